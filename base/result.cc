@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/result.h"
+
+namespace tidemark {
+
+std::string Error::Text() const {
+  std::string text = where.empty() ? message : where + ": " + message;
+  if (!hint.empty()) {
+    text += "\nhint: " + hint;
+  }
+  return text;
+}
+
+Error BadInput(std::string message, std::string hint) {
+  TIDEMARK_CHECK(!message.empty());
+  return Error{ErrorCode::bad_input, {}, std::move(message), std::move(hint)};
+}
+
+}  // namespace tidemark

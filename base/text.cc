@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace tidemark {
+namespace {
+
+struct Unit {
+  double size;
+  const char* name;
+};
+
+/// Three significant digits, but never a bare exponent; units are listed from the smallest.
+std::string InUnits(double value, std::span<const Unit> units) {
+  const Unit* unit = &units.front();
+  for (const Unit& candidate : units) {
+    if (std::abs(value) >= candidate.size * 0.9995) {
+      unit = &candidate;
+    }
+  }
+  const double scaled = value / unit->size;
+  const double magnitude = std::abs(scaled);
+  if (unit == &units.front() && magnitude == std::floor(magnitude)) {
+    return fmt::format("{:.0f} {}", scaled, unit->name);
+  }
+  const int digits = magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", scaled, digits, unit->name);
+}
+
+constexpr double kKibi = 1024.0;
+constexpr std::array kBinary = {Unit{1, "B"}, Unit{kKibi, "KiB"}, Unit{kKibi * kKibi, "MiB"},
+                                Unit{kKibi * kKibi * kKibi, "GiB"},
+                                Unit{kKibi * kKibi * kKibi * kKibi, "TiB"}};
+constexpr std::array kTime = {Unit{1, "ns"}, Unit{1e3, "us"}, Unit{1e6, "ms"}, Unit{1e9, "s"}};
+constexpr std::array kFlop = {Unit{1, "FLOP"}, Unit{1e6, "MFLOP"}, Unit{1e9, "GFLOP"},
+                              Unit{1e12, "TFLOP"}, Unit{1e15, "PFLOP"}};
+constexpr std::array kFlopRate = {Unit{1, "FLOP/s"}, Unit{1e9, "GFLOP/s"}, Unit{1e12, "TFLOP/s"},
+                                  Unit{1e15, "PFLOP/s"}};
+constexpr std::array kByteRate = {Unit{1, "B/s"}, Unit{1e6, "MB/s"}, Unit{1e9, "GB/s"},
+                                  Unit{1e12, "TB/s"}};
+
+struct Suffix {
+  std::string_view name;
+  double size;
+};
+constexpr std::array kSuffixes = {Suffix{"", 1},      Suffix{"b", 1},       Suffix{"kb", 1e3},
+                                  Suffix{"mb", 1e6},  Suffix{"gb", 1e9},    Suffix{"tb", 1e12},
+                                  Suffix{"kib", kKibi}, Suffix{"mib", kKibi * kKibi},
+                                  Suffix{"gib", kKibi * kKibi * kKibi},
+                                  Suffix{"tib", kKibi * kKibi * kKibi * kKibi}};
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string Text(Bytes bytes) { return InUnits(static_cast<double>(bytes.count()), kBinary); }
+std::string Text(Nanos nanos) { return InUnits(static_cast<double>(nanos.count()), kTime); }
+std::string Text(Flops flops) { return InUnits(static_cast<double>(flops.count()), kFlop); }
+std::string Text(BytesPerSec rate) { return InUnits(rate.per_second(), kByteRate); }
+std::string Text(FlopsPerSec rate) { return InUnits(rate.per_second(), kFlopRate); }
+
+std::string Grouped(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = digits.size(); at > first + 3; at -= 3) {
+    digits.insert(at - 3, ",");
+  }
+  return digits;
+}
+
+Result<Bytes> ParseBytes(std::string_view text) {
+  const Error error = BadInput(fmt::format("'{}' is not a size", text),
+                               "write a number with a unit, for example 80GiB, 512MiB or 24 GB");
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || !(number >= 0)) {
+    return error;
+  }
+  std::string suffix;
+  for (const char letter : text.substr(static_cast<std::size_t>(end - text.data()))) {
+    if (letter != ' ') {
+      suffix += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+  }
+  const auto* found = std::find_if(kSuffixes.begin(), kSuffixes.end(),
+                                   [&](const Suffix& candidate) { return candidate.name == suffix; });
+  if (found == kSuffixes.end()) {
+    return error;
+  }
+  const double bytes = std::round(number * found->size);
+  if (!(bytes < 4.6e18)) {
+    return BadInput(fmt::format("'{}' is more than 2^62 bytes", text));
+  }
+  return Bytes(static_cast<std::int64_t>(bytes));
+}
+
+std::string Nearest(std::string_view word, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    if (const std::size_t distance = EditDistance(word, candidate); distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace tidemark

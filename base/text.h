@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/quantity.h"
+#include "base/result.h"
+
+namespace tidemark {
+
+// The one place that turns a quantity into text and back.
+
+/// Three significant digits in binary units: "606 MiB", "1.25 GiB", "-12 B".
+std::string Text(Bytes bytes);
+/// "318 ns", "4.31 ms", "2.05 s".
+std::string Text(Nanos nanos);
+/// Three significant digits in decimal units: "1.2 GFLOP".
+std::string Text(Flops flops);
+std::string Text(BytesPerSec rate);
+std::string Text(FlopsPerSec rate);
+/// All digits in groups of three: "606,375,936".
+std::string Grouped(std::int64_t number);
+
+/// "80GiB", "24 GiB", "512 MB", "1048576" (bytes). Refuses negative numbers and more than 2^62 bytes.
+Result<Bytes> ParseBytes(std::string_view text);
+
+/// The candidate nearest to `word` by edit distance, empty when none is near enough to be a typing mistake.
+std::string Nearest(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace tidemark

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/quantity.h"
+#include "models/machine/machine.h"
+#include "models/network/block.h"
+#include "models/network/network.h"
+
+namespace tidemark {
+
+/// How the ranks are laid out. World size is dp * cp * tp * pp.
+struct Layout {
+  std::int64_t dp = 1, tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
+  bool sp = false;                              ///< sequence parallel over the tp group
+  std::vector<std::int64_t> layers_per_stage;   ///< empty: layers divide evenly by pp
+};
+
+/// When gradients are synchronised over the data-parallel group, and how.
+struct Sync {
+  enum class When : std::uint8_t { every, last } when = When::every;
+  CollectiveKind collective = CollectiveKind::all_reduce;   ///< all_reduce or reduce_scatter
+  Bytes bucket_bytes = Bytes(26214400);
+  Bytes first_bucket_bytes = Bytes(1048576);
+  bool overlap = true;
+};
+
+/// What is divided over the data-parallel group.
+struct Shard {
+  bool params = false, gradients = false, optimizer = false;
+  std::int64_t replicas = 1;
+  bool reshard_after_forward = true, reshard_after_backward = true;
+};
+
+struct Recompute {
+  enum class Policy : std::uint8_t { none } policy = Policy::none;
+  bool tp_gather = false;                       ///< gather tensor-parallel inputs again in the backward pass
+};
+
+struct Buffers {
+  enum class TpGather : std::uint8_t { fresh, pooled, cached } tp_gather = TpGather::fresh;
+  bool gradient_as_bucket_view = false;         ///< DDP
+  bool set_to_none = true;                      ///< zero_grad frees gradients instead of zeroing them in place
+  bool fused_glu = true;
+};
+
+struct Packing {
+  bool qkv = false, gate_up = false;            ///< true: one packed parameter
+};
+
+/// The dtypes of one parameter's life. `master` absent: the optimizer updates `params` themselves.
+struct Precision {
+  DType params = DType::bf16;                   ///< weights as computed with
+  DType gradients = DType::bf16;                ///< as the backward pass writes them
+  DType reduce = DType::bf16;                   ///< on the wire
+  DType accumulate = DType::bf16;               ///< of the accumulator
+  std::optional<DType> master;
+  DType optimizer = DType::bf16;                ///< moments
+};
+
+enum class Schedule : std::uint8_t { gpipe, one_f_one_b };
+enum class OptimizerKind : std::uint8_t { adamw, sgd, sgd_momentum };
+enum class AllocatorKind : std::uint8_t { exact, torch_caching };
+
+struct AllocatorOptions {
+  AllocatorKind kind = AllocatorKind::torch_caching;
+  bool expandable_segments = false;
+};
+
+/// The axes of a strategy, with the defaults of its real system. A named strategy is a preset over them.
+struct Axes {
+  Sync sync;
+  Shard shard;
+  Recompute recompute;
+  Buffers buffers;
+  Packing packing;
+  Precision precision;
+  Partition::Loss loss = Partition::Loss::upcast_logits;
+};
+
+/// One optimizer step of one training run: everything that decides its memory and time.
+struct Job {
+  Network network;
+  Machine machine;
+  std::int64_t sequence_length = 0;
+  std::int64_t micro_batch_size = 1;            ///< sequences per rank per microbatch
+  std::int64_t accumulation_steps = 1;          ///< microbatches per optimizer step
+  Layout layout;
+  std::string strategy;                         ///< a name of sim/strategies; only the lookup compares it
+  Axes axes;
+  Schedule schedule = Schedule::one_f_one_b;
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  AllocatorOptions allocator;
+  std::map<std::string, std::string> sources;   ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
+
+  std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
+  std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
+};
+
+/// Named strategies as the job reader needs them; sim/strategies provides the table.
+struct StrategyDefaults {
+  std::string name;
+  std::string summary;                          ///< one line, in the terms of that system's users
+  Axes axes;
+  bool sp_with_tp = false;                      ///< layout.sp defaults to true where tp > 1
+};
+
+}  // namespace tidemark

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/quantity.h"
+
+namespace tidemark {
+
+/// A class of links. `latency` is one way, per message or per ring step; `bandwidth` is per rank and direction.
+struct Link {
+  Nanos latency;
+  BytesPerSec bandwidth;
+};
+
+struct Band {
+  Bytes low, expected, high;
+};
+
+/// One kind of node and the network between such nodes. Every number of a preset file stands beside its source.
+struct Machine {
+  std::string name;
+  bool accelerator = true;                     ///< false: a plain CPU node
+  std::int64_t devices_per_node = 8;
+  Bytes device_memory;
+  std::map<DType, FlopsPerSec> peak;           ///< dense
+  BytesPerSec memory_bandwidth;
+  double achievable_flops = 1, achievable_bandwidth = 1;   ///< fractions reached by large well-shaped kernels
+  std::int64_t processors = 1;                 ///< SMs (or cores): how many tiles run at once
+  std::int64_t tile_m = 128, tile_n = 128;     ///< output tile of one processor's matrix kernel
+  Nanos kernel_launch;                         ///< device-side cost of starting a kernel
+  Nanos host_issue;                            ///< host time to issue one device operation
+  Link intra_node, inter_node;
+  double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
+  Band context;                                ///< driver context and loaded modules
+  Bytes communicator;                          ///< device memory of one communicator
+  Bytes workspace;                             ///< math-library workspace outside the tensor allocator
+  std::map<std::string, std::string> sources;  ///< key of the file -> where its number comes from
+};
+
+}  // namespace tidemark

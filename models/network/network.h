@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "models/network/block.h"
+
+namespace tidemark {
+
+/// A decoder-only transformer, by everything that decides its memory and time. Llama-style and GPT-style networks are
+/// points of the same space.
+struct Decoder {
+  std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
+  std::int64_t positions = 0;              ///< rows of a learned position table; 0: rotary or none
+  enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;
+  enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;   ///< SwiGLU, or GELU/ReLU between two linears
+  bool rope = true;
+  bool qkv_bias = false, linear_bias = false;
+  bool tied_embeddings = false;
+  bool parallel_residual = false;          ///< attention and feed-forward both read the layer input (GPT-NeoX)
+  double dropout = 0;                      ///< hidden dropout: one mask byte an element where > 0
+};
+
+/// One row of a table network: a block known only by its sizes and times, per sample.
+struct TableRow {
+  std::string name;
+  std::int64_t count = 1;
+  std::int64_t parameters = 0;
+  std::int64_t saved_bytes = 0, transient_bytes = 0;          ///< per sample
+  std::int64_t forward_flops = 0, backward_flops = 0;         ///< per sample
+  std::int64_t forward_ns = 0, backward_ns = 0;               ///< per sample; 0: use flops
+};
+
+struct Table {
+  std::vector<TableRow> rows;
+};
+
+struct Network {
+  std::string name;
+  std::variant<Decoder, Table> shape;
+  std::vector<std::string> trainable;      ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
+};
+
+/// Total parameters of the whole network, tied ones once.
+std::int64_t ParameterCount(const Network& network);
+
+/// The blocks of the whole network (all pipeline stages) for one tensor-parallel rank, in forward order. Refuses a
+/// partition that does not divide the network (heads, ffn, vocabulary, tokens by tp) and names which.
+Result<std::vector<BlockRun>> BuildBlocks(const Network& network, const Partition& partition);
+
+}  // namespace tidemark

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "base/quantity.h"
+#include "models/machine/machine.h"
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// How long each node of a program takes, by node index: kernels, collectives, messages and copies on their stream; 0 for
+/// nodes that take no device time. Each is rounded to a nanosecond exactly once, here.
+struct Costs {
+  std::vector<Nanos> device;
+  Nanos host_issue;                ///< host time of every leaf that reaches the device
+};
+
+/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation.
+Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective);
+
+/// Latency of the algorithm's steps plus wire bytes over the slowest link the group crosses.
+Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, const Machine& machine);
+
+Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
+
+Costs Price(const Program& program, const Machine& machine);
+
+}  // namespace tidemark

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/category.h"
+#include "base/quantity.h"
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// The highest point of one role's memory, in bytes of tensors (an allocator's rounding is not in it).
+struct MemoryPeak {
+  Bytes allocated;
+  CategoryBytes by_category;       ///< at the first instant of the highest total; sums to `allocated`
+  Phase phase = Phase::load;       ///< innermost phase of that instant
+  friend bool operator==(const MemoryPeak&, const MemoryPeak&) = default;
+};
+
+/// Where a step's time went, on the compute stream of the last role to finish (ties: lowest stage). The parts sum to `step`:
+/// every nanosecond is busy (by kind of work) or idle, and an idle interval belongs to what the waiting work waited for
+/// last: a collective, a peer stage, or the host.
+struct StepTime {
+  Nanos step;
+  Nanos compute, recompute, optimizer;
+  Nanos exposed_communication, bubble, host;
+  friend bool operator==(const StepTime&, const StepTime&) = default;
+};
+
+/// What both engines must agree on to the byte and the nanosecond.
+struct Evaluation {
+  std::vector<MemoryPeak> roles;   ///< one per role of the step
+  StepTime time;
+  friend bool operator==(const Evaluation&, const Evaluation&) = default;
+};
+
+}  // namespace tidemark

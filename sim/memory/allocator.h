@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/quantity.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// A piece of device memory an allocator handed out.
+struct Allocation {
+  std::uint32_t handle = 0;      ///< pass it back to Free; dense, reused
+  std::uint64_t address = 0;
+  Bytes charged;                 ///< what the allocator counts as allocated: rounded, or the whole block where it did not split
+};
+
+/// What the device below an allocator was asked for; the capacity model behind it can refuse.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(Bytes capacity) : capacity_(capacity) {}
+  /// Takes `bytes` if they fit below the capacity.
+  bool Take(Bytes bytes);
+  void Give(Bytes bytes);
+  Bytes taken() const { return taken_; }
+  Bytes highest() const { return highest_; }
+
+ private:
+  Bytes capacity_, taken_, highest_;
+};
+
+/// Turns tensor requests into device memory, as a framework's allocator does. Deterministic; knows nothing of time
+/// but what it is told (an event-delayed free is the caller's business).
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+  /// Memory for a tensor born on `stream`; empty when the device has none left, even after flushing every cached block.
+  virtual std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) = 0;
+  virtual void Free(std::uint32_t handle) = 0;
+
+  virtual Bytes allocated() const = 0;          ///< charged bytes of live allocations
+  virtual Bytes reserved() const = 0;           ///< taken from the device
+  virtual Bytes allocated_peak() const = 0;
+  virtual Bytes reserved_peak() const = 0;
+  virtual std::int64_t cache_flushes() const = 0;   ///< how often everything cached was given back to retry
+};
+
+/// No rounding, no cache: allocated and reserved are the sum of requests. The lower bound of every allocator.
+std::unique_ptr<Allocator> MakeExactAllocator(Bytes capacity);
+
+/// PyTorch's CUDACachingAllocator (c10/cuda/CUDACachingAllocator.cpp): 512 B rounding, 2 MiB and 20 MiB segments, best fit by
+/// (stream, size, address), split and merge, flush and retry; expandable segments on request.
+std::unique_ptr<Allocator> MakeTorchCachingAllocator(Bytes capacity, bool expandable_segments);
+
+std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes capacity);
+
+}  // namespace tidemark

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// One broken rule of a program.
+struct Finding {
+  enum class Rule : std::uint8_t {
+    used_before_alloc,      ///< read, written or freed while not alive
+    allocated_twice,
+    never_freed,            ///< alive at the end and not `kept`
+    not_kept,               ///< `kept`, but dead at the end
+    wait_without_record,
+    unordered_access,       ///< two streams touch the same bytes, one writes (a free is a write), no order between them
+    index_out_of_range,
+    unbalanced_phase,
+    send_without_recv,      ///< message counts of a channel differ between its two roles
+    collective_order,       ///< roles of one pipeline group see different collectives
+  };
+  Rule rule;
+  std::string message;      ///< names buffer, node, role and loop values
+};
+
+/// Checks all roles of a step, each role unrolled in issue order; at most `limit` findings. Cost: one pass over the unrolled
+/// program, vector clocks over its streams.
+std::vector<Finding> Verify(const StepProgram& step, std::size_t limit = 20);
+
+std::string_view Name(Finding::Rule rule);
+
+}  // namespace tidemark
