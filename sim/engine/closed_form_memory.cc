@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/closed_form.h"
+
+namespace tidemark {
+namespace {
+
+/// Folds the nodes from `at` up to `end`, both indices of Program::nodes. Phases nest, so the innermost one at any
+/// node is known from the nodes before it.
+class MemoryFold {
+ public:
+  explicit MemoryFold(const Program& program) : program_(program) {}
+
+  MemorySegment Fold(std::size_t at, std::size_t end) {
+    MemorySegment all;
+    while (at < end) {
+      const Node& node = program_.nodes[at++];
+      if (const auto* repeat = std::get_if<Repeat>(&node)) {
+        all = Then(all, Times(Fold(at, at + repeat->size), repeat->count));
+        at += repeat->size;
+      } else if (const auto* alloc = std::get_if<Alloc>(&node)) {
+        Add(all, Of(alloc->buffer), 1);
+      } else if (const auto* free = std::get_if<Free>(&node)) {
+        Add(all, Of(free->buffer), -1);
+      } else if (const auto* begin = std::get_if<Begin>(&node)) {
+        phases_.push_back(begin->phase);
+      } else if (std::holds_alternative<End>(node)) {
+        phases_.pop_back();
+      }
+    }
+    return all;
+  }
+
+ private:
+  const Buffer& Of(const BufferRef& ref) const { return program_.buffers[ref.buffer.index]; }
+
+  /// Appends one allocation (sign 1) or free (-1): Then() for a segment of one leaf, without building it.
+  void Add(MemorySegment& all, const Buffer& buffer, std::int64_t sign) const {
+    if (buffer.place != Place::device) {
+      return;
+    }
+    all.net[buffer.category] += buffer.bytes() * sign;
+    const Bytes total = all.net.Total();
+    if (total > all.rise) {
+      all.rise = total;
+      all.content = all.net;
+      all.rises = true;
+      all.phase = phases_.empty() ? Phase::load : phases_.back();
+    }
+  }
+
+  const Program& program_;
+  std::vector<Phase> phases_;
+};
+
+}  // namespace
+
+MemorySegment Then(const MemorySegment& first, const MemorySegment& second) {
+  MemorySegment both = first;
+  const Bytes between = first.net.Total();
+  if (second.rises && between + second.rise > first.rise) {
+    both.rise = between + second.rise;
+    both.content = first.net + second.content;
+    both.rises = true;
+    both.phase = second.phase;
+  }
+  both.net += second.net;
+  return both;
+}
+
+MemorySegment Times(const MemorySegment& body, std::int64_t count) {
+  MemorySegment before_highest;
+  const bool grows = body.net.Total() > Bytes(0);
+  if (grows) {
+    // Each repetition starts higher than the one before: the last one holds the highest instant. Repetitions before it
+    // never exceed it, so what they rise to needs no mention.
+    before_highest.net = body.net * (count - 1);
+  }
+  MemorySegment all = Then(before_highest, body);
+  all.net = body.net * count;
+  return all;
+}
+
+MemoryPeak FoldMemory(const Program& program) {
+  MemorySegment start;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.resident && buffer.place == Place::device) {
+      start.net[buffer.category] += buffer.bytes() * buffer.count();
+    }
+  }
+  start.rise = start.net.Total();
+  start.content = start.net;
+  start.rises = start.rise > Bytes(0);
+  const MemorySegment all = Then(start, MemoryFold(program).Fold(0, program.nodes.size()));
+  return {all.rise, all.content, all.phase};
+}
+
+}  // namespace tidemark

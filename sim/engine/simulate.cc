@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/simulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <tuple>
+
+namespace tidemark {
+namespace {
+
+/// What the compute stream can be idle for, in the order that breaks ties.
+enum Cause : std::uint8_t { kCollective, kPeer, kHost, kCauses };
+
+Cause CauseOf(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::collective:
+      return kCollective;
+    case StreamKind::peer:
+      return kPeer;
+    default:
+      return kHost;
+  }
+}
+
+/// Messages under way between roles: when each arrives, oldest first.
+class Mail {
+ public:
+  std::deque<Nanos>& Box(const Channel& channel) {
+    return boxes_[{channel.from_role, channel.to_role, channel.name}];
+  }
+
+ private:
+  std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::deque<Nanos>> boxes_;
+};
+
+/// The latest of several moments, and which of them it was; the first wins ties.
+struct Latest {
+  Nanos time;
+  Cause cause = kCollective;
+};
+
+class RoleSimulation {
+ public:
+  RoleSimulation(const Program& program, const Costs& costs, Listener* listener, Mail& mail)
+      : program_(program), costs_(costs), listener_(listener) {
+    ready_.resize(program.streams.size());
+    events_.resize(program.events.size());
+    loop_values_.resize(program.loops.size());
+    for (const Channel& channel : program.channels) {
+      boxes_.push_back(&mail.Box(channel));
+    }
+    first_slot_.reserve(program.buffers.size());
+    std::uint32_t slots = 0;
+    for (const Buffer& buffer : program.buffers) {
+      first_slot_.push_back(slots);
+      slots += static_cast<std::uint32_t>(buffer.count());
+    }
+    alive_.resize(slots, false);
+    AllocateResidents();
+  }
+
+  /// Goes on until the end or until a message is missing. True when something moved.
+  bool Run() {
+    const std::size_t before = steps_;
+    while (Step()) {
+      ++steps_;
+    }
+    return steps_ != before;
+  }
+
+  bool finished() const { return at_ == program_.nodes.size() && loops_.empty(); }
+
+  /// When everything this role issued is done, the host included.
+  Nanos End() const { return std::max(host_, DeviceEnd()); }
+
+  const MemoryPeak& peak() const { return peak_; }
+
+  StepTime Time() const {
+    StepTime time = time_;
+    time.step = End();
+    Latest last;
+    for (std::size_t i = 1; i < ready_.size(); ++i) {
+      Later(last, ready_[i], CauseOf(program_.streams[i].kind));
+    }
+    Later(last, host_, kHost);
+    AddIdle(time, last.cause, time.step - busy_end_);
+    return time;
+  }
+
+ private:
+  struct Loop {
+    std::size_t body, end;
+    const Repeat* repeat;
+    std::int64_t done;
+  };
+
+  static void Later(Latest& latest, Nanos time, Cause cause) {
+    if (time > latest.time || (time == latest.time && cause < latest.cause)) {
+      latest = {time, cause};
+    }
+  }
+
+  static void AddIdle(StepTime& time, Cause cause, Nanos idle) {
+    Nanos& part = cause == kCollective ? time.exposed_communication : cause == kPeer ? time.bubble : time.host;
+    part += idle;
+  }
+
+  Nanos DeviceEnd() const {
+    Nanos end;
+    for (std::size_t i = 1; i < ready_.size(); ++i) {
+      end = std::max(end, ready_[i]);
+    }
+    return end;
+  }
+
+  bool IsCompute(StreamId stream) const { return program_.streams[stream.index].kind == StreamKind::compute; }
+
+  std::int64_t Value(const Index& index) const {
+    std::int64_t value = index.offset + (index.loop.valid() ? loop_values_[index.loop.index] : 0);
+    if (index.modulus > 0) {
+      value %= index.modulus;
+    }
+    return value;
+  }
+
+  BufferInstance Resolve(const BufferRef& ref) const {
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    const std::int64_t index0 = Value(ref.index[0]);
+    const std::int64_t index1 = Value(ref.index[1]);
+    TIDEMARK_CHECK(index0 >= 0 && index0 < buffer.extents[0] && index1 >= 0 && index1 < buffer.extents[1]);
+    const auto offset = static_cast<std::uint32_t>(index0 * buffer.extents[1] + index1);
+    return {ref.buffer, index0, index1, first_slot_[ref.buffer.index] + offset};
+  }
+
+  void AllocateResidents() {
+    for (std::uint32_t id = 0; id < program_.buffers.size(); ++id) {
+      const Buffer& buffer = program_.buffers[id];
+      if (!buffer.resident) {
+        continue;
+      }
+      for (std::int64_t i = 0; i < buffer.count(); ++i) {
+        Take({BufferId{id}, i / buffer.extents[1], i % buffer.extents[1],
+              first_slot_[id] + static_cast<std::uint32_t>(i)});
+      }
+    }
+  }
+
+  void Take(const BufferInstance& instance) {
+    TIDEMARK_CHECK(!alive_[instance.slot]);
+    alive_[instance.slot] = true;
+    const Buffer& buffer = program_.buffers[instance.buffer.index];
+    if (buffer.place == Place::device) {
+      live_[buffer.category] += buffer.bytes();
+      total_ += buffer.bytes();
+      if (total_ > peak_.allocated) {
+        peak_ = {total_, live_, phases_.empty() ? Phase::load : phases_.back()};
+      }
+    }
+    if (listener_ != nullptr) {
+      listener_->OnAlloc(instance, host_, std::max(host_, ready_[buffer.stream.index]));
+    }
+  }
+
+  void Release(const BufferInstance& instance) {
+    TIDEMARK_CHECK(alive_[instance.slot]);
+    alive_[instance.slot] = false;
+    const Buffer& buffer = program_.buffers[instance.buffer.index];
+    if (buffer.place == Place::device) {
+      live_[buffer.category] -= buffer.bytes();
+      total_ -= buffer.bytes();
+    }
+    if (listener_ != nullptr) {
+      listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
+    }
+  }
+
+  void Slice(StreamId stream, NameId name, Nanos start, Nanos end) {
+    ready_[stream.index] = end;
+    if (listener_ != nullptr && end > start) {
+      listener_->OnSlice(stream, name, start, end);
+    }
+  }
+
+  /// Starts device work that is not a kernel: as soon as it is issued and its stream is free.
+  Nanos Issue(StreamId stream) {
+    host_ += costs_.host_issue;
+    return std::max(host_, ready_[stream.index]);
+  }
+
+  void Kernel(StreamId stream, NameId name, Work work, Nanos duration) {
+    host_ += costs_.host_issue;
+    if (!IsCompute(stream)) {
+      const Nanos start = std::max(host_, ready_[stream.index]);
+      Slice(stream, name, start, start + duration);
+      return;
+    }
+    Latest wait;
+    for (const Cause cause : {kCollective, kPeer, kHost}) {
+      Later(wait, waits_[cause], cause);
+    }
+    Later(wait, host_, kHost);
+    const Nanos start = std::max(busy_end_, wait.time);
+    AddIdle(time_, wait.cause, start - busy_end_);
+    (work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer) += duration;
+    busy_end_ = start + duration;
+    waits_ = {};
+    Slice(stream, name, start, busy_end_);
+  }
+
+  /// One node. False at the end and where a message has not been sent yet.
+  bool Step() {
+    while (!loops_.empty() && at_ == loops_.back().end) {
+      NextIteration();
+    }
+    if (at_ == program_.nodes.size()) {
+      return false;
+    }
+    const Node& node = program_.nodes[at_];
+    if (const auto* recv = std::get_if<Recv>(&node)) {
+      if (boxes_[recv->channel.index]->empty()) {
+        return false;
+      }
+    }
+    const std::size_t here = at_++;
+    std::visit([&](const auto& leaf) { Do(leaf, costs_.device[here]); }, node);
+    return true;
+  }
+
+  void NextIteration() {
+    Loop& loop = loops_.back();
+    if (++loop.done == loop.repeat->count) {
+      loops_.pop_back();
+      return;
+    }
+    loop_values_[loop.repeat->loop.index] += loop.repeat->step;
+    at_ = loop.body;
+  }
+
+  void Do(const Alloc& leaf, Nanos) { Take(Resolve(leaf.buffer)); }
+  void Do(const Free& leaf, Nanos) { Release(Resolve(leaf.buffer)); }
+  void Do(const Compute& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, leaf.work, duration); }
+  void Do(const Scale& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, Work::compute, duration); }
+  void Do(const Collective& leaf, Nanos duration) {
+    const Nanos start = Issue(leaf.stream);
+    Slice(leaf.stream, leaf.name, start, start + duration);
+  }
+  void Do(const Copy& leaf, Nanos duration) {
+    const Nanos start = Issue(leaf.stream);
+    Slice(leaf.stream, leaf.name, start, start + duration);
+  }
+  void Do(const Send& leaf, Nanos duration) {
+    const Nanos start = Issue(leaf.stream);
+    Slice(leaf.stream, leaf.name, start, start + duration);
+    boxes_[leaf.channel.index]->push_back(start + duration);
+  }
+  void Do(const Recv& leaf, Nanos) {
+    const Nanos start = Issue(leaf.stream);
+    std::deque<Nanos>& box = *boxes_[leaf.channel.index];
+    Slice(leaf.stream, leaf.name, start, std::max(start, box.front()));
+    box.pop_front();
+  }
+  void Do(const Record& leaf, Nanos) {
+    events_[leaf.event.index] = {ready_[leaf.stream.index], CauseOf(program_.streams[leaf.stream.index].kind)};
+  }
+  void Do(const Wait& leaf, Nanos) {
+    const Latest event = events_[leaf.event.index];
+    ready_[leaf.stream.index] = std::max(ready_[leaf.stream.index], event.time);
+    if (IsCompute(leaf.stream)) {
+      waits_[event.cause] = std::max(waits_[event.cause], event.time);
+    }
+  }
+  void Do(const Sync& leaf, Nanos) {
+    host_ = std::max(host_, leaf.stream.valid() ? ready_[leaf.stream.index] : DeviceEnd());
+  }
+  void Do(const Begin& leaf, Nanos) {
+    phases_.push_back(leaf.phase);
+    if (listener_ != nullptr) {
+      listener_->OnBegin(leaf.phase, Value(leaf.microbatch), host_);
+    }
+  }
+  void Do(const tidemark::End& leaf, Nanos) {
+    phases_.pop_back();
+    if (listener_ != nullptr) {
+      listener_->OnEnd(leaf.phase, host_);
+    }
+  }
+  void Do(const Repeat& repeat, Nanos) {
+    loop_values_[repeat.loop.index] = repeat.from;
+    loops_.push_back({at_, at_ + repeat.size, &repeat, 0});
+  }
+
+  const Program& program_;
+  const Costs& costs_;
+  Listener* listener_;
+  std::vector<std::deque<Nanos>*> boxes_;
+
+  std::size_t at_ = 0, steps_ = 0;
+  std::vector<Loop> loops_;
+  std::vector<std::int64_t> loop_values_;
+
+  Nanos host_, busy_end_;
+  std::vector<Nanos> ready_;                  ///< per stream: when all that was issued to it is done
+  std::array<Nanos, kCauses> waits_{};        ///< what the compute stream was told to wait for since its last kernel
+  std::vector<Latest> events_;
+  StepTime time_;
+
+  std::vector<std::uint32_t> first_slot_;
+  std::vector<bool> alive_;
+  std::vector<Phase> phases_;
+  CategoryBytes live_;
+  Bytes total_;
+  MemoryPeak peak_;
+};
+
+}  // namespace
+
+Evaluation Simulate(const StepProgram& step, std::span<const Costs> costs, std::span<Listener* const> listeners) {
+  TIDEMARK_CHECK(costs.size() == step.roles.size());
+  Mail mail;
+  std::vector<RoleSimulation> roles;
+  roles.reserve(step.roles.size());
+  for (std::size_t i = 0; i < step.roles.size(); ++i) {
+    roles.emplace_back(step.roles[i], costs[i], listeners.empty() ? nullptr : listeners[i], mail);
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (RoleSimulation& role : roles) {
+      moved |= role.Run();
+    }
+  }
+  Evaluation evaluation;
+  const RoleSimulation* last = &roles.front();
+  for (const RoleSimulation& role : roles) {
+    TIDEMARK_CHECK(role.finished());
+    evaluation.roles.push_back(role.peak());
+    if (role.End() > last->End()) {
+      last = &role;
+    }
+  }
+  evaluation.time = last->Time();
+  return evaluation;
+}
+
+}  // namespace tidemark
