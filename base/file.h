@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace tidemark {
+
+/// Configs are small; whoever passes something larger passed the wrong file.
+inline constexpr std::int64_t kLargestConfigBytes = 16 * 1024 * 1024;
+
+/// The whole text file (pipes work as well). Refuses a directory, anything that holds more than `largest_bytes`
+/// (before reading it, where the size is known), and binary data.
+Result<std::string> ReadTextFile(const std::string& path, std::int64_t largest_bytes = kLargestConfigBytes);
+
+}  // namespace tidemark

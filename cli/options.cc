@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "cli/strategies.h"
+#include "models/configs/config.h"
+#include "models/job/read.h"
+
+namespace tidemark {
+
+void AddJobOptions(CLI::App& app, JobOptions& options) {
+  std::vector<std::string> formats;
+  for (const ConfigFormat& format : ConfigFormats()) {
+    formats.push_back(format.name);
+  }
+  app.add_option("JOB", options.path, "Tidemark YAML, or the config of another tool")->required();
+  app.add_option("--set", options.set, "change one value: --set layout.tp=8 (any number of times)")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--job-format", options.format, "what JOB is; default: recognised by content")
+      ->check(CLI::IsMember(formats));
+}
+
+Result<Job> LoadJob(const JobOptions& options) {
+  JobChanges changes{options.set, std::nullopt};
+  if (!options.format.empty()) {
+    changes.format = options.format;
+  }
+  return ReadJob(options.path, changes, KnownStrategies());
+}
+
+void AddFormatOption(CLI::App& app, OutputFormat& format) {
+  const std::map<std::string, OutputFormat> formats = {
+      {"text", OutputFormat::text}, {"json", OutputFormat::json}, {"markdown", OutputFormat::markdown}};
+  app.add_option("--format", format, "text, json or markdown")
+      ->transform(CLI::CheckedTransformer(formats).description(""))
+      ->type_name("FORMAT");
+}
+
+void AddExitZeroOption(CLI::App& app, bool& exit_zero) {
+  app.add_flag("--exit-zero", exit_zero, "exit with 0 even where a check found something");
+}
+
+Status WriteOut(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) {
+    return Error{ErrorCode::machine_cannot, "stdout", "cannot be written", "is the disk full, or the pipe closed?"};
+  }
+  return Done{};
+}
+
+}  // namespace tidemark

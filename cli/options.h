@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "models/job/job.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tidemark {
+
+// Options that several verbs share, so that they are spelled and explained the same everywhere.
+
+/// A JOB: its path, and what the command line changes in it.
+struct JobOptions {
+  std::string path;
+  std::vector<std::string> set;    ///< "layout.tp=8"
+  std::string format;              ///< name of a config format; empty: recognised by content
+};
+void AddJobOptions(CLI::App& app, JobOptions& options);
+Result<Job> LoadJob(const JobOptions& options);
+
+enum class OutputFormat : std::uint8_t { text, json, markdown };
+void AddFormatOption(CLI::App& app, OutputFormat& format);
+
+/// --exit-zero: a finding does not make the process fail.
+void AddExitZeroOption(CLI::App& app, bool& exit_zero);
+
+/// Writes to stdout. Fails with machine_cannot where stdout does not take it (a full disk, a closed pipe).
+Status WriteOut(std::string_view text);
+
+}  // namespace tidemark

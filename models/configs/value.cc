@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/value.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <set>
+
+namespace tidemark {
+namespace {
+
+/// Far more than any config holds, far less than nested aliases can expand to.
+constexpr int kMostValues = 200'000;
+constexpr int kDeepest = 64;
+
+class Converter {
+ public:
+  explicit Converter(const std::string& path)
+      : path_(path), file_(std::filesystem::path(path).filename().string()) {}
+
+  Result<ConfigValue> Convert(const YAML::Node& node, int depth) {
+    ConfigValue value;
+    value.where = At(path_, node.Mark());
+    value.source = At(file_, node.Mark());
+    if (++values_ > kMostValues || depth > kDeepest) {
+      return Error{ErrorCode::bad_input, value.where, "holds more values than a config can", {}};
+    }
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        return value;
+      case YAML::NodeType::Scalar:
+        value.kind = ConfigValue::Kind::scalar;
+        value.text = node.Scalar();
+        return value;
+      case YAML::NodeType::Sequence:
+        value.kind = ConfigValue::Kind::list;
+        for (const YAML::Node& item : node) {
+          TIDEMARK_ASSIGN(ConfigValue converted, Convert(item, depth + 1));
+          value.items.push_back(std::move(converted));
+        }
+        return value;
+      case YAML::NodeType::Map:
+        return ConvertMap(node, std::move(value), depth);
+    }
+    return value;
+  }
+
+ private:
+  Result<ConfigValue> ConvertMap(const YAML::Node& node, ConfigValue value, int depth) {
+    value.kind = ConfigValue::Kind::map;
+    std::set<std::string> seen;
+    for (const auto& field : node) {
+      const std::string where = At(path_, field.first.Mark());
+      if (!field.first.IsScalar()) {
+        return Error{ErrorCode::bad_input, where, "a key must be a word", {}};
+      }
+      const std::string& key = field.first.Scalar();
+      if (!seen.insert(key).second) {
+        return Error{ErrorCode::bad_input, where, fmt::format("{}: is given twice", key), "remove one of the two"};
+      }
+      TIDEMARK_ASSIGN(ConfigValue converted, Convert(field.second, depth + 1));
+      converted.where = where;   // an empty value has no place of its own, and a block starts below its key
+      converted.source = At(file_, field.first.Mark());
+      value.fields.emplace_back(key, std::move(converted));
+    }
+    return value;
+  }
+
+  static std::string At(const std::string& file, const YAML::Mark& mark) {
+    return mark.is_null() ? file : fmt::format("{}:{}", file, mark.line + 1);
+  }
+
+  std::string path_, file_;
+  int values_ = 0;
+};
+
+}  // namespace
+
+const ConfigValue* ConfigValue::Find(std::string_view key) const {
+  for (const auto& [name, value] : fields) {
+    if (name == key) {
+      return &value;
+    }
+  }
+  return nullptr;
+}
+
+const ConfigValue* ConfigValue::FindPath(std::string_view path) const {
+  const std::size_t dot = path.find('.');
+  const ConfigValue* found = Find(path.substr(0, dot));
+  return found == nullptr || dot == std::string_view::npos ? found : found->FindPath(path.substr(dot + 1));
+}
+
+Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) {
+      return Error{ErrorCode::bad_input, path, "holds several YAML documents; expected one", {}};
+    }
+    if (documents.empty()) {
+      ConfigValue nothing;
+      nothing.where = path;
+      nothing.source = std::filesystem::path(path).filename().string();
+      return nothing;
+    }
+    return Converter(path).Convert(documents.front(), 0);
+  } catch (const YAML::Exception& exception) {
+    return Error{ErrorCode::bad_input, fmt::format("{}:{}", path, exception.mark.line + 1),
+                 fmt::format("is not valid YAML: {}", exception.msg),
+                 "is the file complete, and is every bracket and quote closed?"};
+  }
+}
+
+ConfigValue MakeScalar(std::string text, std::string source) {
+  ConfigValue value;
+  value.kind = ConfigValue::Kind::scalar;
+  value.text = std::move(text);
+  value.where = source;
+  value.source = std::move(source);
+  return value;
+}
+
+Error ErrorAt(const ConfigValue& value, std::string_view key, std::string message, std::string hint) {
+  Error error = BadInput(std::move(message), std::move(hint));
+  error.where = key.empty() ? value.where : fmt::format("{}: {}", value.where, key);
+  return error;
+}
+
+std::string Describe(const ConfigValue& value) {
+  switch (value.kind) {
+    case ConfigValue::Kind::null:
+      return "nothing";
+    case ConfigValue::Kind::scalar:
+      return fmt::format("'{}'", value.text.size() > 60 ? value.text.substr(0, 57) + "..." : value.text);
+    case ConfigValue::Kind::list:
+      return "a list";
+    case ConfigValue::Kind::map:
+      return "a section";
+  }
+  return {};
+}
+
+}  // namespace tidemark
