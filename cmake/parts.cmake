@@ -2,20 +2,27 @@
 # tests/check_includes.py says which include broke it.
 
 add_library(tidemark_flags INTERFACE)
-target_compile_options(tidemark_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(TIDEMARK_WERROR)
-  target_compile_options(tidemark_flags INTERFACE -Werror)
+  list(APPEND warnings -Werror)
 endif()
+target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE})
 endif()
 
-# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...]): every .cc below the current folder.
+# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...]): every source below the current folder.
+# <part>_cuda.cc and .cu need the CUDA toolkit; <part>_none.cc stands in for them where there is none.
 function(tidemark_folder name)
   cmake_parse_arguments(PART "" "" "USES;LIBRARIES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+  if(TIDEMARK_HAS_CUDA)
+    list(FILTER sources EXCLUDE REGEX "_none\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "(_cuda\\.cc|\\.cu)$")
+  endif()
   add_library(tidemark_${name} STATIC ${sources})
   target_include_directories(tidemark_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(tidemark_${name} PRIVATE tidemark_flags)
@@ -23,5 +30,7 @@ function(tidemark_folder name)
     target_link_libraries(tidemark_${name} PUBLIC tidemark_${used})
   endforeach()
   target_link_libraries(tidemark_${name} PUBLIC ${PART_LIBRARIES})
+  # With CMAKE_VERIFY_INTERFACE_HEADER_SETS each of these headers is also compiled alone.
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+  target_sources(tidemark_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 endfunction()
-
