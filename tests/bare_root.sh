@@ -27,11 +27,14 @@ root=$2
 shift 2
 [[ $# -gt 0 ]] || set -- './dev demo' './dev test'
 
-mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' | sed -n 's/ bookworm$//p' | head -n 1)
+# shellcheck disable=SC2016  # apt-get fills these in
+mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
+  sed -n 's/ bookworm$//p' | head -n 1)
 [[ -n $mirror ]] || cannot 'the apt sources of this machine name no mirror of Debian 12 (bookworm)'
 
-debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1 || cannot "debootstrap failed: $(tail -n 3 "$root.log")"
-rm "$root.log"
+if ! debootstrap --variant=minbase bookworm "$root" "$mirror" >/dev/null 2>&1; then
+  cannot "debootstrap failed: $(tail -n 3 "$root/debootstrap/debootstrap.log")"
+fi
 printf 'deb %s bookworm main\n' "$mirror" >"$root/etc/apt/sources.list"
 apt-config dump | grep -E '^Acquire::(http|https|Check-)' >"$root/etc/apt/apt.conf.d/99host" || true
 cp -L /etc/hosts /etc/resolv.conf "$root/etc/"
