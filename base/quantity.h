@@ -32,9 +32,9 @@ class Quantity {
     TIDEMARK_CHECK(!__builtin_mul_overflow(count_, factor, &count_));
     return *this;
   }
-  /// Rounds towards zero; the divisor is not zero.
+  /// Rounds towards zero; the divisor is positive.
   constexpr Quantity& operator/=(std::int64_t divisor) {
-    TIDEMARK_CHECK(divisor != 0);
+    TIDEMARK_CHECK(divisor > 0);
     count_ /= divisor;
     return *this;
   }
@@ -84,15 +84,16 @@ constexpr Nanos RoundToNanos(double seconds) {
   return Nanos(static_cast<std::int64_t>(seconds * 1e9 + 0.5));
 }
 
-/// Smallest multiple of `step` that is not below `value`; both non-negative, step positive.
-constexpr std::int64_t RoundUp(std::int64_t value, std::int64_t step) {
-  TIDEMARK_CHECK(value >= 0 && step > 0);
-  return (value + step - 1) / step * step;
-}
-
 constexpr std::int64_t CeilDiv(std::int64_t value, std::int64_t divisor) {
   TIDEMARK_CHECK(value >= 0 && divisor > 0);
-  return (value + divisor - 1) / divisor;
+  return value / divisor + (value % divisor == 0 ? 0 : 1);
+}
+
+/// Smallest multiple of `step` that is not below `value`; `value` is not negative, `step` positive.
+constexpr std::int64_t RoundUp(std::int64_t value, std::int64_t step) {
+  std::int64_t rounded = 0;
+  TIDEMARK_CHECK(!__builtin_mul_overflow(CeilDiv(value, step), step, &rounded));
+  return rounded;
 }
 
 }  // namespace tidemark

@@ -16,7 +16,7 @@ class Rational {
   constexpr Rational() = default;
   constexpr explicit Rational(std::int64_t numerator, std::int64_t denominator = 1)
       : numerator_(numerator), denominator_(denominator) {
-    TIDEMARK_CHECK(denominator > 0);
+    TIDEMARK_CHECK(denominator > 0 && numerator > INT64_MIN);
     const std::int64_t divisor = std::gcd(numerator, denominator);
     numerator_ /= divisor;
     denominator_ /= divisor;

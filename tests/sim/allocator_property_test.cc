@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "sim/memory/allocator.h"
+#include "tests/sim/naive_allocators.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+struct Live {
+  Allocation given;
+  int tensor;  // the naive allocator's name for it
+};
+
+/// Sizes around every threshold, and between.
+std::int64_t RandomBytes(std::mt19937& random) {
+  static constexpr std::int64_t kEdges[] = {512, kMiB, 2 * kMiB, 10 * kMiB, 11 * kMiB, 12 * kMiB, 20 * kMiB, 30 * kMiB};
+  const std::int64_t edge = kEdges[random() % std::size(kEdges)];
+  switch (random() % 3) {
+    case 0:
+      return std::max<std::int64_t>(1, edge + static_cast<std::int64_t>(random() % 3 * 512) - 512);
+    case 1:
+      return 1 + static_cast<std::int64_t>(random()) % edge;
+    default:
+      return edge;
+  }
+}
+
+void ExpectNoOverlap(const std::vector<Live>& live) {
+  std::map<std::uint64_t, Bytes> by_address;
+  for (const Live& tensor : live) {
+    EXPECT_TRUE(by_address.emplace(tensor.given.address, tensor.given.charged).second);
+  }
+  std::uint64_t end = 0;
+  for (const auto& [address, bytes] : by_address) {
+    EXPECT_GE(address, end);
+    end = address + static_cast<std::uint64_t>(bytes.count());
+  }
+}
+
+struct Tally {
+  int refused = 0, flushed = 0, granted = 0;
+};
+
+template <class Naive>
+void AgreeOn(std::uint32_t seed, bool expandable, Tally& tally) {
+  std::mt19937 random(seed);
+  const std::int64_t capacity = 2 * kMiB * (10 + static_cast<std::int64_t>(random()) % 140);
+  const std::uint32_t streams = 1 + static_cast<std::uint32_t>(random() % 3);
+  const auto allocator = MakeTorchCachingAllocator(Bytes(capacity), expandable);
+  Naive naive(capacity);
+  std::vector<Live> live;
+  std::int64_t charged = 0;
+  for (int step = 0; step < 200; ++step) {
+    if (!live.empty() && random() % 100 < 45) {
+      std::swap(live[random() % live.size()], live.back());
+      allocator->Free(live.back().given.handle);
+      naive.Free(live.back().tensor);
+      charged -= live.back().given.charged.count();
+      live.pop_back();
+    } else {
+      const std::int64_t bytes = RandomBytes(random);
+      const std::uint32_t stream = static_cast<std::uint32_t>(random() % streams);
+      const auto given = allocator->Allocate(Bytes(bytes), stream);
+      const auto expected = naive.Allocate(bytes, static_cast<int>(stream));
+      ASSERT_EQ(given.has_value(), expected.has_value()) << "step " << step << ", " << bytes << " bytes";
+      tally.refused += !given;
+      tally.granted += given.has_value();
+      if (given) {
+        ASSERT_EQ(given->charged, Bytes(expected->charged)) << "step " << step;
+        charged += expected->charged;
+        live.push_back({*given, expected->tensor});
+      }
+    }
+    ASSERT_EQ(allocator->allocated(), Bytes(charged)) << "step " << step;
+    ASSERT_EQ(allocator->reserved(), Bytes(naive.reserved())) << "step " << step;
+    ASSERT_EQ(allocator->cache_flushes(), naive.flushes) << "step " << step;
+    ASSERT_GE(allocator->reserved(), allocator->allocated());
+    ExpectNoOverlap(live);
+  }
+  tally.flushed += naive.flushes > 0;
+  for (const Live& tensor : live) {
+    allocator->Free(tensor.given.handle);
+  }
+  EXPECT_EQ(allocator->allocated(), Bytes(0));
+  EXPECT_FALSE(allocator->Allocate(Bytes(capacity + 2 * kMiB), 0).has_value());
+  EXPECT_EQ(allocator->reserved(), Bytes(0)) << "freed segments did not merge back into wholes";
+}
+
+TEST(TorchCachingProperty, AgreesWithANaiveModelOnRandomRequests) {
+  Tally tally;
+  for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    AgreeOn<naive::Caching>(seed, false, tally);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_GT(tally.refused, 1000);
+  EXPECT_GT(tally.granted, 10000);
+  EXPECT_GT(tally.flushed, 100) << "of 300 runs";
+}
+
+TEST(ExpandableSegmentsProperty, AgreeWithANaiveModelOnRandomRequests) {
+  Tally tally;
+  for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    AgreeOn<naive::Expandable>(seed, true, tally);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_GT(tally.refused, 1000);
+  EXPECT_GT(tally.granted, 10000);
+  EXPECT_GT(tally.flushed, 100) << "of 300 runs";
+}
+
+}  // namespace
+}  // namespace tidemark
