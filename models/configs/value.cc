@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <set>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -63,7 +64,7 @@ class Converter {
       TIDEMARK_ASSIGN(ConfigValue converted, Convert(field.second, depth + 1));
       converted.where = where;   // an empty value has no place of its own, and a block starts below its key
       converted.source = At(file_, field.first.Mark());
-      value.fields.emplace_back(key, std::move(converted));
+      value.fields.push_back({key, std::move(converted)});
     }
     return value;
   }

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -15,11 +14,12 @@ namespace tidemark {
 /// A piece of a config file as it was written, and where. What it means is decided by whoever reads it.
 struct ConfigValue {
   enum class Kind : std::uint8_t { null, scalar, list, map } kind = Kind::null;
-  std::string text;                                            ///< of a scalar
-  std::vector<ConfigValue> items;                              ///< of a list
-  std::vector<std::pair<std::string, ConfigValue>> fields;     ///< of a map, in the order of the file; keys differ
-  std::string where;                                           ///< for errors: "runs/job.yaml:7"
-  std::string source;                                          ///< for provenance: "job.yaml:7"
+  struct Entry;
+  std::string text;                ///< of a scalar
+  std::vector<ConfigValue> items;  ///< of a list
+  std::vector<Entry> fields;       ///< of a map, in the order of the file; keys differ
+  std::string where;               ///< for errors: "runs/job.yaml:7"
+  std::string source;              ///< for provenance: "job.yaml:7"
 
   /// The value of a key; null when this is not a map or has no such key.
   const ConfigValue* Find(std::string_view key) const;
@@ -28,6 +28,11 @@ struct ConfigValue {
 
   bool is_map() const { return kind == Kind::map; }
   bool is_null() const { return kind == Kind::null; }
+};
+
+struct ConfigValue::Entry {
+  std::string key;
+  ConfigValue value;
 };
 
 /// Dotted keys of a Tidemark job ("layout.tp") and what a config or the command line says about them. Readers of other
