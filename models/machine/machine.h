@@ -14,10 +14,12 @@ namespace tidemark {
 struct Link {
   Nanos latency;
   BytesPerSec bandwidth;
+  friend bool operator==(const Link&, const Link&) = default;
 };
 
 struct Band {
   Bytes low, expected, high;
+  friend bool operator==(const Band&, const Band&) = default;
 };
 
 /// One kind of node and the network between such nodes. Every number of a preset file stands beside its source.
@@ -34,11 +36,13 @@ struct Machine {
   Nanos kernel_launch;                         ///< device-side cost of starting a kernel
   Nanos host_issue;                            ///< host time to issue one device operation
   Link intra_node, inter_node;
+  Link host_link;                              ///< between a device and its host's memory
   double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
   Band context;                                ///< driver context and loaded modules
   Bytes communicator;                          ///< device memory of one communicator
   Bytes workspace;                             ///< math-library workspace outside the tensor allocator
   std::map<std::string, std::string> sources;  ///< key of the file -> where its number comes from
+  friend bool operator==(const Machine&, const Machine&) = default;
 };
 
 }  // namespace tidemark
