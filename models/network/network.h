@@ -18,6 +18,7 @@ struct Decoder {
   std::int64_t positions = 0;              ///< rows of a learned position table; 0: rotary or none
   enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;
   enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;   ///< SwiGLU, or GELU/ReLU between two linears
+  bool relu = false;                       ///< two_layer with ReLU: its backward pass needs its output only
   bool rope = true;
   bool qkv_bias = false, linear_bias = false;
   bool tied_embeddings = false;
@@ -45,7 +46,7 @@ struct Network {
   std::vector<std::string> trainable;      ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
 };
 
-/// Total parameters of the whole network, tied ones once.
+/// Total parameters of the whole network, tied ones once; 0 for a network that BuildBlocks refuses.
 std::int64_t ParameterCount(const Network& network);
 
 /// The blocks of the whole network (all pipeline stages) for one tensor-parallel rank, in forward order. Refuses a

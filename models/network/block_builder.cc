@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network/block_builder.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tidemark {
+
+bool IsTrainable(std::span<const std::string> globs, std::string_view qualified_name) {
+  const std::string name(qualified_name);
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+           return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+BlockBuilder::BlockBuilder(std::string name, std::span<const std::string> trainable, DType compute)
+    : trainable_(trainable), compute_(compute) {
+  block_.name = std::move(name);
+}
+
+ParameterId BlockBuilder::AddParameter(Parameter parameter) {
+  TIDEMARK_CHECK(parameter.rows > 0 && parameter.elements % parameter.rows == 0);
+  parameter.trainable = IsTrainable(trainable_, block_.name + "." + parameter.name);
+  block_.parameters.push_back(std::move(parameter));
+  return ParameterId{static_cast<std::uint32_t>(block_.parameters.size() - 1)};
+}
+
+TensorId BlockBuilder::AddTensor(std::string name, std::int64_t elements, Category category,
+                                 std::optional<DType> dtype) {
+  block_.tensors.push_back(Tensor{std::move(name), category, dtype.value_or(compute_), elements, false});
+  return TensorId{static_cast<std::uint32_t>(block_.tensors.size() - 1)};
+}
+
+TensorId BlockBuilder::Pooled(std::string_view name, std::int64_t elements) {
+  for (std::uint32_t i = 0; i < block_.tensors.size(); ++i) {
+    if (block_.tensors[i].pooled && block_.tensors[i].name == name) {
+      TIDEMARK_CHECK(block_.tensors[i].elements == elements);
+      return TensorId{i};
+    }
+  }
+  const TensorId id = AddTensor(std::string(name), elements, Category::tp_gather);
+  block_.tensors[id.index].pooled = true;
+  return id;
+}
+
+Calculate& BlockBuilder::Add(std::vector<Action>& pass, std::string name, Operator op, Tensors reads,
+                             Tensors writes) {
+  Calculate calculate;
+  calculate.op = std::move(op);
+  calculate.name = std::move(name);
+  calculate.reads = std::move(reads);
+  calculate.writes = std::move(writes);
+  return std::get<Calculate>(pass.emplace_back(std::move(calculate)));
+}
+
+Calculate& BlockBuilder::AddPointwise(std::vector<Action>& pass, std::string name, Tensors reads, Tensors writes,
+                                      std::int64_t flops_per_element) {
+  TIDEMARK_CHECK(!reads.empty());
+  Pointwise op;
+  op.elements = tensor(writes.empty() ? reads.front() : writes.front()).elements;
+  op.bytes_moved = BytesOf(reads) + BytesOf(writes);
+  op.flops_per_element = flops_per_element;
+  return Add(pass, std::move(name), op, std::move(reads), std::move(writes));
+}
+
+void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from,
+                                 TensorId to, bool recompute) {
+  Communicate communicate;
+  communicate.kind = kind;
+  communicate.name = std::move(name);
+  communicate.payload_elements = std::max(tensor(from).elements, tensor(to).elements);
+  communicate.dtype = tensor(from).dtype;
+  communicate.reads = {from};
+  communicate.writes = {to};
+  communicate.recompute = recompute;
+  pass.emplace_back(std::move(communicate));
+}
+
+std::int64_t BlockBuilder::BytesOf(const Tensors& tensors) const {
+  Bytes total;
+  for (const TensorId id : tensors) {
+    total += SizeOf(tensor(id).dtype) * tensor(id).elements;
+  }
+  return total.count();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/network/block.h"
+
+namespace tidemark {
+
+/// Whether "block.parameter" matches one of the globs (fnmatch); no globs match everything.
+bool IsTrainable(std::span<const std::string> globs, std::string_view qualified_name);
+
+/// Fills one Block: hands out ids, and derives the memory traffic of streaming operators from the tensors they touch.
+class BlockBuilder {
+ public:
+  using Tensors = std::vector<TensorId>;
+
+  /// `trainable` must outlive the builder.
+  BlockBuilder(std::string name, std::span<const std::string> trainable, DType compute);
+
+  /// Decides `trainable` by the name of the parameter in this block.
+  ParameterId AddParameter(Parameter parameter);
+  /// A tensor in the compute dtype unless another is named.
+  TensorId AddTensor(std::string name, std::int64_t elements, Category category = Category::activation,
+                     std::optional<DType> dtype = std::nullopt);
+  /// The block's one view of the pool `name`, made at its first use.
+  TensorId Pooled(std::string_view name, std::int64_t elements);
+
+  /// Adds an operator and returns it, for the fields that few operators have.
+  Calculate& Add(std::vector<Action>& pass, std::string name, Operator op, Tensors reads, Tensors writes);
+  /// Adds a Pointwise over the elements of the first tensor written, which reads and writes each tensor once.
+  Calculate& AddPointwise(std::vector<Action>& pass, std::string name, Tensors reads, Tensors writes,
+                          std::int64_t flops_per_element = 1);
+  void AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from, TensorId to,
+                     bool recompute = false);
+
+  std::int64_t BytesOf(const Tensors& tensors) const;
+  bool trainable(ParameterId id) const { return block_.parameters.at(id.index).trainable; }
+  const Parameter& parameter(ParameterId id) const { return block_.parameters.at(id.index); }
+  const Tensor& tensor(TensorId id) const { return block_.tensors.at(id.index); }
+  DType compute() const { return compute_; }
+  std::vector<Action>& forward() { return block_.forward; }
+  std::vector<Action>& backward() { return block_.backward; }
+  Block& block() { return block_; }
+  Block Take() && { return std::move(block_); }
+
+ private:
+  Block block_;
+  std::span<const std::string> trainable_;
+  DType compute_;
+};
+
+}  // namespace tidemark

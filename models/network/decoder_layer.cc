@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/network/decoder_parts.h"
+
+namespace tidemark {
+namespace {
+
+/// One decoder layer. What is saved for the backward pass is what its actions read; the sums this leads to are known
+/// (Korthikanti et al., 2022, and for fused GLU and grouped queries n/t (12h + 4hk/a + 6f + 8 + 4a) bytes in bf16
+/// with sequence parallelism), and are tests.
+class LayerTable {
+ public:
+  LayerTable(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition)
+      : parts_("layer", decoder, trainable, partition) {}
+
+  Block Build() && {
+    Block& block = b().block();
+    block.input = parts_.AddResidual("norm1_in");
+    block.output_gradient = parts_.AddResidual("d_output");
+    const bool parallel = parts_.decoder().parallel_residual;
+    Forward(parallel);
+    Backward(parallel);
+    return std::move(b()).Take();
+  }
+
+ private:
+  BlockBuilder& b() { return parts_.builder(); }
+  const Decoder& decoder() const { return parts_.decoder(); }
+  const LocalShape& shape() const { return parts_.shape(); }
+
+  void Forward(bool parallel) {
+    Block& block = b().block();
+    const TensorId attention = AttentionForward(block.input);
+    TensorId middle = block.input;
+    if (!parallel) {
+      middle = parts_.AddResidual("norm2_in");
+      b().AddPointwise(b().forward(), "residual1.forward", {block.input, attention}, {middle});
+    }
+    const TensorId ffn = FfnForward(middle);
+    block.output = parts_.AddResidual("output");
+    std::vector<TensorId> addends = {middle, ffn};
+    if (parallel) {
+      addends.push_back(attention);
+    }
+    b().AddPointwise(b().forward(), "residual2.forward", std::move(addends), {block.output});
+  }
+
+  // A residual addition hands its gradient to both branches. The gradient that comes back through the norm is a new
+  // tensor, to which the other branch's is added in place, as autograd accumulates.
+  void Backward(bool parallel) {
+    Block& block = b().block();
+    const TensorId middle = FfnBackward(block.output_gradient, parallel ? "d_norm2_in" : "d_middle");
+    b().AddPointwise(b().backward(), "residual2.backward", {middle, block.output_gradient}, {middle});
+    block.input_gradient = AttentionBackward(parallel ? block.output_gradient : middle, "d_norm1_in");
+    b().AddPointwise(b().backward(), "residual1.backward", {block.input_gradient, middle}, {block.input_gradient});
+  }
+
+  TensorId AttentionForward(TensorId input) {
+    const std::int64_t tokens = shape().tokens;
+    qkv_ = parts_.ColumnInput("norm1", input, "qkv_in");
+    q_ = b().AddTensor("q", tokens * shape().query_width());
+    k_ = b().AddTensor("k", tokens * shape().key_width());
+    v_ = b().AddTensor("v", tokens * shape().key_width());
+    ProjectQkv();
+    if (decoder().rope) {
+      b().Add(b().forward(), "rope.forward", MakeRope(false), {q_, k_}, {q_, k_});
+    }
+    attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
+    lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
+    b().Add(b().forward(), "attention.forward", MakeAttention(false), {q_, k_, v_}, {attention_out_, lse_});
+    return parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(),
+                             decoder().heads * decoder().head_size, decoder().linear_bias);
+  }
+
+  void ProjectQkv() {
+    const std::int64_t q = shape().query_width();
+    const std::int64_t kv = shape().key_width();
+    const std::int64_t full_q = decoder().heads * decoder().head_size;
+    const std::int64_t full_kv = decoder().kv_heads * decoder().head_size;
+    const bool bias = decoder().qkv_bias;
+    std::vector<LinearPart> linears;
+    if (parts_.partition().packed_qkv) {
+      linears.push_back(parts_.AddColumnLinear("qkv", q + 2 * kv, full_q + 2 * full_kv, bias));
+      linears.back().outputs = {q_, k_, v_};
+    } else {
+      linears.push_back(parts_.AddColumnLinear("wq", q, full_q, bias));
+      linears.back().outputs = {q_};
+      linears.push_back(parts_.AddColumnLinear("wk", kv, full_kv, bias));
+      linears.back().outputs = {k_};
+      linears.push_back(parts_.AddColumnLinear("wv", kv, full_kv, bias));
+      linears.back().outputs = {v_};
+    }
+    for (LinearPart& linear : linears) {
+      parts_.ColumnForward(qkv_, std::move(linear));
+    }
+  }
+
+  // FlashAttention's backward keeps an fp32 accumulator of dq and the row sums of dout * out ("delta").
+  TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {
+    const std::int64_t tokens = shape().tokens;
+    const TensorId d_out = parts_.RowBackward(wo_, output_gradient, "d_attn_out");
+    const TensorId dq = b().AddTensor("dq", tokens * shape().query_width());
+    const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
+    const TensorId dv = b().AddTensor("dv", tokens * shape().key_width());
+    const TensorId dq_sum =
+        b().AddTensor("dq_accumulator", tokens * shape().query_width(), Category::activation, DType::fp32);
+    const TensorId delta = b().AddTensor("delta", tokens * shape().heads, Category::activation, DType::fp32);
+    b().Add(b().backward(), "attention.backward", MakeAttention(true), {q_, k_, v_, attention_out_, lse_, d_out},
+            {dq, dk, dv, dq_sum, delta});
+    if (decoder().rope) {
+      b().Add(b().backward(), "rope.backward", MakeRope(true), {dq, dk}, {dq, dk});
+    }
+    std::vector<std::vector<TensorId>> gradients = {{dq}, {dk}, {dv}};
+    if (parts_.partition().packed_qkv) {
+      gradients = {{dq, dk, dv}};
+    }
+    const TensorId d_norm_out = parts_.ColumnBackward(qkv_, gradients);
+    return parts_.NormBackward(qkv_.norm, d_norm_out, std::move(input_gradient_name));
+  }
+
+  TensorId FfnForward(TensorId input) {
+    const std::int64_t elements = shape().tokens * shape().ffn;
+    ffn_in_ = parts_.ColumnInput("norm2", input, "gu_in");
+    if (decoder().ffn_kind == Decoder::Ffn::glu) {
+      GluForward(elements);
+    } else {
+      gate_ = b().AddTensor("up_out", elements);
+      AddFfnLinear("up", 1, gate_);
+      down_in_ = b().AddTensor("down_in", elements);
+      b().AddPointwise(b().forward(), "activation.forward", {gate_}, {down_in_}, decoder().relu ? 1 : 8);
+    }
+    return parts_.RowForward(down_, "down", down_in_, shape().ffn, decoder().ffn, decoder().linear_bias);
+  }
+
+  void AddFfnLinear(const std::string& name, std::int64_t halves, TensorId output) {
+    LinearPart linear =
+        parts_.AddColumnLinear(name, halves * shape().ffn, halves * decoder().ffn, decoder().linear_bias);
+    linear.outputs = {output};
+    parts_.ColumnForward(ffn_in_, std::move(linear));
+  }
+
+  void GluForward(std::int64_t elements) {
+    if (parts_.partition().packed_gate_up) {
+      gate_ = up_ = b().AddTensor("gate_up", 2 * elements);
+      AddFfnLinear("gate_up", 2, gate_);
+    } else {
+      gate_ = b().AddTensor("gate", elements);
+      AddFfnLinear("w1", 1, gate_);
+      up_ = b().AddTensor("up", elements);
+      AddFfnLinear("w3", 1, up_);
+    }
+    if (parts_.partition().fused_glu) {
+      down_in_ = b().AddTensor("down_in", elements);
+      AddGlu(b().forward(), "glu.forward", Distinct(gate_, up_), {down_in_}, elements, 3, 5);
+    } else {
+      silu_ = b().AddTensor("silu", elements);
+      AddGlu(b().forward(), "silu.forward", {gate_}, {silu_}, elements, 2, 4);
+      down_in_ = b().AddTensor("down_in", elements);
+      AddGlu(b().forward(), "product.forward", Distinct(silu_, up_), {down_in_}, elements, 3, 1);
+    }
+  }
+
+  TensorId FfnBackward(TensorId output_gradient, std::string input_gradient_name) {
+    const std::int64_t elements = shape().tokens * shape().ffn;
+    const TensorId d_down_in = parts_.RowBackward(down_, output_gradient, "d_down_in");
+    std::vector<std::vector<TensorId>> gradients;
+    if (decoder().ffn_kind == Decoder::Ffn::glu) {
+      gradients = GluBackward(d_down_in, elements);
+    } else {
+      gradients = {{b().AddTensor("d_up_out", elements)}};
+      b().AddPointwise(b().backward(), "activation.backward", {decoder().relu ? down_in_ : gate_, d_down_in},
+                       gradients.front(), decoder().relu ? 1 : 12);
+    }
+    const TensorId d_norm_out = parts_.ColumnBackward(ffn_in_, gradients);
+    return parts_.NormBackward(ffn_in_.norm, d_norm_out, std::move(input_gradient_name));
+  }
+
+  std::vector<std::vector<TensorId>> GluBackward(TensorId d_down_in, std::int64_t elements) {
+    const bool packed = parts_.partition().packed_gate_up;
+    const TensorId d_gate = b().AddTensor(packed ? "d_gate_up" : "d_gate", packed ? 2 * elements : elements);
+    const TensorId d_up = packed ? d_gate : b().AddTensor("d_up", elements);
+    if (parts_.partition().fused_glu) {
+      std::vector<TensorId> reads = Distinct(gate_, up_);
+      reads.push_back(d_down_in);
+      AddGlu(b().backward(), "glu.backward", std::move(reads), Distinct(d_gate, d_up), elements, 5, 9);
+    } else {
+      const TensorId d_silu = b().AddTensor("d_silu", elements);
+      AddGlu(b().backward(), "product.backward", {d_down_in, silu_, up_}, {d_silu, d_up}, elements, 5, 2);
+      AddGlu(b().backward(), "silu.backward", {d_silu, gate_}, {d_gate}, elements, 3, 6);
+    }
+    if (packed) {
+      return {{d_gate}};
+    }
+    return {{d_gate}, {d_up}};
+  }
+
+  /// One pass over `passes` tensors of `elements`; a packed tensor is touched by halves, so counts by pass.
+  void AddGlu(std::vector<Action>& pass, std::string name, std::vector<TensorId> reads, std::vector<TensorId> writes,
+              std::int64_t elements, std::int64_t passes, std::int64_t flops) {
+    const Pointwise op{elements, (SizeOf(b().compute()) * elements * passes).count(), flops};
+    b().Add(pass, std::move(name), op, std::move(reads), std::move(writes));
+  }
+
+  static std::vector<TensorId> Distinct(TensorId first, TensorId second) {
+    return first == second ? std::vector<TensorId>{first} : std::vector<TensorId>{first, second};
+  }
+
+  Attention MakeAttention(bool backward) const {
+    Attention op;
+    op.batch = shape().batch;
+    op.heads = shape().heads;
+    op.kv_heads = shape().kv_heads;
+    op.sequence = shape().sequence;
+    op.head_size = shape().head_size;
+    op.backward = backward;
+    op.dtype = parts_.partition().compute;
+    return op;
+  }
+
+  Rope MakeRope(bool backward) const {
+    return Rope{shape().tokens * (shape().query_width() + shape().key_width()), backward,
+                parts_.partition().compute};
+  }
+
+  DecoderParts parts_;
+  ColumnPart qkv_, ffn_in_;
+  RowPart wo_, down_;
+  TensorId q_, k_, v_, attention_out_, lse_;
+  TensorId gate_, up_, silu_, down_in_;    // gate_ and up_ are one tensor when packed; two_layer has gate_ only
+};
+
+}  // namespace
+
+Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition) {
+  return LayerTable(decoder, trainable, partition).Build();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network/decoder_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+// The pool that holds gathered inputs when they are gathered again in the backward pass.
+constexpr std::string_view kGatherPool = "tp_gather";
+
+}  // namespace
+
+LocalShape::LocalShape(const Decoder& decoder, const Partition& partition)
+    : tp(partition.tp),
+      batch(partition.micro_batch_size),
+      sequence(partition.sequence_length),
+      scattered(partition.sequence_parallel && partition.tp > 1),
+      tokens(batch * sequence),
+      residual_tokens(scattered ? tokens / tp : tokens),
+      hidden(decoder.hidden),
+      heads(decoder.heads / tp),
+      kv_heads(std::max<std::int64_t>(decoder.kv_heads / tp, 1)),  // fewer than ranks: replicated
+      head_size(decoder.head_size),
+      ffn(decoder.ffn / tp),
+      vocabulary(decoder.vocabulary / tp) {}
+
+DecoderParts::DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,
+                           const Partition& partition)
+    : decoder_(decoder),
+      partition_(partition),
+      shape_(decoder, partition),
+      builder_(std::move(block_name), trainable, partition.compute) {}
+
+TensorId DecoderParts::AddResidual(std::string name) {
+  return builder_.AddTensor(std::move(name), shape_.residual_tokens * shape_.hidden);
+}
+
+ParameterId DecoderParts::AddReplicated(std::string name, std::int64_t elements) {
+  return builder_.AddParameter({.name = std::move(name), .elements = elements, .rows = elements,
+                                .elements_full = elements});
+}
+
+LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias) {
+  LinearPart linear;
+  linear.name = name;
+  linear.in = shape_.hidden;
+  linear.out = out;
+  linear.weight = builder_.AddParameter(
+      {.name = name, .elements = out * linear.in, .rows = out, .elements_full = full * linear.in});
+  if (bias) {
+    linear.bias =
+        builder_.AddParameter({.name = name + "_bias", .elements = out, .rows = out, .elements_full = full});
+  }
+  return linear;
+}
+
+Gemm DecoderParts::MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const {
+  Gemm gemm;
+  gemm.m = m;
+  gemm.n = n;
+  gemm.k = k;
+  gemm.dtype = gemm.output = partition_.compute;
+  return gemm;
+}
+
+NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std::string output_name) {
+  const bool layer_norm = decoder_.norm == Decoder::Norm::layer;
+  const std::string suffix = name.substr(std::string("norm").size());
+  NormPart part;
+  part.name = name;
+  part.input = input;
+  part.weight = AddReplicated(name, shape_.hidden);
+  part.output = AddResidual(std::move(output_name));
+  part.rstd = builder_.AddTensor("rstd" + suffix, shape_.residual_tokens, Category::activation, DType::fp32);
+  std::vector<TensorId> writes = {part.output, part.rstd};
+  std::vector<ParameterId> parameters = {part.weight};
+  if (layer_norm) {
+    part.bias = AddReplicated(name + "_bias", shape_.hidden);
+    part.mean = builder_.AddTensor("mean" + suffix, shape_.residual_tokens, Category::activation, DType::fp32);
+    writes.push_back(part.mean);
+    parameters.push_back(part.bias);
+  }
+  const Norm op{shape_.residual_tokens, shape_.hidden, layer_norm, false, partition_.compute};
+  builder_.Add(builder_.forward(), name + ".forward", op, {input}, std::move(writes)).parameters = parameters;
+  return part;
+}
+
+TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient,
+                                    std::string input_gradient_name) {
+  const TensorId input_gradient = AddResidual(std::move(input_gradient_name));
+  std::vector<TensorId> reads = {output_gradient, part.input, part.rstd};
+  if (part.mean.valid()) {
+    reads.push_back(part.mean);
+  }
+  const Norm op{shape_.residual_tokens, shape_.hidden, part.mean.valid(), true, partition_.compute};
+  Calculate& norm = builder_.Add(builder_.backward(), part.name + ".backward", op, std::move(reads), {input_gradient});
+  norm.parameters = {part.weight};
+  for (const ParameterId parameter : {part.weight, part.bias}) {
+    if (parameter.valid() && builder_.trainable(parameter)) {
+      norm.gradients.push_back(parameter);
+    }
+  }
+  return input_gradient;
+}
+
+ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, std::string input_name) {
+  const bool cached = shape_.scattered && partition_.gather == Partition::Gather::cached;
+  ColumnPart part;
+  part.input_name = input_name;
+  part.norm = NormForward(norm_name, input, cached ? norm_name + "_out" : input_name);
+  part.input = part.norm.output;
+  if (shape_.scattered) {
+    const std::int64_t elements = shape_.tokens * shape_.hidden;
+    part.gather_again = !cached;
+    part.input = cached ? builder_.AddTensor(input_name, elements, Category::tp_gather)
+                        : builder_.Pooled(kGatherPool, elements);
+    builder_.AddCollective(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
+                           part.input);
+  }
+  return part;
+}
+
+void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
+  Calculate& gemm = builder_.Add(builder_.forward(), linear.name + ".forward",
+                                 MakeGemm(shape_.tokens, linear.out, linear.in), {part.input}, linear.outputs);
+  gemm.parameters = {linear.weight};
+  if (linear.bias.valid()) {
+    gemm.parameters.push_back(linear.bias);
+  }
+  part.linears.push_back(std::move(linear));
+}
+
+// In the order of autograd: the linear that ran last first. Their input gradients are summed as they arrive, in place
+// in the first, which is what autograd's accumulation does; each later one is a transient of the full size.
+TensorId DecoderParts::ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients) {
+  auto& backward = builder_.backward();
+  const bool any_trainable = std::any_of(part.linears.begin(), part.linears.end(),
+                                         [&](const LinearPart& linear) { return builder_.trainable(linear.weight); });
+  if (part.gather_again && any_trainable) {
+    builder_.AddCollective(backward, CollectiveKind::all_gather, part.input_name + ".gather_again", part.norm.output,
+                           part.input, true);
+  }
+  const std::int64_t elements = shape_.tokens * shape_.hidden;
+  TensorId sum;
+  for (std::size_t i = part.linears.size(); i-- > 0;) {
+    const LinearPart& linear = part.linears[i];
+    BiasGradient(linear, gradients.at(i));
+    WeightGradient(linear, part.input, gradients.at(i));
+    if (!sum.valid()) {
+      sum = builder_.AddTensor("d_" + part.input_name, elements);
+      InputGradient(linear, gradients.at(i), sum);
+      continue;
+    }
+    const TensorId addend = builder_.AddTensor("d_" + part.input_name + "_" + linear.name, elements);
+    InputGradient(linear, gradients.at(i), addend);
+    builder_.AddPointwise(backward, linear.name + ".sum_input_gradient", {sum, addend}, {sum});
+  }
+  if (shape_.scattered) {
+    const TensorId scattered = AddResidual("d_" + part.norm.name + "_out");
+    builder_.AddCollective(backward, CollectiveKind::reduce_scatter, part.input_name + ".scatter_gradient", sum,
+                           scattered);
+    return scattered;
+  }
+  if (shape_.tp > 1) {
+    builder_.AddCollective(backward, CollectiveKind::all_reduce, part.input_name + ".reduce_gradient", sum, sum);
+  }
+  return sum;
+}
+
+TensorId DecoderParts::RowForward(RowPart& part, const std::string& name, TensorId input, std::int64_t in,
+                                  std::int64_t full_in, bool bias) {
+  part.input = input;
+  part.linear.name = name;
+  part.linear.in = in;
+  part.linear.out = shape_.hidden;
+  part.linear.weight = builder_.AddParameter({.name = name, .elements = in * shape_.hidden, .rows = shape_.hidden,
+                                              .elements_full = full_in * shape_.hidden});
+  const TensorId partial = builder_.AddTensor(name + "_out", shape_.tokens * shape_.hidden);
+  Calculate& gemm = builder_.Add(builder_.forward(), name + ".forward", MakeGemm(shape_.tokens, shape_.hidden, in),
+                                 {input}, {partial});
+  gemm.parameters = {part.linear.weight};
+  if (bias) {
+    part.linear.bias = AddReplicated(name + "_bias", shape_.hidden);
+    if (shape_.tp == 1) {
+      gemm.parameters.push_back(part.linear.bias);
+    }
+  }
+  const TensorId reduced = ReduceForward(name, partial);
+  if (bias && shape_.tp > 1) {  // added once, after the sum over ranks
+    builder_.AddPointwise(builder_.forward(), name + "_bias.forward", {reduced}, {reduced}).parameters = {
+        part.linear.bias};
+  }
+  return DropoutForward(name, reduced, part.mask);
+}
+
+TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name) {
+  const TensorId dropped = DropoutBackward(part.linear.name, output_gradient, part.mask);
+  BiasGradient(part.linear, {dropped});
+  const TensorId gathered = GatherBackward("d_" + part.linear.name + "_out", dropped);
+  WeightGradient(part.linear, part.input, {gathered});
+  const TensorId input_gradient =
+      builder_.AddTensor(std::move(input_gradient_name), shape_.tokens * part.linear.in);
+  InputGradient(part.linear, {gathered}, input_gradient);
+  return input_gradient;
+}
+
+TensorId DecoderParts::ReduceForward(const std::string& name, TensorId partial) {
+  if (shape_.scattered) {
+    const TensorId scattered = AddResidual(name + "_scattered");
+    builder_.AddCollective(builder_.forward(), CollectiveKind::reduce_scatter, name + ".scatter", partial, scattered);
+    return scattered;
+  }
+  if (shape_.tp > 1) {
+    builder_.AddCollective(builder_.forward(), CollectiveKind::all_reduce, name + ".reduce", partial, partial);
+  }
+  return partial;
+}
+
+TensorId DecoderParts::GatherBackward(const std::string& name, TensorId gradient) {
+  if (!shape_.scattered) {
+    return gradient;
+  }
+  const TensorId gathered = builder_.AddTensor(name, shape_.tokens * shape_.hidden, Category::tp_gather);
+  builder_.AddCollective(builder_.backward(), CollectiveKind::all_gather, name + ".gather", gradient, gathered);
+  return gathered;
+}
+
+TensorId DecoderParts::DropoutForward(const std::string& name, TensorId input, TensorId& mask) {
+  if (decoder_.dropout <= 0) {
+    return input;
+  }
+  mask = builder_.AddTensor(name + "_mask", builder_.tensor(input).elements, Category::activation, DType::u8);
+  const TensorId dropped = AddResidual(name + "_dropped");
+  builder_.AddPointwise(builder_.forward(), name + "_dropout.forward", {input}, {dropped, mask}, 2);
+  return dropped;
+}
+
+TensorId DecoderParts::DropoutBackward(const std::string& name, TensorId gradient, TensorId mask) {
+  if (!mask.valid()) {
+    return gradient;
+  }
+  const TensorId dropped = AddResidual("d_" + name + "_dropped");
+  builder_.AddPointwise(builder_.backward(), name + "_dropout.backward", {gradient, mask}, {dropped}, 2);
+  return dropped;
+}
+
+void DecoderParts::BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients) {
+  if (linear.bias.valid() && builder_.trainable(linear.bias)) {
+    builder_.AddPointwise(builder_.backward(), linear.name + "_bias.gradient", gradients, {}).gradients = {
+        linear.bias};
+  }
+}
+
+void DecoderParts::WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients) {
+  if (!builder_.trainable(linear.weight)) {
+    return;
+  }
+  std::vector<TensorId> reads = {input};
+  reads.insert(reads.end(), gradients.begin(), gradients.end());
+  builder_.Add(builder_.backward(), linear.name + ".weight_gradient",
+               MakeGemm(linear.out, linear.in, shape_.tokens), std::move(reads), {}).gradients = {linear.weight};
+}
+
+void DecoderParts::InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, TensorId to) {
+  builder_.Add(builder_.backward(), linear.name + ".input_gradient",
+               MakeGemm(shape_.tokens, linear.in, linear.out), gradients, {to}).parameters = {linear.weight};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/network/block_builder.h"
+#include "models/network/network.h"
+
+namespace tidemark {
+
+/// Sizes on one tensor-parallel rank, for one microbatch.
+struct LocalShape {
+  LocalShape(const Decoder& decoder, const Partition& partition);
+
+  std::int64_t tp = 1, batch = 0, sequence = 0;
+  bool scattered = false;            ///< sequence parallelism: the residual stream holds tokens / tp rows
+  std::int64_t tokens = 0, residual_tokens = 0;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, ffn = 0, vocabulary = 0;
+
+  std::int64_t query_width() const { return heads * head_size; }
+  std::int64_t key_width() const { return kv_heads * head_size; }
+};
+
+struct NormPart {
+  std::string name;
+  ParameterId weight, bias;
+  TensorId input, output, rstd, mean;
+};
+
+/// A linear layer; `in` and `out` are its features on this rank.
+struct LinearPart {
+  std::string name;
+  ParameterId weight, bias;
+  std::int64_t in = 0, out = 0;
+  std::vector<TensorId> outputs;     ///< several where one packed GEMM makes them
+};
+
+/// Linears that share one normalised input; their outputs are divided over the tensor-parallel group.
+struct ColumnPart {
+  NormPart norm;
+  std::string input_name;
+  TensorId input;                    ///< what the GEMMs read: the norm's output, or its gathered rows
+  bool gather_again = false;         ///< the backward pass repeats the gather
+  std::vector<LinearPart> linears;
+};
+
+/// A linear whose input is divided over the group: its output is a partial sum, reduced or scattered to the residual
+/// stream's rows, then dropped out.
+struct RowPart {
+  LinearPart linear;
+  TensorId input;
+  TensorId mask;                     ///< invalid without dropout
+};
+
+/// The pieces decoder blocks are made of. Each has a forward half, which adds parameters, tensors and actions, and a
+/// backward half, which takes the part and the gradient of its output and returns that of its input.
+///
+/// Tensor-parallel communication (Korthikanti et al., Reducing Activation Recomputation, 2022, figures 4-6):
+///                     forward                        backward
+///   column, scattered   all-gather X                   all-gather X again (Gather::again_pooled), reduce-scatter dX
+///   column, else        -                              all-reduce dX
+///   row, scattered      reduce-scatter Y               all-gather dY
+///   row, else           all-reduce Y                   -
+/// With tp = 1 there is none.
+class DecoderParts {
+ public:
+  DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,
+               const Partition& partition);
+
+  const Decoder& decoder() const { return decoder_; }
+  const Partition& partition() const { return partition_; }
+  const LocalShape& shape() const { return shape_; }
+  BlockBuilder& builder() { return builder_; }
+
+  TensorId AddResidual(std::string name);          ///< [rows of the residual stream, hidden]
+  ParameterId AddReplicated(std::string name, std::int64_t elements);
+  /// A linear whose dimension 0 is divided over the group; `full` is its undivided size.
+  LinearPart AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias);
+
+  NormPart NormForward(const std::string& name, TensorId input, std::string output_name);
+  TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
+
+  /// Norm and, where rows are scattered, gather. The linears follow, each with its outputs.
+  ColumnPart ColumnInput(const std::string& norm_name, TensorId input, std::string input_name);
+  void ColumnForward(ColumnPart& part, LinearPart linear);
+  /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
+  TensorId ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients);
+
+  /// Returns what goes into the residual addition.
+  TensorId RowForward(RowPart& part, const std::string& name, TensorId input, std::int64_t in, std::int64_t full_in,
+                      bool bias);
+  TensorId RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name);
+
+  /// Sums partial rows over the group and leaves the residual stream's share; the tensor itself with tp = 1.
+  TensorId ReduceForward(const std::string& name, TensorId partial);
+  /// All rows of a gradient of the residual stream; the tensor itself where its rows are not scattered.
+  TensorId GatherBackward(const std::string& name, TensorId gradient);
+
+  /// With dropout: adds the mask and returns the dropped copy. Without: the tensor itself.
+  TensorId DropoutForward(const std::string& name, TensorId input, TensorId& mask);
+  TensorId DropoutBackward(const std::string& name, TensorId gradient, TensorId mask);
+
+ private:
+  void BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients);
+  void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
+  void InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, TensorId to);
+  Gemm MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
+
+  const Decoder& decoder_;
+  const Partition& partition_;
+  LocalShape shape_;
+  BlockBuilder builder_;
+};
+
+Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
+Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
+Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
+
+}  // namespace tidemark

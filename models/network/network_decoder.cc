@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/network/decoder_parts.h"
+#include "models/network/families.h"
+
+namespace tidemark {
+namespace {
+
+struct Bound {
+  std::string_view field;
+  std::int64_t value;
+  std::int64_t smallest;
+  std::int64_t largest;
+};
+
+// Far above any network there is, and low enough for the products below to be worth checking.
+Status CheckBounds(const Decoder& d) {
+  const Bound bounds[] = {
+      {"layers", d.layers, 1, 1 << 14},        {"hidden", d.hidden, 1, 1 << 20},
+      {"ffn", d.ffn, 1, 1 << 22},              {"heads", d.heads, 1, 1 << 16},
+      {"kv_heads", d.kv_heads, 1, 1 << 16},    {"head_size", d.head_size, 1, 1 << 16},
+      {"vocabulary", d.vocabulary, 1, 1 << 24}, {"positions", d.positions, 0, 1 << 24},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value < bound.smallest || bound.value > bound.largest) {
+      return BadInput(fmt::format("expected {} between {} and {}, found {}", bound.field, bound.smallest,
+                                  bound.largest, bound.value));
+    }
+  }
+  if (!(d.dropout >= 0 && d.dropout < 1)) {
+    return BadInput(fmt::format("expected dropout of at least 0 and below 1, found {}", d.dropout));
+  }
+  if (d.heads % d.kv_heads != 0) {
+    return BadInput(fmt::format("expected heads ({}) to be a multiple of kv_heads ({})", d.heads, d.kv_heads),
+                    "each key-value head serves the same number of query heads");
+  }
+  return Done{};
+}
+
+/// Every size, count of operations and sum over layers that the tables derive stays below 2^60. Each estimate is an
+/// upper bound of the undivided network's.
+Status CheckProducts(const Decoder& d, const Partition& p) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const double tokens = real(p.micro_batch_size) * real(p.sequence_length);
+  const double attention_width = real(std::max(d.heads, d.kv_heads)) * real(d.head_size);
+  const double inner = std::max({real(d.hidden), real(d.ffn), attention_width});
+  const double widest = std::max({4 * inner, real(d.vocabulary)});
+  const double largest[] = {
+      2 * tokens * widest * inner,                                  // flops of a matrix product
+      10 * tokens * real(p.sequence_length) * attention_width,      // flops of an attention backward
+      8 * 8 * (tokens + inner) * widest,                            // bytes that one operator touches
+      16 * (2 * widest + real(d.positions)) * real(d.hidden),       // bytes of embeddings and their states
+      16 * 8 * real(d.layers) * inner * inner,                      // bytes of all layers' weights and states
+  };
+  if (*std::max_element(std::begin(largest), std::end(largest)) >= kLargestProduct) {
+    return BadInput(fmt::format("expected a microbatch and a network whose sizes stay below 2^60, found {} x {} tokens "
+                                "with hidden {} and ffn {}",
+                                p.micro_batch_size, p.sequence_length, d.hidden, d.ffn),
+                    "make micro_batch_size, sequence_length or the network smaller");
+  }
+  return Done{};
+}
+
+Status CheckDivides(std::string_view field, std::int64_t value, std::int64_t tp) {
+  if (value % tp != 0) {
+    return BadInput(fmt::format("expected {} ({}) to be a multiple of layout.tp ({})", field, value, tp),
+                    "choose a layout.tp that divides it");
+  }
+  return Done{};
+}
+
+Status CheckDivision(const Decoder& d, const Partition& p) {
+  TIDEMARK_TRY(CheckDivides("heads", d.heads, p.tp));
+  TIDEMARK_TRY(CheckDivides("ffn", d.ffn, p.tp));
+  TIDEMARK_TRY(CheckDivides("vocabulary", d.vocabulary, p.tp));
+  if (d.kv_heads % p.tp != 0 && p.tp % d.kv_heads != 0) {
+    return BadInput(fmt::format("expected kv_heads ({}) to divide layout.tp ({}) or to be a multiple of it", d.kv_heads,
+                                p.tp),
+                    "ranks share key-value heads evenly, or replicate them evenly");
+  }
+  if (p.sequence_parallel) {
+    TIDEMARK_TRY(CheckDivides("tokens of a microbatch", p.micro_batch_size * p.sequence_length, p.tp));
+  }
+  if (d.positions > 0 && p.sequence_length > d.positions) {
+    return BadInput(fmt::format("expected sequence_length of at most the {} learned positions, found {}", d.positions,
+                                p.sequence_length),
+                    "shorten sequence_length, or use a network with rotary positions");
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Result<std::vector<BlockRun>> BuildDecoder(const Decoder& decoder, std::span<const std::string> trainable,
+                                           const Partition& partition) {
+  TIDEMARK_TRY(CheckBounds(decoder));
+  TIDEMARK_TRY(CheckProducts(decoder, partition));
+  TIDEMARK_TRY(CheckDivision(decoder, partition));
+  std::vector<BlockRun> runs;
+  runs.push_back({BuildEmbedding(decoder, trainable, partition), 1});
+  runs.push_back({BuildLayer(decoder, trainable, partition), decoder.layers});
+  runs.push_back({BuildHead(decoder, trainable, partition), 1});
+  return runs;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/network/operator.h"
+
+namespace tidemark {
+namespace {
+
+// How many matrix products an attention makes of each pair (query, key): scores and output in the forward pass;
+// scores again, dV, dP, dQ, dK in the backward pass (Dao et al., FlashAttention, 2022, algorithm 4).
+constexpr std::int64_t kAttentionForwardProducts = 2;
+constexpr std::int64_t kAttentionBackwardProducts = 5;
+
+constexpr std::int64_t kStatisticBytes = 4;  // rstd, mean and log-sum-exp are fp32
+
+struct CountFlops {
+  Flops operator()(const Gemm& op) const { return Flops(2) * op.batch * op.m * op.n * op.k; }
+
+  // Each product costs 2 * head_size per pair; a causal mask leaves half of the pairs (the diagonal, 1/(2 sequence)
+  // of the square, is neglected as in the usual model-FLOPs accounting: PaLM, 2022, appendix B).
+  Flops operator()(const Attention& op) const {
+    const std::int64_t products = op.backward ? kAttentionBackwardProducts : kAttentionForwardProducts;
+    const Flops square = Flops(2) * op.batch * op.heads * op.sequence * op.sequence * op.head_size * products;
+    return op.causal ? square / 2 : square;
+  }
+
+  // An element of RMSNorm: square, sum, scale by rstd, scale by weight. LayerNorm: also sum, centre, shift. Backward:
+  // dx = rstd (w dy - xhat mean(xhat w dy)) is 6, the weight gradient 2; LayerNorm centres both again and sums a bias.
+  Flops operator()(const Norm& op) const {
+    const std::int64_t forward = op.layer_norm ? 7 : 4;
+    const std::int64_t backward = op.layer_norm ? 11 : 8;
+    return Flops(op.backward ? backward : forward) * op.rows * op.width;
+  }
+
+  // Two multiplications and an addition an element.
+  Flops operator()(const Rope& op) const { return Flops(3) * op.elements; }
+  Flops operator()(const Pointwise& op) const { return Flops(op.flops_per_element) * op.elements; }
+  // A lookup computes nothing; its backward pass adds each row into the table.
+  Flops operator()(const Embedding& op) const { return op.backward ? Flops(op.tokens) * op.width : Flops(0); }
+  // One pass: an exponential or a subtraction, and a sum or a scale.
+  Flops operator()(const CrossEntropy& op) const { return Flops(2) * op.rows * op.vocabulary; }
+  Flops operator()(const OptimizerUpdate& op) const { return Flops(op.flops_per_element) * op.elements; }
+  Flops operator()(const Tabulated& op) const { return Flops(op.flops); }
+};
+
+struct CountBytes {
+  Bytes operator()(const Gemm& op) const {
+    const Bytes read = SizeOf(op.dtype) * (op.m * op.k + op.k * op.n);
+    const Bytes written = SizeOf(op.output) * op.m * op.n;
+    return (read + written * (op.accumulate ? 2 : 1)) * op.batch;
+  }
+
+  // Forward: q, k, v in; out and log-sum-exp out. Backward: q, k, v, out, dout, lse in; dq, dk, dv out.
+  Bytes operator()(const Attention& op) const {
+    const std::int64_t rows = op.batch * op.sequence;
+    const Bytes query = SizeOf(op.dtype) * rows * op.heads * op.head_size;
+    const Bytes key = SizeOf(op.dtype) * rows * op.kv_heads * op.head_size;
+    const Bytes statistics = Bytes(kStatisticBytes) * rows * op.heads;
+    return op.backward ? query * 4 + key * 4 + statistics : query * 2 + key * 2 + statistics;
+  }
+
+  // Forward: x in, y out. Backward: x and dy in, dx out. Weights (and their gradients) and statistics once.
+  Bytes operator()(const Norm& op) const {
+    const std::int64_t vectors = op.layer_norm ? 2 : 1;
+    const Bytes matrix = SizeOf(op.dtype) * op.rows * op.width;
+    const Bytes weights = SizeOf(op.dtype) * op.width * vectors;
+    const Bytes statistics = Bytes(kStatisticBytes) * op.rows * vectors;
+    return op.backward ? matrix * 3 + weights * 2 + statistics : matrix * 2 + weights + statistics;
+  }
+
+  Bytes operator()(const Rope& op) const { return SizeOf(op.dtype) * op.elements * 2; }
+  Bytes operator()(const Pointwise& op) const { return Bytes(op.bytes_moved); }
+
+  // Forward: ids and rows in, rows out. Backward: ids and dy in; the touched rows read and written.
+  Bytes operator()(const Embedding& op) const {
+    const Bytes ids = SizeOf(DType::int64) * op.tokens;
+    return ids + SizeOf(op.dtype) * op.tokens * op.width * (op.backward ? 3 : 2);
+  }
+
+  Bytes operator()(const CrossEntropy& op) const { return Bytes(op.bytes_moved); }
+  Bytes operator()(const OptimizerUpdate& op) const { return Bytes(op.bytes_moved); }
+  Bytes operator()(const Tabulated& op) const { return Bytes(op.bytes_moved); }
+};
+
+}  // namespace
+
+std::string_view Name(const Operator& op) {
+  return std::visit([](const auto& alternative) { return alternative.kName; }, op);
+}
+
+Flops FlopsOf(const Operator& op) { return std::visit(CountFlops{}, op); }
+
+Bytes BytesMovedBy(const Operator& op) { return std::visit(CountBytes{}, op); }
+
+}  // namespace tidemark
