@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "sim/program/text.h"
+#include "sim/program/verify_role.h"
+
+namespace tidemark {
+namespace {
+
+const std::string& NameOf(const std::string& name) { return name; }
+template <class Entry>
+const std::string& NameOf(const Entry& entry) {
+  return entry.name;
+}
+
+/// Checks that whatever an id, a loop or a body points to is there.
+class ReferenceChecker {
+ public:
+  ReferenceChecker(const Program& program, Findings& findings) : program_(program), findings_(findings) {}
+
+  bool Run() {
+    CheckTables();
+    for (at_ = 0; at_ < program_.nodes.size(); ++at_) {
+      while (!around_.empty() && around_.back().end <= at_) {
+        around_.pop_back();
+      }
+      CheckNode(program_.nodes[at_]);
+    }
+    return good_;
+  }
+
+ private:
+  struct Body {
+    LoopId loop;
+    std::size_t end;
+  };
+
+  void CheckTables() {
+    at_ = program_.nodes.size();
+    if (program_.streams.empty() || program_.streams.front().kind != StreamKind::host) {
+      Add("the first stream is not the host");
+    }
+    for (const Buffer& buffer : program_.buffers) {
+      CheckId(buffer.stream, program_.streams, "stream");
+      if (buffer.extents[0] < 0 || buffer.extents[1] < 0) {
+        Add(fmt::format("buffer {} has a negative extent", buffer.name));
+      }
+    }
+    CheckUnique(program_.groups, "group");
+    CheckUnique(program_.channels, "channel");
+    CheckUnique(program_.streams, "stream");
+    CheckUnique(program_.events, "event");
+    CheckUnique(program_.buffers, "buffer");
+    CheckUnique(program_.loops, "loop");
+  }
+
+  void CheckNode(const Node& node) {
+    std::visit(
+        [&](const auto& leaf) {
+          using Leaf = std::remove_cvref_t<decltype(leaf)>;
+          if constexpr (requires { leaf.name; }) {
+            CheckId(leaf.name, program_.names, "name");
+          }
+          if constexpr (requires { leaf.group; }) {
+            CheckId(leaf.group, program_.groups, "group");
+          }
+          if constexpr (requires { leaf.channel; }) {
+            CheckId(leaf.channel, program_.channels, "channel");
+          }
+          if constexpr (requires { leaf.event; }) {
+            CheckId(leaf.event, program_.events, "event");
+          }
+          if constexpr (requires { leaf.stream; }) {
+            if (!std::same_as<Leaf, HostSync> || leaf.stream.valid()) {
+              CheckId(leaf.stream, program_.streams, "stream");
+            }
+          }
+        },
+        node);
+    ForEachAccess(node, [&](const BufferRef& ref, Access) {
+      CheckId(ref.buffer, program_.buffers, "buffer");
+      CheckIndex(ref.index[0]);
+      CheckIndex(ref.index[1]);
+    });
+    if (const auto* begin = std::get_if<Begin>(&node)) {
+      CheckIndex(begin->microbatch);
+    } else if (const auto* repeat = std::get_if<Repeat>(&node)) {
+      CheckRepeat(*repeat);
+    }
+  }
+
+  void CheckIndex(const Index& index) {
+    if (index.modulus < 0) {
+      Add(fmt::format("an index has the modulus {}", index.modulus));
+    }
+    if (index.loop.valid() && CheckId(index.loop, program_.loops, "loop") && !IsAround(index.loop)) {
+      Add(fmt::format("loop {} is not around it", program_.loops[index.loop.index]));
+    }
+  }
+
+  void CheckRepeat(const Repeat& repeat) {
+    const std::size_t outer_end = around_.empty() ? program_.nodes.size() : around_.back().end;
+    const std::size_t end = at_ + 1 + repeat.size;
+    if (end > outer_end) {
+      Add("its body does not end within the body around it");
+    }
+    if (repeat.count < 1 || (repeat.step != 1 && repeat.step != -1)) {
+      Add(fmt::format("it runs {} times by steps of {}", repeat.count, repeat.step));
+    }
+    if (CheckId(repeat.loop, program_.loops, "loop") && IsAround(repeat.loop)) {
+      Add(fmt::format("loop {} is around it already", program_.loops[repeat.loop.index]));
+    }
+    around_.push_back({repeat.loop, std::min(end, outer_end)});
+  }
+
+  bool IsAround(LoopId loop) const {
+    return std::any_of(around_.begin(), around_.end(), [&](const Body& body) { return body.loop == loop; });
+  }
+
+  template <class Table, class IdType>
+  bool CheckId(IdType id, const Table& table, std::string_view what) {
+    if (id.index < table.size()) {
+      return true;
+    }
+    Add(fmt::format("there is no {} {} in a table of {}", what, id.index, table.size()));
+    return false;
+  }
+
+  template <class Table>
+  void CheckUnique(const Table& table, std::string_view what) {
+    std::unordered_set<std::string_view> seen;
+    for (const auto& entry : table) {
+      if (!seen.insert(NameOf(entry)).second) {
+        Add(fmt::format("there are two {}s called {}", what, NameOf(entry)));
+      }
+    }
+  }
+
+  void Add(std::string message) {
+    good_ = false;
+    const std::string where =
+        at_ < program_.nodes.size() ? fmt::format(", node {} ({})", at_, Print(program_, program_.nodes[at_])) : "";
+    findings_.Add({Finding::Rule::bad_reference, program_.role_index, at_, serial_++},
+                  fmt::format("{}{}: {}", program_.role, where, message));
+  }
+
+  const Program& program_;
+  Findings& findings_;
+  std::vector<Body> around_;
+  std::size_t at_ = 0;
+  std::size_t serial_ = 0;
+  bool good_ = true;
+};
+
+}  // namespace
+
+bool CheckReferences(const Program& program, Findings& findings) { return ReferenceChecker(program, findings).Run(); }
+
+}  // namespace tidemark
