@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -40,22 +41,45 @@ constexpr std::array kBinary = {Unit{1, "B"}, Unit{kKibi, "KiB"}, Unit{kKibi * k
                                 Unit{kKibi * kKibi * kKibi, "GiB"},
                                 Unit{kKibi * kKibi * kKibi * kKibi, "TiB"}};
 constexpr std::array kTime = {Unit{1, "ns"}, Unit{1e3, "us"}, Unit{1e6, "ms"}, Unit{1e9, "s"}};
-constexpr std::array kFlop = {Unit{1, "FLOP"}, Unit{1e6, "MFLOP"}, Unit{1e9, "GFLOP"},
+constexpr std::array kFlop = {Unit{1, "FLOP"}, Unit{1e3, "KFLOP"}, Unit{1e6, "MFLOP"}, Unit{1e9, "GFLOP"},
                               Unit{1e12, "TFLOP"}, Unit{1e15, "PFLOP"}};
-constexpr std::array kFlopRate = {Unit{1, "FLOP/s"}, Unit{1e9, "GFLOP/s"}, Unit{1e12, "TFLOP/s"},
+constexpr std::array kFlopRate = {Unit{1, "FLOP/s"}, Unit{1e6, "MFLOP/s"}, Unit{1e9, "GFLOP/s"}, Unit{1e12, "TFLOP/s"},
                                   Unit{1e15, "PFLOP/s"}};
-constexpr std::array kByteRate = {Unit{1, "B/s"}, Unit{1e6, "MB/s"}, Unit{1e9, "GB/s"},
+constexpr std::array kByteRate = {Unit{1, "B/s"}, Unit{1e3, "kB/s"}, Unit{1e6, "MB/s"}, Unit{1e9, "GB/s"},
                                   Unit{1e12, "TB/s"}};
 
 struct Suffix {
   std::string_view name;
   double size;
 };
-constexpr std::array kSuffixes = {Suffix{"", 1},      Suffix{"b", 1},       Suffix{"kb", 1e3},
-                                  Suffix{"mb", 1e6},  Suffix{"gb", 1e9},    Suffix{"tb", 1e12},
-                                  Suffix{"kib", kKibi}, Suffix{"mib", kKibi * kKibi},
-                                  Suffix{"gib", kKibi * kKibi * kKibi},
-                                  Suffix{"tib", kKibi * kKibi * kKibi * kKibi}};
+constexpr std::array kByteSuffixes = {Suffix{"", 1},      Suffix{"b", 1},       Suffix{"kb", 1e3},
+                                      Suffix{"mb", 1e6},  Suffix{"gb", 1e9},    Suffix{"tb", 1e12},
+                                      Suffix{"kib", kKibi}, Suffix{"mib", kKibi * kKibi},
+                                      Suffix{"gib", kKibi * kKibi * kKibi},
+                                      Suffix{"tib", kKibi * kKibi * kKibi * kKibi}};
+constexpr std::array kTimeSuffixes = {Suffix{"ns", 1}, Suffix{"us", 1e3}, Suffix{"ms", 1e6}, Suffix{"s", 1e9}};
+constexpr std::array kByteRateSuffixes = {Suffix{"b/s", 1},     Suffix{"mb/s", 1e6},     Suffix{"gb/s", 1e9},
+                                          Suffix{"tb/s", 1e12}, Suffix{"gbit/s", 1e9 / 8}};
+constexpr std::array kFlopRateSuffixes = {Suffix{"flop/s", 1}, Suffix{"gflop/s", 1e9}, Suffix{"tflop/s", 1e12},
+                                          Suffix{"pflop/s", 1e15}};
+
+/// A number and one of the suffixes, in the suffixes' base unit; negative when it is not that. Case does not matter.
+double ParseNumber(std::string_view text, std::span<const Suffix> suffixes) {
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || !(number >= 0)) {
+    return -1;
+  }
+  std::string suffix;
+  for (const char letter : text.substr(static_cast<std::size_t>(end - text.data()))) {
+    if (letter != ' ') {
+      suffix += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+  }
+  const auto found =
+      std::find_if(suffixes.begin(), suffixes.end(), [&](const Suffix& candidate) { return candidate.name == suffix; });
+  return found == suffixes.end() ? -1 : number * found->size;
+}
 
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -84,40 +108,53 @@ std::string Grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
   const std::size_t first = number < 0 ? 1 : 0;
   for (std::size_t at = digits.size(); at > first + 3; at -= 3) {
-    digits.insert(at - 3, ",");
+    digits.insert(at - 3, 1, ',');
   }
   return digits;
 }
 
 Result<Bytes> ParseBytes(std::string_view text) {
-  const Error error = BadInput(fmt::format("'{}' is not a size", text),
-                               "write a number with a unit, for example 80GiB, 512MiB or 24 GB");
-  double number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc() || !(number >= 0)) {
-    return error;
+  const double bytes = std::round(ParseNumber(text, kByteSuffixes));
+  if (bytes < 0) {
+    return BadInput(fmt::format("'{}' is not a size", text),
+                    "write a number with a unit, for example 80GiB, 512MiB or 24 GB");
   }
-  std::string suffix;
-  for (const char letter : text.substr(static_cast<std::size_t>(end - text.data()))) {
-    if (letter != ' ') {
-      suffix += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    }
-  }
-  const auto* found = std::find_if(kSuffixes.begin(), kSuffixes.end(),
-                                   [&](const Suffix& candidate) { return candidate.name == suffix; });
-  if (found == kSuffixes.end()) {
-    return error;
-  }
-  const double bytes = std::round(number * found->size);
-  if (!(bytes < 4.6e18)) {
-    return BadInput(fmt::format("'{}' is more than 2^62 bytes", text));
+  if (!(bytes <= 0x1p62)) {
+    return BadInput(fmt::format("'{}' is more than 2^62 bytes", text), "write a size that a machine can have");
   }
   return Bytes(static_cast<std::int64_t>(bytes));
 }
 
+Result<Nanos> ParseNanos(std::string_view text) {
+  const double nanos = std::round(ParseNumber(text, kTimeSuffixes));
+  if (!(nanos >= 0 && nanos < 4.6e18)) {
+    return BadInput(fmt::format("'{}' is not a time", text), "write a number with a unit, for example 4 us or 250 ns");
+  }
+  return Nanos(static_cast<std::int64_t>(nanos));
+}
+
+Result<BytesPerSec> ParseBytesPerSec(std::string_view text) {
+  const double rate = ParseNumber(text, kByteRateSuffixes);
+  if (!(rate >= 0 && rate < 1e18)) {
+    return BadInput(fmt::format("'{}' is not a bandwidth", text),
+                    "write a number with a unit, for example 3.35 TB/s or 400 Gbit/s");
+  }
+  return BytesPerSec(rate);
+}
+
+Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text) {
+  const double rate = ParseNumber(text, kFlopRateSuffixes);
+  if (!(rate >= 0 && rate < 1e21)) {
+    return BadInput(fmt::format("'{}' is not a rate of arithmetic", text),
+                    "write a number with a unit, for example 989.4 TFLOP/s");
+  }
+  return FlopsPerSec(rate);
+}
+
 std::string Nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  // Up to a third of the letters or two may be wrong, but never all of them.
+  std::size_t best_distance = std::min(word.size(), std::max<std::size_t>(2, word.size() / 3) + 1);
   for (const std::string& candidate : candidates) {
     if (const std::size_t distance = EditDistance(word, candidate); distance < best_distance) {
       best = candidate;

@@ -16,7 +16,7 @@ namespace tidemark {
 std::string Text(Bytes bytes);
 /// "318 ns", "4.31 ms", "2.05 s".
 std::string Text(Nanos nanos);
-/// Three significant digits in decimal units: "1.2 GFLOP".
+/// Three significant digits in decimal units: "1.20 GFLOP".
 std::string Text(Flops flops);
 std::string Text(BytesPerSec rate);
 std::string Text(FlopsPerSec rate);
@@ -25,6 +25,12 @@ std::string Grouped(std::int64_t number);
 
 /// "80GiB", "24 GiB", "512 MB", "1048576" (bytes). Refuses negative numbers and more than 2^62 bytes.
 Result<Bytes> ParseBytes(std::string_view text);
+/// "4.5 us", "250 ns". The unit must be there.
+Result<Nanos> ParseNanos(std::string_view text);
+/// "3.35 TB/s", "400 Gbit/s". The unit must be there.
+Result<BytesPerSec> ParseBytesPerSec(std::string_view text);
+/// "989.4 TFLOP/s"; multiply-adds count two. The unit must be there.
+Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text);
 
 /// The candidate nearest to `word` by edit distance, empty when none is near enough to be a typing mistake.
 std::string Nearest(std::string_view word, std::span<const std::string> candidates);

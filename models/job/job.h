@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/quantity.h"
+#include "base/result.h"
 #include "models/machine/machine.h"
 #include "models/network/block.h"
 #include "models/network/network.h"
@@ -20,6 +22,7 @@ struct Layout {
   std::int64_t dp = 1, tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
   bool sp = false;                              ///< sequence parallel over the tp group
   std::vector<std::int64_t> layers_per_stage;   ///< empty: layers divide evenly by pp
+  friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 /// When gradients are synchronised over the data-parallel group, and how.
@@ -29,6 +32,7 @@ struct Sync {
   Bytes bucket_bytes = Bytes(26214400);
   Bytes first_bucket_bytes = Bytes(1048576);
   bool overlap = true;
+  friend bool operator==(const Sync&, const Sync&) = default;
 };
 
 /// What is divided over the data-parallel group.
@@ -36,11 +40,13 @@ struct Shard {
   bool params = false, gradients = false, optimizer = false;
   std::int64_t replicas = 1;
   bool reshard_after_forward = true, reshard_after_backward = true;
+  friend bool operator==(const Shard&, const Shard&) = default;
 };
 
 struct Recompute {
   enum class Policy : std::uint8_t { none } policy = Policy::none;
   bool tp_gather = false;                       ///< gather tensor-parallel inputs again in the backward pass
+  friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
 struct Buffers {
@@ -48,10 +54,12 @@ struct Buffers {
   bool gradient_as_bucket_view = false;         ///< DDP
   bool set_to_none = true;                      ///< zero_grad frees gradients instead of zeroing them in place
   bool fused_glu = true;
+  friend bool operator==(const Buffers&, const Buffers&) = default;
 };
 
 struct Packing {
   bool qkv = false, gate_up = false;            ///< true: one packed parameter
+  friend bool operator==(const Packing&, const Packing&) = default;
 };
 
 /// The dtypes of one parameter's life. `master` absent: the optimizer updates `params` themselves.
@@ -62,6 +70,7 @@ struct Precision {
   DType accumulate = DType::bf16;               ///< of the accumulator
   std::optional<DType> master;
   DType optimizer = DType::bf16;                ///< moments
+  friend bool operator==(const Precision&, const Precision&) = default;
 };
 
 enum class Schedule : std::uint8_t { gpipe, one_f_one_b };
@@ -71,6 +80,7 @@ enum class AllocatorKind : std::uint8_t { exact, torch_caching };
 struct AllocatorOptions {
   AllocatorKind kind = AllocatorKind::torch_caching;
   bool expandable_segments = false;
+  friend bool operator==(const AllocatorOptions&, const AllocatorOptions&) = default;
 };
 
 /// The axes of a strategy, with the defaults of its real system. A named strategy is a preset over them.
@@ -82,6 +92,7 @@ struct Axes {
   Packing packing;
   Precision precision;
   Partition::Loss loss = Partition::Loss::upcast_logits;
+  friend bool operator==(const Axes&, const Axes&) = default;
 };
 
 /// One optimizer step of one training run: everything that decides its memory and time.
@@ -101,6 +112,11 @@ struct Job {
 
   std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
   std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
+  /// Where a value came from; empty for a key that the job does not have.
+  std::string SourceOf(const std::string& key) const {
+    const auto found = sources.find(key);
+    return found == sources.end() ? std::string() : found->second;
+  }
 };
 
 /// Named strategies as the job reader needs them; sim/strategies provides the table.
@@ -109,6 +125,7 @@ struct StrategyDefaults {
   std::string summary;                          ///< one line, in the terms of that system's users
   Axes axes;
   bool sp_with_tp = false;                      ///< layout.sp defaults to true where tp > 1
+  std::function<Status(const Job&)> refuse;     ///< the combinations that the real system refuses, with its reason
 };
 
 }  // namespace tidemark

@@ -24,6 +24,7 @@ struct Decoder {
   bool tied_embeddings = false;
   bool parallel_residual = false;          ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;                      ///< hidden dropout: one mask byte an element where > 0
+  friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
 /// One row of a table network: a block known only by its sizes and times, per sample.
@@ -34,16 +35,19 @@ struct TableRow {
   std::int64_t saved_bytes = 0, transient_bytes = 0;          ///< per sample
   std::int64_t forward_flops = 0, backward_flops = 0;         ///< per sample
   std::int64_t forward_ns = 0, backward_ns = 0;               ///< per sample; 0: use flops
+  friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 
 struct Table {
   std::vector<TableRow> rows;
+  friend bool operator==(const Table&, const Table&) = default;
 };
 
 struct Network {
   std::string name;
   std::variant<Decoder, Table> shape;
   std::vector<std::string> trainable;      ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
+  friend bool operator==(const Network&, const Network&) = default;
 };
 
 /// Total parameters of the whole network, tied ones once; 0 for a network that BuildBlocks refuses.

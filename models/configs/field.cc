@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/field.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace tidemark {
+namespace {
+
+Error Expected(const std::string& what, const ConfigValue& value) {
+  return BadInput(fmt::format("expected {}, found {}", what, Describe(value)));
+}
+
+}  // namespace
+
+Result<std::int64_t> WholeNumber::Read(const ConfigValue& value) const {
+  std::int64_t number = 0;
+  const char* end = value.text.data() + value.text.size();
+  const auto [rest, code] = std::from_chars(value.text.data(), end, number);
+  const bool is_number = value.kind == ConfigValue::Kind::scalar && rest == end && !value.text.empty();
+  if (!is_number) {
+    return Expected("a whole number", value);
+  }
+  if (code == std::errc::result_out_of_range || number < low || number > high) {
+    return Expected(fmt::format("a whole number from {} to {}", low, high), value);
+  }
+  return number;
+}
+
+Result<double> RealNumber::Read(const ConfigValue& value) const {
+  double number = 0;
+  const char* end = value.text.data() + value.text.size();
+  const auto [rest, code] = std::from_chars(value.text.data(), end, number);
+  const bool is_number = value.kind == ConfigValue::Kind::scalar && rest == end && code == std::errc();
+  if (!is_number || !(number >= low && number <= high)) {
+    return Expected(fmt::format("a number from {} to {}", low, high), value);
+  }
+  return number;
+}
+
+Result<bool> Truth::Read(const ConfigValue& value) const {
+  if (value.kind == ConfigValue::Kind::scalar) {
+    if (value.text == "true" || value.text == "True") {
+      return true;
+    }
+    if (value.text == "false" || value.text == "False") {
+      return false;
+    }
+  }
+  return Expected("true or false", value);
+}
+
+Result<Bytes> Size::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar) {
+    return Expected("a size", value);
+  }
+  TIDEMARK_ASSIGN(const Bytes bytes, ParseBytes(value.text));
+  if (bytes < low) {
+    return Expected(fmt::format("a size of at least {}", Text(low)), value);
+  }
+  return bytes;
+}
+
+Result<Nanos> Time::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar) {
+    return Expected("a time with its unit", value);
+  }
+  TIDEMARK_ASSIGN(const Nanos nanos, ParseNanos(value.text));
+  if (nanos > Nanos(1'000'000'000)) {
+    return Expected("a time of at most 1 s", value);
+  }
+  return nanos;
+}
+
+// Slower than 1 kB/s or 1 MFLOP/s is a typing mistake, and would let durations overflow.
+Result<BytesPerSec> Bandwidth::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar) {
+    return Expected("a bandwidth with its unit", value);
+  }
+  TIDEMARK_ASSIGN(const BytesPerSec rate, ParseBytesPerSec(value.text));
+  if (rate < BytesPerSec(1e3)) {
+    return Expected("a bandwidth of at least 1000 B/s", value);
+  }
+  return rate;
+}
+
+Result<FlopsPerSec> Arithmetic::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar) {
+    return Expected("a rate of arithmetic with its unit", value);
+  }
+  TIDEMARK_ASSIGN(const FlopsPerSec rate, ParseFlopsPerSec(value.text));
+  if (rate < FlopsPerSec(1e6)) {
+    return Expected("a rate of at least 1000000 FLOP/s", value);
+  }
+  return rate;
+}
+
+Result<std::string> Word::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar || value.text.empty()) {
+    return Expected("a word", value);
+  }
+  return value.text;
+}
+
+std::string Word::Write(const std::string& word) const { return QuoteYaml(word); }
+
+Error NotAChoice(const ConfigValue& value, const std::vector<std::string>& choices,
+                 const std::vector<std::string>& later) {
+  const std::string supported = fmt::format("{}", fmt::join(choices, ", "));
+  if (value.kind == ConfigValue::Kind::scalar && std::find(later.begin(), later.end(), value.text) != later.end()) {
+    return BadInput(fmt::format("{} is not supported by this version", Describe(value)), "supported: " + supported);
+  }
+  Error error = Expected("one of " + supported, value);
+  if (const std::string nearest = Nearest(value.text, choices); !nearest.empty()) {
+    error.hint = fmt::format("did you mean {}?", nearest);
+  }
+  return error;
+}
+
+Choice<DType> FloatingPoint() {
+  return {{{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}, {"fp64", DType::fp64}}, {"fp8"}};
+}
+
+std::string QuoteYaml(std::string_view text) {
+  const auto plain = [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.' || letter == '/' || letter == '+';
+  };
+  const bool is_plain = !text.empty() && text.front() != '-' && text != "null" && text != "Null" && text != "NULL" &&
+                        std::all_of(text.begin(), text.end(), plain);
+  // JSON strings are YAML's double-quoted scalars.
+  return is_plain ? std::string(text)
+                  : nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "models/configs/value.h"
+
+namespace tidemark {
+
+/// One key of a config and the member it stands for: how it is read, and how it is written so that reading gives the same
+/// value again. A table of these is the whole grammar of a section.
+template <class Owner>
+struct Field {
+  std::string key;
+  std::function<Status(Owner&, const ConfigValue&)> read;   ///< the error has no place yet
+  std::function<std::string(const Owner&)> write;           ///< empty: the key is not written
+};
+
+// Forms: how values of one type are spelled. Each has `Result<T> Read(const ConfigValue&)` and `std::string Write(T)`.
+
+/// A whole number between `low` and `high`.
+struct WholeNumber {
+  std::int64_t low = 0, high = 0;
+  Result<std::int64_t> Read(const ConfigValue& value) const;
+  std::string Write(std::int64_t number) const { return std::to_string(number); }
+};
+
+/// A real number between `low` and `high`.
+struct RealNumber {
+  double low = 0, high = 1;
+  Result<double> Read(const ConfigValue& value) const;
+  std::string Write(double number) const { return fmt::format("{}", number); }
+};
+
+/// true or false.
+struct Truth {
+  Result<bool> Read(const ConfigValue& value) const;
+  std::string Write(bool truth) const { return truth ? "true" : "false"; }
+};
+
+/// A size: "25 MiB", or a number of bytes.
+struct Size {
+  Bytes low = Bytes(0);
+  Result<Bytes> Read(const ConfigValue& value) const;
+  std::string Write(Bytes bytes) const { return std::to_string(bytes.count()); }
+};
+
+/// A time with its unit: "4.5 us".
+struct Time {
+  Result<Nanos> Read(const ConfigValue& value) const;
+  std::string Write(Nanos nanos) const { return fmt::format("{} ns", nanos.count()); }
+};
+
+/// A bandwidth with its unit, above zero: "3.35 TB/s".
+struct Bandwidth {
+  Result<BytesPerSec> Read(const ConfigValue& value) const;
+  std::string Write(BytesPerSec rate) const { return fmt::format("{} B/s", rate.per_second()); }
+};
+
+/// A rate of arithmetic with its unit, above zero: "989.4 TFLOP/s".
+struct Arithmetic {
+  Result<FlopsPerSec> Read(const ConfigValue& value) const;
+  std::string Write(FlopsPerSec rate) const { return fmt::format("{} FLOP/s", rate.per_second()); }
+};
+
+/// A word or a path.
+struct Word {
+  Result<std::string> Read(const ConfigValue& value) const;
+  std::string Write(const std::string& word) const;
+};
+
+/// "expected one of a, b", with the nearest one as a hint; for a word of `later`, that this version does not have it.
+Error NotAChoice(const ConfigValue& value, const std::vector<std::string>& choices, const std::vector<std::string>& later);
+
+/// One of a few names. Names in `later` are known, but this version does not support them: it says so instead of guessing.
+template <class T>
+struct Choice {
+  std::vector<std::pair<std::string, T>> choices;
+  std::vector<std::string> later = {};
+
+  Result<T> Read(const ConfigValue& value) const {
+    std::vector<std::string> names;
+    for (const auto& [name, meaning] : choices) {
+      if (value.kind == ConfigValue::Kind::scalar && value.text == name) {
+        return meaning;
+      }
+      names.push_back(name);
+    }
+    return NotAChoice(value, names, later);
+  }
+  std::string Write(T wanted) const {
+    for (const auto& [name, meaning] : choices) {
+      if (meaning == wanted) {
+        return name;
+      }
+    }
+    return {};
+  }
+};
+
+/// The dtypes a number can be computed in.
+Choice<DType> FloatingPoint();
+
+/// The field for `key`, whose value lies where `member` (a function from Owner& to a reference) says.
+template <class Owner, class Member, class Form>
+Field<Owner> FieldAt(std::string key, Member member, Form form) {
+  return {std::move(key),
+          [member, form](Owner& owner, const ConfigValue& value) -> Status {
+            TIDEMARK_ASSIGN(member(owner), form.Read(value));
+            return Done{};
+          },
+          [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }};
+}
+
+/// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is
+/// refused with `reason`; nothing is silently ignored.
+template <class Owner>
+Field<Owner> NotYet(std::string key, std::string supported, std::string reason) {
+  return {std::move(key),
+          [supported, reason](Owner&, const ConfigValue& value) -> Status {
+            if (!supported.empty() && value.text == supported) {
+              return Done{};
+            }
+            return BadInput(fmt::format("{} is not supported by this version: {}", Describe(value), reason),
+                            supported.empty() ? "remove the key" : fmt::format("supported: {}", supported));
+          },
+          supported.empty() ? std::function<std::string(const Owner&)>()
+                            : [supported](const Owner&) { return supported; }};
+}
+
+/// Text as a YAML scalar that reads back as the same text.
+std::string QuoteYaml(std::string_view text);
+
+}  // namespace tidemark

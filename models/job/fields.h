@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/configs/field.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// The grammar of a Tidemark job, without `network`, `machine` and `strategy`, in the order in which a job is printed.
+const std::vector<Field<Job>>& JobFields();
+
+/// The grammar of an inline network; that of a row of its `table`.
+const std::vector<Field<Decoder>>& DecoderFields();
+const std::vector<Field<TableRow>>& TableRowFields();
+
+/// Every key a job may hold, dotted.
+const std::set<std::string>& JobKeys();
+
+/// Whether the strategy supplies the default of this key.
+bool IsAxis(std::string_view key);
+
+}  // namespace tidemark

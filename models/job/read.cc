@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/job/read.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "models/configs/config.h"
+#include "models/configs/flatten.h"
+#include "models/job/fields.h"
+#include "models/job/read_network.h"
+#include "models/job/validate.h"
+#include "models/machine/presets.h"
+
+namespace tidemark {
+namespace {
+
+const ConfigValue* Find(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? nullptr : &found->second;
+}
+
+Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std::string>& wanted) {
+  std::vector<std::string> names;
+  for (const ConfigFormat& format : ConfigFormats()) {
+    if (wanted ? format.name == *wanted : format.recognises(root)) {
+      return format;
+    }
+    names.push_back(format.name);
+  }
+  if (wanted) {
+    return BadInput(fmt::format("'{}' is not a config format", *wanted),
+                    fmt::format("known: {}", fmt::join(names, ", ")));
+  }
+  return ErrorAt(root, {}, "is not a config that tidemark knows",
+                 fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...",
+                             fmt::join(names, ", ")));
+}
+
+/// `--set key=value`. Naming a network or a machine replaces all that was said about it before.
+Status Change(Settings& settings, const std::string& change) {
+  const std::string place = "--set " + change;
+  const std::size_t equals = change.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return BadInput("expected key=value", "for example --set layout.tp=8").At(place);
+  }
+  const std::string key = change.substr(0, equals);
+  TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(change.substr(equals + 1), place));
+  value.where = place;
+  value.source = "--set";
+  if (!JobKeys().contains(key)) {
+    Error error = UnknownKey(value, key, JobKeys());
+    error.where = place;
+    return error;
+  }
+  if (key == "network" || key == "machine") {
+    std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(key); });
+  }
+  settings.erase(key);
+  if (!value.is_null()) {
+    settings[key] = std::move(value);
+  }
+  return Done{};
+}
+
+Result<StrategyDefaults> FindStrategy(const Settings& settings, std::span<const StrategyDefaults> strategies) {
+  std::vector<std::string> names;
+  for (const StrategyDefaults& strategy : strategies) {
+    names.push_back(strategy.name);
+  }
+  const ConfigValue* value = Find(settings, "strategy");
+  if (value == nullptr) {
+    return BadInput("the job has no strategy", fmt::format("add `strategy:` and one of {}", fmt::join(names, ", ")));
+  }
+  const auto found = std::find(names.begin(), names.end(), value->text);
+  if (value->kind == ConfigValue::Kind::scalar && found != names.end()) {
+    return strategies[static_cast<std::size_t>(found - names.begin())];
+  }
+  const std::string nearest = Nearest(value->text, names);
+  return ErrorAt(*value, "strategy", fmt::format("expected a known strategy, found {}", Describe(*value)),
+                 nearest.empty() ? fmt::format("known: {}", fmt::join(names, ", "))
+                                 : fmt::format("did you mean {}?", nearest));
+}
+
+Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
+  Settings own;
+  if (const ConfigValue* name = Find(settings, "machine")) {
+    own["from"] = *name;
+  }
+  constexpr std::string_view kPrefix = "machine.";
+  for (const auto& [key, value] : settings) {
+    if (key.starts_with(kPrefix)) {
+      own[key.substr(kPrefix.size())] = value;
+    }
+  }
+  if (own.empty()) {
+    return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
+  }
+  return ReadMachine(own, folder);
+}
+
+/// Reads every field that is given; the others keep the default, which depends on the strategy for an axis.
+Status ReadFields(Job& job, const Settings& settings) {
+  for (const Field<Job>& field : JobFields()) {
+    if (const ConfigValue* value = Find(settings, field.key)) {
+      TIDEMARK_TRY(field.read(job, *value).At(fmt::format("{}: {}", value->where, field.key)));
+      job.sources[field.key] = value->source;
+    } else {
+      job.sources[field.key] = IsAxis(field.key) ? "default of " + job.strategy : "default";
+    }
+  }
+  if (!settings.contains("sequence_length")) {
+    return BadInput("the job has no sequence_length", "for a table network, which counts samples, write 1");
+  }
+  return Done{};
+}
+
+/// Defaults that follow from other values.
+void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy) {
+  if (!settings.contains("layout.sp")) {
+    job.layout.sp = strategy.sp_with_tp && job.layout.tp > 1;
+    job.sources["layout.sp"] = "default of " + strategy.name;
+  }
+  if (!settings.contains("recompute.tp_gather")) {
+    job.axes.recompute.tp_gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled;
+    job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";
+  }
+}
+
+Status CheckPipelineMicrobatches(const Job& job, const Settings& settings) {
+  const ConfigValue* value = Find(settings, "pipeline_microbatches");
+  if (value == nullptr || value->text == std::to_string(job.accumulation_steps)) {
+    return Done{};
+  }
+  return ErrorAt(*value, "pipeline_microbatches",
+                 "this version sends all microbatches of a step through one pipeline flush",
+                 "remove the key, or set it to accumulation_steps");
+}
+
+/// What somebody else's config could not say and was assumed stays marked when the resolved job is read again.
+void MarkAssumed(Job& job, const Settings& settings) {
+  if (const ConfigValue* assumed = Find(settings, "assumed")) {
+    for (const ConfigValue& key : assumed->items) {
+      job.sources[key.text] = "assumed";
+    }
+  }
+}
+
+/// Validation knows keys; this puts the file and line of the key in front.
+Error Placed(Error error, const Settings& settings, const std::string& path) {
+  const ConfigValue* value = Find(settings, error.where);
+  const std::string place = value == nullptr ? path : value->where;
+  error.where = error.where.empty() ? place : fmt::format("{}: {}", place, error.where);
+  return error;
+}
+
+Result<Job> Resolve(const Settings& settings, const std::string& path, std::span<const StrategyDefaults> strategies) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  Job job;
+  TIDEMARK_ASSIGN(const StrategyDefaults strategy, FindStrategy(settings, strategies));
+  job.strategy = strategy.name;
+  job.axes = strategy.axes;
+  job.sources["strategy"] = Find(settings, "strategy")->source;
+  TIDEMARK_ASSIGN(job.network, ReadNetwork(settings, folder, job.sources));
+  TIDEMARK_ASSIGN(job.machine, MachineOf(settings, folder));
+  const ConfigValue* machine = Find(settings, "machine");
+  job.sources["machine"] = machine == nullptr ? "inline" : machine->source;
+  TIDEMARK_TRY(ReadFields(job, settings));
+  Derive(job, settings, strategy);
+  MarkAssumed(job, settings);
+  TIDEMARK_TRY(CheckPipelineMicrobatches(job, settings));
+  if (const Status valid = Validate(job); !valid) {
+    return Placed(valid.error(), settings, path);
+  }
+  if (const Status allowed = strategy.refuse ? strategy.refuse(job) : Status(Done{}); !allowed) {
+    return Placed(allowed.error(), settings, path);
+  }
+  return job;
+}
+
+}  // namespace
+
+Result<Job> ParseJob(std::string_view text, const std::string& path, const JobChanges& changes,
+                     std::span<const StrategyDefaults> strategies) {
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path));
+  if (!root.is_map()) {
+    return ErrorAt(root, {}, fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
+                   "a job is YAML with the keys network, machine, strategy, ...");
+  }
+  TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));
+  TIDEMARK_ASSIGN(Settings settings, format.read(root));
+  for (const std::string& change : changes.set) {
+    TIDEMARK_TRY(Change(settings, change));
+  }
+  Result<Job> job = Resolve(settings, path, strategies);
+  return !job && job.error().where.empty() ? std::move(job).At(path) : std::move(job);
+}
+
+Result<Job> ReadJob(const std::string& path, const JobChanges& changes, std::span<const StrategyDefaults> strategies) {
+  TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path));
+  return ParseJob(text, path, changes, strategies);
+}
+
+}  // namespace tidemark

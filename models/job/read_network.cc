@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/job/read_network.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "models/configs/config_huggingface.h"
+#include "models/configs/flatten.h"
+#include "models/job/fields.h"
+#include "models/zoo/zoo.h"
+
+namespace tidemark {
+namespace {
+
+const ConfigValue* Find(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? nullptr : &found->second;
+}
+
+/// `network: X`, or `network: {from: X, ...}`.
+const ConfigValue* Base(const Settings& settings) {
+  const ConfigValue* base = Find(settings, "network.from");
+  return base != nullptr ? base : Find(settings, "network");
+}
+
+Result<Network> FindNetwork(const std::string& name_or_path, const std::string& folder) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : ZooFiles()) {
+    if (file.name == name_or_path) {
+      return FindInZoo(name_or_path);
+    }
+    names.emplace_back(file.name);
+  }
+  const std::filesystem::path path = std::filesystem::path(folder) / name_or_path;
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    const std::string nearest = Nearest(name_or_path, names);
+    return BadInput(fmt::format("'{}' is neither a network of the zoo nor a file", name_or_path),
+                    nearest.empty() ? "tidemark list networks" : fmt::format("did you mean {}?", nearest));
+  }
+  TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));
+  return ReadHuggingFaceConfig(text, path.string());
+}
+
+Result<TableRow> ReadRow(const ConfigValue& item) {
+  TableRow row;
+  std::set<std::string> keys;
+  for (const Field<TableRow>& field : TableRowFields()) {
+    keys.insert(field.key);
+  }
+  TIDEMARK_ASSIGN(const Settings settings, Flatten(item, keys));
+  for (const Field<TableRow>& field : TableRowFields()) {
+    if (const ConfigValue* value = Find(settings, field.key)) {
+      TIDEMARK_TRY(field.read(row, *value).At(fmt::format("{}: network.table.{}", value->where, field.key)));
+    }
+  }
+  if (row.name.empty()) {
+    return ErrorAt(item, "network.table", "a row has no name");
+  }
+  return row;
+}
+
+Result<Table> ReadTable(const ConfigValue& value) {
+  if (value.kind != ConfigValue::Kind::list || value.items.empty()) {
+    return ErrorAt(value, "network.table", fmt::format("expected a list of rows, found {}", Describe(value)),
+                   "a row is {name: stem, parameters: 1856, saved_bytes: 262144, forward_flops: 3538944}");
+  }
+  Table table;
+  for (const ConfigValue& item : value.items) {
+    TIDEMARK_ASSIGN(TableRow row, ReadRow(item));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// Fields that follow from others where nobody gives them.
+Status Complete(Decoder& decoder, const Settings& settings, const ConfigValue& place) {
+  for (const std::string_view key : {"layers", "hidden", "ffn", "heads", "vocabulary"}) {
+    if (!settings.contains("network." + std::string(key))) {
+      return ErrorAt(place, "network", fmt::format("lacks '{}'", key),
+                     "an inline network needs layers, hidden, ffn, heads and vocabulary; or name one of the zoo");
+    }
+  }
+  if (!settings.contains("network.kv_heads")) {
+    decoder.kv_heads = decoder.heads;
+  }
+  if (!settings.contains("network.head_size")) {
+    if (decoder.hidden % decoder.heads != 0) {
+      return ErrorAt(place, "network", fmt::format("hidden size {} does not divide into {} heads", decoder.hidden,
+                                                   decoder.heads),
+                     "give head_size");
+    }
+    decoder.head_size = decoder.hidden / decoder.heads;
+  }
+  return Done{};
+}
+
+Result<std::vector<std::string>> ReadTrainable(const ConfigValue& value) {
+  std::vector<std::string> globs;
+  if (value.kind == ConfigValue::Kind::scalar) {
+    globs.push_back(value.text);
+  }
+  for (const ConfigValue& item : value.items) {
+    TIDEMARK_ASSIGN(std::string glob, Word{}.Read(item).At(fmt::format("{}: network.trainable", item.where)));
+    globs.push_back(std::move(glob));
+  }
+  if (globs.empty() || value.is_map()) {
+    return ErrorAt(value, "network.trainable",
+                   fmt::format("expected a list of patterns, found {}", value.items.empty() ? "nothing" : Describe(value)),
+                   "for example [\"layer.*\"]; leave the key out where everything is trained");
+  }
+  return globs;
+}
+
+Status ReadShape(Network& network, const Settings& settings, const ConfigValue& place) {
+  const ConfigValue* base = Base(settings);
+  if (const ConfigValue* table = Find(settings, "network.table")) {
+    for (const Field<Decoder>& field : DecoderFields()) {
+      if (const ConfigValue* value = Find(settings, "network." + field.key); value != nullptr || base != nullptr) {
+        return ErrorAt(value == nullptr ? *base : *value, "network", "is a table, and something else as well",
+                       "a table stands alone: remove the other keys of network");
+      }
+    }
+    TIDEMARK_ASSIGN(network.shape, ReadTable(*table));
+    return Done{};
+  }
+  auto& decoder = std::get<Decoder>(network.shape);
+  for (const Field<Decoder>& field : DecoderFields()) {
+    const std::string key = "network." + field.key;
+    if (const ConfigValue* value = Find(settings, key)) {
+      TIDEMARK_TRY(field.read(decoder, *value).At(fmt::format("{}: {}", value->where, key)));
+    }
+  }
+  return base == nullptr ? Complete(decoder, settings, place) : Status(Done{});
+}
+
+}  // namespace
+
+Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
+                            std::map<std::string, std::string>& sources) {
+  const ConfigValue* base = Base(settings);
+  const auto first = settings.lower_bound("network.");
+  if (base == nullptr && (first == settings.end() || !first->first.starts_with("network."))) {
+    return BadInput("the job has no network", "add `network: llama-3-8b`, or another of `tidemark list networks`");
+  }
+  Network network{"inline", Decoder{}, {}};
+  std::string default_source = "default";
+  if (base != nullptr) {
+    const std::string place = fmt::format("{}: network", base->where);
+    TIDEMARK_ASSIGN(const std::string name, Word{}.Read(*base).At(place));
+    Result<Network> found = FindNetwork(name, folder);
+    if (!found) {
+      return found.error().where.empty() ? std::move(found).At(place) : std::move(found);
+    }
+    network = *std::move(found);
+    default_source = fmt::format("{} ({})", name, base->source);
+  }
+  TIDEMARK_TRY(ReadShape(network, settings, base == nullptr ? first->second : *base));
+  if (const ConfigValue* name = Find(settings, "network.name")) {
+    TIDEMARK_ASSIGN(network.name, Word{}.Read(*name).At(fmt::format("{}: network.name", name->where)));
+  }
+  if (const ConfigValue* trainable = Find(settings, "network.trainable")) {
+    TIDEMARK_ASSIGN(network.trainable, ReadTrainable(*trainable));
+  }
+  for (const std::string& key : JobKeys()) {
+    if (key.starts_with("network.")) {
+      const ConfigValue* value = Find(settings, key);
+      sources[key] = value == nullptr ? default_source : value->source;
+    }
+  }
+  return network;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/result.h"
+#include "models/configs/value.h"
+#include "models/network/network.h"
+
+namespace tidemark {
+
+/// The network of a job, from its `network` keys: a name from the zoo, a Hugging Face config.json (relative to `folder`),
+/// inline fields, or a table. Writes down in `sources` where each value came from.
+Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
+                            std::map<std::string, std::string>& sources);
+
+}  // namespace tidemark

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/result.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// What decides a tensor-parallel rank's table of blocks, besides the network.
+Partition PartitionOf(const Job& job);
+
+/// Whether the job can be lowered: the layout divides the network, axes do not contradict each other, and no sum of
+/// bytes, operations or nanoseconds of a step comes near 64 bits (arithmetic further down may assume that). What a
+/// strategy's real system refuses is asked of the strategy, not here. `where` of the error is the key at fault.
+Status Validate(const Job& job);
+
+}  // namespace tidemark

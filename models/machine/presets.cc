@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/machine/presets.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "models/configs/flatten.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
+
+/// Presets are part of the program; one that cannot be read is our mistake.
+Machine Preset(const EmbeddedFile& file) {
+  Result<ConfigValue> root = ParseConfig(file.text, std::string(file.name) + ".yaml");
+  TIDEMARK_CHECK(root.ok());
+  Result<Settings> settings = Flatten(*root, MachineKeys());
+  TIDEMARK_CHECK(settings.ok());
+  Result<Machine> machine = ReadMachine(*settings, {});
+  if (!machine) {
+    Fail(machine.error().Text(), __FILE__, __LINE__);
+  }
+  return *std::move(machine);
+}
+
+std::vector<Field<Machine>> MakeMachineFields() {
+  using M = Machine;
+  const WholeNumber processors{1, 1 << 20};
+  const RealNumber fraction{0.01, 1};
+  std::vector<Field<M>> fields = {
+      FieldAt<M>("accelerator", [](M& m) -> auto& { return m.accelerator; }, Truth{}),
+      FieldAt<M>("devices_per_node", [](M& m) -> auto& { return m.devices_per_node; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>("device_memory", [](M& m) -> auto& { return m.device_memory; }, Size{Bytes(1)}),
+      FieldAt<M>("memory_bandwidth", [](M& m) -> auto& { return m.memory_bandwidth; }, Bandwidth{}),
+      FieldAt<M>("achievable_flops", [](M& m) -> auto& { return m.achievable_flops; }, fraction),
+      FieldAt<M>("achievable_bandwidth", [](M& m) -> auto& { return m.achievable_bandwidth; }, fraction),
+      FieldAt<M>("processors", [](M& m) -> auto& { return m.processors; }, processors),
+      FieldAt<M>("tile_m", [](M& m) -> auto& { return m.tile_m; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>("tile_n", [](M& m) -> auto& { return m.tile_n; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>("kernel_launch", [](M& m) -> auto& { return m.kernel_launch; }, Time{}),
+      FieldAt<M>("host_issue", [](M& m) -> auto& { return m.host_issue; }, Time{}),
+      FieldAt<M>("intra_node.latency", [](M& m) -> auto& { return m.intra_node.latency; }, Time{}),
+      FieldAt<M>("intra_node.bandwidth", [](M& m) -> auto& { return m.intra_node.bandwidth; }, Bandwidth{}),
+      FieldAt<M>("inter_node.latency", [](M& m) -> auto& { return m.inter_node.latency; }, Time{}),
+      FieldAt<M>("inter_node.bandwidth", [](M& m) -> auto& { return m.inter_node.bandwidth; }, Bandwidth{}),
+      FieldAt<M>("host_link.latency", [](M& m) -> auto& { return m.host_link.latency; }, Time{}),
+      FieldAt<M>("host_link.bandwidth", [](M& m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
+      FieldAt<M>("overlap_slowdown", [](M& m) -> auto& { return m.overlap_slowdown; }, RealNumber{1, 100}),
+      FieldAt<M>("context.low", [](M& m) -> auto& { return m.context.low; }, Size{}),
+      FieldAt<M>("context.expected", [](M& m) -> auto& { return m.context.expected; }, Size{}),
+      FieldAt<M>("context.high", [](M& m) -> auto& { return m.context.high; }, Size{}),
+      FieldAt<M>("communicator", [](M& m) -> auto& { return m.communicator; }, Size{}),
+      FieldAt<M>("workspace", [](M& m) -> auto& { return m.workspace; }, Size{}),
+  };
+  for (const DType dtype : kPeakDTypes) {
+    fields.push_back(FieldAt<M>(fmt::format("peak.{}", Name(dtype)),
+                                [dtype](M& m) -> auto& { return m.peak[dtype]; }, Arithmetic{}));
+  }
+  return fields;
+}
+
+bool IsPeak(std::string_view key) { return key.starts_with("peak."); }
+
+/// The value behind `{value: ..., source: ...}`, and where it comes from.
+Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& given) {
+  if (!given.is_map()) {
+    return std::pair(given, given.source);
+  }
+  const ConfigValue* value = given.Find("value");
+  const ConfigValue* source = given.Find("source");
+  if (value == nullptr || source == nullptr || given.fields.size() != 2) {
+    return BadInput("expected a value, or {value: ..., source: ...}");
+  }
+  return std::pair(*value, source->text);
+}
+
+Status CheckMachine(const Machine& machine, const Settings& settings, bool has_base) {
+  if (machine.peak.empty()) {
+    return BadInput("the machine has no peak; expected at least peak.bf16 or peak.fp32");
+  }
+  if (machine.context.low > machine.context.expected || machine.context.expected > machine.context.high) {
+    return BadInput("context must have low <= expected <= high");
+  }
+  for (const Field<Machine>& field : MachineFields()) {
+    if (!has_base && !IsPeak(field.key) && !settings.contains(field.key)) {
+      return BadInput(fmt::format("the machine lacks '{}'", field.key),
+                      "give it, or `from: <preset>` for all that is not given");
+    }
+  }
+  return Done{};
+}
+
+}  // namespace
+
+const std::vector<Field<Machine>>& MachineFields() {
+  static const std::vector<Field<Machine>> fields = MakeMachineFields();
+  return fields;
+}
+
+std::set<std::string> MachineKeys() {
+  std::set<std::string> keys = {"name", "summary", "from"};
+  for (const Field<Machine>& field : MachineFields()) {
+    keys.insert(field.key);
+  }
+  return keys;
+}
+
+std::vector<MachineSummary> MachinePresets() {
+  std::vector<MachineSummary> presets;
+  for (const EmbeddedFile& file : MachinePresetFiles()) {
+    const Result<ConfigValue> root = ParseConfig(file.text, std::string(file.name));
+    TIDEMARK_CHECK(root.ok() && root->Find("summary") != nullptr);
+    presets.push_back({std::string(file.name), root->Find("summary")->text});
+  }
+  return presets;
+}
+
+Result<Machine> ReadMachine(const Settings& settings, const std::string& folder) {
+  Machine machine;
+  const auto base = settings.find("from");
+  if (base != settings.end()) {
+    TIDEMARK_ASSIGN(const std::string name, Word{}.Read(base->second));
+    Result<Machine> found = FindMachine(name, folder);
+    if (!found) {
+      return found.error().where.empty() ? std::move(found).At(base->second.where) : std::move(found);
+    }
+    machine = *std::move(found);
+  }
+  if (const auto name = settings.find("name"); name != settings.end()) {
+    machine.name = name->second.text;
+  }
+  for (const Field<Machine>& field : MachineFields()) {
+    const auto given = settings.find(field.key);
+    if (given == settings.end()) {
+      continue;
+    }
+    const std::string place = fmt::format("{}: {}", given->second.where, field.key);
+    auto parts = ValueAndSource(given->second).At(place);
+    if (!parts) {
+      return parts.error();
+    }
+    TIDEMARK_TRY(field.read(machine, parts->first).At(place));
+    machine.sources[field.key] = parts->second;
+  }
+  TIDEMARK_TRY(CheckMachine(machine, settings, base != settings.end()));
+  return machine;
+}
+
+Result<Machine> FindMachine(const std::string& name_or_path, const std::string& folder) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : MachinePresetFiles()) {
+    if (file.name == name_or_path) {
+      return Preset(file);
+    }
+    names.emplace_back(file.name);
+  }
+  const std::filesystem::path path = std::filesystem::path(folder) / name_or_path;
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    const std::string nearest = Nearest(name_or_path, names);
+    return BadInput(fmt::format("'{}' is neither a known machine nor a file", name_or_path),
+                    nearest.empty() ? "tidemark list machines" : fmt::format("did you mean {}?", nearest));
+  }
+  TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path.string()));
+  TIDEMARK_ASSIGN(const Settings settings, Flatten(root, MachineKeys()));
+  TIDEMARK_ASSIGN(Machine machine, ReadMachine(settings, path.parent_path().string()).At(path.string()));
+  if (machine.name.empty()) {
+    machine.name = path.stem().string();
+  }
+  return machine;
+}
+
+std::vector<std::pair<std::string, std::string>> MachineYaml(const Machine& machine) {
+  std::vector<std::pair<std::string, std::string>> lines = {{"name", QuoteYaml(machine.name)}};
+  for (const Field<Machine>& field : MachineFields()) {
+    const auto source = machine.sources.find(field.key);
+    if (source != machine.sources.end()) {
+      lines.emplace_back(field.key, fmt::format("{{value: {}, source: {}}}", field.write(machine),
+                                                QuoteYaml(source->second)));
+    }
+  }
+  return lines;
+}
+
+}  // namespace tidemark
