@@ -10,7 +10,8 @@ namespace {
 TEST(ProbeDevicesOnGpu, DescribesEveryGpu) {
   const DeviceProbe probe = ProbeDevices();
   ASSERT_THAT(probe.devices, ::testing::Not(::testing::IsEmpty())) << probe.reason;
-  EXPECT_GE(probe.driver_version, probe.runtime_version / 1000 * 1000);  // CUDA's promise of minor-version compatibility
+  EXPECT_GE(probe.driver_version,
+            probe.runtime_version / 1000 * 1000);  // CUDA's promise of minor-version compatibility
   for (const Device& device : probe.devices) {
     EXPECT_THAT(device.name, ::testing::Not(::testing::IsEmpty()));
     EXPECT_GT(device.memory, Bytes(1 << 30));  // no GPU that CUDA 12 or later still serves has less
