@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/config_huggingface.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "models/configs/config.h"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::json;
+
+// What a shape may be at most; BuildBlocks has narrower bounds, with the reasons.
+constexpr std::int64_t kLargestShape = std::int64_t{1} << 31;
+
+/// Typed access to the keys of one file. JSON gives the types, the ConfigValue the lines. The first error is kept and
+/// every later read returns its default, so that a reader states its keys without a branch behind each.
+class Keys {
+ public:
+  Keys(const Json& json, const ConfigValue& places) : json_(json), places_(places) {}
+
+  std::int64_t Whole(const std::string& key, std::int64_t missing) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      return missing;
+    }
+    const bool fits = value->is_number_integer() && *value >= 1 && *value <= kLargestShape;
+    return fits ? value->get<std::int64_t>()
+                : Refuse(key, fmt::format("a whole number from 1 to {}", kLargestShape), missing);
+  }
+
+  double Fraction(const std::string& key, double missing) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      return missing;
+    }
+    const bool fits = value->is_number() && value->get<double>() >= 0 && value->get<double>() < 1;
+    return fits ? value->get<double>() : Refuse(key, "a number of at least 0 and below 1", missing);
+  }
+
+  bool Truth(const std::string& key, bool missing) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      return missing;
+    }
+    return value->is_boolean() ? value->get<bool>() : Refuse(key, "true or false", missing);
+  }
+
+  std::string Word(const std::string& key, const std::string& missing) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      return missing;
+    }
+    return value->is_string() ? value->get<std::string>() : Refuse(key, "a word in quotes", missing);
+  }
+
+  /// Keeps the error that the value of `key` is one the tables cannot represent.
+  void Require(bool condition, const std::string& key, std::string expectation, std::string hint = {}) {
+    if (!condition && status_.ok()) {
+      status_ = ErrorAt(Place(key), key, std::move(expectation), std::move(hint));
+    }
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  /// Null when the key is missing or its value is null: transformers gives both the default.
+  const Json* Find(const std::string& key) const {
+    const auto found = json_.find(key);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  const ConfigValue& Place(const std::string& key) const {
+    const ConfigValue* place = places_.Find(key);
+    return place == nullptr ? places_ : *place;
+  }
+
+  template <class T>
+  T Refuse(const std::string& key, const std::string& expected, T missing) {
+    Require(false, key, fmt::format("expected {}, found {}", expected, Found(key)));
+    return missing;
+  }
+
+  std::string Found(const std::string& key) const {
+    const Json& value = json_.at(key);
+    if (value.is_structured()) {
+      return value.is_array() ? "a list" : "an object";
+    }
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  const Json& json_;
+  const ConfigValue& places_;
+  Status status_ = Done{};
+};
+
+// The classes of transformers, each with its defaults (src/transformers/models/<type>/configuration_<type>.py, the same
+// from release 4.40 on). `tie_word_embeddings` defaults to the base class's true where a class does not set it.
+
+/// What LlamaConfig, MistralConfig and Qwen2Config differ in.
+struct LlamaDefaults {
+  std::int64_t ffn, vocabulary, kv_heads;   ///< kv_heads 0: as many as heads
+};
+
+Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
+  Decoder d;
+  d.hidden = keys.Whole("hidden_size", 4096);
+  d.ffn = keys.Whole("intermediate_size", defaults.ffn);
+  d.layers = keys.Whole("num_hidden_layers", 32);
+  d.heads = keys.Whole("num_attention_heads", 32);
+  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads == 0 ? d.heads : defaults.kv_heads);
+  d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
+  return d;
+}
+
+/// head_dim may differ from hidden / heads, and must be given where that does not divide.
+void ReadHeadSize(Keys& keys, Decoder& d) {
+  d.head_size = keys.Whole("head_dim", d.hidden / d.heads);
+  keys.Require(d.head_size > 0, "num_attention_heads",
+               fmt::format("expected at most hidden_size ({}) heads, found {}", d.hidden, d.heads));
+}
+
+Decoder ReadLlama(Keys& keys) {
+  Decoder d = ReadLlamaLike(keys, {.ffn = 11008, .vocabulary = 32000, .kv_heads = 0});
+  ReadHeadSize(keys, d);
+  d.qkv_bias = keys.Truth("attention_bias", false);
+  d.linear_bias = keys.Truth("mlp_bias", false);
+  keys.Require(d.qkv_bias == d.linear_bias, "attention_bias",
+               fmt::format("expected attention_bias ({}) and mlp_bias ({}) to be equal", d.qkv_bias, d.linear_bias),
+               "a network with only one of them cannot be represented");
+  return d;
+}
+
+Decoder ReadMistral(Keys& keys) {
+  Decoder d = ReadLlamaLike(keys, {.ffn = 14336, .vocabulary = 32000, .kv_heads = 8});
+  ReadHeadSize(keys, d);
+  return d;
+}
+
+Decoder ReadQwen2(Keys& keys) {
+  Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
+  ReadHeadSize(keys, d);
+  d.qkv_bias = true;
+  return d;
+}
+
+/// GPT-style: LayerNorm, two linears with an activation between, as many key-value heads as heads, biases.
+Decoder MakeGptStyle() {
+  Decoder d;
+  d.norm = Decoder::Norm::layer;
+  d.ffn_kind = Decoder::Ffn::two_layer;
+  d.rope = false;
+  d.qkv_bias = d.linear_bias = true;
+  return d;
+}
+
+void SetEvenHeads(Keys& keys, Decoder& d, const std::string& heads_key) {
+  d.kv_heads = d.heads;
+  d.head_size = d.hidden / d.heads;
+  keys.Require(d.hidden % d.heads == 0, heads_key,
+               fmt::format("expected a number that divides the hidden size ({}), found {}", d.hidden, d.heads));
+}
+
+/// resid_pdrop stands for embd_pdrop as well: the mask of the embedding exists where those of the layers do.
+Decoder ReadGpt2(Keys& keys) {
+  Decoder d = MakeGptStyle();
+  d.hidden = keys.Whole("n_embd", 768);
+  d.layers = keys.Whole("n_layer", 12);
+  d.heads = keys.Whole("n_head", 12);
+  d.ffn = keys.Whole("n_inner", 4 * d.hidden);
+  d.positions = keys.Whole("n_positions", 1024);
+  d.vocabulary = keys.Whole("vocab_size", 50257);
+  d.relu = keys.Word("activation_function", "gelu_new") == "relu";
+  d.dropout = keys.Fraction("resid_pdrop", 0.1);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
+  SetEvenHeads(keys, d, "n_head");
+  keys.Require(!keys.Truth("add_cross_attention", false), "add_cross_attention",
+               "expected a decoder without cross-attention");
+  return d;
+}
+
+Decoder ReadGptNeox(Keys& keys) {
+  Decoder d = MakeGptStyle();
+  d.rope = true;
+  d.hidden = keys.Whole("hidden_size", 6144);
+  d.ffn = keys.Whole("intermediate_size", 24576);
+  d.layers = keys.Whole("num_hidden_layers", 44);
+  d.heads = keys.Whole("num_attention_heads", 64);
+  d.vocabulary = keys.Whole("vocab_size", 50432);
+  d.relu = keys.Word("hidden_act", "gelu") == "relu";
+  d.dropout = keys.Fraction("hidden_dropout", 0.0);
+  d.parallel_residual = keys.Truth("use_parallel_residual", true);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
+  SetEvenHeads(keys, d, "num_attention_heads");
+  keys.Require(keys.Truth("attention_bias", true), "attention_bias", "expected true",
+               "a network with biases in the feed-forward part only cannot be represented");
+  return d;
+}
+
+// OPT's position table has two rows that no position uses (OPTLearnedPositionalEmbedding.offset).
+constexpr std::int64_t kOptPositionOffset = 2;
+
+Decoder ReadOpt(Keys& keys) {
+  Decoder d = MakeGptStyle();
+  d.hidden = keys.Whole("hidden_size", 768);
+  d.ffn = keys.Whole("ffn_dim", 3072);
+  d.layers = keys.Whole("num_hidden_layers", 12);
+  d.heads = keys.Whole("num_attention_heads", 12);
+  d.positions = keys.Whole("max_position_embeddings", 2048) + kOptPositionOffset;
+  d.vocabulary = keys.Whole("vocab_size", 50272);
+  d.relu = keys.Word("activation_function", "relu") == "relu";
+  d.dropout = keys.Fraction("dropout", 0.1);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
+  d.qkv_bias = d.linear_bias = keys.Truth("enable_bias", true);
+  SetEvenHeads(keys, d, "num_attention_heads");
+  const std::int64_t embedding = keys.Whole("word_embed_proj_dim", d.hidden);
+  keys.Require(embedding == d.hidden, "word_embed_proj_dim",
+               fmt::format("expected the hidden size ({}), found {}", d.hidden, embedding),
+               "projections around the embedding cannot be represented");
+  keys.Require(keys.Truth("do_layer_norm_before", true), "do_layer_norm_before", "expected true",
+               "norms behind the residual addition cannot be represented");
+  keys.Require(keys.Truth("layer_norm_elementwise_affine", true), "layer_norm_elementwise_affine", "expected true",
+               "norms without weights cannot be represented");
+  return d;
+}
+
+struct ModelType {
+  std::string_view name;
+  Decoder (*read)(Keys& keys);
+};
+
+constexpr ModelType kModelTypes[] = {
+    {"gpt2", &ReadGpt2},       {"gpt_neox", &ReadGptNeox}, {"llama", &ReadLlama},
+    {"mistral", &ReadMistral}, {"opt", &ReadOpt},          {"qwen2", &ReadQwen2},
+};
+
+std::string NetworkName(std::string_view origin) {
+  const std::filesystem::path path(origin);
+  const bool plain = path.stem() == "config" && path.has_parent_path() && path.parent_path().has_filename();
+  return (plain ? path.parent_path().filename() : path.stem()).string();
+}
+
+Result<Json> ParseJson(std::string_view text, std::string_view origin) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& exception) {
+    const auto* parse_error = dynamic_cast<const Json::parse_error*>(&exception);
+    const std::size_t end = parse_error == nullptr ? 0 : std::min(parse_error->byte, text.size());
+    const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n') + 1;
+    return Error{ErrorCode::bad_input, fmt::format("{}:{}", origin, line), "expected valid JSON",
+                 "is the file complete, and is every bracket and quote closed?"};
+  }
+}
+
+Result<Network> Read(const Json& json, const ConfigValue& places, std::string_view origin) {
+  if (!json.is_object()) {
+    return ErrorAt(places, {}, "expected a JSON object", "a config.json holds the keys of one model");
+  }
+  Keys keys(json, places);
+  const std::string type = keys.Word("model_type", "");
+  TIDEMARK_TRY(keys.status());
+  const auto known = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
+                                  [&](const ModelType& candidate) { return candidate.name == type; });
+  if (known == std::end(kModelTypes)) {
+    std::vector<std::string> names;
+    for (const ModelType& candidate : kModelTypes) {
+      names.emplace_back(candidate.name);
+    }
+    const std::string nearest = Nearest(type, names);
+    const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
+    keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
+                 nearest.empty() ? "describe the network with inline fields" : fmt::format("did you mean {}?", nearest));
+    return keys.status().error();
+  }
+  Network network;
+  network.name = NetworkName(origin);
+  network.shape = known->read(keys);
+  TIDEMARK_TRY(keys.status());
+  return network;
+}
+
+bool Recognises(const ConfigValue& root) {
+  const ConfigValue* type = root.Find("model_type");
+  return type != nullptr && type->kind == ConfigValue::Kind::scalar && root.Find("network") == nullptr;
+}
+
+/// As a job, the file says what the network is and nothing else.
+Result<Settings> ReadAsJob(const ConfigValue& root) {
+  const std::string place = root.source.substr(0, root.source.rfind(':'));
+  Settings settings;
+  settings["network"] = MakeScalar(place, root.source);
+  settings["network"].where = root.where;
+  return settings;
+}
+
+}  // namespace
+
+Result<Network> ReadHuggingFaceConfig(std::string_view text, std::string_view origin) {
+  TIDEMARK_ASSIGN(const Json json, ParseJson(text, origin));
+  TIDEMARK_ASSIGN(const ConfigValue places, ParseConfig(text, std::string(origin)));
+  return Read(json, places, origin);
+}
+
+bool LooksLikeHuggingFaceConfig(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{' && text.find("\"model_type\"") != std::string_view::npos;
+}
+
+ConfigFormat ConfigHuggingface() {
+  return {"huggingface", "Hugging Face config.json: the network; machine, strategy and lengths come from --set",
+          &Recognises, &ReadAsJob};
+}
+
+}  // namespace tidemark
