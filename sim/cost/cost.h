@@ -9,19 +9,25 @@
 
 namespace tidemark {
 
-/// How long each node of a program takes, by node index: kernels, collectives, messages and copies on their stream; 0 for
-/// nodes that take no device time. Each is rounded to a nanosecond exactly once, here.
+/// How long each node of a program takes, by node index: kernels, collectives, messages and copies on their stream; 0
+/// for nodes that take no device time. Each is rounded to a nanosecond exactly once, here.
 struct Costs {
   std::vector<Nanos> device;
-  Nanos host_issue;                ///< host time of every leaf that reaches the device
+  Nanos host_issue;  ///< host time of every leaf that reaches the device
 };
 
-/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation.
+/// How fast the machine multiplies in `dtype`. A machine file need not list every dtype: one that is missing runs as
+/// fp32 does (a V100 has no bf16 units), and where fp32 is missing too, as the slowest that is listed.
+FlopsPerSec PeakOf(const Machine& machine, DType dtype);
+
+/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation,
+/// all of it stretched by the machine's slow-down beside a collective. An operator without work is not launched.
 Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective);
 
 /// Latency of the algorithm's steps plus wire bytes over the slowest link the group crosses.
 Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, const Machine& machine);
 
+/// Point to point: latency + bytes / bandwidth of the link.
 Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
 
 Costs Price(const Program& program, const Machine& machine);

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "sim/cost/cost.h"
+
+namespace tidemark {
+namespace {
+
+// The roofline (Williams, Waterman and Patterson, CACM 2009): a kernel takes the longer of its arithmetic and its
+// memory traffic, each at the rate that large well-shaped kernels reach.
+//
+// Matrix kernels do not scale smoothly with their shape (NVIDIA, "Matrix Multiplication Background User's Guide", tile
+// and wave quantisation): the output is cut into tiles, an unfilled tile costs as much as a full one, and `processors`
+// tiles run at once, an unfilled wave costing as much as a full one. So the arithmetic is that of waves * processors
+// full tiles.
+//
+// Where this stops being true: libraries pick from several tile shapes and split k (or stream it, "stream-K") where m *
+// n gives too few tiles, so small products and weight gradients of narrow layers are faster than said here; attention
+// balances the unequal rows of a causal mask; and clocks fall under long matrix work, which `achievable_flops` must
+// hold.
+
+/// Seconds of `work` on tensor units, cut into `tiles` equal pieces of which each keeps one processor busy.
+double SecondsInWaves(double work, std::int64_t tiles, FlopsPerSec peak, const Machine& machine) {
+  const std::int64_t waves = CeilDiv(tiles, machine.processors);
+  const double slots = static_cast<double>(waves) * static_cast<double>(machine.processors);
+  const double rate = peak.per_second() * machine.achievable_flops;
+  TIDEMARK_CHECK(rate > 0 && tiles > 0);
+  return work / static_cast<double>(tiles) * slots / rate;
+}
+
+struct ArithmeticSeconds {
+  const Machine& machine;
+
+  /// Full tiles of tile_m * tile_n outputs, k multiply-adds each.
+  double operator()(const Gemm& op) const {
+    const std::int64_t tiles = CeilDiv(op.m, machine.tile_m) * CeilDiv(op.n, machine.tile_n) * op.batch;
+    const double tile = 2.0 * static_cast<double>(machine.tile_m) * static_cast<double>(machine.tile_n);
+    return SecondsInWaves(tile * static_cast<double>(op.k) * static_cast<double>(tiles), tiles,
+                          PeakOf(machine, op.dtype), machine);
+  }
+
+  /// One processor takes tile_m rows of one head over all columns (forward: queries, backward: keys);
+  /// FlashAttention-2's partition (Dao, 2023, section 3.2). Tiles of a causal mask count as equal, at their mean.
+  double operator()(const Attention& op) const {
+    const std::int64_t blocks = CeilDiv(op.sequence, machine.tile_m);
+    const double padding = static_cast<double>(blocks * machine.tile_m) / static_cast<double>(op.sequence);
+    return SecondsInWaves(static_cast<double>(FlopsOf(op).count()) * padding, blocks * op.heads * op.batch,
+                          PeakOf(machine, op.dtype), machine);
+  }
+
+  /// Nothing is known of its shape: as if it were large and well-shaped.
+  double operator()(const Tabulated& op) const {
+    return SecondsAt(Flops(op.flops), PeakOf(machine, op.dtype) * machine.achievable_flops);
+  }
+
+  /// All others stream through memory: a few operations an element against tens that the bandwidth leaves time for.
+  template <class Streaming>
+  double operator()(const Streaming&) const {
+    return 0;
+  }
+};
+
+double KernelSeconds(const Operator& op, const Machine& machine) {
+  if (const auto* row = std::get_if<Tabulated>(&op); row != nullptr && row->nanoseconds > 0) {
+    return static_cast<double>(row->nanoseconds) * 1e-9;  // measured: launch and traffic are in it
+  }
+  const Bytes bytes = BytesMovedBy(op);
+  const Flops flops = FlopsOf(op);
+  if (bytes == Bytes(0) && flops == Flops(0)) {
+    return 0;
+  }
+  const double traffic = SecondsAt(bytes, machine.memory_bandwidth * machine.achievable_bandwidth);
+  const double arithmetic = flops == Flops(0) ? 0 : std::visit(ArithmeticSeconds{machine}, op);
+  return std::max(arithmetic, traffic) + static_cast<double>(machine.kernel_launch.count()) * 1e-9;
+}
+
+}  // namespace
+
+FlopsPerSec PeakOf(const Machine& machine, DType dtype) {
+  TIDEMARK_CHECK(!machine.peak.empty());
+  for (const DType listed : {dtype, DType::fp32}) {
+    if (const auto found = machine.peak.find(listed); found != machine.peak.end()) {
+      return found->second;
+    }
+  }
+  const auto slower = [](const auto& a, const auto& b) { return a.second < b.second; };
+  return std::min_element(machine.peak.begin(), machine.peak.end(), slower)->second;
+}
+
+Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective) {
+  return RoundToNanos(KernelSeconds(op, machine) * (beside_collective ? machine.overlap_slowdown : 1));
+}
+
+}  // namespace tidemark
