@@ -46,7 +46,7 @@ Status Change(Settings& settings, const std::string& change) {
   const std::string place = "--set " + change;
   const std::size_t equals = change.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return BadInput("expected key=value", "for example --set layout.tp=8").At(place);
+    return Error{ErrorCode::bad_input, place, "expected key=value", "for example --set layout.tp=8"};
   }
   const std::string key = change.substr(0, equals);
   TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(change.substr(equals + 1), place));

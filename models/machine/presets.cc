@@ -43,6 +43,8 @@ std::vector<Field<Machine>> MakeMachineFields() {
       FieldAt<M>("tile_n", [](M& m) -> auto& { return m.tile_n; }, WholeNumber{1, 1 << 16}),
       FieldAt<M>("kernel_launch", [](M& m) -> auto& { return m.kernel_launch; }, Time{}),
       FieldAt<M>("host_issue", [](M& m) -> auto& { return m.host_issue; }, Time{}),
+      FieldAt<M>("host_link.latency", [](M& m) -> auto& { return m.host_link.latency; }, Time{}),
+      FieldAt<M>("host_link.bandwidth", [](M& m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
       FieldAt<M>("intra_node.latency", [](M& m) -> auto& { return m.intra_node.latency; }, Time{}),
       FieldAt<M>("intra_node.bandwidth", [](M& m) -> auto& { return m.intra_node.bandwidth; }, Bandwidth{}),
       FieldAt<M>("inter_node.latency", [](M& m) -> auto& { return m.inter_node.latency; }, Time{}),
