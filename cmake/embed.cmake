@@ -1,13 +1,14 @@
 # tidemark_embed(TARGET target FILES "zoo/*.json" HEADER models/zoo/zoo.h FUNCTION ZooFiles)
 #
 # Puts text files into the program, so that it works from any directory and after installation. For the files of the
-# pattern (relative to the current folder, in the order of their names) this generates the source of
+# pattern (relative to the current folder or absolute, in the order of their names) this generates the source of
 #   std::span<const EmbeddedFile> FUNCTION();
 # which HEADER declares (in namespace tidemark, after including base/embedded_file.h), and adds it to the target.
 # A file that changes, comes or goes is seen by the next build.
 function(tidemark_embed)
   cmake_parse_arguments(ARG "" "TARGET;FILES;HEADER;FUNCTION" "" ${ARGN})
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_FILES})
+  cmake_path(ABSOLUTE_PATH ARG_FILES BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  file(GLOB files CONFIGURE_DEPENDS ${ARG_FILES})
   list(SORT files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   set(entries "")

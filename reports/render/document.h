@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/summarise/prediction.h"
+
+namespace tidemark {
+
+// A report as a person reads it, before anybody has decided on a medium: headline, figures, tables, remarks. Terminal,
+// Markdown and HTML lay out the same Document; JSON is made from the report itself.
+
+enum class Tone : std::uint8_t { neutral, good, bad, warning };
+
+struct Figure {
+  std::string label, value, detail;  ///< "step time", "2.05 s", "steady step"
+};
+
+struct ReportColumn {
+  std::string title;
+  bool number = false;   ///< right-aligned
+  bool shrinks = false;  ///< may be cut where the medium is narrow
+};
+
+struct ReportRow {
+  std::vector<std::string> cells;  ///< one per column
+  std::optional<double> share;     ///< 0..1: drawn as a bar behind the row's last cell
+};
+
+struct ReportTable {
+  std::vector<ReportColumn> columns;
+  std::vector<ReportRow> rows;
+};
+
+/// "warning  first-bucket: ..." and below it what to do about it.
+struct Remark {
+  std::string label, text, hint;
+  Tone tone = Tone::neutral;
+};
+
+struct Section {
+  std::string title, subtitle;
+  ReportTable table;            ///< may be empty
+  std::vector<Remark> remarks;  ///< may be empty
+};
+
+struct Document {
+  std::string title;
+  std::string verdict;        ///< one sentence
+  Tone tone = Tone::neutral;  ///< of the verdict
+  std::vector<Figure> figures;
+  std::vector<Section> sections;
+};
+
+Document MakeDocument(const PredictionReport& report);
+
+}  // namespace tidemark

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+'use strict';
+
+// One role's trace as columns of numbers, and the questions the pictures ask of it. Everything is answered from typed arrays:
+// a view of 200,000 events costs one pass over them or a binary search, never an object per event.
+
+const CATEGORY_COLOURS = {   // Paul Tol's "muted" scheme and relatives: distinguishable with any kind of colour vision
+  parameter: '#4477aa', optimizer: '#88ccee', accumulator: '#44aa99', gradient: '#117733', bucket: '#999933',
+  input: '#bbbbbb', rng: '#dddddd', representation_cache: '#661100', activation: '#ddcc77', tp_gather: '#cc6677',
+  logits: '#aa4499', workspace: '#777777',
+};
+const STACK_ORDER = Object.keys(CATEGORY_COLOURS);   // from the bottom: what stays, then what comes and goes
+
+/// The number of sorted values that are <= x.
+function upperBound(sorted, x, begin = 0, end = sorted.length) {
+  while (begin < end) {
+    const middle = (begin + end) >> 1;
+    if (sorted[middle] <= x) begin = middle + 1; else end = middle;
+  }
+  return begin;
+}
+
+function runningSum(differences) {
+  const sums = new Float64Array(differences.length);
+  for (let i = 0, sum = 0; i < sums.length; ++i) sums[i] = sum += differences[i];
+  return sums;
+}
+
+class RoleData {
+  constructor(json) {
+    Object.assign(this, {role: json.role, ranks: json.ranks, capacity: json.capacity, strings: json.strings});
+    this.tensors = json.tensors.map(([name, category, bytes, dtype]) => ({name, category, bytes, dtype}));
+    this.spans = json.spans.map(([phase, microbatch, begin, end]) => ({phase, microbatch, begin, end}));
+    this.events = json.memory.tensor.length;
+    this.tensorOf = Int32Array.from(json.memory.tensor);
+    this.spanOf = Int32Array.from(json.memory.span);
+    this.issue = runningSum(json.memory.issue);
+    this.ready = Float64Array.from(json.memory.ready, (wait, i) => this.issue[i] + wait);
+    this.allocator = runningSum(json.memory.allocator);
+    this.reserved = runningSum(json.memory.reserved);
+    this.addUp();
+    this.makeCheckpoints();
+    this.readStreams(json);
+    this.length = Math.max(json.step, this.lastSlice, this.events ? this.issue[this.events - 1] : 0, 1);
+    this.useClock('device');
+  }
+
+  /// Totals by category after each event, the whole, and the first instant of its highest value.
+  addUp() {
+    const used = new Set(this.tensors.map((tensor) => tensor.category));
+    this.categories = STACK_ORDER.filter((name) => used.has(name));
+    const place = Object.fromEntries(this.categories.map((name, i) => [name, i]));
+    const now = new Float64Array(this.categories.length);
+    this.byCategory = this.categories.map(() => new Float64Array(this.events));
+    this.total = new Float64Array(this.events);
+    this.peak = 0;
+    for (let i = 0, sum = 0; i < this.events; ++i) {
+      const id = this.tensorOf[i];
+      const tensor = this.tensors[id < 0 ? ~id : id];
+      const change = id < 0 ? -tensor.bytes : tensor.bytes;
+      now[place[tensor.category]] += change;
+      for (let c = 0; c < now.length; ++c) this.byCategory[c][i] = now[c];
+      this.total[i] = sum += change;
+      if (sum > this.total[this.peak]) this.peak = i;
+    }
+  }
+
+  /// How many members of each family are alive, kept every `stride` events: a list of buffers at any instant replays at most
+  /// that many. The stride grows with the number of families so that all checkpoints stay below 4 million numbers.
+  makeCheckpoints() {
+    const families = Math.max(this.tensors.length, 1);
+    this.stride = Math.max(1024, Math.ceil(this.events * families / 4e6));
+    this.checkpoints = [];
+    const alive = new Int32Array(families);
+    for (let i = 0; i < this.events; ++i) {
+      if (i % this.stride === 0) this.checkpoints.push(alive.slice());
+      this.count(alive, i);
+    }
+  }
+
+  count(alive, event) {
+    const id = this.tensorOf[event];
+    if (id < 0) --alive[~id]; else ++alive[id];
+  }
+
+  /// Families alive after `event`, the most bytes first.
+  aliveAfter(event) {
+    if (event < 0) return [];
+    const checkpoint = Math.floor(event / this.stride);
+    const alive = this.checkpoints[checkpoint].slice();
+    for (let i = checkpoint * this.stride; i <= event; ++i) this.count(alive, i);
+    const list = [];
+    alive.forEach((count, id) => {
+      if (count > 0) list.push({tensor: this.tensors[id], count, bytes: count * this.tensors[id].bytes});
+    });
+    return list.sort((a, b) => b.bytes - a.bytes);
+  }
+
+  readStreams(json) {
+    this.streams = json.streams.map(([name, kind]) => ({name, kind, starts: [], ends: [], names: []}));
+    const starts = runningSum(json.slices.start);
+    const order = Uint32Array.from(starts.keys()).sort((a, b) => starts[a] - starts[b]);
+    this.lastSlice = 0;
+    for (const i of order) {
+      const stream = this.streams[json.slices.stream[i]];
+      const end = starts[i] + json.slices.length[i];
+      stream.starts.push(starts[i]);
+      stream.ends.push(end);
+      stream.names.push(json.slices.name[i]);
+      this.lastSlice = Math.max(this.lastSlice, end);
+    }
+    this.streams = this.streams.filter((stream) => stream.starts.length > 0);
+    for (const stream of this.streams) {
+      stream.starts = Float64Array.from(stream.starts);
+      stream.ends = Float64Array.from(stream.ends);
+    }
+  }
+
+  /// Memory follows the order of issue. On the device's clock an event is shown when its stream got there, but never before the
+  /// event issued before it: the curve keeps its shape and its peak.
+  useClock(clock) {
+    this.time = this.issue;
+    if (clock === 'device') {
+      this.time = new Float64Array(this.events);
+      for (let i = 0, last = 0; i < this.events; ++i) {
+        this.time[i] = last = Math.max(last, Math.min(this.ready[i], this.length));
+      }
+    }
+    this.placeSpans();
+  }
+
+  /// Spans are host times: on the device's clock they reach from their first memory event to that of what follows.
+  placeSpans() {
+    const shown = (host) => {
+      const event = upperBound(this.issue, host - 0.5);
+      return event < this.events ? this.time[event] : this.length;
+    };
+    const open = [];
+    for (const span of this.spans) {
+      while (open.length && open[open.length - 1].end <= span.begin) open.pop();
+      span.depth = open.length;
+      open.push(span);
+      span.from = this.time === this.issue ? span.begin : Math.max(shown(span.begin), 0);
+      span.to = this.time === this.issue ? span.end : Math.max(shown(span.end), span.from);
+    }
+    this.depth = this.spans.reduce((depth, span) => Math.max(depth, span.depth + 1), 0);
+  }
+
+  /// The last event at or before `time`; -1: none.
+  eventAt(time) { return upperBound(this.time, time) - 1; }
+
+  phaseOf(event) {
+    const span = event < 0 ? undefined : this.spans[this.spanOf[event]];
+    return span ? span.phase + (span.microbatch >= 0 ? ' of microbatch ' + span.microbatch : '') : '';
+  }
+
+  /// Which events to draw for a view of `buckets` pixels: all where they are few, else the lowest and the highest total of each
+  /// pixel, so that no peak is lost at any zoom.
+  sample(from, to, buckets) {
+    const begin = Math.max(this.eventAt(from), 0);
+    const end = Math.min(upperBound(this.time, to) + 1, this.events);
+    const picked = [];
+    if (end - begin <= 2 * buckets) {
+      for (let i = begin; i < end; ++i) picked.push(i);
+      return picked;
+    }
+    const width = (to - from) / buckets;
+    for (let i = begin; i < end;) {
+      const border = from + (Math.floor((this.time[i] - from) / width) + 1) * width;
+      let low = i, high = i;
+      const first = i;
+      for (++i; i < end && this.time[i] < border; ++i) {
+        if (this.total[i] < this.total[low]) low = i;
+        if (this.total[i] > this.total[high]) high = i;
+      }
+      for (const event of new Set([first, Math.min(low, high), Math.max(low, high), i - 1].sort((a, b) => a - b))) {
+        picked.push(event);
+      }
+    }
+    return picked;
+  }
+}

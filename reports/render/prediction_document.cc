@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/text.h"
+#include "reports/render/document.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kLiveRows = 12;
+
+double Share(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+std::string Percent(double share) { return fmt::format("{:.1f} %", share * 100); }
+
+std::string AllDigits(Bytes bytes) { return fmt::format("{} bytes", Grouped(bytes.count())); }
+
+std::string BandText(const Band& band) { return fmt::format("{} to {}", Text(band.low), Text(band.high)); }
+
+std::string Verdict(const PredictionReport& report) {
+  const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
+  if (report.capacity && report.capacity->outcome == "out_of_memory") {
+    return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
+                       Text(report.capacity->capacity), Text(report.capacity->request), report.capacity->phase);
+  }
+  const Bytes high = report.Worst().device.high;
+  if (report.Fits()) {
+    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(report.device_memory - high),
+                       Text(report.device_memory));
+  }
+  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - report.device_memory),
+                     Text(report.device_memory));
+}
+
+bool Good(const PredictionReport& report) {
+  return report.Fits() && !(report.capacity && report.capacity->outcome == "out_of_memory");
+}
+
+Figure SimulatedBytes(const std::string& label, const std::optional<Bytes>& bytes) {
+  return bytes ? Figure{label, Text(*bytes), AllDigits(*bytes)} : Figure{label, "-", "needs --engine simulate"};
+}
+
+std::vector<Figure> Figures(const PredictionReport& report) {
+  const RoleReport& worst = report.Worst();
+  std::vector<Figure> figures;
+  figures.push_back({"tensors at the peak", Text(worst.peak.allocated), AllDigits(worst.peak.allocated)});
+  figures.push_back(SimulatedBytes("torch max_memory_allocated", worst.allocator_bytes));
+  figures.push_back(SimulatedBytes("torch max_memory_reserved", worst.reserved));
+  figures.push_back({"device used (nvidia-smi)", Text(worst.device.expected), BandText(worst.device)});
+  if (worst.minimum) {
+    figures.push_back({"smallest limit that works", Text(*worst.minimum), AllDigits(*worst.minimum)});
+  }
+  const Throughput& throughput = report.throughput;
+  figures.push_back({"step time", Text(report.time.step), fmt::format("{} step", report.step)});
+  figures.push_back({"throughput", fmt::format("{:.0f} tokens/s/GPU", throughput.tokens_per_s_per_gpu),
+                     fmt::format("{:.1f} model TFLOP/s/GPU, MFU {}, HFU {}", throughput.model_tflops_per_gpu,
+                                 Percent(throughput.mfu), Percent(throughput.hfu))});
+  return figures;
+}
+
+Section CategorySection(const PredictionReport& report) {
+  const Peak& peak = report.Worst().peak;
+  const std::string phase = PhaseText(peak.phase, peak.microbatch);
+  Section section{"Peak memory by category",
+                  fmt::format("{}{}{}", report.Worst().role, phase.empty() ? "" : ", reached in ", phase),
+                  {},
+                  {}};
+  section.table.columns = {{"category", false, false}, {"bytes", true, false}, {"share", true, false}};
+  std::vector<std::pair<Bytes, Category>> parts;
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (peak.by_category[category] != Bytes(0)) {
+      parts.emplace_back(peak.by_category[category], category);
+    }
+  }
+  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [bytes, category] : parts) {
+    const double share = Share(bytes.count(), peak.allocated.count());
+    section.table.rows.push_back({{std::string(Name(category)), Text(bytes), Percent(share)}, share});
+  }
+  return section;
+}
+
+Section LiveSection(const PredictionReport& report) {
+  const Peak& peak = report.Worst().peak;
+  Section section{"Alive at the peak", "largest first; the members of a family together", {}, {}};
+  section.table.columns = {{"buffer", false, true}, {"category", false, false}, {"count", true, false},
+                           {"bytes", true, false},  {"since", false, true},     {"until", false, true}};
+  for (const LiveBuffers& live : peak.live) {
+    if (section.table.rows.size() == kLiveRows) {
+      break;
+    }
+    section.table.rows.push_back({{live.name, std::string(Name(live.category)), Grouped(live.count), Text(live.bytes),
+                                   live.since_phase, live.until_phase},
+                                  std::nullopt});
+  }
+  if (peak.live.size() > kLiveRows) {
+    Bytes rest;
+    for (std::size_t i = kLiveRows; i < peak.live.size(); ++i) {
+      rest += peak.live[i].bytes;
+    }
+    section.table.rows.push_back(
+        {{fmt::format("{} smaller families", peak.live.size() - kLiveRows), "", "", Text(rest), "", ""}, std::nullopt});
+  }
+  return section;
+}
+
+Section TimeSection(const PredictionReport& report) {
+  const TimeReport& time = report.time;
+  Section section{
+      "Time of a step by cause", "on the last role to finish; idle time belongs to what was waited for", {}, {}};
+  section.table.columns = {{"cause", false, false}, {"time", true, false}, {"share", true, false}};
+  const std::array<std::pair<const char*, Nanos>, 6> parts = {{{"compute", time.compute},
+                                                               {"recompute", time.recompute},
+                                                               {"optimizer", time.optimizer},
+                                                               {"exposed communication", time.exposed_communication},
+                                                               {"pipeline bubble", time.bubble},
+                                                               {"host", time.host}}};
+  for (const auto& [name, nanos] : parts) {
+    const double share = Share(nanos.count(), time.step.count());
+    section.table.rows.push_back({{name, Text(nanos), Percent(share)}, share});
+  }
+  return section;
+}
+
+Section CommunicationSection(const PredictionReport& report) {
+  Section section{"Communication of a step", "one rank; payload is the full buffer, wire what leaves the rank", {}, {}};
+  section.table.columns = {{"kind", false, false}, {"group", false, false},  {"dtype", false, false},
+                           {"count", true, false}, {"payload", true, false}, {"wire", true, false}};
+  for (const CommunicationReport& row : report.communication) {
+    section.table.rows.push_back(
+        {{row.kind, row.group, std::string(Name(row.dtype)), Grouped(row.count), Text(row.payload), Text(row.wire)},
+         std::nullopt});
+  }
+  return section;
+}
+
+Section RolesSection(const PredictionReport& report) {
+  Section section{"Roles", "ranks that do the same are one role; the headline is that of the highest", {}, {}};
+  section.table.columns = {{"role", false, true},     {"ranks", true, false},       {"tensors", true, false},
+                           {"reserved", true, false}, {"device used", true, false}, {"peak in", false, true}};
+  for (const RoleReport& role : report.roles) {
+    section.table.rows.push_back(
+        {{role.role, Grouped(role.ranks), Text(role.peak.allocated), role.reserved ? Text(*role.reserved) : "-",
+          BandText(role.device), PhaseText(role.peak.phase, role.peak.microbatch)},
+         Share(role.peak.allocated.count(), report.Worst().peak.allocated.count())});
+  }
+  return section;
+}
+
+Section PhasesSection(const PredictionReport& report) {
+  Section section{"Highest point of each phase", report.Worst().role, {}, {}};
+  section.table.columns = {{"phase", false, false}, {"tensors", true, false}, {"of the peak", true, false}};
+  for (const PhasePeak& phase : report.Worst().phases) {
+    const double share = Share(phase.allocated.count(), report.Worst().peak.allocated.count());
+    section.table.rows.push_back({{phase.phase, Text(phase.allocated), Percent(share)}, share});
+  }
+  return section;
+}
+
+Section EnginesSection(const PredictionReport& report) {
+  Section section{"Engines", "two evaluations of the same program that must agree exactly", {}, {}};
+  section.table.columns = {
+      {"engine", false, false}, {"tensor bytes", true, false}, {"step", true, false}, {"evaluated in", true, false}};
+  for (const auto& [name, engine] :
+       {std::pair("closed form", report.engines->closed_form), std::pair("simulate", report.engines->simulate)}) {
+    section.table.rows.push_back({{name, Grouped(engine.allocated.count()),
+                                   fmt::format("{} ns", Grouped(engine.step.count())), Text(engine.evaluation)},
+                                  std::nullopt});
+  }
+  return section;
+}
+
+Section LintsSection(const PredictionReport& report) {
+  Section section{"Remarks on the job", "", {}, {}};
+  for (const LintReport& lint : report.lints) {
+    const Tone tone = lint.severity == "error" ? Tone::bad : lint.severity == "warning" ? Tone::warning : Tone::neutral;
+    section.remarks.push_back({fmt::format("{} {}", lint.severity, lint.id), lint.message, lint.hint, tone});
+  }
+  return section;
+}
+
+Section CapacitySection(const CapacityReport& capacity) {
+  Section section{fmt::format("Under a limit of {}", Text(capacity.capacity)), "", {}, {}};
+  Remark remark{"outcome", "fine", "", Tone::good};
+  if (capacity.outcome == "flushed") {
+    remark = {"outcome", fmt::format("fine, after the allocator gave back its cache {} times", capacity.cache_flushes),
+              "each flush stalls the device; a little more memory avoids it", Tone::warning};
+  } else if (capacity.outcome == "out_of_memory") {
+    remark = {"outcome",
+              fmt::format("out of memory: a request of {} in {} fails after {} cache flushes",
+                          AllDigits(capacity.request), capacity.phase, capacity.cache_flushes),
+              "", Tone::bad};
+  }
+  section.remarks.push_back(std::move(remark));
+  return section;
+}
+
+Section ProvenanceSection(const PredictionReport& report) {
+  Section section{"Where the numbers come from", fmt::format("tidemark {}", report.provenance.version), {}, {}};
+  const auto add = [&](const char* label, const std::vector<std::string>& entries, Tone tone) {
+    if (!entries.empty()) {
+      section.remarks.push_back({label, fmt::format("{}", fmt::join(entries, "; ")), "", tone});
+    }
+  };
+  add("modelled", report.provenance.modelled, Tone::neutral);
+  add("calibrated", report.provenance.calibrated, Tone::neutral);
+  add("assumed", report.provenance.assumed, Tone::warning);
+  add("not modelled", report.provenance.not_modelled, Tone::neutral);
+  return section;
+}
+
+}  // namespace
+
+Document MakeDocument(const PredictionReport& report) {
+  Document document{report.title, Verdict(report), Good(report) ? Tone::good : Tone::bad, Figures(report), {}};
+  if (report.capacity) {
+    document.sections.push_back(CapacitySection(*report.capacity));
+  }
+  document.sections.push_back(CategorySection(report));
+  if (!report.Worst().peak.live.empty()) {
+    document.sections.push_back(LiveSection(report));
+  }
+  if (!report.Worst().phases.empty()) {
+    document.sections.push_back(PhasesSection(report));
+  }
+  document.sections.push_back(TimeSection(report));
+  if (!report.communication.empty()) {
+    document.sections.push_back(CommunicationSection(report));
+  }
+  if (report.roles.size() > 1) {
+    document.sections.push_back(RolesSection(report));
+  }
+  if (report.engines) {
+    document.sections.push_back(EnginesSection(report));
+  }
+  if (!report.lints.empty()) {
+    document.sections.push_back(LintsSection(report));
+  }
+  document.sections.push_back(ProvenanceSection(report));
+  return document;
+}
+
+}  // namespace tidemark

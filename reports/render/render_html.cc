@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One self-contained page: headline, figures, the memory of each role over time above its streams, and the tables of
+// the other renderers. It asks the network for nothing. The pictures are drawn by page/*.js from the embedded traces.
+#include <fmt/format.h>
+
+#include "reports/render/document.h"
+#include "reports/render/page.h"
+#include "reports/render/render.h"
+#include "reports/render/trace_json.h"
+
+namespace tidemark {
+namespace {
+
+std::string Escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string_view ToneClass(Tone tone) {
+  switch (tone) {
+    case Tone::good:
+      return "good";
+    case Tone::bad:
+      return "bad";
+    case Tone::warning:
+      return "warning";
+    case Tone::neutral:
+      break;
+  }
+  return "neutral";
+}
+
+/// Without the pointer to a source map, which a browser would look for beside the report.
+std::string_view WithoutSourceMap(std::string_view text) { return text.substr(0, text.find("//# sourceMappingURL")); }
+
+std::string Head(const std::string& title) {
+  std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+  out += fmt::format("<title>Tidemark: {}</title>\n<link rel=\"icon\" href=\"data:,\">\n", Escape(title));
+  for (const EmbeddedFile& file : PageNotices()) {
+    out += fmt::format("<!--\n{}-->\n", file.text);
+  }
+  for (const auto& files : {ChartStyles(), PageStyles()}) {
+    for (const EmbeddedFile& file : files) {
+      out += fmt::format("<style>\n{}\n</style>\n", file.text.substr(0, file.text.find("/*# sourceMappingURL")));
+    }
+  }
+  return out + "</head>\n";
+}
+
+std::string FiguresHtml(const std::vector<Figure>& figures) {
+  std::string out = "<section class=\"cards\">\n";
+  for (const Figure& figure : figures) {
+    out += fmt::format(
+        "<div class=\"card\"><div class=\"label\">{}</div><div class=\"value\">{}</div>"
+        "<div class=\"detail\">{}</div></div>\n",
+        Escape(figure.label), Escape(figure.value), Escape(figure.detail));
+  }
+  return out + "</section>\n";
+}
+
+std::string TableHtml(const ReportTable& table) {
+  std::string out = "<table>\n<thead><tr>";
+  for (const ReportColumn& column : table.columns) {
+    out += fmt::format("<th{}>{}</th>", column.number ? " class=\"number\"" : "", Escape(column.title));
+  }
+  out += "</tr></thead>\n<tbody>\n";
+  for (const ReportRow& row : table.rows) {
+    out += "<tr>";
+    for (std::size_t i = 0; i < row.cells.size(); ++i) {
+      out += fmt::format("<td{}>{}</td>", table.columns[i].number ? " class=\"number\"" : "", Escape(row.cells[i]));
+    }
+    if (row.share) {
+      out += fmt::format("<td class=\"bar\"><div style=\"width:{:.2f}%\"></div></td>", *row.share * 100);
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody>\n</table>\n";
+}
+
+std::string SectionHtml(const Section& section) {
+  std::string out = fmt::format("<section class=\"panel\">\n<h2>{}</h2>\n", Escape(section.title));
+  if (!section.subtitle.empty()) {
+    out += fmt::format("<p class=\"subtitle\">{}</p>\n", Escape(section.subtitle));
+  }
+  if (!section.table.rows.empty()) {
+    out += TableHtml(section.table);
+  }
+  for (const Remark& remark : section.remarks) {
+    out += fmt::format("<p class=\"remark {}\"><b>{}</b> {}{}</p>\n", ToneClass(remark.tone), Escape(remark.label),
+                       Escape(remark.text),
+                       remark.hint.empty() ? "" : fmt::format("<span class=\"hint\">{}</span>", Escape(remark.hint)));
+  }
+  return out + "</section>\n";
+}
+
+/// The place for the pictures; page/page.js fills it.
+constexpr std::string_view kStage = R"html(<section class="stage panel" id="stage">
+<div class="toolbar">
+<h2>Memory over time</h2>
+<label id="role-label">role <select id="role"></select></label>
+<label>time <select id="clock"><option value="device">when the device got there</option>
+<option value="host">when the host issued it</option></select></label>
+<label><input type="checkbox" id="capacity" checked> device capacity</label>
+<span class="buttons"><button id="zoom-in" title="zoom in (+)">+</button><button id="zoom-out" title="zoom out (-)">&minus;</button>
+<button id="to-peak" title="zoom to the peak (p)">peak</button><button id="reset" title="whole step (0)">whole step</button></span>
+</div>
+<div class="board">
+<div class="tracks" id="tracks">
+<canvas id="phases"></canvas>
+<div id="memory"></div>
+<canvas id="streams"></canvas>
+<div id="selection"></div><div id="cursor"></div>
+</div>
+<aside id="inspector"></aside>
+</div>
+<p class="help">Drag to zoom, shift-drag or scroll sideways to pan, ctrl-scroll to zoom, double-click for the whole step;
+click to hold the list of buffers. Keys: + &minus; &larr; &rarr; p 0.</p>
+<div id="tip"></div>
+</section>
+)html";
+
+std::string Scripts(const PredictionReport& report) {
+  std::string out;
+  for (const RoleReport& role : report.roles) {
+    if (role.trace) {
+      out += fmt::format("<script type=\"application/json\" class=\"trace\"{}>{}</script>\n",
+                         &role == &report.Worst() ? " data-worst" : "", TraceJson(role, report.device_memory));
+    }
+  }
+  for (const auto& files : {ChartScripts(), PageScripts()}) {
+    for (const EmbeddedFile& file : files) {
+      out += fmt::format("<script>\n{}\n</script>\n", WithoutSourceMap(file.text));
+    }
+  }
+  return out;
+}
+
+class HtmlRenderer : public Renderer {
+ public:
+  std::string_view name() const override { return "html"; }
+  std::string_view summary() const override { return "one self-contained page with pictures, for a browser"; }
+
+  std::string Render(const PredictionReport& report, const RenderOptions&) const override {
+    const Document document = MakeDocument(report);
+    std::string out = Head(document.title) + "<body>\n<main>\n<header>\n";
+    out += fmt::format("<h1>{}</h1>\n<p class=\"verdict {}\">{}</p>\n</header>\n", Escape(document.title),
+                       ToneClass(document.tone), Escape(document.verdict));
+    out += FiguresHtml(document.figures);
+    out += kStage;
+    out += "<div class=\"sections\">\n";
+    for (const Section& section : document.sections) {
+      out += SectionHtml(section);
+    }
+    out += "</div>\n</main>\n" + Scripts(report) + "</body>\n</html>\n";
+    return out;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Renderer> RenderHtml() { return std::make_unique<HtmlRenderer>(); }
+
+}  // namespace tidemark

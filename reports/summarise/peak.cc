@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/peak.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace tidemark {
+namespace {
+
+constexpr std::uint16_t kNoSpan = 0xffff;
+
+using Member = std::tuple<std::uint32_t, std::int32_t, std::int32_t>;
+
+Member MemberOf(const MemoryEvent& event) { return {event.tensor.index, event.index0, event.index1}; }
+
+struct Highest {
+  std::size_t events = 0;  ///< how many events lead to it
+  Bytes bytes;
+};
+
+/// The first of the highest totals: only a strictly higher one replaces it.
+Highest FindHighest(const Trace& trace) {
+  Highest highest;
+  Bytes total;
+  for (std::size_t i = 0; i < trace.memory.size(); ++i) {
+    const MemoryEvent& event = trace.memory[i];
+    const Bytes bytes = trace.tensors[event.tensor.index].bytes;
+    total = event.alloc ? total + bytes : total - bytes;
+    if (total > highest.bytes) {
+      highest = {i + 1, total};
+    }
+  }
+  return highest;
+}
+
+std::string PhaseOf(const Trace& trace, const MemoryEvent& event) {
+  if (event.span == kNoSpan) {
+    return {};
+  }
+  const Span& span = trace.spans[event.span];
+  return PhaseText(span.phase, span.microbatch);
+}
+
+/// What the first `events` events leave alive: member -> index of its allocation.
+std::map<Member, std::size_t> AliveAfter(const Trace& trace, std::size_t events) {
+  std::map<Member, std::size_t> alive;
+  for (std::size_t i = 0; i < events; ++i) {
+    if (trace.memory[i].alloc) {
+      alive.emplace(MemberOf(trace.memory[i]), i);
+    } else {
+      alive.erase(MemberOf(trace.memory[i]));
+    }
+  }
+  return alive;
+}
+
+/// For each member in `alive`: the event after `events` that frees it.
+std::map<Member, std::size_t> FreesOf(const Trace& trace, const std::map<Member, std::size_t>& alive,
+                                      std::size_t events) {
+  std::map<Member, std::size_t> frees;
+  for (std::size_t i = events; i < trace.memory.size(); ++i) {
+    const Member member = MemberOf(trace.memory[i]);
+    if (!trace.memory[i].alloc && alive.contains(member)) {
+      frees.emplace(member, i);  // keeps the first: later ones end later lives
+    }
+  }
+  return frees;
+}
+
+LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, const MemoryEvent& first_alloc) {
+  LiveBuffers live;
+  live.name = tensor.name;
+  live.category = tensor.category;
+  live.since = first_alloc.issue;
+  live.since_phase = PhaseOf(trace, first_alloc);
+  if (live.since_phase.empty()) {
+    live.since_phase = "before the step";
+  }
+  return live;
+}
+
+std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
+  const std::map<Member, std::size_t> alive = AliveAfter(trace, events);
+  const std::map<Member, std::size_t> frees = FreesOf(trace, alive, events);
+  struct Family {
+    std::int64_t count = 0;
+    std::size_t first_alloc = ~std::size_t{0}, last_free = 0;
+    bool outlives = false;
+  };
+  std::map<std::uint32_t, Family> families;
+  for (const auto& [member, alloc] : alive) {
+    Family& family = families[std::get<0>(member)];
+    ++family.count;
+    family.first_alloc = std::min(family.first_alloc, alloc);
+    const auto free = frees.find(member);
+    family.outlives = family.outlives || free == frees.end();
+    family.last_free = std::max(family.last_free, free == frees.end() ? 0 : free->second);
+  }
+  std::vector<LiveBuffers> all;
+  for (const auto& [id, family] : families) {
+    LiveBuffers live = Summarise(trace, trace.tensors[id], trace.memory[family.first_alloc]);
+    live.count = family.count;
+    live.bytes = trace.tensors[id].bytes * family.count;
+    live.until_phase = family.outlives ? "after the step" : PhaseOf(trace, trace.memory[family.last_free]);
+    if (!family.outlives) {
+      live.until = trace.memory[family.last_free].issue;
+    }
+    all.push_back(std::move(live));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return all;
+}
+
+}  // namespace
+
+std::string PhaseText(const std::string& phase, std::int64_t microbatch) {
+  return phase.empty() || microbatch < 0 ? phase : fmt::format("{} of microbatch {}", phase, microbatch);
+}
+
+Peak SummarisePeak(const Trace& trace) {
+  Peak peak;
+  const Highest highest = FindHighest(trace);
+  if (highest.events == 0) {
+    return peak;
+  }
+  const MemoryEvent& event = trace.memory[highest.events - 1];
+  peak.allocated = highest.bytes;
+  peak.at = event.issue;
+  if (event.span != kNoSpan) {
+    peak.phase = trace.spans[event.span].phase;
+    peak.microbatch = trace.spans[event.span].microbatch;
+  }
+  peak.live = SummariseLive(trace, highest.events);
+  for (const LiveBuffers& live : peak.live) {
+    peak.by_category[live.category] += live.bytes;
+  }
+  return peak;
+}
+
+std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
+  std::vector<PhasePeak> phases;
+  Bytes total;
+  for (const MemoryEvent& event : trace.memory) {
+    const Bytes before = total;
+    const Bytes bytes = trace.tensors[event.tensor.index].bytes;
+    total = event.alloc ? total + bytes : total - bytes;
+    if (event.span == kNoSpan) {
+      continue;
+    }
+    const std::string& name = trace.spans[event.span].phase;
+    auto found =
+        std::find_if(phases.begin(), phases.end(), [&](const PhasePeak& phase) { return phase.phase == name; });
+    if (found == phases.end()) {
+      found = phases.insert(phases.end(), {name, Bytes(0)});
+    }
+    found->allocated = std::max({found->allocated, before, total});
+  }
+  return phases;
+}
+
+}  // namespace tidemark

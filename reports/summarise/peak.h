@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/category.h"
+#include "base/quantity.h"
+#include "traces/trace.h"
+
+namespace tidemark {
+
+/// The members of one family of tensors that are alive at the peak, as one line of a report.
+struct LiveBuffers {
+  std::string name;  ///< of the family
+  Category category = Category::activation;
+  std::int64_t count = 0;
+  Bytes bytes;                 ///< of all `count` members
+  Nanos since;                 ///< when the first of them was allocated
+  std::optional<Nanos> until;  ///< when the last of them is freed; nothing: it outlives the step
+  std::string since_phase;     ///< "forward 0"; "before the step" for what was resident
+  std::string until_phase;     ///< "after the step" for what is kept
+};
+
+/// The highest point of a role's memory, at the first instant of the highest total.
+struct Peak {
+  Bytes allocated;
+  CategoryBytes by_category;      ///< sums to `allocated`
+  std::string phase;              ///< innermost phase of that instant
+  std::int64_t microbatch = -1;   ///< of that phase; -1: none, or not known
+  std::optional<Nanos> at;        ///< host time; known from a trace only
+  std::vector<LiveBuffers> live;  ///< largest first; from a trace only
+};
+
+/// The peak of what a trace recorded. The trace is sound (Verify).
+Peak SummarisePeak(const Trace& trace);
+
+/// The highest total seen in all spans of one phase, together with what was alive when they began.
+struct PhasePeak {
+  std::string phase;
+  Bytes allocated;
+};
+
+/// In order of first appearance.
+std::vector<PhasePeak> SummarisePhases(const Trace& trace);
+
+/// "backward of microbatch 2", "optimizer"; empty for no phase.
+std::string PhaseText(const std::string& phase, std::int64_t microbatch);
+
+}  // namespace tidemark

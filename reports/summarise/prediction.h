@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/category.h"
+#include "base/dtype.h"
+#include "base/quantity.h"
+#include "models/machine/machine.h"
+#include "reports/summarise/peak.h"
+#include "reports/summarise/throughput.h"
+#include "traces/trace.h"
+
+namespace tidemark {
+
+// Everything that a prediction tells its reader: collected once (by cli/cmd_predict.cc), then rendered purely. The
+// terminal report, JSON, Markdown and HTML read this struct and nothing else, so that no two of them can disagree.
+
+/// One distinct role. `peak` comes from the evaluation (allocated, by category, phase) and, where there is a trace,
+/// from SummarisePeak (instant, buffers alive); the optional sizes exist only where an allocator was simulated.
+struct RoleReport {
+  std::string role;  ///< "stage 0"
+  std::int64_t ranks = 1;
+  Peak peak;
+  std::optional<Bytes> allocator_bytes;  ///< the allocator's own rounded peak: torch max_memory_allocated
+  std::optional<Bytes> reserved;         ///< torch max_memory_reserved
+  std::optional<Bytes> minimum;          ///< smallest device limit at which the allocator succeeds
+  Band device;                           ///< DeviceBytes(): what nvidia-smi would show
+  std::vector<PhasePeak> phases;  ///< highest totals by phase, in order of first appearance; empty without a trace
+  std::optional<Trace> trace;
+};
+
+/// The outcome under a device limit (--capacity).
+struct CapacityReport {
+  Bytes capacity;
+  std::string outcome;  ///< fine, flushed, out_of_memory
+  std::int64_t cache_flushes = 0;
+  Bytes request;      ///< the request that failed; 0: none did
+  std::string phase;  ///< in which it failed
+};
+
+/// The step and its parts, on the last role to finish; the parts sum to `step`.
+struct TimeReport {
+  Nanos step;
+  Nanos compute, recompute, optimizer;
+  Nanos exposed_communication, bubble, host;
+};
+
+struct CommunicationReport {
+  std::string kind, group;
+  DType dtype = DType::bf16;
+  std::int64_t count = 0;
+  Bytes payload, wire;  ///< of the whole step
+};
+
+struct LintReport {
+  std::string id, severity, message, hint;  ///< severity: note, warning or error
+};
+
+/// What one engine said (--engine both).
+struct EngineReport {
+  Bytes allocated;
+  Nanos step;
+  Nanos evaluation;  ///< median time of the evaluation itself; a measured value
+};
+
+struct EnginesReport {
+  EngineReport closed_form, simulate;
+};
+
+/// Which numbers to trust how far. Each entry is a short phrase.
+struct Provenance {
+  std::string version;
+  std::vector<std::string> modelled, calibrated, assumed, not_modelled;
+};
+
+struct PredictionReport {
+  std::string title;     ///< the job in one line: JobTitle()
+  std::string job_yaml;  ///< the resolved job
+  std::string step;      ///< which step: first, second, steady
+  std::string machine;
+  bool machine_assumed = false;  ///< nobody named the machine
+  Bytes device_memory;
+  std::vector<RoleReport> roles;  ///< at least one
+  std::size_t worst = 0;          ///< the role with the most allocated bytes
+  std::optional<CapacityReport> capacity;
+  TimeReport time;
+  Throughput throughput;
+  std::vector<CommunicationReport> communication;
+  std::vector<LintReport> lints;
+  std::optional<EnginesReport> engines;
+  Provenance provenance;
+
+  const RoleReport& Worst() const { return roles.at(worst); }
+  bool Fits() const;
+};
+
+}  // namespace tidemark

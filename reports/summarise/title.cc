@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/title.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace tidemark {
+namespace {
+
+/// "dp 8, tp 4", only what is divided at all.
+std::string LayoutText(const Layout& layout) {
+  const std::array<std::pair<const char*, std::int64_t>, 6> axes = {{{"dp", layout.dp},
+                                                                     {"tp", layout.tp},
+                                                                     {"cp", layout.cp},
+                                                                     {"pp", layout.pp},
+                                                                     {"vpp", layout.vpp},
+                                                                     {"ep", layout.ep}}};
+  std::vector<std::string> parts;
+  for (const auto& [name, size] : axes) {
+    if (size > 1) {
+      parts.push_back(fmt::format("{} {}", name, size));
+    }
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string JobTitle(const Job& job) {
+  const std::string layout = LayoutText(job.layout);
+  const std::string ranks = layout.empty() ? "1 rank" : fmt::format("{} ranks ({})", job.Ranks(), layout);
+  return fmt::format("{}, {}, {}, {} microbatch{} of {} x {} tokens", job.network.name, job.strategy, ranks,
+                     job.accumulation_steps, job.accumulation_steps == 1 ? "" : "es", job.micro_batch_size,
+                     job.sequence_length);
+}
+
+}  // namespace tidemark

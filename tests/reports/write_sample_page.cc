@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes the HTML report of a made-up job for html_screenshot_test.py: write_sample_page FILE MICROBATCHES LAYERS
+// [hostile].
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "reports/render/render.h"
+#include "tests/reports/sample_report.h"
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile]\n";
+    return 2;
+  }
+  tidemark::PredictionReport report = tidemark::SampleReport({std::atoll(argv[2]), std::atoll(argv[3])});
+  if (argc > 4) {
+    const std::string attack =
+        "</script><script>document.documentElement.dataset.attacked='yes'</script><img src=http://a.b/c>";
+    report.title = attack;
+    report.lints[0].message = attack;
+    report.roles[0].role = attack;
+    report.roles[0].trace->role = attack;
+    report.roles[0].trace->tensors[3].name = attack;
+    report.roles[0].trace->strings[0] = attack;
+    report.roles[0].trace->spans[0].phase = attack;
+  }
+  std::ofstream(argv[1]) << tidemark::RenderAs("html", report);
+  std::size_t events = 0;
+  for (const tidemark::RoleReport& role : report.roles) {
+    events = std::max(events, role.trace->memory.size() + role.trace->slices.size());
+  }
+  std::cout << events << "\n";
+  return 0;
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "traces/trace.h"
+
+namespace tidemark {
+
+/// What a trace file holds: one trace per role.
+struct TraceFile {
+  std::vector<Trace> traces;
+  std::string note;  ///< empty, or one sentence about what is missing ("cut off after 3,211 events")
+};
+
+/// A file format of traces. traces/formats/format_<x>.cc defines `std::unique_ptr<TraceFormat> Format<X>()`; that file
+/// is all a new format needs (cmake/table.cmake makes the table).
+class TraceFormat {
+ public:
+  virtual ~TraceFormat() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual std::string_view summary() const = 0;  ///< one line, without a full stop
+
+  /// Whether a file that begins with `head` (its first 4 KiB, or all of it) is of this format. Separate from Read,
+  /// because the reader is chosen before the file is read.
+  virtual bool Sniff(std::string_view head) const = 0;
+
+  /// Every trace that it returns passes Verify. What cannot be read is a sentence, never a crash: files are hostile.
+  virtual Result<TraceFile> Read(std::string_view bytes) const = 0;
+
+  /// The traces as a file. Fails with bad_input where the format cannot be written.
+  virtual Result<std::string> Write(std::span<const Trace> traces) const = 0;
+};
+
+/// All formats, by name. Generated.
+std::vector<std::unique_ptr<TraceFormat>> MakeTraceFormats();
+
+/// Reads a file of any format that recognises it.
+Result<TraceFile> ReadTraces(std::string_view bytes);
+
+/// The format of that name; names the nearest where there is none.
+Result<std::unique_ptr<TraceFormat>> FindTraceFormat(std::string_view name);
+
+}  // namespace tidemark
