@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/block_writer.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tidemark {
+namespace {
+
+/// The embedding that a tied head reads: the first parameter of the stage.
+constexpr ParameterAt kTiedTo{0, 0};
+
+template <class Visit>
+void ForEachTouch(const Action& action, Visit visit) {
+  std::visit(
+      [&](const auto& leaf) {
+        for (const TensorId tensor : leaf.reads) {
+          visit(tensor, false);
+        }
+        for (const TensorId tensor : leaf.writes) {
+          visit(tensor, true);
+        }
+      },
+      action);
+}
+
+const Action& ActionAt(const Block& block, std::size_t action) {
+  return action < block.forward.size() ? block.forward[action] : block.backward[action - block.forward.size()];
+}
+
+bool IsBoundary(const Block& block, TensorId tensor) {
+  return tensor == block.input || tensor == block.output || tensor == block.input_gradient ||
+         tensor == block.output_gradient;
+}
+
+std::int64_t GroupRanksPerNode(const Machine& machine, std::int64_t size) {
+  return std::min(size, machine.devices_per_node);
+}
+
+}  // namespace
+
+std::vector<Lifetime> LifetimesOf(const Block& block) {
+  std::vector<Lifetime> lifetimes(block.tensors.size());
+  for (std::size_t i = 0; i < block.forward.size() + block.backward.size(); ++i) {
+    ForEachTouch(ActionAt(block, i), [&](TensorId tensor, bool write) {
+      Lifetime& lifetime = lifetimes[tensor.index];
+      if (write) {
+        lifetime.birth = std::min(lifetime.birth, i);
+      }
+      lifetime.death = std::max(lifetime.death, i);
+    });
+  }
+  return lifetimes;
+}
+
+Bytes SavedBytes(const Block& block) {
+  const std::vector<Lifetime> lifetimes = LifetimesOf(block);
+  Bytes saved;
+  for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
+    const Tensor& tensor = block.tensors[i];
+    const bool before = TensorId{i} == block.input || lifetimes[i].birth < block.forward.size();
+    if (before && lifetimes[i].death >= block.forward.size() && !tensor.pooled && TensorId{i} != block.output) {
+      saved += SizeOf(tensor.dtype) * tensor.elements;
+    }
+  }
+  return saved;
+}
+
+BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel) : role_(role), data_parallel_(data_parallel) {
+  const Job& job = role.job;
+  copy_ = role.builder.AddStream("copy", StreamKind::copy);
+  if (job.layout.tp > 1) {
+    tp_ = role.builder.AddStream("tp", StreamKind::collective);
+    tp_group_ = role.builder.AddGroup({"tp", job.layout.tp, GroupRanksPerNode(job.machine, job.layout.tp)});
+  }
+  for (const BlockRun& run : role.stage.runs) {
+    DeclareTensors(run);
+    for (const Parameter& parameter : run.block.parameters) {
+      tied_ |= parameter.tied;
+    }
+  }
+  DeclareBoundaries();
+  if (tied_) {
+    const Parameter& embedding = role.stage.BlockAt(kTiedTo.position).parameters[kTiedTo.parameter];
+    tied_contribution_ = role.builder.AddBuffer({"embedding's part of tied gradient", Category::gradient,
+                                                 job.axes.precision.gradients, embedding.elements, {1, 1},
+                                                 role.compute});
+  }
+}
+
+void BlockWriter::DeclareTensors(const BlockRun& run) {
+  const Block& block = run.block;
+  RunTables tables;
+  tables.lifetimes = LifetimesOf(block);
+  const std::int64_t microbatches = role_.stage.count > 1 ? role_.job.accumulation_steps : 1;
+  for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
+    const Tensor& tensor = block.tensors[i];
+    BufferId id;
+    if (tensor.pooled) {
+      id = Pool(tensor);
+    } else if (!IsBoundary(block, TensorId{i})) {
+      id = role_.builder.AddBuffer({block.name + "." + tensor.name, tensor.category, tensor.dtype, tensor.elements,
+                                    {microbatches, run.count}, role_.compute});
+    }
+    tables.tensors.push_back(id);
+  }
+  runs_.push_back(std::move(tables));
+}
+
+/// All pooled tensors share one block. It is made at the first request of the first step and then kept for ever.
+BufferId BlockWriter::Pool(const Tensor& tensor) {
+  if (!pool_.valid()) {
+    pool_exists_ = role_.step != StepKind::first;
+    pool_ = role_.builder.AddBuffer({"pool " + tensor.name, tensor.category, tensor.dtype, tensor.elements, {1, 1},
+                                     role_.compute, Place::device, pool_exists_, true});
+  }
+  TIDEMARK_CHECK(role_.builder.buffer(pool_).elements == tensor.elements);
+  return pool_;
+}
+
+void BlockWriter::DeclareBoundaries() {
+  const Stage& stage = role_.stage;
+  const std::int64_t microbatches = stage.count > 1 ? role_.job.accumulation_steps : 1;
+  const auto tensor_at = [&](std::int64_t position) -> const Tensor* {
+    if (position < stage.blocks && stage.BlockAt(position).input.valid()) {
+      return &stage.BlockAt(position).tensors[stage.BlockAt(position).input.index];
+    }
+    if (position > 0 && stage.BlockAt(position - 1).output.valid()) {
+      return &stage.BlockAt(position - 1).tensors[stage.BlockAt(position - 1).output.index];
+    }
+    return nullptr;
+  };
+  for (std::int64_t position = 0; position <= stage.blocks; ++position) {
+    const Tensor* tensor = tensor_at(position);
+    const Tensor* previous = boundaries_.empty() || boundaries_.back().end != position ? nullptr : tensor_at(position - 1);
+    if (tensor == nullptr) {
+      continue;
+    }
+    if (previous != nullptr && previous->elements == tensor->elements && previous->dtype == tensor->dtype) {
+      boundaries_.back().end = position + 1;
+    } else {
+      boundaries_.push_back({position, position + 1, {}, {}});
+    }
+  }
+  for (BoundaryRun& run : boundaries_) {
+    const Tensor& tensor = *tensor_at(run.base);
+    const auto declare = [&](const char* name, Category category) {
+      return role_.builder.AddBuffer(
+          {name, category, tensor.dtype, tensor.elements, {microbatches, run.end - run.base}, role_.compute});
+    };
+    run.value = declare("residual", tensor.category);
+    run.gradient = declare("residual gradient", tensor.category);
+  }
+}
+
+const BlockWriter::BoundaryRun& BlockWriter::BoundaryRunOf(std::int64_t position) const {
+  const auto run = std::find_if(boundaries_.begin(), boundaries_.end(),
+                                [&](const BoundaryRun& candidate) { return position < candidate.end; });
+  TIDEMARK_CHECK(run != boundaries_.end() && position >= run->base);
+  return *run;
+}
+
+Index BlockWriter::MicrobatchIndex(const Microbatch& microbatch) const {
+  return role_.stage.count > 1 ? microbatch.index : Index{};
+}
+
+BufferRef BlockWriter::Boundary(const Microbatch& microbatch, std::int64_t position) const {
+  const BoundaryRun& run = BoundaryRunOf(position);
+  return {run.value, {MicrobatchIndex(microbatch), role_.AtStage(position, run.base)}};
+}
+
+BufferRef BlockWriter::BoundaryGradient(const Microbatch& microbatch, std::int64_t position) const {
+  const BoundaryRun& run = BoundaryRunOf(position);
+  return {run.gradient, {MicrobatchIndex(microbatch), role_.AtStage(position, run.base)}};
+}
+
+BufferRef BlockWriter::Ref(const Microbatch& microbatch, std::int64_t position, TensorId tensor) const {
+  const Block& block = role_.stage.BlockAt(position);
+  if (tensor == block.input) {
+    return Boundary(microbatch, position);
+  }
+  if (tensor == block.output) {
+    return Boundary(microbatch, position + 1);
+  }
+  if (tensor == block.input_gradient) {
+    return BoundaryGradient(microbatch, position);
+  }
+  if (tensor == block.output_gradient) {
+    return BoundaryGradient(microbatch, position + 1);
+  }
+  if (block.tensors[tensor.index].pooled) {
+    return {pool_, {}};
+  }
+  const BufferId family = runs_[role_.stage.RunOf(position)].tensors[tensor.index];
+  return {family, {MicrobatchIndex(microbatch), role_.At(position)}};
+}
+
+std::vector<BufferRef> BlockWriter::Refs(const Microbatch& microbatch, std::int64_t position,
+                                         const std::vector<TensorId>& tensors) const {
+  std::vector<BufferRef> refs;
+  for (const TensorId tensor : tensors) {
+    refs.push_back(Ref(microbatch, position, tensor));
+  }
+  return refs;
+}
+
+bool BlockWriter::BornHere(const Block& block, TensorId tensor) const {
+  return tensor != block.input && tensor != block.output_gradient && !block.tensors[tensor.index].pooled &&
+         std::find(block.loaded.begin(), block.loaded.end(), tensor) == block.loaded.end();
+}
+
+bool BlockWriter::DiesHere(const Block& block, std::int64_t position, TensorId tensor) const {
+  const bool input_of_embedding = tensor == block.input && position == 0 && role_.stage.is_first();
+  return tensor != block.output && tensor != block.input_gradient && !block.tensors[tensor.index].pooled &&
+         !input_of_embedding;
+}
+
+void BlockWriter::Load(const Microbatch& microbatch) {
+  bool loaded = false;
+  for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
+    const Block& block = role_.stage.runs[run].block;
+    for (const TensorId tensor : block.loaded) {
+      TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
+      const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);
+      role_.Alloc(ref);
+      role_.builder.Order(copy_, role_.compute, "load ready");
+      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name), copy_,
+                              role_.builder.buffer(ref.buffer).bytes(), {}, {ref}});
+      loaded = true;
+    }
+  }
+  if (loaded) {
+    role_.builder.Order(role_.compute, copy_, "loaded");
+  }
+}
+
+void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position) {
+  const Block& block = role_.stage.BlockAt(position);
+  for (std::size_t action = 0; action < block.forward.size(); ++action) {
+    Act(microbatch, position, action);
+  }
+}
+
+void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) {
+  const Block& block = role_.stage.BlockAt(position);
+  for (std::size_t action = 0; action < block.backward.size(); ++action) {
+    Act(microbatch, position, block.forward.size() + action);
+  }
+}
+
+void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
+  const std::size_t run = role_.stage.RunOf(position);
+  const Block& block = role_.stage.runs[run].block;
+  const std::vector<Lifetime>& lifetimes = runs_[run].lifetimes;
+  std::vector<TensorId> touched;
+  ForEachTouch(ActionAt(block, action), [&](TensorId tensor, bool) {
+    if (std::find(touched.begin(), touched.end(), tensor) == touched.end()) {
+      touched.push_back(tensor);
+    }
+    if (block.tensors[tensor.index].pooled && !pool_exists_) {
+      role_.Alloc({pool_, {}});
+      pool_exists_ = true;
+    }
+  });
+  for (const TensorId tensor : touched) {
+    if (lifetimes[tensor.index].birth == action && BornHere(block, tensor)) {
+      role_.Alloc(Ref(microbatch, position, tensor));
+    }
+  }
+  std::visit([&](const auto& leaf) { Act(microbatch, position, leaf); }, ActionAt(block, action));
+  for (const TensorId tensor : touched) {
+    if (lifetimes[tensor.index].death == action && DiesHere(block, position, tensor)) {
+      role_.Free(Ref(microbatch, position, tensor));
+    }
+  }
+}
+
+void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const Calculate& action) {
+  const Block& block = role_.stage.BlockAt(position);
+  std::vector<ParameterAt> gradients;
+  for (const ParameterId parameter : action.gradients) {
+    const Parameter& of = block.parameters[parameter.index];
+    if (of.trainable) {
+      gradients.push_back(of.tied ? kTiedTo : ParameterAt{position, parameter.index});
+    }
+  }
+  if (gradients.empty() && !action.gradients.empty() && action.writes.empty()) {
+    return;  // the weight gradient of a frozen parameter: nobody asks for it
+  }
+  std::vector<BufferRef> reads = Refs(microbatch, position, action.reads);
+  for (const ParameterId parameter : action.parameters) {
+    reads.push_back(data_parallel_.Weight(block.parameters[parameter.index].tied ? kTiedTo
+                                                                                : ParameterAt{position, parameter.index}));
+  }
+  std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
+  for (const ParameterAt& at : gradients) {
+    writes.push_back(BeginGradient(microbatch, at));
+  }
+  role_.builder.Emit(Compute{role_.builder.Named(block.name + "." + action.name), action.op, role_.compute,
+                             action.recompute ? Work::recompute : Work::compute, false, std::move(reads),
+                             std::move(writes)});
+  for (const ParameterAt& at : gradients) {
+    EndGradient(microbatch, at);
+  }
+}
+
+/// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose own
+/// part is written beside it and added.
+BufferRef BlockWriter::BeginGradient(const Microbatch& microbatch, const ParameterAt& at) {
+  if (!tied_ || at != kTiedTo) {
+    return data_parallel_.BeginGradient(microbatch, at);
+  }
+  if (!tied_gradient_) {
+    tied_gradient_ = data_parallel_.BeginGradient(microbatch, at);
+    return *tied_gradient_;
+  }
+  const BufferRef contribution{tied_contribution_, {}};
+  role_.Alloc(contribution);
+  return contribution;
+}
+
+void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& at) {
+  if (tied_ && at == kTiedTo) {
+    if (role_.current() != kTiedTo.position) {
+      return;
+    }
+    const BufferRef contribution{tied_contribution_, {}};
+    const Buffer& buffer = role_.builder.buffer(tied_contribution_);
+    role_.Stream("embedding.add_tied_gradient", role_.compute, Work::compute, {contribution, *tied_gradient_},
+                 {*tied_gradient_}, buffer.elements, buffer.bytes() * 3);
+    role_.Free(contribution);
+    tied_gradient_.reset();
+  }
+  data_parallel_.EndGradient(microbatch, at);
+}
+
+void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const Communicate& action) {
+  ProgramBuilder& builder = role_.builder;
+  builder.Order(tp_, role_.compute, "tp ready");
+  const bool reduces = action.kind == CollectiveKind::all_reduce || action.kind == CollectiveKind::reduce_scatter;
+  builder.Emit(Collective{builder.Named(role_.stage.BlockAt(position).name + "." + action.name), action.kind,
+                          reduces ? Reduction::sum : Reduction::none, Rational(1), tp_group_, action.dtype,
+                          action.payload_elements, tp_, Refs(microbatch, position, action.reads),
+                          Refs(microbatch, position, action.writes)});
+  builder.Order(role_.compute, tp_, "tp done");
+}
+
+}  // namespace tidemark

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/lower/role.h"
+
+namespace tidemark {
+
+/// What a data-parallel system does around the blocks of a step: where parameters live, what becomes of gradients, when
+/// the group communicates, and the optimizer. The lowering walks microbatches and blocks and calls the hooks; an
+/// implementation writes nodes and remembers what it has under way. One object per role and lowering.
+class DataParallel {
+ public:
+  virtual ~DataParallel() = default;
+
+  virtual void BeginMicrobatch(const Microbatch&) {}
+  virtual void BeforeForward(const Microbatch&, std::int64_t /*position*/) {}
+  virtual void AfterForward(const Microbatch&, std::int64_t /*position*/) {}
+  virtual void EndForward(const Microbatch&) {}
+  virtual void BeginBackward(const Microbatch&) {}
+  virtual void BeforeBackward(const Microbatch&, std::int64_t /*position*/) {}
+  virtual void AfterBackward(const Microbatch&, std::int64_t /*position*/) {}
+  /// All gradients of the microbatch exist; a synchronising one waits for its communication here.
+  virtual void EndBackward(const Microbatch&) = 0;
+  /// After the last microbatch: update, gather, zero.
+  virtual void OptimizerStep() = 0;
+
+  /// The weight as a kernel reads it.
+  virtual BufferRef Weight(const ParameterAt& at) = 0;
+  /// A fresh buffer that the backward kernel writes this parameter's gradient to.
+  virtual BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
+  /// The gradient is complete: accumulate it, pass it on, or keep it.
+  virtual void EndGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
+
+  /// What stands between two blocks, relative to `position`: equal keys promise that the same hooks write the same nodes
+  /// from here on, shifted by the distance of the two positions.
+  virtual std::vector<std::int64_t> Key(std::int64_t position) const = 0;
+  /// Moves everything remembered by `blocks` positions: that many were folded into a loop.
+  virtual void Shift(std::int64_t blocks) = 0;
+
+  /// The gradient as the optimizer will read it, for the copies of a tied embedding that two stages add up.
+  virtual BufferRef FinalGradient(const ParameterAt& at) = 0;
+};
+
+}  // namespace tidemark

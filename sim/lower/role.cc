@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/role.h"
+
+#include <fmt/format.h>
+
+namespace tidemark {
+
+Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step)
+    : job(the_job),
+      stage(the_stage),
+      step(the_step),
+      builder(fmt::format("stage {}", the_stage.index), the_stage.index, the_job.Ranks() / the_job.layout.pp),
+      compute(builder.AddStream("compute", StreamKind::compute)),
+      block_loop(builder.AddLoop("block")),
+      microbatch_loop(builder.AddLoop("microbatch")) {}
+
+Index Role::At(std::int64_t position) const {
+  const std::size_t run = stage.RunOf(position);
+  if (stage.runs[run].count == 1) {
+    return {};
+  }
+  if (current_ >= 0 && stage.RunOf(current_) == run) {
+    return {block_loop, position - current_, 0};
+  }
+  return {LoopId{}, position - stage.first[run], 0};
+}
+
+Index Role::AtStage(std::int64_t position, std::int64_t base) const {
+  if (current_ < 0) {
+    return {LoopId{}, position - base, 0};
+  }
+  // The loop variable counts within the run: the run's first position turns it into a position of the stage.
+  return {block_loop, position - current_ + stage.first[stage.RunOf(current_)] - base, 0};
+}
+
+RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtype, StreamId stream,
+                          const std::vector<std::int64_t>& elements, bool resident, bool kept) {
+  RunBuffers buffers;
+  for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+    buffers.push_back(elements[run] == 0
+                          ? BufferId{}
+                          : builder.AddBuffer({name + " " + stage.runs[run].block.name, category, dtype, elements[run],
+                                               {stage.runs[run].count, 1}, stream, Place::device, resident, kept}));
+  }
+  return buffers;
+}
+
+void Role::Stream(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
+                  std::vector<BufferRef> writes, std::int64_t elements, Bytes moved) {
+  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, false, std::move(reads),
+                       std::move(writes)});
+}
+
+}  // namespace tidemark

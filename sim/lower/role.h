@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/job/job.h"
+#include "sim/lower/stage.h"
+#include "sim/program/builder.h"
+
+namespace tidemark {
+
+enum class StepKind : std::uint8_t { first, second, steady };
+
+/// Which microbatch a stretch of program belongs to.
+struct Microbatch {
+  Index index;                    ///< constant, or relative to the microbatch loop
+  bool first = true, last = true; ///< of the accumulation window
+};
+
+/// One buffer family per run of the stage; invalid where the run has none.
+using RunBuffers = std::vector<BufferId>;
+
+/// What all passes that write one role's program share: the stage, the program under construction, and the position
+/// of the block that is being written. A position is turned into an index here and nowhere else: while a run of equal
+/// blocks is written, relative to the loop variable, so that bodies of equal blocks come out equal.
+class Role {
+ public:
+  Role(const Job& job, const Stage& stage, StepKind step);
+
+  const Job& job;
+  const Stage& stage;
+  const StepKind step;
+  ProgramBuilder builder;
+  StreamId compute;
+  LoopId block_loop, microbatch_loop;
+
+  /// Blocks being written: `position`, as the value of the block loop.
+  void StandAt(std::int64_t position) { current_ = position; }
+  void LeaveBlocks() { current_ = -1; }
+  std::int64_t current() const { return current_; }
+  /// Positions within the run of `position`, which is what the block loop counts.
+  std::int64_t InRun(std::int64_t position) const { return position - stage.first[stage.RunOf(position)]; }
+
+  /// Index of `position` in a family that has one buffer per block of its run.
+  Index At(std::int64_t position) const;
+  /// Index of `position` in a family that has one buffer per block of the stage, starting with position `base`.
+  Index AtStage(std::int64_t position, std::int64_t base) const;
+
+  BufferRef Ref(const RunBuffers& buffers, std::int64_t position) const {
+    return {buffers[stage.RunOf(position)], {At(position), Index{}}};
+  }
+
+  /// Declares one family per run with one buffer per block; none where `elements` of that run is 0.
+  RunBuffers PerBlock(const std::string& name, Category category, DType dtype, StreamId stream,
+                      const std::vector<std::int64_t>& elements, bool resident = false, bool kept = false);
+
+  /// Writes `body(position)` for every block of the stage, as one loop per run. The body must not depend on neighbours.
+  template <class Body>
+  void EachBlock(Body body) {
+    for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+      const std::size_t start = builder.size();
+      StandAt(stage.first[run]);
+      body(stage.first[run]);
+      LeaveBlocks();
+      if (stage.runs[run].count > 1 && builder.size() > start) {
+        builder.Fold(start, {block_loop, stage.runs[run].count, 0, 1, 0});
+      }
+    }
+  }
+
+  void Alloc(const BufferRef& ref) { builder.Emit(tidemark::Alloc{ref}); }
+  void Free(const BufferRef& ref) { builder.Emit(tidemark::Free{ref}); }
+
+  /// A memory-bound kernel: reads and writes so many bytes.
+  void Stream(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
+              std::vector<BufferRef> writes, std::int64_t elements, Bytes moved);
+
+ private:
+  std::int64_t current_ = -1;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tidemark {
+namespace {
+
+Partition PartitionOf(const Job& job) {
+  Partition partition;
+  partition.micro_batch_size = job.micro_batch_size;
+  partition.sequence_length = job.sequence_length;
+  partition.tp = job.layout.tp;
+  partition.sequence_parallel = job.layout.sp;
+  partition.gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled ? Partition::Gather::again_pooled
+                                                                             : Partition::Gather::cached;
+  partition.loss = job.axes.loss;
+  partition.fused_glu = job.axes.buffers.fused_glu;
+  partition.packed_qkv = job.axes.packing.qkv;
+  partition.packed_gate_up = job.axes.packing.gate_up;
+  partition.compute = job.axes.precision.params;
+  return partition;
+}
+
+Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t layers) {
+  const std::int64_t stages = job.layout.pp;
+  if (!job.layout.layers_per_stage.empty()) {
+    std::int64_t sum = 0;
+    for (const std::int64_t count : job.layout.layers_per_stage) {
+      sum += count;
+    }
+    if (static_cast<std::int64_t>(job.layout.layers_per_stage.size()) != stages || sum != layers) {
+      return BadInput(fmt::format("layout.layers_per_stage names {} stages with {} layers in all, expected {} stages and {}",
+                                  job.layout.layers_per_stage.size(), sum, stages, layers));
+    }
+    return job.layout.layers_per_stage;
+  }
+  if (layers % stages != 0) {
+    return BadInput(fmt::format("{} layers do not divide into {} pipeline stages", layers, stages),
+                    "set layout.pp to a divisor, or give the layers of each stage in layout.layers_per_stage");
+  }
+  return std::vector<std::int64_t>(static_cast<std::size_t>(stages), layers / stages);
+}
+
+void Append(Stage& stage, BlockRun run) {
+  stage.first.push_back(stage.blocks);
+  stage.blocks += run.count;
+  stage.runs.push_back(std::move(run));
+}
+
+/// A tied head on another stage than its embedding keeps a copy of its own; both stages add up their gradients.
+void SeparateTiedCopies(std::vector<Stage>& stages) {
+  Stage& last = stages.back();
+  std::vector<Parameter>& head = last.runs.back().block.parameters;
+  for (std::uint32_t i = 0; i < head.size() && stages.size() > 1; ++i) {
+    if (head[i].tied) {
+      head[i].tied = false;
+      last.tied_copy = {last.blocks - 1, i};
+      stages.front().exchanges_tied_gradient = last.exchanges_tied_gradient = head[i].trainable;
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t Stage::RunOf(std::int64_t position) const {
+  TIDEMARK_CHECK(position >= 0 && position < blocks);
+  const auto after = std::upper_bound(first.begin(), first.end(), position);
+  return static_cast<std::size_t>(after - first.begin()) - 1;
+}
+
+std::int64_t StoredElements(const Block& block) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : block.parameters) {
+    elements += parameter.tied ? 0 : parameter.elements;
+  }
+  return elements;
+}
+
+std::int64_t TrainableElements(const Block& block) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : block.parameters) {
+    elements += parameter.tied || !parameter.trainable ? 0 : parameter.elements;
+  }
+  return elements;
+}
+
+Result<std::vector<Stage>> CutIntoStages(const Job& job) {
+  TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
+  const auto layers = std::max_element(runs.begin(), runs.end(),
+                                       [](const BlockRun& a, const BlockRun& b) { return a.count < b.count; });
+  const std::size_t layer_run = static_cast<std::size_t>(layers - runs.begin());
+  if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
+    return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
+  }
+  TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts,
+                  job.layout.pp == 1 ? Result<std::vector<std::int64_t>>(std::vector<std::int64_t>{layers->count})
+                                     : LayersPerStage(job, layers->count));
+  std::vector<Stage> stages(counts.size());
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    stages[i].index = static_cast<std::int64_t>(i);
+    stages[i].count = static_cast<std::int64_t>(stages.size());
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      const bool mine = run < layer_run ? i == 0 : run == layer_run || i + 1 == stages.size();
+      if (mine) {
+        Append(stages[i], {runs[run].block, run == layer_run ? counts[i] : runs[run].count});
+      }
+    }
+  }
+  SeparateTiedCopies(stages);
+  return stages;
+}
+
+}  // namespace tidemark

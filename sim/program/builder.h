@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// Writes a Program: interns names and events, appends nodes, and folds stretches already written into loops.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(std::string role, std::int64_t role_index, std::int64_t ranks);
+
+  StreamId AddStream(std::string name, StreamKind kind);
+  GroupId AddGroup(Group group);
+  ChannelId AddChannel(Channel channel);
+  LoopId AddLoop(std::string name);
+  BufferId AddBuffer(Buffer buffer);
+  NameId Named(std::string_view name);
+  EventId Event(std::string_view name);
+
+  const Buffer& buffer(BufferId id) const { return program_.buffers[id.index]; }
+
+  std::size_t size() const { return program_.nodes.size(); }
+  void Emit(Node node) { program_.nodes.push_back(std::move(node)); }
+
+  /// `stream` waits for what `other` has been given so far.
+  void Order(StreamId stream, StreamId other, std::string_view event);
+
+  /// Makes nodes [start, size()) the body of a loop. Its variable must already stand in the indices of the body.
+  void Fold(std::size_t start, Repeat repeat);
+  /// Adds `delta` to every index of nodes [start, end) that uses `loop`.
+  void Shift(std::size_t start, std::size_t end, LoopId loop, std::int64_t delta);
+  /// Replaces `loop` by a value in nodes [start, end).
+  void Bind(std::size_t start, std::size_t end, LoopId loop, std::int64_t value);
+
+  Program Build() && { return std::move(program_); }
+
+ private:
+  template <class Change>
+  void ChangeIndices(std::size_t start, std::size_t end, Change change);
+
+  Program program_;
+  std::unordered_map<std::string, NameId> names_;
+  std::unordered_map<std::string, EventId> events_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/optimizer.h"
+
+namespace tidemark {
+namespace {
+
+std::int64_t MomentsOf(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adamw:
+      return 2;
+    case OptimizerKind::sgd_momentum:
+      return 1;
+    case OptimizerKind::sgd:
+      return 0;
+  }
+  TIDEMARK_CHECK(false && "unknown optimizer");
+}
+
+/// Multiply-adds of one element: AdamW's two moments, bias corrections, root and quotient; SGD's one or two.
+std::int64_t FlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
+
+}  // namespace
+
+void OptimizerState::Declare(Role& role, const std::vector<std::int64_t>& elements) {
+  moments_ = MomentsOf(role.job.optimizer);
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t count : elements) {
+    sizes.push_back(count * moments_);
+  }
+  state_ = role.PerBlock("moments of", Category::optimizer, role.job.axes.precision.optimizer, role.compute, sizes,
+                         role.step != StepKind::first, true);
+}
+
+void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elements,
+                            const std::vector<BufferRef>& gradients, const std::vector<BufferRef>& updated,
+                            Bytes moved_per_element) {
+  std::vector<BufferRef> reads = gradients;
+  std::vector<BufferRef> writes = updated;
+  if (moments_ > 0) {
+    const BufferRef state = role.Ref(state_, position);
+    if (role.step == StepKind::first) {
+      role.Alloc(state);
+    }
+    writes.push_back(state);
+  }
+  reads.insert(reads.end(), writes.begin(), writes.end());
+  const Bytes moved = (moved_per_element + SizeOf(role.job.axes.precision.optimizer) * 2 * moments_) * elements;
+  role.builder.Emit(Compute{role.builder.Named("optimizer update"),
+                            OptimizerUpdate{elements, moved.count(), FlopsPerElement(role.job.optimizer)}, role.compute,
+                            Work::optimizer, false, std::move(reads), std::move(writes)});
+}
+
+}  // namespace tidemark
