@@ -109,7 +109,7 @@ class Keys {
 
 /// What LlamaConfig, MistralConfig and Qwen2Config differ in.
 struct LlamaDefaults {
-  std::int64_t ffn, vocabulary, kv_heads;   ///< kv_heads 0: as many as heads
+  std::int64_t ffn, vocabulary, kv_heads;  ///< kv_heads 0: as many as heads
 };
 
 Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
@@ -279,8 +279,9 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
     }
     const std::string nearest = Nearest(type, names);
     const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
-    keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
-                 nearest.empty() ? "describe the network with inline fields" : fmt::format("did you mean {}?", nearest));
+    keys.Require(
+        false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
+        nearest.empty() ? "describe the network with inline fields" : fmt::format("did you mean {}?", nearest));
     return keys.status().error();
   }
   Network network;

@@ -43,8 +43,8 @@ class LossTable {
 
   /// Returns the gradient of the logits.
   TensorId Backward() {
-    const TensorId wide = parts_.partition().loss == Partition::Loss::softmax_saving ? SoftmaxBackward()
-                                                                                     : LogSoftmaxBackward();
+    const TensorId wide =
+        parts_.partition().loss == Partition::Loss::softmax_saving ? SoftmaxBackward() : LogSoftmaxBackward();
     if (wide_ == logits_) {
       return wide;
     }
@@ -105,8 +105,8 @@ class LossTable {
   }
 
   TensorId AddWide(std::string name) {
-    const DType dtype = wide_ == logits_ && SizeOf(parts_.partition().compute) > SizeOf(DType::fp32) ? DType::fp64
-                                                                                                    : DType::fp32;
+    const DType dtype =
+        wide_ == logits_ && SizeOf(parts_.partition().compute) > SizeOf(DType::fp32) ? DType::fp64 : DType::fp32;
     return b().AddTensor(std::move(name), b().tensor(logits_).elements, Category::logits, dtype);
   }
   TensorId AddRows(std::string name, std::int64_t elements) {
@@ -127,8 +127,7 @@ class LossTable {
     op.vocabulary = parts_.shape().vocabulary;
     op.bytes_moved = b().BytesOf(reads) + b().BytesOf(writes);
     op.backward = backward;
-    return b().Add(backward ? b().backward() : b().forward(), std::move(name), op, std::move(reads),
-                   std::move(writes));
+    return b().Add(backward ? b().backward() : b().forward(), std::move(name), op, std::move(reads), std::move(writes));
   }
 
   DecoderParts& parts_;
@@ -199,8 +198,7 @@ Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, 
   if (decoder.tied_embeddings) {
     Parameter& weight = block.parameters.at(head.weight.index);
     weight.tied = true;
-    weight.trainable =
-        IsTrainable(trainable, std::string(kEmbeddingBlock) + "." + std::string(kEmbeddingWeight));
+    weight.trainable = IsTrainable(trainable, std::string(kEmbeddingBlock) + "." + std::string(kEmbeddingWeight));
   }
   const TensorId logits = b.AddTensor("logits", shape.tokens * shape.vocabulary, Category::logits);
   head.outputs = {logits};

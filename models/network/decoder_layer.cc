@@ -71,8 +71,8 @@ class LayerTable {
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
     lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
     b().Add(b().forward(), "attention.forward", MakeAttention(false), {q_, k_, v_}, {attention_out_, lse_});
-    return parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(),
-                             decoder().heads * decoder().head_size, decoder().linear_bias);
+    return parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(), decoder().heads * decoder().head_size,
+                             decoder().linear_bias);
   }
 
   void ProjectQkv() {
@@ -221,15 +221,14 @@ class LayerTable {
   }
 
   Rope MakeRope(bool backward) const {
-    return Rope{shape().tokens * (shape().query_width() + shape().key_width()), backward,
-                parts_.partition().compute};
+    return Rope{shape().tokens * (shape().query_width() + shape().key_width()), backward, parts_.partition().compute};
   }
 
   DecoderParts parts_;
   ColumnPart qkv_, ffn_in_;
   RowPart wo_, down_;
   TensorId q_, k_, v_, attention_out_, lse_;
-  TensorId gate_, up_, silu_, down_in_;    // gate_ and up_ are one tensor when packed; two_layer has gate_ only
+  TensorId gate_, up_, silu_, down_in_;  // gate_ and up_ are one tensor when packed; two_layer has gate_ only
 };
 
 }  // namespace

@@ -38,8 +38,8 @@ TensorId DecoderParts::AddResidual(std::string name) {
 }
 
 ParameterId DecoderParts::AddReplicated(std::string name, std::int64_t elements) {
-  return builder_.AddParameter({.name = std::move(name), .elements = elements, .rows = elements,
-                                .elements_full = elements});
+  return builder_.AddParameter(
+      {.name = std::move(name), .elements = elements, .rows = elements, .elements_full = elements});
 }
 
 LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias) {
@@ -50,8 +50,7 @@ LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t o
   linear.weight = builder_.AddParameter(
       {.name = name, .elements = out * linear.in, .rows = out, .elements_full = full * linear.in});
   if (bias) {
-    linear.bias =
-        builder_.AddParameter({.name = name + "_bias", .elements = out, .rows = out, .elements_full = full});
+    linear.bias = builder_.AddParameter({.name = name + "_bias", .elements = out, .rows = out, .elements_full = full});
   }
   return linear;
 }
@@ -87,8 +86,7 @@ NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std:
   return part;
 }
 
-TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient,
-                                    std::string input_gradient_name) {
+TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name) {
   const TensorId input_gradient = AddResidual(std::move(input_gradient_name));
   std::vector<TensorId> reads = {output_gradient, part.input, part.rstd};
   if (part.mean.valid()) {
@@ -114,8 +112,8 @@ ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId inpu
   if (shape_.scattered) {
     const std::int64_t elements = shape_.tokens * shape_.hidden;
     part.gather_again = !cached;
-    part.input = cached ? builder_.AddTensor(input_name, elements, Category::tp_gather)
-                        : builder_.Pooled(kGatherPool, elements);
+    part.input =
+        cached ? builder_.AddTensor(input_name, elements, Category::tp_gather) : builder_.Pooled(kGatherPool, elements);
     builder_.AddCollective(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
                            part.input);
   }
@@ -175,8 +173,8 @@ TensorId DecoderParts::RowForward(RowPart& part, const std::string& name, Tensor
   part.linear.name = name;
   part.linear.in = in;
   part.linear.out = shape_.hidden;
-  part.linear.weight = builder_.AddParameter({.name = name, .elements = in * shape_.hidden, .rows = shape_.hidden,
-                                              .elements_full = full_in * shape_.hidden});
+  part.linear.weight = builder_.AddParameter(
+      {.name = name, .elements = in * shape_.hidden, .rows = shape_.hidden, .elements_full = full_in * shape_.hidden});
   const TensorId partial = builder_.AddTensor(name + "_out", shape_.tokens * shape_.hidden);
   Calculate& gemm = builder_.Add(builder_.forward(), name + ".forward", MakeGemm(shape_.tokens, shape_.hidden, in),
                                  {input}, {partial});
@@ -200,8 +198,7 @@ TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient
   BiasGradient(part.linear, {dropped});
   const TensorId gathered = GatherBackward("d_" + part.linear.name + "_out", dropped);
   WeightGradient(part.linear, part.input, {gathered});
-  const TensorId input_gradient =
-      builder_.AddTensor(std::move(input_gradient_name), shape_.tokens * part.linear.in);
+  const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), shape_.tokens * part.linear.in);
   InputGradient(part.linear, {gathered}, input_gradient);
   return input_gradient;
 }
@@ -248,8 +245,7 @@ TensorId DecoderParts::DropoutBackward(const std::string& name, TensorId gradien
 
 void DecoderParts::BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients) {
   if (linear.bias.valid() && builder_.trainable(linear.bias)) {
-    builder_.AddPointwise(builder_.backward(), linear.name + "_bias.gradient", gradients, {}).gradients = {
-        linear.bias};
+    builder_.AddPointwise(builder_.backward(), linear.name + "_bias.gradient", gradients, {}).gradients = {linear.bias};
   }
 }
 
@@ -259,13 +255,17 @@ void DecoderParts::WeightGradient(const LinearPart& linear, TensorId input, cons
   }
   std::vector<TensorId> reads = {input};
   reads.insert(reads.end(), gradients.begin(), gradients.end());
-  builder_.Add(builder_.backward(), linear.name + ".weight_gradient",
-               MakeGemm(linear.out, linear.in, shape_.tokens), std::move(reads), {}).gradients = {linear.weight};
+  builder_
+      .Add(builder_.backward(), linear.name + ".weight_gradient", MakeGemm(linear.out, linear.in, shape_.tokens),
+           std::move(reads), {})
+      .gradients = {linear.weight};
 }
 
 void DecoderParts::InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, TensorId to) {
-  builder_.Add(builder_.backward(), linear.name + ".input_gradient",
-               MakeGemm(shape_.tokens, linear.in, linear.out), gradients, {to}).parameters = {linear.weight};
+  builder_
+      .Add(builder_.backward(), linear.name + ".input_gradient", MakeGemm(shape_.tokens, linear.in, linear.out),
+           gradients, {to})
+      .parameters = {linear.weight};
 }
 
 }  // namespace tidemark

@@ -16,7 +16,7 @@ struct LocalShape {
   LocalShape(const Decoder& decoder, const Partition& partition);
 
   std::int64_t tp = 1, batch = 0, sequence = 0;
-  bool scattered = false;            ///< sequence parallelism: the residual stream holds tokens / tp rows
+  bool scattered = false;  ///< sequence parallelism: the residual stream holds tokens / tp rows
   std::int64_t tokens = 0, residual_tokens = 0;
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, ffn = 0, vocabulary = 0;
 
@@ -35,15 +35,15 @@ struct LinearPart {
   std::string name;
   ParameterId weight, bias;
   std::int64_t in = 0, out = 0;
-  std::vector<TensorId> outputs;     ///< several where one packed GEMM makes them
+  std::vector<TensorId> outputs;  ///< several where one packed GEMM makes them
 };
 
 /// Linears that share one normalised input; their outputs are divided over the tensor-parallel group.
 struct ColumnPart {
   NormPart norm;
   std::string input_name;
-  TensorId input;                    ///< what the GEMMs read: the norm's output, or its gathered rows
-  bool gather_again = false;         ///< the backward pass repeats the gather
+  TensorId input;             ///< what the GEMMs read: the norm's output, or its gathered rows
+  bool gather_again = false;  ///< the backward pass repeats the gather
   std::vector<LinearPart> linears;
 };
 
@@ -52,7 +52,7 @@ struct ColumnPart {
 struct RowPart {
   LinearPart linear;
   TensorId input;
-  TensorId mask;                     ///< invalid without dropout
+  TensorId mask;  ///< invalid without dropout
 };
 
 /// The pieces decoder blocks are made of. Each has a forward half, which adds parameters, tensors and actions, and a
@@ -75,7 +75,7 @@ class DecoderParts {
   const LocalShape& shape() const { return shape_; }
   BlockBuilder& builder() { return builder_; }
 
-  TensorId AddResidual(std::string name);          ///< [rows of the residual stream, hidden]
+  TensorId AddResidual(std::string name);  ///< [rows of the residual stream, hidden]
   ParameterId AddReplicated(std::string name, std::int64_t elements);
   /// A linear whose dimension 0 is divided over the group; `full` is its undivided size.
   LinearPart AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias);

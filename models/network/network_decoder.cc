@@ -19,15 +19,19 @@ struct Bound {
 // Far above any network there is, and low enough for the products below to be worth checking.
 Status CheckBounds(const Decoder& d) {
   const Bound bounds[] = {
-      {"layers", d.layers, 1, 1 << 14},        {"hidden", d.hidden, 1, 1 << 20},
-      {"ffn", d.ffn, 1, 1 << 22},              {"heads", d.heads, 1, 1 << 16},
-      {"kv_heads", d.kv_heads, 1, 1 << 16},    {"head_size", d.head_size, 1, 1 << 16},
-      {"vocabulary", d.vocabulary, 1, 1 << 24}, {"positions", d.positions, 0, 1 << 24},
+      {"layers", d.layers, 1, 1 << 14},
+      {"hidden", d.hidden, 1, 1 << 20},
+      {"ffn", d.ffn, 1, 1 << 22},
+      {"heads", d.heads, 1, 1 << 16},
+      {"kv_heads", d.kv_heads, 1, 1 << 16},
+      {"head_size", d.head_size, 1, 1 << 16},
+      {"vocabulary", d.vocabulary, 1, 1 << 24},
+      {"positions", d.positions, 0, 1 << 24},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.smallest || bound.value > bound.largest) {
-      return BadInput(fmt::format("expected {} between {} and {}, found {}", bound.field, bound.smallest,
-                                  bound.largest, bound.value));
+      return BadInput(fmt::format("expected {} between {} and {}, found {}", bound.field, bound.smallest, bound.largest,
+                                  bound.value));
     }
   }
   if (!(d.dropout >= 0 && d.dropout < 1)) {
@@ -49,11 +53,11 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
   const double inner = std::max({real(d.hidden), real(d.ffn), attention_width});
   const double widest = std::max({4 * inner, real(d.vocabulary)});
   const double largest[] = {
-      2 * tokens * widest * inner,                                  // flops of a matrix product
-      10 * tokens * real(p.sequence_length) * attention_width,      // flops of an attention backward
-      8 * 8 * (tokens + inner) * widest,                            // bytes that one operator touches
-      16 * (2 * widest + real(d.positions)) * real(d.hidden),       // bytes of embeddings and their states
-      16 * 8 * real(d.layers) * inner * inner,                      // bytes of all layers' weights and states
+      2 * tokens * widest * inner,                              // flops of a matrix product
+      10 * tokens * real(p.sequence_length) * attention_width,  // flops of an attention backward
+      8 * 8 * (tokens + inner) * widest,                        // bytes that one operator touches
+      16 * (2 * widest + real(d.positions)) * real(d.hidden),   // bytes of embeddings and their states
+      16 * 8 * real(d.layers) * inner * inner,                  // bytes of all layers' weights and states
   };
   if (*std::max_element(std::begin(largest), std::end(largest)) >= kLargestProduct) {
     return BadInput(fmt::format("expected a microbatch and a network whose sizes stay below 2^60, found {} x {} tokens "
@@ -77,9 +81,9 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
   TIDEMARK_TRY(CheckDivides("ffn", d.ffn, p.tp));
   TIDEMARK_TRY(CheckDivides("vocabulary", d.vocabulary, p.tp));
   if (d.kv_heads % p.tp != 0 && p.tp % d.kv_heads != 0) {
-    return BadInput(fmt::format("expected kv_heads ({}) to divide layout.tp ({}) or to be a multiple of it", d.kv_heads,
-                                p.tp),
-                    "ranks share key-value heads evenly, or replicate them evenly");
+    return BadInput(
+        fmt::format("expected kv_heads ({}) to divide layout.tp ({}) or to be a multiple of it", d.kv_heads, p.tp),
+        "ranks share key-value heads evenly, or replicate them evenly");
   }
   if (p.sequence_parallel) {
     TIDEMARK_TRY(CheckDivides("tokens of a microbatch", p.micro_batch_size * p.sequence_length, p.tp));

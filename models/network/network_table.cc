@@ -46,8 +46,8 @@ Block BuildRow(const TableRow& row, std::span<const std::string> trainable, cons
   BlockBuilder builder(row.name, trainable, partition.compute);
   std::vector<ParameterId> parameters;
   if (row.parameters > 0) {
-    parameters.push_back(builder.AddParameter({.name = "weight", .elements = row.parameters, .rows = row.parameters,
-                                               .elements_full = row.parameters}));
+    parameters.push_back(builder.AddParameter(
+        {.name = "weight", .elements = row.parameters, .rows = row.parameters, .elements_full = row.parameters}));
   }
   const auto add = [&](std::string name, std::int64_t bytes, std::vector<TensorId>& to) {
     if (bytes > 0) {
@@ -66,8 +66,7 @@ Block BuildRow(const TableRow& row, std::span<const std::string> trainable, cons
   builder.Add(builder.forward(), row.name + ".forward", forward, {}, forward_writes).parameters = parameters;
 
   const Tabulated backward{row.backward_ns * samples, row.backward_flops * samples,
-                           builder.BytesOf(saved) + builder.BytesOf(backward_writes) + 2 * weights,
-                           partition.compute};
+                           builder.BytesOf(saved) + builder.BytesOf(backward_writes) + 2 * weights, partition.compute};
   Calculate& action =
       builder.Add(builder.backward(), row.name + ".backward", backward, saved, std::move(backward_writes));
   action.parameters = parameters;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "models/configs/config_huggingface.h"
 
@@ -13,6 +15,7 @@ std::vector<std::string> ZooNames() {
   for (const EmbeddedFile& file : ZooFiles()) {
     names.emplace_back(file.name);
   }
+  std::sort(names.begin(), names.end());  // files are in the order of their paths, in which "-" precedes "."
   return names;
 }
 
@@ -23,9 +26,9 @@ Result<Network> FindInZoo(std::string_view name) {
     }
   }
   const std::string nearest = Nearest(name, ZooNames());
-  return BadInput(fmt::format("expected a network of the zoo, found '{}'", name),
-                  nearest.empty() ? "`tidemark list networks` prints their names"
-                                  : fmt::format("did you mean {}?", nearest));
+  return BadInput(
+      fmt::format("expected a network of the zoo, found '{}'", name),
+      nearest.empty() ? "`tidemark list networks` prints their names" : fmt::format("did you mean {}?", nearest));
 }
 
 }  // namespace tidemark

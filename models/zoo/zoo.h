@@ -13,10 +13,10 @@
 namespace tidemark {
 
 /// The networks this program knows by name: Hugging Face config.json files (models/zoo/*.json), reduced to what decides
-/// the shape. Sorted by name. Generated.
+/// the shape. Generated.
 std::span<const EmbeddedFile> ZooFiles();
 
-/// Their names.
+/// Their names, sorted.
 std::vector<std::string> ZooNames();
 
 /// The network of that name; an unknown name is refused with the nearest known one.

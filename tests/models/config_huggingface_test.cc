@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/config_huggingface.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tidemark {
+namespace {
+
+Decoder Read(std::string_view text) {
+  const Result<Network> network = ReadHuggingFaceConfig(text, "config.json");
+  EXPECT_TRUE(network.ok()) << network.error().Text();
+  return network.ok() ? std::get<Decoder>(network->shape) : Decoder{};
+}
+
+std::string ErrorOf(std::string_view text) {
+  const Result<Network> network = ReadHuggingFaceConfig(text, "dir/config.json");
+  EXPECT_FALSE(network.ok());
+  return network.ok() ? std::string() : network.error().Text();
+}
+
+// The defaults below are those of the classes in transformers' src/transformers/models/<type>/configuration_<type>.py.
+
+TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
+  const Decoder llama = Read(R"({"model_type": "llama"})");
+  EXPECT_EQ(llama.ffn, 11008);
+  EXPECT_EQ(llama.kv_heads, 32);
+  EXPECT_FALSE(llama.qkv_bias);
+  EXPECT_FALSE(llama.tied_embeddings);
+
+  const Decoder mistral = Read(R"({"model_type": "mistral"})");
+  EXPECT_EQ(mistral.ffn, 14336);
+  EXPECT_EQ(mistral.kv_heads, 8);
+
+  const Decoder qwen2 = Read(R"({"model_type": "qwen2"})");
+  EXPECT_EQ(qwen2.ffn, 22016);
+  EXPECT_EQ(qwen2.vocabulary, 151936);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.linear_bias);
+
+  const Decoder gpt2 = Read(R"({"model_type": "gpt2"})");
+  EXPECT_EQ(gpt2.ffn, 3072);
+  EXPECT_EQ(gpt2.positions, 1024);
+  EXPECT_EQ(gpt2.dropout, 0.1);
+  EXPECT_TRUE(gpt2.tied_embeddings);
+  EXPECT_FALSE(gpt2.rope);
+
+  const Decoder neox = Read(R"({"model_type": "gpt_neox"})");
+  EXPECT_EQ(neox.vocabulary, 50432);
+  EXPECT_TRUE(neox.parallel_residual);
+  EXPECT_TRUE(neox.rope);
+  EXPECT_EQ(neox.positions, 0);
+  EXPECT_FALSE(neox.tied_embeddings);
+
+  const Decoder opt = Read(R"({"model_type": "opt"})");
+  EXPECT_EQ(opt.hidden, 768);
+  EXPECT_EQ(opt.positions, 2050);  // two rows before the first position
+  EXPECT_TRUE(opt.relu);
+  EXPECT_TRUE(opt.tied_embeddings);
+}
+
+TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {
+  const Decoder d = Read(R"({"model_type": "llama", "num_attention_heads": 16, "num_key_value_heads": null,
+                             "head_dim": null, "rope_scaling": {"factor": 8.0}, "torch_dtype": "float16"})");
+  EXPECT_EQ(d.kv_heads, 16);
+  EXPECT_EQ(d.head_size, 256);
+}
+
+TEST(HuggingFaceConfig, KeepsAHeadSizeThatIsNotHiddenOverHeads) {
+  EXPECT_EQ(Read(R"({"model_type": "mistral", "hidden_size": 5120, "head_dim": 128})").head_size, 128);
+}
+
+TEST(HuggingFaceConfig, CallsTheNetworkAfterItsFileOrItsFolder) {
+  EXPECT_EQ(ReadHuggingFaceConfig(R"({"model_type": "gpt2"})", "models/small.json")->name, "small");
+  EXPECT_EQ(ReadHuggingFaceConfig(R"({"model_type": "gpt2"})", "zephyr/config.json")->name, "zephyr");
+}
+
+TEST(HuggingFaceConfig, ReadsFilesIndentedByTabs) {
+  EXPECT_EQ(Read("{\n\t\"model_type\": \"gpt2\",\n\t\"n_layer\": 3\n}\n").layers, 3);
+}
+
+TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
+  const std::string error = ErrorOf("{\n  \"model_type\": \"qwen3\"\n}");
+  EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
+  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, opt, qwen2"), std::string::npos) << error;
+  EXPECT_NE(error.find("did you mean qwen2?"), std::string::npos) << error;
+}
+
+TEST(HuggingFaceConfig, RefusesAFileWithoutModelType) {
+  EXPECT_NE(ErrorOf(R"({"hidden_size": 64})").find("model_type"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, NamesFileLineAndFieldOfAWrongType) {
+  const std::string error = ErrorOf("{\n\"model_type\": \"llama\",\n\"hidden_size\": \"4096\"\n}");
+  EXPECT_NE(error.find("dir/config.json:3: hidden_size: expected a whole number"), std::string::npos) << error;
+  for (const char* value : {"4096.5", "true", "[1]", "{}", "-1", "0", "1e400", "99999999999999999999"}) {
+    const std::string text = std::string(R"({"model_type": "llama", "hidden_size": )") + value + "}";
+    EXPECT_FALSE(ReadHuggingFaceConfig(text, "c.json").ok()) << value;
+  }
+}
+
+TEST(HuggingFaceConfig, NamesTheLineWhereAFileBreaksOff) {
+  EXPECT_NE(ErrorOf("{\n\"model_type\": \"llama\",\n\"hidden_si").find("dir/config.json:3: expected valid JSON"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("").find("expected valid JSON"), std::string::npos);
+  EXPECT_NE(ErrorOf("[1, 2]").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "gpt2", "n_layer": 1, "n_layer": 2})").find("n_layer"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, RefusesShapesThatItsTablesCannotRepresent) {
+  EXPECT_NE(ErrorOf(R"({"model_type": "opt", "hidden_size": 1024, "word_embed_proj_dim": 512,
+                        "num_attention_heads": 16})")
+                .find("word_embed_proj_dim"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "llama", "attention_bias": true})").find("attention_bias"), std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "gpt2", "n_head": 7})").find("n_head"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, IsRecognisedByItsModelType) {
+  EXPECT_TRUE(LooksLikeHuggingFaceConfig(" \n{\"model_type\": \"llama\"}"));
+  EXPECT_FALSE(LooksLikeHuggingFaceConfig("network: llama-3-8b"));
+  EXPECT_FALSE(LooksLikeHuggingFaceConfig("{\"zero_optimization\": {}}"));
+  EXPECT_FALSE(LooksLikeHuggingFaceConfig(""));
+}
+
+}  // namespace
+}  // namespace tidemark

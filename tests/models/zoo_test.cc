@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/zoo/zoo.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace tidemark {
+namespace {
+
+// Parameter counts as published. "HF": the parameter total that the model's Hugging Face page states for its
+// safetensors files. "paper": the model's own paper or card. Tied embeddings count once.
+const std::map<std::string, std::int64_t>& Published() {
+  static const std::map<std::string, std::int64_t> counts = {
+      {"gpt2", 124'439'808},                // HF openai-community/gpt2 (buffers aside)
+      {"gpt2-medium", 354'823'168},         // HF openai-community/gpt2-medium (buffers aside)
+      {"gpt2-large", 774'030'080},          // HF openai-community/gpt2-large (buffers aside)
+      {"gpt2-xl", 1'557'611'200},           // HF openai-community/gpt2-xl (buffers aside)
+      {"gpt-neox-20b", 20'554'567'680},     // paper: GPT-NeoX-20B, Black et al. 2022, and its model card
+      {"pythia-1b", 1'011'781'632},         // paper: Pythia, Biderman et al. 2023, model card "total params"
+      {"opt-1.3b", 1'315'758'080},          // HF facebook/opt-1.3b
+      {"opt-6.7b", 6'658'473'984},          // HF facebook/opt-6.7b
+      {"llama-2-7b", 6'738'415'616},        // HF meta-llama/Llama-2-7b-hf
+      {"llama-2-13b", 13'015'864'320},      // HF meta-llama/Llama-2-13b-hf
+      {"llama-2-70b", 68'976'648'192},      // HF meta-llama/Llama-2-70b-hf
+      {"llama-3-8b", 8'030'261'248},        // HF meta-llama/Meta-Llama-3-8B
+      {"llama-3-70b", 70'553'706'496},      // HF meta-llama/Meta-Llama-3-70B
+      {"llama-3.1-405b", 405'853'388'800},  // HF meta-llama/Llama-3.1-405B
+      {"llama-3.2-1b", 1'235'814'400},      // HF meta-llama/Llama-3.2-1B
+      {"mistral-7b", 7'241'732'096},        // HF mistralai/Mistral-7B-v0.1
+      {"qwen2-7b", 7'615'616'512},          // HF Qwen/Qwen2-7B
+      {"qwen2.5-0.5b", 494'032'768},        // HF Qwen/Qwen2.5-0.5B
+      {"tinyllama-1.1b", 1'100'048'384},    // HF TinyLlama/TinyLlama-1.1B
+  };
+  return counts;
+}
+
+TEST(Zoo, HoldsTheParameterCountsThatWerePublished) {
+  for (const auto& [name, count] : Published()) {
+    const Result<Network> network = FindInZoo(name);
+    ASSERT_TRUE(network.ok()) << network.error().Text();
+    EXPECT_EQ(ParameterCount(*network), count) << name;
+    EXPECT_EQ(network->name, name);
+  }
+}
+
+TEST(Zoo, HoldsGpt3WithinTheRoundingOfItsPaper) {
+  // Brown et al. 2020, table 2.1: "175.0B" parameters at 96 layers, width 12288, 96 heads of 128.
+  const Result<Network> network = FindInZoo("gpt3-175b");
+  ASSERT_TRUE(network.ok()) << network.error().Text();
+  EXPECT_NEAR(static_cast<double>(ParameterCount(*network)), 175.0e9, 0.5e9);
+  EXPECT_EQ(std::get<Decoder>(network->shape).head_size, 128);
+}
+
+TEST(Zoo, HasNoNetworkThatIsNotTested) {
+  for (const std::string& name : ZooNames()) {
+    EXPECT_TRUE(Published().contains(name) || name == "gpt3-175b") << name;
+  }
+  EXPECT_GE(ZooNames().size(), 14u);
+  const std::vector<std::string> names = ZooNames();
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+}
+
+TEST(Zoo, BuildsEveryNetworkOnOneRank) {
+  for (const std::string& name : ZooNames()) {
+    const Result<Network> network = FindInZoo(name);
+    ASSERT_TRUE(network.ok()) << network.error().Text();
+    Partition partition;
+    partition.sequence_length = 1024;
+    const auto runs = BuildBlocks(*network, partition);
+    ASSERT_TRUE(runs.ok()) << name << ": " << runs.error().Text();
+    EXPECT_EQ(runs->size(), 3u);
+  }
+}
+
+TEST(Zoo, NamesTheNearestNetworkForAMisspelledOne) {
+  const Result<Network> network = FindInZoo("llama-3-8");
+  ASSERT_FALSE(network.ok());
+  EXPECT_NE(network.error().hint.find("llama-3-8b"), std::string::npos) << network.error().Text();
+}
+
+}  // namespace
+}  // namespace tidemark
