@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(Text, GivesBytesThreeDigitsInBinaryUnits) {
+  EXPECT_EQ(Text(Bytes(0)), "0 B");
+  EXPECT_EQ(Text(Bytes(1)), "1 B");
+  EXPECT_EQ(Text(Bytes(-12)), "-12 B");
+  EXPECT_EQ(Text(Bytes(999)), "999 B");
+  EXPECT_EQ(Text(Bytes(1536)), "1.50 KiB");
+  EXPECT_EQ(Text(Bytes(kGiB + kGiB / 4)), "1.25 GiB");
+  EXPECT_EQ(Text(Bytes(80 * kGiB)), "80.0 GiB");
+  EXPECT_EQ(Text(Bytes(606375936)), "578 MiB");  // 578.28 * 2^20
+  EXPECT_EQ(Text(Bytes(-3 * kGiB / 2)), "-1.50 GiB");
+}
+
+TEST(Text, ChangesTheUnitBeforeTheNumberWouldRoundToIt) {
+  EXPECT_EQ(Text(Bytes(kGiB - 1)), "1.00 GiB");
+  EXPECT_EQ(Text(Bytes(1023 * 1024)), "1023 KiB");  // 0.999 MiB
+  EXPECT_EQ(Text(Nanos(999999)), "1.00 ms");
+}
+
+TEST(Text, GivesTimesTheUnitThatReadsBest) {
+  EXPECT_EQ(Text(Nanos(318)), "318 ns");
+  EXPECT_EQ(Text(Nanos(4500)), "4.50 us");
+  EXPECT_EQ(Text(Nanos(4310000)), "4.31 ms");
+  EXPECT_EQ(Text(Nanos(2050000000)), "2.05 s");
+}
+
+TEST(Text, GivesRatesAndFlopsInDecimalUnits) {
+  EXPECT_EQ(Text(Flops(1200000000)), "1.20 GFLOP");
+  EXPECT_EQ(Text(Flops(50000)), "50.0 KFLOP");
+  EXPECT_EQ(Text(BytesPerSec(3.35e12)), "3.35 TB/s");
+  EXPECT_EQ(Text(BytesPerSec(50e9)), "50.0 GB/s");
+  EXPECT_EQ(Text(FlopsPerSec(989.4e12)), "989 TFLOP/s");
+}
+
+TEST(Grouped, PutsACommaBeforeEveryThirdDigit) {
+  EXPECT_EQ(Grouped(0), "0");
+  EXPECT_EQ(Grouped(999), "999");
+  EXPECT_EQ(Grouped(1000), "1,000");
+  EXPECT_EQ(Grouped(606375936), "606,375,936");
+  EXPECT_EQ(Grouped(-123), "-123");
+  EXPECT_EQ(Grouped(-1234), "-1,234");
+  EXPECT_EQ(Grouped(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
+}
+
+TEST(ParseBytes, TakesBinaryAndDecimalUnitsWithOrWithoutASpace) {
+  EXPECT_EQ(*ParseBytes("80GiB"), Bytes(80 * kGiB));
+  EXPECT_EQ(*ParseBytes("24 GiB"), Bytes(24 * kGiB));
+  EXPECT_EQ(*ParseBytes("512 MB"), Bytes(512000000));
+  EXPECT_EQ(*ParseBytes("1.5kib"), Bytes(1536));
+  EXPECT_EQ(*ParseBytes("1048576"), Bytes(1048576));
+  EXPECT_EQ(*ParseBytes("7 B"), Bytes(7));
+  EXPECT_EQ(*ParseBytes("0"), Bytes(0));
+  EXPECT_EQ(*ParseBytes("2 TB"), Bytes(2000000000000));
+}
+
+TEST(ParseBytes, RefusesWhatIsNoSizeAndSaysWhatIs) {
+  for (const char* text :
+       {"", " ", "GiB", "-1", "-5 GiB", "12 M", "12 Gb/s", "0x10", "1,5 GiB", "nan", "five", "80GiB!"}) {
+    const Result<Bytes> parsed = ParseBytes(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::bad_input);
+    EXPECT_EQ(parsed.error().message, "'" + std::string(text) + "' is not a size");
+    EXPECT_FALSE(parsed.error().hint.empty());
+  }
+}
+
+TEST(ParseBytes, RefusesMoreThan2To62) {
+  EXPECT_EQ(*ParseBytes("4611686018427387904"), Bytes(std::int64_t{1} << 62));
+  for (const char* text : {"4611686018427389000", "9999999 TiB", "1e300", "inf"}) {
+    const Result<Bytes> parsed = ParseBytes(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.error().message, "'" + std::string(text) + "' is more than 2^62 bytes");
+  }
+}
+
+TEST(ParseNanos, TakesATimeWithItsUnit) {
+  EXPECT_EQ(*ParseNanos("250 ns"), Nanos(250));
+  EXPECT_EQ(*ParseNanos("4.5us"), Nanos(4500));
+  EXPECT_EQ(*ParseNanos("2 s"), Nanos(2000000000));
+  for (const char* text : {"250", "-1 ns", "3 min", "", "1e300 s"}) {
+    EXPECT_FALSE(ParseNanos(text).ok()) << text;
+  }
+}
+
+TEST(ParseBytesPerSec, TakesABandwidthInBytesOrBits) {
+  EXPECT_DOUBLE_EQ(ParseBytesPerSec("3.35 TB/s")->per_second(), 3.35e12);
+  EXPECT_DOUBLE_EQ(ParseBytesPerSec("400 Gbit/s")->per_second(), 50e9);
+  for (const char* text : {"3.35", "400 Gb", "-1 GB/s", ""}) {
+    EXPECT_FALSE(ParseBytesPerSec(text).ok()) << text;
+  }
+}
+
+TEST(ParseFlopsPerSec, TakesARateOfArithmetic) {
+  EXPECT_DOUBLE_EQ(ParseFlopsPerSec("989.4 TFLOP/s")->per_second(), 989.4e12);
+  for (const char* text : {"989.4", "989.4 TB/s", "-1 TFLOP/s", ""}) {
+    EXPECT_FALSE(ParseFlopsPerSec(text).ok()) << text;
+  }
+}
+
+TEST(Nearest, SuggestsWhatATypingMistakeMeant) {
+  const std::vector<std::string> words = {"layout", "strategy", "network", "tp", "dp", "sequence_length"};
+  EXPECT_EQ(Nearest("lyaout", words), "layout");
+  EXPECT_EQ(Nearest("stratgy", words), "strategy");
+  EXPECT_EQ(Nearest("sequence_len", words), "sequence_length");
+  EXPECT_EQ(Nearest("layout", words), "layout");
+}
+
+TEST(Nearest, SuggestsNothingForAnotherWord) {
+  const std::vector<std::string> words = {"layout", "strategy", "network", "tp", "dp"};
+  EXPECT_EQ(Nearest("capacity", words), "");
+  EXPECT_EQ(Nearest("xy", words), "") << "no letter of it is right";
+  EXPECT_EQ(Nearest("", words), "");
+  EXPECT_EQ(Nearest("layout", {}), "");
+}
+
+TEST(Nearest, PrefersTheFirstOfEquallyNearWords) {
+  const std::vector<std::string> words = {"tp", "dp"};
+  EXPECT_EQ(Nearest("pp", words), "tp");
+}
+
+}  // namespace
+}  // namespace tidemark
