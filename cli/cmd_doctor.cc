@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "profiler/device/probe.h"
+
+namespace tidemark {
+namespace {
+
+/// What this machine has of what tidemark can use.
+struct Findings {
+  unsigned cores = 0;
+  Bytes memory;
+  std::string mpirun;   ///< its path; empty: not found
+  DeviceProbe devices;
+};
+
+/// Where a program would be started from; empty when PATH has no such program.
+std::string FindProgram(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::filesystem::path candidate = std::filesystem::path(folder) / name;
+    if (::access(candidate.c_str(), X_OK) == 0) {
+      return candidate.string();
+    }
+  }
+  return {};
+}
+
+Findings Examine() {
+  const std::int64_t n_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  return {std::thread::hardware_concurrency(), Bytes(n_bytes), FindProgram("mpirun"), ProbeDevices()};
+}
+
+std::string CudaVersion(int version) {
+  return version == 0 ? "none" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string AsText(const Findings& found) {
+  std::string text = fmt::format("cores     {}\nmemory    {}\n", found.cores, Text(found.memory));
+  text += fmt::format("MPI       {}\n", found.mpirun.empty() ? "not found: mpirun is not on the PATH" : found.mpirun);
+  text += fmt::format("CUDA      runtime {}, driver {}\n", CudaVersion(found.devices.runtime_version),
+                      CudaVersion(found.devices.driver_version));
+  for (const Device& device : found.devices.devices) {
+    text += fmt::format("GPU       {}, {}, compute capability {}.{}\n", device.name, Text(device.memory),
+                        device.compute_major, device.compute_minor);
+  }
+  if (found.devices.devices.empty()) {
+    text += fmt::format("GPU       none: {}\n", found.devices.reason);
+  }
+  text += "\nPredictions need none of these.\n";
+  return text;
+}
+
+std::string AsMarkdown(const Findings& found) {
+  std::string text = "| what | here |\n|---|---|\n";
+  text += fmt::format("| cores | {} |\n| memory | {} |\n| MPI | {} |\n", found.cores, Text(found.memory),
+                      found.mpirun.empty() ? "not found" : found.mpirun);
+  text += fmt::format("| CUDA runtime | {} |\n| CUDA driver | {} |\n", CudaVersion(found.devices.runtime_version),
+                      CudaVersion(found.devices.driver_version));
+  for (const Device& device : found.devices.devices) {
+    text += fmt::format("| GPU | {}, {} |\n", device.name, Text(device.memory));
+  }
+  return text;
+}
+
+std::string AsJson(const Findings& found) {
+  nlohmann::ordered_json json;
+  json["cores"] = found.cores;
+  json["memory_bytes"] = found.memory.count();
+  json["mpirun"] = found.mpirun.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(found.mpirun);
+  json["cuda"] = {{"runtime_version", found.devices.runtime_version}, {"driver_version", found.devices.driver_version}};
+  json["gpus"] = nlohmann::ordered_json::array();
+  for (const Device& device : found.devices.devices) {
+    json["gpus"].push_back({{"name", device.name},
+                            {"memory_bytes", device.memory.count()},
+                            {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)}});
+  }
+  json["gpus_missing_because"] = found.devices.reason;
+  return json.dump(2) + "\n";
+}
+
+class DoctorCommand : public Command {
+ public:
+  std::string_view name() const override { return "doctor"; }
+  std::string_view summary() const override { return "Say what this machine can do: cores, memory, MPI, GPUs"; }
+  std::string_view examples() const override {
+    return "  tidemark doctor                     what there is\n"
+           "  tidemark doctor --require cuda      exit with 3 where no GPU can be used\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    app.add_option("--require", required_, "cuda or mpi: fail where it is missing (any number of times)")
+        ->check(CLI::IsMember({"cuda", "mpi"}).description(""))
+        ->expected(1)
+        ->take_all();
+    AddFormatOption(app, format_);
+  }
+
+  Result<int> Run() override {
+    const Findings found = Examine();
+    TIDEMARK_TRY(WriteOut(format_ == OutputFormat::json       ? AsJson(found)
+                          : format_ == OutputFormat::markdown ? AsMarkdown(found)
+                                                              : AsText(found)));
+    for (const std::string& what : required_) {
+      if (what == "cuda" && found.devices.devices.empty()) {
+        return Error{ErrorCode::machine_cannot, "cuda", found.devices.reason, {}};
+      }
+      if (what == "mpi" && found.mpirun.empty()) {
+        return Error{ErrorCode::machine_cannot, "mpi", "mpirun is not on the PATH", "install Open MPI (Debian: openmpi-bin)"};
+      }
+    }
+    return 0;
+  }
+
+ private:
+  std::vector<std::string> required_;
+  OutputFormat format_ = OutputFormat::text;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdDoctor() { return std::make_unique<DoctorCommand>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/strategies.h"
+#include "models/configs/config.h"
+#include "models/machine/presets.h"
+#include "models/network/network.h"
+#include "models/zoo/zoo.h"
+
+namespace tidemark {
+namespace {
+
+struct Entry {
+  std::string name, summary;
+};
+
+std::vector<Entry> Strategies() {
+  std::vector<Entry> entries;
+  for (const StrategyDefaults& strategy : KnownStrategies()) {
+    entries.push_back({strategy.name, strategy.summary});
+  }
+  return entries;
+}
+
+Entry Summarise(const Network& network) {
+  const std::int64_t parameters = ParameterCount(network);
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  const std::string shape =
+      decoder == nullptr ? "table" : fmt::format("{} layers, hidden {}", decoder->layers, decoder->hidden);
+  return {network.name, fmt::format("{} parameters, {}", Grouped(parameters), shape)};
+}
+
+std::vector<Entry> Networks() {
+  std::vector<Entry> entries;
+  for (const std::string& name : ZooNames()) {
+    const Result<Network> network = FindInZoo(name);
+    TIDEMARK_CHECK(network.ok());
+    entries.push_back(Summarise(*network));
+  }
+  return entries;
+}
+
+std::vector<Entry> Machines() {
+  std::vector<Entry> entries;
+  for (const MachineSummary& machine : MachinePresets()) {
+    entries.push_back({machine.name, machine.summary});
+  }
+  return entries;
+}
+
+std::vector<Entry> Formats() {
+  std::vector<Entry> entries;
+  for (const ConfigFormat& format : ConfigFormats()) {
+    entries.push_back({format.name, format.summary});
+  }
+  return entries;
+}
+
+std::string AsJson(const std::vector<Entry>& entries) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Entry& entry : entries) {
+    list.push_back({{"name", entry.name}, {"summary", entry.summary}});
+  }
+  return list.dump(2) + "\n";
+}
+
+std::string AsMarkdown(const std::vector<Entry>& entries) {
+  std::string text = "| name | summary |\n|---|---|\n";
+  for (const Entry& entry : entries) {
+    text += fmt::format("| `{}` | {} |\n", entry.name, entry.summary);
+  }
+  return text;
+}
+
+std::string AsText(const std::vector<Entry>& entries) {
+  std::size_t width = 0;
+  for (const Entry& entry : entries) {
+    width = std::max(width, entry.name.size());
+  }
+  std::string text;
+  for (const Entry& entry : entries) {
+    text += fmt::format("{:<{}}  {}\n", entry.name, width, entry.summary);
+  }
+  return text;
+}
+
+class ListCommand : public Command {
+ public:
+  std::string_view name() const override { return "list"; }
+  std::string_view summary() const override { return "List the strategies, networks, machines or config formats there are"; }
+  std::string_view examples() const override {
+    return "  tidemark list strategies                 ways of accumulating gradients\n"
+           "  tidemark list machines --format json     for scripts: an array of {name, summary}\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    app.add_option("WHAT", what_, "strategies, networks, machines or formats")
+        ->required()
+        ->check(CLI::IsMember({"strategies", "networks", "machines", "formats"}).description(""));
+    AddFormatOption(app, format_);
+  }
+
+  Result<int> Run() override {
+    const std::vector<Entry> entries = what_ == "strategies" ? Strategies()
+                                       : what_ == "networks" ? Networks()
+                                       : what_ == "machines" ? Machines()
+                                                             : Formats();
+    TIDEMARK_TRY(WriteOut(format_ == OutputFormat::json       ? AsJson(entries)
+                          : format_ == OutputFormat::markdown ? AsMarkdown(entries)
+                                                              : AsText(entries)));
+    return 0;
+  }
+
+ private:
+  std::string what_;
+  OutputFormat format_ = OutputFormat::text;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdList() { return std::make_unique<ListCommand>(); }
+
+}  // namespace tidemark
