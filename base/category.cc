@@ -5,8 +5,8 @@ namespace tidemark {
 namespace {
 
 constexpr std::array<std::string_view, kCategories> kNames = {
-    "parameter", "gradient", "accumulator", "optimizer",            "activation", "tp_gather",
-    "bucket",    "logits",   "representation_cache", "rng", "workspace",  "input"};
+    "parameter", "gradient", "accumulator",          "optimizer", "activation", "tp_gather",
+    "bucket",    "logits",   "representation_cache", "rng",       "workspace",  "input"};
 
 }  // namespace
 

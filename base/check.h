@@ -12,9 +12,9 @@ namespace tidemark {
 }  // namespace tidemark
 
 /// States something that only a bug of ours can break.
-#define TIDEMARK_CHECK(condition)                                   \
-  do {                                                              \
-    if (!(condition)) {                                             \
-      ::tidemark::Fail(#condition, __FILE__, __LINE__);             \
-    }                                                               \
+#define TIDEMARK_CHECK(condition)                       \
+  do {                                                  \
+    if (!(condition)) {                                 \
+      ::tidemark::Fail(#condition, __FILE__, __LINE__); \
+    }                                                   \
   } while (false)

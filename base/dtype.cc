@@ -13,8 +13,8 @@ struct Row {
 };
 
 constexpr std::array kRows = {
-    Row{DType::fp64, "fp64", 8},   Row{DType::fp32, "fp32", 4},   Row{DType::bf16, "bf16", 2},
-    Row{DType::fp16, "fp16", 2},   Row{DType::int64, "int64", 8}, Row{DType::int32, "int32", 4},
+    Row{DType::fp64, "fp64", 8}, Row{DType::fp32, "fp32", 4},   Row{DType::bf16, "bf16", 2},
+    Row{DType::fp16, "fp16", 2}, Row{DType::int64, "int64", 8}, Row{DType::int32, "int32", 4},
     Row{DType::u8, "u8", 1},
 };
 

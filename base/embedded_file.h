@@ -8,7 +8,7 @@ namespace tidemark {
 
 /// A text file that was put into the program when it was built (cmake/embed.cmake).
 struct EmbeddedFile {
-  std::string_view name;   ///< without folder and extension: "llama-3-8b"
+  std::string_view name;  ///< without folder and extension: "llama-3-8b"
   std::string_view text;
 };
 

@@ -13,10 +13,10 @@ namespace tidemark {
 
 /// Why something could not be done. The numbers are the process's exit codes (CONTRIBUTING.md lists them).
 enum class ErrorCode {
-  finding = 1,          ///< A check found something: regression, does not fit, out of memory.
-  bad_input = 2,        ///< The user's input is wrong.
-  machine_cannot = 3,   ///< No GPU, no MPI, no permission.
-  internal = 70,        ///< A fault of ours.
+  finding = 1,         ///< A check found something: regression, does not fit, out of memory.
+  bad_input = 2,       ///< The user's input is wrong.
+  machine_cannot = 3,  ///< No GPU, no MPI, no permission.
+  internal = 70,       ///< A fault of ours.
   interrupted = 130,
 };
 
@@ -38,8 +38,8 @@ Error BadInput(std::string message, std::string hint = {});
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::move(error)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -85,11 +85,11 @@ using Status = Result<Done>;
 #define TIDEMARK_CONCAT(a, b) TIDEMARK_CONCAT_(a, b)
 
 /// Hands an error on: `TIDEMARK_TRY(Write(file));`
-#define TIDEMARK_TRY(expression)                                   \
-  do {                                                             \
-    if (auto tidemark_try = (expression); !tidemark_try) {         \
-      return tidemark_try.error();                                 \
-    }                                                              \
+#define TIDEMARK_TRY(expression)                           \
+  do {                                                     \
+    if (auto tidemark_try = (expression); !tidemark_try) { \
+      return tidemark_try.error();                         \
+    }                                                      \
   } while (false)
 
 /// Hands an error on or declares the value: `TIDEMARK_ASSIGN(Job job, ReadJob(path));`
