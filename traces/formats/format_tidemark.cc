@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "trace.pb.h"
 #include "traces/formats/format.h"
+#include "traces/trace.pb.h"
 
 namespace tidemark {
 namespace {
