@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/stage_links.h"
 
+#include <fmt/format.h>
+
 namespace tidemark {
 
 StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blocks_(blocks) {
@@ -26,7 +28,7 @@ ChannelId StageLinks::AddChannel(const char* name, std::int64_t from, std::int64
   const std::int64_t stage_ranks = layout.dp * layout.cp * layout.tp;
   const std::int64_t per_node = role_.job.machine.devices_per_node;
   const bool crosses = from * stage_ranks / per_node != to * stage_ranks / per_node;
-  return role_.builder.AddChannel({name, from, to, crosses});
+  return role_.builder.AddChannel({fmt::format("{} {} to {}", name, from, to), from, to, crosses});
 }
 
 void StageLinks::Push(const char* name, ChannelId channel, const BufferRef& buffer) {

@@ -95,7 +95,7 @@ class FullySharded : public DataParallel {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     role_.EachBlock([&](std::int64_t position) {
       const std::int64_t elements = SizeAt(position).trainable_padded / shards_;
-      if (elements == 0) {
+      if (elements == 0 || Unit(position) != position) {
         return;
       }
       const BufferRef gradient = role_.Ref(sharded_gradient_, position);

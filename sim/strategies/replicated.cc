@@ -169,7 +169,7 @@ class Replicated : public DataParallel {
         if (parameter.tied) {
           continue;
         }
-        weights_.back()[i] = declare("", Category::parameter, precision.params, true);
+        weights_.back()[i] = declare("weight of ", Category::parameter, precision.params, true);
         if (!parameter.trainable) {
           continue;
         }
