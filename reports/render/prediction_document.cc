@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
@@ -58,8 +59,9 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   }
   const Throughput& throughput = report.throughput;
   figures.push_back({"step time", Text(report.time.step), fmt::format("{} step", report.step)});
-  figures.push_back({"throughput", fmt::format("{:.0f} tokens/s/GPU", throughput.tokens_per_s_per_gpu),
-                     fmt::format("{:.1f} model TFLOP/s/GPU, MFU {}, HFU {}", throughput.model_tflops_per_gpu,
+  figures.push_back({"throughput of a GPU",
+                     fmt::format("{} tokens/s", Grouped(std::llround(throughput.tokens_per_s_per_gpu))),
+                     fmt::format("{:.1f} model TFLOP/s, MFU {}, HFU {}", throughput.model_tflops_per_gpu,
                                  Percent(throughput.mfu), Percent(throughput.hfu))});
   return figures;
 }
@@ -148,7 +150,7 @@ Section RolesSection(const PredictionReport& report) {
   for (const RoleReport& role : report.roles) {
     section.table.rows.push_back(
         {{role.role, Grouped(role.ranks), Text(role.peak.allocated), role.reserved ? Text(*role.reserved) : "-",
-          BandText(role.device), PhaseText(role.peak.phase, role.peak.microbatch)},
+          BandText(role.device), PhaseLabel(role.peak.phase, role.peak.microbatch)},
          Share(role.peak.allocated.count(), report.Worst().peak.allocated.count())});
   }
   return section;

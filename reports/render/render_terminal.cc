@@ -47,6 +47,8 @@ std::string Cut(const std::string& text, std::size_t width) {
   return out + "..";
 }
 
+std::string Trimmed(const std::string& text) { return text.substr(0, text.find_last_not_of(' ') + 1); }
+
 std::string Pad(const std::string& text, std::size_t width, bool right) {
   const std::string space(width - std::min(width, WidthOf(text)), ' ');
   return right ? space + text : text + space;
@@ -113,13 +115,11 @@ class TableLayout {
   }
 
   std::string Render(const Painter& painter) const {
-    std::string out = fmt::format("{}\n", painter.Dim(Line(Titles())));
+    std::string out = fmt::format("{}\n", painter.Dim(Trimmed(Line(Titles()))));
     for (const ReportRow& row : table_.rows) {
       const std::string line = Line(row.cells);
       const std::size_t room = std::min(kBar, kWidth - std::min(kWidth, LineWidth() + 2));
-      out += row.share ? fmt::format("{}  {}", line, Bar(*row.share, room)) : line;
-      out.erase(out.find_last_not_of(' ') + 1);
-      out += '\n';
+      out += Trimmed(row.share ? fmt::format("{}  {}", line, Bar(*row.share, room)) : line) + "\n";
     }
     return out;
   }
@@ -201,7 +201,7 @@ std::string RenderFigures(const std::vector<Figure>& figures) {
 std::string RenderRemarks(const std::vector<Remark>& remarks, const Painter& painter) {
   std::string out;
   for (const Remark& remark : remarks) {
-    const std::string label = Printable(remark.label) + ": ";
+    const std::string label = Cut(Printable(remark.label), kWidth / 2) + ": ";
     const std::vector<std::string> lines = Wrap(Printable(remark.text), kWidth - 6, WidthOf(label));
     out += fmt::format("{}{}{}\n", kIndent, painter.Toned(label, remark.tone), lines[0]);
     for (std::size_t i = 1; i < lines.size(); ++i) {

@@ -41,7 +41,7 @@ std::string PhaseOf(const Trace& trace, const MemoryEvent& event) {
     return {};
   }
   const Span& span = trace.spans[event.span];
-  return PhaseText(span.phase, span.microbatch);
+  return PhaseLabel(span.phase, span.microbatch);
 }
 
 /// What the first `events` events leave alive: member -> index of its allocation.
@@ -115,6 +115,10 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
 }
 
 }  // namespace
+
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch) {
+  return phase.empty() || microbatch < 0 ? phase : fmt::format("{} {}", phase, microbatch);
+}
 
 std::string PhaseText(const std::string& phase, std::int64_t microbatch) {
   return phase.empty() || microbatch < 0 ? phase : fmt::format("{} of microbatch {}", phase, microbatch);

@@ -46,7 +46,10 @@ struct PhasePeak {
 /// In order of first appearance.
 std::vector<PhasePeak> SummarisePhases(const Trace& trace);
 
-/// "backward of microbatch 2", "optimizer"; empty for no phase.
+/// "backward 2", "optimizer", for tables; empty for no phase.
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch);
+
+/// "backward of microbatch 2", "optimizer", within sentences; empty for no phase.
 std::string PhaseText(const std::string& phase, std::int64_t microbatch);
 
 }  // namespace tidemark

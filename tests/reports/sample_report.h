@@ -185,7 +185,9 @@ inline PredictionReport SampleReport(SampleSize size = {}) {
   report.device_memory = Bytes(std::int64_t{80} << 30);
   report.roles.push_back(SampleRole("stage 0", size));
   report.roles.push_back(SampleRole("stage 1", {size.microbatches, size.layers / 2}));
-  report.time = {Nanos(700), Nanos(400), Nanos(100), Nanos(50), Nanos(60), Nanos(70), Nanos(20)};
+  const Nanos step = report.roles[0].trace->step;
+  report.time = {step, step * 6 / 10, step / 10, step / 20, step / 20, step / 10, Nanos(0)};
+  report.time.host = step - step * 6 / 10 - step / 10 - step / 20 - step / 20 - step / 10;
   report.throughput = {11702.5, 402.25, 0.4067, 0.51};
   report.communication.push_back(
       {"all_gather", "dp", DType::bf16, 264, Bytes(std::int64_t{60} << 30), Bytes(std::int64_t{52} << 30)});

@@ -14,7 +14,7 @@ class MemoryChart {
     this.scale();
     this.lines = [];
     if (data.allocator.some((bytes) => bytes > 0)) this.lines.push(['allocator', data.allocator, '#1f2933', []]);
-    if (data.reserved.some((bytes) => bytes > 0)) this.lines.push(['reserved', data.reserved, '#882255', [6, 3]]);
+    if (data.reserved.some((bytes) => bytes > 0)) this.lines.push(['reserved', data.reserved, '#332288', [6, 3]]);
     this.graph = new Dygraph(this.element, this.rows(), this.options());
   }
 

@@ -171,7 +171,7 @@ class Inspector {
     }
     table.append(this.row(['tensors', bytesText(value(data.total))], 'total'));
     if (value(data.allocator) > 0) table.append(this.row([this.named('#1f2933', 'allocator', true), bytesText(value(data.allocator))]));
-    if (value(data.reserved) > 0) table.append(this.row([this.named('#882255', 'reserved', true), bytesText(value(data.reserved))]));
+    if (value(data.reserved) > 0) table.append(this.row([this.named('#332288', 'reserved', true), bytesText(value(data.reserved))]));
     return table;
   }
 

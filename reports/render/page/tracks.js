@@ -51,7 +51,7 @@ class PhaseTrack {
       reached[span.depth] = right;
       const top = span.depth * 22 + 1;
       context.fillStyle = PHASE_COLOURS[span.phase] || '#e8ecf1';
-      context.fillRect(left, top, Math.max(right - left - 1, 0.5), 20);
+      context.fillRect(left, top, right - left > 4 ? right - left - 1 : Math.max(right - left, 0.6), 20);
       const name = span.microbatch >= 0 ? span.phase + ' ' + span.microbatch : span.phase;
       const short = span.microbatch >= 0 ? span.phase[0].toUpperCase() + span.microbatch : span.phase;
       const room = right - left - 8;

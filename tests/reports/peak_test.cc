@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/peak.h"
+
+#include <gtest/gtest.h>
+
+namespace tidemark {
+namespace {
+
+/// One step on paper. Bytes alive after each event in brackets:
+///   resident  +w 100 [100]
+///   forward   +a[0] 30 [130]  +a[1] 30 [160]  -a[1] [130]
+///   backward  +g 30 [160]  -a[0] [130]  -g [100]
+/// The highest total, 160, is reached twice; the first time counts.
+Trace OnPaper() {
+  Trace trace;
+  trace.tensors = {{"w", Category::parameter, DType::bf16, Bytes(100)},
+                   {"a", Category::activation, DType::bf16, Bytes(30)},
+                   {"g", Category::gradient, DType::bf16, Bytes(30)}};
+  trace.spans = {{"forward", 2, Nanos(0), Nanos(50)}, {"backward", 2, Nanos(50), Nanos(90)}};
+  const auto add = [&](bool alloc, std::uint32_t tensor, std::int32_t member, std::int64_t issue_ns,
+                       std::uint16_t span) {
+    MemoryEvent event;
+    event.alloc = alloc;
+    event.tensor = TensorNameId{tensor};
+    event.index0 = member;
+    event.issue = Nanos(issue_ns);
+    event.span = span;
+    trace.memory.push_back(event);
+  };
+  add(true, 0, 0, 0, 0xffff);
+  add(true, 1, 0, 10, 0);
+  add(true, 1, 1, 20, 0);
+  add(false, 1, 1, 30, 0);
+  add(true, 2, 0, 60, 1);
+  add(false, 1, 0, 70, 1);
+  add(false, 2, 0, 80, 1);
+  return trace;
+}
+
+TEST(SummarisePeak, takesTheFirstInstantOfTheHighestTotal) {
+  const Peak peak = SummarisePeak(OnPaper());
+  EXPECT_EQ(peak.allocated, Bytes(160));
+  EXPECT_EQ(peak.at, Nanos(20));
+  EXPECT_EQ(peak.phase, "forward");
+  EXPECT_EQ(peak.microbatch, 2);
+}
+
+TEST(SummarisePeak, splitsThePeakByCategory) {
+  const Peak peak = SummarisePeak(OnPaper());
+  EXPECT_EQ(peak.by_category[Category::parameter], Bytes(100));
+  EXPECT_EQ(peak.by_category[Category::activation], Bytes(60));
+  EXPECT_EQ(peak.by_category[Category::gradient], Bytes(0));
+  EXPECT_EQ(peak.by_category.Total(), peak.allocated);
+}
+
+TEST(SummarisePeak, tellsSinceWhenAndUntilWhenEachFamilyLives) {
+  const Peak peak = SummarisePeak(OnPaper());
+  ASSERT_EQ(peak.live.size(), 2U);
+  EXPECT_EQ(peak.live[0].name, "w");
+  EXPECT_EQ(peak.live[0].since_phase, "before the step");
+  EXPECT_EQ(peak.live[0].until, std::nullopt);
+  EXPECT_EQ(peak.live[0].until_phase, "after the step");
+  EXPECT_EQ(peak.live[1].name, "a");
+  EXPECT_EQ(peak.live[1].count, 2);
+  EXPECT_EQ(peak.live[1].bytes, Bytes(60));
+  EXPECT_EQ(peak.live[1].since, Nanos(10));
+  EXPECT_EQ(peak.live[1].until, Nanos(70));  // a[1] goes at 30, a[0] at 70: the last one counts
+  EXPECT_EQ(peak.live[1].until_phase, "backward 2");
+}
+
+TEST(SummarisePeak, ofAnEmptyTraceIsZero) {
+  EXPECT_EQ(SummarisePeak(Trace()).allocated, Bytes(0));
+  EXPECT_EQ(SummarisePeak(Trace()).at, std::nullopt);
+}
+
+TEST(SummarisePhases, findsTheHighestPointOfEachPhase) {
+  const std::vector<PhasePeak> phases = SummarisePhases(OnPaper());
+  ASSERT_EQ(phases.size(), 2U);
+  EXPECT_EQ(phases[0].phase, "forward");
+  EXPECT_EQ(phases[0].allocated, Bytes(160));
+  EXPECT_EQ(phases[1].phase, "backward");
+  EXPECT_EQ(phases[1].allocated, Bytes(160));
+}
+
+TEST(SummarisePhases, aPhaseThatOnlyFreesBeginsWithWhatItFound) {
+  Trace trace = OnPaper();
+  trace.spans.push_back({"optimizer", -1, Nanos(90), Nanos(99)});
+  MemoryEvent event;
+  event.alloc = false;
+  event.tensor = TensorNameId{0};
+  event.issue = Nanos(95);
+  event.span = 2;
+  trace.memory.push_back(event);
+  EXPECT_EQ(SummarisePhases(trace)[2].allocated, Bytes(100));
+}
+
+}  // namespace
+}  // namespace tidemark
