@@ -13,14 +13,11 @@ namespace {
 
 using Rule = Finding::Rule;
 
-/// Takes over what `other` knows; true if that was news.
-bool Join(std::vector<std::uint32_t>& clock, const std::vector<std::uint32_t>& other) {
-  bool news = false;
+/// Takes over what `other` knows.
+void Join(std::vector<std::uint32_t>& clock, const std::vector<std::uint32_t>& other) {
   for (std::size_t i = 0; i < clock.size(); ++i) {
-    news |= other[i] > clock[i];
     clock[i] = std::max(clock[i], other[i]);
   }
-  return news;
 }
 
 bool SpansRoles(const Group& group) { return group.name == "pp" || group.name == "embedding" || group.name == "world"; }
@@ -151,9 +148,8 @@ void RoleVerifier::OnAlloc(const Buffer& buffer, std::size_t slot, const BufferR
   if (states_[slot].alive) {
     Add(Rule::allocated_twice, ref.buffer.index, fmt::format("{} is allocated while it is alive", Resolved(ref)));
   }
-  const std::uint32_t birth = buffer.stream.index;
-  states_[slot] = {.alive = true, .writer = birth, .written = clocks_[birth][birth]};
-  std::fill_n(&reads_[slot * clocks_.size()], clocks_.size(), 0);
+  states_[slot] = {.alive = true, .blank = true};
+  std::ranges::copy(clocks_[buffer.stream.index], &reads_[slot * clocks_.size()]);
 }
 
 void RoleVerifier::OnFree(const Buffer& buffer, std::size_t slot, const BufferRef& ref) {
@@ -170,8 +166,7 @@ void RoleVerifier::OnAccess(std::size_t slot, const BufferRef& ref, Access acces
   if (access == Access::read) {
     reads[stream_] = clock[stream_];
   } else {
-    states_[slot].writer = stream_;
-    states_[slot].written = clock[stream_];
+    states_[slot] = {.alive = true, .blank = false, .writer = stream_, .written = clock[stream_]};
     std::fill_n(reads, clocks_.size(), 0);
   }
 }
@@ -180,11 +175,11 @@ void RoleVerifier::CheckOrder(std::size_t slot, const BufferRef& ref, Access acc
                               const Clock& clock) {
   const State& state = states_[slot];
   if (state.written > clock[state.writer]) {
-    return ReportOrder(ref, access, stream, "born or written", state.writer, state.written);
+    return ReportOrder(ref, access, stream, "writes it", state.writer, state.written);
   }
   for (std::uint32_t other = 0; access != Access::read && other < clock.size(); ++other) {
     if (const std::uint32_t read = reads_[slot * clock.size() + other]; read > clock[other]) {
-      return ReportOrder(ref, access, stream, "read", other, read);
+      return ReportOrder(ref, access, stream, state.blank ? "may still use its memory" : "reads it", other, read);
     }
   }
 }
@@ -192,9 +187,9 @@ void RoleVerifier::CheckOrder(std::size_t slot, const BufferRef& ref, Access acc
 void RoleVerifier::ReportOrder(const BufferRef& ref, Access access, std::uint32_t stream, std::string_view earlier,
                                std::uint32_t other, std::uint32_t count) {
   Add(Rule::unordered_access, ref.buffer.index,
-      fmt::format("{} is {} on {}, which does not wait for {}, where it was {} (up to {})", Resolved(ref),
-                  Participle(access), program_.streams[stream].name, program_.streams[other].name, earlier,
-                  ShortName(program_, program_.nodes[issued_[other][count - 1]])));
+      fmt::format("{} is {} on {}, which has not waited for {}, where {} {}", Resolved(ref), Participle(access),
+                  program_.streams[stream].name, program_.streams[other].name,
+                  ShortName(program_, program_.nodes[issued_[other][count - 1]]), earlier));
 }
 
 void RoleVerifier::OnRecord(const Record& record) {
@@ -209,11 +204,7 @@ void RoleVerifier::OnWait(const Wait& wait) {
     return Add(Rule::wait_without_record, 0,
                fmt::format("{} was not recorded yet, so nothing waits", program_.events[wait.event.index]));
   }
-  const std::uint32_t stream = wait.stream.index;
-  if (Join(clocks_[stream], event)) {
-    ++clocks_[stream][stream];
-    issued_[stream].push_back(static_cast<std::uint32_t>(at_));
-  }
+  Join(clocks_[wait.stream.index], event);
 }
 
 void RoleVerifier::OnSync(const HostSync& sync) {

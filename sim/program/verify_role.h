@@ -59,10 +59,10 @@ struct RoleTraffic {
 /// earlier. It is enough to remember the last write, and per stream the last read since then: what the last write is
 /// ordered after need not be looked at again.
 ///
-/// An Alloc hands out memory that earlier leaves on the stream of birth may still use, so it is a write by that stream
-/// at its present count; a Free lets later leaves on that stream reuse the memory, so it is a write there too, but one
-/// that also knows what the host knows. Neither is work on the stream, so neither adds to its count. A Wait that learns
-/// something does: memory freed before the Wait and handed out after it is safe only for those who wait for it as well.
+/// Alloc and Free happen on the host, but the memory changes hands in the order of the stream of birth. A Free lets
+/// later leaves of that stream reuse the memory, so it is a write that knows what that stream and the host know. An
+/// Alloc hands out memory that whatever the stream of birth knows may have used until now, so the first write must come
+/// after all of that: the clock of the stream of birth is entered as reads.
 class RoleVerifier {
  public:
   RoleVerifier(const Program& program, Findings& findings);
@@ -75,6 +75,7 @@ class RoleVerifier {
 
   struct State {
     bool alive = false;
+    bool blank = false;         ///< not written since it was allocated
     std::uint32_t writer = 0;   ///< stream of the last write
     std::uint32_t written = 0;  ///< its count, 0: nothing to wait for
   };

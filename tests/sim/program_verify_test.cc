@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "sim/program/text.h"
+#include "sim/program/verify.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// The rules are those of Finding::Rule in verify.h. Each test says one program and what is wrong with it, by hand.
+
+/// A role around `lines`: streams main, side and third; families a, b[4] and grid[2][3] born on main, s born on side,
+/// weight that is always there, and result that stays behind.
+Program Role(std::string_view lines, int index = 0) {
+  const std::string header = "role " + std::to_string(index) + " \"stage " + std::to_string(index) +
+                             "\", 1 ranks\n"
+                             "groups:\n  dp 4 ranks, 4 per node\n  pp 2 ranks, 1 per node\n"
+                             "channels:\n  right role 0 -> role 1\n  left role 1 -> role 0\n"
+                             "streams:\n  host host\n  main compute\n  side collective\n  third peer\n"
+                             "events:\n  e\n  f\n"
+                             "buffers:\n"
+                             "  a workspace 8 u8 born on main\n"
+                             "  b[4] workspace 16 u8 born on main\n"
+                             "  grid[2][3] workspace 8 u8 born on main\n"
+                             "  s workspace 8 u8 born on side\n"
+                             "  weight parameter 8 u8 born on main, resident, kept\n"
+                             "  result parameter 8 u8 born on main, kept\n"
+                             "program:\n";
+  Result<Program> program = ParseProgram(header + std::string(lines));
+  EXPECT_TRUE(program.ok()) << program.error().Text();
+  return program ? *program : Program{};
+}
+
+constexpr std::string_view kResult = "alloc result\n";
+
+/// The rules that one role breaks; its `result` is taken care of.
+std::vector<std::string> Broken(std::string_view lines) {
+  std::vector<std::string> rules;
+  for (const Finding& finding : Verify({{Role(std::string(kResult) + std::string(lines))}})) {
+    rules.emplace_back(Name(finding.rule));
+  }
+  return rules;
+}
+
+/// The rules that two stages break together.
+std::vector<std::string> Broken(std::string_view stage0, std::string_view stage1) {
+  std::vector<std::string> rules;
+  const StepProgram step{
+      {Role(std::string(kResult) + std::string(stage0), 0), Role(std::string(kResult) + std::string(stage1), 1)}};
+  for (const Finding& finding : Verify(step)) {
+    rules.emplace_back(Name(finding.rule));
+  }
+  return rules;
+}
+
+std::string FirstMessage(std::string_view lines) {
+  const std::vector<Finding> findings = Verify({{Role(std::string(kResult) + std::string(lines))}});
+  return findings.empty() ? std::string() : findings.front().message;
+}
+
+// Lifetimes.
+
+TEST(Verify, ABufferUsedBetweenItsAllocAndItsFreeIsFine) {
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\ncompute r rope() on main reads a\nfree a"),
+              IsEmpty());
+}
+
+TEST(Verify, AReadBeforeTheAllocIsFound) {
+  EXPECT_THAT(Broken("compute r rope() on main reads a\nalloc a\nfree a"), ElementsAre("used_before_alloc"));
+}
+
+TEST(Verify, AWriteAfterTheFreeIsFound) {
+  EXPECT_THAT(Broken("alloc a\nfree a\ncompute w rope() on main writes a"), ElementsAre("used_before_alloc"));
+}
+
+TEST(Verify, EveryKindOfLeafCountsAsAUse) {
+  EXPECT_THAT(Broken("scale x a by 1/2 on main"), ElementsAre("used_before_alloc"));
+  EXPECT_THAT(Broken("copy x 8 bytes on main reads a"), ElementsAre("used_before_alloc"));
+  EXPECT_THAT(Broken("all_reduce x 8 u8 sum over dp on main writes a"), ElementsAre("used_before_alloc"));
+  EXPECT_THAT(Broken("send x a into right on main", "alloc a\nrecv x a from right on main\nfree a"),
+              ElementsAre("used_before_alloc"));
+  EXPECT_THAT(Broken("alloc a\nsend x a into right on main\nfree a", "recv x a from right on main"),
+              ElementsAre("used_before_alloc"));
+}
+
+TEST(Verify, ASecondFreeIsFound) { EXPECT_THAT(Broken("alloc a\nfree a\nfree a"), ElementsAre("used_before_alloc")); }
+
+TEST(Verify, ResidentBuffersAreThereFromTheStart) {
+  EXPECT_THAT(Broken("compute r rope() on main reads weight"), IsEmpty());
+  EXPECT_THAT(Broken("alloc weight"), ElementsAre("allocated_twice"));
+}
+
+TEST(Verify, AResidentBufferMayBeReplacedWithinTheStep) { EXPECT_THAT(Broken("free weight\nalloc weight"), IsEmpty()); }
+
+TEST(Verify, ASecondAllocOfALiveBufferIsFound) {
+  EXPECT_THAT(Broken("alloc b[1]\nalloc b[1]\nfree b[1]"), ElementsAre("allocated_twice"));
+  EXPECT_THAT(Broken("alloc b[1]\nalloc b[2]\nfree b[1]\nfree b[2]"), IsEmpty());
+}
+
+TEST(Verify, TwoIterationsThatShareABufferByModulusAreFoundWhenTheirLivesOverlap) {
+  // Iteration i allocates i and frees i - 1: two are alive at once, so modulus 2 is enough and modulus 1 is not.
+  EXPECT_THAT(Broken("alloc b[0]\nrepeat i 1..6 x6 {\nalloc b[i%2]\nfree b[(i-1)%2]\n}\nfree b[0]"), IsEmpty());
+  EXPECT_THAT(Broken("alloc b[0]\nrepeat i 1..6 x6 {\nalloc b[i%1]\nfree b[(i-1)%1]\n}"),
+              ElementsAre("allocated_twice"));  // i = 1 takes b[0] a second time
+}
+
+TEST(Verify, ABufferLeftBehindIsFoundOnceForItsFamily) {
+  EXPECT_THAT(Broken("repeat i 0..3 x4 {\nalloc b[i]\n}"), ElementsAre("never_freed"));
+  EXPECT_THAT(FirstMessage("alloc b[3]"), HasSubstr("b[3] is still allocated when the step ends"));
+}
+
+TEST(Verify, AKeptBufferMustBeThereAtTheEnd) {
+  EXPECT_THAT(Broken("free result"), ElementsAre("not_kept"));
+  EXPECT_THAT(Broken("free weight"), ElementsAre("not_kept"));
+}
+
+TEST(Verify, LoopsThatCountDownAndNestAreFollowed) {
+  EXPECT_THAT(Broken("repeat m 0..1 x2 {\nrepeat k 0..2 x3 {\nalloc grid[m][k]\n}\n}\n"
+                     "repeat k 2..0 x3 {\nrepeat m 1..0 x2 {\nfree grid[m][k]\n}\n}"),
+              IsEmpty());
+  // The last one, k = 0 of m = 0, is forgotten.
+  EXPECT_THAT(FirstMessage("repeat m 0..1 x2 {\nrepeat k 0..2 x3 {\nalloc grid[m][k]\n}\n}\n"
+                           "repeat m 1..0 x2 {\nrepeat k 2..1 x2 {\nfree grid[m][k]\n}\n}\nfree grid[1][0]"),
+              HasSubstr("grid[0][0] is still allocated"));
+}
+
+// Indices.
+
+TEST(Verify, AnIndexOutsideItsFamilyIsFoundWithTheLoopValuesThatLeadThere) {
+  EXPECT_THAT(Broken("repeat i 0..3 x4 {\nalloc b[i+1]\nfree b[i+1]\n}"),
+              ElementsAre("index_out_of_range", "index_out_of_range"));
+  EXPECT_THAT(FirstMessage("repeat i 0..3 x4 {\nalloc b[i+1]\nfree b[i+1]\n}"),
+              AllOf(HasSubstr("stage 0"), HasSubstr("alloc b[i+1]"), HasSubstr("i=3"), HasSubstr("b[4] is outside")));
+  EXPECT_THAT(Broken("repeat i 0..3 x4 {\nalloc b[(i+1)%4]\nfree b[(i+1)%4]\n}"), IsEmpty());
+}
+
+TEST(Verify, ANegativeIndexIsFound) { EXPECT_THAT(Broken("alloc b[-1]"), ElementsAre("index_out_of_range")); }
+
+TEST(Verify, TheSecondIndexHasItsOwnBound) {
+  // grid has 2 x 3 buffers: [1][2] is the last; [0][3] must not pass for [1][0].
+  EXPECT_THAT(Broken("alloc grid[1][2]\nfree grid[1][2]"), IsEmpty());
+  EXPECT_THAT(Broken("alloc grid[0][3]"), ElementsAre("index_out_of_range"));
+}
+
+// Order between streams. Every program allocates a on main and uses it on side.
+
+TEST(Verify, AWriteThatAnotherStreamReadsAfterWaitingIsFine) {
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nrecord f on side\nwait f on main\nfree a"),
+              IsEmpty());
+}
+
+TEST(Verify, AReadOnAnotherStreamWithoutAWaitIsFound) {
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nrecord f on side\nwait f on main\nfree a"),
+              ElementsAre("unordered_access"));
+  EXPECT_THAT(FirstMessage("alloc a\ncompute w rope() on main writes a\n"
+                           "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
+              HasSubstr("a is read on side, which has not waited for main, where compute w writes it"));
+}
+
+TEST(Verify, AnEventRecordedTooEarlyOrdersNothingAfterIt) {
+  EXPECT_THAT(Broken("alloc a\nrecord e on main\ncompute w rope() on main writes a\nwait e on side\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
+              ElementsAre("unordered_access"));
+}
+
+TEST(Verify, AWaitMeansTheLatestRecordBeforeIt) {
+  EXPECT_THAT(Broken("alloc a\nrecord e on main\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
+              IsEmpty());
+}
+
+TEST(Verify, OrderPassesThroughAThirdStream) {
+  EXPECT_THAT(
+      Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on third\nrecord f on third\n"
+             "wait f on side\nall_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
+      IsEmpty());
+}
+
+TEST(Verify, TwoStreamsMayReadTheSameBufferAtOnce) {
+  EXPECT_THAT(Broken("all_reduce r 8 u8 sum over dp on side reads weight\ncompute r rope() on main reads weight"),
+              IsEmpty());
+  EXPECT_THAT(Broken("all_reduce r 8 u8 sum over dp on side reads weight\ncompute w rope() on main writes weight"),
+              ElementsAre("unordered_access"));
+}
+
+TEST(Verify, AFreeIsAWriteByTheStreamOfBirth) {
+  const std::string until_read =
+      "alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+      "all_reduce r 8 u8 sum over dp on side reads a\n";
+  EXPECT_THAT(Broken(until_read + "free a"), ElementsAre("unordered_access"));
+  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on third\nfree a"), ElementsAre("unordered_access"));
+  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on main\nfree a"), IsEmpty());
+  EXPECT_THAT(FirstMessage(until_read + "free a"),
+              HasSubstr("a is freed on main, which has not waited for side, where all_reduce r reads it"));
+}
+
+TEST(Verify, AFreeAfterTheHostWaitedIsFine) {
+  const std::string until_read =
+      "alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+      "all_reduce r 8 u8 sum over dp on side reads a\n";
+  EXPECT_THAT(Broken(until_read + "sync stream side\nfree a"), IsEmpty());
+  EXPECT_THAT(Broken(until_read + "sync device\nfree a"), IsEmpty());
+  EXPECT_THAT(Broken(until_read + "sync stream main\nfree a"), ElementsAre("unordered_access"));
+  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on host\nfree a"), IsEmpty());
+}
+
+TEST(Verify, WhatTheHostWaitedForIsKnownToAllItIssuesLater) {
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nsync stream main\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
+              IsEmpty());
+}
+
+TEST(Verify, MemoryHandedOutByAStreamMayStillBeInUseThere) {
+  // s takes memory of side, where the all-reduce may still be running.
+  const std::string busy_side = "all_reduce r 8 u8 sum over dp on side reads weight\nalloc s\n";
+  EXPECT_THAT(Broken(busy_side + "compute w rope() on main writes s\nrecord e on main\nwait e on side\nfree s"),
+              ElementsAre("unordered_access"));
+  EXPECT_THAT(
+      FirstMessage(busy_side + "compute w rope() on main writes s\nsync device\nfree s"),
+      HasSubstr("s is written on main, which has not waited for side, where all_reduce r may still use its memory"));
+  EXPECT_THAT(Broken(busy_side + "record f on side\nwait f on main\ncompute w rope() on main writes s\n"
+                                 "record e on main\nwait e on side\nfree s"),
+              IsEmpty());
+}
+
+TEST(Verify, MemoryOfAStreamThatDidNothingYetIsFreeForAll) {
+  EXPECT_THAT(Broken("alloc s\ncompute w rope() on main writes s\nrecord e on main\nwait e on side\nfree s"),
+              IsEmpty());
+}
+
+TEST(Verify, AStreamThatWaitedForMeHandsOutWhatIUsed) {
+  // side waited for main's kernel, so memory of side may have been main's; main itself need not wait for its own past.
+  EXPECT_THAT(Broken("compute c rope() on main reads weight\nrecord e on main\nwait e on side\nalloc s\n"
+                     "compute w rope() on main writes s\nsync device\nfree s"),
+              IsEmpty());
+  EXPECT_THAT(Broken("compute c rope() on main reads weight\nrecord e on main\nwait e on side\nalloc s\n"
+                     "compute w rope() on third writes s\nsync device\nfree s"),
+              ElementsAre("unordered_access"));
+}
+
+TEST(Verify, AnOrderMissingOnlyBetweenIterationsIsFound) {
+  // Within an iteration side reads after main wrote; but nothing stops main from writing again before side has read.
+  const std::string start =
+      "alloc a\nrepeat i 0..3 x4 {\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+      "all_reduce r 8 u8 sum over dp on side reads a\n";
+  EXPECT_THAT(Broken(start + "}\nsync device\nfree a"), ElementsAre("unordered_access"));
+  EXPECT_THAT(FirstMessage(start + "}\nsync device\nfree a"), HasSubstr("compute w, i=1"));
+  EXPECT_THAT(Broken(start + "record f on side\nwait f on main\n}\nfree a"), IsEmpty());
+}
+
+TEST(Verify, PingPongBuffersNeedOnlyWaitForTheUseBeforeLast) {
+  // Gather i runs beside compute i - 1, which holds the other buffer.
+  EXPECT_THAT(Broken("alloc b[0]\nalloc b[1]\n"
+                     "all_gather g 8 u8 over dp on side reads weight writes b[0]\nrecord e on side\n"
+                     "repeat i 1..5 x5 {\n"
+                     "wait e on main\n"
+                     "all_gather g 8 u8 over dp on side reads weight writes b[i%2]\n"
+                     "record e on side\n"
+                     "compute c rope() on main reads b[(i-1)%2]\n"
+                     "record f on main\nwait f on side\n"
+                     "}\nsync device\nfree b[0]\nfree b[1]"),
+              IsEmpty());
+  EXPECT_THAT(Broken("alloc b[0]\n"
+                     "all_gather g 8 u8 over dp on side reads weight writes b[0]\nrecord e on side\n"
+                     "repeat i 1..5 x5 {\n"
+                     "wait e on main\n"
+                     "all_gather g 8 u8 over dp on side reads weight writes b[i%1]\n"
+                     "record e on side\n"
+                     "compute c rope() on main reads b[(i-1)%1]\n"
+                     "record f on main\nwait f on side\n"
+                     "}\nsync device\nfree b[0]"),
+              ElementsAre("unordered_access"));  // one buffer for both
+}
+
+TEST(Verify, AWaitForAnEventThatWasNeverRecordedIsFound) {
+  EXPECT_THAT(Broken("wait e on main"), ElementsAre("wait_without_record"));
+  EXPECT_THAT(Broken("record e on side\nwait e on main"), IsEmpty());
+  // The first iteration waits for what only the one before it would have recorded.
+  EXPECT_THAT(Broken("repeat i 0..2 x3 {\nwait e on main\nrecord e on side\n}"), ElementsAre("wait_without_record"));
+}
+
+// Phases.
+
+TEST(Verify, PhasesMustNest) {
+  EXPECT_THAT(Broken("begin backward microbatch 0\nbegin reduce\nend reduce\nend backward"), IsEmpty());
+  EXPECT_THAT(Broken("begin forward microbatch 0\nend backward\nend forward"), ElementsAre("unbalanced_phase"));
+  EXPECT_THAT(Broken("end forward"), ElementsAre("unbalanced_phase"));
+  EXPECT_THAT(Broken("begin forward microbatch 0"), ElementsAre("unbalanced_phase"));
+}
+
+// Between roles.
+
+TEST(Verify, EverySendNeedsItsRecv) {
+  const std::string send = "alloc a\nsend x a into right on main\nfree a\n";
+  const std::string recv = "alloc a\nrecv x a from right on main\nfree a\n";
+  EXPECT_THAT(Broken(send + send, recv + recv), IsEmpty());
+  EXPECT_THAT(Broken(send + send, recv), ElementsAre("send_without_recv"));
+  EXPECT_THAT(Broken("", recv), ElementsAre("send_without_recv"));
+}
+
+TEST(Verify, MessagesKeepTheirSize) {
+  // a has 8 bytes, b[0] 16.
+  EXPECT_THAT(
+      Broken("alloc a\nsend x a into right on main\nfree a", "alloc b[0]\nrecv x b[0] from right on main\nfree b[0]"),
+      ElementsAre("send_without_recv"));
+}
+
+TEST(Verify, ARoleThatSendsIntoTheWrongEndIsFound) {
+  EXPECT_THAT(Broken("alloc a\nsend x a into left on main\nfree a", "alloc a\nrecv x a from left on main\nfree a"),
+              ElementsAre("send_without_recv", "send_without_recv"));  // stage 0 misuses it, and stage 1 misuses it
+}
+
+TEST(Verify, StagesMustSeeTheSameCollectivesOfAGroupThatSpansThem) {
+  const std::string norm = "all_reduce norm 1 fp32 sum over pp on main\n";
+  const std::string scale = "all_reduce found_inf 1 fp32 sum over pp on main\n";
+  const std::string loss = "broadcast loss 1 fp32 over pp on main\n";
+  EXPECT_THAT(Broken(norm + loss, norm + loss), IsEmpty());
+  EXPECT_THAT(Broken(norm + loss, scale + loss), IsEmpty());  // names are for people
+  EXPECT_THAT(Broken(norm + loss, loss + norm), ElementsAre("collective_order"));
+  EXPECT_THAT(Broken(norm + loss, norm), ElementsAre("collective_order"));
+  EXPECT_THAT(Broken("all_reduce n 1 fp32 sum over pp on main", "all_reduce n 2 fp32 sum over pp on main"),
+              ElementsAre("collective_order"));
+}
+
+TEST(Verify, StagesMayDifferInGroupsOfTheirOwn) {
+  EXPECT_THAT(Broken("all_reduce g 100 bf16 avg over dp on side", "all_reduce g 200 bf16 avg over dp on side"),
+              IsEmpty());
+}
+
+// References: only programs that were not read from text can break these.
+
+std::vector<std::string> Messages(const Program& program) {
+  std::vector<std::string> messages;
+  for (const Finding& finding : Verify({{program}})) {
+    EXPECT_EQ(finding.rule, Finding::Rule::bad_reference) << finding.message;
+    messages.push_back(finding.message);
+  }
+  return messages;
+}
+
+TEST(Verify, IdsThatLeadNowhereAreNamedAndNotFollowed) {
+  Program program = Role(kResult);
+  program.nodes.push_back(Alloc{{BufferId{99}, {}}});
+  program.nodes.push_back(Record{EventId{9}, StreamId{}});
+  program.nodes.push_back(Send{NameId{5}, ChannelId{5}, StreamId{0}, {BufferId{0}, {}}});
+  EXPECT_THAT(Messages(program),
+              ElementsAre(HasSubstr("no buffer 99"), HasSubstr("no event 9"), HasSubstr("no stream 4294967295"),
+                          HasSubstr("no name 5"), HasSubstr("no channel 5")));
+}
+
+TEST(Verify, ALoopVariableOutsideItsLoopIsFound) {
+  Program program = Role("alloc result\nrepeat i 0..0 x1 {\nalloc b[i]\nfree b[i]\n}");
+  program.nodes.push_back(Alloc{{BufferId{1}, {Index{.loop = LoopId{0}}, Index{}}}});
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("loop i is not around it")));
+}
+
+TEST(Verify, BodiesThatLeakAreFound) {
+  Program program = Role("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[j]\nfree b[j]\n}\n}");
+  std::get<Repeat>(program.nodes[1]).size = 1;
+  EXPECT_THAT(Messages(program), Not(IsEmpty()));
+  std::get<Repeat>(program.nodes[1]).size = 1000;
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("its body does not end within the body around it")));
+}
+
+TEST(Verify, ALoopInsideItselfOrWithoutIterationsIsFound) {
+  Program program = Role("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[i]\nfree b[i]\n}\n}");
+  std::get<Repeat>(program.nodes[2]).loop = LoopId{0};
+  std::get<Repeat>(program.nodes[2]).count = 0;
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("runs 0 times"), HasSubstr("loop i is around it already")));
+}
+
+TEST(Verify, NamesGivenTwiceAndAMissingHostAreFound) {
+  Program program = Role(kResult);
+  program.events.push_back("e");
+  program.buffers[0].name = "b";
+  program.streams[0].kind = StreamKind::compute;
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("the first stream is not the host"),
+                                             HasSubstr("two events called e"), HasSubstr("two buffers called b")));
+}
+
+// Reporting.
+
+TEST(Verify, ANodeWrongInEveryIterationIsReportedOnce) {
+  EXPECT_THAT(Broken("repeat i 0..99 x100 {\ncompute r rope() on main reads a\n}"), ElementsAre("used_before_alloc"));
+}
+
+TEST(Verify, NoMoreFindingsThanAskedFor) {
+  const Program program = Role("free a\nfree s\nfree b[0]\nfree b[1]\nfree b[2]\nfree b[3]");
+  EXPECT_THAT(Verify({{program}}, 3), SizeIs(3));
+  EXPECT_THAT(Verify({{program}}, 0), IsEmpty());
+  EXPECT_THAT(Verify({{program}}), SizeIs(7));  // six frees, and result is missing
+}
+
+}  // namespace
+}  // namespace tidemark
