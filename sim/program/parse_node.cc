@@ -296,7 +296,7 @@ Result<Node> NodeParser::TakeRepeat(LineReader& line) {
   TIDEMARK_ASSIGN(leaf.count, TakeCount(line));
   leaf.step = last < leaf.from ? -1 : 1;
   if (line.Take("step")) {
-    TIDEMARK_ASSIGN(leaf.step, line.TakeInteger("a step", -1, 1));
+    TIDEMARK_ASSIGN(leaf.step, line.TakeInteger("a step", -kMostIndex, kMostIndex));
   }
   if (leaf.step == 0 || leaf.from + (leaf.count - 1) * leaf.step != last) {
     return at_count.At(fmt::format("expected as many iterations as there are numbers from {} to {}, found {}",

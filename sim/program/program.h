@@ -170,7 +170,7 @@ struct Wait {
 };
 
 /// The host waits for one stream, or for the whole device (invalid id).
-struct Sync {
+struct HostSync {
   StreamId stream;
 };
 
@@ -188,11 +188,11 @@ struct Repeat {
   LoopId loop;
   std::int64_t count = 1;
   std::int64_t from = 0;
-  std::int64_t step = 1;                    ///< 1 or -1
+  std::int64_t step = 1;                    ///< not 0; a body of several blocks steps over as many
   std::uint32_t size = 0;
 };
 
-using Node = std::variant<Alloc, Free, Compute, Collective, Send, Recv, Copy, Scale, Record, Wait, Sync, Begin, End,
+using Node = std::variant<Alloc, Free, Compute, Collective, Send, Recv, Copy, Scale, Record, Wait, HostSync, Begin, End,
                           Repeat>;
 
 /// The program of one role. `ranks` ranks run it.

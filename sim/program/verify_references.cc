@@ -107,7 +107,7 @@ class ReferenceChecker {
     if (end > outer_end) {
       Add("its body does not end within the body around it");
     }
-    if (repeat.count < 1 || (repeat.step != 1 && repeat.step != -1)) {
+    if (repeat.count < 1 || repeat.step == 0) {
       Add(fmt::format("it runs {} times by steps of {}", repeat.count, repeat.step));
     }
     if (CheckId(repeat.loop, program_.loops, "loop") && IsAround(repeat.loop)) {
