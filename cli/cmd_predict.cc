@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/prediction_report.h"
+#include "cli/write_file.h"
+#include "reports/render/render.h"
+#include "sim/predict/predict.h"
+#include "traces/formats/format.h"
+
+namespace tidemark {
+namespace {
+
+template <class Value>
+void AddChoice(CLI::App& app, const std::string& name, Value& value, const std::map<std::string, Value>& choices,
+               const std::string& help) {
+  app.add_option(name, value, help)->transform(CLI::CheckedTransformer(choices).description(""))->type_name("NAME");
+}
+
+/// Whether a person looks at stdout and has not asked for plain text (https://no-color.org).
+bool WantsColour() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+std::string_view RendererOf(OutputFormat format) {
+  switch (format) {
+    case OutputFormat::json:
+      return "json";
+    case OutputFormat::markdown:
+      return "markdown";
+    case OutputFormat::text:
+      break;
+  }
+  return "terminal";
+}
+
+class PredictCommand : public Command {
+ public:
+  std::string_view name() const override { return "predict"; }
+  std::string_view summary() const override { return "Peak memory and step time of a job, with the reasons"; }
+  std::string_view examples() const override {
+    return "  tidemark predict job.yaml                                 what it needs, and whether that fits\n"
+           "  tidemark predict job.yaml --set accumulation_steps=16     the same with one value changed\n"
+           "  tidemark predict job.yaml --html report.html              pictures of memory and streams, for a browser\n"
+           "  tidemark predict job.yaml --capacity 40GiB                what the allocator does on a smaller device\n"
+           "  tidemark predict job.yaml --format json                   for scripts\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    AddJobOptions(app, job_);
+    AddChoice<Engine>(app, "--engine", options_.engine,
+                      {{"simulate", Engine::simulate}, {"closed-form", Engine::closed_form}, {"both", Engine::both}},
+                      "simulate (default), closed-form (no trace, no allocator) or both, which compares them");
+    AddChoice<StepKind>(app, "--step", options_.step,
+                        {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
+                        "which optimizer step: first, second or steady (default)");
+    app.add_option("--steps", steps_, "how many steps; more than one is not supported")->type_name("K");
+    app.add_option("--capacity", capacity_, "what happens on a device of this size: 40GiB")->type_name("SIZE");
+    app.add_option("--trace", trace_path_, "write what happens, event by event, to this file")->type_name("FILE");
+    app.add_option("--html", html_path_, "write a page with pictures to this file")->type_name("FILE");
+    AddFormatOption(app, format_);
+    AddExitZeroOption(app, exit_zero_);
+  }
+
+  Result<int> Run() override {
+    TIDEMARK_TRY(CheckOptions());
+    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options_));
+    const bool engines_agree = prediction.engines_agree;
+    const PredictionReport report = MakeReport(job, options_, std::move(prediction));
+    TIDEMARK_TRY(WriteFiles(report));
+    if (trace_path_ != "-" && html_path_ != "-") {
+      TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
+    }
+    return ExitCode(report, engines_agree);
+  }
+
+ private:
+  Status CheckOptions() {
+    if (steps_ != 1) {
+      return BadInput("--steps: one step is what can be predicted",
+                      "leave it out; --step first|second|steady picks one");
+    }
+    if (trace_path_ == "-" && html_path_ == "-") {
+      return BadInput("--trace and --html cannot both go to stdout", "give one of them a file name");
+    }
+    if (!capacity_.empty()) {
+      TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
+    }
+    if (options_.engine == Engine::closed_form && (!trace_path_.empty() || options_.capacity)) {
+      return BadInput("--trace and --capacity need the simulation; the closed form walks through no events",
+                      "leave out --engine closed-form");
+    }
+    return Done{};
+  }
+
+  Status WriteFiles(const PredictionReport& report) const {
+    if (!html_path_.empty()) {
+      TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
+    }
+    if (!trace_path_.empty()) {
+      std::vector<Trace> traces;
+      for (const RoleReport& role : report.roles) {
+        traces.push_back(*role.trace);
+      }
+      TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));
+      TIDEMARK_ASSIGN(const std::string bytes, format->Write(traces));
+      TIDEMARK_TRY(WriteFile(trace_path_, bytes));
+    }
+    return Done{};
+  }
+
+  int ExitCode(const PredictionReport& report, bool engines_agree) const {
+    if (!engines_agree) {
+      std::fputs(
+          "tidemark: the closed form and the simulation differ, which is a fault of tidemark: please report the job\n",
+          stderr);
+      return static_cast<int>(ErrorCode::internal);
+    }
+    const bool out_of_memory = report.capacity && report.capacity->outcome == "out_of_memory";
+    const bool finding = !report.Fits() || out_of_memory;
+    return finding && !exit_zero_ ? static_cast<int>(ErrorCode::finding) : 0;
+  }
+
+  JobOptions job_;
+  PredictOptions options_;
+  std::int64_t steps_ = 1;
+  std::string capacity_, trace_path_, html_path_;
+  OutputFormat format_ = OutputFormat::text;
+  bool exit_zero_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdPredict() { return std::make_unique<PredictCommand>(); }
+
+}  // namespace tidemark

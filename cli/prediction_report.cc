@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/prediction_report.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "models/job/read.h"
+#include "reports/summarise/device_bytes.h"
+#include "reports/summarise/title.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kAssumed = "assumed";
+
+std::string OutcomeName(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::fine:
+      return "fine";
+    case Outcome::Kind::flushed:
+      return "flushed";
+    case Outcome::Kind::out_of_memory:
+      break;
+  }
+  return "out_of_memory";
+}
+
+/// Groups with which a rank keeps a communicator open.
+std::int64_t Communicators(const std::vector<CommunicationRow>& rows) {
+  std::set<std::string> groups;
+  for (const CommunicationRow& row : rows) {
+    groups.insert(row.group);
+  }
+  return static_cast<std::int64_t>(groups.size());
+}
+
+Peak MakePeak(const RolePrediction& role) {
+  Peak peak;
+  if (role.trace) {
+    peak = SummarisePeak(*role.trace);
+    TIDEMARK_CHECK(peak.allocated == role.peak.allocated && peak.by_category == role.peak.by_category);
+  }
+  peak.allocated = role.peak.allocated;
+  peak.by_category = role.peak.by_category;
+  peak.phase = std::string(Name(role.peak.phase));
+  return peak;
+}
+
+RoleReport MakeRole(const Job& job, RolePrediction role, std::int64_t communicators) {
+  RoleReport report;
+  report.role = role.role;
+  report.ranks = role.ranks;
+  report.peak = MakePeak(role);
+  report.allocator_bytes = role.allocator_bytes;
+  report.reserved = role.reserved;
+  report.minimum = role.minimum;
+  report.device = DeviceBytes(job.machine, {role.peak.allocated, role.reserved, communicators});
+  if (role.trace) {
+    report.phases = SummarisePhases(*role.trace);
+    report.trace = std::move(role.trace);
+    report.trace->title = JobTitle(job);
+    report.trace->job_yaml = JobYaml(job);
+    report.trace->tool_version = TIDEMARK_VERSION;
+  }
+  return report;
+}
+
+CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome) {
+  return {capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes, outcome.outcome.failed_bytes,
+          outcome.phase};
+}
+
+EngineReport MakeEngine(const EngineRun& run) {
+  EngineReport report;
+  for (const MemoryPeak& peak : run.evaluation.roles) {
+    report.allocated = std::max(report.allocated, peak.allocated);
+  }
+  report.step = run.evaluation.time.step;
+  report.evaluation = run.duration;
+  return report;
+}
+
+Throughput MakeThroughputOf(const Job& job, const Prediction& prediction) {
+  const auto peak = job.machine.peak.find(job.axes.precision.params);
+  const StepWork work{TokensPerRank(job), prediction.model_flops, prediction.hardware_flops};
+  return MakeThroughput(work, prediction.time.step, peak == job.machine.peak.end() ? FlopsPerSec() : peak->second);
+}
+
+Provenance MakeProvenance(const Job& job) {
+  Provenance provenance;
+  provenance.version = TIDEMARK_VERSION;
+  provenance.modelled = {"every tensor, its bytes and its life",
+                         job.allocator.kind == AllocatorKind::exact ? "an allocator without rounding or cache"
+                                                                    : "PyTorch's caching allocator",
+                         "kernels by roofline with tiles and waves",
+                         "collectives by latency and bandwidth of the slowest link",
+                         "streams, events and the host that issues the work",
+                         "driver context, communicators and library workspace as in the machine file"};
+  for (const auto& [key, source] : job.sources) {
+    if (source == kAssumed) {
+      provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);
+    }
+  }
+  provenance.not_modelled = {"links shared by collectives that coincide", "data loading, logging and checkpoints",
+                             "other processes on the device"};
+  return provenance;
+}
+
+}  // namespace
+
+std::string_view Name(StepKind step) {
+  switch (step) {
+    case StepKind::first:
+      return "first";
+    case StepKind::second:
+      return "second";
+    case StepKind::steady:
+      break;
+  }
+  return "steady";
+}
+
+PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction) {
+  PredictionReport report;
+  report.title = JobTitle(job);
+  report.job_yaml = JobYaml(job);
+  report.step = std::string(Name(options.step));
+  report.machine = job.machine.name;
+  report.machine_assumed = job.SourceOf("machine") == kAssumed;
+  report.device_memory = job.machine.device_memory;
+  report.throughput = MakeThroughputOf(job, prediction);
+  report.worst = prediction.worst_role;
+  const std::int64_t communicators = Communicators(prediction.communication);
+  for (RolePrediction& role : prediction.roles) {
+    report.roles.push_back(MakeRole(job, std::move(role), communicators));
+  }
+  if (prediction.capacity) {
+    report.capacity = MakeCapacity(*options.capacity, *prediction.capacity);
+  }
+  const StepTime& time = prediction.time;
+  report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
+                 time.bubble, time.host};
+  for (const CommunicationRow& row : prediction.communication) {
+    report.communication.push_back({row.kind, row.group, row.dtype, row.count, row.payload, row.wire});
+  }
+  if (prediction.closed_form && prediction.simulated) {
+    report.engines = EnginesReport{MakeEngine(*prediction.closed_form), MakeEngine(*prediction.simulated)};
+  }
+  report.provenance = MakeProvenance(job);
+  return report;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/write_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "cli/options.h"
+
+namespace tidemark {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+Status WriteDirectly(const std::string& path, std::string_view bytes) {
+  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "wb"));
+  if (!file) {
+    return Error{ErrorCode::bad_input, path,
+                 fmt::format("a file that can be written was expected ({})", std::strerror(errno)),
+                 "does the folder exist, and may you write there?"};
+  }
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
+  if (std::fclose(file.release()) != 0 || !written) {
+    return Error{ErrorCode::machine_cannot, path, fmt::format("cannot be written ({})", std::strerror(errno)),
+                 "is the disk full?"};
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Status WriteFile(const std::string& path, std::string_view bytes) {
+  if (path == "-") {
+    return WriteOut(bytes);
+  }
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::is_directory(status)) {
+    return Error{ErrorCode::bad_input, path, "a file was expected, but this is a directory", "name a file within it"};
+  }
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    return WriteDirectly(path, bytes);
+  }
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  Status written = WriteDirectly(temporary, bytes);
+  if (!written) {
+    fs::remove(temporary, ignored);
+    Error error = written.error();
+    error.where = path;
+    return error;
+  }
+  std::error_code failure;
+  fs::rename(temporary, path, failure);
+  if (failure) {
+    fs::remove(temporary, ignored);
+    return Error{ErrorCode::bad_input, path, fmt::format("cannot be replaced ({})", failure.message()), {}};
+  }
+  return Done{};
+}
+
+}  // namespace tidemark
