@@ -47,7 +47,7 @@ std::vector<Lifetime> LifetimesOf(const Block& block) {
       if (write) {
         lifetime.birth = std::min(lifetime.birth, i);
       }
-      lifetime.death = std::max(lifetime.death, i);
+      lifetime.death = i;
     });
   }
   return lifetimes;
@@ -59,7 +59,8 @@ Bytes SavedBytes(const Block& block) {
   for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
     const Tensor& tensor = block.tensors[i];
     const bool before = TensorId{i} == block.input || lifetimes[i].birth < block.forward.size();
-    if (before && lifetimes[i].death >= block.forward.size() && !tensor.pooled && TensorId{i} != block.output) {
+    const bool after = lifetimes[i].death != Lifetime::kNever && lifetimes[i].death >= block.forward.size();
+    if (before && after && !tensor.pooled && TensorId{i} != block.output) {
       saved += SizeOf(tensor.dtype) * tensor.elements;
     }
   }
@@ -245,6 +246,11 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) 
   const Block& block = role_.stage.BlockAt(position);
   for (std::size_t action = 0; action < block.backward.size(); ++action) {
     Act(microbatch, position, block.forward.size() + action);
+  }
+  // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
+  const std::vector<Lifetime>& lifetimes = runs_[role_.stage.RunOf(position)].lifetimes;
+  if (block.output_gradient.valid() && lifetimes[block.output_gradient.index].death == Lifetime::kNever) {
+    role_.Free(BoundaryGradient(microbatch, position + 1));
   }
 }
 

@@ -12,7 +12,8 @@ namespace tidemark {
 
 /// When a tensor of a block's table is born and dies, as indices into forward followed by backward actions.
 struct Lifetime {
-  std::size_t birth = SIZE_MAX, death = 0;
+  static constexpr std::size_t kNever = SIZE_MAX;
+  std::size_t birth = kNever, death = kNever;
 };
 
 /// Lifetimes of all tensors of `block`: born at the first action that writes, dead after the last that touches.
