@@ -23,7 +23,7 @@ namespace {
 struct Findings {
   unsigned cores = 0;
   Bytes memory;
-  std::string mpirun;   ///< its path; empty: not found
+  std::string mpirun;  ///< its path; empty: not found
   DeviceProbe devices;
 };
 
@@ -120,7 +120,8 @@ class DoctorCommand : public Command {
         return Error{ErrorCode::machine_cannot, "cuda", found.devices.reason, {}};
       }
       if (what == "mpi" && found.mpirun.empty()) {
-        return Error{ErrorCode::machine_cannot, "mpi", "mpirun is not on the PATH", "install Open MPI (Debian: openmpi-bin)"};
+        return Error{ErrorCode::machine_cannot, "mpi", "mpirun is not on the PATH",
+                     "install Open MPI (Debian: openmpi-bin)"};
       }
     }
     return 0;

@@ -12,7 +12,9 @@ namespace {
 class JobCommand : public Command {
  public:
   std::string_view name() const override { return "job"; }
-  std::string_view summary() const override { return "Print a job with every default, and where each value comes from"; }
+  std::string_view summary() const override {
+    return "Print a job with every default, and where each value comes from";
+  }
   std::string_view examples() const override {
     return "  tidemark job job.yaml                               the whole job, as a file that can be run again\n"
            "  tidemark job nanotron.yaml > job.yaml               another tool's config as a Tidemark job\n"

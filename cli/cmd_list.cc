@@ -97,7 +97,9 @@ std::string AsText(const std::vector<Entry>& entries) {
 class ListCommand : public Command {
  public:
   std::string_view name() const override { return "list"; }
-  std::string_view summary() const override { return "List the strategies, networks, machines or config formats there are"; }
+  std::string_view summary() const override {
+    return "List the strategies, networks, machines or config formats there are";
+  }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
            "  tidemark list machines --format json     for scripts: an array of {name, summary}\n";

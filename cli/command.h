@@ -21,8 +21,9 @@ class Command {
   virtual ~Command() = default;
 
   virtual std::string_view name() const = 0;
-  virtual std::string_view summary() const = 0;    ///< one line, without a full stop
-  virtual std::string_view examples() const = 0;   ///< whole command lines that work, one a line, each with what it shows
+  virtual std::string_view summary() const = 0;  ///< one line, without a full stop
+  virtual std::string_view examples()
+      const = 0;  ///< whole command lines that work, one a line, each with what it shows
 
   /// Declares options and positionals; their values live in the command.
   virtual void Setup(CLI::App& app) = 0;

@@ -102,13 +102,13 @@ Result<int> RunCommandLine(std::span<char* const> arguments) {
     return BadInput("a verb is expected", "tidemark --help lists them; tidemark predict JOB is where to start");
   }
   const std::string first = arguments.front();
-  const auto chosen = std::find_if(commands.begin(), commands.end(),
-                                   [&](const auto& command) { return command->name() == first; });
+  const auto chosen =
+      std::find_if(commands.begin(), commands.end(), [&](const auto& command) { return command->name() == first; });
   if (chosen == commands.end() && !first.starts_with("-")) {
     return UnknownVerb(first, commands);
   }
   try {
-    app->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));   // CLI11 takes them last first
+    app->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first
   } catch (const CLI::Success& request) {
     return FinishHelp(*app, request);
   } catch (const CLI::ParseError& parse_error) {

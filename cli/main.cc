@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     return result ? *result : Complain(result.error());
   } catch (const std::exception& exception) {
     // Only libraries throw, and they are caught where they are called: one that gets here is our mistake.
-    return Complain({tidemark::ErrorCode::internal, {}, exception.what(), "this is a fault of tidemark: please report it"});
+    return Complain(
+        {tidemark::ErrorCode::internal, {}, exception.what(), "this is a fault of tidemark: please report it"});
   }
 }

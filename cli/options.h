@@ -19,8 +19,8 @@ namespace tidemark {
 /// A JOB: its path, and what the command line changes in it.
 struct JobOptions {
   std::string path;
-  std::vector<std::string> set;    ///< "layout.tp=8"
-  std::string format;              ///< name of a config format; empty: recognised by content
+  std::vector<std::string> set;  ///< "layout.tp=8"
+  std::string format;            ///< name of a config format; empty: recognised by content
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/strategies.h"
 
+#include "sim/strategies/strategy.h"
+
 namespace tidemark {
 
-std::vector<StrategyDefaults> KnownStrategies() { return {}; }
+std::vector<StrategyDefaults> KnownStrategies() {
+  std::vector<StrategyDefaults> known;
+  for (Strategy& strategy : AllStrategies()) {
+    known.push_back(strategy.defaults);
+    known.back().refuse = strategy.refuse;
+  }
+  return known;
+}
 
 }  // namespace tidemark

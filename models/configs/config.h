@@ -10,8 +10,8 @@
 
 namespace tidemark {
 
-/// A kind of config file. models/configs/config_<x>.cc defines `ConfigFormat Config<X>()`; that file is all a new format
-/// needs (cmake/table.cmake makes the table).
+/// A kind of config file. models/configs/config_<x>.cc defines `ConfigFormat Config<X>()`; that file is all a new
+/// format needs (cmake/table.cmake makes the table).
 struct ConfigFormat {
   std::string name;
   std::string summary;

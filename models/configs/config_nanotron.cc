@@ -17,7 +17,7 @@ namespace {
 /// A field whose value means the same here and there.
 struct Same {
   std::string_view theirs, ours;
-  std::string_view fallback;   ///< nanotron's default; empty: nanotron requires the field
+  std::string_view fallback;  ///< nanotron's default; empty: nanotron requires the field
 };
 
 constexpr std::array kSame = {
@@ -39,12 +39,12 @@ constexpr std::array kSame = {
 /// A field whose values are other words here. A value that is not listed is refused.
 struct Translated {
   std::string_view theirs;
-  std::string_view value;      ///< in lower case; "" stands for absent or null, and is the default
+  std::string_view value;  ///< in lower case; "" stands for absent or null, and is the default
   std::string_view ours, meaning;
 };
 
 constexpr std::array kTranslated = {
-    Translated{"parallelism.pp_engine", "", "schedule", "gpipe"},   // AllForwardAllBackwardPipelineEngine
+    Translated{"parallelism.pp_engine", "", "schedule", "gpipe"},  // AllForwardAllBackwardPipelineEngine
     Translated{"parallelism.pp_engine", "afab", "schedule", "gpipe"},
     Translated{"parallelism.pp_engine", "1f1b", "schedule", "1f1b"},
     Translated{"parallelism.tp_recompute_allgather", "", "buffers.tp_gather", "pooled"},
@@ -108,7 +108,7 @@ Status ReadTranslated(const ConfigValue& root, Settings& settings) {
   for (std::size_t i = 0; i < kTranslated.size(); ++i) {
     const std::string_view theirs = kTranslated[i].theirs;
     if (i > 0 && kTranslated[i - 1].theirs == theirs) {
-      continue;   // this field is done
+      continue;  // this field is done
     }
     const ConfigValue* value = Given(root, theirs);
     const std::string text = value == nullptr ? "" : LowerCase(value->text);
@@ -138,7 +138,7 @@ Status ReadTranslated(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
-/// REDUCE_SCATTER is sequence parallelism; over a single rank both modes are the same.
+/// REDUCE_SCATTER is sequence parallelism.
 Status ReadTensorParallelMode(const ConfigValue& root, Settings& settings) {
   const ConfigValue* mode = Given(root, "parallelism.tp_mode");
   if (mode == nullptr) {
@@ -151,8 +151,7 @@ Status ReadTensorParallelMode(const ConfigValue& root, Settings& settings) {
     error.where = fmt::format("{}: parallelism.tp_mode", mode->where);
     return error;
   }
-  const bool scatters = text == "reduce_scatter" && settings.at("layout.tp").text != "1";
-  settings["layout.sp"] = Retold(*mode, scatters ? "true" : "false");
+  settings["layout.sp"] = Retold(*mode, text == "reduce_scatter" ? "true" : "false");
   return Done{};
 }
 
@@ -202,8 +201,8 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
   }
   std::int64_t multiple = 1;
   if (divisor != nullptr) {
-    TIDEMARK_ASSIGN(multiple, bounds.Read(*divisor).At(
-                                  fmt::format("{}: model.make_vocab_size_divisible_by", divisor->where)));
+    TIDEMARK_ASSIGN(multiple,
+                    bounds.Read(*divisor).At(fmt::format("{}: model.make_vocab_size_divisible_by", divisor->where)));
   }
   const ConfigValue& ranks = settings.at("layout.tp");
   const auto tp = WholeNumber{1, 1 << 20}.Read(ranks).At(fmt::format("{}: parallelism.tp", ranks.where));
@@ -236,9 +235,8 @@ Result<Settings> Read(const ConfigValue& root) {
   TIDEMARK_TRY(ReadPrecision(root, settings));
   TIDEMARK_TRY(ReadBucket(root, settings));
   TIDEMARK_TRY(ReadVocabulary(root, settings));
-  settings["network.name"] = MakeScalar(fmt::format("llama {} x {}", settings.at("network.layers").text,
-                                                    settings.at("network.hidden").text),
-                                        "derived");
+  settings["network.name"] = MakeScalar(
+      fmt::format("llama {} x {}", settings.at("network.layers").text, settings.at("network.hidden").text), "derived");
   settings["strategy"] = MakeScalar("nanotron", "the config's format");
   settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
   return settings;

@@ -2,8 +2,8 @@
 #include "models/configs/field.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -127,7 +127,8 @@ Choice<DType> FloatingPoint() {
 
 std::string QuoteYaml(std::string_view text) {
   const auto plain = [](unsigned char letter) {
-    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.' || letter == '/' || letter == '+';
+    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.' || letter == '/' ||
+           letter == '+';
   };
   const bool is_plain = !text.empty() && text.front() != '-' && text != "null" && text != "Null" && text != "NULL" &&
                         std::all_of(text.begin(), text.end(), plain);

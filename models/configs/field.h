@@ -16,13 +16,13 @@
 
 namespace tidemark {
 
-/// One key of a config and the member it stands for: how it is read, and how it is written so that reading gives the same
-/// value again. A table of these is the whole grammar of a section.
+/// One key of a config and the member it stands for: how it is read, and how it is written so that reading gives the
+/// same value again. A table of these is the whole grammar of a section.
 template <class Owner>
 struct Field {
   std::string key;
-  std::function<Status(Owner&, const ConfigValue&)> read;   ///< the error has no place yet
-  std::function<std::string(const Owner&)> write;           ///< empty: the key is not written
+  std::function<Status(Owner&, const ConfigValue&)> read;  ///< the error has no place yet
+  std::function<std::string(const Owner&)> write;          ///< empty: the key is not written
 };
 
 // Forms: how values of one type are spelled. Each has `Result<T> Read(const ConfigValue&)` and `std::string Write(T)`.
@@ -79,9 +79,11 @@ struct Word {
 };
 
 /// "expected one of a, b", with the nearest one as a hint; for a word of `later`, that this version does not have it.
-Error NotAChoice(const ConfigValue& value, const std::vector<std::string>& choices, const std::vector<std::string>& later);
+Error NotAChoice(const ConfigValue& value, const std::vector<std::string>& choices,
+                 const std::vector<std::string>& later);
 
-/// One of a few names. Names in `later` are known, but this version does not support them: it says so instead of guessing.
+/// One of a few names. Names in `later` are known, but this version does not support them: it says so instead of
+/// guessing.
 template <class T>
 struct Choice {
   std::vector<std::pair<std::string, T>> choices;
@@ -125,16 +127,16 @@ Field<Owner> FieldAt(std::string key, Member member, Form form) {
 /// refused with `reason`; nothing is silently ignored.
 template <class Owner>
 Field<Owner> NotYet(std::string key, std::string supported, std::string reason) {
-  return {std::move(key),
-          [supported, reason](Owner&, const ConfigValue& value) -> Status {
-            if (!supported.empty() && value.text == supported) {
-              return Done{};
-            }
-            return BadInput(fmt::format("{} is not supported by this version: {}", Describe(value), reason),
-                            supported.empty() ? "remove the key" : fmt::format("supported: {}", supported));
-          },
-          supported.empty() ? std::function<std::string(const Owner&)>()
-                            : [supported](const Owner&) { return supported; }};
+  return {
+      std::move(key),
+      [supported, reason](Owner&, const ConfigValue& value) -> Status {
+        if (!supported.empty() && value.text == supported) {
+          return Done{};
+        }
+        return BadInput(fmt::format("{} is not supported by this version: {}", Describe(value), reason),
+                        supported.empty() ? "remove the key" : fmt::format("supported: {}", supported));
+      },
+      supported.empty() ? std::function<std::string(const Owner&)>() : [supported](const Owner&) { return supported; }};
 }
 
 /// Text as a YAML scalar that reads back as the same text.

@@ -63,9 +63,9 @@ Error UnknownKey(const ConfigValue& value, const std::string& key, const std::se
       nearest = known;
     }
   }
-  return ErrorAt(value, key, "there is no such key",
-                 nearest.empty() ? "the keys are those that `tidemark job JOB` prints"
-                                 : fmt::format("did you mean {}?", nearest));
+  return ErrorAt(
+      value, key, "there is no such key",
+      nearest.empty() ? "the keys are those that `tidemark job JOB` prints" : fmt::format("did you mean {}?", nearest));
 }
 
 Result<Settings> Flatten(const ConfigValue& root, const std::set<std::string>& keys) {

@@ -9,8 +9,8 @@
 
 namespace tidemark {
 
-/// A nested config as dotted keys. `keys` are the ones that exist. Refuses any other, naming its place and the nearest that
-/// exists. A null means "not given" and disappears.
+/// A nested config as dotted keys. `keys` are the ones that exist. Refuses any other, naming its place and the nearest
+/// that exists. A null means "not given" and disappears.
 Result<Settings> Flatten(const ConfigValue& root, const std::set<std::string>& keys);
 
 /// The error for a key that does not exist.

@@ -17,8 +17,7 @@ constexpr int kDeepest = 64;
 
 class Converter {
  public:
-  explicit Converter(const std::string& path)
-      : path_(path), file_(std::filesystem::path(path).filename().string()) {}
+  explicit Converter(const std::string& path) : path_(path), file_(std::filesystem::path(path).filename().string()) {}
 
   Result<ConfigValue> Convert(const YAML::Node& node, int depth) {
     ConfigValue value;
@@ -62,7 +61,7 @@ class Converter {
         return Error{ErrorCode::bad_input, where, fmt::format("{}: is given twice", key), "remove one of the two"};
       }
       TIDEMARK_ASSIGN(ConfigValue converted, Convert(field.second, depth + 1));
-      converted.where = where;   // an empty value has no place of its own, and a block starts below its key
+      converted.where = where;  // an empty value has no place of its own, and a block starts below its key
       converted.source = At(file_, field.first.Mark());
       value.fields.push_back({key, std::move(converted)});
     }

@@ -50,19 +50,26 @@ using Fields = std::vector<Field<Job>>;
 void AddSizes(Fields& fields) {
   using J = Job;
   const auto only_one = [](std::string what) { return fmt::format("it has no {} yet", what); };
-  fields.insert(
-      fields.end(),
-      {FieldAt<J>("sequence_length", [](J& j) -> auto& { return j.sequence_length; }, kCount),
-       FieldAt<J>("micro_batch_size", [](J& j) -> auto& { return j.micro_batch_size; }, kCount),
-       FieldAt<J>("accumulation_steps", [](J& j) -> auto& { return j.accumulation_steps; }, kCount),
-       FieldAt<J>("layout.dp", [](J& j) -> auto& { return j.layout.dp; }, kRanks),
-       FieldAt<J>("layout.tp", [](J& j) -> auto& { return j.layout.tp; }, kRanks),
-       FieldAt<J>("layout.sp", [](J& j) -> auto& { return j.layout.sp; }, Truth{}),
-       NotYet<J>("layout.cp", "1", only_one("context parallelism")),
-       FieldAt<J>("layout.pp", [](J& j) -> auto& { return j.layout.pp; }, kRanks),
-       NotYet<J>("layout.vpp", "1", only_one("virtual pipeline stages")),
-       NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
-       FieldAt<J>("layout.layers_per_stage", [](J& j) -> auto& { return j.layout.layers_per_stage; }, WholeNumbers{})});
+  fields.insert(fields.end(), {FieldAt<J>(
+                                   "sequence_length", [](J & j) -> auto& { return j.sequence_length; }, kCount),
+                               FieldAt<J>(
+                                   "micro_batch_size", [](J & j) -> auto& { return j.micro_batch_size; }, kCount),
+                               FieldAt<J>(
+                                   "accumulation_steps", [](J & j) -> auto& { return j.accumulation_steps; }, kCount),
+                               FieldAt<J>(
+                                   "layout.dp", [](J & j) -> auto& { return j.layout.dp; }, kRanks),
+                               FieldAt<J>(
+                                   "layout.tp", [](J & j) -> auto& { return j.layout.tp; }, kRanks),
+                               FieldAt<J>(
+                                   "layout.sp", [](J & j) -> auto& { return j.layout.sp; }, Truth{}),
+                               NotYet<J>("layout.cp", "1", only_one("context parallelism")),
+                               FieldAt<J>(
+                                   "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
+                               NotYet<J>("layout.vpp", "1", only_one("virtual pipeline stages")),
+                               NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
+                               FieldAt<J>(
+                                   "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; },
+                                   WholeNumbers{})});
 }
 
 void AddSync(Fields& fields) {
@@ -73,14 +80,18 @@ void AddSync(Fields& fields) {
   const std::string custom = "it belongs to sync.when: custom";
   fields.insert(
       fields.end(),
-      {FieldAt<J>("sync.when", [](J& j) -> auto& { return j.axes.sync.when; },
-                  Choice<When>{{{"every", When::every}, {"last", When::last}}, {"custom"}}),
+      {FieldAt<J>(
+           "sync.when", [](J & j) -> auto& { return j.axes.sync.when; },
+           Choice<When>{{{"every", When::every}, {"last", When::last}}, {"custom"}}),
        NotYet<J>("sync.expression", {}, custom), NotYet<J>("sync.step_expression", {}, custom),
-       FieldAt<J>("sync.collective", [](J& j) -> auto& { return j.axes.sync.collective; }, collective),
-       FieldAt<J>("sync.bucket_bytes", [](J& j) -> auto& { return j.axes.sync.bucket_bytes; }, Size{Bytes(1)}),
-       FieldAt<J>("sync.first_bucket_bytes", [](J& j) -> auto& { return j.axes.sync.first_bucket_bytes; },
-                  Size{Bytes(1)}),
-       FieldAt<J>("sync.overlap", [](J& j) -> auto& { return j.axes.sync.overlap; }, Truth{})});
+       FieldAt<J>(
+           "sync.collective", [](J & j) -> auto& { return j.axes.sync.collective; }, collective),
+       FieldAt<J>(
+           "sync.bucket_bytes", [](J & j) -> auto& { return j.axes.sync.bucket_bytes; }, Size{Bytes(1)}),
+       FieldAt<J>(
+           "sync.first_bucket_bytes", [](J & j) -> auto& { return j.axes.sync.first_bucket_bytes; }, Size{Bytes(1)}),
+       FieldAt<J>(
+           "sync.overlap", [](J & j) -> auto& { return j.axes.sync.overlap; }, Truth{})});
 }
 
 void AddShard(Fields& fields) {
@@ -88,14 +99,18 @@ void AddShard(Fields& fields) {
   const std::string zero3 = "only deepspeed-zero3 reads it";
   fields.insert(
       fields.end(),
-      {FieldAt<J>("shard.params", [](J& j) -> auto& { return j.axes.shard.params; }, Truth{}),
-       FieldAt<J>("shard.gradients", [](J& j) -> auto& { return j.axes.shard.gradients; }, Truth{}),
-       FieldAt<J>("shard.optimizer", [](J& j) -> auto& { return j.axes.shard.optimizer; }, Truth{}),
-       FieldAt<J>("shard.replicas", [](J& j) -> auto& { return j.axes.shard.replicas; }, kRanks),
-       FieldAt<J>("shard.reshard_after_forward", [](J& j) -> auto& { return j.axes.shard.reshard_after_forward; },
-                  Truth{}),
-       FieldAt<J>("shard.reshard_after_backward", [](J& j) -> auto& { return j.axes.shard.reshard_after_backward; },
-                  Truth{}),
+      {FieldAt<J>(
+           "shard.params", [](J & j) -> auto& { return j.axes.shard.params; }, Truth{}),
+       FieldAt<J>(
+           "shard.gradients", [](J & j) -> auto& { return j.axes.shard.gradients; }, Truth{}),
+       FieldAt<J>(
+           "shard.optimizer", [](J & j) -> auto& { return j.axes.shard.optimizer; }, Truth{}),
+       FieldAt<J>(
+           "shard.replicas", [](J & j) -> auto& { return j.axes.shard.replicas; }, kRanks),
+       FieldAt<J>(
+           "shard.reshard_after_forward", [](J & j) -> auto& { return j.axes.shard.reshard_after_forward; }, Truth{}),
+       FieldAt<J>(
+           "shard.reshard_after_backward", [](J & j) -> auto& { return j.axes.shard.reshard_after_backward; }, Truth{}),
        NotYet<J>("shard.reuse_distance", {}, zero3), NotYet<J>("shard.persistence_threshold", {}, zero3),
        NotYet<J>("shard.prefetch_elements", {}, zero3)});
 }
@@ -108,59 +123,74 @@ void AddMemoryAxes(Fields& fields) {
   const Choice<bool> packed{{{"packed", true}, {"separate", false}}};
   fields.insert(
       fields.end(),
-      {FieldAt<J>("recompute.policy", [](J& j) -> auto& { return j.axes.recompute.policy; },
-                  Choice<Policy>{{{"none", Policy::none}}, {"selective", "full", "every_n"}}),
-       FieldAt<J>("recompute.tp_gather", [](J& j) -> auto& { return j.axes.recompute.tp_gather; }, Truth{}),
-       FieldAt<J>("buffers.tp_gather", [](J& j) -> auto& { return j.axes.buffers.tp_gather; },
-                  Choice<TpGather>{
-                      {{"fresh", TpGather::fresh}, {"pooled", TpGather::pooled}, {"cached", TpGather::cached}},
-                      {"async", "pooled-unsafe"}}),
-       FieldAt<J>("buffers.gradient_as_bucket_view",
-                  [](J& j) -> auto& { return j.axes.buffers.gradient_as_bucket_view; }, Truth{}),
-       FieldAt<J>("buffers.set_to_none", [](J& j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
+      {FieldAt<J>(
+           "recompute.policy", [](J & j) -> auto& { return j.axes.recompute.policy; },
+           Choice<Policy>{{{"none", Policy::none}}, {"selective", "full", "every_n"}}),
+       FieldAt<J>(
+           "recompute.tp_gather", [](J & j) -> auto& { return j.axes.recompute.tp_gather; }, Truth{}),
+       FieldAt<J>(
+           "buffers.tp_gather", [](J & j) -> auto& { return j.axes.buffers.tp_gather; },
+           Choice<TpGather>{{{"fresh", TpGather::fresh}, {"pooled", TpGather::pooled}, {"cached", TpGather::cached}},
+                            {"async", "pooled-unsafe"}}),
+       FieldAt<J>(
+           "buffers.gradient_as_bucket_view", [](J & j) -> auto& { return j.axes.buffers.gradient_as_bucket_view; },
+           Truth{}),
+       FieldAt<J>(
+           "buffers.set_to_none", [](J & j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
        NotYet<J>("buffers.donate", "true", "optimizers update parameters in place"),
        NotYet<J>("buffers.contiguous_gradients", "true", "gradients lie where the strategy's real system puts them"),
        NotYet<J>("buffers.fused_accumulation", "false", "weight gradients are not accumulated inside their GEMM"),
-       FieldAt<J>("buffers.fused_glu", [](J& j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
-       FieldAt<J>("packing.qkv", [](J& j) -> auto& { return j.axes.packing.qkv; }, packed),
-       FieldAt<J>("packing.gate_up", [](J& j) -> auto& { return j.axes.packing.gate_up; }, packed),
-       FieldAt<J>("loss", [](J& j) -> auto& { return j.axes.loss; },
-                  Choice<Loss>{{{"upcast-logits", Loss::upcast_logits}, {"softmax-saving", Loss::softmax_saving}}})});
+       FieldAt<J>(
+           "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
+       FieldAt<J>(
+           "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),
+       FieldAt<J>(
+           "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed),
+       FieldAt<J>(
+           "loss", [](J & j) -> auto& { return j.axes.loss; },
+           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits}, {"softmax-saving", Loss::softmax_saving}}})});
 }
 
 void AddPrecision(Fields& fields) {
   using J = Job;
   const Choice<DType> dtype = FloatingPoint();
-  fields.insert(
-      fields.end(),
-      {FieldAt<J>("precision.params", [](J& j) -> auto& { return j.axes.precision.params; }, dtype),
-       FieldAt<J>("precision.gradients", [](J& j) -> auto& { return j.axes.precision.gradients; }, dtype),
-       FieldAt<J>("precision.reduce", [](J& j) -> auto& { return j.axes.precision.reduce; }, dtype),
-       FieldAt<J>("precision.accumulate", [](J& j) -> auto& { return j.axes.precision.accumulate; }, dtype),
-       FieldAt<J>("precision.master", [](J& j) -> auto& { return j.axes.precision.master; }, MasterDType{}),
-       FieldAt<J>("precision.optimizer", [](J& j) -> auto& { return j.axes.precision.optimizer; }, dtype)});
+  fields.insert(fields.end(),
+                {FieldAt<J>(
+                     "precision.params", [](J & j) -> auto& { return j.axes.precision.params; }, dtype),
+                 FieldAt<J>(
+                     "precision.gradients", [](J & j) -> auto& { return j.axes.precision.gradients; }, dtype),
+                 FieldAt<J>(
+                     "precision.reduce", [](J & j) -> auto& { return j.axes.precision.reduce; }, dtype),
+                 FieldAt<J>(
+                     "precision.accumulate", [](J & j) -> auto& { return j.axes.precision.accumulate; }, dtype),
+                 FieldAt<J>(
+                     "precision.master", [](J & j) -> auto& { return j.axes.precision.master; }, MasterDType{}),
+                 FieldAt<J>(
+                     "precision.optimizer", [](J & j) -> auto& { return j.axes.precision.optimizer; }, dtype)});
 }
 
 void AddTheRest(Fields& fields) {
   using J = Job;
   fields.insert(
       fields.end(),
-      {FieldAt<J>("schedule", [](J& j) -> auto& { return j.schedule; },
-                  Choice<Schedule>{{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}},
-                                   {"interleaved", "zb-h1", "zb-h2", "dualpipe"}}),
+      {FieldAt<J>(
+           "schedule", [](J & j) -> auto& { return j.schedule; },
+           Choice<Schedule>{{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}},
+                            {"interleaved", "zb-h1", "zb-h2", "dualpipe"}}),
        NotYet<J>("gradient_flow.kind", "microbatch", "every microbatch has its own backward pass"),
        NotYet<J>("gradient_flow.chunks", {}, "it belongs to gradient_flow.kind: gradcache"),
-       FieldAt<J>("optimizer", [](J& j) -> auto& { return j.optimizer; },
-                  Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
-                                         {"sgd", OptimizerKind::sgd},
-                                         {"sgd-momentum", OptimizerKind::sgd_momentum}},
-                                        {"adam", "lamb", "muon", "adafactor"}}),
-       FieldAt<J>("allocator.kind", [](J& j) -> auto& { return j.allocator.kind; },
-                  Choice<AllocatorKind>{
-                      {{"exact", AllocatorKind::exact}, {"torch-caching", AllocatorKind::torch_caching}},
-                      {"cuda-async", "arena"}}),
-       FieldAt<J>("allocator.expandable_segments", [](J& j) -> auto& { return j.allocator.expandable_segments; },
-                  Truth{})});
+       FieldAt<J>(
+           "optimizer", [](J & j) -> auto& { return j.optimizer; },
+           Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
+                                  {"sgd", OptimizerKind::sgd},
+                                  {"sgd-momentum", OptimizerKind::sgd_momentum}},
+                                 {"adam", "lamb", "muon", "adafactor"}}),
+       FieldAt<J>(
+           "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; },
+           Choice<AllocatorKind>{{{"exact", AllocatorKind::exact}, {"torch-caching", AllocatorKind::torch_caching}},
+                                 {"cuda-async", "arena"}}),
+       FieldAt<J>(
+           "allocator.expandable_segments", [](J & j) -> auto& { return j.allocator.expandable_segments; }, Truth{})});
 }
 
 Fields MakeJobFields() {
@@ -179,39 +209,64 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   using Ffn = Decoder::Ffn;
   using Normalisation = Decoder::Norm;
   return {
-      FieldAt<D>("layers", [](D& d) -> auto& { return d.layers; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>("hidden", [](D& d) -> auto& { return d.hidden; }, kWidth),
-      FieldAt<D>("ffn", [](D& d) -> auto& { return d.ffn; }, kWidth),
-      FieldAt<D>("heads", [](D& d) -> auto& { return d.heads; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>("kv_heads", [](D& d) -> auto& { return d.kv_heads; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>("head_size", [](D& d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>("vocabulary", [](D& d) -> auto& { return d.vocabulary; }, kWidth),
-      FieldAt<D>("positions", [](D& d) -> auto& { return d.positions; }, WholeNumber{0, 1 << 26}),
-      FieldAt<D>("norm", [](D& d) -> auto& { return d.norm; },
-                 Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),
-      FieldAt<D>("ffn_kind", [](D& d) -> auto& { return d.ffn_kind; },
-                 Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
-      FieldAt<D>("rope", [](D& d) -> auto& { return d.rope; }, Truth{}),
-      FieldAt<D>("qkv_bias", [](D& d) -> auto& { return d.qkv_bias; }, Truth{}),
-      FieldAt<D>("linear_bias", [](D& d) -> auto& { return d.linear_bias; }, Truth{}),
-      FieldAt<D>("tied_embeddings", [](D& d) -> auto& { return d.tied_embeddings; }, Truth{}),
-      FieldAt<D>("parallel_residual", [](D& d) -> auto& { return d.parallel_residual; }, Truth{}),
-      FieldAt<D>("dropout", [](D& d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
+      FieldAt<D>(
+          "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "hidden", [](D & d) -> auto& { return d.hidden; }, kWidth),
+      FieldAt<D>(
+          "ffn", [](D & d) -> auto& { return d.ffn; }, kWidth),
+      FieldAt<D>(
+          "heads", [](D & d) -> auto& { return d.heads; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, kWidth),
+      FieldAt<D>(
+          "positions", [](D & d) -> auto& { return d.positions; }, WholeNumber{0, 1 << 26}),
+      FieldAt<D>(
+          "norm", [](D & d) -> auto& { return d.norm; },
+          Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),
+      FieldAt<D>(
+          "ffn_kind", [](D & d) -> auto& { return d.ffn_kind; },
+          Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
+      FieldAt<D>(
+          "rope", [](D & d) -> auto& { return d.rope; }, Truth{}),
+      FieldAt<D>(
+          "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
+      FieldAt<D>(
+          "linear_bias", [](D & d) -> auto& { return d.linear_bias; }, Truth{}),
+      FieldAt<D>(
+          "tied_embeddings", [](D & d) -> auto& { return d.tied_embeddings; }, Truth{}),
+      FieldAt<D>(
+          "parallel_residual", [](D & d) -> auto& { return d.parallel_residual; }, Truth{}),
+      FieldAt<D>(
+          "dropout", [](D & d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
   };
 }
 
 std::vector<Field<TableRow>> MakeTableRowFields() {
   using R = TableRow;
   return {
-      FieldAt<R>("name", [](R& r) -> auto& { return r.name; }, Word{}),
-      FieldAt<R>("count", [](R& r) -> auto& { return r.count; }, WholeNumber{1, 1 << 16}),
-      FieldAt<R>("parameters", [](R& r) -> auto& { return r.parameters; }, kAmount),
-      FieldAt<R>("saved_bytes", [](R& r) -> auto& { return r.saved_bytes; }, kAmount),
-      FieldAt<R>("transient_bytes", [](R& r) -> auto& { return r.transient_bytes; }, kAmount),
-      FieldAt<R>("forward_flops", [](R& r) -> auto& { return r.forward_flops; }, kAmount),
-      FieldAt<R>("backward_flops", [](R& r) -> auto& { return r.backward_flops; }, kAmount),
-      FieldAt<R>("forward_ns", [](R& r) -> auto& { return r.forward_ns; }, kAmount),
-      FieldAt<R>("backward_ns", [](R& r) -> auto& { return r.backward_ns; }, kAmount),
+      FieldAt<R>(
+          "name", [](R & r) -> auto& { return r.name; }, Word{}),
+      FieldAt<R>(
+          "count", [](R & r) -> auto& { return r.count; }, WholeNumber{1, 1 << 16}),
+      FieldAt<R>(
+          "parameters", [](R & r) -> auto& { return r.parameters; }, kAmount),
+      FieldAt<R>(
+          "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAmount),
+      FieldAt<R>(
+          "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),
+      FieldAt<R>(
+          "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAmount),
+      FieldAt<R>(
+          "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAmount),
+      FieldAt<R>(
+          "forward_ns", [](R & r) -> auto& { return r.forward_ns; }, kAmount),
+      FieldAt<R>(
+          "backward_ns", [](R & r) -> auto& { return r.backward_ns; }, kAmount),
   };
 }
 
@@ -234,8 +289,9 @@ const std::vector<Field<TableRow>>& TableRowFields() {
 
 const std::set<std::string>& JobKeys() {
   static const std::set<std::string> keys = [] {
-    std::set<std::string> all = {"network", "network.from", "network.name", "network.table", "network.trainable",
-                                 "machine", "strategy", "pipeline_microbatches", "assumed"};
+    std::set<std::string> all = {"network",       "network.from",          "network.name",
+                                 "network.table", "network.trainable",     "machine",
+                                 "strategy",      "pipeline_microbatches", "assumed"};
     for (const Field<Job>& field : JobFields()) {
       all.insert(field.key);
     }

@@ -20,15 +20,15 @@ namespace tidemark {
 /// How the ranks are laid out. World size is dp * cp * tp * pp.
 struct Layout {
   std::int64_t dp = 1, tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
-  bool sp = false;                              ///< sequence parallel over the tp group
-  std::vector<std::int64_t> layers_per_stage;   ///< empty: layers divide evenly by pp
+  bool sp = false;                             ///< sequence parallel over the tp group
+  std::vector<std::int64_t> layers_per_stage;  ///< empty: layers divide evenly by pp
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 /// When gradients are synchronised over the data-parallel group, and how.
 struct Sync {
   enum class When : std::uint8_t { every, last } when = When::every;
-  CollectiveKind collective = CollectiveKind::all_reduce;   ///< all_reduce or reduce_scatter
+  CollectiveKind collective = CollectiveKind::all_reduce;  ///< all_reduce or reduce_scatter
   Bytes bucket_bytes = Bytes(26214400);
   Bytes first_bucket_bytes = Bytes(1048576);
   bool overlap = true;
@@ -45,31 +45,31 @@ struct Shard {
 
 struct Recompute {
   enum class Policy : std::uint8_t { none } policy = Policy::none;
-  bool tp_gather = false;                       ///< gather tensor-parallel inputs again in the backward pass
+  bool tp_gather = false;  ///< gather tensor-parallel inputs again in the backward pass
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
 struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached } tp_gather = TpGather::fresh;
-  bool gradient_as_bucket_view = false;         ///< DDP
-  bool set_to_none = true;                      ///< zero_grad frees gradients instead of zeroing them in place
+  bool gradient_as_bucket_view = false;  ///< DDP
+  bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };
 
 struct Packing {
-  bool qkv = false, gate_up = false;            ///< true: one packed parameter
+  bool qkv = false, gate_up = false;  ///< true: one packed parameter
   friend bool operator==(const Packing&, const Packing&) = default;
 };
 
 /// The dtypes of one parameter's life. `master` absent: the optimizer updates `params` themselves.
 struct Precision {
-  DType params = DType::bf16;                   ///< weights as computed with
-  DType gradients = DType::bf16;                ///< as the backward pass writes them
-  DType reduce = DType::bf16;                   ///< on the wire
-  DType accumulate = DType::bf16;               ///< of the accumulator
+  DType params = DType::bf16;      ///< weights as computed with
+  DType gradients = DType::bf16;   ///< as the backward pass writes them
+  DType reduce = DType::bf16;      ///< on the wire
+  DType accumulate = DType::bf16;  ///< of the accumulator
   std::optional<DType> master;
-  DType optimizer = DType::bf16;                ///< moments
+  DType optimizer = DType::bf16;  ///< moments
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
@@ -100,15 +100,16 @@ struct Job {
   Network network;
   Machine machine;
   std::int64_t sequence_length = 0;
-  std::int64_t micro_batch_size = 1;            ///< sequences per rank per microbatch
-  std::int64_t accumulation_steps = 1;          ///< microbatches per optimizer step
+  std::int64_t micro_batch_size = 1;    ///< sequences per rank per microbatch
+  std::int64_t accumulation_steps = 1;  ///< microbatches per optimizer step
   Layout layout;
-  std::string strategy;                         ///< a name of sim/strategies; only the lookup compares it
+  std::string strategy;  ///< a name of sim/strategies; only the lookup compares it
   Axes axes;
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerKind optimizer = OptimizerKind::adamw;
   AllocatorOptions allocator;
-  std::map<std::string, std::string> sources;   ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
+  std::map<std::string, std::string>
+      sources;  ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
 
   std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
   std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
@@ -122,10 +123,10 @@ struct Job {
 /// Named strategies as the job reader needs them; sim/strategies provides the table.
 struct StrategyDefaults {
   std::string name;
-  std::string summary;                          ///< one line, in the terms of that system's users
+  std::string summary;  ///< one line, in the terms of that system's users
   Axes axes;
-  bool sp_with_tp = false;                      ///< layout.sp defaults to true where tp > 1
-  std::function<Status(const Job&)> refuse;     ///< the combinations that the real system refuses, with its reason
+  bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1
+  std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason
 };
 
 }  // namespace tidemark

@@ -36,9 +36,9 @@ Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std:
     return BadInput(fmt::format("'{}' is not a config format", *wanted),
                     fmt::format("known: {}", fmt::join(names, ", ")));
   }
-  return ErrorAt(root, {}, "is not a config that tidemark knows",
-                 fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...",
-                             fmt::join(names, ", ")));
+  return ErrorAt(
+      root, {}, "is not a config that tidemark knows",
+      fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...", fmt::join(names, ", ")));
 }
 
 /// `--set key=value`. Naming a network or a machine replaces all that was said about it before.
@@ -81,9 +81,9 @@ Result<StrategyDefaults> FindStrategy(const Settings& settings, std::span<const 
     return strategies[static_cast<std::size_t>(found - names.begin())];
   }
   const std::string nearest = Nearest(value->text, names);
-  return ErrorAt(*value, "strategy", fmt::format("expected a known strategy, found {}", Describe(*value)),
-                 nearest.empty() ? fmt::format("known: {}", fmt::join(names, ", "))
-                                 : fmt::format("did you mean {}?", nearest));
+  return ErrorAt(
+      *value, "strategy", fmt::format("expected a known strategy, found {}", Describe(*value)),
+      nearest.empty() ? fmt::format("known: {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", nearest));
 }
 
 Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
@@ -124,6 +124,10 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
   if (!settings.contains("layout.sp")) {
     job.layout.sp = strategy.sp_with_tp && job.layout.tp > 1;
     job.sources["layout.sp"] = "default of " + strategy.name;
+  }
+  if (job.layout.sp && job.layout.tp == 1) {
+    job.layout.sp = false;
+    job.sources["layout.sp"] = "over one rank the same as false";
   }
   if (!settings.contains("recompute.tp_gather")) {
     job.axes.recompute.tp_gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled;
@@ -188,7 +192,8 @@ Result<Job> ParseJob(std::string_view text, const std::string& path, const JobCh
                      std::span<const StrategyDefaults> strategies) {
   TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path));
   if (!root.is_map()) {
-    return ErrorAt(root, {}, fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
+    return ErrorAt(root, {},
+                   fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
                    "a job is YAML with the keys network, machine, strategy, ...");
   }
   TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));

@@ -13,20 +13,21 @@ namespace tidemark {
 
 /// What the command line adds to a config file.
 struct JobChanges {
-  std::vector<std::string> set;          ///< "layout.tp=8": dotted key, value in YAML; later ones win
-  std::optional<std::string> format;     ///< name of a config format; absent: recognised by content
+  std::vector<std::string> set;       ///< "layout.tp=8": dotted key, value in YAML; later ones win
+  std::optional<std::string> format;  ///< name of a config format; absent: recognised by content
 };
 
 /// Reads a job from a config file of any known format. A value comes from, lowest first: the default of the strategy's
-/// real system, the file, `changes.set`; Job::sources says which for every key. The job is valid (models/job/validate.h).
+/// real system, the file, `changes.set`; Job::sources says which for every key. The job is valid
+/// (models/job/validate.h).
 Result<Job> ReadJob(const std::string& path, const JobChanges& changes, std::span<const StrategyDefaults> strategies);
 
 /// The same for text at hand. `path` names it in messages; paths inside the text are relative to its folder.
 Result<Job> ParseJob(std::string_view text, const std::string& path, const JobChanges& changes,
                      std::span<const StrategyDefaults> strategies);
 
-/// The resolved job as Tidemark YAML: every default written out, behind every value where it came from. Reading it gives
-/// an equal job (up to `sources`).
+/// The resolved job as Tidemark YAML: every default written out, behind every value where it came from. Reading it
+/// gives an equal job (up to `sources`).
 std::string JobYaml(const Job& job);
 
 }  // namespace tidemark

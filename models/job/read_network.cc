@@ -91,8 +91,8 @@ Status Complete(Decoder& decoder, const Settings& settings, const ConfigValue& p
   }
   if (!settings.contains("network.head_size")) {
     if (decoder.hidden % decoder.heads != 0) {
-      return ErrorAt(place, "network", fmt::format("hidden size {} does not divide into {} heads", decoder.hidden,
-                                                   decoder.heads),
+      return ErrorAt(place, "network",
+                     fmt::format("hidden size {} does not divide into {} heads", decoder.hidden, decoder.heads),
                      "give head_size");
     }
     decoder.head_size = decoder.hidden / decoder.heads;
@@ -110,9 +110,10 @@ Result<std::vector<std::string>> ReadTrainable(const ConfigValue& value) {
     globs.push_back(std::move(glob));
   }
   if (globs.empty() || value.is_map()) {
-    return ErrorAt(value, "network.trainable",
-                   fmt::format("expected a list of patterns, found {}", value.items.empty() ? "nothing" : Describe(value)),
-                   "for example [\"layer.*\"]; leave the key out where everything is trained");
+    return ErrorAt(
+        value, "network.trainable",
+        fmt::format("expected a list of patterns, found {}", value.items.empty() ? "nothing" : Describe(value)),
+        "for example [\"layer.*\"]; leave the key out where everything is trained");
   }
   return globs;
 }

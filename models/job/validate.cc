@@ -12,7 +12,7 @@ namespace tidemark {
 namespace {
 
 /// Half of what fits: sums of two such totals still do.
-constexpr long double kLargestTotal = 4611686018427387904.0L;   // 2^62
+constexpr long double kLargestTotal = 4611686018427387904.0L;  // 2^62
 
 Error Wrong(std::string key, std::string message, std::string hint = {}) {
   return Error{ErrorCode::bad_input, std::move(key), std::move(message), std::move(hint)};
@@ -21,10 +21,6 @@ Error Wrong(std::string key, std::string message, std::string hint = {}) {
 Status CheckTensorParallel(const Job& job) {
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t tp = job.layout.tp;
-  if (job.layout.sp && tp == 1) {
-    return Wrong("layout.sp", "sequence parallelism needs a tensor-parallel group, but layout.tp is 1",
-                 "set layout.sp to false or layout.tp above 1");
-  }
   if (decoder == nullptr) {
     return Done{};
   }
@@ -37,13 +33,14 @@ Status CheckTensorParallel(const Job& job) {
                                           decoder->kv_heads, tp));
   }
   if (decoder->heads % decoder->kv_heads != 0) {
-    return Wrong("network.kv_heads", fmt::format("{} attention heads do not divide into groups of {} key-value heads",
-                                                 decoder->heads, decoder->kv_heads),
+    return Wrong("network.kv_heads",
+                 fmt::format("{} attention heads do not divide into groups of {} key-value heads", decoder->heads,
+                             decoder->kv_heads),
                  fmt::format("expected a divisor of {}", decoder->heads));
   }
   if (job.layout.sp && job.sequence_length % tp != 0) {
-    return Wrong("sequence_length", fmt::format("{} tokens do not divide over {} sequence-parallel ranks",
-                                                job.sequence_length, tp),
+    return Wrong("sequence_length",
+                 fmt::format("{} tokens do not divide over {} sequence-parallel ranks", job.sequence_length, tp),
                  fmt::format("expected a multiple of {}", tp));
   }
   return Done{};
@@ -61,7 +58,8 @@ Status CheckPipeline(const Job& job) {
   }
   const std::int64_t sum = std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
   if (!stages.empty() && sum != decoder->layers) {
-    return Wrong("layout.layers_per_stage", fmt::format("adds up to {} layers, but the network has {}", sum, decoder->layers));
+    return Wrong("layout.layers_per_stage",
+                 fmt::format("adds up to {} layers, but the network has {}", sum, decoder->layers));
   }
   if (stages.empty() && decoder->layers % pp != 0) {
     return Wrong("layout.pp", fmt::format("{} layers do not divide into {} stages", decoder->layers, pp),
@@ -73,17 +71,19 @@ Status CheckPipeline(const Job& job) {
 Status CheckAxes(const Job& job) {
   const Axes& axes = job.axes;
   if (job.layout.dp % axes.shard.replicas != 0) {
-    return Wrong("shard.replicas", fmt::format("{} replicas do not divide the {} data-parallel ranks", axes.shard.replicas,
-                                               job.layout.dp),
-                 fmt::format("expected a divisor of {}", job.layout.dp));
+    return Wrong(
+        "shard.replicas",
+        fmt::format("{} replicas do not divide the {} data-parallel ranks", axes.shard.replicas, job.layout.dp),
+        fmt::format("expected a divisor of {}", job.layout.dp));
   }
   const bool pooled = axes.buffers.tp_gather == Buffers::TpGather::pooled;
   if (axes.recompute.tp_gather != pooled) {
     return Wrong("recompute.tp_gather",
                  fmt::format("{} contradicts buffers.tp_gather, which alone decides it", axes.recompute.tp_gather),
-                 pooled ? "a pooled gather is done again in the backward pass: remove this key, or set buffers.tp_gather "
-                          "to fresh or cached"
-                        : "only a pooled gather is done again in the backward pass: set buffers.tp_gather to pooled");
+                 pooled
+                     ? "a pooled gather is done again in the backward pass: remove this key, or set buffers.tp_gather "
+                       "to fresh or cached"
+                     : "only a pooled gather is done again in the backward pass: set buffers.tp_gather to pooled");
   }
   return Done{};
 }
@@ -91,7 +91,8 @@ Status CheckAxes(const Job& job) {
 Status CheckMachine(const Job& job) {
   for (const DType dtype : {job.axes.precision.params, DType::fp32}) {
     if (!job.machine.peak.contains(dtype)) {
-      return Wrong("machine", fmt::format("{} states no peak for {}, which this job computes in", job.machine.name, Name(dtype)),
+      return Wrong("machine",
+                   fmt::format("{} states no peak for {}, which this job computes in", job.machine.name, Name(dtype)),
                    fmt::format("choose another precision.params, or give machine.peak.{}", Name(dtype)));
     }
   }
@@ -125,8 +126,8 @@ Totals Sum(const std::vector<BlockRun>& runs) {
       totals.parameters += count * static_cast<long double>(parameter.elements_full);
     }
     for (const Tensor& tensor : run.block.tensors) {
-      totals.tensor_bytes += count * static_cast<long double>(tensor.elements) *
-                             static_cast<long double>(SizeOf(tensor.dtype).count());
+      totals.tensor_bytes +=
+          count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
     }
     Add(totals, run.block.forward, count);
     Add(totals, run.block.backward, count);
@@ -141,27 +142,32 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const auto microbatches = static_cast<long double>(job.accumulation_steps);
   const auto ranks = static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
                      static_cast<long double>(job.layout.pp);
-  constexpr long double kBytesPerParameter = 64;   // weights, gradients, accumulator, master, moments, buckets, padding
+  constexpr long double kBytesPerParameter = 64;  // weights, gradients, accumulator, master, moments, buckets, padding
   const long double state = totals.parameters * kBytesPerParameter * ranks;
   const long double activations = totals.tensor_bytes * (microbatches + 1);
   // Every parameter is gathered twice and reduced in each microbatch at most.
   const long double payload = (totals.payload_bytes + totals.parameters * 16) * (microbatches + 1);
   if (ranks > 1e9L) {
-    return Wrong("layout", fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)));
+    return Wrong("layout",
+                 fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)));
   }
   if (state + activations > kLargestTotal || payload > kLargestTotal) {
     return Wrong("network", "the sizes of this job add up to more than 2^62 bytes",
                  "is a size, a batch or a number of ranks mistyped?");
   }
-  constexpr long double kWaste = 1e3L;             // a matrix kernel of small shapes wastes most of its tiles
-  const long double arithmetic = machine.peak.at(job.axes.precision.params).per_second() * machine.achievable_flops / kWaste;
+  constexpr long double kWaste = 1e3L;  // a matrix kernel of small shapes wastes most of its tiles
+  const long double arithmetic =
+      machine.peak.at(job.axes.precision.params).per_second() * machine.achievable_flops / kWaste;
   const long double bandwidth = machine.memory_bandwidth.per_second() * machine.achievable_bandwidth;
-  const long double link = std::min(machine.intra_node.bandwidth.per_second(), machine.inter_node.bandwidth.per_second());
-  const long double latency = static_cast<long double>((machine.inter_node.latency + machine.intra_node.latency).count()) * ranks;
+  const long double link =
+      std::min(machine.intra_node.bandwidth.per_second(), machine.inter_node.bandwidth.per_second());
+  const long double latency =
+      static_cast<long double>((machine.inter_node.latency + machine.intra_node.latency).count()) * ranks;
   const long double issue = static_cast<long double>((machine.kernel_launch + machine.host_issue).count());
   const long double work = totals.flops / arithmetic + totals.moved_bytes / bandwidth;
-  const long double nanos = microbatches * (work * 1e9L * machine.overlap_slowdown + (totals.actions + 100) * (issue + latency)) +
-                            2 * payload / link * 1e9L;
+  const long double nanos =
+      microbatches * (work * 1e9L * machine.overlap_slowdown + (totals.actions + 100) * (issue + latency)) +
+      2 * payload / link * 1e9L;
   // A single duration is rounded from seconds below 9e9; a whole step stays far below 2^62 ns.
   if (nanos > kLargestTotal) {
     return Wrong("accumulation_steps", "a step of this job would take more than a century",

@@ -48,14 +48,15 @@ class Writer {
 
   /// Sources hold file names; a line break in one must not break the comment.
   static std::string Comment(std::string source) {
-    std::replace_if(source.begin(), source.end(), [](unsigned char letter) { return letter < ' '; }, '?');
+    std::replace_if(
+        source.begin(), source.end(), [](unsigned char letter) { return letter < ' '; }, '?');
     const bool is_place = source.find(':') != std::string::npos;
     return source.empty() ? "" : fmt::format("  # {}{}", is_place ? "from " : "", source);
   }
 
   std::string text_;
-  std::string open_;      ///< the section that is being written, with its dot
-  std::string opened_;    ///< the sections whose heads are written
+  std::string open_;    ///< the section that is being written, with its dot
+  std::string opened_;  ///< the sections whose heads are written
 };
 
 void WriteRow(Writer& writer, const TableRow& row) {

@@ -25,16 +25,16 @@ struct Band {
 /// One kind of node and the network between such nodes. Every number of a preset file stands beside its source.
 struct Machine {
   std::string name;
-  bool accelerator = true;                     ///< false: a plain CPU node
+  bool accelerator = true;  ///< false: a plain CPU node
   std::int64_t devices_per_node = 8;
   Bytes device_memory;
-  std::map<DType, FlopsPerSec> peak;           ///< dense
+  std::map<DType, FlopsPerSec> peak;  ///< dense
   BytesPerSec memory_bandwidth;
-  double achievable_flops = 1, achievable_bandwidth = 1;   ///< fractions reached by large well-shaped kernels
-  std::int64_t processors = 1;                 ///< SMs (or cores): how many tiles run at once
-  std::int64_t tile_m = 128, tile_n = 128;     ///< output tile of one processor's matrix kernel
-  Nanos kernel_launch;                         ///< device-side cost of starting a kernel
-  Nanos host_issue;                            ///< host time to issue one device operation
+  double achievable_flops = 1, achievable_bandwidth = 1;  ///< fractions reached by large well-shaped kernels
+  std::int64_t processors = 1;                            ///< SMs (or cores): how many tiles run at once
+  std::int64_t tile_m = 128, tile_n = 128;                ///< output tile of one processor's matrix kernel
+  Nanos kernel_launch;                                    ///< device-side cost of starting a kernel
+  Nanos host_issue;                                       ///< host time to issue one device operation
   Link intra_node, inter_node;
   Link host_link;                              ///< between a device and its host's memory
   double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long

@@ -32,35 +32,56 @@ std::vector<Field<Machine>> MakeMachineFields() {
   const WholeNumber processors{1, 1 << 20};
   const RealNumber fraction{0.01, 1};
   std::vector<Field<M>> fields = {
-      FieldAt<M>("accelerator", [](M& m) -> auto& { return m.accelerator; }, Truth{}),
-      FieldAt<M>("devices_per_node", [](M& m) -> auto& { return m.devices_per_node; }, WholeNumber{1, 1 << 16}),
-      FieldAt<M>("device_memory", [](M& m) -> auto& { return m.device_memory; }, Size{Bytes(1)}),
-      FieldAt<M>("memory_bandwidth", [](M& m) -> auto& { return m.memory_bandwidth; }, Bandwidth{}),
-      FieldAt<M>("achievable_flops", [](M& m) -> auto& { return m.achievable_flops; }, fraction),
-      FieldAt<M>("achievable_bandwidth", [](M& m) -> auto& { return m.achievable_bandwidth; }, fraction),
-      FieldAt<M>("processors", [](M& m) -> auto& { return m.processors; }, processors),
-      FieldAt<M>("tile_m", [](M& m) -> auto& { return m.tile_m; }, WholeNumber{1, 1 << 16}),
-      FieldAt<M>("tile_n", [](M& m) -> auto& { return m.tile_n; }, WholeNumber{1, 1 << 16}),
-      FieldAt<M>("kernel_launch", [](M& m) -> auto& { return m.kernel_launch; }, Time{}),
-      FieldAt<M>("host_issue", [](M& m) -> auto& { return m.host_issue; }, Time{}),
-      FieldAt<M>("host_link.latency", [](M& m) -> auto& { return m.host_link.latency; }, Time{}),
-      FieldAt<M>("host_link.bandwidth", [](M& m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
-      FieldAt<M>("intra_node.latency", [](M& m) -> auto& { return m.intra_node.latency; }, Time{}),
-      FieldAt<M>("intra_node.bandwidth", [](M& m) -> auto& { return m.intra_node.bandwidth; }, Bandwidth{}),
-      FieldAt<M>("inter_node.latency", [](M& m) -> auto& { return m.inter_node.latency; }, Time{}),
-      FieldAt<M>("inter_node.bandwidth", [](M& m) -> auto& { return m.inter_node.bandwidth; }, Bandwidth{}),
-      FieldAt<M>("host_link.latency", [](M& m) -> auto& { return m.host_link.latency; }, Time{}),
-      FieldAt<M>("host_link.bandwidth", [](M& m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
-      FieldAt<M>("overlap_slowdown", [](M& m) -> auto& { return m.overlap_slowdown; }, RealNumber{1, 100}),
-      FieldAt<M>("context.low", [](M& m) -> auto& { return m.context.low; }, Size{}),
-      FieldAt<M>("context.expected", [](M& m) -> auto& { return m.context.expected; }, Size{}),
-      FieldAt<M>("context.high", [](M& m) -> auto& { return m.context.high; }, Size{}),
-      FieldAt<M>("communicator", [](M& m) -> auto& { return m.communicator; }, Size{}),
-      FieldAt<M>("workspace", [](M& m) -> auto& { return m.workspace; }, Size{}),
+      FieldAt<M>(
+          "accelerator", [](M & m) -> auto& { return m.accelerator; }, Truth{}),
+      FieldAt<M>(
+          "devices_per_node", [](M & m) -> auto& { return m.devices_per_node; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>(
+          "device_memory", [](M & m) -> auto& { return m.device_memory; }, Size{Bytes(1)}),
+      FieldAt<M>(
+          "memory_bandwidth", [](M & m) -> auto& { return m.memory_bandwidth; }, Bandwidth{}),
+      FieldAt<M>(
+          "achievable_flops", [](M & m) -> auto& { return m.achievable_flops; }, fraction),
+      FieldAt<M>(
+          "achievable_bandwidth", [](M & m) -> auto& { return m.achievable_bandwidth; }, fraction),
+      FieldAt<M>(
+          "processors", [](M & m) -> auto& { return m.processors; }, processors),
+      FieldAt<M>(
+          "tile_m", [](M & m) -> auto& { return m.tile_m; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>(
+          "tile_n", [](M & m) -> auto& { return m.tile_n; }, WholeNumber{1, 1 << 16}),
+      FieldAt<M>(
+          "kernel_launch", [](M & m) -> auto& { return m.kernel_launch; }, Time{}),
+      FieldAt<M>(
+          "host_issue", [](M & m) -> auto& { return m.host_issue; }, Time{}),
+      FieldAt<M>(
+          "host_link.latency", [](M & m) -> auto& { return m.host_link.latency; }, Time{}),
+      FieldAt<M>(
+          "host_link.bandwidth", [](M & m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
+      FieldAt<M>(
+          "intra_node.latency", [](M & m) -> auto& { return m.intra_node.latency; }, Time{}),
+      FieldAt<M>(
+          "intra_node.bandwidth", [](M & m) -> auto& { return m.intra_node.bandwidth; }, Bandwidth{}),
+      FieldAt<M>(
+          "inter_node.latency", [](M & m) -> auto& { return m.inter_node.latency; }, Time{}),
+      FieldAt<M>(
+          "inter_node.bandwidth", [](M & m) -> auto& { return m.inter_node.bandwidth; }, Bandwidth{}),
+      FieldAt<M>(
+          "overlap_slowdown", [](M & m) -> auto& { return m.overlap_slowdown; }, RealNumber{1, 100}),
+      FieldAt<M>(
+          "context.low", [](M & m) -> auto& { return m.context.low; }, Size{}),
+      FieldAt<M>(
+          "context.expected", [](M & m) -> auto& { return m.context.expected; }, Size{}),
+      FieldAt<M>(
+          "context.high", [](M & m) -> auto& { return m.context.high; }, Size{}),
+      FieldAt<M>(
+          "communicator", [](M & m) -> auto& { return m.communicator; }, Size{}),
+      FieldAt<M>(
+          "workspace", [](M & m) -> auto& { return m.workspace; }, Size{}),
   };
   for (const DType dtype : kPeakDTypes) {
-    fields.push_back(FieldAt<M>(fmt::format("peak.{}", Name(dtype)),
-                                [dtype](M& m) -> auto& { return m.peak[dtype]; }, Arithmetic{}));
+    fields.push_back(FieldAt<M>(
+        fmt::format("peak.{}", Name(dtype)), [dtype](M & m) -> auto& { return m.peak[dtype]; }, Arithmetic{}));
   }
   return fields;
 }
@@ -182,8 +203,8 @@ std::vector<std::pair<std::string, std::string>> MachineYaml(const Machine& mach
   for (const Field<Machine>& field : MachineFields()) {
     const auto source = machine.sources.find(field.key);
     if (source != machine.sources.end()) {
-      lines.emplace_back(field.key, fmt::format("{{value: {}, source: {}}}", field.write(machine),
-                                                QuoteYaml(source->second)));
+      lines.emplace_back(field.key,
+                         fmt::format("{{value: {}, source: {}}}", field.write(machine), QuoteYaml(source->second)));
     }
   }
   return lines;

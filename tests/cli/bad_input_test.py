@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong input, given to the real program: exit code 2, one sentence that says what and where, a hint, and no output file."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parent.parent / "jobs"
+
+JOB = """network: llama-3-8b
+machine: h100-sxm-80gb
+strategy: ddp-last
+sequence_length: 2048
+micro_batch_size: 1
+accumulation_steps: 4
+"""
+
+
+def run(*arguments, **options):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options)
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, text, name="job.yaml"):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def assert_refused(self, arguments, *sentences, code=2):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        lines = done.stderr.splitlines()
+        self.assertTrue(lines[0].startswith("tidemark: error: "), done.stderr)
+        self.assertLessEqual(len(lines), 2, done.stderr)
+        for line in lines[1:]:
+            self.assertTrue(line.startswith("hint: "), done.stderr)
+        for sentence in sentences:
+            self.assertIn(sentence, done.stderr)
+        self.assertNotIn("internal fault", done.stderr)
+
+    def assert_job_refused(self, text, *sentences, changes=()):
+        path = self.write(text)
+        self.assert_refused(["job", path, *[word for change in changes for word in ("--set", change)]], *sentences)
+
+    def test_a_right_job_is_accepted(self):
+        done = run("job", self.write(JOB))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_an_unknown_key_names_its_line_and_the_nearest(self):
+        self.assert_job_refused(JOB + "layuot: {dp: 8}\n", "job.yaml:7: layuot: ", "hint: did you mean layout?")
+        self.assert_job_refused(JOB, "--set layout.dq=8", "did you mean layout.dp?", changes=["layout.dq=8"])
+
+    def test_a_wrong_type_says_what_was_expected(self):
+        self.assert_job_refused(JOB.replace("steps: 4", "steps: lots"), "job.yaml:6: accumulation_steps: expected a whole number")
+        self.assert_job_refused(JOB + "layout: [8]\n", "job.yaml:7: layout: expected a section, found a list")
+
+    def test_a_layout_must_divide_the_network(self):
+        self.assert_job_refused(JOB + "layout: {tp: 3}\n", "job.yaml:7: layout.tp: 32 attention heads do not divide over 3 ranks")
+        self.assert_job_refused(JOB + "layout: {pp: 5}\n", "job.yaml:7: layout.pp: 32 layers do not divide into 5 stages",
+                                "layout.layers_per_stage")
+        self.assert_job_refused(JOB + "layout: {dp: 8}\nshard: {replicas: 3}\n", "job.yaml:8: shard.replicas: ")
+
+    def test_a_combination_that_the_real_system_refuses_is_refused_in_its_words(self):
+        self.assert_job_refused(JOB, "no_sync", changes=["strategy=nanotron", "sync.when=every"])
+
+    def test_too_few_microbatches_for_1f1b_are_refused_where_the_system_asserts_it(self):
+        self.assert_job_refused(JOB, "1F1B", changes=["strategy=nanotron", "layout.pp=8"])
+
+    def test_contradictions_are_refused(self):
+        self.assert_job_refused(JOB, "contradicts buffers.tp_gather",
+                                changes=["strategy=nanotron", "buffers.tp_gather=pooled", "recompute.tp_gather=false"])
+
+    def test_a_truncated_file_is_told_apart_from_a_wrong_one(self):
+        for length in (len(JOB) - 20, len(JOB) - 40, 30, 9):
+            done = run("job", self.write(JOB[:length]))
+            self.assertEqual(done.returncode, 2, JOB[:length])
+            self.assertTrue(done.stderr.startswith("tidemark: error: "))
+        self.assert_job_refused(JOB + "layout: {dp: 8, tp", "is not valid YAML", "is the file complete")
+
+    def test_directories_absent_files_and_binaries_are_refused(self):
+        self.assert_refused(["job", self.folder], "is a directory; expected a file")
+        self.assert_refused(["job", self.folder / "absent.yaml"], "there is no such file")
+        self.assert_refused(["job", PROGRAM], "error: ")
+
+    def test_a_file_of_two_gigabytes_is_refused_without_reading_it(self):
+        path = self.folder / "checkpoint.yaml"
+        with open(path, "wb") as file:
+            file.truncate(2 * 1024**3)
+        self.assert_refused(["job", path], "is larger than 16.0 MiB")
+
+    def test_an_endless_file_is_refused(self):
+        self.assert_refused(["job", "/dev/zero"], "is larger than 16.0 MiB")
+
+    def test_numbers_that_overflow_are_refused(self):
+        self.assert_job_refused(JOB, "expected a whole number from 1 to", changes=["accumulation_steps=99999999999999999999"])
+        self.assert_job_refused(JOB, "error: ", changes=["accumulation_steps=16777216", "micro_batch_size=16777216"])
+        self.assert_job_refused(JOB, "error: ", changes=["network.hidden=67108864", "network.ffn=67108864"])
+        self.assert_job_refused(JOB, "more than 2^62 bytes", changes=["sync.bucket_bytes=1e30"])
+        self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
+
+    def test_values_of_later_versions_are_refused_by_name(self):
+        for change in ("recompute.policy=full", "schedule=interleaved", "layout.cp=2", "sync.when=custom",
+                       "buffers.tp_gather=pooled-unsafe", "gradient_flow.kind=gradcache", "shard.reuse_distance=5"):
+            self.assert_job_refused(JOB, "not supported by this version", changes=[change])
+
+    def test_names_that_do_not_exist_get_the_nearest(self):
+        self.assert_job_refused(JOB, "did you mean ddp-last?", changes=["strategy=ddp-lst"])
+        self.assert_job_refused(JOB, "did you mean llama-3-8b?", changes=["network=llama3-8b"])
+        self.assert_job_refused(JOB, "did you mean h100-sxm-80gb?", changes=["machine=h100-smx-80gb"])
+
+    def test_the_network_alone_is_not_a_job(self):
+        path = self.write('{"model_type": "gpt2", "n_layer": 12}', "config.json")
+        self.assert_refused(["job", path], "the job has no strategy")
+
+    def test_a_file_of_another_tool_is_not_a_job(self):
+        self.assert_job_refused("services: {web: {image: nginx}}\n", "is not a config that tidemark knows", "nanotron")
+
+    def test_the_sample_of_another_format_does_not_pass_for_one_of_ours(self):
+        self.assert_refused(["job", JOBS / "nanotron-tinystories-tp4.yaml", "--job-format", "tidemark"], "there is no such key")
+
+    def test_a_misspelled_verb_or_option_gets_the_nearest(self):
+        self.assert_refused(["jbo", "x"], "'jbo' is not a verb of tidemark", "did you mean 'tidemark job'?")
+        self.assert_refused(["list", "machines", "--fromat", "json"], "did you mean --format?")
+        self.assert_refused([], "a verb is expected")
+        self.assert_refused(["job"], "JOB is required")
+        self.assert_refused(["job", "a.yaml", "b.yaml"], "error: ")
+        self.assert_refused(["list", "machines", "--format", "xml"], "error: ")
+
+    def test_no_output_file_is_begun_for_wrong_input(self):
+        path = self.write(JOB + "layout: {tp: 3}\n")
+        verbs = run("--help").stdout
+        if "predict" not in verbs:
+            self.skipTest("this build has no predict")
+        out = self.folder / "out"
+        for option in ("--trace", "--html"):
+            self.assert_refused(["predict", path, option, out], "layout.tp")
+            self.assertFalse(out.exists())
+
+    def test_a_full_disk_is_no_success(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("there is no /dev/full")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "list", "machines"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("stdout: cannot be written", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

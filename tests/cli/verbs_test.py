@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs job, list and doctor, and what every verb has in common, seen from outside."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parent.parent / "jobs"
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def output(*arguments):
+    done = run(*arguments)
+    if done.returncode != 0:
+        raise AssertionError(f"{arguments}: {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def without_sources(yaml):
+    return re.sub(r"\s+#.*", "", yaml)
+
+
+class Help(unittest.TestCase):
+    def test_every_verb_has_examples_that_name_it(self):
+        verbs = re.findall(r"^  ([a-z]+)  ", output("--help").split("Subcommands:")[1], re.MULTILINE)
+        self.assertLessEqual({"job", "list", "doctor"}, set(verbs))
+        for verb in verbs:
+            text = output(verb, "--help")
+            self.assertIn("Examples:", text)
+            self.assertIn(f"tidemark {verb} ", text.split("Examples:")[1])
+
+    def test_the_version_is_one_line(self):
+        self.assertRegex(output("--version"), r"^tidemark \d+\.\d+\.\d+\n$")
+
+
+class Lists(unittest.TestCase):
+    def test_json_is_an_array_of_names_and_summaries(self):
+        for what in ("strategies", "networks", "machines", "formats"):
+            for entry in json.loads(output("list", what, "--format", "json")):
+                self.assertEqual(set(entry), {"name", "summary"})
+                self.assertTrue(entry["summary"])
+
+    def test_there_is_what_is_promised(self):
+        names = lambda what: {entry["name"] for entry in json.loads(output("list", what, "--format", "json"))}
+        self.assertLessEqual({"ddp-every", "ddp-last", "fsdp2-scatter-each", "fsdp2-defer", "nanotron"}, names("strategies"))
+        self.assertLessEqual({"llama-3-8b", "llama-3-70b", "llama-3.1-405b", "gpt2", "qwen2-7b"}, names("networks"))
+        self.assertLessEqual({"cpu", "v100-sxm-32gb", "a100-pcie-80gb", "h100-sxm-80gb", "l40s-48gb"}, names("machines"))
+        self.assertEqual({"huggingface", "nanotron", "tidemark"}, names("formats"))
+
+    def test_all_formats_tell_the_same(self):
+        entries = json.loads(output("list", "machines", "--format", "json"))
+        text, markdown = output("list", "machines"), output("list", "machines", "--format", "markdown")
+        self.assertEqual(len(text.splitlines()), len(entries))
+        self.assertEqual(len(markdown.splitlines()), len(entries) + 2)
+
+
+class Doctor(unittest.TestCase):
+    def test_says_what_there_is_and_succeeds(self):
+        found = json.loads(output("doctor", "--format", "json"))
+        self.assertGreaterEqual(found["cores"], 1)
+        self.assertGreater(found["memory_bytes"], 2**28)
+        self.assertIn("cores", output("doctor"))
+
+    def test_fails_with_3_only_for_what_was_asked_for_and_is_missing(self):
+        found = json.loads(output("doctor", "--format", "json"))
+        self.assertEqual(run("doctor", "--require", "cuda").returncode, 0 if found["gpus"] else 3)
+        self.assertEqual(run("doctor", "--require", "mpi").returncode, 0 if found["mpirun"] else 3)
+
+
+class Jobs(unittest.TestCase):
+    def test_every_sample_job_resolves_and_its_output_resolves_to_itself(self):
+        samples = sorted(JOBS.glob("*.yaml"))
+        self.assertGreaterEqual(len(samples), 6)
+        with tempfile.TemporaryDirectory() as folder:
+            for sample in samples:
+                first = output("job", sample)
+                again = pathlib.Path(folder) / "resolved.yaml"
+                again.write_text(first)
+                self.assertEqual(without_sources(output("job", again)), without_sources(first), sample)
+
+    def test_the_same_job_gives_the_same_bytes(self):
+        self.assertEqual(output("job", JOBS / "oracle.yaml"), output("job", JOBS / "oracle.yaml"))
+
+    def test_a_hugging_face_config_becomes_a_job_with_the_rest_from_the_command_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "config.json"
+            path.write_text('{"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257}')
+            yaml = output("job", path, "--set", "machine=cpu", "--set", "strategy=ddp-last", "--set", "sequence_length=128")
+            self.assertIn("layers: 12", yaml)
+
+    def test_a_job_may_come_through_a_pipe(self):
+        done = subprocess.run(["sh", "-c", f'cat "{JOBS}/oracle.yaml" | "{PROGRAM}" job /dev/stdin'], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "base/file.h"
+#include "tests/models/job_fixture.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string Sample() {
+  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/nanotron-tinystories-tp4.yaml");
+  EXPECT_TRUE(text.ok());
+  return text.ok() ? *text : std::string();
+}
+
+std::string SampleWith(const std::string& line, const std::string& instead) {
+  std::string text = Sample();
+  const std::size_t at = text.find(line);
+  EXPECT_NE(at, std::string::npos) << line;
+  return text.replace(at, line.size(), instead);
+}
+
+/// The file says all of this; the line numbers are those of the file.
+TEST(ConfigNanotron, ReadsThePublishedSample) {
+  const Job job = MustParse(Sample());
+  const auto& network = std::get<Decoder>(job.network.shape);
+  EXPECT_EQ(network.layers, 12);
+  EXPECT_EQ(network.hidden, 768);
+  EXPECT_EQ(network.ffn, 3072);
+  EXPECT_EQ(network.heads, 16);
+  EXPECT_EQ(network.kv_heads, 16);
+  EXPECT_EQ(network.vocabulary, 50272);
+  EXPECT_TRUE(network.tied_embeddings);
+  EXPECT_EQ(job.sequence_length, 512);
+  EXPECT_EQ(job.micro_batch_size, 64);
+  EXPECT_EQ(job.accumulation_steps, 2);
+  EXPECT_EQ(job.layout.tp, 4);
+  EXPECT_TRUE(job.layout.sp);
+  EXPECT_EQ(job.schedule, Schedule::one_f_one_b);
+  EXPECT_EQ(job.strategy, "nanotron");
+  EXPECT_EQ(job.axes.buffers.tp_gather, Buffers::TpGather::pooled);  // tp_recompute_allgather is true unless given
+  EXPECT_EQ(job.axes.precision.accumulate, DType::fp32);
+  EXPECT_FALSE(job.axes.shard.optimizer);
+  EXPECT_EQ(job.axes.sync.bucket_bytes, Bytes(25 * 1024 * 1024));
+  EXPECT_EQ(job.SourceOf("micro_batch_size"), "job.yaml:104");
+}
+
+TEST(ConfigNanotron, AssumesAMachineAndSaysSo) {
+  const Job job = MustParse(Sample());
+  EXPECT_EQ(job.machine.name, "h100-sxm-80gb");
+  EXPECT_EQ(job.SourceOf("machine"), "assumed");
+  EXPECT_EQ(MustParse(Sample(), {"machine=a100-sxm-80gb"}).SourceOf("machine"), "--set");
+}
+
+TEST(ConfigNanotron, AnAbsentPipelineEngineIsAllForwardAllBackward) {
+  EXPECT_EQ(MustParse(SampleWith("pp_engine: 1f1b", "pp_engine: null")).schedule, Schedule::gpipe);
+}
+
+TEST(ConfigNanotron, AnAbsentTensorParallelModeIsAllReduce) {
+  EXPECT_FALSE(MustParse(SampleWith("tp_mode: REDUCE_SCATTER", "tp_mode: null")).layout.sp);
+}
+
+TEST(ConfigNanotron, WithoutRecomputationGathersAreFresh) {
+  const Job job =
+      MustParse(SampleWith("tp_mode: REDUCE_SCATTER", "tp_mode: REDUCE_SCATTER\n  tp_recompute_allgather: false"));
+  EXPECT_EQ(job.axes.buffers.tp_gather, Buffers::TpGather::fresh);
+  EXPECT_FALSE(job.axes.recompute.tp_gather);
+}
+
+TEST(ConfigNanotron, EveryZeroStageAboveNoneMeansShardedOptimizerStates) {
+  for (const char* stage : {"1", "2", "3"}) {
+    EXPECT_TRUE(MustParse(SampleWith("zero_stage: 0", std::string("zero_stage: ") + stage)).axes.shard.optimizer);
+  }
+}
+
+TEST(ConfigNanotron, WithoutFp32AccumulationThereAreNoMasters) {
+  const Job job = MustParse(SampleWith("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false"));
+  EXPECT_EQ(job.axes.precision.accumulate, DType::bf16);
+  EXPECT_FALSE(job.axes.precision.master.has_value());
+}
+
+TEST(ConfigNanotron, PadsTheVocabularyToTheDivisorTimesTheRanks) {
+  // 50272 up to a multiple of 128 * 4 = 512: 99 * 512.
+  const Job job = MustParse(SampleWith("make_vocab_size_divisible_by: 1", "make_vocab_size_divisible_by: 128"));
+  EXPECT_EQ(std::get<Decoder>(job.network.shape).vocabulary, 50688);
+}
+
+TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
+  EXPECT_THAT(Refusal(SampleWith("expert_parallel_size: 1", "expert_parallel_size: 2")),
+              HasSubstr("expert parallelism"));
+  EXPECT_THAT(Refusal(SampleWith("  tp: 4", "  tp: 4\n  context_parallel_size: 2")), HasSubstr("context parallelism"));
+  EXPECT_THAT(Refusal(SampleWith("  tp: 4", "  tp: 4\n  recompute_layer: true")),
+              HasSubstr("recompute.policy: 'full' is not supported"));
+  EXPECT_THAT(Refusal(SampleWith("tp_linear_async_communication: false", "tp_linear_async_communication: true")),
+              HasSubstr("'async' is not supported"));
+  EXPECT_THAT(Refusal(SampleWith("is_llama_config: true", "is_qwen2_config: true")), HasSubstr("is not a Llama"));
+  EXPECT_THAT(Refusal(SampleWith("name: adamW", "name: lion")), HasSubstr("expected one of adamw, sgd, found 'lion'"));
+}
+
+TEST(ConfigNanotron, NamesALineForWrongAndMissingValues) {
+  EXPECT_THAT(Refusal(SampleWith("micro_batch_size: 64", "micro_batch_size: lots")),
+              StartsWith("runs/job.yaml:104: micro_batch_size: "));
+  EXPECT_THAT(Refusal(SampleWith("  micro_batch_size: 64\n", "")), HasSubstr("tokens.micro_batch_size: is missing"));
+}
+
+}  // namespace
+}  // namespace tidemark

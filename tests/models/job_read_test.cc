@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/models/job_fixture.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(JobRead, TakesValuesFromTheStrategyThenTheFileThenTheCommandLine) {
+  const Job job = MustParse(SmallJob("layout: {dp: 4, tp: 2}\nsync: {bucket_bytes: 4 MiB}\n"), {"layout.tp=4"});
+  EXPECT_EQ(job.axes.sync.first_bucket_bytes, Bytes(1048576));
+  EXPECT_EQ(job.SourceOf("sync.first_bucket_bytes"), "default of plain");
+  EXPECT_EQ(job.axes.sync.bucket_bytes, Bytes(4 * 1024 * 1024));
+  EXPECT_EQ(job.SourceOf("sync.bucket_bytes"), "job.yaml:13");
+  EXPECT_EQ(job.layout.tp, 4);
+  EXPECT_EQ(job.SourceOf("layout.tp"), "--set");
+  EXPECT_EQ(job.SourceOf("allocator.kind"), "default");
+}
+
+TEST(JobRead, LaterSetsWinAndNullGoesBackToTheDefault) {
+  const Job job =
+      MustParse(SmallJob("layout: {dp: 8}\n"), {"accumulation_steps=2", "accumulation_steps=6", "layout.dp=null"});
+  EXPECT_EQ(job.accumulation_steps, 6);
+  EXPECT_EQ(job.layout.dp, 1);
+}
+
+TEST(JobRead, NamingANetworkOnTheCommandLineReplacesTheInlineOne) {
+  const Job job = MustParse(SmallJob(), {"network=gpt2", "network.layers=3", "sequence_length=1024"});
+  EXPECT_EQ(job.network.name, "gpt2");
+  EXPECT_EQ(std::get<Decoder>(job.network.shape).layers, 3);
+  EXPECT_EQ(std::get<Decoder>(job.network.shape).hidden, 768);  // GPT-2's published width
+}
+
+TEST(JobRead, SequenceParallelismFollowsTheStrategyWhereRanksShareTensors) {
+  const std::string text = "network: llama-3-8b\nmachine: cpu\nsequence_length: 2048\nmicro_batch_size: 1\n";
+  EXPECT_FALSE(MustParse(text + "strategy: nanotron\n").layout.sp);
+  EXPECT_TRUE(MustParse(text + "strategy: nanotron\nlayout: {tp: 2}\n").layout.sp);
+  EXPECT_FALSE(MustParse(text + "strategy: nanotron\nlayout: {tp: 2, sp: false}\n").layout.sp);
+  EXPECT_FALSE(MustParse(text + "strategy: plain\nlayout: {tp: 2}\n").layout.sp);
+}
+
+TEST(JobRead, TheTensorParallelBufferAloneDecidesWhetherGathersAreDoneAgain) {
+  EXPECT_TRUE(MustParse(SmallJob("buffers: {tp_gather: pooled}\n")).axes.recompute.tp_gather);
+  EXPECT_FALSE(MustParse(SmallJob("buffers: {tp_gather: cached}\n")).axes.recompute.tp_gather);
+  EXPECT_THAT(Refusal(SmallJob("buffers: {tp_gather: pooled}\nrecompute: {tp_gather: false}\n")),
+              AllOf(StartsWith("runs/job.yaml:13: recompute.tp_gather: "), HasSubstr("contradicts buffers.tp_gather")));
+}
+
+TEST(JobRead, UnevenStagesMustAddUpToTheNetwork) {
+  EXPECT_THAT(
+      Refusal(SmallJob("layout: {pp: 3}\n")),
+      AllOf(StartsWith("runs/job.yaml:12: layout.pp: 4 layers do not divide"), HasSubstr("layout.layers_per_stage")));
+  const Job job = MustParse(SmallJob("layout: {pp: 3, layers_per_stage: [2, 1, 1]}\naccumulation_steps: 3\n"));
+  EXPECT_EQ(job.layout.layers_per_stage, (std::vector<std::int64_t>{2, 1, 1}));
+  EXPECT_THAT(Refusal(SmallJob("layout: {pp: 3, layers_per_stage: [2, 2, 1]}\n")), HasSubstr("adds up to 5 layers"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {pp: 2, layers_per_stage: [4]}\n")),
+              HasSubstr("names 1 stages, but layout.pp is 2"));
+}
+
+TEST(JobRead, UnknownKeysAreRefusedWithTheNearest) {
+  EXPECT_THAT(Refusal(SmallJob("acumulation_steps: 4\n")),
+              AllOf(StartsWith("runs/job.yaml:12: acumulation_steps: there is no such key"),
+                    HasSubstr("did you mean accumulation_steps?")));
+  EXPECT_THAT(Refusal(SmallJob("layout:\n  dpp: 4\n")),
+              AllOf(StartsWith("runs/job.yaml:13: layout.dpp: "), HasSubstr("did you mean layout.dp?")));
+  EXPECT_THAT(Refusal(SmallJob("tp: 4\n")), HasSubstr("did you mean layout.tp?"));
+  EXPECT_THAT(Refusal(SmallJob("layot: {dp: 4}\n")), HasSubstr("did you mean layout?"));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.pt=4"}),
+              AllOf(StartsWith("--set layout.pt=4: "), HasSubstr("did you mean layout.")));
+}
+
+TEST(JobRead, WrongTypesNameWhatWasExpected) {
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: four\n")),
+              StartsWith("runs/job.yaml:12: accumulation_steps: expected a whole number, found 'four'"));
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 1.5\n")), HasSubstr("expected a whole number, found '1.5'"));
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: [4]\n")), HasSubstr("expected a whole number, found a list"));
+  EXPECT_THAT(Refusal(SmallJob("layout: 8\n")), HasSubstr("layout: expected a section, found '8'"));
+  EXPECT_THAT(Refusal(SmallJob("sync: {overlap: perhaps}\n")), HasSubstr("expected true or false, found 'perhaps'"));
+  EXPECT_THAT(Refusal(SmallJob("sync: {bucket_bytes: 4 parsecs}\n")), HasSubstr("'4 parsecs' is not a size"));
+  EXPECT_THAT(Refusal(SmallJob("precision: {params: bf17}\n")), HasSubstr("did you mean bf16?"));
+  EXPECT_THAT(Refusal(SmallJob(), {"accumulation_steps"}), HasSubstr("expected key=value"));
+}
+
+TEST(JobRead, NumbersThatAreZeroNegativeOrTooLargeAreRefused) {
+  for (const char* value : {"0", "-4", "99999999999999999999999", "16777217"}) {
+    EXPECT_THAT(Refusal(SmallJob(), {std::string("accumulation_steps=") + value}),
+                HasSubstr("expected a whole number from 1 to"));
+  }
+  // 2^24 microbatches of 2^24 sequences of 2^24 tokens: 2^72 tokens.
+  EXPECT_THAT(
+      Refusal(SmallJob(), {"accumulation_steps=16777216", "micro_batch_size=16777216", "sequence_length=16777216"}),
+      StartsWith("runs/job.yaml"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1000000, tp: 16, pp: 1048576}\n"), {"network.layers=1048576"}),
+              HasSubstr("network.layers"));
+}
+
+TEST(JobRead, ALayoutThatDoesNotDivideTheNetworkIsRefused) {
+  EXPECT_THAT(Refusal(SmallJob("layout: {tp: 3}\n")),
+              StartsWith("runs/job.yaml:12: layout.tp: 16 attention heads do not divide"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {dp: 6}\nshard: {replicas: 4}\n")),
+              StartsWith("runs/job.yaml:13: shard.replicas: 4 replicas do not divide the 6 data-parallel ranks"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {tp: 4, sp: true}\n"), {"sequence_length=2046"}),
+              HasSubstr("2046 tokens do not divide"));
+}
+
+TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
+  EXPECT_THAT(Refusal(SmallJob("sync: {when: every}\n"), {"strategy=nanotron"}),
+              StartsWith("runs/job.yaml:12: sync.when: nanotron synchronises last"));
+  EXPECT_THAT(Refusal(SmallJob(), {"strategy=nanotorn"}), HasSubstr("did you mean nanotron?"));
+}
+
+/// Keys of the job format whose other values come in later versions: refused, never ignored.
+TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
+  for (const char* set : {"layout.cp=2",
+                          "layout.ep=2",
+                          "layout.vpp=2",
+                          "recompute.policy=full",
+                          "recompute.policy=selective",
+                          "recompute.policy=every_n",
+                          "schedule=interleaved",
+                          "schedule=zb-h1",
+                          "schedule=dualpipe",
+                          "sync.when=custom",
+                          "sync.expression=i % 2 == 0",
+                          "buffers.tp_gather=async",
+                          "buffers.tp_gather=pooled-unsafe",
+                          "buffers.donate=false",
+                          "buffers.fused_accumulation=true",
+                          "gradient_flow.kind=gradcache",
+                          "gradient_flow.chunks=8",
+                          "shard.reuse_distance=1",
+                          "shard.persistence_threshold=1",
+                          "shard.prefetch_elements=1",
+                          "allocator.kind=arena",
+                          "pipeline_microbatches=2"}) {
+    EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
+  }
+  MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));
+}
+
+TEST(JobRead, FilesThatAreNoJobsAreRefused) {
+  EXPECT_THAT(Refusal(""), HasSubstr("an empty file"));
+  EXPECT_THAT(Refusal("just words"), HasSubstr("expected a config, found 'just words'"));
+  EXPECT_THAT(Refusal("layout: {dp: 8, tp"),
+              AllOf(StartsWith("runs/job.yaml:1: is not valid YAML"), HasSubstr("complete")));
+  EXPECT_THAT(Refusal("a: 1\nb: 2\n"), HasSubstr("is not a config that tidemark knows"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1}\nlayout: {dp: 2}\n")), HasSubstr("layout: is given twice"));
+  EXPECT_THAT(Refusal(SmallJob() + "---\n" + SmallJob()), HasSubstr("several YAML documents"));
+}
+
+TEST(JobRead, AliasesThatExpandWithoutEndAreRefused) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int j = 0; j < 9; ++j) {
+      bomb += ", " + before;
+    }
+    bomb += "]\n";
+  }
+  EXPECT_THAT(Refusal(bomb), HasSubstr("more values than a config"));
+}
+
+TEST(JobRead, MissingPartsAreNamed) {
+  EXPECT_THAT(Refusal("network: gpt2\nmachine: cpu\nsequence_length: 1\n"), HasSubstr("the job has no strategy"));
+  EXPECT_THAT(Refusal("network: gpt2\nstrategy: plain\nsequence_length: 1\n"), HasSubstr("the job has no machine"));
+  EXPECT_THAT(Refusal("network: gpt2\nstrategy: plain\nmachine: cpu\n"), HasSubstr("the job has no sequence_length"));
+  EXPECT_THAT(Refusal("network: {layers: 2}\nstrategy: plain\nmachine: cpu\nsequence_length: 1\n"),
+              HasSubstr("lacks 'hidden'"));
+  EXPECT_THAT(Refusal("network: gpt-2\nstrategy: plain\nmachine: cpu\nsequence_length: 1\n"),
+              HasSubstr("did you mean gpt2?"));
+  EXPECT_THAT(Refusal(SmallJob(), {"machine=h100"}), HasSubstr("neither a known machine nor a file"));
+}
+
+TEST(JobRead, TheResidualNetworkHasItsPublishedParameters) {
+  // 11,173,962: He et al.'s ResNet-18 for CIFAR-10, as every PyTorch implementation of it counts.
+  const std::string path = std::string(TIDEMARK_TESTS) + "/jobs/resnet18-cifar10.yaml";
+  const std::vector<StrategyDefaults> strategies = TestStrategies();
+  const Result<Job> job = ReadJob(path, {{"strategy=plain"}, std::nullopt}, strategies);
+  ASSERT_TRUE(job.ok()) << job.error().Text();
+  EXPECT_EQ(ParameterCount(job->network), 11173962);
+}
+
+TEST(JobRead, APathInTheJobIsRelativeToTheJob) {
+  const std::string folder = ::testing::TempDir();
+  std::ofstream(folder + "/mine.json") << R"({"model_type": "gpt2", "n_layer": 2})";
+  std::ofstream(folder + "/mine.yaml") << "network: mine.json\nmachine: cpu\nstrategy: plain\nsequence_length: 8\n";
+  const std::vector<StrategyDefaults> strategies = TestStrategies();
+  const Result<Job> job = ReadJob(folder + "/mine.yaml", {}, strategies);
+  ASSERT_TRUE(job.ok()) << job.error().Text();
+  EXPECT_EQ(std::get<Decoder>(job->network.shape).layers, 2);
+}
+
+}  // namespace
+}  // namespace tidemark

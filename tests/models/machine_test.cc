@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "models/configs/flatten.h"
+#include "models/machine/presets.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::HasSubstr;
+
+Machine Preset(const std::string& name) {
+  Result<Machine> machine = FindMachine(name, {});
+  EXPECT_TRUE(machine.ok()) << machine.error().Text();
+  return machine.ok() ? *std::move(machine) : Machine{};
+}
+
+Result<Machine> FromText(const std::string& text) {
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, "m.yaml"));
+  TIDEMARK_ASSIGN(const Settings settings, Flatten(root, MachineKeys()));
+  return ReadMachine(settings, {});
+}
+
+TEST(Machines, EveryPresetLoadsAndEveryNumberHasASource) {
+  const std::vector<MachineSummary> presets = MachinePresets();
+  EXPECT_GE(presets.size(), 11U);
+  for (const MachineSummary& preset : presets) {
+    const Machine machine = Preset(preset.name);
+    EXPECT_EQ(machine.name, preset.name);
+    EXPECT_FALSE(preset.summary.empty());
+    for (const Field<Machine>& field : MachineFields()) {
+      const auto source = machine.sources.find(field.key);
+      ASSERT_NE(source, machine.sources.end()) << preset.name << " " << field.key;
+      EXPECT_FALSE(source->second.empty());
+      EXPECT_THAT(source->second, ::testing::Not(HasSubstr(".yaml:"))) << preset.name << " " << field.key;
+    }
+  }
+}
+
+/// Dense tensor-core peak and memory bandwidth from NVIDIA's datasheets (half of the figure with sparsity where only
+/// that is printed), SM counts from its architecture whitepapers, and the size in the product's name.
+TEST(Machines, PresetsHaveTheVendorsFigures) {
+  struct Row {
+    const char* name;
+    double half_tflops, gigabytes_per_sec;
+    std::int64_t processors, nominal_gib;
+  };
+  for (const Row& row : {Row{"v100-sxm-32gb", 125, 900, 80, 32}, Row{"a100-sxm-40gb", 312, 1555, 108, 40},
+                         Row{"a100-pcie-40gb", 312, 1555, 108, 40}, Row{"a100-sxm-80gb", 312, 2039, 108, 80},
+                         Row{"a100-pcie-80gb", 312, 1935, 108, 80}, Row{"h100-sxm-80gb", 989.4, 3350, 132, 80},
+                         Row{"h100-pcie-80gb", 756, 2000, 114, 80}, Row{"h200-sxm-141gb", 989.4, 4800, 132, 141},
+                         Row{"l40s-48gb", 362.05, 864, 142, 48}}) {
+    const Machine machine = Preset(row.name);
+    EXPECT_DOUBLE_EQ(machine.peak.at(DType::fp16).per_second(), row.half_tflops * 1e12) << row.name;
+    EXPECT_DOUBLE_EQ(machine.memory_bandwidth.per_second(), row.gigabytes_per_sec * 1e9) << row.name;
+    EXPECT_EQ(machine.processors, row.processors) << row.name;
+    // What the driver shows is the nominal size less what it keeps: at most a twentieth (L40S, with ECC in its memory:
+    // a fifteenth).
+    const double nominal = static_cast<double>(row.nominal_gib) * 1024 * 1024 * 1024;
+    EXPECT_LE(static_cast<double>(machine.device_memory.count()), nominal) << row.name;
+    EXPECT_GE(static_cast<double>(machine.device_memory.count()), nominal * 14 / 15) << row.name;
+  }
+}
+
+TEST(Machines, VoltaHasNoFastBf16) {
+  const Machine machine = Preset("v100-sxm-32gb");
+  EXPECT_EQ(machine.peak.at(DType::bf16), machine.peak.at(DType::fp32));
+  EXPECT_THAT(machine.sources.at("peak.bf16"), HasSubstr("no native bf16"));
+}
+
+TEST(Machines, ThePlainNodeIsNoAccelerator) { EXPECT_FALSE(Preset("cpu").accelerator); }
+
+TEST(Machines, ALinkIsNeverFasterThanItsDatasheet) {
+  // NVLink per direction: 6 x 25, 12 x 25, 18 x 25 and 18 x 50 GB/s (NVIDIA's architecture whitepapers).
+  EXPECT_LE(Preset("v100-sxm-32gb").intra_node.bandwidth, BytesPerSec(150e9));
+  EXPECT_LE(Preset("a100-sxm-80gb").intra_node.bandwidth, BytesPerSec(300e9));
+  EXPECT_LE(Preset("h100-sxm-80gb").intra_node.bandwidth, BytesPerSec(450e9));
+  EXPECT_LE(Preset("b200-sxm-180gb").intra_node.bandwidth, BytesPerSec(900e9));
+}
+
+TEST(Machines, AFileMayStandOnAPreset) {
+  const Result<Machine> machine = FromText("from: a100-sxm-80gb\nname: mine\ninter_node: {bandwidth: 100 Gbit/s}\n");
+  ASSERT_TRUE(machine.ok()) << machine.error().Text();
+  EXPECT_EQ(machine->inter_node.bandwidth, BytesPerSec(12.5e9));  // 100 / 8
+  EXPECT_EQ(machine->processors, 108);
+  EXPECT_EQ(machine->sources.at("inter_node.bandwidth"), "m.yaml:3");
+}
+
+TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
+  const auto error = [](const std::string& line) {
+    const Result<Machine> machine = FromText("from: cpu\n" + line + "\n");
+    return machine.ok() ? std::string("accepted") : machine.error().Text();
+  };
+  EXPECT_THAT(error("memory_bandwidth: 900"), HasSubstr("m.yaml:2: memory_bandwidth: '900' is not a bandwidth"));
+  EXPECT_THAT(error("memory_bandwidth: 0 GB/s"), HasSubstr("at least 1000 B/s"));
+  EXPECT_THAT(error("kernel_launch: 2"), HasSubstr("'2' is not a time"));
+  EXPECT_THAT(error("peak: {bf16: 900 TB/s}"), HasSubstr("is not a rate of arithmetic"));
+  EXPECT_THAT(error("device_memory: 0"), HasSubstr("at least 1 B"));
+  EXPECT_THAT(error("achievable_flops: 1.5"), HasSubstr("expected a number from 0.01 to 1"));
+  EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
+  EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}"));
+  EXPECT_THAT(error("procesors: 4"), HasSubstr("did you mean processors?"));
+}
+
+TEST(Machines, AFileWithoutAPresetMustBeComplete) {
+  const Result<Machine> machine = FromText("name: mine\npeak: {fp32: 1 TFLOP/s}\n");
+  ASSERT_FALSE(machine.ok());
+  EXPECT_THAT(machine.error().Text(), HasSubstr("the machine lacks 'accelerator'"));
+}
+
+}  // namespace
+}  // namespace tidemark
