@@ -38,11 +38,10 @@ std::string InUnits(double value, std::span<const Unit> units) {
 
 constexpr double kKibi = 1024.0;
 constexpr std::array kBinary = {Unit{1, "B"}, Unit{kKibi, "KiB"}, Unit{kKibi * kKibi, "MiB"},
-                                Unit{kKibi * kKibi * kKibi, "GiB"},
-                                Unit{kKibi * kKibi * kKibi * kKibi, "TiB"}};
+                                Unit{kKibi * kKibi * kKibi, "GiB"}, Unit{kKibi * kKibi * kKibi * kKibi, "TiB"}};
 constexpr std::array kTime = {Unit{1, "ns"}, Unit{1e3, "us"}, Unit{1e6, "ms"}, Unit{1e9, "s"}};
-constexpr std::array kFlop = {Unit{1, "FLOP"}, Unit{1e3, "KFLOP"}, Unit{1e6, "MFLOP"}, Unit{1e9, "GFLOP"},
-                              Unit{1e12, "TFLOP"}, Unit{1e15, "PFLOP"}};
+constexpr std::array kFlop = {Unit{1, "FLOP"},    Unit{1e3, "KFLOP"},  Unit{1e6, "MFLOP"},
+                              Unit{1e9, "GFLOP"}, Unit{1e12, "TFLOP"}, Unit{1e15, "PFLOP"}};
 constexpr std::array kFlopRate = {Unit{1, "FLOP/s"}, Unit{1e6, "MFLOP/s"}, Unit{1e9, "GFLOP/s"}, Unit{1e12, "TFLOP/s"},
                                   Unit{1e15, "PFLOP/s"}};
 constexpr std::array kByteRate = {Unit{1, "B/s"}, Unit{1e3, "kB/s"}, Unit{1e6, "MB/s"}, Unit{1e9, "GB/s"},
@@ -52,13 +51,18 @@ struct Suffix {
   std::string_view name;
   double size;
 };
-constexpr std::array kByteSuffixes = {Suffix{"", 1},      Suffix{"b", 1},       Suffix{"kb", 1e3},
-                                      Suffix{"mb", 1e6},  Suffix{"gb", 1e9},    Suffix{"tb", 1e12},
-                                      Suffix{"kib", kKibi}, Suffix{"mib", kKibi * kKibi},
-                                      Suffix{"gib", kKibi * kKibi * kKibi},
-                                      Suffix{"tib", kKibi * kKibi * kKibi * kKibi}};
+constexpr std::array kByteSuffixes = {Suffix{"", 1},
+                                      Suffix{"b", 1},
+                                      Suffix{"kb", 1e3},
+                                      Suffix{"mb", 1e6},
+                                      Suffix{"gb", 1e9},
+                                      Suffix{"tb", 1e12},
+                                      Suffix{"kib", kKibi},
+                                      Suffix{"mib", kKibi* kKibi},
+                                      Suffix{"gib", kKibi* kKibi* kKibi},
+                                      Suffix{"tib", kKibi* kKibi* kKibi* kKibi}};
 constexpr std::array kTimeSuffixes = {Suffix{"ns", 1}, Suffix{"us", 1e3}, Suffix{"ms", 1e6}, Suffix{"s", 1e9}};
-constexpr std::array kByteRateSuffixes = {Suffix{"b/s", 1},     Suffix{"mb/s", 1e6},     Suffix{"gb/s", 1e9},
+constexpr std::array kByteRateSuffixes = {Suffix{"b/s", 1}, Suffix{"mb/s", 1e6}, Suffix{"gb/s", 1e9},
                                           Suffix{"tb/s", 1e12}, Suffix{"gbit/s", 1e9 / 8}};
 constexpr std::array kFlopRateSuffixes = {Suffix{"flop/s", 1}, Suffix{"gflop/s", 1e9}, Suffix{"tflop/s", 1e12},
                                           Suffix{"pflop/s", 1e15}};
