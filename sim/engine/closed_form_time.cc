@@ -127,7 +127,7 @@ class Reducer {
       out_.ops.push_back({Code::record, 0, false, record->stream.index, record->event.index, 0});
     } else if (const auto* wait = std::get_if<Wait>(&node)) {
       out_.ops.push_back({Code::wait, 0, false, wait->stream.index, wait->event.index, 0});
-    } else if (const auto* sync = std::get_if<Sync>(&node)) {
+    } else if (const auto* sync = std::get_if<HostSync>(&node)) {
       out_.ops.push_back({sync->stream.valid() ? Code::sync : Code::sync_device, 0, false, sync->stream.index, 0, 0});
     }
     return false;

@@ -50,7 +50,7 @@ struct RegimeScratch {
 ///   moments()            how many of its values are moments; the rest are sums
 ///   Save(values), Load(values)
 ///   Iterate()            one iteration; returns the hash of its choices
-///   Skipped(n)           n iterations were leapt over
+///   Skipped(n)           n iterations were leapt over; -1 takes back one that was only tried
 template <class System>
 std::uint64_t RunRegime(System& system, std::int64_t count, RegimeScratch& scratch) {
   RegimeScratch::Frame& f = *scratch.Take();
@@ -92,6 +92,7 @@ std::uint64_t RunRegime(System& system, std::int64_t count, RegimeScratch& scrat
       }
       if (!same) {
         system.Load(f.after);
+        system.Skipped(-1);
         continue;
       }
       for (std::size_t i = moments; i < f.ahead.size(); ++i) {

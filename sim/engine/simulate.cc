@@ -270,7 +270,7 @@ class RoleSimulation {
       waits_[event.cause] = std::max(waits_[event.cause], event.time);
     }
   }
-  void Do(const Sync& leaf, Nanos) {
+  void Do(const HostSync& leaf, Nanos) {
     host_ = std::max(host_, leaf.stream.valid() ? ready_[leaf.stream.index] : DeviceEnd());
   }
   void Do(const Begin& leaf, Nanos) {

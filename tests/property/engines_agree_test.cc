@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "sim/engine/closed_form.h"
+#include "sim/engine/simulate.h"
+#include "sim/lower/lower.h"
+#include "sim/program/text.h"
+#include "sim/program/verify.h"
+#include "tests/property/random_job.h"
+
+namespace tidemark {
+namespace {
+
+std::int64_t JobsToTry() { return std::getenv("TIDEMARK_FULL") != nullptr ? 50'000 : 20'000; }
+
+/// Elements of the largest and of all layer parameters, for the bucket classes.
+struct LayerSize {
+  std::int64_t largest = 0, all = 0;
+};
+
+LayerSize LayerSizeOf(const StepProgram& step) {
+  LayerSize size;
+  for (const Buffer& buffer : step.roles.front().buffers) {
+    if (buffer.name.starts_with("gradient of layer.")) {
+      size.largest = std::max(size.largest, buffer.bytes().count());
+      size.all += buffer.bytes().count();
+    }
+  }
+  return size;
+}
+
+/// The classes of jobs that have broken such engines before; each must make up a good part of the sample.
+void Classify(const Job& job, const StepProgram& step, std::map<std::string, std::int64_t>& histogram) {
+  const Decoder& decoder = std::get<Decoder>(job.network.shape);
+  const auto count = [&](const std::string& name, bool applies) { histogram[name] += applies ? 1 : 0; };
+  count("one microbatch", job.accumulation_steps == 1);
+  count("one data-parallel rank", job.layout.dp == 1);
+  count("microbatches not a multiple of stages", job.accumulation_steps % job.layout.pp != 0);
+  bool uneven = false;
+  for (const std::int64_t layers : job.layout.layers_per_stage) {
+    uneven |= layers != job.layout.layers_per_stage.front();
+  }
+  count("uneven layers per stage", uneven);
+  count("vocabulary or heads not divisible by ranks",
+        decoder.vocabulary % job.layout.dp != 0 || decoder.heads % job.layout.dp != 0);
+  count("tied embeddings", decoder.tied_embeddings);
+  const LayerSize layer = LayerSizeOf(step);
+  const bool buckets = !job.axes.shard.params;
+  count("a parameter larger than a bucket", buckets && layer.largest > job.axes.sync.bucket_bytes.count());
+  count("a bucket over three layers", buckets && job.axes.sync.bucket_bytes.count() > 3 * layer.all);
+  count("(strategy " + job.strategy + ")", true);
+}
+
+std::string Describe(const Job& job) {
+  const Decoder& decoder = std::get<Decoder>(job.network.shape);
+  return job.strategy + " layers " + std::to_string(decoder.layers) + " microbatches " +
+         std::to_string(job.accumulation_steps) + " dp " + std::to_string(job.layout.dp) + " tp " +
+         std::to_string(job.layout.tp) + " pp " + std::to_string(job.layout.pp);
+}
+
+TEST(Engines, ClosedFormAndSimulationAgreeToTheByteAndTheNanosecond) {
+  JobGenerator generator(20261121);
+  std::map<std::string, std::int64_t> histogram;
+  std::int64_t verified = 0;
+  const std::int64_t jobs = JobsToTry();
+  for (std::int64_t i = 0; i < jobs; ++i) {
+    const Job job = generator.Next();
+    const auto kind = static_cast<StepKind>(i % 3);
+    const Result<StepProgram> step = Lower(job, kind);
+    ASSERT_TRUE(step.ok()) << Describe(job) << ": " << step.error().Text();
+    std::vector<Costs> costs;
+    for (const Program& program : step->roles) {
+      costs.push_back(Price(program, job.machine));
+    }
+    const Evaluation simulated = Simulate(*step, costs);
+    const Evaluation closed = EvaluateClosedForm(*step, costs);
+    ASSERT_EQ(simulated, closed) << "job " << i << ": " << Describe(job) << "\nsteps of " << simulated.time.step.count()
+                                 << " and " << closed.time.step.count() << " ns";
+    const StepTime& time = simulated.time;
+    ASSERT_EQ(time.step, time.compute + time.recompute + time.optimizer + time.exposed_communication + time.bubble +
+                             time.host);
+    for (const MemoryPeak& peak : simulated.roles) {
+      ASSERT_EQ(peak.allocated, peak.by_category.Total());
+    }
+    if (i % 20 == 0) {
+      const std::vector<Finding> findings = Verify(*step);
+      ASSERT_TRUE(findings.empty()) << Describe(job) << ": " << findings.front().message;
+      ++verified;
+    }
+    Classify(job, *step, histogram);
+  }
+  std::cout << jobs << " jobs, " << verified << " of them verified\n";
+  for (const auto& [name, count] : histogram) {
+    const double share = 100.0 * static_cast<double>(count) / static_cast<double>(jobs);
+    std::cout << "  " << name << ": " << count << " (" << share << " %)\n";
+    if (!name.starts_with("(")) {
+      EXPECT_GE(share, 30) << name;
+    } else {
+      EXPECT_GT(count, 0) << name;
+    }
+  }
+}
+
+TEST(Engines, AProgramAndItsUnrolledFormEvaluateAlike) {
+  JobGenerator generator(7);
+  for (std::int64_t i = 0; i < 300; ++i) {
+    const Job job = generator.Next();
+    const Result<StepProgram> step = Lower(job, StepKind::steady);
+    ASSERT_TRUE(step.ok());
+    StepProgram unrolled;
+    std::vector<Costs> costs, unrolled_costs;
+    for (const Program& program : step->roles) {
+      costs.push_back(Price(program, job.machine));
+      unrolled.roles.push_back(Unroll(program));
+      unrolled_costs.push_back(Price(unrolled.roles.back(), job.machine));
+    }
+    ASSERT_EQ(EvaluateClosedForm(*step, costs), EvaluateClosedForm(unrolled, unrolled_costs)) << Describe(job);
+  }
+}
+
+TEST(Engines, ProgramsOfRandomJobsSurviveTheirTextForm) {
+  JobGenerator generator(11);
+  for (std::int64_t i = 0; i < 300; ++i) {
+    const Result<StepProgram> step = Lower(generator.Next(), StepKind::first);
+    ASSERT_TRUE(step.ok());
+    for (const Program& program : step->roles) {
+      const std::string text = Print(program);
+      const Result<Program> parsed = ParseProgram(text);
+      ASSERT_TRUE(parsed.ok()) << parsed.error().Text();
+      ASSERT_EQ(Print(*parsed), text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
