@@ -69,7 +69,6 @@ class MemoryChart {
     for (const [name, , color, strokePattern] of this.lines) series[name] = {color, strokePattern, strokeWidth: 1.25};
     const highest = this.data.categories[this.data.categories.length - 1];
     if (highest) series[highest].showInRangeSelector = true;
-    const view = () => this.viewport.to - this.viewport.from;
     return {
       labels: this.labels(), series, stepPlot: true, legend: 'never', interactionModel: {}, animatedZooms: false,
       highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, gridLineColor: '#eceff3', axisLineColor: '#c8d0d9',
@@ -78,8 +77,8 @@ class MemoryChart {
       rangeSelectorPlotStrokeColor: '#8aa2bd', rangeSelectorPlotFillGradientColor: '#a9bdd3',
       rangeSelectorForegroundStrokeColor: '#8aa2bd', rangeSelectorBackgroundStrokeColor: '#c8d0d9',
       axes: {
-        x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, view()), pixelsPerLabel: 110},
-        y: {axisLabelWidth: 92, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
+        x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, this.viewport.from, this.viewport.to), pixelsPerLabel: 110},
+        y: {axisLabelWidth: 104, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
       },
       underlayCallback: (context, area, graph) => this.drawPhases(context, area, graph),
       drawCallback: (graph) => this.afterDraw(graph),

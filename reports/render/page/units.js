@@ -20,9 +20,9 @@ const timeText = (nanos) => inUnits(nanos, TIME_UNITS);
 /// The unit of an axis up to `largest`: [size, name].
 const axisUnit = (largest, units) => units.filter(([size]) => largest >= 2 * size).pop() || units[0];
 
-/// A moment of the axis, with as many digits as a view of `width` needs.
-function momentText(nanos, width) {
-  const [size, name] = axisUnit(Math.max(nanos, width), TIME_UNITS);
-  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(width / size / 20))));
+/// A moment of a view [from, to]: all moments of a view in one unit, with as many digits as its width needs.
+function momentText(nanos, from, to) {
+  const [size, name] = axisUnit(to, TIME_UNITS);
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10((to - from) / size / 20))));
   return (nanos / size).toFixed(digits) + ' ' + name;
 }
