@@ -86,6 +86,14 @@ class Jobs(unittest.TestCase):
                 again.write_text(first)
                 self.assertEqual(without_sources(output("job", again)), without_sources(first), sample)
 
+    def test_the_printed_job_is_predicted_like_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for sample in sorted(JOBS.glob("*.yaml")):
+                again = pathlib.Path(folder) / "resolved.yaml"
+                again.write_text(output("job", sample))
+                predictions = [output("predict", job, "--exit-zero", "--format", "json") for job in (sample, again)]
+                self.assertEqual(predictions[0], predictions[1], sample)
+
     def test_the_same_job_gives_the_same_bytes(self):
         self.assertEqual(output("job", JOBS / "oracle.yaml"), output("job", JOBS / "oracle.yaml"))
 
