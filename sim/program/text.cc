@@ -207,22 +207,29 @@ class NodePrinter {
 
 using Row = std::vector<std::string>;
 
+struct Column {
+  std::size_t width = 0;
+  bool numbers = true;  ///< aligned to the right
+};
+
 /// A titled table with aligned columns and a blank line after it; nothing when it has no rows.
 std::string Section(std::string_view title, const std::vector<Row>& rows) {
   if (rows.empty()) {
     return {};
   }
-  std::vector<std::size_t> widths(rows.front().size());
+  std::vector<Column> columns(rows.front().size());
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      columns[i].width = std::max(columns[i].width, row[i].size());
+      columns[i].numbers &= row[i].find_first_not_of("0123456789") == std::string::npos;
     }
   }
   std::string text = fmt::format("{}:\n", title);
   for (const Row& row : rows) {
-    std::string line = " ";
+    std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += fmt::format(" {:<{}}", row[i], widths[i] + (i + 1 < row.size() ? 1 : 0));
+      line += columns[i].numbers ? fmt::format("  {:>{}}", row[i], columns[i].width)
+                                 : fmt::format("  {:<{}}", row[i], columns[i].width);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
@@ -242,7 +249,7 @@ Row BufferRow(const Program& program, const Buffer& buffer) {
   for (std::size_t i = 0; i < Dimensions(buffer); ++i) {
     name += fmt::format("[{}]", buffer.extents[i]);
   }
-  return {name, std::string(Name(buffer.category)), fmt::format("{} {}", buffer.elements, Name(buffer.dtype)),
+  return {name, std::string(Name(buffer.category)), fmt::format("{}", buffer.elements), std::string(Name(buffer.dtype)),
           fmt::format("born on {}{}{}{}", NameIn(program.streams, buffer.stream),
                       buffer.place == Place::host ? ", host memory" : "", buffer.resident ? ", resident" : "",
                       buffer.kept ? ", kept" : "")};

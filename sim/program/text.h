@@ -25,8 +25,8 @@ namespace tidemark {
 //       gathered
 //
 //     buffers:
-//       shard[32]  parameter  1409286 fp32   born on main, resident, kept
-//       full[2]    parameter  11274288 bf16  born on gather
+//       shard[32]  parameter   1409286  fp32  born on main, resident, kept
+//       full[2]    parameter  11274288  bf16  born on gather
 //
 //     program:
 //       begin forward microbatch 0

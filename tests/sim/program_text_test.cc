@@ -34,10 +34,10 @@ events:
   "used up"
 
 buffers:
-  shard[4]      parameter   1409286 fp32   born on main, resident, kept
-  full[2]       parameter   11274288 bf16  born on all_gather
-  hidden[2][5]  activation  4096 bf16      born on main
-  ids           input       4 int64        born on host, host memory, resident, kept
+  shard[4]      parameter    1409286  fp32   born on main, resident, kept
+  full[2]       parameter   11274288  bf16   born on all_gather
+  hidden[2][5]  activation      4096  bf16   born on main
+  ids           input              4  int64  born on host, host memory, resident, kept
 
 program:
   begin load

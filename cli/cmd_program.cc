@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "sim/lower/lower.h"
+#include "sim/program/text.h"
+
+namespace tidemark {
+namespace {
+
+class ProgramCommand : public Command {
+ public:
+  std::string_view name() const override { return "program"; }
+  std::string_view summary() const override { return "What each role does in one optimizer step, as text"; }
+  std::string_view examples() const override {
+    return "  tidemark program job.yaml                                every role, loops kept\n"
+           "  tidemark program job.yaml --role 0                       the first pipeline stage only\n"
+           "  tidemark program job.yaml --expand | grep alloc          every allocation of the step, in order\n"
+           "  tidemark program job.yaml --step first                   the first step, where it is another program\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    AddJobOptions(app, job_);
+    app.add_option("--role", role_, "one role only, by number or by name")->type_name("ROLE");
+    app.add_flag("--expand", expand_, "write every loop out");
+    app.add_option("--step", step_, "which optimizer step: first, second or steady (default)")
+        ->check(CLI::IsMember({"first", "second", "steady"}).description(""))
+        ->type_name("NAME");
+  }
+
+  Result<int> Run() override {
+    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    TIDEMARK_ASSIGN(const StepProgram step, Lower(job, Step()));
+    TIDEMARK_ASSIGN(const std::vector<const Program*> roles, Chosen(step));
+    for (const Program* role : roles) {
+      const std::string text = Print(expand_ ? Unroll(*role) : *role);
+      TIDEMARK_TRY(WriteOut(role == roles.front() ? text : "\n" + text));
+    }
+    return 0;
+  }
+
+ private:
+  StepKind Step() const {
+    return step_ == "first" ? StepKind::first : step_ == "second" ? StepKind::second : StepKind::steady;
+  }
+
+  /// The roles that the user wants to see.
+  Result<std::vector<const Program*>> Chosen(const StepProgram& step) const {
+    std::vector<const Program*> chosen;
+    std::vector<std::string> known;
+    for (const Program& role : step.roles) {
+      known.push_back(role.role);
+      if (role_.empty() || role_ == role.role || role_ == std::to_string(role.role_index)) {
+        chosen.push_back(&role);
+      }
+    }
+    if (chosen.empty()) {
+      const std::string nearest = Nearest(role_, known);
+      return BadInput(fmt::format("--role: expected a number below {} or a name, found '{}'", known.size(), role_),
+                      nearest.empty() ? fmt::format("the first role is 0 or '{}'", known.front())
+                                      : fmt::format("did you mean '{}'?", nearest));
+    }
+    return chosen;
+  }
+
+  JobOptions job_;
+  std::string role_;
+  bool expand_ = false;
+  std::string step_ = "steady";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdProgram() { return std::make_unique<ProgramCommand>(); }
+
+}  // namespace tidemark
