@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <tuple>
 
+#include "sim/engine/clock.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/regime.h"
 
 // Time without unrolling
 // ----------------------
-// A role's clock is a list of moments: its host, its compute stream, what that stream was told to wait for, every other
-// stream, every event. A leaf replaces some moments by the latest of others plus a constant, and adds the idle
-// interval it finds to a part of the step. All choices ("which was the latest?") are comparisons of moments.
+// A role's clock is a list of moments: its host, every stream, every event. A leaf replaces some moments by the latest of
+// others plus a constant, and adds the idle interval of the compute stream that it finds to a part of the step. All choices ("which was the latest?") are comparisons of moments.
 //
 // A Repeat is therefore run a few times only: RunRegime (regime.h) proves from one iteration here and one far ahead that all
 // iterations between make the same choices, and leaps over them exactly.
@@ -23,296 +22,6 @@
 
 namespace tidemark {
 namespace {
-
-enum Cause : std::uint8_t { kCollective, kPeer, kHost };
-constexpr std::uint32_t kCauses = 3;
-
-struct Op {
-  enum class Code : std::uint8_t { kernel, issue, send, recv, record, wait, sync, sync_device, repeat };
-  Code code;
-  std::uint8_t detail = 0;         ///< kernel: index into parts; record: cause
-  bool messages = false;           ///< repeat: its body sends or receives
-  std::uint32_t stream = 0;
-  std::uint32_t other = 0;         ///< event or channel; repeat: ops of the body
-  std::int64_t amount = 0;         ///< duration in ns; repeat: count
-};
-
-/// Positions in the list of moments.
-constexpr std::uint32_t kHostAt = 0, kBusyEndAt = 1, kWaitsAt = 2, kStreamsAt = kWaitsAt + kCauses;
-/// Accumulated durations.
-enum Part : std::uint8_t { kCompute, kRecompute, kOptimizer, kExposed, kBubble, kHostIdle, kParts };
-
-Cause CauseOf(StreamKind kind) {
-  return kind == StreamKind::collective ? kCollective : kind == StreamKind::peer ? kPeer : kHost;
-}
-
-/// A program reduced to what touches time.
-struct TimeProgram {
-  std::vector<Op> ops;
-  std::uint32_t streams = 0, events = 0, compute_stream = 0;
-  std::vector<Cause> stream_cause;
-  std::vector<Cause> event_cause;  ///< an event is recorded on streams of one kind
-
-  std::size_t moments() const { return kStreamsAt + streams + events; }
-};
-
-class Reducer {
- public:
-  Reducer(const Program& program, const Costs& costs) : program_(program), costs_(costs) {
-    out_.streams = static_cast<std::uint32_t>(program.streams.size());
-    out_.events = static_cast<std::uint32_t>(program.events.size());
-    out_.event_cause.resize(out_.events, kHost);
-    for (std::uint32_t i = 0; i < out_.streams; ++i) {
-      out_.stream_cause.push_back(CauseOf(program.streams[i].kind));
-      if (program.streams[i].kind == StreamKind::compute) {
-        out_.compute_stream = i;
-      }
-    }
-  }
-
-  TimeProgram Reduce() {
-    Range(0, program_.nodes.size());
-    return std::move(out_);
-  }
-
- private:
-  using Code = Op::Code;
-
-  bool Range(std::size_t at, std::size_t end) {
-    bool messages = false;
-    while (at < end) {
-      const std::size_t here = at++;
-      if (const auto* repeat = std::get_if<Repeat>(&program_.nodes[here])) {
-        const std::size_t slot = out_.ops.size();
-        out_.ops.push_back({Code::repeat, 0, false, 0, 0, repeat->count});
-        out_.ops[slot].messages = Range(at, at + repeat->size);
-        out_.ops[slot].other = static_cast<std::uint32_t>(out_.ops.size() - slot - 1);
-        messages |= out_.ops[slot].messages;
-        at += repeat->size;
-        if (out_.ops[slot].other == 0) {
-          out_.ops.pop_back();
-        }
-      } else {
-        messages |= Leaf(program_.nodes[here], costs_.device[here].count());
-      }
-    }
-    return messages;
-  }
-
-  void Kernel(StreamId stream, Work work, std::int64_t duration) {
-    const bool compute = stream.index == out_.compute_stream;
-    const auto part = static_cast<std::uint8_t>(work == Work::compute     ? kCompute
-                                                : work == Work::recompute ? kRecompute
-                                                                          : kOptimizer);
-    out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
-  }
-
-  bool Leaf(const Node& node, std::int64_t duration) {
-    if (const auto* compute = std::get_if<Compute>(&node)) {
-      Kernel(compute->stream, compute->work, duration);
-    } else if (const auto* scale = std::get_if<Scale>(&node)) {
-      Kernel(scale->stream, Work::compute, duration);
-    } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      out_.ops.push_back({Code::issue, 0, false, collective->stream.index, 0, duration});
-    } else if (const auto* copy = std::get_if<Copy>(&node)) {
-      out_.ops.push_back({Code::issue, 0, false, copy->stream.index, 0, duration});
-    } else if (const auto* send = std::get_if<Send>(&node)) {
-      out_.ops.push_back({Code::send, 0, false, send->stream.index, send->channel.index, duration});
-      return true;
-    } else if (const auto* recv = std::get_if<Recv>(&node)) {
-      out_.ops.push_back({Code::recv, 0, false, recv->stream.index, recv->channel.index, 0});
-      return true;
-    } else if (const auto* record = std::get_if<Record>(&node)) {
-      out_.event_cause[record->event.index] = CauseOf(program_.streams[record->stream.index].kind);
-      out_.ops.push_back({Code::record, 0, false, record->stream.index, record->event.index, 0});
-    } else if (const auto* wait = std::get_if<Wait>(&node)) {
-      out_.ops.push_back({Code::wait, 0, false, wait->stream.index, wait->event.index, 0});
-    } else if (const auto* sync = std::get_if<HostSync>(&node)) {
-      out_.ops.push_back({sync->stream.valid() ? Code::sync : Code::sync_device, 0, false, sync->stream.index, 0, 0});
-    }
-    return false;
-  }
-
-  const Program& program_;
-  const Costs& costs_;
-  TimeProgram out_;
-};
-
-/// Moments and parts of one role, and how each op moves them. `choices` is a running hash of every comparison.
-class Clock {
- public:
-  Clock(TimeProgram program, std::int64_t host_issue) : program_(std::move(program)), host_issue_(host_issue) {
-    values_.resize(program_.moments() + kParts);
-  }
-
-  const TimeProgram& program() const { return program_; }
-  std::vector<std::int64_t>& values() { return values_; }
-  std::size_t moments() const { return program_.moments(); }
-  std::uint64_t choices = 0;
-
-  /// Ops [at, end) without messages.
-  void Run(std::size_t at, std::size_t end, RegimeScratch& scratch);
-
-  void Do(const Op& op);
-  std::int64_t Send(const Op& op) {
-    IssueOn(op.stream, op.amount);
-    return Stream(op.stream);
-  }
-  void Recv(const Op& op, std::int64_t arrival) {
-    IssueOn(op.stream, 0);
-    Stream(op.stream) = Later(Stream(op.stream), arrival);
-  }
-
-  std::int64_t DeviceEnd() {
-    std::int64_t end = 0;
-    for (std::uint32_t i = 1; i < program_.streams; ++i) {
-      end = Later(end, Stream(i));
-    }
-    return end;
-  }
-  std::int64_t End() { return Later(DeviceEnd(), values_[kHostAt]); }
-  StepTime Time();
-
- private:
-  struct Latest {
-    std::int64_t time;
-    std::uint32_t cause;
-  };
-
-  std::int64_t& Stream(std::uint32_t stream) { return values_[kStreamsAt + stream]; }
-  std::int64_t& Event(std::uint32_t event) { return values_[kStreamsAt + program_.streams + event]; }
-  std::int64_t& PartOf(std::uint8_t part) { return values_[program_.moments() + part]; }
-
-  /// Every choice passes here: the hash tells two iterations apart that chose differently.
-  void Chose(std::uint64_t choice) { choices = (choices ^ (choice + 1)) * 0x9e3779b97f4a7c15ULL; }
-
-  std::int64_t Later(std::int64_t a, std::int64_t b) {
-    Chose(b > a ? 1 : 0);
-    return std::max(a, b);
-  }
-
-  void IssueOn(std::uint32_t stream, std::int64_t duration) {
-    values_[kHostAt] += host_issue_;
-    Stream(stream) = Later(values_[kHostAt], Stream(stream)) + duration;
-  }
-
-  /// The latest of `count` moments with their causes; of equal ones the lowest cause.
-  Latest Last(const Latest* candidates, std::size_t count) {
-    Latest latest = candidates[0];
-    for (std::size_t i = 1; i < count; ++i) {
-      const Latest& next = candidates[i];
-      const bool later = next.time > latest.time || (next.time == latest.time && next.cause < latest.cause);
-      Chose(later ? 3 : 2);
-      if (later) {
-        latest = next;
-      }
-    }
-    return latest;
-  }
-
-  void Kernel(const Op& op);
-
-  TimeProgram program_;
-  std::int64_t host_issue_;
-  std::vector<std::int64_t> values_;           ///< moments, then parts
-};
-
-void Clock::Kernel(const Op& op) {
-  values_[kHostAt] += host_issue_;
-  const std::array<Latest, kCauses + 1> candidates = {{{values_[kWaitsAt + kCollective], kCollective},
-                                                       {values_[kWaitsAt + kPeer], kPeer},
-                                                       {values_[kWaitsAt + kHost], kHost},
-                                                       {values_[kHostAt], kHost}}};
-  const Latest wait = Last(candidates.data(), candidates.size());
-  std::int64_t& busy_end = values_[kBusyEndAt];
-  const std::int64_t start = Later(busy_end, wait.time);
-  PartOf(static_cast<std::uint8_t>(kExposed + wait.cause)) += start - busy_end;
-  PartOf(op.detail) += op.amount;
-  busy_end = start + op.amount;
-  std::fill_n(values_.begin() + kWaitsAt, kCauses, 0);
-  Stream(op.stream) = busy_end;
-}
-
-void Clock::Do(const Op& op) {
-  switch (op.code) {
-    case Op::Code::kernel:
-      return Kernel(op);
-    case Op::Code::issue:
-      return IssueOn(op.stream, op.amount);
-    case Op::Code::record:
-      Event(op.other) = Stream(op.stream);
-      return;
-    case Op::Code::wait:
-      Stream(op.stream) = Later(Stream(op.stream), Event(op.other));
-      if (op.stream == program_.compute_stream) {
-        std::int64_t& wait = values_[kWaitsAt + program_.event_cause[op.other]];
-        wait = Later(wait, Event(op.other));
-      }
-      return;
-    case Op::Code::sync:
-      values_[kHostAt] = Later(values_[kHostAt], Stream(op.stream));
-      return;
-    case Op::Code::sync_device:
-      values_[kHostAt] = Later(values_[kHostAt], DeviceEnd());
-      return;
-    case Op::Code::send:
-    case Op::Code::recv:
-    case Op::Code::repeat:
-      break;
-  }
-  TIDEMARK_CHECK(false && "messages and loops are not single ops");
-}
-
-/// One loop without messages, as RunRegime sees it.
-class LoopSystem {
- public:
-  LoopSystem(Clock& clock, std::size_t at, std::size_t end, RegimeScratch& scratch)
-      : clock_(clock), at_(at), end_(end), scratch_(scratch), outer_choices_(clock.choices) {}
-
-  std::size_t moments() const { return clock_.moments(); }
-  void Save(std::vector<std::int64_t>& values) const { values = clock_.values(); }
-  void Load(const std::vector<std::int64_t>& values) { clock_.values() = values; }
-  std::uint64_t Iterate() {
-    clock_.choices = 0;
-    clock_.Run(at_, end_, scratch_);
-    return clock_.choices;
-  }
-  void Skipped(std::int64_t) {}
-  /// The loop as one choice of the surrounding iteration.
-  void Finish(std::uint64_t choices) { clock_.choices = (outer_choices_ ^ choices) * 0x9e3779b97f4a7c15ULL; }
-
- private:
-  Clock& clock_;
-  std::size_t at_, end_;
-  RegimeScratch& scratch_;
-  std::uint64_t outer_choices_;
-};
-
-void Clock::Run(std::size_t at, std::size_t end, RegimeScratch& scratch) {
-  while (at < end) {
-    const Op& op = program_.ops[at++];
-    if (op.code != Op::Code::repeat) {
-      Do(op);
-      continue;
-    }
-    LoopSystem loop(*this, at, at + op.other, scratch);
-    loop.Finish(RunRegime(loop, op.amount, scratch));
-    at += op.other;
-  }
-}
-
-StepTime Clock::Time() {
-  std::vector<Latest> ends;
-  for (std::uint32_t i = 1; i < program_.streams; ++i) {
-    ends.push_back({Stream(i), program_.stream_cause[i]});
-  }
-  ends.push_back({values_[kHostAt], kHost});
-  const Latest last = Last(ends.data(), ends.size());
-  PartOf(static_cast<std::uint8_t>(kExposed + last.cause)) += last.time - values_[kBusyEndAt];
-  const auto part = [&](std::uint8_t which) { return Nanos(PartOf(which)); };
-  return {Nanos(last.time), part(kCompute), part(kRecompute), part(kOptimizer),
-          part(kExposed),   part(kBubble),  part(kHostIdle)};
-}
 
 /// Messages under way on one channel: when each arrives, oldest first.
 using Mailbox = std::vector<std::int64_t>;
@@ -410,7 +119,7 @@ class Ensemble {
       for (const Channel& channel : program.channels) {
         boxes.push_back(&mail_[{channel.from_role, channel.to_role, channel.name}]);
       }
-      runners_.emplace_back(Clock(Reducer(program, costs[i]).Reduce(), costs[i].host_issue.count()), std::move(boxes));
+      runners_.emplace_back(Clock(ReduceToTime(program, costs[i]), costs[i].host_issue.count()), std::move(boxes));
     }
   }
 

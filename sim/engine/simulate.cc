@@ -10,7 +10,7 @@ namespace tidemark {
 namespace {
 
 /// What the compute stream can be idle for, in the order that breaks ties.
-enum Cause : std::uint8_t { kCollective, kPeer, kHost, kCauses };
+enum Cause : std::uint8_t { kCollective, kPeer, kHost };
 
 Cause CauseOf(StreamKind kind) {
   switch (kind) {
@@ -34,10 +34,10 @@ class Mail {
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::deque<Nanos>> boxes_;
 };
 
-/// The latest of several moments, and which of them it was; the first wins ties.
-struct Latest {
+/// When what an event stands for is done, and what kind of stream it was recorded on.
+struct Recorded {
   Nanos time;
-  Cause cause = kCollective;
+  Cause cause = kHost;
 };
 
 class RoleSimulation {
@@ -45,6 +45,12 @@ class RoleSimulation {
   RoleSimulation(const Program& program, const Costs& costs, Listener* listener, Mail& mail)
       : program_(program), costs_(costs), listener_(listener) {
     ready_.resize(program.streams.size());
+    for (std::uint32_t i = 0; i < program.streams.size(); ++i) {
+      if (program.streams[i].kind == StreamKind::compute) {
+        compute_ = StreamId{i};
+      }
+    }
+    TIDEMARK_CHECK(compute_.valid());
     events_.resize(program.events.size());
     loop_values_.resize(program.loops.size());
     for (const Channel& channel : program.channels) {
@@ -76,15 +82,17 @@ class RoleSimulation {
 
   const MemoryPeak& peak() const { return peak_; }
 
+  /// The compute stream's idle time behind its last kernel belongs to whatever ends the step; of several, to the lowest cause.
   StepTime Time() const {
     StepTime time = time_;
     time.step = End();
-    Latest last;
+    Cause last = kHost;
     for (std::size_t i = 1; i < ready_.size(); ++i) {
-      Later(last, ready_[i], CauseOf(program_.streams[i].kind));
+      if (ready_[i] == time.step) {
+        last = std::min(last, CauseOf(program_.streams[i].kind));
+      }
     }
-    Later(last, host_, kHost);
-    AddIdle(time, last.cause, time.step - busy_end_);
+    AddIdle(time, last, time.step - ready_[compute_.index]);
     return time;
   }
 
@@ -94,12 +102,6 @@ class RoleSimulation {
     const Repeat* repeat;
     std::int64_t done;
   };
-
-  static void Later(Latest& latest, Nanos time, Cause cause) {
-    if (time > latest.time || (time == latest.time && cause < latest.cause)) {
-      latest = {time, cause};
-    }
-  }
 
   static void AddIdle(StepTime& time, Cause cause, Nanos idle) {
     Nanos& part = cause == kCollective ? time.exposed_communication : cause == kPeer ? time.bubble : time.host;
@@ -114,7 +116,14 @@ class RoleSimulation {
     return end;
   }
 
-  bool IsCompute(StreamId stream) const { return program_.streams[stream.index].kind == StreamKind::compute; }
+  /// The compute stream has nothing to do until `time`.
+  void Idle(Cause cause, Nanos time) {
+    Nanos& ready = ready_[compute_.index];
+    if (time > ready) {
+      AddIdle(time_, cause, time - ready);
+      ready = time;
+    }
+  }
 
   std::int64_t Value(const Index& index) const {
     std::int64_t value = index.offset + (index.loop.valid() ? loop_values_[index.loop.index] : 0);
@@ -190,22 +199,12 @@ class RoleSimulation {
 
   void Kernel(StreamId stream, NameId name, Work work, Nanos duration) {
     host_ += costs_.host_issue;
-    if (!IsCompute(stream)) {
-      const Nanos start = std::max(host_, ready_[stream.index]);
-      Slice(stream, name, start, start + duration);
-      return;
+    if (stream == compute_) {
+      Idle(kHost, host_);
+      (work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer) += duration;
     }
-    Latest wait;
-    for (const Cause cause : {kCollective, kPeer, kHost}) {
-      Later(wait, waits_[cause], cause);
-    }
-    Later(wait, host_, kHost);
-    const Nanos start = std::max(busy_end_, wait.time);
-    AddIdle(time_, wait.cause, start - busy_end_);
-    (work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer) += duration;
-    busy_end_ = start + duration;
-    waits_ = {};
-    Slice(stream, name, start, busy_end_);
+    const Nanos start = std::max(host_, ready_[stream.index]);
+    Slice(stream, name, start, start + duration);
   }
 
   /// One node. False at the end and where a message has not been sent yet.
@@ -264,11 +263,11 @@ class RoleSimulation {
     events_[leaf.event.index] = {ready_[leaf.stream.index], CauseOf(program_.streams[leaf.stream.index].kind)};
   }
   void Do(const Wait& leaf, Nanos) {
-    const Latest event = events_[leaf.event.index];
-    ready_[leaf.stream.index] = std::max(ready_[leaf.stream.index], event.time);
-    if (IsCompute(leaf.stream)) {
-      waits_[event.cause] = std::max(waits_[event.cause], event.time);
+    const Recorded event = events_[leaf.event.index];
+    if (leaf.stream == compute_) {
+      Idle(event.cause, event.time);
     }
+    ready_[leaf.stream.index] = std::max(ready_[leaf.stream.index], event.time);
   }
   void Do(const HostSync& leaf, Nanos) {
     host_ = std::max(host_, leaf.stream.valid() ? ready_[leaf.stream.index] : DeviceEnd());
@@ -292,6 +291,7 @@ class RoleSimulation {
 
   const Program& program_;
   const Costs& costs_;
+  StreamId compute_;                          ///< the stream whose time is accounted for
   Listener* listener_;
   std::vector<std::deque<Nanos>*> boxes_;
 
@@ -299,10 +299,9 @@ class RoleSimulation {
   std::vector<Loop> loops_;
   std::vector<std::int64_t> loop_values_;
 
-  Nanos host_, busy_end_;
+  Nanos host_;
   std::vector<Nanos> ready_;                  ///< per stream: when all that was issued to it is done
-  std::array<Nanos, kCauses> waits_{};        ///< what the compute stream was told to wait for since its last kernel
-  std::vector<Latest> events_;
+  std::vector<Recorded> events_;
   StepTime time_;
 
   std::vector<std::uint32_t> first_slot_;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/clock.h"
+
+namespace tidemark {
+namespace {
+
+/// One loop without messages, as RunRegime sees it.
+class LoopSystem {
+ public:
+  LoopSystem(Clock& clock, std::size_t at, std::size_t end, RegimeScratch& scratch)
+      : clock_(clock), at_(at), end_(end), scratch_(scratch), outer_choices_(clock.choices) {}
+
+  std::size_t moments() const { return clock_.moments(); }
+  void Save(std::vector<std::int64_t>& values) const { values = clock_.values(); }
+  void Load(const std::vector<std::int64_t>& values) { clock_.values() = values; }
+  std::uint64_t Iterate() {
+    clock_.choices = 0;
+    clock_.Run(at_, end_, scratch_);
+    return clock_.choices;
+  }
+  void Skipped(std::int64_t) {}
+  /// The loop as one choice of the surrounding iteration.
+  void Finish(std::uint64_t choices) { clock_.choices = (outer_choices_ ^ choices) * 0x9e3779b97f4a7c15ULL; }
+
+ private:
+  Clock& clock_;
+  std::size_t at_, end_;
+  RegimeScratch& scratch_;
+  std::uint64_t outer_choices_;
+};
+
+}  // namespace
+
+void Clock::Kernel(const Op& op) {
+  values_[kHostAt] += host_issue_;
+  Idle(kHost, values_[kHostAt]);
+  PartOf(op.detail) += op.amount;
+  Stream(op.stream) += op.amount;
+}
+
+void Clock::Do(const Op& op) {
+  switch (op.code) {
+    case Op::Code::kernel:
+      return Kernel(op);
+    case Op::Code::issue:
+      return IssueOn(op.stream, op.amount);
+    case Op::Code::record:
+      Event(op.other) = Stream(op.stream);
+      return;
+    case Op::Code::wait:
+      if (op.stream == program_.compute_stream) {
+        Idle(program_.event_cause[op.other], Event(op.other));
+      } else {
+        Stream(op.stream) = Later(Stream(op.stream), Event(op.other));
+      }
+      return;
+    case Op::Code::sync:
+      values_[kHostAt] = Later(values_[kHostAt], Stream(op.stream));
+      return;
+    case Op::Code::sync_device:
+      values_[kHostAt] = Later(values_[kHostAt], DeviceEnd());
+      return;
+    case Op::Code::send:
+    case Op::Code::recv:
+    case Op::Code::repeat:
+      break;
+  }
+  TIDEMARK_CHECK(false && "messages and loops are not single ops");
+}
+
+void Clock::Run(std::size_t at, std::size_t end, RegimeScratch& scratch) {
+  while (at < end) {
+    const Op& op = program_.ops[at++];
+    if (op.code != Op::Code::repeat) {
+      Do(op);
+      continue;
+    }
+    LoopSystem loop(*this, at, at + op.other, scratch);
+    loop.Finish(RunRegime(loop, op.amount, scratch));
+    at += op.other;
+  }
+}
+
+StepTime Clock::Time() {
+  const std::int64_t end = End();
+  Cause last = kHost;
+  for (std::uint32_t i = 1; i < program_.streams; ++i) {
+    if (Stream(i) == end) {
+      last = std::min(last, program_.stream_cause[i]);
+    }
+  }
+  Idle(last, end);
+  const auto part = [&](std::uint8_t which) { return Nanos(PartOf(which)); };
+  return {Nanos(end),       part(kCompute), part(kRecompute), part(kOptimizer),
+          part(kExposed),   part(kBubble),  part(kHostIdle)};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "sim/engine/evaluation.h"
+#include "sim/engine/regime.h"
+#include "sim/engine/time_program.h"
+
+namespace tidemark {
+
+/// Moments and parts of one role, and how each op moves them. `choices` is a running hash of every comparison.
+class Clock {
+ public:
+  Clock(TimeProgram program, std::int64_t host_issue) : program_(std::move(program)), host_issue_(host_issue) {
+    values_.resize(program_.moments() + kParts);
+  }
+
+  const TimeProgram& program() const { return program_; }
+  std::vector<std::int64_t>& values() { return values_; }
+  std::size_t moments() const { return program_.moments(); }
+  std::uint64_t choices = 0;
+
+  /// Ops [at, end) without messages.
+  void Run(std::size_t at, std::size_t end, RegimeScratch& scratch);
+
+  void Do(const Op& op);
+  std::int64_t Send(const Op& op) {
+    IssueOn(op.stream, op.amount);
+    return Stream(op.stream);
+  }
+  void Recv(const Op& op, std::int64_t arrival) {
+    IssueOn(op.stream, 0);
+    Stream(op.stream) = Later(Stream(op.stream), arrival);
+  }
+
+  std::int64_t DeviceEnd() {
+    std::int64_t end = 0;
+    for (std::uint32_t i = 1; i < program_.streams; ++i) {
+      end = Later(end, Stream(i));
+    }
+    return end;
+  }
+  std::int64_t End() { return Later(DeviceEnd(), values_[kHostAt]); }
+  StepTime Time();
+
+ private:
+  std::int64_t& Stream(std::uint32_t stream) { return values_[kStreamsAt + stream]; }
+  std::int64_t& Event(std::uint32_t event) { return values_[kStreamsAt + program_.streams + event]; }
+  std::int64_t& PartOf(std::uint8_t part) { return values_[program_.moments() + part]; }
+
+  /// Every choice passes here: the hash tells two iterations apart that chose differently.
+  void Chose(std::uint64_t choice) { choices = (choices ^ (choice + 1)) * 0x9e3779b97f4a7c15ULL; }
+
+  std::int64_t Later(std::int64_t a, std::int64_t b) {
+    Chose(b > a ? 1 : 0);
+    return std::max(a, b);
+  }
+
+  void IssueOn(std::uint32_t stream, std::int64_t duration) {
+    values_[kHostAt] += host_issue_;
+    Stream(stream) = Later(values_[kHostAt], Stream(stream)) + duration;
+  }
+
+  /// The compute stream has nothing to do until `moment`.
+  void Idle(Cause cause, std::int64_t moment) {
+    std::int64_t& ready = Stream(program_.compute_stream);
+    const std::int64_t later = Later(ready, moment);
+    PartOf(PartOfIdle(cause)) += later - ready;
+    ready = later;
+  }
+
+  void Kernel(const Op& op);
+
+  TimeProgram program_;
+  std::int64_t host_issue_;
+  std::vector<std::int64_t> values_;           ///< moments, then parts
+};
+
+}  // namespace tidemark

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/time_program.h"
+
+namespace tidemark {
+namespace {
+
+Cause CauseOf(StreamKind kind) {
+  return kind == StreamKind::collective ? kCollective : kind == StreamKind::peer ? kPeer : kHost;
+}
+
+class Reducer {
+ public:
+  Reducer(const Program& program, const Costs& costs) : program_(program), costs_(costs) {
+    out_.streams = static_cast<std::uint32_t>(program.streams.size());
+    out_.events = static_cast<std::uint32_t>(program.events.size());
+    out_.event_cause.resize(out_.events, kHost);
+    for (std::uint32_t i = 0; i < out_.streams; ++i) {
+      out_.stream_cause.push_back(CauseOf(program.streams[i].kind));
+      if (program.streams[i].kind == StreamKind::compute) {
+        out_.compute_stream = i;
+      }
+    }
+  }
+
+  TimeProgram Reduce() {
+    Range(0, program_.nodes.size());
+    return std::move(out_);
+  }
+
+ private:
+  using Code = Op::Code;
+
+  bool Range(std::size_t at, std::size_t end) {
+    bool messages = false;
+    while (at < end) {
+      const std::size_t here = at++;
+      if (const auto* repeat = std::get_if<Repeat>(&program_.nodes[here])) {
+        const std::size_t slot = out_.ops.size();
+        out_.ops.push_back({Code::repeat, 0, false, 0, 0, repeat->count});
+        out_.ops[slot].messages = Range(at, at + repeat->size);
+        out_.ops[slot].other = static_cast<std::uint32_t>(out_.ops.size() - slot - 1);
+        messages |= out_.ops[slot].messages;
+        at += repeat->size;
+        if (out_.ops[slot].other == 0) {
+          out_.ops.pop_back();
+        }
+      } else {
+        messages |= Leaf(program_.nodes[here], costs_.device[here].count());
+      }
+    }
+    return messages;
+  }
+
+  void Kernel(StreamId stream, Work work, std::int64_t duration) {
+    const bool compute = stream.index == out_.compute_stream;
+    const auto part = static_cast<std::uint8_t>(work == Work::compute     ? kCompute
+                                                : work == Work::recompute ? kRecompute
+                                                                          : kOptimizer);
+    out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
+  }
+
+  bool Leaf(const Node& node, std::int64_t duration) {
+    if (const auto* compute = std::get_if<Compute>(&node)) {
+      Kernel(compute->stream, compute->work, duration);
+    } else if (const auto* scale = std::get_if<Scale>(&node)) {
+      Kernel(scale->stream, Work::compute, duration);
+    } else if (const auto* collective = std::get_if<Collective>(&node)) {
+      out_.ops.push_back({Code::issue, 0, false, collective->stream.index, 0, duration});
+    } else if (const auto* copy = std::get_if<Copy>(&node)) {
+      out_.ops.push_back({Code::issue, 0, false, copy->stream.index, 0, duration});
+    } else if (const auto* send = std::get_if<Send>(&node)) {
+      out_.ops.push_back({Code::send, 0, false, send->stream.index, send->channel.index, duration});
+      return true;
+    } else if (const auto* recv = std::get_if<Recv>(&node)) {
+      out_.ops.push_back({Code::recv, 0, false, recv->stream.index, recv->channel.index, 0});
+      return true;
+    } else if (const auto* record = std::get_if<Record>(&node)) {
+      out_.event_cause[record->event.index] = CauseOf(program_.streams[record->stream.index].kind);
+      out_.ops.push_back({Code::record, 0, false, record->stream.index, record->event.index, 0});
+    } else if (const auto* wait = std::get_if<Wait>(&node)) {
+      out_.ops.push_back({Code::wait, 0, false, wait->stream.index, wait->event.index, 0});
+    } else if (const auto* sync = std::get_if<HostSync>(&node)) {
+      out_.ops.push_back({sync->stream.valid() ? Code::sync : Code::sync_device, 0, false, sync->stream.index, 0, 0});
+    }
+    return false;
+  }
+
+  const Program& program_;
+  const Costs& costs_;
+  TimeProgram out_;
+};
+
+}  // namespace
+
+TimeProgram ReduceToTime(const Program& program, const Costs& costs) { return Reducer(program, costs).Reduce(); }
+
+}  // namespace tidemark

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/cost/cost.h"
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+// A program reduced to what touches time, for the closed form. Its clock is a list of moments and of accumulated durations.
+
+/// What the compute stream can be idle for, in the order that breaks ties.
+enum Cause : std::uint8_t { kCollective, kPeer, kHost };
+
+struct Op {
+  enum class Code : std::uint8_t { kernel, issue, send, recv, record, wait, sync, sync_device, repeat };
+  Code code;
+  std::uint8_t detail = 0;         ///< kernel: index into the parts
+  bool messages = false;           ///< repeat: its body sends or receives
+  std::uint32_t stream = 0;
+  std::uint32_t other = 0;         ///< event or channel; repeat: ops of the body
+  std::int64_t amount = 0;         ///< duration in ns; repeat: count
+};
+
+/// Positions in the list of moments.
+constexpr std::uint32_t kHostAt = 0, kStreamsAt = 1;
+/// Accumulated durations.
+enum Part : std::uint8_t { kCompute, kRecompute, kOptimizer, kExposed, kBubble, kHostIdle };
+constexpr std::uint32_t kParts = 6;
+
+constexpr Part PartOfIdle(Cause cause) {
+  return cause == kCollective ? kExposed : cause == kPeer ? kBubble : kHostIdle;
+}
+
+/// A program reduced to what touches time.
+struct TimeProgram {
+  std::vector<Op> ops;
+  std::uint32_t streams = 0, events = 0, compute_stream = 0;
+  std::vector<Cause> stream_cause;
+  std::vector<Cause> event_cause;  ///< an event is recorded on streams of one kind
+
+  std::size_t moments() const { return kStreamsAt + streams + events; }
+};
+
+/// Leaves that take no time and wait for nothing disappear, and loops that are empty then.
+TimeProgram ReduceToTime(const Program& program, const Costs& costs);
+
+}  // namespace tidemark
