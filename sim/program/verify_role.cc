@@ -31,7 +31,7 @@ std::string_view Participle(Access access) {
 std::string ShortName(const Program& program, const Node& node) {
   return std::visit(
       [&](const auto& leaf) {
-        const std::string line = Print(program, Node(leaf));
+        std::string line = Print(program, Node(leaf));
         if constexpr (requires { leaf.name; }) {
           // The verb of the line and the name of the operation, without attributes and buffers.
           return line.substr(0, line.find(' ')) + " " + program.names[leaf.name.index];
