@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/program/text.h"
 #include "sim/program/verify.h"
+#include "tests/sim/small_role.h"
 
 namespace tidemark {
 namespace {
@@ -18,55 +18,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // The rules are those of Finding::Rule in verify.h. Each test says one program and what is wrong with it, by hand.
-
-/// A role around `lines`: streams main, side and third; families a, b[4] and grid[2][3] born on main, s born on side,
-/// weight that is always there, and result that stays behind.
-Program Role(std::string_view lines, int index = 0) {
-  const std::string header = "role " + std::to_string(index) + " \"stage " + std::to_string(index) +
-                             "\", 1 ranks\n"
-                             "groups:\n  dp 4 ranks, 4 per node\n  pp 2 ranks, 1 per node\n"
-                             "channels:\n  right role 0 -> role 1\n  left role 1 -> role 0\n"
-                             "streams:\n  host host\n  main compute\n  side collective\n  third peer\n"
-                             "events:\n  e\n  f\n"
-                             "buffers:\n"
-                             "  a workspace 8 u8 born on main\n"
-                             "  b[4] workspace 16 u8 born on main\n"
-                             "  grid[2][3] workspace 8 u8 born on main\n"
-                             "  s workspace 8 u8 born on side\n"
-                             "  weight parameter 8 u8 born on main, resident, kept\n"
-                             "  result parameter 8 u8 born on main, kept\n"
-                             "program:\n";
-  Result<Program> program = ParseProgram(header + std::string(lines));
-  EXPECT_TRUE(program.ok()) << program.error().Text();
-  return program ? *program : Program{};
-}
-
-constexpr std::string_view kResult = "alloc result\n";
-
-/// The rules that one role breaks; its `result` is taken care of.
-std::vector<std::string> Broken(std::string_view lines) {
-  std::vector<std::string> rules;
-  for (const Finding& finding : Verify({{Role(std::string(kResult) + std::string(lines))}})) {
-    rules.emplace_back(Name(finding.rule));
-  }
-  return rules;
-}
-
-/// The rules that two stages break together.
-std::vector<std::string> Broken(std::string_view stage0, std::string_view stage1) {
-  std::vector<std::string> rules;
-  const StepProgram step{
-      {Role(std::string(kResult) + std::string(stage0), 0), Role(std::string(kResult) + std::string(stage1), 1)}};
-  for (const Finding& finding : Verify(step)) {
-    rules.emplace_back(Name(finding.rule));
-  }
-  return rules;
-}
-
-std::string FirstMessage(std::string_view lines) {
-  const std::vector<Finding> findings = Verify({{Role(std::string(kResult) + std::string(lines))}});
-  return findings.empty() ? std::string() : findings.front().message;
-}
 
 // Lifetimes.
 
@@ -150,145 +101,6 @@ TEST(Verify, TheSecondIndexHasItsOwnBound) {
   // grid has 2 x 3 buffers: [1][2] is the last; [0][3] must not pass for [1][0].
   EXPECT_THAT(Broken("alloc grid[1][2]\nfree grid[1][2]"), IsEmpty());
   EXPECT_THAT(Broken("alloc grid[0][3]"), ElementsAre("index_out_of_range"));
-}
-
-// Order between streams. Every program allocates a on main and uses it on side.
-
-TEST(Verify, AWriteThatAnotherStreamReadsAfterWaitingIsFine) {
-  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
-                     "all_reduce r 8 u8 sum over dp on side reads a\nrecord f on side\nwait f on main\nfree a"),
-              IsEmpty());
-}
-
-TEST(Verify, AReadOnAnotherStreamWithoutAWaitIsFound) {
-  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\n"
-                     "all_reduce r 8 u8 sum over dp on side reads a\nrecord f on side\nwait f on main\nfree a"),
-              ElementsAre("unordered_access"));
-  EXPECT_THAT(FirstMessage("alloc a\ncompute w rope() on main writes a\n"
-                           "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
-              HasSubstr("a is read on side, which has not waited for main, where compute w writes it"));
-}
-
-TEST(Verify, AnEventRecordedTooEarlyOrdersNothingAfterIt) {
-  EXPECT_THAT(Broken("alloc a\nrecord e on main\ncompute w rope() on main writes a\nwait e on side\n"
-                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
-              ElementsAre("unordered_access"));
-}
-
-TEST(Verify, AWaitMeansTheLatestRecordBeforeIt) {
-  EXPECT_THAT(Broken("alloc a\nrecord e on main\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
-                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
-              IsEmpty());
-}
-
-TEST(Verify, OrderPassesThroughAThirdStream) {
-  EXPECT_THAT(
-      Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on third\nrecord f on third\n"
-             "wait f on side\nall_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
-      IsEmpty());
-}
-
-TEST(Verify, TwoStreamsMayReadTheSameBufferAtOnce) {
-  EXPECT_THAT(Broken("all_reduce r 8 u8 sum over dp on side reads weight\ncompute r rope() on main reads weight"),
-              IsEmpty());
-  EXPECT_THAT(Broken("all_reduce r 8 u8 sum over dp on side reads weight\ncompute w rope() on main writes weight"),
-              ElementsAre("unordered_access"));
-}
-
-TEST(Verify, AFreeIsAWriteByTheStreamOfBirth) {
-  const std::string until_read =
-      "alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
-      "all_reduce r 8 u8 sum over dp on side reads a\n";
-  EXPECT_THAT(Broken(until_read + "free a"), ElementsAre("unordered_access"));
-  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on third\nfree a"), ElementsAre("unordered_access"));
-  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on main\nfree a"), IsEmpty());
-  EXPECT_THAT(FirstMessage(until_read + "free a"),
-              HasSubstr("a is freed on main, which has not waited for side, where all_reduce r reads it"));
-}
-
-TEST(Verify, AFreeAfterTheHostWaitedIsFine) {
-  const std::string until_read =
-      "alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
-      "all_reduce r 8 u8 sum over dp on side reads a\n";
-  EXPECT_THAT(Broken(until_read + "sync stream side\nfree a"), IsEmpty());
-  EXPECT_THAT(Broken(until_read + "sync device\nfree a"), IsEmpty());
-  EXPECT_THAT(Broken(until_read + "sync stream main\nfree a"), ElementsAre("unordered_access"));
-  EXPECT_THAT(Broken(until_read + "record f on side\nwait f on host\nfree a"), IsEmpty());
-}
-
-TEST(Verify, WhatTheHostWaitedForIsKnownToAllItIssuesLater) {
-  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nsync stream main\n"
-                     "all_reduce r 8 u8 sum over dp on side reads a\nsync device\nfree a"),
-              IsEmpty());
-}
-
-TEST(Verify, MemoryHandedOutByAStreamMayStillBeInUseThere) {
-  // s takes memory of side, where the all-reduce may still be running.
-  const std::string busy_side = "all_reduce r 8 u8 sum over dp on side reads weight\nalloc s\n";
-  EXPECT_THAT(Broken(busy_side + "compute w rope() on main writes s\nrecord e on main\nwait e on side\nfree s"),
-              ElementsAre("unordered_access"));
-  EXPECT_THAT(
-      FirstMessage(busy_side + "compute w rope() on main writes s\nsync device\nfree s"),
-      HasSubstr("s is written on main, which has not waited for side, where all_reduce r may still use its memory"));
-  EXPECT_THAT(Broken(busy_side + "record f on side\nwait f on main\ncompute w rope() on main writes s\n"
-                                 "record e on main\nwait e on side\nfree s"),
-              IsEmpty());
-}
-
-TEST(Verify, MemoryOfAStreamThatDidNothingYetIsFreeForAll) {
-  EXPECT_THAT(Broken("alloc s\ncompute w rope() on main writes s\nrecord e on main\nwait e on side\nfree s"),
-              IsEmpty());
-}
-
-TEST(Verify, AStreamThatWaitedForMeHandsOutWhatIUsed) {
-  // side waited for main's kernel, so memory of side may have been main's; main itself need not wait for its own past.
-  EXPECT_THAT(Broken("compute c rope() on main reads weight\nrecord e on main\nwait e on side\nalloc s\n"
-                     "compute w rope() on main writes s\nsync device\nfree s"),
-              IsEmpty());
-  EXPECT_THAT(Broken("compute c rope() on main reads weight\nrecord e on main\nwait e on side\nalloc s\n"
-                     "compute w rope() on third writes s\nsync device\nfree s"),
-              ElementsAre("unordered_access"));
-}
-
-TEST(Verify, AnOrderMissingOnlyBetweenIterationsIsFound) {
-  // Within an iteration side reads after main wrote; but nothing stops main from writing again before side has read.
-  const std::string start =
-      "alloc a\nrepeat i 0..3 x4 {\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
-      "all_reduce r 8 u8 sum over dp on side reads a\n";
-  EXPECT_THAT(Broken(start + "}\nsync device\nfree a"), ElementsAre("unordered_access"));
-  EXPECT_THAT(FirstMessage(start + "}\nsync device\nfree a"), HasSubstr("compute w, i=1"));
-  EXPECT_THAT(Broken(start + "record f on side\nwait f on main\n}\nfree a"), IsEmpty());
-}
-
-TEST(Verify, PingPongBuffersNeedOnlyWaitForTheUseBeforeLast) {
-  // Gather i runs beside compute i - 1, which holds the other buffer.
-  EXPECT_THAT(Broken("alloc b[0]\nalloc b[1]\n"
-                     "all_gather g 8 u8 over dp on side reads weight writes b[0]\nrecord e on side\n"
-                     "repeat i 1..5 x5 {\n"
-                     "wait e on main\n"
-                     "all_gather g 8 u8 over dp on side reads weight writes b[i%2]\n"
-                     "record e on side\n"
-                     "compute c rope() on main reads b[(i-1)%2]\n"
-                     "record f on main\nwait f on side\n"
-                     "}\nsync device\nfree b[0]\nfree b[1]"),
-              IsEmpty());
-  EXPECT_THAT(Broken("alloc b[0]\n"
-                     "all_gather g 8 u8 over dp on side reads weight writes b[0]\nrecord e on side\n"
-                     "repeat i 1..5 x5 {\n"
-                     "wait e on main\n"
-                     "all_gather g 8 u8 over dp on side reads weight writes b[i%1]\n"
-                     "record e on side\n"
-                     "compute c rope() on main reads b[(i-1)%1]\n"
-                     "record f on main\nwait f on side\n"
-                     "}\nsync device\nfree b[0]"),
-              ElementsAre("unordered_access"));  // one buffer for both
-}
-
-TEST(Verify, AWaitForAnEventThatWasNeverRecordedIsFound) {
-  EXPECT_THAT(Broken("wait e on main"), ElementsAre("wait_without_record"));
-  EXPECT_THAT(Broken("record e on side\nwait e on main"), IsEmpty());
-  // The first iteration waits for what only the one before it would have recorded.
-  EXPECT_THAT(Broken("repeat i 0..2 x3 {\nwait e on main\nrecord e on side\n}"), ElementsAre("wait_without_record"));
 }
 
 // Phases.
