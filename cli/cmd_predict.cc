@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/prediction_report.h"
@@ -21,12 +21,6 @@
 
 namespace tidemark {
 namespace {
-
-template <class Value>
-void AddChoice(CLI::App& app, const std::string& name, Value& value, const std::map<std::string, Value>& choices,
-               const std::string& help) {
-  app.add_option(name, value, help)->transform(CLI::CheckedTransformer(choices).description(""))->type_name("NAME");
-}
 
 /// Whether a person looks at stdout and has not asked for plain text (https://no-color.org).
 bool WantsColour() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "sim/lower/lower.h"
@@ -23,21 +24,28 @@ class ProgramCommand : public Command {
     return "  tidemark program job.yaml                                every role, loops kept\n"
            "  tidemark program job.yaml --role 0                       the first pipeline stage only\n"
            "  tidemark program job.yaml --expand | grep alloc          every allocation of the step, in order\n"
-           "  tidemark program job.yaml --step first                   the first step, where it is another program\n";
+           "  tidemark program job.yaml --step first                   the first step, where it is another program\n"
+           "  tidemark program job.yaml --after cut-into-stages        blocks of each pipeline stage\n";
   }
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
     app.add_option("--role", role_, "one role only, by number or by name")->type_name("ROLE");
     app.add_flag("--expand", expand_, "write every loop out");
-    app.add_option("--step", step_, "which optimizer step: first, second or steady (default)")
-        ->check(CLI::IsMember({"first", "second", "steady"}).description(""))
-        ->type_name("NAME");
+    AddChoice<StepKind>(app, "--step", step_,
+                        {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
+                        "which optimizer step: first, second or steady (default)");
+    app.add_option("--after", after_, fmt::format("what this pass of the lowering left: {}", fmt::join(LoweringPasses(), ", ")))
+        ->check(CLI::IsMember(LoweringPasses()).description(""))
+        ->type_name("PASS");
   }
 
   Result<int> Run() override {
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
-    TIDEMARK_ASSIGN(const StepProgram step, Lower(job, Step()));
+    if (!after_.empty()) {
+      return PrintPass(job);
+    }
+    TIDEMARK_ASSIGN(const StepProgram step, Lower(job, step_));
     TIDEMARK_ASSIGN(const std::vector<const Program*> roles, Chosen(step));
     for (const Program* role : roles) {
       const std::string text = Print(expand_ ? Unroll(*role) : *role);
@@ -47,8 +55,15 @@ class ProgramCommand : public Command {
   }
 
  private:
-  StepKind Step() const {
-    return step_ == "first" ? StepKind::first : step_ == "second" ? StepKind::second : StepKind::steady;
+  Result<int> PrintPass(const Job& job) const {
+    std::string text;
+    TIDEMARK_TRY(Lower(job, step_, [&](std::string_view pass, const std::string& dump) {
+      if (pass == after_) {
+        text = dump;
+      }
+    }));
+    TIDEMARK_TRY(WriteOut(text));
+    return 0;
   }
 
   /// The roles that the user wants to see.
@@ -73,7 +88,8 @@ class ProgramCommand : public Command {
   JobOptions job_;
   std::string role_;
   bool expand_ = false;
-  std::string step_ = "steady";
+  StepKind step_ = StepKind::steady;
+  std::string after_;
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <map>
 #include <vector>
 
+#include "cli/choice.h"
 #include "cli/strategies.h"
 #include "models/configs/config.h"
 #include "models/job/read.h"
@@ -35,11 +35,10 @@ Result<Job> LoadJob(const JobOptions& options) {
 }
 
 void AddFormatOption(CLI::App& app, OutputFormat& format) {
-  const std::map<std::string, OutputFormat> formats = {
-      {"text", OutputFormat::text}, {"json", OutputFormat::json}, {"markdown", OutputFormat::markdown}};
-  app.add_option("--format", format, "text, json or markdown")
-      ->transform(CLI::CheckedTransformer(formats).description(""))
-      ->type_name("FORMAT");
+  AddChoice<OutputFormat>(
+      app, "--format", format,
+      {{"text", OutputFormat::text}, {"json", OutputFormat::json}, {"markdown", OutputFormat::markdown}},
+      "text, json or markdown", "FORMAT");
 }
 
 void AddExitZeroOption(CLI::App& app, bool& exit_zero) {

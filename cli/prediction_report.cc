@@ -143,6 +143,9 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   const StepTime& time = prediction.time;
   report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
                  time.bubble, time.host};
+  for (const Lint& lint : prediction.lints) {
+    report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+  }
   for (const CommunicationRow& row : prediction.communication) {
     report.communication.push_back({row.kind, row.group, row.dtype, row.count, row.payload, row.wire});
   }

@@ -12,6 +12,7 @@ namespace tidemark {
 /// The highest total of a stretch of program, relative to the total at its start.
 struct MemorySegment {
   CategoryBytes net;               ///< end minus start
+  Bytes net_total;                 ///< of all categories
   Bytes rise;                      ///< highest total minus total at start, at least 0
   CategoryBytes content;           ///< what that instant holds beyond the start; sums to `rise`
   bool rises = false;              ///< false: the highest instant is the start itself

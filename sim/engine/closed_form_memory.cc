@@ -38,10 +38,11 @@ class MemoryFold {
     if (buffer.place != Place::device) {
       return;
     }
-    all.net[buffer.category] += buffer.bytes() * sign;
-    const Bytes total = all.net.Total();
-    if (total > all.rise) {
-      all.rise = total;
+    const Bytes bytes = buffer.bytes() * sign;
+    all.net[buffer.category] += bytes;
+    all.net_total += bytes;
+    if (all.net_total > all.rise) {
+      all.rise = all.net_total;
       all.content = all.net;
       all.rises = true;
       all.phase = phases_.empty() ? Phase::load : phases_.back();
@@ -56,7 +57,7 @@ class MemoryFold {
 
 MemorySegment Then(const MemorySegment& first, const MemorySegment& second) {
   MemorySegment both = first;
-  const Bytes between = first.net.Total();
+  const Bytes between = first.net_total;
   if (second.rises && between + second.rise > first.rise) {
     both.rise = between + second.rise;
     both.content = first.net + second.content;
@@ -64,19 +65,22 @@ MemorySegment Then(const MemorySegment& first, const MemorySegment& second) {
     both.phase = second.phase;
   }
   both.net += second.net;
+  both.net_total += second.net_total;
   return both;
 }
 
 MemorySegment Times(const MemorySegment& body, std::int64_t count) {
   MemorySegment before_highest;
-  const bool grows = body.net.Total() > Bytes(0);
+  const bool grows = body.net_total > Bytes(0);
   if (grows) {
     // Each repetition starts higher than the one before: the last one holds the highest instant. Repetitions before it
     // never exceed it, so what they rise to needs no mention.
     before_highest.net = body.net * (count - 1);
+    before_highest.net_total = body.net_total * (count - 1);
   }
   MemorySegment all = Then(before_highest, body);
   all.net = body.net * count;
+  all.net_total = body.net_total * count;
   return all;
 }
 
@@ -87,7 +91,8 @@ MemoryPeak FoldMemory(const Program& program) {
       start.net[buffer.category] += buffer.bytes() * buffer.count();
     }
   }
-  start.rise = start.net.Total();
+  start.net_total = start.net.Total();
+  start.rise = start.net_total;
   start.content = start.net;
   start.rises = start.rise > Bytes(0);
   const MemorySegment all = Then(start, MemoryFold(program).Fold(0, program.nodes.size()));

@@ -1,23 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/lower.h"
 
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/text.h"
+#include "sim/lower/block_writer.h"
 #include "sim/lower/mark_overlap.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/write_role.h"
+#include "sim/program/text.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
+namespace {
 
-Result<StepProgram> Lower(const Job& job, StepKind step) {
+/// What the passes hand on: the stages first, then the program that is made of them.
+struct Lowering {
+  const Job& job;
+  StepKind step;
+  const Strategy& strategy;
+  std::vector<Stage> stages;
+  StepProgram program;
+};
+
+Status Cut(Lowering& lowering) {
+  TIDEMARK_ASSIGN(lowering.stages, CutIntoStages(lowering.job));
+  return Done{};
+}
+
+Status Write(Lowering& lowering) {
+  for (const Stage& stage : lowering.stages) {
+    lowering.program.roles.push_back(WriteRole(lowering.job, stage, lowering.step, lowering.strategy));
+  }
+  return Done{};
+}
+
+Status Mark(Lowering& lowering) {
+  for (Program& role : lowering.program.roles) {
+    MarkOverlap(role);
+  }
+  return Done{};
+}
+
+std::string TextOf(const std::vector<Stage>& stages) {
+  std::string text;
+  for (const Stage& stage : stages) {
+    text += fmt::format("stage {} of {}\n", stage.index, stage.count);
+    for (const BlockRun& run : stage.runs) {
+      text += fmt::format("  {:>4} x {:<12} {:>15} parameters, {:>15} bytes saved per microbatch, each\n", run.count,
+                          run.block.name, Grouped(StoredElements(run.block)), Grouped(SavedBytes(run.block).count()));
+    }
+  }
+  return text;
+}
+
+std::string TextOf(const StepProgram& program) {
+  std::string text;
+  for (const Program& role : program.roles) {
+    text += (text.empty() ? "" : "\n") + Print(role);
+  }
+  return text;
+}
+
+struct Pass {
+  const char* name;
+  Status (*run)(Lowering&);
+};
+
+constexpr std::array kPasses = {Pass{"cut-into-stages", Cut}, Pass{"write-roles", Write}, Pass{"mark-overlap", Mark}};
+
+}  // namespace
+
+std::vector<std::string> LoweringPasses() {
+  std::vector<std::string> names;
+  for (const Pass& pass : kPasses) {
+    names.emplace_back(pass.name);
+  }
+  return names;
+}
+
+Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
   TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job.strategy));
   TIDEMARK_TRY(strategy.refuse(job));
-  TIDEMARK_ASSIGN(const std::vector<Stage> stages, CutIntoStages(job));
-  StepProgram program;
-  for (const Stage& stage : stages) {
-    program.roles.push_back(WriteRole(job, stage, step, strategy));
-    MarkOverlap(program.roles.back());
+  Lowering lowering{job, step, strategy, {}, {}};
+  for (const Pass& pass : kPasses) {
+    TIDEMARK_TRY(pass.run(lowering));
+    if (dump) {
+      dump(pass.name, lowering.program.roles.empty() ? TextOf(lowering.stages) : TextOf(lowering.program));
+    }
   }
-  return program;
+  return std::move(lowering.program);
 }
 
 }  // namespace tidemark

@@ -110,6 +110,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
     prediction.roles.push_back(std::move(role));
   }
   AddCounts(prediction, step);
+  prediction.lints = LintJob(job);
   AddRecorded(prediction, recorders, job, options);
   if (options.engine == Engine::both) {
     prediction.closed_form = TimeEngine(job, options.step, [](const StepProgram& program, const std::vector<Costs>& prices) {

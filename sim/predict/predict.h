@@ -12,6 +12,7 @@
 #include "sim/lower/lower.h"
 #include "sim/memory/capacity.h"
 #include "sim/predict/communication.h"
+#include "sim/predict/lints.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -54,6 +55,7 @@ struct Prediction {
   StepTime time;
   std::vector<CommunicationRow> communication;   ///< of the worst role
   Flops model_flops, hardware_flops;       ///< matrix products and attention, per rank and step, mean over the roles
+  std::vector<Lint> lints;
   std::optional<CapacityOutcome> capacity;
   std::optional<EngineRun> closed_form, simulated;   ///< both with Engine::both
   bool engines_agree = true;

@@ -262,7 +262,6 @@ class Replicated : public DataParallel {
       return;
     }
     std::vector<BufferRef> gradients, weights;
-    Bytes gradient_bytes;
     if (axes_.precision.master) {
       weights.push_back(role_.Ref(masters_, position));
     }
