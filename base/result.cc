@@ -16,4 +16,10 @@ Error BadInput(std::string message, std::string hint) {
   return Error{ErrorCode::bad_input, {}, std::move(message), std::move(hint)};
 }
 
+Error BadKey(std::string key, std::string message, std::string hint) {
+  Error error = BadInput(std::move(message), std::move(hint));
+  error.where = std::move(key);
+  return error;
+}
+
 }  // namespace tidemark

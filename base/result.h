@@ -33,6 +33,8 @@ struct Error {
 };
 
 Error BadInput(std::string message, std::string hint = {});
+/// The same about one key of the job: "layout.pp".
+Error BadKey(std::string key, std::string message, std::string hint = {});
 
 /// Either a value or an Error. Callers cannot overlook it (nodiscard) and add context with `At`.
 template <class T>

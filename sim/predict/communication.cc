@@ -73,4 +73,10 @@ ProgramFlops CountFlops(const Program& program) {
   return flops;
 }
 
+std::int64_t CountLeaves(const Program& program) {
+  std::int64_t leaves = 0;
+  ForEachLeaf(program.nodes, 0, program.nodes.size(), 1, [&](const Node&, std::int64_t times) { leaves += times; });
+  return leaves;
+}
+
 }  // namespace tidemark

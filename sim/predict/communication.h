@@ -29,4 +29,7 @@ struct ProgramFlops {
 /// Matrix products and attention only, which is what model FLOP utilisation counts by convention.
 ProgramFlops CountFlops(const Program& program);
 
+/// Leaves of the program with all loops written out: what a simulation walks.
+std::int64_t CountLeaves(const Program& program);
+
 }  // namespace tidemark

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/predict/predict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 
+#include "base/text.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
 #include "sim/predict/trace_recorder.h"
@@ -92,10 +95,30 @@ void AddCounts(Prediction& prediction, const StepProgram& step) {
   prediction.hardware_flops /= roles;
 }
 
+/// A simulation keeps every event: this many take about a gigabyte and some seconds.
+constexpr std::int64_t kMostLeaves = 20'000'000;
+
+Status CheckLength(const StepProgram& step, const Job& job) {
+  std::int64_t leaves = 0;
+  for (const Program& program : step.roles) {
+    leaves += CountLeaves(program);
+  }
+  if (leaves > kMostLeaves) {
+    return BadKey("accumulation_steps",
+                  fmt::format("with {} microbatches a step has {} events, more than the {} that a simulation keeps",
+                              Grouped(job.accumulation_steps), Grouped(leaves), Grouped(kMostLeaves)),
+                  "use --engine closed-form, which does not grow with microbatches, or fewer microbatches");
+  }
+  return Done{};
+}
+
 }  // namespace
 
 Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
   TIDEMARK_ASSIGN(const StepProgram step, Lower(job, options.step));
+  if (options.engine != Engine::closed_form) {
+    TIDEMARK_TRY(CheckLength(step, job));
+  }
   const std::vector<Costs> costs = PriceAll(step, job.machine);
   Prediction prediction;
   std::vector<TraceRecorder> recorders;

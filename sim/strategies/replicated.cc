@@ -26,6 +26,15 @@ class Replicated : public DataParallel {
     DeclareStates();
   }
 
+  /// The second step's first forward rebuilds the buckets in arrival order. Gradients that were zeroed in place still view the
+  /// old ones, which therefore live until the gradients have moved.
+  void BeginMicrobatch(const Microbatch& microbatch) override {
+    if (role_.step == StepKind::second && microbatch.first && View() && StaysAllocated()) {
+      role_.Alloc({old_buckets_, {}});
+      role_.Free({old_buckets_, {}});
+    }
+  }
+
   void EndBackward(const Microbatch& microbatch) override {
     if (!Synchronises(microbatch)) {
       if (HasAccumulator()) {
@@ -188,6 +197,12 @@ class Replicated : public DataParallel {
     for (const BlockRun& run : role_.stage.runs) {
       elements.push_back(UpdatedElements(run.block));
     }
+    std::int64_t trained = 0;
+    for (const BlockRun& run : role_.stage.runs) {
+      trained += TrainableElements(run.block) * run.count;
+    }
+    old_buckets_ = role_.builder.AddBuffer(
+        {"buckets before their rebuild", Category::bucket, axes_.precision.gradients, trained, {1, 1}, role_.compute});
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute, elements,
                                 true, true);
@@ -309,6 +324,7 @@ class Replicated : public DataParallel {
   StreamId stream_;
   GroupId group_;
   ParameterBuffers weights_, gradients_, contributions_, slots_, accumulators_;
+  BufferId old_buckets_;
   RunBuffers masters_;
   OptimizerState optimizer_;
   Bucket bucket_;

@@ -7,14 +7,14 @@ namespace {
 
 Status Refuse(const Job& job) {
   if (job.layout.pp > 1) {
-    return BadInput("FSDP2 inside a pipeline is not modelled yet", "set layout.pp to 1, or use a ddp-* strategy or nanotron");
+    return BadKey("layout.pp", "FSDP2 inside a pipeline is not modelled yet", "set layout.pp to 1, or use a ddp-* strategy or nanotron");
   }
   if (!job.axes.shard.params || !job.axes.shard.gradients || !job.axes.shard.optimizer) {
-    return BadInput("fully_shard always shards parameters, gradients and optimizer states",
+    return BadKey("shard", "fully_shard always shards parameters, gradients and optimizer states",
                     "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false");
   }
   if (job.axes.shard.replicas != 1) {
-    return BadInput("sharding within replicas (HSDP) is not modelled yet", "set shard.replicas to 1");
+    return BadKey("shard.replicas", "sharding within replicas (HSDP) is not modelled yet", "set shard.replicas to 1");
   }
   return Done{};
 }

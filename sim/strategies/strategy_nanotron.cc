@@ -7,18 +7,18 @@ namespace {
 
 Status Refuse(const Job& job) {
   if (job.axes.sync.when != Sync::When::last) {
-    return BadInput("nanotron runs every backward but the last inside no_sync", "set sync.when to last");
+    return BadKey("sync.when", "nanotron runs every backward but the last inside no_sync", "set sync.when to last");
   }
   if (job.axes.shard.params || job.axes.shard.gradients) {
-    return BadInput("nanotron shards optimizer states only (ZeRO-1): its zero_stage 2 and 3 mean 1",
+    return BadKey("shard", "nanotron shards optimizer states only (ZeRO-1): its zero_stage 2 and 3 mean 1",
                     "set shard.params and shard.gradients to false");
   }
   if (job.axes.shard.optimizer && job.axes.precision.accumulate == job.axes.precision.gradients) {
-    return BadInput("nanotron's ZeRO-1 is modelled with gradients accumulated in their own dtype only",
+    return BadKey("precision.accumulate", "nanotron's ZeRO-1 is modelled with gradients accumulated in their own dtype only",
                     "set precision.accumulate to fp32, or shard.optimizer to false");
   }
   if (job.schedule == Schedule::one_f_one_b && job.accumulation_steps < job.layout.pp - 1) {
-    return BadInput("nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
+    return BadKey("accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
                     "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe");
   }
   return Done{};
