@@ -21,7 +21,6 @@ class Page {
     this.viewport = new Viewport(() => this.draw());
     this.phases = new PhaseTrack(this.find('phases'));
     this.memory = new MemoryChart(this.find('memory'), this.viewport);
-    this.memory.capacityShown = true;
     this.streams = new StreamTrack(this.find('streams'));
     this.inspector = new Inspector(this.find('inspector'));
     this.wire();
@@ -57,9 +56,17 @@ class Page {
 
   useClock() {
     this.data.useClock(this.find('clock').value);
+    if (this.memory.capacityShown === undefined) this.decideCapacity();
     this.memory.use(this.data);
     this.inspector.show(this.data, this.data.peak, 'At the peak');
     this.draw();
+  }
+
+  /// A device many times larger than the peak would press the picture flat: then its line waits for a click.
+  decideCapacity() {
+    const highest = this.data.reserved.reduce((a, b) => Math.max(a, b), this.data.total.reduce((a, b) => Math.max(a, b), 1));
+    this.memory.capacityShown = this.data.capacity <= 4 * highest;
+    this.find('capacity').checked = this.memory.capacityShown;
   }
 
   area() {
