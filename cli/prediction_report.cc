@@ -104,8 +104,9 @@ Provenance MakeProvenance(const Job& job) {
       provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);
     }
   }
-  provenance.not_modelled = {"links shared by collectives that coincide", "data loading, logging and checkpoints",
-                             "other processes on the device"};
+  provenance.not_modelled = {"links shared by collectives that coincide",
+                             "gradient clipping, and the all-reduce of norm gradients over tensor-parallel ranks",
+                             "data loading, logging and checkpoints", "other processes on the device"};
   return provenance;
 }
 

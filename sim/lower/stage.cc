@@ -5,24 +5,10 @@
 
 #include <algorithm>
 
+#include "models/job/validate.h"
+
 namespace tidemark {
 namespace {
-
-Partition PartitionOf(const Job& job) {
-  Partition partition;
-  partition.micro_batch_size = job.micro_batch_size;
-  partition.sequence_length = job.sequence_length;
-  partition.tp = job.layout.tp;
-  partition.sequence_parallel = job.layout.sp;
-  partition.gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled ? Partition::Gather::again_pooled
-                                                                             : Partition::Gather::cached;
-  partition.loss = job.axes.loss;
-  partition.fused_glu = job.axes.buffers.fused_glu;
-  partition.packed_qkv = job.axes.packing.qkv;
-  partition.packed_gate_up = job.axes.packing.gate_up;
-  partition.compute = job.axes.precision.params;
-  return partition;
-}
 
 Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t layers) {
   const std::int64_t stages = job.layout.pp;
