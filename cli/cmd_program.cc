@@ -35,7 +35,8 @@ class ProgramCommand : public Command {
     AddChoice<StepKind>(app, "--step", step_,
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
-    app.add_option("--after", after_, fmt::format("what this pass of the lowering left: {}", fmt::join(LoweringPasses(), ", ")))
+    app.add_option("--after", after_,
+                   fmt::format("what this pass of the lowering left: {}", fmt::join(LoweringPasses(), ", ")))
         ->check(CLI::IsMember(LoweringPasses()).description(""))
         ->type_name("PASS");
   }

@@ -15,33 +15,33 @@ namespace tidemark {
 // A Trace says what happened to one rank's memory and streams, whoever says so: a simulation, an execution, a
 // framework's snapshot. Reports and comparisons read traces and nothing else.
 
-using TensorNameId = Id<struct TraceTensorTag>;    ///< index into Trace::tensors
-using TraceStringId = Id<struct TraceStringTag>;   ///< index into Trace::strings
+using TensorNameId = Id<struct TraceTensorTag>;   ///< index into Trace::tensors
+using TraceStringId = Id<struct TraceStringTag>;  ///< index into Trace::strings
 
 /// A family of equal tensors; events name the member by indices.
 struct TraceTensor {
   std::string name;
   Category category = Category::activation;
   DType dtype = DType::bf16;
-  Bytes bytes;                        ///< requested, of one tensor
+  Bytes bytes;  ///< requested, of one tensor
 };
 
 /// An allocation or a free, in issue order.
 struct MemoryEvent {
   bool alloc = true;
   TensorNameId tensor;
-  std::int32_t index0 = 0, index1 = 0;   ///< member of the family
-  Nanos issue;                        ///< when the host issued it: memory follows issue order
-  Nanos ready;                        ///< when the stream of birth got there
-  std::uint64_t address = 0;          ///< 0: not known
-  std::uint16_t span = 0xffff;        ///< index into Trace::spans of the innermost phase, 0xffff: none
-  Bytes allocator_bytes, reserved_bytes;   ///< the allocator's totals right after this event
+  std::int32_t index0 = 0, index1 = 0;    ///< member of the family
+  Nanos issue;                            ///< when the host issued it: memory follows issue order
+  Nanos ready;                            ///< when the stream of birth got there
+  std::uint64_t address = 0;              ///< 0: not known
+  std::uint16_t span = 0xffff;            ///< index into Trace::spans of the innermost phase, 0xffff: none
+  Bytes allocator_bytes, reserved_bytes;  ///< the allocator's totals right after this event
 };
 
 /// A phase of the step on the host's time line: "forward" of microbatch 2.
 struct Span {
   std::string phase;
-  std::int64_t microbatch = -1;       ///< -1: the whole step
+  std::int64_t microbatch = -1;  ///< -1: the whole step
   Nanos begin, end;
 };
 
@@ -54,28 +54,28 @@ struct Slice {
 
 struct TraceStream {
   std::string name;
-  std::string kind;                   ///< host, compute, collective, peer, copy
+  std::string kind;  ///< host, compute, collective, peer, copy
 };
 
 struct Trace {
-  std::string origin;                 ///< "predicted", "measured on cpu", "torch snapshot"
+  std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
   std::string tool_version;
-  std::string title;                  ///< the job in one line
-  std::string job_yaml;               ///< the resolved job, empty if unknown
-  std::string role;                   ///< "stage 0"
-  std::int64_t ranks = 1;             ///< that did the same
-  Bytes device_memory;                ///< capacity; 0: unknown
-  Nanos step;                         ///< length of the whole step over all roles
+  std::string title;       ///< the job in one line
+  std::string job_yaml;    ///< the resolved job, empty if unknown
+  std::string role;        ///< "stage 0"
+  std::int64_t ranks = 1;  ///< that did the same
+  Bytes device_memory;     ///< capacity; 0: unknown
+  Nanos step;              ///< length of the whole step over all roles
   std::vector<std::string> strings;
   std::vector<TraceTensor> tensors;
   std::vector<TraceStream> streams;
   std::vector<Span> spans;
-  std::vector<MemoryEvent> memory;    ///< resident tensors first, as allocations at time 0
+  std::vector<MemoryEvent> memory;  ///< resident tensors first, as allocations at time 0
   std::vector<Slice> slices;
 };
 
-/// Checks what every trace promises: ids in range, each free matches a live allocation, spans do not run backwards. Empty when
-/// sound, else one sentence.
+/// Checks what every trace promises: ids in range, each free matches a live allocation, spans do not run backwards.
+/// Empty when sound, else one sentence.
 std::string Verify(const Trace& trace);
 
 }  // namespace tidemark

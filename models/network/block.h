@@ -18,24 +18,24 @@ namespace tidemark {
 // and writes which tensor; when a tensor is born and dies follows from that (sim/lower): born at the first action that
 // writes it, dead after the last that touches it. A tensor that a backward action reads is thereby "saved".
 
-using TensorId = Id<struct BlockTensorTag>;     ///< index into Block::tensors
-using ParameterId = Id<struct ParameterTag>;    ///< index into Block::parameters
+using TensorId = Id<struct BlockTensorTag>;   ///< index into Block::tensors
+using ParameterId = Id<struct ParameterTag>;  ///< index into Block::parameters
 
 struct Parameter {
-  std::string name;               ///< within the block: "wq", "norm1"
-  std::int64_t elements = 0;      ///< on this tensor-parallel rank
-  std::int64_t rows = 1;          ///< size of dimension 0 on this rank; divides `elements`. FSDP2 shards and pads it
-  std::int64_t elements_full = 0; ///< over all tensor-parallel ranks
+  std::string name;                ///< within the block: "wq", "norm1"
+  std::int64_t elements = 0;       ///< on this tensor-parallel rank
+  std::int64_t rows = 1;           ///< size of dimension 0 on this rank; divides `elements`. FSDP2 shards and pads it
+  std::int64_t elements_full = 0;  ///< over all tensor-parallel ranks
   bool trainable = true;
-  bool tied = false;              ///< a second use of a parameter defined in another block: not stored again
+  bool tied = false;  ///< a second use of a parameter defined in another block: not stored again
 };
 
 struct Tensor {
-  std::string name;               ///< within the block: "qkv_in", "rstd1"
+  std::string name;  ///< within the block: "qkv_in", "rstd1"
   Category category = Category::activation;
   DType dtype = DType::bf16;
-  std::int64_t elements = 0;      ///< on this rank, for one microbatch
-  bool pooled = false;            ///< a view of one block that all pooled tensors of this name share for ever
+  std::int64_t elements = 0;  ///< on this rank, for one microbatch
+  bool pooled = false;        ///< a view of one block that all pooled tensors of this name share for ever
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce };
@@ -43,18 +43,18 @@ enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gathe
 /// An operator of the block, on the compute stream.
 struct Calculate {
   Operator op;
-  std::string name;                          ///< "wq.forward", "norm1.backward"
+  std::string name;  ///< "wq.forward", "norm1.backward"
   std::vector<TensorId> reads, writes;
-  std::vector<ParameterId> parameters;       ///< weights it reads
-  std::vector<ParameterId> gradients;        ///< weight gradients it produces
-  bool recompute = false;                    ///< forward work done a second time
+  std::vector<ParameterId> parameters;  ///< weights it reads
+  std::vector<ParameterId> gradients;   ///< weight gradients it produces
+  bool recompute = false;               ///< forward work done a second time
 };
 
 /// A collective over the tensor-parallel group.
 struct Communicate {
   CollectiveKind kind = CollectiveKind::all_gather;
   std::string name;
-  std::int64_t payload_elements = 0;         ///< of the full (gathered) buffer
+  std::int64_t payload_elements = 0;  ///< of the full (gathered) buffer
   DType dtype = DType::bf16;
   std::vector<TensorId> reads, writes;
   bool recompute = false;
@@ -67,12 +67,12 @@ using Action = std::variant<Calculate, Communicate>;
 /// in this block's forward and belongs to the next block (its last reader). The first block has no input or
 /// input gradient, the last no output or output gradient (invalid ids).
 struct Block {
-  std::string name;                          ///< "embedding", "layer", "head"
-  std::vector<Parameter> parameters;         ///< in definition order
+  std::string name;                   ///< "embedding", "layer", "head"
+  std::vector<Parameter> parameters;  ///< in definition order
   std::vector<Tensor> tensors;
   std::vector<Action> forward, backward;
   TensorId input, output, output_gradient, input_gradient;
-  std::vector<TensorId> loaded;              ///< tensors copied to the device before the microbatch: ids, labels
+  std::vector<TensorId> loaded;  ///< tensors copied to the device before the microbatch: ids, labels
 };
 
 /// `count` equal blocks in a row.
@@ -83,15 +83,15 @@ struct BlockRun {
 
 /// What decides a rank's table besides the network itself.
 struct Partition {
-  std::int64_t micro_batch_size = 1;         ///< sequences
-  std::int64_t sequence_length = 1;          ///< tokens on this rank's sequences
+  std::int64_t micro_batch_size = 1;  ///< sequences
+  std::int64_t sequence_length = 1;   ///< tokens on this rank's sequences
   std::int64_t tp = 1;
-  bool sequence_parallel = false;            ///< norms and residual stream sharded over the tp group
+  bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
   enum class Gather : std::uint8_t { cached, again_pooled } gather = Gather::cached;  ///< of tensor-parallel inputs
   enum class Loss : std::uint8_t { upcast_logits, softmax_saving } loss = Loss::upcast_logits;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
-  DType compute = DType::bf16;               ///< activations and the weights as computed with
+  DType compute = DType::bf16;  ///< activations and the weights as computed with
 };
 
 }  // namespace tidemark

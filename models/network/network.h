@@ -15,15 +15,15 @@ namespace tidemark {
 /// points of the same space.
 struct Decoder {
   std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
-  std::int64_t positions = 0;              ///< rows of a learned position table; 0: rotary or none
+  std::int64_t positions = 0;  ///< rows of a learned position table; 0: rotary or none
   enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;
-  enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;   ///< SwiGLU, or GELU/ReLU between two linears
-  bool relu = false;                       ///< two_layer with ReLU: its backward pass needs its output only
+  enum class Ffn : std::uint8_t { glu, two_layer } ffn_kind = Ffn::glu;  ///< SwiGLU, or GELU/ReLU between two linears
+  bool relu = false;  ///< two_layer with ReLU: its backward pass needs its output only
   bool rope = true;
   bool qkv_bias = false, linear_bias = false;
   bool tied_embeddings = false;
-  bool parallel_residual = false;          ///< attention and feed-forward both read the layer input (GPT-NeoX)
-  double dropout = 0;                      ///< hidden dropout: one mask byte an element where > 0
+  bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
+  double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
@@ -32,9 +32,9 @@ struct TableRow {
   std::string name;
   std::int64_t count = 1;
   std::int64_t parameters = 0;
-  std::int64_t saved_bytes = 0, transient_bytes = 0;          ///< per sample
-  std::int64_t forward_flops = 0, backward_flops = 0;         ///< per sample
-  std::int64_t forward_ns = 0, backward_ns = 0;               ///< per sample; 0: use flops
+  std::int64_t saved_bytes = 0, transient_bytes = 0;   ///< per sample
+  std::int64_t forward_flops = 0, backward_flops = 0;  ///< per sample
+  std::int64_t forward_ns = 0, backward_ns = 0;        ///< per sample; 0: use flops
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 
@@ -46,7 +46,7 @@ struct Table {
 struct Network {
   std::string name;
   std::variant<Decoder, Table> shape;
-  std::vector<std::string> trainable;      ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
+  std::vector<std::string> trainable;  ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
   friend bool operator==(const Network&, const Network&) = default;
 };
 

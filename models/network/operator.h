@@ -50,8 +50,8 @@ struct Rope {
 /// Anything that streams through memory once: residual adds, activations, dropout, casts, GLU, accumulation.
 struct Pointwise {
   static constexpr std::string_view kName = "pointwise";
-  std::int64_t elements = 0;        ///< of the output
-  std::int64_t bytes_moved = 0;     ///< read and written, in total
+  std::int64_t elements = 0;     ///< of the output
+  std::int64_t bytes_moved = 0;  ///< read and written, in total
   std::int64_t flops_per_element = 1;
 };
 
@@ -88,8 +88,8 @@ struct Tabulated {
   DType dtype = DType::bf16;
 };
 
-using Operator = std::variant<Gemm, Attention, Norm, Rope, Pointwise, Embedding, CrossEntropy,
-                              OptimizerUpdate, Tabulated>;
+using Operator =
+    std::variant<Gemm, Attention, Norm, Rope, Pointwise, Embedding, CrossEntropy, OptimizerUpdate, Tabulated>;
 
 /// Calls `visit(name, field)` for each attribute, in a fixed order.
 template <class Visitor>

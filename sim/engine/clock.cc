@@ -91,8 +91,8 @@ StepTime Clock::Time() {
   }
   Idle(last, end);
   const auto part = [&](std::uint8_t which) { return Nanos(PartOf(which)); };
-  return {Nanos(end),       part(kCompute), part(kRecompute), part(kOptimizer),
-          part(kExposed),   part(kBubble),  part(kHostIdle)};
+  return {Nanos(end),     part(kCompute), part(kRecompute), part(kOptimizer),
+          part(kExposed), part(kBubble),  part(kHostIdle)};
 }
 
 }  // namespace tidemark

@@ -78,7 +78,7 @@ class Clock {
 
   TimeProgram program_;
   std::int64_t host_issue_;
-  std::vector<std::int64_t> values_;           ///< moments, then parts
+  std::vector<std::int64_t> values_;  ///< moments, then parts
 };
 
 }  // namespace tidemark

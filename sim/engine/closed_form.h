@@ -11,12 +11,12 @@ namespace tidemark {
 
 /// The highest total of a stretch of program, relative to the total at its start.
 struct MemorySegment {
-  CategoryBytes net;               ///< end minus start
-  Bytes net_total;                 ///< of all categories
-  Bytes rise;                      ///< highest total minus total at start, at least 0
-  CategoryBytes content;           ///< what that instant holds beyond the start; sums to `rise`
-  bool rises = false;              ///< false: the highest instant is the start itself
-  Phase phase = Phase::load;       ///< of that instant, where it rises
+  CategoryBytes net;          ///< end minus start
+  Bytes net_total;            ///< of all categories
+  Bytes rise;                 ///< highest total minus total at start, at least 0
+  CategoryBytes content;      ///< what that instant holds beyond the start; sums to `rise`
+  bool rises = false;         ///< false: the highest instant is the start itself
+  Phase phase = Phase::load;  ///< of that instant, where it rises
 };
 
 /// Two stretches in a row; of equally high instants the first counts.
@@ -30,8 +30,8 @@ MemoryPeak FoldMemory(const Program& program);
 /// Time of a whole step without unrolling it: see the essay in closed_form_time.cc.
 StepTime FoldTime(const StepProgram& step, std::span<const Costs> costs);
 
-/// Both, for all roles. Equal to Simulate to the byte and the nanosecond. Cost: nodes of the tree, and for time a handful of
-/// iterations per Repeat whatever its count.
+/// Both, for all roles. Equal to Simulate to the byte and the nanosecond. Cost: nodes of the tree, and for time a
+/// handful of iterations per Repeat whatever its count.
 Evaluation EvaluateClosedForm(const StepProgram& step, std::span<const Costs> costs);
 
 }  // namespace tidemark

@@ -10,11 +10,12 @@
 
 // Time without unrolling
 // ----------------------
-// A role's clock is a list of moments: its host, every stream, every event. A leaf replaces some moments by the latest of
-// others plus a constant, and adds the idle interval of the compute stream that it finds to a part of the step. All choices ("which was the latest?") are comparisons of moments.
+// A role's clock is a list of moments: its host, every stream, every event. A leaf replaces some moments by the latest
+// of others plus a constant, and adds the idle interval of the compute stream that it finds to a part of the step. All
+// choices ("which was the latest?") are comparisons of moments.
 //
-// A Repeat is therefore run a few times only: RunRegime (regime.h) proves from one iteration here and one far ahead that all
-// iterations between make the same choices, and leaps over them exactly.
+// A Repeat is therefore run a few times only: RunRegime (regime.h) proves from one iteration here and one far ahead
+// that all iterations between make the same choices, and leaps over them exactly.
 //
 // With several roles the joint clock is the list of all their moments and of the messages under way. Loops that send or
 // receive are stepped together: a round lets each role run one iteration of its own loop, and rounds repeat as

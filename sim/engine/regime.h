@@ -11,19 +11,19 @@ namespace tidemark {
 
 // Leaping over iterations, exactly
 // --------------------------------
-// A system has a state x of moments and sums. One iteration F replaces moments by the latest of others plus constants, and
-// adds differences of moments to sums. Which moment is the latest is a choice; a choice is a comparison of two
+// A system has a state x of moments and sums. One iteration F replaces moments by the latest of others plus constants,
+// and adds differences of moments to sums. Which moment is the latest is a choice; a choice is a comparison of two
 // expressions affine in x.
 //
 // Let an iteration from x make the choices s and move the moments by d. Let an iteration from x + (k+1) d make the same
-// choices s and move them by d as well. Along the line x + j d, 0 <= j <= k+1, each compared difference is affine in j and
-// has the same sign at both ends, hence everywhere between: all iterations on the line make the choices s. With fixed
-// choices F is affine, and F(x + j d) = x + (j+1) d holds at both ends, hence everywhere: the line *is* the trajectory.
-// Each sum grows by an amount affine in j, so the skipped part is an arithmetic series, and integer.
+// choices s and move them by d as well. Along the line x + j d, 0 <= j <= k+1, each compared difference is affine in j
+// and has the same sign at both ends, hence everywhere between: all iterations on the line make the choices s. With
+// fixed choices F is affine, and F(x + j d) = x + (j+1) d holds at both ends, hence everywhere: the line *is* the
+// trajectory. Each sum grows by an amount affine in j, so the skipped part is an arithmetic series, and integer.
 //
 // Loops inside an iteration are choices too (how far they leaped, and the choices of the iterations they ran): their
-// compared differences are affine in j at each of the iterations that were run, and affine in the inner iteration between
-// those, so the same argument holds for both indices at once.
+// compared differences are affine in j at each of the iterations that were run, and affine in the inner iteration
+// between those, so the same argument holds for both indices at once.
 //
 // Where no such leap exists the iterations are run one by one; the result is exact in every case.
 
@@ -33,7 +33,7 @@ struct RegimeScratch {
     std::vector<std::int64_t> before, after, ahead, step, last_step;
   };
   std::vector<Frame*> free;
-  std::deque<Frame> owned;         ///< a deque: frames in use keep their place
+  std::deque<Frame> owned;  ///< a deque: frames in use keep their place
 
   Frame* Take() {
     if (free.empty()) {

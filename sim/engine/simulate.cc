@@ -26,9 +26,7 @@ Cause CauseOf(StreamKind kind) {
 /// Messages under way between roles: when each arrives, oldest first.
 class Mail {
  public:
-  std::deque<Nanos>& Box(const Channel& channel) {
-    return boxes_[{channel.from_role, channel.to_role, channel.name}];
-  }
+  std::deque<Nanos>& Box(const Channel& channel) { return boxes_[{channel.from_role, channel.to_role, channel.name}]; }
 
  private:
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::deque<Nanos>> boxes_;
@@ -82,7 +80,8 @@ class RoleSimulation {
 
   const MemoryPeak& peak() const { return peak_; }
 
-  /// The compute stream's idle time behind its last kernel belongs to whatever ends the step; of several, to the lowest cause.
+  /// The compute stream's idle time behind its last kernel belongs to whatever ends the step; of several, to the lowest
+  /// cause.
   StepTime Time() const {
     StepTime time = time_;
     time.step = End();
@@ -291,7 +290,7 @@ class RoleSimulation {
 
   const Program& program_;
   const Costs& costs_;
-  StreamId compute_;                          ///< the stream whose time is accounted for
+  StreamId compute_;  ///< the stream whose time is accounted for
   Listener* listener_;
   std::vector<std::deque<Nanos>*> boxes_;
 
@@ -300,7 +299,7 @@ class RoleSimulation {
   std::vector<std::int64_t> loop_values_;
 
   Nanos host_;
-  std::vector<Nanos> ready_;                  ///< per stream: when all that was issued to it is done
+  std::vector<Nanos> ready_;  ///< per stream: when all that was issued to it is done
   std::vector<Recorded> events_;
   StepTime time_;
 

@@ -9,7 +9,8 @@
 
 namespace tidemark {
 
-// A program reduced to what touches time, for the closed form. Its clock is a list of moments and of accumulated durations.
+// A program reduced to what touches time, for the closed form. Its clock is a list of moments and of accumulated
+// durations.
 
 /// What the compute stream can be idle for, in the order that breaks ties.
 enum Cause : std::uint8_t { kCollective, kPeer, kHost };
@@ -17,11 +18,11 @@ enum Cause : std::uint8_t { kCollective, kPeer, kHost };
 struct Op {
   enum class Code : std::uint8_t { kernel, issue, send, recv, record, wait, sync, sync_device, repeat };
   Code code;
-  std::uint8_t detail = 0;         ///< kernel: index into the parts
-  bool messages = false;           ///< repeat: its body sends or receives
+  std::uint8_t detail = 0;  ///< kernel: index into the parts
+  bool messages = false;    ///< repeat: its body sends or receives
   std::uint32_t stream = 0;
-  std::uint32_t other = 0;         ///< event or channel; repeat: ops of the body
-  std::int64_t amount = 0;         ///< duration in ns; repeat: count
+  std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body
+  std::int64_t amount = 0;  ///< duration in ns; repeat: count
 };
 
 /// Positions in the list of moments.

@@ -83,8 +83,11 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel) : role_(role),
   DeclareBoundaries();
   if (tied_) {
     const Parameter& embedding = role.stage.BlockAt(kTiedTo.position).parameters[kTiedTo.parameter];
-    tied_contribution_ = role.builder.AddBuffer({"embedding's part of tied gradient", Category::gradient,
-                                                 job.axes.precision.gradients, embedding.elements, {1, 1},
+    tied_contribution_ = role.builder.AddBuffer({"embedding's part of tied gradient",
+                                                 Category::gradient,
+                                                 job.axes.precision.gradients,
+                                                 embedding.elements,
+                                                 {1, 1},
                                                  role.compute});
   }
 }
@@ -100,8 +103,12 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
     if (tensor.pooled) {
       id = Pool(tensor);
     } else if (!IsBoundary(block, TensorId{i})) {
-      id = role_.builder.AddBuffer({block.name + "." + tensor.name, tensor.category, tensor.dtype, tensor.elements,
-                                    {microbatches, run.count}, role_.compute});
+      id = role_.builder.AddBuffer({block.name + "." + tensor.name,
+                                    tensor.category,
+                                    tensor.dtype,
+                                    tensor.elements,
+                                    {microbatches, run.count},
+                                    role_.compute});
     }
     tables.tensors.push_back(id);
   }
@@ -112,8 +119,15 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
 BufferId BlockWriter::Pool(const Tensor& tensor) {
   if (!pool_.valid()) {
     pool_exists_ = role_.step != StepKind::first;
-    pool_ = role_.builder.AddBuffer({"pool " + tensor.name, tensor.category, tensor.dtype, tensor.elements, {1, 1},
-                                     role_.compute, Place::device, pool_exists_, true});
+    pool_ = role_.builder.AddBuffer({"pool " + tensor.name,
+                                     tensor.category,
+                                     tensor.dtype,
+                                     tensor.elements,
+                                     {1, 1},
+                                     role_.compute,
+                                     Place::device,
+                                     pool_exists_,
+                                     true});
   }
   TIDEMARK_CHECK(role_.builder.buffer(pool_).elements == tensor.elements);
   return pool_;
@@ -133,7 +147,8 @@ void BlockWriter::DeclareBoundaries() {
   };
   for (std::int64_t position = 0; position <= stage.blocks; ++position) {
     const Tensor* tensor = tensor_at(position);
-    const Tensor* previous = boundaries_.empty() || boundaries_.back().end != position ? nullptr : tensor_at(position - 1);
+    const Tensor* previous =
+        boundaries_.empty() || boundaries_.back().end != position ? nullptr : tensor_at(position - 1);
     if (tensor == nullptr) {
       continue;
     }
@@ -225,8 +240,11 @@ void BlockWriter::Load(const Microbatch& microbatch) {
       const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);
       role_.Alloc(ref);
       role_.builder.Order(copy_, role_.compute, "load ready");
-      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name), copy_,
-                              role_.builder.buffer(ref.buffer).bytes(), {}, {ref}});
+      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name),
+                              copy_,
+                              role_.builder.buffer(ref.buffer).bytes(),
+                              {},
+                              {ref}});
       loaded = true;
     }
   }
@@ -295,8 +313,8 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const
   }
   std::vector<BufferRef> reads = Refs(microbatch, position, action.reads);
   for (const ParameterId parameter : action.parameters) {
-    reads.push_back(data_parallel_.Weight(block.parameters[parameter.index].tied ? kTiedTo
-                                                                                : ParameterAt{position, parameter.index}));
+    reads.push_back(data_parallel_.Weight(
+        block.parameters[parameter.index].tied ? kTiedTo : ParameterAt{position, parameter.index}));
   }
   std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
   for (const ParameterAt& at : gradients) {
@@ -310,8 +328,8 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const
   }
 }
 
-/// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose own
-/// part is written beside it and added.
+/// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose
+/// own part is written beside it and added.
 BufferRef BlockWriter::BeginGradient(const Microbatch& microbatch, const ParameterAt& at) {
   if (!tied_ || at != kTiedTo) {
     return data_parallel_.BeginGradient(microbatch, at);

@@ -19,12 +19,12 @@ struct Lifetime {
 /// Lifetimes of all tensors of `block`: born at the first action that writes, dead after the last that touches.
 std::vector<Lifetime> LifetimesOf(const Block& block);
 
-/// Bytes per microbatch that live from the block's forward into its backward: what is "saved". The block's input counts, its
-/// output does not (it is the next block's input).
+/// Bytes per microbatch that live from the block's forward into its backward: what is "saved". The block's input
+/// counts, its output does not (it is the next block's input).
 Bytes SavedBytes(const Block& block);
 
-/// Writes the actions of blocks: allocations, kernels, tensor-parallel collectives, frees. Calls the data-parallel hooks
-/// for weights and gradients.
+/// Writes the actions of blocks: allocations, kernels, tensor-parallel collectives, frees. Calls the data-parallel
+/// hooks for weights and gradients.
 class BlockWriter {
  public:
   BlockWriter(Role& role, DataParallel& data_parallel);
@@ -34,8 +34,8 @@ class BlockWriter {
   void Forward(const Microbatch& microbatch, std::int64_t position);
   void Backward(const Microbatch& microbatch, std::int64_t position);
 
-  /// The residual stream between position - 1 and `position`, and its gradient; at either end of the stage it comes from
-  /// or goes to a neighbour.
+  /// The residual stream between position - 1 and `position`, and its gradient; at either end of the stage it comes
+  /// from or goes to a neighbour.
   BufferRef Boundary(const Microbatch& microbatch, std::int64_t position) const;
   BufferRef BoundaryGradient(const Microbatch& microbatch, std::int64_t position) const;
 
@@ -43,11 +43,11 @@ class BlockWriter {
 
  private:
   struct BoundaryRun {
-    std::int64_t base = 0, end = 0;         ///< positions [base, end)
+    std::int64_t base = 0, end = 0;  ///< positions [base, end)
     BufferId value, gradient;
   };
   struct RunTables {
-    std::vector<BufferId> tensors;          ///< invalid for boundaries
+    std::vector<BufferId> tensors;  ///< invalid for boundaries
     std::vector<Lifetime> lifetimes;
   };
 

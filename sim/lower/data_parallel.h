@@ -34,8 +34,8 @@ class DataParallel {
   /// The gradient is complete: accumulate it, pass it on, or keep it.
   virtual void EndGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
 
-  /// What stands between two blocks, relative to `position`: equal keys promise that the same hooks write the same nodes
-  /// from here on, shifted by the distance of the two positions.
+  /// What stands between two blocks, relative to `position`: equal keys promise that the same hooks write the same
+  /// nodes from here on, shifted by the distance of the two positions.
   virtual std::vector<std::int64_t> Key(std::int64_t position) const = 0;
   /// Moves everything remembered by `blocks` positions: that many were folded into a loop.
   virtual void Shift(std::int64_t blocks) = 0;

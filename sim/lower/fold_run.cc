@@ -43,8 +43,8 @@ class RunFolder {
     return key;
   }
 
-  /// If the state before the next block was met before, folds the blocks since then; returns how many blocks the loop covers
-  /// beyond those written, at most `left`.
+  /// If the state before the next block was met before, folds the blocks since then; returns how many blocks the loop
+  /// covers beyond those written, at most `left`.
   std::int64_t FoldPeriod(std::int64_t left) {
     const std::int64_t next = written_.back().position + walk_.step;
     const std::vector<std::int64_t> key = KeyAt(next);
@@ -62,7 +62,8 @@ class RunFolder {
       return 0;
     }
     for (std::size_t i = begin; i < written_.size(); ++i) {
-      role_.builder.Shift(written_[i].start, EndOf(i), role_.block_loop, written_[i].position - written_[begin].position);
+      role_.builder.Shift(written_[i].start, EndOf(i), role_.block_loop,
+                          written_[i].position - written_[begin].position);
     }
     const Written first = written_[begin];
     BindWritten(begin);

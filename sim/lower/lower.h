@@ -16,8 +16,8 @@ namespace tidemark {
 /// Called after each pass with its name and what it left, as text.
 using PassDump = std::function<void(std::string_view pass, const std::string& text)>;
 
-/// Turns a job into the program of each of its roles, pass by pass. `step` tells which optimizer step: in the first one optimizer
-/// state does not exist yet and DDP has one bucket; from the second on buckets are those of the steady state.
+/// Turns a job into the program of each of its roles, pass by pass. `step` tells which optimizer step: in the first one
+/// optimizer state does not exist yet and DDP has one bucket; from the second on buckets are those of the steady state.
 Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump = {});
 
 /// The names of the passes, in order.

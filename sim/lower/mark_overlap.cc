@@ -55,8 +55,8 @@ class OverlapMarker {
   }
 
   Program& program_;
-  std::vector<bool> in_flight_;              ///< per stream
-  std::vector<std::uint32_t> recorded_on_;   ///< per event
+  std::vector<bool> in_flight_;             ///< per stream
+  std::vector<std::uint32_t> recorded_on_;  ///< per event
 };
 
 }  // namespace

@@ -37,18 +37,24 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
                           const std::vector<std::int64_t>& elements, bool resident, bool kept) {
   RunBuffers buffers;
   for (std::size_t run = 0; run < stage.runs.size(); ++run) {
-    buffers.push_back(elements[run] == 0
-                          ? BufferId{}
-                          : builder.AddBuffer({name + " " + stage.runs[run].block.name, category, dtype, elements[run],
-                                               {stage.runs[run].count, 1}, stream, Place::device, resident, kept}));
+    buffers.push_back(elements[run] == 0 ? BufferId{}
+                                         : builder.AddBuffer({name + " " + stage.runs[run].block.name,
+                                                              category,
+                                                              dtype,
+                                                              elements[run],
+                                                              {stage.runs[run].count, 1},
+                                                              stream,
+                                                              Place::device,
+                                                              resident,
+                                                              kept}));
   }
   return buffers;
 }
 
 void Role::Stream(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
                   std::vector<BufferRef> writes, std::int64_t elements, Bytes moved) {
-  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, false, std::move(reads),
-                       std::move(writes)});
+  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, false,
+                       std::move(reads), std::move(writes)});
 }
 
 }  // namespace tidemark

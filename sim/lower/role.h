@@ -15,8 +15,8 @@ enum class StepKind : std::uint8_t { first, second, steady };
 
 /// Which microbatch a stretch of program belongs to.
 struct Microbatch {
-  Index index;                    ///< constant, or relative to the microbatch loop
-  bool first = true, last = true; ///< of the accumulation window
+  Index index;                     ///< constant, or relative to the microbatch loop
+  bool first = true, last = true;  ///< of the accumulation window
 };
 
 /// One buffer family per run of the stage; invalid where the run has none.

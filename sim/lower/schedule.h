@@ -22,9 +22,9 @@ struct SlotRun {
 
 /// The order in which stage `stage` of `stages` works on `microbatches` microbatches.
 ///
-/// GPipe (nanotron's AFAB): all forwards, then all backwards: `microbatches` in flight. 1F1B: min(m, p - r - 1) forwards to
-/// warm up, then one forward and one backward in turn, then the rest: min(m, p - r) in flight (PipeDream-Flush). One stage
-/// is plain accumulation under either.
+/// GPipe (nanotron's AFAB): all forwards, then all backwards: `microbatches` in flight. 1F1B: min(m, p - r - 1)
+/// forwards to warm up, then one forward and one backward in turn, then the rest: min(m, p - r) in flight
+/// (PipeDream-Flush). One stage is plain accumulation under either.
 std::vector<SlotRun> ScheduleOf(Schedule schedule, std::int64_t stage, std::int64_t stages, std::int64_t microbatches);
 
 }  // namespace tidemark

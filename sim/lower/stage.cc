@@ -18,8 +18,9 @@ Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t la
       sum += count;
     }
     if (static_cast<std::int64_t>(job.layout.layers_per_stage.size()) != stages || sum != layers) {
-      return BadInput(fmt::format("layout.layers_per_stage names {} stages with {} layers in all, expected {} stages and {}",
-                                  job.layout.layers_per_stage.size(), sum, stages, layers));
+      return BadInput(
+          fmt::format("layout.layers_per_stage names {} stages with {} layers in all, expected {} stages and {}",
+                      job.layout.layers_per_stage.size(), sum, stages, layers));
     }
     return job.layout.layers_per_stage;
   }

@@ -13,19 +13,19 @@ namespace tidemark {
 /// One parameter of one block of a stage.
 struct ParameterAt {
   std::int64_t position = 0;
-  std::uint32_t parameter = 0;      ///< index into Block::parameters
+  std::uint32_t parameter = 0;  ///< index into Block::parameters
   friend bool operator==(const ParameterAt&, const ParameterAt&) = default;
 };
 
 /// One pipeline stage: a contiguous part of the network's blocks. Blocks are counted by *position*, from 0 within the
 /// stage; equal neighbours form a run.
 struct Stage {
-  std::int64_t index = 0, count = 1;          ///< of `count` stages
+  std::int64_t index = 0, count = 1;  ///< of `count` stages
   std::vector<BlockRun> runs;
-  std::vector<std::int64_t> first;            ///< position of each run's first block
+  std::vector<std::int64_t> first;  ///< position of each run's first block
   std::int64_t blocks = 0;
-  bool exchanges_tied_gradient = false;       ///< holds one of two copies of a tied embedding; the other is on another stage
-  ParameterAt tied_copy;                      ///< that copy
+  bool exchanges_tied_gradient = false;  ///< holds one of two copies of a tied embedding; the other is on another stage
+  ParameterAt tied_copy;                 ///< that copy
 
   bool is_first() const { return index == 0; }
   bool is_last() const { return index == count - 1; }
@@ -37,9 +37,9 @@ struct Stage {
 std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
-/// Cuts the network into `job.layout.pp` stages by `layout.layers_per_stage`, or evenly: the longest run is the layers; what
-/// stands before it goes to the first stage, what stands behind it to the last. A network without such a run (a table of
-/// single rows) is cut into stages of equally many blocks.
+/// Cuts the network into `job.layout.pp` stages by `layout.layers_per_stage`, or evenly: the longest run is the layers;
+/// what stands before it goes to the first stage, what stands behind it to the last. A network without such a run (a
+/// table of single rows) is cut into stages of equally many blocks.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
 }  // namespace tidemark

@@ -22,7 +22,8 @@ StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blo
   }
 }
 
-/// Ranks are numbered tensor parallel first, then data parallel, then pipeline: neighbouring stages are dp * cp * tp ranks apart.
+/// Ranks are numbered tensor parallel first, then data parallel, then pipeline: neighbouring stages are dp * cp * tp
+/// ranks apart.
 ChannelId StageLinks::AddChannel(const char* name, std::int64_t from, std::int64_t to) {
   const Layout& layout = role_.job.layout;
   const std::int64_t stage_ranks = layout.dp * layout.cp * layout.tp;
@@ -71,8 +72,8 @@ void StageLinks::SendGradient(const Microbatch& microbatch) {
   }
 }
 
-/// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two) and adds
-/// what it receives.
+/// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two) and
+/// adds what it receives.
 void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   const Stage& stage = role_.stage;
   if (!stage.exchanges_tied_gradient) {

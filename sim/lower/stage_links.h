@@ -7,9 +7,9 @@
 
 namespace tidemark {
 
-/// What a pipeline stage exchanges with its neighbours: activations forward, gradients back, and at the end of the window the
-/// gradient of an embedding that the first and the last stage both hold. As in nanotron, the compute stream waits for each
-/// message; an output stays until its backward, because it is the root of the stage's graph.
+/// What a pipeline stage exchanges with its neighbours: activations forward, gradients back, and at the end of the
+/// window the gradient of an embedding that the first and the last stage both hold. As in nanotron, the compute stream
+/// waits for each message; an output stays until its backward, because it is the root of the stage's graph.
 class StageLinks {
  public:
   StageLinks(Role& role, const BlockWriter& blocks);

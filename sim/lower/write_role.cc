@@ -40,12 +40,21 @@ class RoleWriter {
         }
       }
       if (end - i == 1) {
-        WriteIteration(run, [&](const Slot& slot) { return Index{LoopId{}, slot.offset + i, 0}; }, i);
+        WriteIteration(
+            run,
+            [&](const Slot& slot) {
+              return Index{LoopId{}, slot.offset + i, 0};
+            },
+            i);
       } else {
         const std::size_t start = role_.builder.size();
         const std::int64_t from = run.slots.front().offset + i;
         WriteIteration(
-            run, [&](const Slot& slot) { return Index{role_.microbatch_loop, slot.offset + i - from, 0}; }, i);
+            run,
+            [&](const Slot& slot) {
+              return Index{role_.microbatch_loop, slot.offset + i - from, 0};
+            },
+            i);
         role_.builder.Fold(start, {role_.microbatch_loop, end - i, from, 1, 0});
       }
       i = end;

@@ -13,17 +13,17 @@ namespace tidemark {
 
 /// Messages of one kind, group and dtype in one step of one rank.
 struct CommunicationRow {
-  std::string kind, group;         ///< "all_gather", "dp"; messages between stages: "send", "recv", group "pp"
+  std::string kind, group;  ///< "all_gather", "dp"; messages between stages: "send", "recv", group "pp"
   DType dtype = DType::bf16;
   std::int64_t count = 0;
-  Bytes payload, wire;             ///< full buffers; wire bytes rounded down per message, then summed
+  Bytes payload, wire;  ///< full buffers; wire bytes rounded down per message, then summed
 };
 
 /// Counted on the tree, loops by multiplication. Ordered by kind, group, dtype.
 std::vector<CommunicationRow> CountCommunication(const Program& program);
 
 struct ProgramFlops {
-  Flops model, hardware;           ///< hardware: recomputation included
+  Flops model, hardware;  ///< hardware: recomputation included
 };
 
 /// Matrix products and attention only, which is what model FLOP utilisation counts by convention.

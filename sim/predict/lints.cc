@@ -26,17 +26,19 @@ std::vector<Lint> LintJob(const Job& job) {
   const std::int64_t microbatches = job.accumulation_steps;
   if (job.axes.sync.when == Sync::When::every && job.axes.sync.collective == CollectiveKind::all_reduce &&
       microbatches > 1 && job.layout.dp > 1) {
-    lints.push_back({"sync-every-microbatch", "warning",
-                     fmt::format("gradients are all-reduced {} times a step, although only their sum is used", microbatches),
-                     "reduce in the last microbatch only: sync.when: last (PyTorch: forward and backward inside no_sync)"});
+    lints.push_back(
+        {"sync-every-microbatch", "warning",
+         fmt::format("gradients are all-reduced {} times a step, although only their sum is used", microbatches),
+         "reduce in the last microbatch only: sync.when: last (PyTorch: forward and backward inside no_sync)"});
   }
   if (microbatches >= kManyMicrobatches && SumsInLowPrecision(job.axes)) {
-    lints.push_back({"low-precision-sum", "warning",
-                     fmt::format("{} microbatches are summed in {}: expect a relative error of about {:.1f} % in zero-mean "
-                                 "gradients, more where they agree in sign",
-                                 microbatches, Name(job.axes.precision.accumulate),
-                                 0.12 * std::sqrt(static_cast<double>(microbatches))),
-                     "accumulate in fp32 (precision.accumulate: fp32), or use fewer, larger microbatches"});
+    lints.push_back(
+        {"low-precision-sum", "warning",
+         fmt::format("{} microbatches are summed in {}: expect a relative error of about {:.1f} % in zero-mean "
+                     "gradients, more where they agree in sign",
+                     microbatches, Name(job.axes.precision.accumulate),
+                     0.12 * std::sqrt(static_cast<double>(microbatches))),
+         "accumulate in fp32 (precision.accumulate: fp32), or use fewer, larger microbatches"});
   }
   if (microbatches < job.layout.pp) {
     lints.push_back({"pipeline-underfilled", "warning",

@@ -136,12 +136,13 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
   prediction.lints = LintJob(job);
   AddRecorded(prediction, recorders, job, options);
   if (options.engine == Engine::both) {
-    prediction.closed_form = TimeEngine(job, options.step, [](const StepProgram& program, const std::vector<Costs>& prices) {
-      return EvaluateClosedForm(program, prices);
-    });
-    prediction.simulated = TimeEngine(job, options.step, [](const StepProgram& program, const std::vector<Costs>& prices) {
-      return Simulate(program, prices);
-    });
+    prediction.closed_form =
+        TimeEngine(job, options.step, [](const StepProgram& program, const std::vector<Costs>& prices) {
+          return EvaluateClosedForm(program, prices);
+        });
+    prediction.simulated = TimeEngine(
+        job, options.step,
+        [](const StepProgram& program, const std::vector<Costs>& prices) { return Simulate(program, prices); });
     prediction.engines_agree = prediction.closed_form->evaluation == prediction.simulated->evaluation &&
                                prediction.simulated->evaluation == evaluation;
   }

@@ -22,8 +22,8 @@ enum class Engine : std::uint8_t { simulate, closed_form, both };
 struct PredictOptions {
   StepKind step = StepKind::steady;
   Engine engine = Engine::simulate;
-  bool traces = true;                      ///< keep each role's trace (simulation only)
-  std::optional<Bytes> capacity;           ///< ask what happens on a device of this size (simulation only)
+  bool traces = true;             ///< keep each role's trace (simulation only)
+  std::optional<Bytes> capacity;  ///< ask what happens on a device of this size (simulation only)
 };
 
 /// One role. What only a simulated allocator knows is absent when only the closed form ran.
@@ -31,16 +31,17 @@ struct RolePrediction {
   std::string role;
   std::int64_t ranks = 1;
   MemoryPeak peak;
-  std::optional<Bytes> reserved;           ///< highest reservation of the job's allocator on an unlimited device
-  std::optional<Bytes> allocator_bytes;    ///< its highest allocated total, rounding included
-  std::optional<Bytes> minimum;            ///< smallest device limit at which it succeeds
+  std::optional<Bytes> reserved;         ///< highest reservation of the job's allocator on an unlimited device
+  std::optional<Bytes> allocator_bytes;  ///< its highest allocated total, rounding included
+  std::optional<Bytes> minimum;          ///< smallest device limit at which it succeeds
   std::optional<Trace> trace;
 };
 
-/// What becomes of the worst role under PredictOptions::capacity: the first role to run out, else the one that flushed most.
+/// What becomes of the worst role under PredictOptions::capacity: the first role to run out, else the one that flushed
+/// most.
 struct CapacityOutcome {
   Outcome outcome;
-  std::string role, phase;                 ///< phase of the request that failed
+  std::string role, phase;  ///< phase of the request that failed
 };
 
 /// One engine's answer and how long it took, median of five runs from the job on.
@@ -51,13 +52,13 @@ struct EngineRun {
 
 struct Prediction {
   std::vector<RolePrediction> roles;
-  std::size_t worst_role = 0;              ///< most allocated bytes; of equals the first
+  std::size_t worst_role = 0;  ///< most allocated bytes; of equals the first
   StepTime time;
-  std::vector<CommunicationRow> communication;   ///< of the worst role
-  Flops model_flops, hardware_flops;       ///< matrix products and attention, per rank and step, mean over the roles
+  std::vector<CommunicationRow> communication;  ///< of the worst role
+  Flops model_flops, hardware_flops;  ///< matrix products and attention, per rank and step, mean over the roles
   std::vector<Lint> lints;
   std::optional<CapacityOutcome> capacity;
-  std::optional<EngineRun> closed_form, simulated;   ///< both with Engine::both
+  std::optional<EngineRun> closed_form, simulated;  ///< both with Engine::both
   bool engines_agree = true;
 };
 

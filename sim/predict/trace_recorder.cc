@@ -50,7 +50,8 @@ void TraceRecorder::OnFree(const BufferInstance& instance, Nanos issue, Nanos re
   Record(false, instance, issue, ready, addresses_[instance.slot]);
 }
 
-void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready, std::uint64_t address) {
+void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready,
+                           std::uint64_t address) {
   log_event_.push_back(trace_.memory.size());
   MemoryEvent event;
   event.alloc = alloc;

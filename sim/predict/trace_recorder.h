@@ -11,8 +11,8 @@
 
 namespace tidemark {
 
-/// Listens to the simulation of one role: plays its allocations into an allocator on an unlimited device, keeps the log of
-/// requests, and writes a Trace.
+/// Listens to the simulation of one role: plays its allocations into an allocator on an unlimited device, keeps the log
+/// of requests, and writes a Trace.
 class TraceRecorder : public Listener {
  public:
   TraceRecorder(const Program& program, const AllocatorOptions& options);
@@ -34,10 +34,10 @@ class TraceRecorder : public Listener {
 
   const Program& program_;
   std::unique_ptr<Allocator> allocator_;
-  std::vector<std::uint32_t> handles_;     ///< by slot
-  std::vector<std::uint64_t> addresses_;   ///< by slot
+  std::vector<std::uint32_t> handles_;    ///< by slot
+  std::vector<std::uint64_t> addresses_;  ///< by slot
   std::vector<Request> log_;
-  std::vector<std::size_t> log_event_;     ///< index into Trace::memory of each request
+  std::vector<std::size_t> log_event_;  ///< index into Trace::memory of each request
   std::vector<std::uint16_t> open_spans_;
   Trace trace_;
 };

@@ -24,8 +24,8 @@ namespace tidemark {
 // is just nodes one after the other. Names live in tables; nodes hold ids.
 
 using NameId = Id<struct NameTag>;
-using BufferId = Id<struct BufferTag>;      ///< a family of equal buffers
-using StreamId = Id<struct StreamTag>;      ///< stream 0 is the host
+using BufferId = Id<struct BufferTag>;  ///< a family of equal buffers
+using StreamId = Id<struct StreamTag>;  ///< stream 0 is the host
 using EventId = Id<struct EventTag>;
 using GroupId = Id<struct GroupTag>;
 using ChannelId = Id<struct ChannelTag>;
@@ -53,12 +53,12 @@ struct Buffer {
   std::string name;
   Category category = Category::activation;
   DType dtype = DType::bf16;
-  std::int64_t elements = 0;                ///< of one buffer
+  std::int64_t elements = 0;  ///< of one buffer
   std::array<std::int64_t, 2> extents{1, 1};
-  StreamId stream;                          ///< of birth: the allocator gives its memory back to this stream's pool
+  StreamId stream;  ///< of birth: the allocator gives its memory back to this stream's pool
   Place place = Place::device;
-  bool resident = false;                    ///< alive when the step begins
-  bool kept = false;                        ///< alive when the step ends
+  bool resident = false;  ///< alive when the step begins
+  bool kept = false;      ///< alive when the step ends
 
   Bytes bytes() const { return SizeOf(dtype) * elements; }
   std::int64_t count() const { return extents[0] * extents[1]; }
@@ -73,7 +73,7 @@ struct Stream {
 
 /// Ranks that communicate. `ranks_per_node` tells how many of them share a node.
 struct Group {
-  std::string name;                         ///< dp, tp, cp, pp, ep, replicas
+  std::string name;  ///< dp, tp, cp, pp, ep, replicas
   std::int64_t size = 1;
   std::int64_t ranks_per_node = 1;
 };
@@ -88,7 +88,7 @@ struct Channel {
 enum class Phase : std::uint8_t { load, forward, backward, reduce, optimizer, gather };
 inline constexpr std::size_t kPhases = 6;
 
-enum class Work : std::uint8_t { compute, recompute, optimizer };   ///< which part of the step's time a kernel is
+enum class Work : std::uint8_t { compute, recompute, optimizer };  ///< which part of the step's time a kernel is
 
 enum class Reduction : std::uint8_t { none, sum, avg };
 
@@ -106,7 +106,7 @@ struct Compute {
   Operator op;
   StreamId stream;
   Work work = Work::compute;
-  bool beside_collective = false;           ///< set by a pass: a collective is in flight, which slows the kernel
+  bool beside_collective = false;  ///< set by a pass: a collective is in flight, which slows the kernel
   std::vector<BufferRef> reads, writes;
 };
 
@@ -115,7 +115,7 @@ struct Collective {
   NameId name;
   CollectiveKind kind = CollectiveKind::all_reduce;
   Reduction reduction = Reduction::none;
-  Rational scale{1};                        ///< applied to each rank's contribution (premul)
+  Rational scale{1};  ///< applied to each rank's contribution (premul)
   GroupId group;
   DType dtype = DType::bf16;
   std::int64_t payload_elements = 0;
@@ -176,7 +176,7 @@ struct HostSync {
 
 struct Begin {
   Phase phase = Phase::forward;
-  Index microbatch;                         ///< -1: the phase belongs to the whole step
+  Index microbatch;  ///< -1: the phase belongs to the whole step
 };
 
 struct End {
@@ -188,21 +188,21 @@ struct Repeat {
   LoopId loop;
   std::int64_t count = 1;
   std::int64_t from = 0;
-  std::int64_t step = 1;                    ///< not 0; a body of several blocks steps over as many
+  std::int64_t step = 1;  ///< not 0; a body of several blocks steps over as many
   std::uint32_t size = 0;
 };
 
-using Node = std::variant<Alloc, Free, Compute, Collective, Send, Recv, Copy, Scale, Record, Wait, HostSync, Begin, End,
-                          Repeat>;
+using Node =
+    std::variant<Alloc, Free, Compute, Collective, Send, Recv, Copy, Scale, Record, Wait, HostSync, Begin, End, Repeat>;
 
 /// The program of one role. `ranks` ranks run it.
 struct Program {
-  std::string role;                         ///< "stage 0"
+  std::string role;  ///< "stage 0"
   std::int64_t role_index = 0;
   std::int64_t ranks = 1;
-  std::vector<std::string> names;           ///< of operations
+  std::vector<std::string> names;  ///< of operations
   std::vector<Buffer> buffers;
-  std::vector<Stream> streams;              ///< [0] is the host
+  std::vector<Stream> streams;  ///< [0] is the host
   std::vector<std::string> events;
   std::vector<Group> groups;
   std::vector<Channel> channels;
@@ -221,8 +221,8 @@ std::string_view Name(StreamKind kind);
 std::string_view Name(Work work);
 std::string_view Name(Reduction reduction);
 
-/// Wire bytes of one rank for a ring algorithm, rounded down per collective: S (n-1)/n, twice that for all-reduce; S for
-/// broadcast and reduce (spec: payload S is the full buffer).
+/// Wire bytes of one rank for a ring algorithm, rounded down per collective: S (n-1)/n, twice that for all-reduce; S
+/// for broadcast and reduce (spec: payload S is the full buffer).
 Bytes WireBytes(CollectiveKind kind, Bytes payload, std::int64_t group_size);
 
 }  // namespace tidemark

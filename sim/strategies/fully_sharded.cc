@@ -110,8 +110,8 @@ class FullySharded : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return role_.Ref(full_, Unit(at.position)); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = AccumulatesInPlace() && Defers() && microbatch.first && !microbatch.last ? Accumulator(at)
-                                                                                                   : Gradient(at);
+    const BufferRef ref =
+        AccumulatesInPlace() && Defers() && microbatch.first && !microbatch.last ? Accumulator(at) : Gradient(at);
     role_.Alloc(ref);
     return ref;
   }
@@ -162,8 +162,7 @@ class FullySharded : public DataParallel {
     shard_ = role_.PerBlock("shard of", Category::parameter, MasterType(), compute, Sizes(padded, shards_), true, true);
     optimizer_.Declare(role_, Sizes(trained, shards_));
     cast_ = role_.PerBlock("cast shard of", Category::bucket, precision.params, gather_stream_, Sizes(padded, shards_));
-    gathered_buffer_ =
-        role_.PerBlock("gathered", Category::bucket, precision.params, gather_stream_, Sizes(padded, 1));
+    gathered_buffer_ = role_.PerBlock("gathered", Category::bucket, precision.params, gather_stream_, Sizes(padded, 1));
     // Without a group there is nothing to gather: parameters are copied in the dtype they are stored in.
     full_ = role_.PerBlock("unsharded", Category::parameter, shards_ == 1 ? MasterType() : precision.params, compute,
                            Sizes(&UnitSize::elements, 1));
@@ -199,9 +198,7 @@ class FullySharded : public DataParallel {
     return axes_.shard.reshard_after_forward && position != Unit(role_.stage.blocks - 1);
   }
   /// The block whose position stands for the unit of `position`.
-  std::int64_t Unit(std::int64_t position) const {
-    return tied_ && position == role_.stage.blocks - 1 ? 0 : position;
-  }
+  std::int64_t Unit(std::int64_t position) const { return tied_ && position == role_.stage.blocks - 1 ? 0 : position; }
   const UnitSize& SizeAt(std::int64_t position) const { return sizes_[role_.stage.RunOf(Unit(position))]; }
 
   BufferRef Gradient(const ParameterAt& at) const { return Of(gradients_, at); }
@@ -256,8 +253,15 @@ class FullySharded : public DataParallel {
       role_.Stream("cast shard", gather_stream_, Work::compute, {shard}, {input}, elements,
                    (SizeOf(MasterType()) + SizeOf(axes_.precision.params)) * elements);
     }
-    role_.builder.Emit(Collective{role_.builder.Named("gather parameters"), CollectiveKind::all_gather, Reduction::none,
-                                  Rational(1), group_, axes_.precision.params, size.padded, gather_stream_, {input},
+    role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
+                                  CollectiveKind::all_gather,
+                                  Reduction::none,
+                                  Rational(1),
+                                  group_,
+                                  axes_.precision.params,
+                                  size.padded,
+                                  gather_stream_,
+                                  {input},
                                   {gathered}});
     if (casts) {
       role_.Free(input);
@@ -280,8 +284,8 @@ class FullySharded : public DataParallel {
     role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
   }
 
-  /// The gather buffer goes back once it has been copied out. In the forward pass that is only said after the next unit's
-  /// buffer exists, so that the next copy-in cannot land in it.
+  /// The gather buffer goes back once it has been copied out. In the forward pass that is only said after the next
+  /// unit's buffer exists, so that the next copy-in cannot land in it.
   void FreeGathered() {
     if (gathered_ && shards_ > 1) {
       role_.builder.Emit(Wait{role_.builder.Event("unpacked"), gather_stream_});
@@ -307,7 +311,8 @@ class FullySharded : public DataParallel {
     role_.Free(gradient);
   }
 
-  /// One reduce-scatter is under way at most: the compute stream waits for the previous unit's before it packs this one.
+  /// One reduce-scatter is under way at most: the compute stream waits for the previous unit's before it packs this
+  /// one.
   void Scatter(const Microbatch& microbatch, std::int64_t position) {
     const std::int64_t elements = SizeAt(position).trainable_padded;
     if (elements == 0) {
@@ -347,9 +352,16 @@ class FullySharded : public DataParallel {
                    SizeOf(axes_.precision.reduce) * 2 * elements);
       return;
     }
-    role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"), CollectiveKind::reduce_scatter,
-                                  Reduction::avg, Rational(1), group_, axes_.precision.reduce, elements,
-                                  scatter_stream_, {input}, {output}});
+    role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
+                                  CollectiveKind::reduce_scatter,
+                                  Reduction::avg,
+                                  Rational(1),
+                                  group_,
+                                  axes_.precision.reduce,
+                                  elements,
+                                  scatter_stream_,
+                                  {input},
+                                  {output}});
   }
 
   void TakeShard(bool first, std::int64_t elements, const BufferRef& output, const BufferRef& shard) {
@@ -378,17 +390,17 @@ class FullySharded : public DataParallel {
   const Axes& axes_;
   std::int64_t shards_;
   bool tied_ = false;
-  std::vector<UnitSize> sizes_;                       ///< per run
+  std::vector<UnitSize> sizes_;  ///< per run
   StreamId gather_stream_, scatter_stream_;
   GroupId group_;
   RunBuffers shard_, cast_, gathered_buffer_, full_, scatter_in_, scatter_out_, sharded_gradient_;
-  std::vector<std::vector<BufferId>> gradients_, accumulators_;   ///< per run and parameter
+  std::vector<std::vector<BufferId>> gradients_, accumulators_;  ///< per run and parameter
   OptimizerState optimizer_;
 
   // Under way, as positions:
-  std::optional<std::int64_t> gathered_;              ///< gather buffer not given back yet
-  std::optional<std::int64_t> prefetched_;            ///< gathered ahead in the backward pass
-  std::optional<std::int64_t> scattering_;            ///< reduce-scatter whose input is still held
+  std::optional<std::int64_t> gathered_;    ///< gather buffer not given back yet
+  std::optional<std::int64_t> prefetched_;  ///< gathered ahead in the backward pass
+  std::optional<std::int64_t> scattering_;  ///< reduce-scatter whose input is still held
 };
 
 }  // namespace

@@ -8,14 +8,14 @@
 
 namespace tidemark {
 
-/// The optimizer's state per block and its fused update. AdamW keeps two moments per element, SGD with momentum one, SGD none.
-/// The state is made lazily: in the first step it appears with the update and is there ever after.
+/// The optimizer's state per block and its fused update. AdamW keeps two moments per element, SGD with momentum one,
+/// SGD none. The state is made lazily: in the first step it appears with the update and is there ever after.
 class OptimizerState {
  public:
   /// `elements` per run: what one rank updates of one block.
   void Declare(Role& role, const std::vector<std::int64_t>& elements);
-  /// One fused kernel: reads `gradient`, reads and writes the state and `updated`. `moved_per_element` counts the bytes of all
-  /// but the state.
+  /// One fused kernel: reads `gradient`, reads and writes the state and `updated`. `moved_per_element` counts the bytes
+  /// of all but the state.
   void Update(Role& role, std::int64_t position, std::int64_t elements, const std::vector<BufferRef>& gradients,
               const std::vector<BufferRef>& updated, Bytes moved_per_element);
 

@@ -13,7 +13,7 @@ namespace {
 struct Bucket {
   std::vector<ParameterAt> members;
   Bytes bytes;
-  bool first = true;               ///< the window's first bucket has a limit of its own
+  bool first = true;  ///< the window's first bucket has a limit of its own
 };
 
 class Replicated : public DataParallel {
@@ -26,8 +26,8 @@ class Replicated : public DataParallel {
     DeclareStates();
   }
 
-  /// The second step's first forward rebuilds the buckets in arrival order. Gradients that were zeroed in place still view the
-  /// old ones, which therefore live until the gradients have moved.
+  /// The second step's first forward rebuilds the buckets in arrival order. Gradients that were zeroed in place still
+  /// view the old ones, which therefore live until the gradients have moved.
   void BeginMicrobatch(const Microbatch& microbatch) override {
     if (role_.step == StepKind::second && microbatch.first && View() && StaysAllocated()) {
       role_.Alloc({old_buckets_, {}});
@@ -38,10 +38,12 @@ class Replicated : public DataParallel {
   void EndBackward(const Microbatch& microbatch) override {
     if (!Synchronises(microbatch)) {
       if (HasAccumulator()) {
-        role_.EachBlock([&](std::int64_t position) { ForEachTrainable(position, [&](const ParameterAt& at) {
-          AddToAccumulator(at, Gradient(at));
-          role_.Free(Gradient(at));
-        }); });
+        role_.EachBlock([&](std::int64_t position) {
+          ForEachTrainable(position, [&](const ParameterAt& at) {
+            AddToAccumulator(at, Gradient(at));
+            role_.Free(Gradient(at));
+          });
+        });
       }
       return;
     }
@@ -53,7 +55,8 @@ class Replicated : public DataParallel {
     role_.builder.Order(role_.compute, stream_, "reduced");
     if (!View()) {
       role_.EachBlock([&](std::int64_t position) {
-        ForEachTrainable(position, [&](const ParameterAt& at) { Move("gradient from bucket", Slot(at), Gradient(at)); });
+        ForEachTrainable(position,
+                         [&](const ParameterAt& at) { Move("gradient from bucket", Slot(at), Gradient(at)); });
       });
     }
   }
@@ -125,15 +128,19 @@ class Replicated : public DataParallel {
   }
 
  private:
-  using ParameterBuffers = std::vector<std::vector<BufferId>>;   ///< per run and parameter
+  using ParameterBuffers = std::vector<std::vector<BufferId>>;  ///< per run and parameter
 
-  bool Synchronises(const Microbatch& microbatch) const { return axes_.sync.when == Sync::When::every || microbatch.last; }
+  bool Synchronises(const Microbatch& microbatch) const {
+    return axes_.sync.when == Sync::When::every || microbatch.last;
+  }
   bool HasAccumulator() const { return axes_.precision.accumulate != axes_.precision.gradients; }
   /// The first synchronised iteration of a run uses one bucket of everything.
   bool OneBucket() const { return role_.step == StepKind::first; }
   bool View() const { return axes_.buffers.gradient_as_bucket_view && !HasAccumulator(); }
   /// Gradients zeroed in place stay allocated from the second step on.
-  bool StaysAllocated() const { return !axes_.buffers.set_to_none && !HasAccumulator() && role_.step != StepKind::first; }
+  bool StaysAllocated() const {
+    return !axes_.buffers.set_to_none && !HasAccumulator() && role_.step != StepKind::first;
+  }
   /// With views, a synchronised backward re-points `.grad` to the bucket; it stays there until it is set to none.
   bool LivesInBucket(const Microbatch& microbatch) const {
     return View() && (StaysAllocated() || (axes_.sync.when == Sync::When::every && !microbatch.first));
@@ -172,8 +179,15 @@ class Replicated : public DataParallel {
       for (std::size_t i = 0; i < run.block.parameters.size(); ++i) {
         const Parameter& parameter = run.block.parameters[i];
         const auto declare = [&](const char* what, Category category, DType dtype, bool stays) {
-          return role_.builder.AddBuffer({what + run.block.name + "." + parameter.name, category, dtype,
-                                          parameter.elements, {run.count, 1}, role_.compute, Place::device, stays, stays});
+          return role_.builder.AddBuffer({what + run.block.name + "." + parameter.name,
+                                          category,
+                                          dtype,
+                                          parameter.elements,
+                                          {run.count, 1},
+                                          role_.compute,
+                                          Place::device,
+                                          stays,
+                                          stays});
         };
         if (parameter.tied) {
           continue;
@@ -186,7 +200,8 @@ class Replicated : public DataParallel {
         contributions_.back()[i] = declare("new gradient of ", Category::gradient, precision.gradients, false);
         slots_.back()[i] = declare("bucket slot of ", Category::bucket, precision.gradients, true);
         if (HasAccumulator()) {
-          accumulators_.back()[i] = declare("accumulated gradient of ", Category::accumulator, precision.accumulate, true);
+          accumulators_.back()[i] =
+              declare("accumulated gradient of ", Category::accumulator, precision.accumulate, true);
         }
       }
     }
@@ -204,8 +219,8 @@ class Replicated : public DataParallel {
     old_buckets_ = role_.builder.AddBuffer(
         {"buckets before their rebuild", Category::bucket, axes_.precision.gradients, trained, {1, 1}, role_.compute});
     if (axes_.precision.master) {
-      masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute, elements,
-                                true, true);
+      masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
+                                elements, true, true);
     }
     optimizer_.Declare(role_, elements);
   }

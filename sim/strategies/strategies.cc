@@ -25,9 +25,9 @@ Result<Strategy> FindStrategy(std::string_view name) {
     names.push_back(strategy.defaults.name);
   }
   const std::string nearest = Nearest(name, names);
-  return BadInput(fmt::format("there is no strategy '{}'", name),
-                  nearest.empty() ? "'tidemark list strategies' shows them all"
-                                  : fmt::format("did you mean '{}'?", nearest));
+  return BadInput(fmt::format("there is no strategy '{}'", name), nearest.empty()
+                                                                      ? "'tidemark list strategies' shows them all"
+                                                                      : fmt::format("did you mean '{}'?", nearest));
 }
 
 }  // namespace tidemark

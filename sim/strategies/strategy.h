@@ -11,8 +11,8 @@
 
 namespace tidemark {
 
-/// A named strategy: a preset over the axes of a job in the terms of one system, what that system refuses, and the mechanism
-/// that carries it out. Only the lookup below ever compares a name.
+/// A named strategy: a preset over the axes of a job in the terms of one system, what that system refuses, and the
+/// mechanism that carries it out. Only the lookup below ever compares a name.
 ///
 /// Adding one: a file strategy_<x>.cc here, with a function `std::vector<Strategy> Strategy<X>()`.
 struct Strategy {

@@ -17,8 +17,9 @@ Strategy Ddp(std::string name, std::string summary, Sync::When when) {
   axes.sync.first_bucket_bytes = Bytes(1 << 20);  // dist._DEFAULT_FIRST_BUCKET_BYTES
   strategy.refuse = [](const Job& job) -> Status {
     if (job.axes.shard.params || job.axes.shard.gradients || job.axes.shard.optimizer) {
-      return BadKey("shard", "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
-                      "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer");
+      return BadKey("shard",
+                    "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
+                    "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer");
     }
     return Done{};
   };

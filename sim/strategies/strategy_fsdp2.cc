@@ -7,11 +7,13 @@ namespace {
 
 Status Refuse(const Job& job) {
   if (job.layout.pp > 1) {
-    return BadKey("layout.pp", "FSDP2 inside a pipeline is not modelled yet", "set layout.pp to 1, or use a ddp-* strategy or nanotron");
+    return BadKey("layout.pp", "FSDP2 inside a pipeline is not modelled yet",
+                  "set layout.pp to 1, or use a ddp-* strategy or nanotron");
   }
   if (!job.axes.shard.params || !job.axes.shard.gradients || !job.axes.shard.optimizer) {
-    return BadKey("shard", "fully_shard always shards parameters, gradients and optimizer states",
-                    "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false");
+    return BadKey(
+        "shard", "fully_shard always shards parameters, gradients and optimizer states",
+        "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false");
   }
   if (job.axes.shard.replicas != 1) {
     return BadKey("shard.replicas", "sharding within replicas (HSDP) is not modelled yet", "set shard.replicas to 1");
@@ -19,7 +21,8 @@ Status Refuse(const Job& job) {
   return Done{};
 }
 
-/// torch.distributed.fsdp.fully_shard as torchtitan applies it: fp32 shards, bf16 parameters for compute, fp32 reduction.
+/// torch.distributed.fsdp.fully_shard as torchtitan applies it: fp32 shards, bf16 parameters for compute, fp32
+/// reduction.
 Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool reshard_after_forward,
                bool reshard_after_backward) {
   Strategy strategy;
@@ -53,7 +56,8 @@ std::vector<Strategy> StrategyFsdp2() {
       Fsdp2("fsdp2-keep-after-backward",
             "fsdp2-defer with set_reshard_after_backward(is_last): parameters stay gathered between microbatches",
             Sync::When::last, true, false),
-      Fsdp2("fsdp2-keep-all", "fsdp2-keep-after-backward without resharding after forward: one gather a step, like ZeRO-1",
+      Fsdp2("fsdp2-keep-all",
+            "fsdp2-keep-after-backward without resharding after forward: one gather a step, like ZeRO-1",
             Sync::When::last, false, false),
   };
 }

@@ -11,15 +11,16 @@ Status Refuse(const Job& job) {
   }
   if (job.axes.shard.params || job.axes.shard.gradients) {
     return BadKey("shard", "nanotron shards optimizer states only (ZeRO-1): its zero_stage 2 and 3 mean 1",
-                    "set shard.params and shard.gradients to false");
+                  "set shard.params and shard.gradients to false");
   }
   if (job.axes.shard.optimizer && job.axes.precision.accumulate == job.axes.precision.gradients) {
-    return BadKey("precision.accumulate", "nanotron's ZeRO-1 is modelled with gradients accumulated in their own dtype only",
-                    "set precision.accumulate to fp32, or shard.optimizer to false");
+    return BadKey("precision.accumulate",
+                  "nanotron's ZeRO-1 is modelled with gradients accumulated in their own dtype only",
+                  "set precision.accumulate to fp32, or shard.optimizer to false");
   }
   if (job.schedule == Schedule::one_f_one_b && job.accumulation_steps < job.layout.pp - 1) {
     return BadKey("accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
-                    "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe");
+                  "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe");
   }
   return Done{};
 }

@@ -8,7 +8,8 @@
 #include "sim/program/text.h"
 #include "sim/strategies/strategy.h"
 
-// Speed as rates, and as ratios between two sizes measured in one run: the closed form must not grow with layers or microbatches.
+// Speed as rates, and as ratios between two sizes measured in one run: the closed form must not grow with layers or
+// microbatches.
 
 namespace tidemark {
 namespace {
@@ -21,8 +22,8 @@ Job BenchJob(const std::string& strategy, std::int64_t layers, std::int64_t micr
   const std::string yaml = "network: {layers: " + std::to_string(layers) +
                            ", hidden: 1024, ffn: 2816, heads: 16, kv_heads: 4, vocabulary: 32000}\n"
                            "machine: h100-sxm-80gb\nsequence_length: 2048\nmicro_batch_size: 2\n"
-                           "accumulation_steps: " + std::to_string(microbatches) +
-                           "\nlayout: {dp: 8}\nstrategy: " + strategy + "\n";
+                           "accumulation_steps: " +
+                           std::to_string(microbatches) + "\nlayout: {dp: 8}\nstrategy: " + strategy + "\n";
   Result<Job> job = ParseJob(yaml, "bench.yaml", {}, known);
   TIDEMARK_CHECK(job.ok());
   return std::move(*job);

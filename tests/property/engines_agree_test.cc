@@ -82,8 +82,8 @@ TEST(Engines, ClosedFormAndSimulationAgreeToTheByteAndTheNanosecond) {
     ASSERT_EQ(simulated, closed) << "job " << i << ": " << Describe(job) << "\nsteps of " << simulated.time.step.count()
                                  << " and " << closed.time.step.count() << " ns";
     const StepTime& time = simulated.time;
-    ASSERT_EQ(time.step, time.compute + time.recompute + time.optimizer + time.exposed_communication + time.bubble +
-                             time.host);
+    ASSERT_EQ(time.step,
+              time.compute + time.recompute + time.optimizer + time.exposed_communication + time.bubble + time.host);
     for (const MemoryPeak& peak : simulated.roles) {
       ASSERT_EQ(peak.allocated, peak.by_category.Total());
     }

@@ -81,7 +81,7 @@ class JobGenerator {
       const Strategy& strategy = strategies_[dice_.Roll(strategies_.size())];
       const bool buckets = !strategy.defaults.axes.shard.params;
       if (!buckets && !dice_.OneIn(3)) {
-        continue;   // keeps jobs with buckets the majority
+        continue;  // keeps jobs with buckets the majority
       }
       job.strategy = strategy.defaults.name;
       job.axes = strategy.defaults.axes;

@@ -130,7 +130,8 @@ TEST(EngineTime, ACollectiveBesideAKernelIsExposedOnlyWhereItIsLonger) {
   compute k pointwise() on main
   wait reduced on main
   compute k pointwise() on main
-)").time;
+)")
+                            .time;
   // Kernel 1..101, collective 101..351, second kernel 101..201, third waits until 351.
   EXPECT_EQ(time.step, Nanos(451));
   EXPECT_EQ(time.compute, Nanos(300));
@@ -141,7 +142,8 @@ TEST(EngineTime, TheHostMayWaitForAStream) {
   const StepTime time = EvaluateText(R"(  all_reduce g 4 fp32 sum over dp on comm
   sync stream comm
   compute k pointwise() on main
-)").time;
+)")
+                            .time;
   // The host goes on at 251 and issues the kernel at 252.
   EXPECT_EQ(time.step, Nanos(352));
   EXPECT_EQ(time.host, Nanos(252));
@@ -152,7 +154,8 @@ TEST(EngineTime, WorkBehindTheLastKernelBelongsToWhatEndsTheStep) {
   record made on main
   wait made on comm
   all_gather g 4 fp32 over dp on comm
-)").time;
+)")
+                            .time;
   EXPECT_EQ(time.step, Nanos(351));
   EXPECT_EQ(time.exposed_communication, Nanos(250));
 }
@@ -208,7 +211,9 @@ TEST(EngineTime, WaitingForAPeerIsABubbleUntilItsMessageAndCommunicationAfterTha
   record reduced on comm
   wait reduced on main
   compute k pointwise() on main
-)"), 1).time;
+)"),
+                                 1)
+                            .time;
   // The message is sent at 101 and there at 131; the collective runs 131..381, the kernel 381..481.
   EXPECT_EQ(time.step, Nanos(481));
   EXPECT_EQ(time.bubble, Nanos(131));
@@ -233,8 +238,8 @@ TEST(EngineTime, LoopsOfTwoStagesAreSteppedTogether) {
 }
 
 TEST(EngineTime, AQueueThatDrainsSlowlyIsLeaptOverInItsParts) {
-  // The collective stream gets 250 ns of work for 240 ns of kernels: its lead of 10 ns an iteration adds up unseen and is
-  // exposed at the end. Nothing about one iteration shows the total.
+  // The collective stream gets 250 ns of work for 240 ns of kernels: its lead of 10 ns an iteration adds up unseen and
+  // is exposed at the end. Nothing about one iteration shows the total.
   const StepTime time = EvaluateText(R"(  repeat i 0..999 x1000 {
     compute k pointwise() on main
     compute k pointwise() on main
@@ -245,7 +250,8 @@ TEST(EngineTime, AQueueThatDrainsSlowlyIsLeaptOverInItsParts) {
   }
   wait reduced on main
   compute k pointwise() on main
-)").time;
+)")
+                            .time;
   // First collective from 201 on, then back to back: 201 + 1000 * 250; kernels end at 200,001.
   EXPECT_EQ(time.step, Nanos(201 + 250'000 + 100));
   EXPECT_EQ(time.exposed_communication, Nanos(201 + 250'000 - 200'001));

@@ -16,7 +16,8 @@ inline Bytes SystemBytes(const CategoryBytes& live) {
          live[Category::optimizer] + live[Category::bucket];
 }
 
-/// Keeps book while a program is simulated: live bytes at named instants, and the highest SystemBytes before the optimizer.
+/// Keeps book while a program is simulated: live bytes at named instants, and the highest SystemBytes before the
+/// optimizer.
 class Ledger : public Listener {
  public:
   explicit Ledger(const Program& program) : program_(program) {}
@@ -43,7 +44,7 @@ class Ledger : public Listener {
   }
 
   CategoryBytes live, at_window_end, after_optimizer;
-  std::vector<CategoryBytes> between_microbatches;   ///< before each microbatch
+  std::vector<CategoryBytes> between_microbatches;  ///< before each microbatch
   std::vector<CategoryBytes> after_backward;
   Bytes highest_system;
 

@@ -27,8 +27,8 @@ inline Machine TestMachine() {
   return machine;
 }
 
-/// The model of the worked numbers: 4 layers, hidden 1024, ffn 2816, 16 heads of which 4 for keys, vocabulary 32,000, untied;
-/// sequence 2048, micro batch 2; N = 4 data-parallel ranks; separate q, k, v and packed gate-up.
+/// The model of the worked numbers: 4 layers, hidden 1024, ffn 2816, 16 heads of which 4 for keys, vocabulary 32,000,
+/// untied; sequence 2048, micro batch 2; N = 4 data-parallel ranks; separate q, k, v and packed gate-up.
 inline Job OracleJob(const std::string& strategy_name, std::int64_t microbatches) {
   Job job;
   Decoder decoder;

@@ -7,8 +7,9 @@
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 
-// Expected bucket sizes are those that PyTorch 1.13 logged and launched for this model; memory in units of P (parameter bytes)
-// is what its processes measured (default, view with gradients set to none, view with gradients zeroed in place).
+// Expected bucket sizes are those that PyTorch 1.13 logged and launched for this model; memory in units of P (parameter
+// bytes) is what its processes measured (default, view with gradients set to none, view with gradients zeroed in
+// place).
 
 namespace tidemark {
 namespace {
@@ -42,7 +43,9 @@ Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
   return Audit(*step, job.machine);
 }
 
-std::int64_t GradientLike(const CategoryBytes& live) { return (live[Category::gradient] + live[Category::bucket]).count(); }
+std::int64_t GradientLike(const CategoryBytes& live) {
+  return (live[Category::gradient] + live[Category::bucket]).count();
+}
 
 TEST(Ddp, Bf16BucketsAreThoseThatPyTorchLaunches) {
   EXPECT_EQ(Buckets(OracleJob("ddp-last", 4), StepKind::steady),

@@ -6,9 +6,9 @@
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 
-// Expected values are the worked numbers of FSDP2's event order, made independently by an allocation-by-allocation script
-// from the order of events in torch's _fsdp_param_group.py: 110,633,984 parameters, bf16 for compute, fp32 shards and
-// reduction, Adam, N = 4, M = 4 where not said otherwise.
+// Expected values are the worked numbers of FSDP2's event order, made independently by an allocation-by-allocation
+// script from the order of events in torch's _fsdp_param_group.py: 110,633,984 parameters, bf16 for compute, fp32
+// shards and reduction, Adam, N = 4, M = 4 where not said otherwise.
 
 namespace tidemark {
 namespace {
@@ -122,8 +122,8 @@ TEST(Fsdp2, RowsThatDoNotDivideArePaddedToTheGroup) {
       shards += buffer.elements * buffer.count();
     }
   }
-  // Rows of dimension 0 padded to multiples of 3, times columns, over 3 ranks: the vocabulary 32000 -> 32001 (embedding and
-  // head), norms and wq, wo 1024 -> 1026, wk and wv 256 -> 258, gate-up 5632 -> 5634, down 1024 -> 1026.
+  // Rows of dimension 0 padded to multiples of 3, times columns, over 3 ranks: the vocabulary 32000 -> 32001 (embedding
+  // and head), norms and wq, wo 1024 -> 1026, wk and wv 256 -> 258, gate-up 5632 -> 5634, down 1024 -> 1026.
   const std::int64_t ends = 2 * 32001 * 1024 + 1026;
   const std::int64_t layer = 2 * 1026 + 2 * 1026 * 1024 + 2 * 258 * 1024 + 5634 * 1024 + 1026 * 2816;
   EXPECT_EQ(shards, (ends + 4 * layer) / 3);

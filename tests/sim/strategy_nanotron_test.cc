@@ -111,8 +111,8 @@ TEST(Nanotron, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesAreLeft) {
     costs.push_back(Price(program, job.machine));
   }
   const Evaluation evaluation = Simulate(step, costs);
-  // One layer per stage; 124,026,880 bytes saved per microbatch in it. Stages 1 and 2 differ by one microbatch in flight: its
-  // layer's saved bytes, and the stage's output that waits for its backward (8,388,608).
+  // One layer per stage; 124,026,880 bytes saved per microbatch in it. Stages 1 and 2 differ by one microbatch in
+  // flight: its layer's saved bytes, and the stage's output that waits for its backward (8,388,608).
   EXPECT_EQ((evaluation.roles[1].allocated - evaluation.roles[2].allocated).count(), 124'026'880 + 8'388'608);
 }
 
