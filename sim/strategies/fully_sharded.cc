@@ -5,31 +5,18 @@
 #include <string>
 
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/unit_size.h"
 
 namespace tidemark {
 namespace {
 
-/// Elements of one unit. Dimension 0 of each parameter is padded to a multiple of the group size before it is cut.
-struct UnitSize {
-  std::int64_t elements = 0, padded = 0;
-  std::int64_t trainable_padded = 0;
-
-  void Add(const Parameter& parameter, std::int64_t shards) {
-    if (parameter.tied) {
-      return;
-    }
-    const std::int64_t padded_elements = RoundUp(parameter.rows, shards) * (parameter.elements / parameter.rows);
-    elements += parameter.elements;
-    padded += padded_elements;
-    trainable_padded += parameter.trainable ? padded_elements : 0;
-  }
-};
-
 class FullySharded : public DataParallel {
  public:
   explicit FullySharded(Role& role)
-      : role_(role), axes_(role.job.axes), shards_(role.job.layout.dp / axes_.shard.replicas) {
-    MeasureUnits();
+      : role_(role),
+        axes_(role.job.axes),
+        shards_(role.job.layout.dp / axes_.shard.replicas),
+        units_(MeasureUnits(role.stage, shards_)) {
     gather_stream_ = role.builder.AddStream("all_gather", StreamKind::collective);
     scatter_stream_ = role.builder.AddStream("reduce_scatter", StreamKind::collective);
     group_ = role.builder.AddGroup(
@@ -132,23 +119,9 @@ class FullySharded : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return role_.Ref(sharded_gradient_, Unit(at.position)); }
 
  private:
-  void MeasureUnits() {
-    sizes_.resize(role_.stage.runs.size());
-    const std::size_t last = role_.stage.runs.size() - 1;
-    for (const Parameter& parameter : role_.stage.runs[last].block.parameters) {
-      tied_ |= parameter.tied;
-    }
-    for (std::size_t run = 0; run < sizes_.size(); ++run) {
-      UnitSize& size = sizes_[tied_ && run == last ? 0 : run];
-      for (const Parameter& parameter : role_.stage.runs[run].block.parameters) {
-        size.Add(parameter, shards_);
-      }
-    }
-  }
-
   std::vector<std::int64_t> Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const {
     std::vector<std::int64_t> sizes;
-    for (const UnitSize& size : sizes_) {
+    for (const UnitSize& size : units_.sizes) {
       sizes.push_back(size.*member / divisor);
     }
     return sizes;
@@ -198,8 +171,10 @@ class FullySharded : public DataParallel {
     return axes_.shard.reshard_after_forward && position != Unit(role_.stage.blocks - 1);
   }
   /// The block whose position stands for the unit of `position`.
-  std::int64_t Unit(std::int64_t position) const { return tied_ && position == role_.stage.blocks - 1 ? 0 : position; }
-  const UnitSize& SizeAt(std::int64_t position) const { return sizes_[role_.stage.RunOf(Unit(position))]; }
+  std::int64_t Unit(std::int64_t position) const {
+    return units_.tied && position == role_.stage.blocks - 1 ? 0 : position;
+  }
+  const UnitSize& SizeAt(std::int64_t position) const { return units_.sizes[role_.stage.RunOf(Unit(position))]; }
 
   BufferRef Gradient(const ParameterAt& at) const { return Of(gradients_, at); }
   BufferRef Accumulator(const ParameterAt& at) const { return Of(accumulators_, at); }
@@ -210,7 +185,7 @@ class FullySharded : public DataParallel {
   template <class Visit>
   void ForEachGradient(std::int64_t unit, Visit visit) {
     for (std::int64_t position : {unit, role_.stage.blocks - 1}) {
-      if (Unit(position) != unit || (position != unit && !tied_)) {
+      if (Unit(position) != unit || (position != unit && !units_.tied)) {
         continue;
       }
       const std::vector<Parameter>& parameters = role_.stage.BlockAt(position).parameters;
@@ -389,8 +364,7 @@ class FullySharded : public DataParallel {
   Role& role_;
   const Axes& axes_;
   std::int64_t shards_;
-  bool tied_ = false;
-  std::vector<UnitSize> sizes_;  ///< per run
+  Units units_;
   StreamId gather_stream_, scatter_stream_;
   GroupId group_;
   RunBuffers shard_, cast_, gathered_buffer_, full_, scatter_in_, scatter_out_, sharded_gradient_;
