@@ -78,19 +78,15 @@ class FullySharded : public DataParallel {
 
   void EndBackward(const Microbatch&) override { FreeScattered(); }
 
+  /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    role_.EachBlock([&](std::int64_t position) {
-      const std::int64_t elements = SizeAt(position).trainable_padded / shards_;
-      if (elements == 0 || Unit(position) != position) {
-        return;
-      }
-      const BufferRef gradient = role_.Ref(sharded_gradient_, position);
-      const BufferRef shard = role_.Ref(shard_, position);
-      optimizer_.Update(role_, position, elements, {gradient}, {shard}, SizeOf(MasterType()) * 3);
-      role_.builder.Order(scatter_stream_, role_.compute, "updated");
-      role_.Free(gradient);
+    EachTrainedUnit([&](std::int64_t position, std::int64_t elements) {
+      optimizer_.Update(role_, position, elements, {role_.Ref(sharded_gradient_, position)},
+                        {role_.Ref(shard_, position)}, SizeOf(MasterType()) * 3);
     });
+    role_.builder.Order(scatter_stream_, role_.compute, "updated");
+    EachTrainedUnit([&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(sharded_gradient_, position)); });
     role_.builder.Emit(End{Phase::optimizer});
   }
 
@@ -207,6 +203,17 @@ class FullySharded : public DataParallel {
     }
     const bool same_run = role_.stage.RunOf(*remembered) == role_.stage.RunOf(position);
     return same_run ? *remembered - position : kElsewhere + *remembered;
+  }
+
+  /// Calls `body(position, elements of one shard)` for every unit that has something to train, as one loop per run.
+  template <class Body>
+  void EachTrainedUnit(Body body) {
+    role_.EachBlock([&](std::int64_t position) {
+      const std::int64_t elements = SizeAt(position).trainable_padded / shards_;
+      if (elements > 0 && Unit(position) == position) {
+        body(position, elements);
+      }
+    });
   }
 
   /// Casts the shard and gathers it, on the gather stream.

@@ -61,9 +61,12 @@ class Replicated : public DataParallel {
     }
   }
 
+  /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     role_.EachBlock([&](std::int64_t position) { Update(position); });
+    role_.EachBlock(
+        [&](std::int64_t position) { ForEachTrainable(position, [&](const ParameterAt& at) { ZeroGradient(at); }); });
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
       role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
@@ -303,7 +306,6 @@ class Replicated : public DataParallel {
     const Bytes moved = SizeOf(gradient_type) + SizeOf(axes_.precision.params) * (axes_.precision.master ? 1 : 2) +
                         (axes_.precision.master ? SizeOf(*axes_.precision.master) * 2 : Bytes(0));
     optimizer_.Update(role_, position, elements, gradients, weights, moved);
-    ForEachTrainable(position, [&](const ParameterAt& at) { ZeroGradient(at); });
   }
 
   void ZeroGradient(const ParameterAt& at) {

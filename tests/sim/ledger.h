@@ -46,15 +46,15 @@ class Ledger : public Listener {
   CategoryBytes live, at_window_end, after_optimizer;
   std::vector<CategoryBytes> between_microbatches;  ///< before each microbatch
   std::vector<CategoryBytes> after_backward;
-  Bytes highest_system;
+  Bytes highest_system;  ///< before the optimizer
+  Bytes highest_in_optimizer;
 
  private:
   void Count(const BufferInstance& instance, std::int64_t sign) {
     const Buffer& buffer = program_.buffers[instance.buffer.index];
     live[buffer.category] += buffer.bytes() * sign;
-    if (in_window_) {
-      highest_system = std::max(highest_system, SystemBytes(live));
-    }
+    Bytes& highest = in_window_ ? highest_system : highest_in_optimizer;
+    highest = std::max(highest, SystemBytes(live));
   }
 
   const Program& program_;

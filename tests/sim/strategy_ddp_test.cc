@@ -97,6 +97,12 @@ TEST(Ddp, GradientsBesideBucketsTakeTwiceTheParameters) {
   EXPECT_EQ(SystemBytes(ledger.at_window_end).count(), 1'106'339'840);
 }
 
+TEST(Ddp, TheFirstStepsMomentsAppearBesideAllGradients) {
+  const Ledger first = AuditJob(OracleJob("ddp-last", 2), StepKind::first);
+  EXPECT_EQ(SystemBytes(first.at_window_end).count(), 1'106'339'840 - 2 * kP);
+  EXPECT_EQ(first.highest_in_optimizer.count(), 1'106'339'840);
+}
+
 TEST(Ddp, ViewsSaveNothingWhileMicrobatchesAccumulateWithoutSync) {
   Job job = OracleJob("ddp-last", 3);
   job.axes.buffers.gradient_as_bucket_view = true;

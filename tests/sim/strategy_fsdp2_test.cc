@@ -101,6 +101,8 @@ TEST(Fsdp2, TheFirstStepHasNoMomentsUntilItsUpdate) {
   ASSERT_TRUE(step.ok());
   const Ledger ledger = Audit(*step, job.machine);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 0);
+  // Every gradient is still there when the last moment appears: shards 4 P / N, gradients 4 P / N, moments 8 P / N.
+  EXPECT_EQ(ledger.highest_in_optimizer.count(), 442'535'936);
   EXPECT_EQ(ledger.after_optimizer[Category::optimizer].count(), 221'267'968);
 }
 
