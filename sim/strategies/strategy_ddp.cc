@@ -1,9 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/replicated.h"
+#include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {
+
+Status Refuse(const Job& job) {
+  const Axes& axes = job.axes;
+  const bool whole = !axes.shard.params && !axes.shard.gradients && !axes.shard.optimizer;
+  const Requirement requirements[] = {
+      {whole, "shard", "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
+       "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer"},
+      {axes.shard.replicas == 1, "shard.replicas", "DistributedDataParallel does not shard: every rank is a replica",
+       "leave shard.replicas at 1"},
+      {axes.shard.reshard_after_forward && axes.shard.reshard_after_backward, "shard",
+       "DistributedDataParallel has no parameters to reshard",
+       "use an fsdp2-* strategy, or leave shard.reshard_* alone"},
+      {axes.sync.collective == CollectiveKind::all_reduce, "sync.collective",
+       "DistributedDataParallel reduces its buckets by all-reduce", "set sync.collective to all_reduce"},
+      {axes.precision.reduce == axes.precision.gradients, "precision.reduce",
+       "DistributedDataParallel reduces gradients in their own dtype",
+       "give precision.reduce the dtype of precision.gradients"},
+      {axes.precision.accumulate == axes.precision.gradients, "precision.accumulate",
+       "DistributedDataParallel accumulates gradients in their own dtype",
+       "give precision.accumulate the dtype of precision.gradients, or use nanotron for an fp32 accumulator"},
+  };
+  return Check(requirements);
+}
 
 /// torch.nn.parallel.DistributedDataParallel under a user's loop, everything in bf16, no master weights.
 Strategy Ddp(std::string name, std::string summary, Sync::When when) {
@@ -15,14 +39,7 @@ Strategy Ddp(std::string name, std::string summary, Sync::When when) {
   axes.sync.collective = CollectiveKind::all_reduce;
   axes.sync.bucket_bytes = Bytes(25 << 20);       // bucket_cap_mb = 25
   axes.sync.first_bucket_bytes = Bytes(1 << 20);  // dist._DEFAULT_FIRST_BUCKET_BYTES
-  strategy.refuse = [](const Job& job) -> Status {
-    if (job.axes.shard.params || job.axes.shard.gradients || job.axes.shard.optimizer) {
-      return BadKey("shard",
-                    "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
-                    "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer");
-    }
-    return Done{};
-  };
+  strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return strategy;
 }

@@ -1,24 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/fully_sharded.h"
+#include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {
 
 Status Refuse(const Job& job) {
-  if (job.layout.pp > 1) {
-    return BadKey("layout.pp", "FSDP2 inside a pipeline is not modelled yet",
-                  "set layout.pp to 1, or use a ddp-* strategy or nanotron");
-  }
-  if (!job.axes.shard.params || !job.axes.shard.gradients || !job.axes.shard.optimizer) {
-    return BadKey(
-        "shard", "fully_shard always shards parameters, gradients and optimizer states",
-        "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false");
-  }
-  if (job.axes.shard.replicas != 1) {
-    return BadKey("shard.replicas", "sharding within replicas (HSDP) is not modelled yet", "set shard.replicas to 1");
-  }
-  return Done{};
+  const Axes& axes = job.axes;
+  const Sync no_buckets;
+  const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
+  const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
+  const Requirement requirements[] = {
+      {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
+       "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
+      {sharded, "shard", "fully_shard always shards parameters, gradients and optimizer states",
+       "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false"},
+      {axes.shard.replicas == 1, "shard.replicas", "sharding within replicas (HSDP) is not modelled yet",
+       "set shard.replicas to 1"},
+      {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
+       "fully_shard reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
+      {axes.sync.bucket_bytes == no_buckets.bucket_bytes &&
+           axes.sync.first_bucket_bytes == no_buckets.first_bucket_bytes,
+       "sync.bucket_bytes", "fully_shard has no buckets: a block is a unit", "leave bucket sizes alone"},
+      {axes.sync.overlap, "sync.overlap", "fully_shard always scatters beside the next unit's backward",
+       "leave sync.overlap alone"},
+      {plain_gradients, "buffers", "bucket views and gradients zeroed in place belong to DistributedDataParallel",
+       "leave buffers.gradient_as_bucket_view and buffers.set_to_none alone"},
+      {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
+       "fully_shard accumulates deferred gradients in the reduce dtype",
+       "give precision.accumulate and precision.reduce the same dtype"},
+  };
+  return Check(requirements);
 }
 
 /// torch.distributed.fsdp.fully_shard as torchtitan applies it: fp32 shards, bf16 parameters for compute, fp32

@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/replicated.h"
+#include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {
 
 Status Refuse(const Job& job) {
-  if (job.axes.sync.when != Sync::When::last) {
-    return BadKey("sync.when", "nanotron runs every backward but the last inside no_sync", "set sync.when to last");
-  }
-  if (job.axes.shard.params || job.axes.shard.gradients) {
-    return BadKey("shard", "nanotron shards optimizer states only (ZeRO-1): its zero_stage 2 and 3 mean 1",
-                  "set shard.params and shard.gradients to false");
-  }
-  if (job.axes.shard.optimizer && job.axes.precision.accumulate == job.axes.precision.gradients) {
-    return BadKey("precision.accumulate",
-                  "nanotron's ZeRO-1 is modelled with gradients accumulated in their own dtype only",
-                  "set precision.accumulate to fp32, or shard.optimizer to false");
-  }
-  if (job.schedule == Schedule::one_f_one_b && job.accumulation_steps < job.layout.pp - 1) {
-    return BadKey("accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
-                  "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe");
-  }
-  return Done{};
+  const Axes& axes = job.axes;
+  const bool accumulator = axes.precision.accumulate != axes.precision.gradients;
+  const bool enough = job.schedule != Schedule::one_f_one_b || job.accumulation_steps >= job.layout.pp - 1;
+  const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
+  const Requirement requirements[] = {
+      {axes.sync.when == Sync::When::last, "sync.when", "nanotron runs every backward but the last inside no_sync",
+       "set sync.when to last"},
+      {!axes.shard.params && !axes.shard.gradients, "shard",
+       "nanotron shards optimizer states only (ZeRO-1): its zero_stage 2 and 3 mean 1",
+       "set shard.params and shard.gradients to false"},
+      {axes.shard.replicas == 1, "shard.replicas",
+       "nanotron shards optimizer states over the whole data-parallel group", "set shard.replicas to 1"},
+      {axes.shard.reshard_after_forward && axes.shard.reshard_after_backward, "shard",
+       "nanotron has no parameters to reshard", "use an fsdp2-* strategy, or leave shard.reshard_* alone"},
+      {axes.sync.collective == CollectiveKind::all_reduce || axes.shard.optimizer, "sync.collective",
+       "nanotron reduces by all-reduce, and by reduce-scatter with ZeRO-1 only",
+       "set sync.collective to all_reduce, or shard.optimizer to true"},
+      {!axes.shard.optimizer || accumulator, "precision.accumulate",
+       "nanotron's ZeRO-1 is modelled with gradients accumulated in a dtype of their own only",
+       "set precision.accumulate to fp32, or shard.optimizer to false"},
+      {axes.precision.reduce == axes.precision.accumulate, "precision.reduce",
+       "nanotron reduces the accumulator itself, in its dtype",
+       "give precision.reduce and precision.accumulate the same dtype"},
+      {plain_gradients || !accumulator, "buffers",
+       "nanotron frees gradients as soon as they are accumulated, and uses no bucket views",
+       "leave buffers.gradient_as_bucket_view and buffers.set_to_none alone"},
+      {enough, "accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
+       "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe"},
+  };
+  return Check(requirements);
 }
 
 }  // namespace

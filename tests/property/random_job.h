@@ -31,7 +31,9 @@ class JobGenerator {
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
     ChooseStrategy(job);
-    RandomBuckets(job);
+    if (!job.axes.shard.params) {
+      RandomBuckets(job);
+    }
     return job;
   }
 
@@ -89,14 +91,14 @@ class JobGenerator {
       job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
       job.axes.buffers.fused_glu = dice_.OneIn(2);
       job.axes.buffers.gradient_as_bucket_view = buckets && dice_.OneIn(3);
-      job.axes.buffers.set_to_none = !dice_.OneIn(3);
-      job.axes.sync.overlap = !dice_.OneIn(4);
+      job.axes.buffers.set_to_none = !buckets || !dice_.OneIn(3);
+      job.axes.sync.overlap = !buckets || !dice_.OneIn(4);
       job.schedule = dice_.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
       if (!job.axes.shard.params && job.axes.precision.master && dice_.OneIn(2)) {
         job.axes.shard.optimizer = true;
       }
       if (job.axes.shard.params && dice_.OneIn(3)) {
-        job.axes.precision.reduce = DType::bf16;
+        job.axes.precision.reduce = job.axes.precision.accumulate = DType::bf16;
       }
       if (strategy.refuse(job).ok()) {
         return;

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace tidemark {
+
+/// Something a system insists on: a key of the job, whether it holds, and what to say where it does not. An axis that a
+/// strategy would not look at is such a requirement too: nothing a user sets may be ignored in silence.
+struct Requirement {
+  bool holds;
+  const char* key;
+  const char* message;
+  const char* hint;
+};
+
+/// The first requirement that does not hold, as an error.
+Status Check(std::span<const Requirement> requirements);
+
+}  // namespace tidemark
