@@ -9,7 +9,7 @@
 namespace tidemark {
 
 /// Configs are small; whoever passes something larger passed the wrong file.
-inline constexpr std::int64_t kLargestConfigBytes = 16 * 1024 * 1024;
+inline constexpr std::int64_t kLargestConfigBytes = std::int64_t{16} << 20;
 
 /// The whole text file (pipes work as well). Refuses a directory, anything that holds more than `largest_bytes`
 /// (before reading it, where the size is known), and binary data.

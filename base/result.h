@@ -87,11 +87,11 @@ using Status = Result<Done>;
 #define TIDEMARK_CONCAT(a, b) TIDEMARK_CONCAT_(a, b)
 
 /// Hands an error on: `TIDEMARK_TRY(Write(file));`
-#define TIDEMARK_TRY(expression)                           \
-  do {                                                     \
-    if (auto tidemark_try = (expression); !tidemark_try) { \
-      return tidemark_try.error();                         \
-    }                                                      \
+#define TIDEMARK_TRY(expression)                                  \
+  do {                                                            \
+    if (const auto& tidemark_try = (expression); !tidemark_try) { \
+      return tidemark_try.error();                                \
+    }                                                             \
   } while (false)
 
 /// Hands an error on or declares the value: `TIDEMARK_ASSIGN(Job job, ReadJob(path));`

@@ -126,7 +126,7 @@ Field<Owner> FieldAt(std::string key, Member member, Form form) {
 /// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is
 /// refused with `reason`; nothing is silently ignored.
 template <class Owner>
-Field<Owner> NotYet(std::string key, std::string supported, std::string reason) {
+Field<Owner> NotYet(std::string key, const std::string& supported, const std::string& reason) {
   return {
       std::move(key),
       [supported, reason](Owner&, const ConfigValue& value) -> Status {

@@ -46,9 +46,10 @@ TensorId BlockBuilder::Pooled(std::string_view name, std::int64_t elements) {
   return id;
 }
 
-Calculate& BlockBuilder::Add(std::vector<Action>& pass, std::string name, Operator op, Tensors reads, Tensors writes) {
+Calculate& BlockBuilder::Add(std::vector<Action>& pass, std::string name, const Operator& op, Tensors reads,
+                             Tensors writes) {
   Calculate calculate;
-  calculate.op = std::move(op);
+  calculate.op = op;
   calculate.name = std::move(name);
   calculate.reads = std::move(reads);
   calculate.writes = std::move(writes);

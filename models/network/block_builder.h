@@ -33,7 +33,7 @@ class BlockBuilder {
   TensorId Pooled(std::string_view name, std::int64_t elements);
 
   /// Adds an operator and returns it, for the fields that few operators have.
-  Calculate& Add(std::vector<Action>& pass, std::string name, Operator op, Tensors reads, Tensors writes);
+  Calculate& Add(std::vector<Action>& pass, std::string name, const Operator& op, Tensors reads, Tensors writes);
   /// Adds a Pointwise over the elements of the first tensor written, which reads and writes each tensor once.
   Calculate& AddPointwise(std::vector<Action>& pass, std::string name, Tensors reads, Tensors writes,
                           std::int64_t flops_per_element = 1);

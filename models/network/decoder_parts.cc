@@ -103,7 +103,7 @@ TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradie
   return input_gradient;
 }
 
-ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, std::string input_name) {
+ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name) {
   const bool cached = shape_.scattered && partition_.gather == Partition::Gather::cached;
   ColumnPart part;
   part.input_name = input_name;

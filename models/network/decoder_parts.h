@@ -84,7 +84,7 @@ class DecoderParts {
   TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
 
   /// Norm and, where rows are scattered, gather. The linears follow, each with its outputs.
-  ColumnPart ColumnInput(const std::string& norm_name, TensorId input, std::string input_name);
+  ColumnPart ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);
   /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
   TensorId ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients);
