@@ -15,7 +15,8 @@ Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
   Band band;
   band.low = use.allocated + machine.context.low + libraries;
   band.expected = use.reserved.value_or(use.allocated + use.allocated / 50) + machine.context.expected + libraries;
-  band.high = WholePages(use.reserved.value_or(use.allocated + use.allocated / 20)) + machine.context.high + libraries;
+  band.high =
+      WholePages(use.reserved.value_or(use.allocated + use.allocated / 100 * 15)) + machine.context.high + libraries;
   return band;
 }
 

@@ -31,5 +31,7 @@ Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, con
 Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
 
 Costs Price(const Program& program, const Machine& machine);
+/// Of every role, in order.
+std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine);
 
 }  // namespace tidemark

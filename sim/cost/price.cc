@@ -50,4 +50,12 @@ Costs Price(const Program& program, const Machine& machine) {
   return costs;
 }
 
+std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
+  std::vector<Costs> costs;
+  for (const Program& program : step.roles) {
+    costs.push_back(Price(program, machine));
+  }
+  return costs;
+}
+
 }  // namespace tidemark

@@ -19,7 +19,9 @@
 //
 // With several roles the joint clock is the list of all their moments and of the messages under way. Loops that send or
 // receive are stepped together: a round lets each role run one iteration of its own loop, and rounds repeat as
-// iterations do. Rounds in which some role is not at the start of an iteration are simply run.
+// iterations do. Which messages a role finds does not depend on times, only on the order of its own and its peers'
+// nodes: a receive waits until its message exists. Rounds in which some role is not at the start of an iteration are
+// simply run.
 
 namespace tidemark {
 namespace {
@@ -36,6 +38,8 @@ class Runner {
 
   Clock& clock() { return clock_; }
   State state() const { return state_; }
+  /// Where the role stands in its program, as a part of what a round did.
+  std::uint64_t place() const { return at_ * 4 + static_cast<std::uint64_t>(state_); }
   /// Iterations left of the loop at whose boundary the role stands.
   std::int64_t left() const { return loops_.back().left; }
   void Skip(std::int64_t iterations) { loops_.back().left -= iterations; }
@@ -159,6 +163,7 @@ class Ensemble {
   }
   void Load(const std::vector<std::int64_t>& values) {
     auto at = values.begin();
+    TIDEMARK_CHECK(values.size() == Size());
     for (auto& [key, box] : mail_) {
       std::copy_n(at, box.size(), box.begin());
       at += static_cast<std::ptrdiff_t>(box.size());
@@ -180,6 +185,7 @@ class Ensemble {
     std::uint64_t choices = 0;
     for (Runner& runner : runners_) {
       choices = (choices ^ runner.clock().choices) * 0x9e3779b97f4a7c15ULL;
+      choices = (choices ^ runner.place()) * 0x9e3779b97f4a7c15ULL;
     }
     for (const auto& [key, box] : mail_) {
       choices = (choices ^ box.size()) * 0x9e3779b97f4a7c15ULL;
@@ -195,6 +201,17 @@ class Ensemble {
   }
 
  private:
+  std::size_t Size() {
+    std::size_t size = 0;
+    for (const auto& [key, box] : mail_) {
+      size += box.size();
+    }
+    for (Runner& runner : runners_) {
+      size += runner.clock().values().size();
+    }
+    return size;
+  }
+
   bool Finished() const {
     return std::all_of(runners_.begin(), runners_.end(),
                        [](const Runner& runner) { return runner.state() == Runner::State::finished; });

@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "sim/program/walk.h"
+
 namespace tidemark {
 namespace {
 
@@ -124,15 +126,9 @@ class RoleSimulation {
     }
   }
 
-  std::int64_t Value(const Index& index) const {
-    std::int64_t value = index.offset + (index.loop.valid() ? loop_values_[index.loop.index] : 0);
-    if (index.modulus > 0) {
-      value %= index.modulus;
-    }
-    return value;
-  }
+  std::int64_t Value(const Index& index) const { return Resolve(index, loop_values_); }
 
-  BufferInstance Resolve(const BufferRef& ref) const {
+  BufferInstance Instance(const BufferRef& ref) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
     const std::int64_t index0 = Value(ref.index[0]);
     const std::int64_t index1 = Value(ref.index[1]);
@@ -235,8 +231,8 @@ class RoleSimulation {
     at_ = loop.body;
   }
 
-  void Do(const Alloc& leaf, Nanos) { Take(Resolve(leaf.buffer)); }
-  void Do(const Free& leaf, Nanos) { Release(Resolve(leaf.buffer)); }
+  void Do(const Alloc& leaf, Nanos) { Take(Instance(leaf.buffer)); }
+  void Do(const Free& leaf, Nanos) { Release(Instance(leaf.buffer)); }
   void Do(const Compute& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, leaf.work, duration); }
   void Do(const Scale& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, Work::compute, duration); }
   void Do(const Collective& leaf, Nanos duration) {

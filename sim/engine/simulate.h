@@ -34,9 +34,9 @@ class Listener {
 /// Runs all roles of a step, event by event: the host of each role issues its leaves in order, streams run them in
 /// order, events and messages tie them together. Residents are announced as allocations at time 0.
 ///
-/// Time rules, shared with the closed form (DESIGN of both: a device leaf starts when its host has issued it, its
-/// stream is free, and all it waits for is done). `costs` and `listeners` run parallel to `step.roles`; a listener may
-/// be null. Cost: linear in the unrolled program.
+/// Time rules, shared with the closed form: a device leaf starts when its host has issued it, its stream is free, and
+/// all it waits for is done. `costs` and `listeners` run parallel to `step.roles`; a listener may be null. Cost: linear
+/// in the unrolled program.
 Evaluation Simulate(const StepProgram& step, std::span<const Costs> costs, std::span<Listener* const> listeners = {});
 
 }  // namespace tidemark

@@ -14,6 +14,7 @@ class Reducer {
     out_.streams = static_cast<std::uint32_t>(program.streams.size());
     out_.events = static_cast<std::uint32_t>(program.events.size());
     out_.event_cause.resize(out_.events, kHost);
+    recorded_.resize(out_.events);
     for (std::uint32_t i = 0; i < out_.streams; ++i) {
       out_.stream_cause.push_back(CauseOf(program.streams[i].kind));
       if (program.streams[i].kind == StreamKind::compute) {
@@ -75,7 +76,11 @@ class Reducer {
       out_.ops.push_back({Code::recv, 0, false, recv->stream.index, recv->channel.index, 0});
       return true;
     } else if (const auto* record = std::get_if<Record>(&node)) {
-      out_.event_cause[record->event.index] = CauseOf(program_.streams[record->stream.index].kind);
+      Cause& cause = out_.event_cause[record->event.index];
+      const Cause recorded = CauseOf(program_.streams[record->stream.index].kind);
+      TIDEMARK_CHECK(!recorded_[record->event.index] || cause == recorded);
+      cause = recorded;
+      recorded_[record->event.index] = true;
       out_.ops.push_back({Code::record, 0, false, record->stream.index, record->event.index, 0});
     } else if (const auto* wait = std::get_if<Wait>(&node)) {
       out_.ops.push_back({Code::wait, 0, false, wait->stream.index, wait->event.index, 0});
@@ -88,6 +93,7 @@ class Reducer {
   const Program& program_;
   const Costs& costs_;
   TimeProgram out_;
+  std::vector<bool> recorded_;  ///< per event
 };
 
 }  // namespace

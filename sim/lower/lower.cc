@@ -11,6 +11,7 @@
 #include "sim/lower/stage.h"
 #include "sim/lower/write_role.h"
 #include "sim/program/text.h"
+#include "sim/program/verify.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -91,6 +92,9 @@ Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
       dump(pass.name, lowering.program.roles.empty() ? TextOf(lowering.stages) : TextOf(lowering.program));
     }
   }
+#ifndef NDEBUG
+  TIDEMARK_CHECK(Verify(lowering.program).empty());
+#endif
   return std::move(lowering.program);
 }
 

@@ -33,6 +33,15 @@ Index Role::AtStage(std::int64_t position, std::int64_t base) const {
   return {block_loop, position - current_ + stage.first[stage.RunOf(current_)] - base, 0};
 }
 
+std::int64_t Role::KeyOf(const std::optional<std::int64_t>& remembered, std::int64_t position) const {
+  constexpr std::int64_t kNothing = INT64_MIN, kElsewhere = std::int64_t{1} << 40;
+  if (!remembered) {
+    return kNothing;
+  }
+  const bool same_run = stage.RunOf(*remembered) == stage.RunOf(position);
+  return same_run ? *remembered - position : kElsewhere + *remembered;
+}
+
 RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtype, StreamId stream,
                           const std::vector<std::int64_t>& elements, bool resident, bool kept) {
   RunBuffers buffers;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Role {
   Index At(std::int64_t position) const;
   /// Index of `position` in a family that has one buffer per block of the stage, starting with position `base`.
   Index AtStage(std::int64_t position, std::int64_t base) const;
+
+  /// A remembered position as part of a DataParallel::Key: relative to `position` within its run, absolute elsewhere.
+  std::int64_t KeyOf(const std::optional<std::int64_t>& remembered, std::int64_t position) const;
 
   BufferRef Ref(const RunBuffers& buffers, std::int64_t position) const {
     return {buffers[stage.RunOf(position)], {At(position), Index{}}};

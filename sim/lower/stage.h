@@ -38,8 +38,7 @@ std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
 /// Cuts the network into `job.layout.pp` stages by `layout.layers_per_stage`, or evenly: the longest run is the layers;
-/// what stands before it goes to the first stage, what stands behind it to the last. A network without such a run (a
-/// table of single rows) is cut into stages of equally many blocks.
+/// what stands before it goes to the first stage, what stands behind it to the last. A table network is not cut.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
 }  // namespace tidemark

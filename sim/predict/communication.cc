@@ -66,8 +66,10 @@ ProgramFlops CountFlops(const Program& program) {
     }
     const Flops all = FlopsOf(compute->op) * times;
     flops.hardware += all;
+    const auto* attention = std::get_if<Attention>(&compute->op);
+    const bool repeats_scores = attention != nullptr && attention->backward;
     if (compute->work == Work::compute) {
-      flops.model += all;
+      flops.model += repeats_scores ? all / 5 * 4 : all;
     }
   });
   return flops;

@@ -26,7 +26,8 @@ struct ProgramFlops {
   Flops model, hardware;  ///< hardware: recomputation included
 };
 
-/// Matrix products and attention only, which is what model FLOP utilisation counts by convention.
+/// Matrix products and attention only, which is what model FLOP utilisation counts by convention. One of the five
+/// products of a memory-linear attention's backward makes the scores again: hardware, not model.
 ProgramFlops CountFlops(const Program& program);
 
 /// Leaves of the program with all loops written out: what a simulation walks.

@@ -15,14 +15,6 @@
 namespace tidemark {
 namespace {
 
-std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
-  std::vector<Costs> costs;
-  for (const Program& program : step.roles) {
-    costs.push_back(Price(program, machine));
-  }
-  return costs;
-}
-
 /// Evaluates from the job on, program building included, five times over; the median is robust against a busy machine.
 template <class Evaluate>
 EngineRun TimeEngine(const Job& job, StepKind step, Evaluate evaluate) {

@@ -86,7 +86,7 @@ void TraceRecorder::OnEnd(Phase, Nanos host) {
 
 std::string TraceRecorder::PhaseOf(std::size_t index) const {
   const std::uint16_t span = trace_.memory[log_event_[index]].span;
-  return span == kNoSpan ? "" : trace_.spans[span].phase;
+  return span == kNoSpan ? "before the step" : trace_.spans[span].phase;
 }
 
 Trace TraceRecorder::TakeTrace(Nanos step) && {

@@ -25,7 +25,7 @@ class TraceRecorder : public Listener {
 
   const Allocator& allocator() const { return *allocator_; }
   const std::vector<Request>& log() const { return log_; }
-  /// Name of the phase in which request `index` of the log was made; "" outside phases.
+  /// Name of the phase in which request `index` of the log was made; "before the step" for what is resident.
   std::string PhaseOf(std::size_t index) const;
   Trace TakeTrace(Nanos step) &&;
 

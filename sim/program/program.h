@@ -222,7 +222,7 @@ std::string_view Name(Work work);
 std::string_view Name(Reduction reduction);
 
 /// Wire bytes of one rank for a ring algorithm, rounded down per collective: S (n-1)/n, twice that for all-reduce; S
-/// for broadcast and reduce (spec: payload S is the full buffer).
+/// for broadcast and reduce. The payload S is the full buffer.
 Bytes WireBytes(CollectiveKind kind, Bytes payload, std::int64_t group_size);
 
 }  // namespace tidemark

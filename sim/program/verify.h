@@ -30,6 +30,9 @@ struct Finding {
   std::string message;  ///< names buffer, node, role and loop values
 };
 
+/// Whether a program is well-formed. Whether it computes the right gradients (each once per microbatch, scaled by
+/// exactly 1/(M N)) is not checked here: programs do not carry the loss's scale yet.
+///
 /// Checks all roles of a step, each role unrolled in issue order; at most `limit` findings. A node that breaks a rule
 /// in many iterations is reported for the first. Cost: one pass over the unrolled program times its streams (vector
 /// clocks, see the essay in verify_role.h).

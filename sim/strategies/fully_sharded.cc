@@ -101,7 +101,7 @@ class FullySharded : public DataParallel {
   void EndGradient(const Microbatch&, const ParameterAt&) override {}
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
-    return {KeyOf(gathered_, position), KeyOf(prefetched_, position), KeyOf(scattering_, position)};
+    return {role_.KeyOf(gathered_, position), role_.KeyOf(prefetched_, position), role_.KeyOf(scattering_, position)};
   }
   void Shift(std::int64_t blocks) override {
     const std::size_t run = role_.stage.RunOf(role_.current());
@@ -135,6 +135,7 @@ class FullySharded : public DataParallel {
     // Without a group there is nothing to gather: parameters are copied in the dtype they are stored in.
     full_ = role_.PerBlock("unsharded", Category::parameter, shards_ == 1 ? MasterType() : precision.params, compute,
                            Sizes(&UnitSize::elements, 1));
+    packed_ = role_.PerBlock("packed gradients of", Category::bucket, precision.gradients, compute, Sizes(trained, 1));
     scatter_in_ = role_.PerBlock("scatter input of", Category::bucket, precision.reduce, compute, Sizes(trained, 1));
     scatter_out_ = role_.PerBlock("scatter output of", Category::bucket, precision.reduce, scatter_stream_,
                                   Sizes(trained, shards_));
@@ -194,15 +195,6 @@ class FullySharded : public DataParallel {
         return;
       }
     }
-  }
-
-  std::int64_t KeyOf(const std::optional<std::int64_t>& remembered, std::int64_t position) const {
-    constexpr std::int64_t kNothing = INT64_MIN, kElsewhere = std::int64_t{1} << 40;
-    if (!remembered) {
-      return kNothing;
-    }
-    const bool same_run = role_.stage.RunOf(*remembered) == role_.stage.RunOf(position);
-    return same_run ? *remembered - position : kElsewhere + *remembered;
   }
 
   /// Calls `body(position, elements of one shard)` for every unit that has something to train, as one loop per run.
@@ -301,16 +293,13 @@ class FullySharded : public DataParallel {
       return;
     }
     FreeScattered();
-    const BufferRef input = role_.Ref(scatter_in_, position);
-    role_.Alloc(input);
     std::vector<BufferRef> gradients;
     const bool from_accumulators = Defers() && !microbatch.first;
     ForEachGradient(position, [&](const ParameterAt& at) {
       gradients.push_back(from_accumulators ? Accumulator(at) : Gradient(at));
     });
-    const DType read = from_accumulators ? axes_.precision.reduce : axes_.precision.gradients;
-    role_.Stream("pack gradients", role_.compute, Work::compute, gradients, {input}, elements,
-                 (SizeOf(read) + SizeOf(axes_.precision.reduce)) * elements);
+    const BufferRef input = role_.Ref(scatter_in_, position);
+    Pack(gradients, from_accumulators ? axes_.precision.reduce : axes_.precision.gradients, elements, position);
     for (const BufferRef& gradient : gradients) {
       role_.Free(gradient);
     }
@@ -326,6 +315,25 @@ class FullySharded : public DataParallel {
     }
     role_.builder.Emit(Record{role_.builder.Event("gradients scattered"), scatter_stream_});
     scattering_ = position;
+  }
+
+  /// Copies gradients into the scatter's input. Widening happens on the way; narrowing needs a packed copy of its own
+  /// first.
+  void Pack(const std::vector<BufferRef>& gradients, DType from, std::int64_t elements, std::int64_t position) {
+    const BufferRef input = role_.Ref(scatter_in_, position);
+    const DType to = axes_.precision.reduce;
+    const bool narrows = SizeOf(to) < SizeOf(from);
+    const BufferRef packed = narrows ? role_.Ref(packed_, position) : input;
+    role_.Alloc(packed);
+    const DType packed_type = narrows ? from : to;
+    role_.Stream("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
+                 (SizeOf(from) + SizeOf(packed_type)) * elements);
+    if (narrows) {
+      role_.Alloc(input);
+      role_.Stream("narrow gradients", role_.compute, Work::compute, {packed}, {input}, elements,
+                   (SizeOf(from) + SizeOf(to)) * elements);
+      role_.Free(packed);
+    }
   }
 
   void Reduce(std::int64_t elements, const BufferRef& input, const BufferRef& output) {
@@ -374,7 +382,7 @@ class FullySharded : public DataParallel {
   Units units_;
   StreamId gather_stream_, scatter_stream_;
   GroupId group_;
-  RunBuffers shard_, cast_, gathered_buffer_, full_, scatter_in_, scatter_out_, sharded_gradient_;
+  RunBuffers shard_, cast_, gathered_buffer_, full_, packed_, scatter_in_, scatter_out_, sharded_gradient_;
   std::vector<std::vector<BufferId>> gradients_, accumulators_;  ///< per run and parameter
   OptimizerState optimizer_;
 

@@ -26,12 +26,9 @@ class Replicated : public DataParallel {
     DeclareStates();
   }
 
-  /// The second step's first forward rebuilds the buckets in arrival order. Gradients that were zeroed in place still
-  /// view the old ones, which therefore live until the gradients have moved.
   void BeginMicrobatch(const Microbatch& microbatch) override {
-    if (role_.step == StepKind::second && microbatch.first && View() && StaysAllocated()) {
-      role_.Alloc({old_buckets_, {}});
-      role_.Free({old_buckets_, {}});
+    if (role_.step == StepKind::second && microbatch.first && !RebuildsInFirstStep()) {
+      Rebuild();
     }
   }
 
@@ -47,7 +44,7 @@ class Replicated : public DataParallel {
       }
       return;
     }
-    if (OneBucket()) {
+    if (OneBucket(microbatch)) {
       JoinEverything();
     }
     Flush();
@@ -58,6 +55,9 @@ class Replicated : public DataParallel {
         ForEachTrainable(position,
                          [&](const ParameterAt& at) { Move("gradient from bucket", Slot(at), Gradient(at)); });
       });
+    }
+    if (role_.step == StepKind::first && microbatch.first && RebuildsInFirstStep()) {
+      Rebuild();  // the next forward follows at once
     }
   }
 
@@ -103,7 +103,7 @@ class Replicated : public DataParallel {
         role_.Free(Gradient(at));
       }
     }
-    if (!OneBucket()) {
+    if (!OneBucket(microbatch)) {
       Join(at);
     }
   }
@@ -111,9 +111,7 @@ class Replicated : public DataParallel {
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     std::vector<std::int64_t> key{bucket_.bytes.count(), bucket_.first ? 1 : 0};
     for (const ParameterAt& member : bucket_.members) {
-      constexpr std::int64_t kElsewhere = std::int64_t{1} << 40;
-      const bool same_run = role_.stage.RunOf(member.position) == role_.stage.RunOf(position);
-      key.push_back(same_run ? member.position - position : kElsewhere + member.position);
+      key.push_back(role_.KeyOf(member.position, position));
       key.push_back(member.parameter);
     }
     return key;
@@ -137,8 +135,20 @@ class Replicated : public DataParallel {
     return axes_.sync.when == Sync::When::every || microbatch.last;
   }
   bool HasAccumulator() const { return axes_.precision.accumulate != axes_.precision.gradients; }
-  /// The first synchronised iteration of a run uses one bucket of everything.
-  bool OneBucket() const { return role_.step == StepKind::first; }
+  /// The first synchronised backward of a run uses one bucket of everything; the forward behind it rebuilds the buckets
+  /// in the order in which gradients arrived.
+  bool OneBucket(const Microbatch& microbatch) const {
+    return role_.step == StepKind::first && (axes_.sync.when == Sync::When::last || microbatch.first);
+  }
+  bool RebuildsInFirstStep() const { return axes_.sync.when == Sync::When::every && role_.job.accumulation_steps > 1; }
+  /// Gradients that still view the old buckets hold them until they have moved: when the window goes on, or when they
+  /// were zeroed in place. Otherwise the old buckets are gone before the new ones appear.
+  void Rebuild() {
+    if (View() && (RebuildsInFirstStep() || StaysAllocated())) {
+      role_.Alloc({old_buckets_, {}});
+      role_.Free({old_buckets_, {}});
+    }
+  }
   bool View() const { return axes_.buffers.gradient_as_bucket_view && !HasAccumulator(); }
   /// Gradients zeroed in place stay allocated from the second step on.
   bool StaysAllocated() const {

@@ -29,14 +29,6 @@ Job BenchJob(const std::string& strategy, std::int64_t layers, std::int64_t micr
   return std::move(*job);
 }
 
-std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
-  std::vector<Costs> costs;
-  for (const Program& program : step.roles) {
-    costs.push_back(Price(program, machine));
-  }
-  return costs;
-}
-
 const char* StrategyOf(std::int64_t index) {
   static constexpr const char* kStrategies[] = {"ddp-last", "fsdp2-scatter-each", "nanotron"};
   return kStrategies[index];

@@ -73,10 +73,7 @@ TEST(Engines, ClosedFormAndSimulationAgreeToTheByteAndTheNanosecond) {
     const auto kind = static_cast<StepKind>(i % 3);
     const Result<StepProgram> step = Lower(job, kind);
     ASSERT_TRUE(step.ok()) << Describe(job) << ": " << step.error().Text();
-    std::vector<Costs> costs;
-    for (const Program& program : step->roles) {
-      costs.push_back(Price(program, job.machine));
-    }
+    const std::vector<Costs> costs = PriceAll(*step, job.machine);
     const Evaluation simulated = Simulate(*step, costs);
     const Evaluation closed = EvaluateClosedForm(*step, costs);
     ASSERT_EQ(simulated, closed) << "job " << i << ": " << Describe(job) << "\nsteps of " << simulated.time.step.count()

@@ -63,10 +63,7 @@ class Ledger : public Listener {
 
 /// Simulates the first role of a job and returns its book.
 inline Ledger Audit(const StepProgram& step, const Machine& machine) {
-  std::vector<Costs> costs;
-  for (const Program& program : step.roles) {
-    costs.push_back(Price(program, machine));
-  }
+  const std::vector<Costs> costs = PriceAll(step, machine);
   Ledger ledger(step.roles.front());
   std::vector<Listener*> listeners(step.roles.size(), nullptr);
   listeners.front() = &ledger;

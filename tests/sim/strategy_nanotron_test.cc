@@ -106,10 +106,7 @@ TEST(Nanotron, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesAreLeft) {
   job.layout.pp = 4;
   const StepProgram step = Lowered(job);
   ASSERT_EQ(step.roles.size(), 4U);
-  std::vector<Costs> costs;
-  for (const Program& program : step.roles) {
-    costs.push_back(Price(program, job.machine));
-  }
+  const std::vector<Costs> costs = PriceAll(step, job.machine);
   const Evaluation evaluation = Simulate(step, costs);
   // One layer per stage; 124,026,880 bytes saved per microbatch in it. Stages 1 and 2 differ by one microbatch in
   // flight: its layer's saved bytes, and the stage's output that waits for its backward (8,388,608).
