@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,14 +91,32 @@ class PredictCommand : public Command {
     if (trace_path_ == "-" && html_path_ == "-") {
       return BadInput("--trace and --html cannot both go to stdout", "give one of them a file name");
     }
+    if (!html_path_.empty() && html_path_ == trace_path_) {
+      return BadInput(fmt::format("--trace and --html both name '{}'", html_path_), "give each a file of its own");
+    }
+    for (const std::string& path : {html_path_, trace_path_}) {
+      if (IsSameFile(path, job_.path)) {
+        return BadInput(fmt::format("'{}' is the job itself and would be overwritten", path), "name another file");
+      }
+    }
     if (!capacity_.empty()) {
       TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
+      if (*options_.capacity < Bytes(1 << 20)) {
+        return BadInput(fmt::format("--capacity: {} is no device", Text(*options_.capacity)),
+                        "write the unit as well, for example 80GiB");
+      }
     }
     if (options_.engine == Engine::closed_form && (!trace_path_.empty() || options_.capacity)) {
       return BadInput("--trace and --capacity need the simulation; the closed form walks through no events",
                       "leave out --engine closed-form");
     }
     return Done{};
+  }
+
+  /// Whether writing to `path` would replace the file `other`.
+  static bool IsSameFile(const std::string& path, const std::string& other) {
+    std::error_code none;
+    return !path.empty() && std::filesystem::equivalent(path, other, none);
   }
 
   Status WriteFiles(const PredictionReport& report) const {

@@ -96,7 +96,7 @@ Provenance MakeProvenance(const Job& job) {
                          job.allocator.kind == AllocatorKind::exact ? "an allocator without rounding or cache"
                                                                     : "PyTorch's caching allocator",
                          "kernels by roofline with tiles and waves",
-                         "collectives by latency and bandwidth of the slowest link",
+                         "collectives as rings, by latency and bandwidth of the slowest link",
                          "streams, events and the host that issues the work",
                          "driver context, communicators and library workspace as in the machine file"};
   for (const auto& [key, source] : job.sources) {

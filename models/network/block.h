@@ -38,6 +38,8 @@ struct Tensor {
   bool pooled = false;        ///< a view of one block that all pooled tensors of this name share for ever
 };
 
+enum class Reduction : std::uint8_t { none, sum, avg, max };
+
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce };
 
 /// An operator of the block, on the compute stream.
@@ -53,6 +55,7 @@ struct Calculate {
 /// A collective over the tensor-parallel group.
 struct Communicate {
   CollectiveKind kind = CollectiveKind::all_gather;
+  Reduction reduction = Reduction::none;
   std::string name;
   std::int64_t payload_elements = 0;  ///< of the full (gathered) buffer
   DType dtype = DType::bf16;

@@ -68,8 +68,10 @@ Calculate& BlockBuilder::AddPointwise(std::vector<Action>& pass, std::string nam
 
 void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from,
                                  TensorId to, bool recompute) {
+  const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
   Communicate communicate;
   communicate.kind = kind;
+  communicate.reduction = reduces ? Reduction::sum : Reduction::none;
   communicate.name = std::move(name);
   communicate.payload_elements = std::max(tensor(from).elements, tensor(to).elements);
   communicate.dtype = tensor(from).dtype;

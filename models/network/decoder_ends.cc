@@ -101,7 +101,7 @@ class LossTable {
 
   void RowMaximum() {
     Pass(false, "row_max.forward", {wide_}, {row_max_});
-    Reduce("row_max.reduce", row_max_);
+    Reduce("row_max.reduce", row_max_, Reduction::max);
   }
 
   TensorId AddWide(std::string name) {
@@ -115,9 +115,10 @@ class LossTable {
   TensorId AddLoss() { return AddRows("loss", 1); }
 
   /// A statistic of each row, summed or maximised over the ranks that share the row's vocabulary.
-  void Reduce(std::string name, TensorId rows) {
+  void Reduce(std::string name, TensorId rows, Reduction reduction = Reduction::sum) {
     if (parts_.shape().tp > 1) {
       b().AddCollective(b().forward(), CollectiveKind::all_reduce, std::move(name), rows, rows);
+      std::get<Communicate>(b().forward().back()).reduction = reduction;
     }
   }
 

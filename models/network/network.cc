@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
+#include "models/network/block_builder.h"
 #include "models/network/families.h"
 
 namespace tidemark {
@@ -37,14 +40,37 @@ Status CheckPartition(const Partition& partition) {
                   "set precision.params to bf16, fp16, fp32 or fp64");
 }
 
+/// A pattern that names no parameter is a mistake: it would freeze what it was meant to train.
+Status CheckTrainable(const std::vector<std::string>& globs, const std::vector<BlockRun>& runs) {
+  for (const std::string& glob : globs) {
+    bool matches = false;
+    std::string example;
+    for (const BlockRun& run : runs) {
+      for (const Parameter& parameter : run.block.parameters) {
+        example = run.block.name + "." + parameter.name;
+        matches |= IsTrainable(std::span(&glob, 1), example);
+      }
+    }
+    if (!matches) {
+      return BadKey("network.trainable", fmt::format("'{}' matches no parameter of the network", glob),
+                    fmt::format("parameters are named block.parameter, for example {}", example));
+    }
+  }
+  return Done{};
+}
+
 }  // namespace
 
 Result<std::vector<BlockRun>> BuildBlocks(const Network& network, const Partition& partition) {
   TIDEMARK_TRY(CheckPartition(partition));
-  if (const auto* decoder = std::get_if<Decoder>(&network.shape)) {
-    return BuildDecoder(*decoder, network.trainable, partition).At("network");
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  Result<std::vector<BlockRun>> runs = decoder != nullptr
+                                           ? BuildDecoder(*decoder, network.trainable, partition)
+                                           : BuildTable(std::get<Table>(network.shape), network.trainable, partition);
+  if (runs) {
+    TIDEMARK_TRY(CheckTrainable(network.trainable, *runs));
   }
-  return BuildTable(std::get<Table>(network.shape), network.trainable, partition).At("network");
+  return std::move(runs).At("network");
 }
 
 std::int64_t ParameterCount(const Network& network) {

@@ -14,8 +14,8 @@ Throughput MakeThroughput(const StepWork& work, Nanos step, FlopsPerSec peak) {
   if (seconds <= 0) {
     return throughput;
   }
-  const double model_rate = static_cast<double>(work.model.count()) / seconds;
-  const double hardware_rate = static_cast<double>(work.hardware.count()) / seconds;
+  const double model_rate = work.model / seconds;
+  const double hardware_rate = work.hardware / seconds;
   throughput.tokens_per_s_per_gpu = work.tokens / seconds;
   throughput.model_tflops_per_gpu = model_rate / 1e12;
   if (peak.per_second() > 0) {

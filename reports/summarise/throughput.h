@@ -17,8 +17,8 @@ struct Throughput {
 
 /// What the work of one step is, for one device.
 struct StepWork {
-  double tokens = 0;  ///< of the step, divided over all ranks
-  Flops model, hardware;
+  double tokens = 0;               ///< of the step, divided over all ranks
+  double model = 0, hardware = 0;  ///< floating-point operations; real numbers, because a long step passes 2^63
 };
 
 /// Tokens of one step of the job for each rank. Tensor and pipeline parallelism divide the work of a sequence, context

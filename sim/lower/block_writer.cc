@@ -361,11 +361,9 @@ void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& a
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
   builder.Order(tp_, role_.compute, "tp ready");
-  const bool reduces = action.kind == CollectiveKind::all_reduce || action.kind == CollectiveKind::reduce_scatter;
   builder.Emit(Collective{builder.Named(role_.stage.BlockAt(position).name + "." + action.name), action.kind,
-                          reduces ? Reduction::sum : Reduction::none, Rational(1), tp_group_, action.dtype,
-                          action.payload_elements, tp_, Refs(microbatch, position, action.reads),
-                          Refs(microbatch, position, action.writes)});
+                          action.reduction, Rational(1), tp_group_, action.dtype, action.payload_elements, tp_,
+                          Refs(microbatch, position, action.reads), Refs(microbatch, position, action.writes)});
   builder.Order(role_.compute, tp_, "tp done");
 }
 

@@ -64,12 +64,12 @@ ProgramFlops CountFlops(const Program& program) {
           std::holds_alternative<Tabulated>(compute->op))) {
       return;
     }
-    const Flops all = FlopsOf(compute->op) * times;
+    const double all = static_cast<double>(FlopsOf(compute->op).count()) * static_cast<double>(times);
     flops.hardware += all;
     const auto* attention = std::get_if<Attention>(&compute->op);
     const bool repeats_scores = attention != nullptr && attention->backward;
     if (compute->work == Work::compute) {
-      flops.model += repeats_scores ? all / 5 * 4 : all;
+      flops.model += repeats_scores ? all * 0.8 : all;
     }
   });
   return flops;

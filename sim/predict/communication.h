@@ -23,7 +23,8 @@ struct CommunicationRow {
 std::vector<CommunicationRow> CountCommunication(const Program& program);
 
 struct ProgramFlops {
-  Flops model, hardware;  ///< hardware: recomputation included
+  /// Operations; hardware: recomputation included. Real numbers: a long step passes 2^63.
+  double model = 0, hardware = 0;
 };
 
 /// Matrix products and attention only, which is what model FLOP utilisation counts by convention. One of the five

@@ -77,7 +77,7 @@ void AddCounts(Prediction& prediction, const StepProgram& step) {
     }
   }
   prediction.communication = CountCommunication(step.roles[prediction.worst_role]);
-  const auto roles = static_cast<std::int64_t>(step.roles.size());
+  const auto roles = static_cast<double>(step.roles.size());
   for (const Program& program : step.roles) {
     const ProgramFlops flops = CountFlops(program);
     prediction.model_flops += flops.model;

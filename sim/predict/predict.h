@@ -55,7 +55,8 @@ struct Prediction {
   std::size_t worst_role = 0;  ///< most allocated bytes; of equals the first
   StepTime time;
   std::vector<CommunicationRow> communication;  ///< of the worst role
-  Flops model_flops, hardware_flops;  ///< matrix products and attention, per rank and step, mean over the roles
+  double model_flops = 0,
+         hardware_flops = 0;  ///< matrix products and attention, per rank and step, mean over the roles
   std::vector<Lint> lints;
   std::optional<CapacityOutcome> capacity;
   std::optional<EngineRun> closed_form, simulated;  ///< both with Engine::both

@@ -30,7 +30,7 @@ inline constexpr Phase kLast<Phase> = Phase::gather;
 template <>
 inline constexpr Work kLast<Work> = Work::optimizer;
 template <>
-inline constexpr Reduction kLast<Reduction> = Reduction::avg;
+inline constexpr Reduction kLast<Reduction> = Reduction::max;
 template <>
 inline constexpr CollectiveKind kLast<CollectiveKind> = CollectiveKind::reduce;
 template <>

@@ -90,8 +90,6 @@ inline constexpr std::size_t kPhases = 6;
 
 enum class Work : std::uint8_t { compute, recompute, optimizer };  ///< which part of the step's time a kernel is
 
-enum class Reduction : std::uint8_t { none, sum, avg };
-
 struct Alloc {
   BufferRef buffer;
 };

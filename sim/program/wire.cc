@@ -35,7 +35,7 @@ std::string_view Name(Work work) {
 }
 
 std::string_view Name(Reduction reduction) {
-  static constexpr std::array<std::string_view, 3> kNames = {"none", "sum", "avg"};
+  static constexpr std::array<std::string_view, 4> kNames = {"none", "sum", "avg", "max"};
   return NameIn(kNames, reduction);
 }
 

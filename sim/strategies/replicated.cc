@@ -52,8 +52,12 @@ class Replicated : public DataParallel {
     role_.builder.Order(role_.compute, stream_, "reduced");
     if (!View()) {
       role_.EachBlock([&](std::int64_t position) {
-        ForEachTrainable(position,
-                         [&](const ParameterAt& at) { Move("gradient from bucket", Slot(at), Gradient(at)); });
+        ForEachTrainable(position, [&](const ParameterAt& at) {
+          Move("gradient from bucket", Slot(at), Gradient(at));
+          if (HasAccumulator()) {
+            role_.Free(Gradient(at));  // nanotron's accumulator sets .grad to None after every backward
+          }
+        });
       });
     }
     if (role_.step == StepKind::first && microbatch.first && RebuildsInFirstStep()) {
@@ -323,10 +327,7 @@ class Replicated : public DataParallel {
       const Buffer& buffer = role_.builder.buffer(ref.buffer);
       role_.Stream("zero gradient", role_.compute, Work::optimizer, {}, {ref}, buffer.elements, buffer.bytes());
     };
-    if (HasAccumulator()) {
-      zero(Of(accumulators_, at));
-    }
-    if (StaysAllocated()) {
+    if (HasAccumulator() || StaysAllocated()) {
       zero(FinalGradient(at));
     } else if (!View()) {
       role_.Free(Gradient(at));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ class JobGenerator {
     job.layout.dp = dice_.Roll(100) < 36 ? 1 : dice_.Number(2, 9);
     job.layout.tp = dice_.OneIn(4) ? 2 : 1;
     job.network = {"random", RandomDecoder(job.layout), {}};
+    if (dice_.OneIn(6)) {
+      job.network.trainable = {dice_.OneIn(2) ? "head.*" : "layer.*"};
+    }
     job.sequence_length = 8 * dice_.Number(1, 4);
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
@@ -42,16 +46,11 @@ class JobGenerator {
     Decoder decoder;
     decoder.layers = layout.pp * dice_.Number(1, 3) + (layout.pp == 1 ? dice_.Number(0, 6) : 0);
     if (layout.pp > 1 && dice_.Roll(100) < 70) {
-      decoder.layers = 0;
-      for (std::int64_t i = 0; i < layout.pp; ++i) {
-        layout.layers_per_stage.push_back(1 + (i == 0 ? dice_.Number(1, 3) : dice_.Number(0, 3)));
-        decoder.layers += layout.layers_per_stage.back();
+      for (std::int64_t i = 0; i + 1 < layout.pp; ++i) {
+        layout.layers_per_stage.push_back(i == 0 ? dice_.Number(2, 4) : dice_.Number(1, 4));
       }
-      layout.layers_per_stage.back() = 1;
-      decoder.layers = 0;
-      for (const std::int64_t count : layout.layers_per_stage) {
-        decoder.layers += count;
-      }
+      layout.layers_per_stage.push_back(1);
+      decoder.layers = std::accumulate(layout.layers_per_stage.begin(), layout.layers_per_stage.end(), std::int64_t{0});
     }
     decoder.kv_heads = 2 * dice_.Number(1, 2);
     decoder.heads = decoder.kv_heads * dice_.Number(1, 2);
@@ -90,8 +89,17 @@ class JobGenerator {
       job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
       job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
       job.axes.buffers.fused_glu = dice_.OneIn(2);
-      job.axes.buffers.gradient_as_bucket_view = buckets && dice_.OneIn(3);
-      job.axes.buffers.set_to_none = !buckets || !dice_.OneIn(3);
+      const bool own_gradients =
+          strategy.defaults.axes.precision.accumulate == strategy.defaults.axes.precision.gradients;
+      job.axes.buffers.gradient_as_bucket_view = buckets && own_gradients && dice_.OneIn(3);
+      job.axes.buffers.set_to_none = !buckets || !own_gradients || !dice_.OneIn(3);
+      if (job.layout.sp && dice_.OneIn(2)) {
+        job.axes.buffers.tp_gather = dice_.OneIn(2) ? Buffers::TpGather::pooled : Buffers::TpGather::cached;
+      }
+      if (!buckets) {
+        job.axes.shard.reshard_after_forward = !dice_.OneIn(3);
+        job.axes.shard.reshard_after_backward = !dice_.OneIn(3);
+      }
       job.axes.sync.overlap = !buckets || !dice_.OneIn(4);
       job.schedule = dice_.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
       if (!job.axes.shard.params && job.axes.precision.master && dice_.OneIn(2)) {

@@ -69,17 +69,14 @@ TEST(Throughput, dividesTheTokensOfAStepOverAllRanks) {
 
 TEST(Throughput, isWorkOverTimeAndMfuItsShareOfThePeak) {
   // 8192 tokens and 2e14 model operations in half a second on a device of 1e15 operations a second.
-  const Throughput throughput = MakeThroughput({8192, Flops(200'000'000'000'000), Flops(250'000'000'000'000)},
-                                               Nanos(500'000'000), FlopsPerSec(1e15));
+  const Throughput throughput = MakeThroughput({8192, 2e14, 2.5e14}, Nanos(500'000'000), FlopsPerSec(1e15));
   EXPECT_DOUBLE_EQ(throughput.tokens_per_s_per_gpu, 16384);
   EXPECT_DOUBLE_EQ(throughput.model_tflops_per_gpu, 400);
   EXPECT_DOUBLE_EQ(throughput.mfu, 0.4);
   EXPECT_DOUBLE_EQ(throughput.hfu, 0.5);
 }
 
-TEST(Throughput, ofAStepWithoutLengthIsZero) {
-  EXPECT_EQ(MakeThroughput({1, Flops(1), Flops(1)}, Nanos(0), FlopsPerSec(1)).mfu, 0);
-}
+TEST(Throughput, ofAStepWithoutLengthIsZero) { EXPECT_EQ(MakeThroughput({1, 1, 1}, Nanos(0), FlopsPerSec(1)).mfu, 0); }
 
 TEST(JobTitle, namesOnlyWhatIsDivided) {
   Job job = SmallJob();

@@ -30,6 +30,7 @@ class Ledger : public Listener {
       at_window_end = live;
       in_window_ = false;
     }
+    before_backward_ &= phase != Phase::backward;
     if (phase == Phase::load) {
       between_microbatches.push_back(live);
     }
@@ -46,19 +47,23 @@ class Ledger : public Listener {
   CategoryBytes live, at_window_end, after_optimizer;
   std::vector<CategoryBytes> between_microbatches;  ///< before each microbatch
   std::vector<CategoryBytes> after_backward;
-  Bytes highest_system;  ///< before the optimizer
+  Bytes highest_before_backward;  ///< of the first microbatch
+  Bytes highest_system;           ///< before the optimizer
   Bytes highest_in_optimizer;
 
  private:
   void Count(const BufferInstance& instance, std::int64_t sign) {
     const Buffer& buffer = program_.buffers[instance.buffer.index];
     live[buffer.category] += buffer.bytes() * sign;
+    if (before_backward_) {
+      highest_before_backward = std::max(highest_before_backward, SystemBytes(live));
+    }
     Bytes& highest = in_window_ ? highest_system : highest_in_optimizer;
     highest = std::max(highest, SystemBytes(live));
   }
 
   const Program& program_;
-  bool in_window_ = true;
+  bool in_window_ = true, before_backward_ = true;
 };
 
 /// Simulates the first role of a job and returns its book.

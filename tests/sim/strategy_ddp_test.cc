@@ -70,6 +70,13 @@ TEST(Ddp, TheFirstStepReducesOneGiantBucket) {
   EXPECT_EQ(Buckets(OracleJob("ddp-last", 2), StepKind::first), (std::vector<std::int64_t>{kP}));
 }
 
+TEST(Ddp, OnlyTheFirstSynchronisedBackwardUsesTheGiantBucket) {
+  const std::vector<std::int64_t> buckets = Buckets(OracleJob("ddp-every", 3), StepKind::first);
+  ASSERT_EQ(buckets.size(), 1U + 5U + 5U);
+  EXPECT_EQ(buckets[0], kP);
+  EXPECT_EQ(buckets[1], 65'536'000);
+}
+
 TEST(Ddp, SynchronisingEveryMicrobatchCommunicatesAsOftenAsThereAreMicrobatches) {
   EXPECT_EQ(Buckets(OracleJob("ddp-every", 4), StepKind::steady).size(), 20U);
   const Result<StepProgram> step = Lower(OracleJob("ddp-every", 4), StepKind::steady);
@@ -129,22 +136,16 @@ TEST(Ddp, RebuildingBucketsThatGradientsStillViewHoldsBothForAMoment) {
   job.axes.buffers.gradient_as_bucket_view = true;
   job.axes.buffers.set_to_none = false;
   // Measured: +1.0 P at the second step's first forward, 2.0 P beside the parameters; in the other modes nothing.
-  const auto highest = [&](StepKind kind) {
+  const auto highest_in_first_forward = [&](StepKind kind) {
     const Result<StepProgram> step = Lower(job, kind);
     EXPECT_TRUE(step.ok());
-    Bytes buckets;
-    for (const Node& node : step->roles.front().nodes) {
-      if (const auto* alloc = std::get_if<Alloc>(&node)) {
-        const Buffer& buffer = step->roles.front().buffers[alloc->buffer.buffer.index];
-        buckets += buffer.category == Category::bucket ? buffer.bytes() : Bytes(0);
-      }
-    }
-    return buckets.count();
+    return Audit(*step, job.machine).highest_before_backward.count();
   };
-  EXPECT_EQ(highest(StepKind::second), kP);
-  EXPECT_EQ(highest(StepKind::steady), 0);
+  // Parameters and bf16 moments beside them: 3 P.
+  EXPECT_EQ(highest_in_first_forward(StepKind::second), 3 * kP + 2 * kP);
+  EXPECT_EQ(highest_in_first_forward(StepKind::steady), 3 * kP + kP);
   job.axes.buffers.set_to_none = true;
-  EXPECT_EQ(highest(StepKind::second), 0);
+  EXPECT_EQ(highest_in_first_forward(StepKind::second), 3 * kP + kP);
 }
 
 TEST(Ddp, GradientsZeroedInPlaceStayAllocated) {
@@ -173,6 +174,21 @@ TEST(Ddp, FrozenParametersHaveNoGradientNoStateAndNoBucket) {
     reduced += bucket;
   }
   EXPECT_EQ(reduced, 2 * trained);
+}
+
+TEST(Ddp, WhatItWouldNotLookAtIsRefusedWithItsKey) {
+  const auto refused = [](auto change) {
+    Job job = OracleJob("ddp-last", 2);
+    change(job.axes);
+    const Result<StepProgram> step = Lower(job, StepKind::steady);
+    return step.ok() ? std::string() : step.error().where;
+  };
+  EXPECT_EQ(refused([](Axes& axes) { axes.sync.collective = CollectiveKind::reduce_scatter; }), "sync.collective");
+  EXPECT_EQ(refused([](Axes& axes) { axes.precision.reduce = DType::fp32; }), "precision.reduce");
+  EXPECT_EQ(refused([](Axes& axes) { axes.precision.accumulate = DType::fp32; }), "precision.accumulate");
+  EXPECT_EQ(refused([](Axes& axes) { axes.precision.gradients = DType::fp32; }), "precision.gradients");
+  EXPECT_EQ(refused([](Axes& axes) { axes.shard.replicas = 2; }), "shard.replicas");
+  EXPECT_EQ(refused([](Axes& axes) { axes.shard.reshard_after_forward = false; }), "shard");
 }
 
 TEST(Ddp, ShardingIsRefusedWithTheWayOut) {

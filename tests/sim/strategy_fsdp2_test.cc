@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/predict/communication.h"
+#include "sim/program/text.h"
 #include "sim/program/verify.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
@@ -139,6 +140,88 @@ TEST(Fsdp2, ATiedHeadJoinsTheEmbeddingsUnitAndIsStoredOnce) {
   EXPECT_TRUE(Verify(*step).empty());
   // 110,633,984 - 32,768,000 parameters in fp32 over 4 ranks.
   EXPECT_EQ(Audit(*step, job.machine).at_window_end[Category::parameter].count(), 110'633'984 - 32'768'000);
+}
+
+TEST(Fsdp2, NarrowingForTheWireTakesOnePackedCopyMore) {
+  Job job = OracleJob("fsdp2-scatter-each", 1);
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = DType::fp32;
+  const Result<StepProgram> plain = Lower(job, StepKind::steady);
+  precision.reduce = precision.accumulate = DType::bf16;
+  const Result<StepProgram> narrow = Lower(job, StepKind::steady);
+  ASSERT_TRUE(plain.ok() && narrow.ok());
+  EXPECT_TRUE(Verify(*narrow).empty());
+  // Both peak at the embedding unit, u0 = 32,768,000 elements, beside the same shards. Narrowing: gradients and packed
+  // copy in fp32, input in bf16, 10 u0. Plain: gathered and unpacked parameters in fp32, 8 u0, while the scatter input
+  // of the layer before, 4 u1 with u1 = 11,274,240, is still held.
+  EXPECT_EQ((Audit(*narrow, job.machine).highest_system - Audit(*plain, job.machine).highest_system).count(),
+            2 * 32'768'000 - 4 * 11'274'240);
+}
+
+// The order in which a middle layer's unit is gathered, used and scattered, step by step as _fsdp_param_group.py has
+// it: the gather buffer of the unit before lives until the next one exists; in backward the unit below is gathered
+// before this one's gradients are made; one reduce-scatter is under way at most.
+std::vector<std::string> EventsOf(const Program& program, Phase phase, const std::vector<std::string>& wanted) {
+  std::vector<std::string> events;
+  bool inside = false;
+  for (const Node& node : program.nodes) {
+    const auto* begin = std::get_if<Begin>(&node);
+    inside = begin != nullptr ? begin->phase == phase : inside && !std::holds_alternative<End>(node);
+    const std::string line = inside ? Print(program, node) : "";
+    for (const std::string& want : wanted) {
+      if (line == want) {
+        events.push_back(want);
+      }
+    }
+  }
+  return events;
+}
+
+TEST(Fsdp2, AMiddleLayersEventsComeInTheirOrder) {
+  const Result<StepProgram> step = Lower(OracleJob("fsdp2-scatter-each", 1), StepKind::steady);
+  ASSERT_TRUE(step.ok());
+  const Program program = Unroll(step->roles.front());
+  const std::vector<std::string> forward = {R"(alloc "cast shard of layer"[1])", R"(alloc "gathered layer"[1])",
+                                            R"(free "cast shard of layer"[1])",  R"(free "gathered layer"[0])",
+                                            R"(alloc "unsharded layer"[1])",     R"(free "unsharded layer"[1])"};
+  EXPECT_EQ(EventsOf(program, Phase::forward, forward), forward);
+  const std::vector<std::string> backward = {
+      R"(alloc "gathered layer"[1])",          // ahead, while layer 2 is at work
+      R"(free "unsharded layer"[2])",          // layer 2 reshards
+      R"(alloc "scatter input of layer"[2])",  // and scatters
+      R"(alloc "unsharded layer"[1])",          R"(free "gathered layer"[1])",
+      R"(alloc "gathered layer"[0])",  // the unit below, before this one's gradients
+      R"(alloc "gradient of layer.wo"[1])",     R"(free "unsharded layer"[1])",
+      R"(free "scatter input of layer"[2])",  // waited for only now
+      R"(alloc "scatter input of layer"[1])",   R"(free "gradient of layer.wo"[1])",
+      R"(alloc "sharded gradient of layer"[1])"};
+  EXPECT_EQ(EventsOf(program, Phase::backward, backward), backward);
+}
+
+TEST(Fsdp2, TheProgramDoesNotGrowWithLayersOrMicrobatches) {
+  const auto nodes = [](std::int64_t layers, std::int64_t microbatches) {
+    Job job = OracleJob("fsdp2-defer", microbatches);
+    std::get<Decoder>(job.network.shape).layers = layers;
+    const Result<StepProgram> step = Lower(job, StepKind::steady);
+    EXPECT_TRUE(step.ok());
+    return step->roles.front().nodes.size();
+  };
+  EXPECT_EQ(nodes(126, 256), nodes(8, 4));
+}
+
+TEST(Fsdp2, WhatItWouldNotLookAtIsRefusedWithItsKey) {
+  const auto refused = [](auto change) {
+    Job job = OracleJob("fsdp2-defer", 2);
+    change(job.axes);
+    const Result<StepProgram> step = Lower(job, StepKind::steady);
+    return step.ok() ? std::string() : step.error().where;
+  };
+  EXPECT_EQ(refused([](Axes& axes) { axes.sync.collective = CollectiveKind::all_reduce; }), "sync.collective");
+  EXPECT_EQ(refused([](Axes& axes) { axes.sync.overlap = false; }), "sync.overlap");
+  EXPECT_EQ(refused([](Axes& axes) { axes.sync.bucket_bytes = Bytes(1); }), "sync.bucket_bytes");
+  EXPECT_EQ(refused([](Axes& axes) { axes.precision.accumulate = DType::bf16; }), "precision.accumulate");
+  EXPECT_EQ(refused([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; }), "buffers");
+  EXPECT_EQ(refused([](Axes& axes) { axes.shard.params = false; }), "shard");
 }
 
 TEST(Fsdp2, WhatItDoesNotModelIsRefused) {

@@ -50,6 +50,11 @@ TEST(Nanotron, BetweenMicrobatchesOnlyTheAccumulatorHoldsGradients) {
   EXPECT_EQ(SystemBytes(Audit(Lowered(job), job.machine).between_microbatches.at(2)).count(), 2'212'679'680);
 }
 
+TEST(Nanotron, GradientsAreGoneAfterEveryBackwardTheSynchronisedOneToo) {
+  const Job job = NanotronJob(1, 4);
+  EXPECT_EQ(SystemBytes(Audit(Lowered(job), job.machine).at_window_end).count(), 2'212'679'680);
+}
+
 TEST(Nanotron, ZeroOneDividesMastersAndMomentsByTheGroup) {
   Job job = NanotronJob(1, 4);
   job.axes.shard.optimizer = true;
