@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
+#include <chrono>
+
 #include "models/job/read.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
@@ -58,6 +60,25 @@ void ClosedFormOfProgram(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
+/// The large job's time over the small one's, taken in turns.
+void ClosedFormGrowth(benchmark::State& state) {
+  const Job small = BenchJob(StrategyOf(state.range(0)), 8, 4);
+  const Job large = BenchJob(StrategyOf(state.range(0)), 126, 256);
+  const auto seconds = [](const Job& job) {
+    const auto start = std::chrono::steady_clock::now();
+    const Result<StepProgram> step = Lower(job, StepKind::steady);
+    benchmark::DoNotOptimize(EvaluateClosedForm(*step, PriceAll(*step, job.machine)));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  double of_small = 0, of_large = 0;
+  for (auto _ : state) {
+    of_small += seconds(small);
+    of_large += seconds(large);
+  }
+  state.SetLabel(StrategyOf(state.range(0)));
+  state.counters["ratio"] = of_large / of_small;
+}
+
 void Simulation(benchmark::State& state) {
   const Job job = BenchJob(StrategyOf(state.range(0)), state.range(1), state.range(2));
   const Result<StepProgram> step = Lower(job, StepKind::steady);
@@ -76,6 +97,7 @@ void Simulation(benchmark::State& state) {
 
 BENCHMARK(ClosedFormFromJob)->ArgsProduct({{0, 1, 2}, {8}, {4}})->ArgsProduct({{0, 1, 2}, {126}, {256}});
 BENCHMARK(ClosedFormOfProgram)->ArgsProduct({{0, 1, 2}, {8}, {4}})->ArgsProduct({{0, 1, 2}, {126}, {256}});
+BENCHMARK(ClosedFormGrowth)->DenseRange(0, 2);
 BENCHMARK(Simulation)->ArgsProduct({{0, 1, 2}, {8}, {4}})->ArgsProduct({{0, 1, 2}, {32}, {64}});
 
 }  // namespace

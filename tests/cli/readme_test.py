@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What README.md shows is what the program prints: every console block is run again. A line of three dots stands for
+lines left out."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Readme(unittest.TestCase):
+    def test_every_console_block_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"```text\n\$ build/tidemark ([^\n]*)\n(.*?)```", text, re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 1)
+        for arguments, shown in blocks:
+            printed = subprocess.run([os.environ["TIDEMARK_PROGRAM"], *arguments.split()], cwd=ROOT, check=False,
+                                     capture_output=True, text=True).stdout
+            at = 0
+            for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
+                found = printed.find(part.strip(), at)
+                self.assertGreaterEqual(found, 0, f"'tidemark {arguments}' no longer prints:\n{part}")
+                at = found
+
+    def test_the_table_of_strategies_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        number = r"([\d.]+)"
+        rows = re.findall(rf"\| `([\w-]+)` \| (\d+) \| {number} \| {number} \| (yes|no) \| {number} s \| {number} GiB \|", text)
+        self.assertGreaterEqual(len(rows), 5)
+        for strategy, microbatches, tensors, reserved, fits, step, sent in rows:
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-8b-fsdp2.yaml", "--exit-zero",
+                 "--set", f"strategy={strategy}", "--set", f"accumulation_steps={microbatches}", "--format", "json"],
+                cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            wire = sum(row["wire_bytes"] for row in printed["communication"])
+            self.assertEqual(
+                (f"{printed['peak']['allocated_bytes'] / 2**30:.1f}", f"{printed['peak']['reserved_bytes'] / 2**30:.1f}",
+                 "yes" if printed["fits"] else "no", f"{printed['time']['step_ns'] / 1e9:.2f}", f"{wire / 2**30:.0f}"),
+                (tensors, reserved, fits, step, sent), f"{strategy} {microbatches}")
+
+
+if __name__ == "__main__":
+    unittest.main()
