@@ -85,21 +85,6 @@ double ParseNumber(std::string_view text, std::span<const Suffix> suffixes) {
   return found == suffixes.end() ? -1 : number * found->size;
 }
 
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::string Text(Bytes bytes) { return InUnits(static_cast<double>(bytes.count()), kBinary); }
@@ -153,6 +138,21 @@ Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text) {
                     "write a number with a unit, for example 989.4 TFLOP/s");
   }
   return FlopsPerSec(rate);
+}
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
 }
 
 std::string Nearest(std::string_view word, std::span<const std::string> candidates) {

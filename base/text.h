@@ -32,6 +32,9 @@ Result<BytesPerSec> ParseBytesPerSec(std::string_view text);
 /// "989.4 TFLOP/s"; multiply-adds count two. The unit must be there.
 Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text);
 
+/// Letters to insert, remove or replace to make one word of the other.
+std::size_t EditDistance(std::string_view a, std::string_view b);
+
 /// The candidate nearest to `word` by edit distance, empty when none is near enough to be a typing mistake.
 std::string Nearest(std::string_view word, std::span<const std::string> candidates);
 

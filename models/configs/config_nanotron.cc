@@ -213,6 +213,49 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
+/// Fields that are read by name, beside those of the tables.
+constexpr std::array<std::string_view, 8> kOther = {"parallelism.tp_mode",
+                                                    "optimizer.accumulate_grad_in_fp32",
+                                                    "model.ddp_bucket_cap_mb",
+                                                    "model.make_vocab_size_divisible_by",
+                                                    "model.model_config.vocab_size",
+                                                    "model.model_config.num_key_value_heads",
+                                                    "model.model_config.is_llama_config",
+                                                    "model.model_config.moe_config"};
+
+std::vector<std::string_view> KnownFields() {
+  std::vector<std::string_view> known(kOther.begin(), kOther.end());
+  for (const Same& field : kSame) {
+    known.push_back(field.theirs);
+  }
+  for (const Translated& field : kTranslated) {
+    known.push_back(field.theirs);
+  }
+  return known;
+}
+
+/// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a
+/// field that does is a mistake, and would silently leave that field at its default.
+Status RefuseMisspelt(const ConfigValue& root) {
+  constexpr std::size_t kShortest = 7;  // short names are near to each other by nature: dp, tp, pp
+  const std::vector<std::string_view> known = KnownFields();
+  for (const char* section : {"tokens", "parallelism", "optimizer", "model", "model.model_config"}) {
+    const ConfigValue* fields = root.FindPath(section);
+    for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
+      const std::string path = fmt::format("{}.{}", section, field.key);
+      if (field.key.size() < kShortest || std::find(known.begin(), known.end(), path) != known.end()) {
+        continue;
+      }
+      for (const std::string_view candidate : known) {
+        if (EditDistance(path, candidate) <= 2) {
+          return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
+        }
+      }
+    }
+  }
+  return Done{};
+}
+
 bool Recognises(const ConfigValue& root) {
   return root.FindPath("parallelism.dp") != nullptr && root.Find("tokens") != nullptr &&
          root.FindPath("model.model_config") != nullptr;
@@ -229,6 +272,7 @@ Result<Settings> Read(const ConfigValue& root) {
     return ErrorAt(*experts, "model.model_config.moe_config", "this version has no mixture of experts");
   }
   Settings settings;
+  TIDEMARK_TRY(RefuseMisspelt(root));
   TIDEMARK_TRY(ReadSame(root, settings));
   TIDEMARK_TRY(ReadTranslated(root, settings));
   TIDEMARK_TRY(ReadTensorParallelMode(root, settings));

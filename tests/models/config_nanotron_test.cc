@@ -48,6 +48,12 @@ TEST(ConfigNanotron, ReadsThePublishedSample) {
   EXPECT_EQ(job.SourceOf("micro_batch_size"), "job.yaml:104");
 }
 
+TEST(ConfigNanotron, AFieldThatIsNearlyOneOfThoseThatMatterIsAMistake) {
+  const std::string refusal = Refusal(SampleWith("hidden_size: 768", "hidden_sizee: 768"));
+  EXPECT_THAT(refusal, HasSubstr("model.model_config.hidden_sizee: there is no such field"));
+  EXPECT_THAT(refusal, HasSubstr("did you mean model.model_config.hidden_size?"));
+}
+
 TEST(ConfigNanotron, AssumesAMachineAndSaysSo) {
   const Job job = MustParse(Sample());
   EXPECT_EQ(job.machine.name, "h100-sxm-80gb");
