@@ -350,8 +350,8 @@ void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& a
     }
     const BufferRef contribution{tied_contribution_, {}};
     const Buffer& buffer = role_.builder.buffer(tied_contribution_);
-    role_.Stream("embedding.add_tied_gradient", role_.compute, Work::compute, {contribution, *tied_gradient_},
-                 {*tied_gradient_}, buffer.elements, buffer.bytes() * 3);
+    role_.MemoryKernel("embedding.add_tied_gradient", role_.compute, Work::compute, {contribution, *tied_gradient_},
+                       {*tied_gradient_}, buffer.elements, buffer.bytes() * 3);
     role_.Free(contribution);
     tied_gradient_.reset();
   }

@@ -60,8 +60,8 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
   return buffers;
 }
 
-void Role::Stream(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
-                  std::vector<BufferRef> writes, std::int64_t elements, Bytes moved) {
+void Role::MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
+                        std::vector<BufferRef> writes, std::int64_t elements, Bytes moved) {
   builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, false,
                        std::move(reads), std::move(writes)});
 }

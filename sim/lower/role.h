@@ -78,8 +78,8 @@ class Role {
   void Free(const BufferRef& ref) { builder.Emit(tidemark::Free{ref}); }
 
   /// A memory-bound kernel: reads and writes so many bytes.
-  void Stream(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
-              std::vector<BufferRef> writes, std::int64_t elements, Bytes moved);
+  void MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
+                    std::vector<BufferRef> writes, std::int64_t elements, Bytes moved);
 
  private:
   std::int64_t current_ = -1;

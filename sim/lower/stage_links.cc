@@ -91,8 +91,8 @@ void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});
   Push("send tied gradient", out, own);
   Pull("receive tied gradient", in, other);
-  role_.Stream("add tied gradient", role_.compute, Work::compute, {own, other}, {own}, theirs.elements,
-               theirs.bytes() * 3);
+  role_.MemoryKernel("add tied gradient", role_.compute, Work::compute, {own, other}, {own}, theirs.elements,
+                     theirs.bytes() * 3);
   role_.Free(other);
   role_.builder.Emit(End{Phase::reduce});
 }

@@ -224,8 +224,8 @@ class FullySharded : public DataParallel {
     role_.Alloc(gathered);
     if (casts) {
       const std::int64_t elements = size.padded / shards_;
-      role_.Stream("cast shard", gather_stream_, Work::compute, {shard}, {input}, elements,
-                   (SizeOf(MasterType()) + SizeOf(axes_.precision.params)) * elements);
+      role_.MemoryKernel("cast shard", gather_stream_, Work::compute, {shard}, {input}, elements,
+                         (SizeOf(MasterType()) + SizeOf(axes_.precision.params)) * elements);
     }
     role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
                                   CollectiveKind::all_gather,
@@ -248,13 +248,13 @@ class FullySharded : public DataParallel {
     const std::int64_t elements = SizeAt(position).elements;
     role_.Alloc(full);
     if (shards_ == 1) {
-      role_.Stream("copy parameters", role_.compute, Work::compute, {role_.Ref(shard_, position)}, {full}, elements,
-                   SizeOf(MasterType()) * 2 * elements);
+      role_.MemoryKernel("copy parameters", role_.compute, Work::compute, {role_.Ref(shard_, position)}, {full},
+                         elements, SizeOf(MasterType()) * 2 * elements);
       return;
     }
     role_.builder.Order(role_.compute, gather_stream_, "gathered");
-    role_.Stream("unpack parameters", role_.compute, Work::compute, {role_.Ref(gathered_buffer_, position)}, {full},
-                 elements, SizeOf(axes_.precision.params) * 2 * elements);
+    role_.MemoryKernel("unpack parameters", role_.compute, Work::compute, {role_.Ref(gathered_buffer_, position)},
+                       {full}, elements, SizeOf(axes_.precision.params) * 2 * elements);
     role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
   }
 
@@ -271,8 +271,8 @@ class FullySharded : public DataParallel {
   void AddToAccumulator(const ParameterAt& at) {
     const BufferRef gradient = Gradient(at), accumulator = Accumulator(at);
     const Buffer& buffer = role_.builder.buffer(accumulator.buffer);
-    role_.Stream("accumulate gradient", role_.compute, Work::compute, {gradient, accumulator}, {accumulator},
-                 buffer.elements, buffer.bytes() * 2 + SizeOf(axes_.precision.gradients) * buffer.elements);
+    role_.MemoryKernel("accumulate gradient", role_.compute, Work::compute, {gradient, accumulator}, {accumulator},
+                       buffer.elements, buffer.bytes() * 2 + SizeOf(axes_.precision.gradients) * buffer.elements);
     role_.Free(gradient);
   }
 
@@ -280,8 +280,8 @@ class FullySharded : public DataParallel {
     const BufferRef gradient = Gradient(at), accumulator = Accumulator(at);
     const Buffer& buffer = role_.builder.buffer(accumulator.buffer);
     role_.Alloc(accumulator);
-    role_.Stream("upcast gradient", role_.compute, Work::compute, {gradient}, {accumulator}, buffer.elements,
-                 buffer.bytes() + SizeOf(axes_.precision.gradients) * buffer.elements);
+    role_.MemoryKernel("upcast gradient", role_.compute, Work::compute, {gradient}, {accumulator}, buffer.elements,
+                       buffer.bytes() + SizeOf(axes_.precision.gradients) * buffer.elements);
     role_.Free(gradient);
   }
 
@@ -326,20 +326,20 @@ class FullySharded : public DataParallel {
     const BufferRef packed = narrows ? role_.Ref(packed_, position) : input;
     role_.Alloc(packed);
     const DType packed_type = narrows ? from : to;
-    role_.Stream("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
-                 (SizeOf(from) + SizeOf(packed_type)) * elements);
+    role_.MemoryKernel("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
+                       (SizeOf(from) + SizeOf(packed_type)) * elements);
     if (narrows) {
       role_.Alloc(input);
-      role_.Stream("narrow gradients", role_.compute, Work::compute, {packed}, {input}, elements,
-                   (SizeOf(from) + SizeOf(to)) * elements);
+      role_.MemoryKernel("narrow gradients", role_.compute, Work::compute, {packed}, {input}, elements,
+                         (SizeOf(from) + SizeOf(to)) * elements);
       role_.Free(packed);
     }
   }
 
   void Reduce(std::int64_t elements, const BufferRef& input, const BufferRef& output) {
     if (shards_ == 1) {
-      role_.Stream("copy gradients", scatter_stream_, Work::compute, {input}, {output}, elements,
-                   SizeOf(axes_.precision.reduce) * 2 * elements);
+      role_.MemoryKernel("copy gradients", scatter_stream_, Work::compute, {input}, {output}, elements,
+                         SizeOf(axes_.precision.reduce) * 2 * elements);
       return;
     }
     role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
@@ -362,9 +362,9 @@ class FullySharded : public DataParallel {
     if (!first) {
       reads.push_back(shard);
     }
-    role_.Stream(first ? "cast sharded gradient" : "add sharded gradient", scatter_stream_, Work::compute, reads,
-                 {shard}, elements,
-                 (SizeOf(axes_.precision.reduce) + SizeOf(MasterType()) * (first ? 1 : 2)) * elements);
+    role_.MemoryKernel(first ? "cast sharded gradient" : "add sharded gradient", scatter_stream_, Work::compute, reads,
+                       {shard}, elements,
+                       (SizeOf(axes_.precision.reduce) + SizeOf(MasterType()) * (first ? 1 : 2)) * elements);
     role_.Free(output);
   }
 

@@ -94,8 +94,8 @@ class Replicated : public DataParallel {
       const BufferRef contribution = Of(contributions_, at);
       const BufferRef gradient = LivesInBucket(microbatch) ? Slot(at) : Gradient(at);
       const Buffer& buffer = role_.builder.buffer(contribution.buffer);
-      role_.Stream("accumulate gradient", role_.compute, Work::compute, {contribution, gradient}, {gradient},
-                   buffer.elements, buffer.bytes() * 3);
+      role_.MemoryKernel("accumulate gradient", role_.compute, Work::compute, {contribution, gradient}, {gradient},
+                         buffer.elements, buffer.bytes() * 3);
       role_.Free(contribution);
     }
     if (!Synchronises(microbatch)) {
@@ -249,14 +249,14 @@ class Replicated : public DataParallel {
 
   void Move(const char* name, const BufferRef& from, const BufferRef& to) {
     const Buffer& buffer = role_.builder.buffer(from.buffer);
-    role_.Stream(name, role_.compute, Work::compute, {from}, {to}, buffer.elements, buffer.bytes() * 2);
+    role_.MemoryKernel(name, role_.compute, Work::compute, {from}, {to}, buffer.elements, buffer.bytes() * 2);
   }
 
   void AddToAccumulator(const ParameterAt& at, const BufferRef& gradient) {
     const BufferRef accumulator = Of(accumulators_, at);
     const Buffer& buffer = role_.builder.buffer(accumulator.buffer);
-    role_.Stream("accumulate gradient", role_.compute, Work::compute, {gradient, accumulator}, {accumulator},
-                 buffer.elements, buffer.bytes() * 2 + role_.builder.buffer(gradient.buffer).bytes());
+    role_.MemoryKernel("accumulate gradient", role_.compute, Work::compute, {gradient, accumulator}, {accumulator},
+                       buffer.elements, buffer.bytes() * 2 + role_.builder.buffer(gradient.buffer).bytes());
   }
 
   void Join(const ParameterAt& at) {
@@ -325,7 +325,7 @@ class Replicated : public DataParallel {
   void ZeroGradient(const ParameterAt& at) {
     const auto zero = [&](const BufferRef& ref) {
       const Buffer& buffer = role_.builder.buffer(ref.buffer);
-      role_.Stream("zero gradient", role_.compute, Work::optimizer, {}, {ref}, buffer.elements, buffer.bytes());
+      role_.MemoryKernel("zero gradient", role_.compute, Work::optimizer, {}, {ref}, buffer.elements, buffer.bytes());
     };
     if (HasAccumulator() || StaysAllocated()) {
       zero(FinalGradient(at));
