@@ -95,8 +95,12 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel) : role_(role),
 void BlockWriter::DeclareTensors(const BlockRun& run) {
   const Block& block = run.block;
   RunTables tables;
-  tables.lifetimes = LifetimesOf(block);
+  tables.plans = PlanActions(block, runs_.empty() && role_.stage.is_first());
   const std::int64_t microbatches = role_.stage.count > 1 ? role_.job.accumulation_steps : 1;
+  for (const Action& action : block.backward) {
+    ForEachTouch(action,
+                 [&](TensorId tensor, bool) { tables.reads_output_gradient |= tensor == block.output_gradient; });
+  }
   for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
     const Tensor& tensor = block.tensors[i];
     BufferId id;
@@ -113,6 +117,32 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
     tables.tensors.push_back(id);
   }
   runs_.push_back(std::move(tables));
+}
+
+std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block, bool first_of_network) {
+  const std::vector<Lifetime> lifetimes = LifetimesOf(block);
+  std::vector<ActionPlan> plans(block.forward.size() + block.backward.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    ActionPlan& plan = plans[i];
+    std::vector<TensorId> touched;
+    ForEachTouch(ActionAt(block, i), [&](TensorId tensor, bool) {
+      if (std::find(touched.begin(), touched.end(), tensor) == touched.end()) {
+        touched.push_back(tensor);
+      }
+    });
+    for (const TensorId tensor : touched) {
+      plan.uses_pool |= block.tensors[tensor.index].pooled;
+      if (lifetimes[tensor.index].birth == i && BornHere(block, tensor)) {
+        plan.births.push_back(tensor);
+      }
+      if (lifetimes[tensor.index].death == i && DiesHere(block, first_of_network, tensor)) {
+        plan.deaths.push_back(tensor);
+      }
+    }
+    plan.name = std::visit([&](const auto& leaf) { return role_.builder.Named(block.name + "." + leaf.name); },
+                           ActionAt(block, i));
+  }
+  return plans;
 }
 
 /// All pooled tensors share one block. It is made at the first request of the first step and then kept for ever.
@@ -214,6 +244,7 @@ BufferRef BlockWriter::Ref(const Microbatch& microbatch, std::int64_t position, 
 std::vector<BufferRef> BlockWriter::Refs(const Microbatch& microbatch, std::int64_t position,
                                          const std::vector<TensorId>& tensors) const {
   std::vector<BufferRef> refs;
+  refs.reserve(tensors.size() + 2);  // weights or a gradient may follow
   for (const TensorId tensor : tensors) {
     refs.push_back(Ref(microbatch, position, tensor));
   }
@@ -225,8 +256,8 @@ bool BlockWriter::BornHere(const Block& block, TensorId tensor) const {
          std::find(block.loaded.begin(), block.loaded.end(), tensor) == block.loaded.end();
 }
 
-bool BlockWriter::DiesHere(const Block& block, std::int64_t position, TensorId tensor) const {
-  const bool input_of_embedding = tensor == block.input && position == 0 && role_.stage.is_first();
+bool BlockWriter::DiesHere(const Block& block, bool first_of_network, TensorId tensor) const {
+  const bool input_of_embedding = tensor == block.input && first_of_network;
   return tensor != block.output && tensor != block.input_gradient && !block.tensors[tensor.index].pooled &&
          !input_of_embedding;
 }
@@ -266,40 +297,29 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) 
     Act(microbatch, position, block.forward.size() + action);
   }
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
-  const std::vector<Lifetime>& lifetimes = runs_[role_.stage.RunOf(position)].lifetimes;
-  if (block.output_gradient.valid() && lifetimes[block.output_gradient.index].death == Lifetime::kNever) {
+  if (block.output_gradient.valid() && !runs_[role_.stage.RunOf(position)].reads_output_gradient) {
     role_.Free(BoundaryGradient(microbatch, position + 1));
   }
 }
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
   const std::size_t run = role_.stage.RunOf(position);
-  const Block& block = role_.stage.runs[run].block;
-  const std::vector<Lifetime>& lifetimes = runs_[run].lifetimes;
-  std::vector<TensorId> touched;
-  ForEachTouch(ActionAt(block, action), [&](TensorId tensor, bool) {
-    if (std::find(touched.begin(), touched.end(), tensor) == touched.end()) {
-      touched.push_back(tensor);
-    }
-    if (block.tensors[tensor.index].pooled && !pool_exists_) {
-      role_.Alloc({pool_, {}});
-      pool_exists_ = true;
-    }
-  });
-  for (const TensorId tensor : touched) {
-    if (lifetimes[tensor.index].birth == action && BornHere(block, tensor)) {
-      role_.Alloc(Ref(microbatch, position, tensor));
-    }
+  const ActionPlan& plan = runs_[run].plans[action];
+  if (plan.uses_pool && !pool_exists_) {
+    role_.Alloc({pool_, {}});
+    pool_exists_ = true;
   }
-  std::visit([&](const auto& leaf) { Act(microbatch, position, leaf); }, ActionAt(block, action));
-  for (const TensorId tensor : touched) {
-    if (lifetimes[tensor.index].death == action && DiesHere(block, position, tensor)) {
-      role_.Free(Ref(microbatch, position, tensor));
-    }
+  for (const TensorId tensor : plan.births) {
+    role_.Alloc(Ref(microbatch, position, tensor));
+  }
+  std::visit([&](const auto& leaf) { Act(microbatch, position, plan.name, leaf); },
+             ActionAt(role_.stage.runs[run].block, action));
+  for (const TensorId tensor : plan.deaths) {
+    role_.Free(Ref(microbatch, position, tensor));
   }
 }
 
-void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const Calculate& action) {
+void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action) {
   const Block& block = role_.stage.BlockAt(position);
   std::vector<ParameterAt> gradients;
   for (const ParameterId parameter : action.gradients) {
@@ -320,9 +340,8 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const
   for (const ParameterAt& at : gradients) {
     writes.push_back(BeginGradient(microbatch, at));
   }
-  role_.builder.Emit(Compute{role_.builder.Named(block.name + "." + action.name), action.op, role_.compute,
-                             action.recompute ? Work::recompute : Work::compute, false, std::move(reads),
-                             std::move(writes)});
+  role_.builder.Emit(Compute{name, action.op, role_.compute, action.recompute ? Work::recompute : Work::compute, false,
+                             std::move(reads), std::move(writes)});
   for (const ParameterAt& at : gradients) {
     EndGradient(microbatch, at);
   }
@@ -358,12 +377,12 @@ void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& a
   data_parallel_.EndGradient(microbatch, at);
 }
 
-void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, const Communicate& action) {
+void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
   builder.Order(tp_, role_.compute, "tp ready");
-  builder.Emit(Collective{builder.Named(role_.stage.BlockAt(position).name + "." + action.name), action.kind,
-                          action.reduction, Rational(1), tp_group_, action.dtype, action.payload_elements, tp_,
-                          Refs(microbatch, position, action.reads), Refs(microbatch, position, action.writes)});
+  builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
+                          action.payload_elements, tp_, Refs(microbatch, position, action.reads),
+                          Refs(microbatch, position, action.writes)});
   builder.Order(role_.compute, tp_, "tp done");
 }
 

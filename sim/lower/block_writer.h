@@ -46,12 +46,20 @@ class BlockWriter {
     std::int64_t base = 0, end = 0;  ///< positions [base, end)
     BufferId value, gradient;
   };
+  /// What surrounds one action, the same for every block of a run: worked out once.
+  struct ActionPlan {
+    std::vector<TensorId> births, deaths;  ///< allocated before it, freed after it, by this block
+    bool uses_pool = false;
+    NameId name;
+  };
   struct RunTables {
     std::vector<BufferId> tensors;  ///< invalid for boundaries
-    std::vector<Lifetime> lifetimes;
+    std::vector<ActionPlan> plans;  ///< of forward, then backward actions
+    bool reads_output_gradient = false;
   };
 
   void DeclareTensors(const BlockRun& run);
+  std::vector<ActionPlan> PlanActions(const Block& block, bool first_of_network);
   void DeclareBoundaries();
   BufferId Pool(const Tensor& tensor);
   const BoundaryRun& BoundaryRunOf(std::int64_t position) const;
@@ -62,11 +70,11 @@ class BlockWriter {
                               const std::vector<TensorId>& tensors) const;
   /// False for what a neighbour allocates or frees.
   bool BornHere(const Block& block, TensorId tensor) const;
-  bool DiesHere(const Block& block, std::int64_t position, TensorId tensor) const;
+  bool DiesHere(const Block& block, bool first_of_network, TensorId tensor) const;
 
   void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
-  void Act(const Microbatch& microbatch, std::int64_t position, const Calculate& action);
-  void Act(const Microbatch& microbatch, std::int64_t position, const Communicate& action);
+  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
+  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at);
 

@@ -27,6 +27,7 @@ ProgramBuilder::ProgramBuilder(std::string role, std::int64_t role_index, std::i
   program_.role = std::move(role);
   program_.role_index = role_index;
   program_.ranks = ranks;
+  program_.nodes.reserve(4096);  // most programs fit: nodes are large, and moving them all again and again shows
   AddStream("host", StreamKind::host);
 }
 
