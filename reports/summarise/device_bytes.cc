@@ -14,7 +14,7 @@ Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
   const Bytes libraries = machine.communicator * use.communicators + machine.workspace;
   Band band;
   band.low = use.allocated + machine.context.low + libraries;
-  band.expected = use.reserved.value_or(use.allocated + use.allocated / 50) + machine.context.expected + libraries;
+  band.expected = use.reserved.value_or(use.allocated + use.allocated / 100 * 4) + machine.context.expected + libraries;
   band.high =
       WholePages(use.reserved.value_or(use.allocated + use.allocated / 100 * 15)) + machine.context.high + libraries;
   return band;

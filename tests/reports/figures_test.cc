@@ -28,8 +28,8 @@ TEST(DeviceBytes, addsContextCommunicatorsAndWorkspaceToWhatTheAllocatorReserved
 TEST(DeviceBytes, withoutAnAllocatorWidensTheBandByShares) {
   const Band band = DeviceBytes(SmallMachine(), {Bytes(1000 * kMiB), std::nullopt, 0});
   EXPECT_EQ(band.low, Bytes((1000 + 300 + 32) * kMiB));
-  EXPECT_EQ(band.expected, Bytes((1020 + 400 + 32) * kMiB));  // 2 % of 1000
-  EXPECT_EQ(band.high, Bytes((1050 + 500 + 32) * kMiB));      // 5 % of 1000, a whole number of 2 MiB pages
+  EXPECT_EQ(band.expected, Bytes(1000 * kMiB / 100 * 104 + (400 + 32) * kMiB));
+  EXPECT_EQ(band.high, Bytes((1150 + 500 + 32) * kMiB));  // 15 % of 1000, a whole number of 2 MiB pages
 }
 
 TEST(DeviceBytes, isOrderedFromLowToHigh) {
