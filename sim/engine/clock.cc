@@ -20,7 +20,7 @@ class LoopSystem {
   }
   void Skipped(std::int64_t) {}
   /// The loop as one choice of the surrounding iteration.
-  void Finish(std::uint64_t choices) { clock_.choices = (outer_choices_ ^ choices) * 0x9e3779b97f4a7c15ULL; }
+  void Finish(std::uint64_t choices) { clock_.choices = MixChoices(outer_choices_, choices); }
 
  private:
   Clock& clock_;

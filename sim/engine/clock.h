@@ -54,7 +54,7 @@ class Clock {
   std::int64_t& PartOf(std::uint8_t part) { return values_[program_.moments() + part]; }
 
   /// Every choice passes here: the hash tells two iterations apart that chose differently.
-  void Chose(std::uint64_t choice) { choices = (choices ^ (choice + 1)) * 0x9e3779b97f4a7c15ULL; }
+  void Chose(std::uint64_t choice) { choices = MixChoices(choices, choice + 1); }
 
   std::int64_t Later(std::int64_t a, std::int64_t b) {
     Chose(b > a ? 1 : 0);

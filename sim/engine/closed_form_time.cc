@@ -184,11 +184,11 @@ class Ensemble {
     Round();
     std::uint64_t choices = 0;
     for (Runner& runner : runners_) {
-      choices = (choices ^ runner.clock().choices) * 0x9e3779b97f4a7c15ULL;
-      choices = (choices ^ runner.place()) * 0x9e3779b97f4a7c15ULL;
+      choices = MixChoices(choices, runner.clock().choices);
+      choices = MixChoices(choices, runner.place());
     }
     for (const auto& [key, box] : mail_) {
-      choices = (choices ^ box.size()) * 0x9e3779b97f4a7c15ULL;
+      choices = MixChoices(choices, box.size());
     }
     return choices;
   }

@@ -46,6 +46,100 @@ struct RegimeScratch {
   void Give(Frame* frame) { free.push_back(frame); }
 };
 
+/// Mixes two hashes of choices; order counts.
+constexpr std::uint64_t MixChoices(std::uint64_t hash, std::uint64_t next) {
+  return (hash ^ next) * 0x9e3779b97f4a7c15ULL;
+}
+
+/// One loop of one System. See RunRegime.
+template <class System>
+class Regime {
+ public:
+  Regime(System& system, std::int64_t count, RegimeScratch& scratch)
+      : system_(system), left_(count), scratch_(scratch), f_(*scratch.Take()) {
+    f_.last_step.clear();
+    system_.Save(f_.after);
+  }
+  ~Regime() { scratch_.Give(&f_); }
+  Regime(const Regime&) = delete;
+  Regime& operator=(const Regime&) = delete;
+
+  std::uint64_t Run() {
+    while (left_ > 0) {
+      const bool steady = RunOne();
+      for (std::int64_t leap = steady ? left_ - 1 : 0; leap > 0; leap /= 2) {
+        if (Leap(leap)) {
+          break;
+        }
+      }
+    }
+    return all_;
+  }
+
+ private:
+  /// One iteration. True when it chose and moved as the one before did, so that a leap is worth a try.
+  bool RunOne() {
+    f_.before.swap(f_.after);
+    const std::uint64_t choices = system_.Iterate();
+    --left_;
+    all_ = MixChoices(all_, choices);
+    system_.Save(f_.after);
+    moments_ = system_.moments();
+    const bool comparable = f_.before.size() == f_.after.size();
+    f_.step.clear();
+    for (std::size_t i = 0; comparable && i < f_.after.size(); ++i) {
+      f_.step.push_back(f_.after[i] - f_.before[i]);
+    }
+    bool steady = comparable && choices == choices_ && f_.last_step.size() == f_.step.size();
+    for (std::size_t i = 0; steady && i < moments_; ++i) {
+      steady = f_.step[i] == f_.last_step[i];
+    }
+    choices_ = choices;
+    f_.last_step = f_.step;
+    return steady;
+  }
+
+  /// Tries the iteration behind `leap` skipped ones. Where it chooses and moves as the last one did, the skipped ones
+  /// are done; else all is as before.
+  bool Leap(std::int64_t leap) {
+    f_.ahead = f_.after;
+    for (std::size_t i = 0; i < moments_; ++i) {
+      f_.ahead[i] += leap * f_.step[i];
+    }
+    system_.Load(f_.ahead);
+    const std::uint64_t choices = system_.Iterate();
+    f_.before.swap(f_.ahead);
+    system_.Save(f_.ahead);
+    bool same = choices == choices_ && f_.ahead.size() == f_.before.size();
+    for (std::size_t i = 0; same && i < moments_; ++i) {
+      same = f_.ahead[i] - f_.before[i] == f_.step[i];
+    }
+    if (!same) {
+      system_.Load(f_.after);
+      system_.Skipped(-1);
+      return false;
+    }
+    for (std::size_t i = moments_; i < f_.ahead.size(); ++i) {
+      const std::int64_t grown = f_.ahead[i] - f_.before[i];
+      f_.ahead[i] += leap * (f_.step[i] + grown) / 2;  // an arithmetic series, its first term done already
+      f_.last_step[i] = grown;
+    }
+    system_.Load(f_.ahead);
+    system_.Skipped(leap);
+    f_.after.swap(f_.ahead);
+    left_ -= leap + 1;
+    all_ = MixChoices(MixChoices(all_, static_cast<std::uint64_t>(leap)), choices);
+    return true;
+  }
+
+  System& system_;
+  std::int64_t left_;
+  RegimeScratch& scratch_;
+  RegimeScratch::Frame& f_;
+  std::size_t moments_ = 0;
+  std::uint64_t all_ = 1, choices_ = 0;
+};
+
 /// Runs `count` iterations of `system`; returns a hash of all choices made. A System offers
 ///   moments()            how many of its values are moments; the rest are sums
 ///   Save(values), Load(values)
@@ -53,63 +147,7 @@ struct RegimeScratch {
 ///   Skipped(n)           n iterations were leapt over; -1 takes back one that was only tried
 template <class System>
 std::uint64_t RunRegime(System& system, std::int64_t count, RegimeScratch& scratch) {
-  RegimeScratch::Frame& f = *scratch.Take();
-  const auto combine = [](std::uint64_t hash, std::uint64_t next) { return (hash ^ next) * 0x9e3779b97f4a7c15ULL; };
-  std::uint64_t all = 1;
-  std::uint64_t last_choices = 0;
-  f.last_step.clear();
-  system.Save(f.after);
-  while (count > 0) {
-    f.before.swap(f.after);
-    const std::uint64_t choices = system.Iterate();
-    --count;
-    all = combine(all, choices);
-    system.Save(f.after);
-    const std::size_t moments = system.moments();
-    const bool comparable = f.before.size() == f.after.size();
-    f.step.clear();
-    for (std::size_t i = 0; comparable && i < f.after.size(); ++i) {
-      f.step.push_back(f.after[i] - f.before[i]);
-    }
-    bool steady = comparable && choices == last_choices && f.last_step.size() == f.step.size();
-    for (std::size_t i = 0; steady && i < moments; ++i) {
-      steady = f.step[i] == f.last_step[i];
-    }
-    last_choices = choices;
-    f.last_step = f.step;
-    for (std::int64_t leap = steady ? count - 1 : 0; leap > 0; leap /= 2) {
-      f.ahead = f.after;
-      for (std::size_t i = 0; i < moments; ++i) {
-        f.ahead[i] += leap * f.step[i];
-      }
-      system.Load(f.ahead);
-      const std::uint64_t choices_ahead = system.Iterate();
-      f.before.swap(f.ahead);
-      system.Save(f.ahead);
-      bool same = choices_ahead == choices && f.ahead.size() == f.before.size();
-      for (std::size_t i = 0; same && i < moments; ++i) {
-        same = f.ahead[i] - f.before[i] == f.step[i];
-      }
-      if (!same) {
-        system.Load(f.after);
-        system.Skipped(-1);
-        continue;
-      }
-      for (std::size_t i = moments; i < f.ahead.size(); ++i) {
-        const std::int64_t grown = f.ahead[i] - f.before[i];
-        f.ahead[i] += leap * (f.step[i] + grown) / 2;
-        f.last_step[i] = grown;
-      }
-      system.Load(f.ahead);
-      system.Skipped(leap);
-      f.after.swap(f.ahead);
-      count -= leap + 1;
-      all = combine(combine(all, static_cast<std::uint64_t>(leap)), choices_ahead);
-      break;
-    }
-  }
-  scratch.Give(&f);
-  return all;
+  return Regime<System>(system, count, scratch).Run();
 }
 
 }  // namespace tidemark
