@@ -49,6 +49,10 @@ Status FlattenInto(Settings& settings, const ConfigValue& map, const std::string
 }  // namespace
 
 Error UnknownKey(const ConfigValue& value, const std::string& key, const std::set<std::string>& keys) {
+  const auto below = keys.lower_bound(key + ".");
+  if (below != keys.end() && below->starts_with(key + ".")) {
+    return ErrorAt(value, key, "is a group of keys, not a value", fmt::format("its keys are {}", KeysBelow(key, keys)));
+  }
   std::vector<std::string> candidates(keys.begin(), keys.end());
   for (const std::string& known : keys) {
     const std::size_t dot = known.find('.');

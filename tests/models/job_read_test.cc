@@ -197,5 +197,11 @@ TEST(JobRead, APathInTheJobIsRelativeToTheJob) {
   EXPECT_EQ(std::get<Decoder>(job->network.shape).layers, 2);
 }
 
+TEST(JobRead, AGroupOfKeysGivenAValueIsToldApartFromAMistypedKey) {
+  const std::string refusal = Refusal(SmallJob(), {"layout=8"});
+  EXPECT_THAT(refusal, ::testing::HasSubstr("layout=8: is a group of keys, not a value"));
+  EXPECT_THAT(refusal, ::testing::HasSubstr("its keys are cp, dp, ep"));
+}
+
 }  // namespace
 }  // namespace tidemark
