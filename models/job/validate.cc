@@ -38,6 +38,14 @@ Status CheckTensorParallel(const Job& job) {
                              decoder->kv_heads),
                  fmt::format("expected a divisor of {}", decoder->heads));
   }
+  if (decoder->vocabulary % tp != 0) {
+    constexpr std::int64_t kPadding = 128;  // Megatron's make-vocab-size-divisible-by
+    return Wrong(
+        "network.vocabulary",
+        fmt::format("a vocabulary of {} does not divide over {} tensor-parallel ranks", decoder->vocabulary, tp),
+        fmt::format("pad it as frameworks do: --set network.vocabulary={}",
+                    RoundUp(decoder->vocabulary, kPadding * tp)));
+  }
   if (job.layout.sp && job.sequence_length % tp != 0) {
     return Wrong("sequence_length",
                  fmt::format("{} tokens do not divide over {} sequence-parallel ranks", job.sequence_length, tp),
