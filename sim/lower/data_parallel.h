@@ -19,7 +19,6 @@ class DataParallel {
   virtual void BeforeForward(const Microbatch&, std::int64_t /*position*/) {}
   virtual void AfterForward(const Microbatch&, std::int64_t /*position*/) {}
   virtual void EndForward(const Microbatch&) {}
-  virtual void BeginBackward(const Microbatch&) {}
   virtual void BeforeBackward(const Microbatch&, std::int64_t /*position*/) {}
   virtual void AfterBackward(const Microbatch&, std::int64_t /*position*/) {}
   /// All gradients of the microbatch exist; a synchronising one waits for its communication here.

@@ -99,7 +99,6 @@ class RoleWriter {
 
   void Backward(const Microbatch& microbatch) {
     role_.builder.Emit(Begin{Phase::backward, microbatch.index});
-    data_parallel_->BeginBackward(microbatch);
     links_.ReceiveGradient(microbatch);
     for (std::size_t run = role_.stage.runs.size(); run-- > 0;) {
       const std::int64_t count = role_.stage.runs[run].count;
