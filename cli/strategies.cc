@@ -7,9 +7,9 @@ namespace tidemark {
 
 std::vector<StrategyDefaults> KnownStrategies() {
   std::vector<StrategyDefaults> known;
-  for (Strategy& strategy : AllStrategies()) {
+  for (const Strategy& strategy : AllStrategies()) {
     known.push_back(strategy.defaults);
-    known.back().refuse = strategy.refuse;
+    known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
   }
   return known;
 }

@@ -14,6 +14,7 @@ constexpr WholeNumber kRanks{1, 1 << 20};
 constexpr WholeNumber kCount{1, 1 << 24};
 constexpr WholeNumber kWidth{1, 1 << 26};
 constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
+constexpr WholeNumber kUnits{0, 64};
 
 /// Master weights: a dtype, or "none".
 struct MasterDType {
@@ -25,6 +26,12 @@ struct MasterDType {
     return std::optional<DType>(dtype);
   }
   std::string Write(std::optional<DType> dtype) const { return dtype ? std::string(Name(*dtype)) : "none"; }
+};
+
+/// An expression over `i` and `steps`; none is null.
+struct Expression {
+  Result<std::string> Read(const ConfigValue& value) const { return Word{}.Read(value); }
+  std::string Write(const std::string& text) const { return text.empty() ? "null" : QuoteYaml(text); }
 };
 
 /// A list of positive whole numbers, "[20, 20, 20, 20]".
@@ -47,29 +54,43 @@ struct WholeNumbers {
 
 using Fields = std::vector<Field<Job>>;
 
+Choice<LastWindow::Policy> LastWindowPolicy() {
+  using Policy = LastWindow::Policy;
+  return {{{"carry-over", Policy::carry_over},
+           {"drop", Policy::drop},
+           {"rescaled", Policy::rescaled},
+           {"not-rescaled", Policy::not_rescaled}}};
+}
+
 void AddSizes(Fields& fields) {
   using J = Job;
   const auto only_one = [](std::string what) { return fmt::format("it has no {} yet", what); };
-  fields.insert(fields.end(), {FieldAt<J>(
-                                   "sequence_length", [](J & j) -> auto& { return j.sequence_length; }, kCount),
-                               FieldAt<J>(
-                                   "micro_batch_size", [](J & j) -> auto& { return j.micro_batch_size; }, kCount),
-                               FieldAt<J>(
-                                   "accumulation_steps", [](J & j) -> auto& { return j.accumulation_steps; }, kCount),
-                               FieldAt<J>(
-                                   "layout.dp", [](J & j) -> auto& { return j.layout.dp; }, kRanks),
-                               FieldAt<J>(
-                                   "layout.tp", [](J & j) -> auto& { return j.layout.tp; }, kRanks),
-                               FieldAt<J>(
-                                   "layout.sp", [](J & j) -> auto& { return j.layout.sp; }, Truth{}),
-                               NotYet<J>("layout.cp", "1", only_one("context parallelism")),
-                               FieldAt<J>(
-                                   "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
-                               NotYet<J>("layout.vpp", "1", only_one("virtual pipeline stages")),
-                               NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
-                               FieldAt<J>(
-                                   "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; },
-                                   WholeNumbers{})});
+  fields.insert(
+      fields.end(),
+      {FieldAt<J>(
+           "sequence_length", [](J & j) -> auto& { return j.sequence_length; }, kCount),
+       FieldAt<J>(
+           "micro_batch_size", [](J & j) -> auto& { return j.micro_batch_size; }, kCount),
+       FieldAt<J>(
+           "accumulation_steps", [](J & j) -> auto& { return j.accumulation_steps; }, kCount),
+       FieldAt<J>(
+           "last_window.microbatches", [](J & j) -> auto& { return j.last_window.microbatches; },
+           WholeNumber{0, 1 << 24}),
+       FieldAt<J>(
+           "last_window.policy", [](J & j) -> auto& { return j.last_window.policy; }, LastWindowPolicy()),
+       FieldAt<J>(
+           "layout.dp", [](J & j) -> auto& { return j.layout.dp; }, kRanks),
+       FieldAt<J>(
+           "layout.tp", [](J & j) -> auto& { return j.layout.tp; }, kRanks),
+       FieldAt<J>(
+           "layout.sp", [](J & j) -> auto& { return j.layout.sp; }, Truth{}),
+       NotYet<J>("layout.cp", "1", only_one("context parallelism")),
+       FieldAt<J>(
+           "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
+       NotYet<J>("layout.vpp", "1", only_one("virtual pipeline stages")),
+       NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
+       FieldAt<J>(
+           "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; }, WholeNumbers{})});
 }
 
 void AddSync(Fields& fields) {
@@ -77,13 +98,15 @@ void AddSync(Fields& fields) {
   using When = Sync::When;
   const Choice<CollectiveKind> collective{
       {{"all_reduce", CollectiveKind::all_reduce}, {"reduce_scatter", CollectiveKind::reduce_scatter}}};
-  const std::string custom = "it belongs to sync.when: custom";
   fields.insert(
       fields.end(),
       {FieldAt<J>(
            "sync.when", [](J & j) -> auto& { return j.axes.sync.when; },
-           Choice<When>{{{"every", When::every}, {"last", When::last}}, {"custom"}}),
-       NotYet<J>("sync.expression", {}, custom), NotYet<J>("sync.step_expression", {}, custom),
+           Choice<When>{{{"every", When::every}, {"last", When::last}, {"custom", When::custom}}}),
+       FieldAt<J>(
+           "sync.expression", [](J & j) -> auto& { return j.axes.sync.expression; }, Expression{}),
+       FieldAt<J>(
+           "sync.step_expression", [](J & j) -> auto& { return j.axes.sync.step_expression; }, Expression{}),
        FieldAt<J>(
            "sync.collective", [](J & j) -> auto& { return j.axes.sync.collective; }, collective),
        FieldAt<J>(
@@ -91,12 +114,24 @@ void AddSync(Fields& fields) {
        FieldAt<J>(
            "sync.first_bucket_bytes", [](J & j) -> auto& { return j.axes.sync.first_bucket_bytes; }, Size{Bytes(1)}),
        FieldAt<J>(
-           "sync.overlap", [](J & j) -> auto& { return j.axes.sync.overlap; }, Truth{})});
+           "sync.bucket_elements", [](J & j) -> auto& { return j.axes.sync.bucket_elements; }, kAmount),
+       FieldAt<J>(
+           "sync.overlap", [](J & j) -> auto& { return j.axes.sync.overlap; }, Truth{}),
+       FieldAt<J>(
+           "sync.forward_in_no_sync", [](J & j) -> auto& { return j.axes.sync.forward_in_no_sync; }, Truth{}),
+       FieldAt<J>(
+           "sync.static_graph", [](J & j) -> auto& { return j.axes.sync.static_graph; }, Truth{}),
+       FieldAt<J>(
+           "sync.find_unused_parameters", [](J & j) -> auto& { return j.axes.sync.find_unused_parameters; }, Truth{}),
+       FieldAt<J>(
+           "sync.coalesce", [](J & j) -> auto& { return j.axes.sync.coalesce; }, Truth{}),
+       FieldAt<J>(
+           "sync.multi_rank_bucket", [](J & j) -> auto& { return j.axes.sync.multi_rank_bucket; }, Truth{})});
 }
 
 void AddShard(Fields& fields) {
   using J = Job;
-  const std::string zero3 = "only deepspeed-zero3 reads it";
+  using Prefetch = Shard::BackwardPrefetch;
   fields.insert(
       fields.end(),
       {FieldAt<J>(
@@ -111,8 +146,32 @@ void AddShard(Fields& fields) {
            "shard.reshard_after_forward", [](J & j) -> auto& { return j.axes.shard.reshard_after_forward; }, Truth{}),
        FieldAt<J>(
            "shard.reshard_after_backward", [](J & j) -> auto& { return j.axes.shard.reshard_after_backward; }, Truth{}),
-       NotYet<J>("shard.reuse_distance", {}, zero3), NotYet<J>("shard.persistence_threshold", {}, zero3),
-       NotYet<J>("shard.prefetch_elements", {}, zero3)});
+       FieldAt<J>(
+           "shard.reshard_last_unit", [](J & j) -> auto& { return j.axes.shard.reshard_last_unit; }, Truth{}),
+       FieldAt<J>(
+           "shard.gathered_layers", [](J & j) -> auto& { return j.axes.shard.gathered_layers; },
+           WholeNumber{0, 1 << 16}),
+       FieldAt<J>(
+           "shard.prefetch_forward", [](J & j) -> auto& { return j.axes.shard.prefetch_forward; }, kUnits),
+       FieldAt<J>(
+           "shard.prefetch_backward", [](J & j) -> auto& { return j.axes.shard.prefetch_backward; }, kUnits),
+       FieldAt<J>(
+           "shard.backward_prefetch", [](J & j) -> auto& { return j.axes.shard.backward_prefetch; },
+           Choice<Prefetch>{{{"none", Prefetch::none}, {"pre", Prefetch::pre}, {"post", Prefetch::post}}}),
+       FieldAt<J>(
+           "shard.limit_all_gathers", [](J & j) -> auto& { return j.axes.shard.limit_all_gathers; }, Truth{}),
+       FieldAt<J>(
+           "shard.reuse_distance", [](J & j) -> auto& { return j.axes.shard.reuse_distance; }, kAmount),
+       FieldAt<J>(
+           "shard.persistence_threshold", [](J & j) -> auto& { return j.axes.shard.persistence_threshold; }, kAmount),
+       FieldAt<J>(
+           "shard.prefetch_elements", [](J & j) -> auto& { return j.axes.shard.prefetch_elements; }, kAmount),
+       FieldAt<J>(
+           "shard.max_live_elements", [](J & j) -> auto& { return j.axes.shard.max_live_elements; }, kAmount),
+       FieldAt<J>(
+           "shard.chunk_elements", [](J & j) -> auto& { return j.axes.shard.chunk_elements; }, kAmount),
+       FieldAt<J>(
+           "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAmount)});
 }
 
 void AddMemoryAxes(Fields& fields) {
@@ -138,7 +197,8 @@ void AddMemoryAxes(Fields& fields) {
        FieldAt<J>(
            "buffers.set_to_none", [](J & j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
        NotYet<J>("buffers.donate", "true", "optimizers update parameters in place"),
-       NotYet<J>("buffers.contiguous_gradients", "true", "gradients lie where the strategy's real system puts them"),
+       FieldAt<J>(
+           "buffers.contiguous_gradients", [](J & j) -> auto& { return j.axes.buffers.contiguous_gradients; }, Truth{}),
        NotYet<J>("buffers.fused_accumulation", "false", "weight gradients are not accumulated inside their GEMM"),
        FieldAt<J>(
            "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
@@ -177,8 +237,15 @@ void AddTheRest(Fields& fields) {
            "schedule", [](J & j) -> auto& { return j.schedule; },
            Choice<Schedule>{{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}},
                             {"interleaved", "zb-h1", "zb-h2", "dualpipe"}}),
-       NotYet<J>("gradient_flow.kind", "microbatch", "every microbatch has its own backward pass"),
+       FieldAt<J>(
+           "gradient_flow.kind", [](J & j) -> auto& { return j.axes.gradient_flow; },
+           Choice<GradientFlow>{
+               {{"microbatch", GradientFlow::microbatch}, {"single-backward", GradientFlow::single_backward}},
+               {"gradcache"}}),
        NotYet<J>("gradient_flow.chunks", {}, "it belongs to gradient_flow.kind: gradcache"),
+       FieldAt<J>(
+           "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
+           Choice<LossScale>{{{"microbatches", LossScale::microbatches}, {"global-tokens", LossScale::global_tokens}}}),
        FieldAt<J>(
            "optimizer", [](J & j) -> auto& { return j.optimizer; },
            Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
@@ -307,8 +374,17 @@ const std::set<std::string>& JobKeys() {
 }
 
 bool IsAxis(std::string_view key) {
-  constexpr std::array kAxes = {"sync.", "shard.", "recompute.", "buffers.", "packing.", "precision.", "loss"};
+  constexpr std::array kAxes = {"sync.",    "shard.",     "recompute.", "buffers.",
+                                "packing.", "precision.", "loss",       "gradient_flow."};
   return std::any_of(kAxes.begin(), kAxes.end(), [&](std::string_view axis) { return key.starts_with(axis); });
+}
+
+bool IsCommonAxis(std::string_view key) {
+  constexpr std::array kCommon = {
+      "recompute.",        "packing.",          "precision.",     "loss",
+      "buffers.tp_gather", "buffers.fused_glu", "buffers.donate", "buffers.fused_accumulation"};
+  return key != "loss_scale" &&
+         std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }
 
 }  // namespace tidemark

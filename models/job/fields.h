@@ -23,4 +23,8 @@ const std::set<std::string>& JobKeys();
 /// Whether the strategy supplies the default of this key.
 bool IsAxis(std::string_view key);
 
+/// Whether every strategy looks at this axis; the others are looked at by those that list them
+/// (StrategyDefaults::keys).
+bool IsCommonAxis(std::string_view key);
+
 }  // namespace tidemark

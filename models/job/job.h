@@ -27,19 +27,40 @@ struct Layout {
 
 /// When gradients are synchronised over the data-parallel group, and how.
 struct Sync {
-  enum class When : std::uint8_t { every, last } when = When::every;
+  enum class When : std::uint8_t { every, last, custom } when = When::every;
+  std::string expression;       ///< custom: microbatches that synchronise, over `i` and `steps`
+  std::string step_expression;  ///< custom: behind which the optimizer steps; empty: where they synchronise
   CollectiveKind collective = CollectiveKind::all_reduce;  ///< all_reduce or reduce_scatter
   Bytes bucket_bytes = Bytes(26214400);
   Bytes first_bucket_bytes = Bytes(1048576);
+  std::int64_t bucket_elements = 0;  ///< of systems that count elements, not bytes (DeepSpeed, Colossal-AI)
   bool overlap = true;
+  bool forward_in_no_sync = true;       ///< DDP: the forward pass, too, runs inside no_sync
+  bool static_graph = false;            ///< DDP
+  bool find_unused_parameters = false;  ///< DDP
+  bool coalesce = false;                ///< DeepSpeed: inside coalesce_grad_reduction
+  bool multi_rank_bucket = true;        ///< DeepSpeed: use_multi_rank_bucket_allreduce
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
 /// What is divided over the data-parallel group.
 struct Shard {
+  enum class BackwardPrefetch : std::uint8_t { none, pre, post };
   bool params = false, gradients = false, optimizer = false;
   std::int64_t replicas = 1;
   bool reshard_after_forward = true, reshard_after_backward = true;
+  bool reshard_last_unit = false;      ///< FSDP2: the last unit, too, is resharded after forward
+  std::int64_t gathered_layers = 0;    ///< FSDP2: so many last layers are not resharded after forward
+  std::int64_t prefetch_forward = 0;   ///< FSDP2: units gathered ahead of the one that runs, explicitly
+  std::int64_t prefetch_backward = 1;  ///< FSDP2
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< FSDP1
+  bool limit_all_gathers = true;                               ///< FSDP1
+  std::int64_t reuse_distance = 1000000000;                    ///< ZeRO-3, elements
+  std::int64_t persistence_threshold = 100000;                 ///< ZeRO-3, elements
+  std::int64_t prefetch_elements = 50000000;                   ///< ZeRO-3
+  std::int64_t max_live_elements = 1000000000;                 ///< ZeRO-3
+  std::int64_t chunk_elements = 0;                             ///< Gemini: of a chunk; 0: searched for
+  std::int64_t min_chunk_elements = 32 << 20;                  ///< Gemini: where the search begins
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
@@ -53,6 +74,7 @@ struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached } tp_gather = TpGather::fresh;
   bool gradient_as_bucket_view = false;  ///< DDP
   bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
+  bool contiguous_gradients = true;      ///< DeepSpeed: gradients are copied into a buffer as they arrive
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };
@@ -83,6 +105,18 @@ struct AllocatorOptions {
   friend bool operator==(const AllocatorOptions&, const AllocatorOptions&) = default;
 };
 
+/// How the backward passes of a window follow its forward passes.
+enum class GradientFlow : std::uint8_t {
+  microbatch,       ///< each microbatch has its own
+  single_backward,  ///< all forward passes first, then one backward pass of the summed loss
+};
+
+/// What a microbatch's loss is divided by, and with it what the collective may not divide by again.
+enum class LossScale : std::uint8_t {
+  microbatches,   ///< each microbatch's mean loss, by the number of microbatches; the group averages
+  global_tokens,  ///< the sum over tokens, by all tokens of the step on all ranks; the group sums
+};
+
 /// The axes of a strategy, with the defaults of its real system. A named strategy is a preset over them.
 struct Axes {
   Sync sync;
@@ -92,7 +126,21 @@ struct Axes {
   Packing packing;
   Precision precision;
   Partition::Loss loss = Partition::Loss::upcast_logits;
+  GradientFlow gradient_flow = GradientFlow::microbatch;
+  LossScale loss_scale = LossScale::microbatches;
   friend bool operator==(const Axes&, const Axes&) = default;
+};
+
+/// The microbatches that are left over at the end of an epoch, when the data does not fill the last window.
+struct LastWindow {
+  enum class Policy : std::uint8_t {
+    carry_over,    ///< the next epoch's first microbatches complete the window: a step like any other
+    drop,          ///< they run, and zero_grad throws their gradients away
+    rescaled,      ///< a step with what there is, the loss divided by the microbatches there are
+    not_rescaled,  ///< a step with what there is, the loss divided by accumulation_steps all the same
+  } policy = Policy::carry_over;
+  std::int64_t microbatches = 0;  ///< 0: the step to predict is a full one
+  friend bool operator==(const LastWindow&, const LastWindow&) = default;
 };
 
 /// One optimizer step of one training run: everything that decides its memory and time.
@@ -102,6 +150,7 @@ struct Job {
   std::int64_t sequence_length = 0;
   std::int64_t micro_batch_size = 1;    ///< sequences per rank per microbatch
   std::int64_t accumulation_steps = 1;  ///< microbatches per optimizer step
+  LastWindow last_window;
   Layout layout;
   std::string strategy;  ///< a name of sim/strategies; only the lookup compares it
   Axes axes;
@@ -112,6 +161,11 @@ struct Job {
       sources;  ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
 
   std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
+  /// Microbatches that the step to predict runs.
+  std::int64_t Microbatches() const {
+    const bool full = last_window.microbatches == 0 || last_window.policy == LastWindow::Policy::carry_over;
+    return full ? accumulation_steps : last_window.microbatches;
+  }
   std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
   /// Where a value came from; empty for a key that the job does not have.
   std::string SourceOf(const std::string& key) const {
@@ -126,6 +180,7 @@ struct StrategyDefaults {
   std::string summary;  ///< one line, in the terms of that system's users
   Axes axes;
   bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1
+  std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do
   std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason
 };
 

@@ -103,14 +103,23 @@ Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
   return ReadMachine(own, folder);
 }
 
-/// Reads every field that is given; the others keep the default, which depends on the strategy for an axis.
-Status ReadFields(Job& job, const Settings& settings) {
+bool Contains(const std::vector<std::string>& keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+/// Reads every field that is given; the others keep the default, which depends on the strategy for an axis. An axis
+/// that the strategy does not look at and that says nothing about it has no source, and is not printed.
+Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& strategy) {
+  const Job plain;
   for (const Field<Job>& field : JobFields()) {
     if (const ConfigValue* value = Find(settings, field.key)) {
       TIDEMARK_TRY(field.read(job, *value).At(fmt::format("{}: {}", value->where, field.key)));
       job.sources[field.key] = value->source;
-    } else {
-      job.sources[field.key] = IsAxis(field.key) ? "default of " + job.strategy : "default";
+    } else if (!IsAxis(field.key)) {
+      job.sources[field.key] = "default";
+    } else if (IsCommonAxis(field.key) || Contains(strategy.keys, field.key) ||
+               (field.write && field.write(job) != field.write(plain))) {
+      job.sources[field.key] = "default of " + job.strategy;
     }
   }
   if (!settings.contains("sequence_length")) {
@@ -173,7 +182,7 @@ Result<Job> Resolve(const Settings& settings, const std::string& path, std::span
   TIDEMARK_ASSIGN(job.machine, MachineOf(settings, folder));
   const ConfigValue* machine = Find(settings, "machine");
   job.sources["machine"] = machine == nullptr ? "inline" : machine->source;
-  TIDEMARK_TRY(ReadFields(job, settings));
+  TIDEMARK_TRY(ReadFields(job, settings, strategy));
   Derive(job, settings, strategy);
   MarkAssumed(job, settings);
   TIDEMARK_TRY(CheckPipelineMicrobatches(job, settings));

@@ -96,6 +96,40 @@ Status CheckAxes(const Job& job) {
   return Done{};
 }
 
+Status CheckWindow(const Job& job) {
+  const Sync& sync = job.axes.sync;
+  const bool custom = sync.when == Sync::When::custom;
+  if (custom && sync.expression.empty()) {
+    return Wrong("sync.when", "custom needs sync.expression: where gradients are synchronised",
+                 "for example sync.expression: (i + 1) % steps == 0");
+  }
+  if (!custom && !sync.expression.empty()) {
+    return Wrong("sync.expression", "is only looked at with sync.when: custom", "set sync.when to custom");
+  }
+  if (!custom && !sync.step_expression.empty()) {
+    return Wrong("sync.step_expression", "is only looked at with sync.when: custom", "set sync.when to custom");
+  }
+  if (custom && job.layout.pp > 1) {
+    return Wrong("sync.when", "a pipeline flush is one window: custom works without a pipeline only",
+                 "set layout.pp to 1, or sync.when to every or last");
+  }
+  const std::int64_t left = job.last_window.microbatches;
+  if (left > 0 && custom) {
+    return Wrong("last_window.microbatches", "with sync.when: custom the expressions decide what the last window does",
+                 "remove last_window");
+  }
+  if (left > 0 && left >= job.accumulation_steps) {
+    return Wrong("last_window.microbatches",
+                 fmt::format("{} microbatches fill a window of {}", left, job.accumulation_steps),
+                 "expected fewer than accumulation_steps: what the data leaves over");
+  }
+  if (job.axes.gradient_flow == GradientFlow::single_backward && job.layout.pp > 1) {
+    return Wrong("gradient_flow.kind", "one backward pass of the summed loss works without a pipeline only",
+                 "set layout.pp to 1; schedule: gpipe runs all forward passes first");
+  }
+  return Done{};
+}
+
 Status CheckMachine(const Job& job) {
   for (const DType dtype : {job.axes.precision.params, DType::fp32}) {
     if (!job.machine.peak.contains(dtype)) {
@@ -216,6 +250,7 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
+  TIDEMARK_TRY(CheckWindow(job));
   TIDEMARK_TRY(CheckMachine(job));
   TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
   return CheckTotals(job, runs);

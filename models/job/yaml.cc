@@ -111,7 +111,7 @@ std::string JobYaml(const Job& job) {
   WriteMachine(writer, job);
   writer.Add("strategy", QuoteYaml(job.strategy), job.SourceOf("strategy"));
   for (const Field<Job>& field : JobFields()) {
-    if (field.write) {
+    if (field.write && (job.sources.empty() || job.sources.contains(field.key))) {
       writer.Add(field.key, field.write(job), job.SourceOf(field.key));
     }
   }

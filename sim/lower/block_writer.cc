@@ -96,7 +96,7 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
   const Block& block = run.block;
   RunTables tables;
   tables.plans = PlanActions(block, runs_.empty() && role_.stage.is_first());
-  const std::int64_t microbatches = role_.stage.count > 1 ? role_.job.accumulation_steps : 1;
+  const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (const Action& action : block.backward) {
     ForEachTouch(action,
                  [&](TensorId tensor, bool) { tables.reads_output_gradient |= tensor == block.output_gradient; });
@@ -165,7 +165,7 @@ BufferId BlockWriter::Pool(const Tensor& tensor) {
 
 void BlockWriter::DeclareBoundaries() {
   const Stage& stage = role_.stage;
-  const std::int64_t microbatches = stage.count > 1 ? role_.job.accumulation_steps : 1;
+  const std::int64_t microbatches = role_.MicrobatchBuffers();
   const auto tensor_at = [&](std::int64_t position) -> const Tensor* {
     if (position < stage.blocks && stage.BlockAt(position).input.valid()) {
       return &stage.BlockAt(position).tensors[stage.BlockAt(position).input.index];
@@ -207,7 +207,7 @@ const BlockWriter::BoundaryRun& BlockWriter::BoundaryRunOf(std::int64_t position
 }
 
 Index BlockWriter::MicrobatchIndex(const Microbatch& microbatch) const {
-  return role_.stage.count > 1 ? microbatch.index : Index{};
+  return role_.MicrobatchBuffers() > 1 ? microbatch.index : Index{};
 }
 
 BufferRef BlockWriter::Boundary(const Microbatch& microbatch, std::int64_t position) const {
@@ -293,6 +293,9 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position) {
 
 void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) {
   const Block& block = role_.stage.BlockAt(position);
+  if (role_.stage.is_last() && position == role_.stage.blocks - 1) {
+    loss_scale_ = microbatch.place.loss_scale;  // the first kernel multiplies by the loss's own gradient
+  }
   for (std::size_t action = 0; action < block.backward.size(); ++action) {
     Act(microbatch, position, block.forward.size() + action);
   }
@@ -340,8 +343,9 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   for (const ParameterAt& at : gradients) {
     writes.push_back(BeginGradient(microbatch, at));
   }
-  role_.builder.Emit(Compute{name, action.op, role_.compute, action.recompute ? Work::recompute : Work::compute, false,
-                             std::move(reads), std::move(writes)});
+  role_.builder.Emit(Compute{name, action.op, role_.compute, action.recompute ? Work::recompute : Work::compute,
+                             loss_scale_, false, std::move(reads), std::move(writes)});
+  loss_scale_ = Rational(1);
   for (const ParameterAt& at : gradients) {
     EndGradient(microbatch, at);
   }

@@ -86,6 +86,7 @@ class BlockWriter {
   std::vector<BoundaryRun> boundaries_;
   BufferId pool_;
   bool pool_exists_ = false;
+  Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's
   std::optional<BufferRef> tied_gradient_;  ///< the sum, while the backward pass is between head and embedding

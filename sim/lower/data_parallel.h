@@ -23,8 +23,14 @@ class DataParallel {
   virtual void AfterBackward(const Microbatch&, std::int64_t /*position*/) {}
   /// All gradients of the microbatch exist; a synchronising one waits for its communication here.
   virtual void EndBackward(const Microbatch&) = 0;
-  /// After the last microbatch: update, gather, zero.
+  /// After the last microbatch of a window: update, gather, zero.
   virtual void OptimizerStep() = 0;
+  /// Throws away what an incomplete window behind the last step has left: `last` is its last microbatch.
+  virtual void DiscardGradients(const Microbatch& last) = 0;
+
+  /// What is under way between two microbatches: equal keys promise that microbatches that stand alike in their windows
+  /// write the same nodes.
+  virtual std::vector<std::int64_t> KeyBetweenMicrobatches() const { return {}; }
 
   /// The weight as a kernel reads it.
   virtual BufferRef Weight(const ParameterAt& at) = 0;

@@ -22,9 +22,15 @@ struct Lowering {
   const Job& job;
   StepKind step;
   const Strategy& strategy;
+  std::vector<WindowRun> windows;
   std::vector<Stage> stages;
   StepProgram program;
 };
+
+Status FindWindows(Lowering& lowering) {
+  TIDEMARK_ASSIGN(lowering.windows, WindowsOf(lowering.job));
+  return Done{};
+}
 
 Status Cut(Lowering& lowering) {
   TIDEMARK_ASSIGN(lowering.stages, CutIntoStages(lowering.job));
@@ -33,7 +39,8 @@ Status Cut(Lowering& lowering) {
 
 Status Write(Lowering& lowering) {
   for (const Stage& stage : lowering.stages) {
-    lowering.program.roles.push_back(WriteRole(lowering.job, stage, lowering.step, lowering.strategy));
+    lowering.program.roles.push_back(
+        WriteRole(lowering.job, stage, lowering.step, lowering.strategy, lowering.windows));
   }
   return Done{};
 }
@@ -43,6 +50,18 @@ Status Mark(Lowering& lowering) {
     MarkOverlap(role);
   }
   return Done{};
+}
+
+std::string TextOf(const std::vector<WindowRun>& windows) {
+  std::string text;
+  for (const WindowRun& run : windows) {
+    const WindowPlace& place = run.place;
+    text += fmt::format("{:>4} microbatches: loss times {}/{}{}{}{}{}\n", run.count, place.loss_scale.numerator(),
+                        place.loss_scale.denominator(), place.pending ? ", gradients pending" : "",
+                        place.reduced ? ", gradients reduced before" : "", place.synchronises ? ", synchronise" : "",
+                        place.last ? ", optimizer step" : "");
+  }
+  return text;
 }
 
 std::string TextOf(const std::vector<Stage>& stages) {
@@ -65,12 +84,21 @@ std::string TextOf(const StepProgram& program) {
   return text;
 }
 
+/// The latest of what the passes have made.
+std::string TextOf(const Lowering& lowering) {
+  if (!lowering.program.roles.empty()) {
+    return TextOf(lowering.program);
+  }
+  return lowering.stages.empty() ? TextOf(lowering.windows) : TextOf(lowering.stages);
+}
+
 struct Pass {
   const char* name;
   Status (*run)(Lowering&);
 };
 
-constexpr std::array kPasses = {Pass{"cut-into-stages", Cut}, Pass{"write-roles", Write}, Pass{"mark-overlap", Mark}};
+constexpr std::array kPasses = {Pass{"find-windows", FindWindows}, Pass{"cut-into-stages", Cut},
+                                Pass{"write-roles", Write}, Pass{"mark-overlap", Mark}};
 
 }  // namespace
 
@@ -84,12 +112,12 @@ std::vector<std::string> LoweringPasses() {
 
 Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
   TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job.strategy));
-  TIDEMARK_TRY(strategy.refuse(job));
-  Lowering lowering{job, step, strategy, {}, {}};
+  TIDEMARK_TRY(strategy.Accept(job));
+  Lowering lowering{job, step, strategy, {}, {}, {}};
   for (const Pass& pass : kPasses) {
     TIDEMARK_TRY(pass.run(lowering));
     if (dump) {
-      dump(pass.name, lowering.program.roles.empty() ? TextOf(lowering.stages) : TextOf(lowering.program));
+      dump(pass.name, TextOf(lowering));
     }
   }
 #ifndef NDEBUG

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tidemark {
 
 Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step)
@@ -60,10 +62,33 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
   return buffers;
 }
 
+/// Ranks are numbered tensor parallel first, then data parallel.
+GroupId Role::AddGroup(const char* name, std::int64_t size, std::int64_t stride) {
+  return builder.AddGroup({name, size, std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size)});
+}
+
 void Role::MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
-                        std::vector<BufferRef> writes, std::int64_t elements, Bytes moved) {
-  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, false,
+                        std::vector<BufferRef> writes, std::int64_t elements, Bytes moved, Rational scale) {
+  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, scale, false,
                        std::move(reads), std::move(writes)});
+}
+
+void Role::CopyKernel(std::string_view name, StreamId stream, const BufferRef& from, const BufferRef& to,
+                      Rational scale) {
+  const std::int64_t elements = std::min(builder.buffer(from.buffer).elements, builder.buffer(to.buffer).elements);
+  const Bytes moved = (SizeOf(builder.buffer(from.buffer).dtype) + SizeOf(builder.buffer(to.buffer).dtype)) * elements;
+  MemoryKernel(name, stream, Work::compute, {from}, {to}, elements, moved, scale);
+}
+
+void Role::AddKernel(std::string_view name, StreamId stream, const BufferRef& addend, const BufferRef& sum) {
+  const Buffer& to = builder.buffer(sum.buffer);
+  MemoryKernel(name, stream, Work::compute, {addend, sum}, {sum}, to.elements,
+               to.bytes() * 2 + SizeOf(builder.buffer(addend.buffer).dtype) * to.elements);
+}
+
+void Role::ZeroKernel(std::string_view name, StreamId stream, Work work, const BufferRef& ref) {
+  const Buffer& buffer = builder.buffer(ref.buffer);
+  MemoryKernel(name, stream, work, {}, {ref}, buffer.elements, buffer.bytes());
 }
 
 }  // namespace tidemark

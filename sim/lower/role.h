@@ -8,16 +8,20 @@
 
 #include "models/job/job.h"
 #include "sim/lower/stage.h"
+#include "sim/lower/window.h"
 #include "sim/program/builder.h"
 
 namespace tidemark {
 
 enum class StepKind : std::uint8_t { first, second, steady };
 
-/// Which microbatch a stretch of program belongs to.
+/// Which microbatch a stretch of program belongs to, and where it stands in its accumulation window.
 struct Microbatch {
-  Index index;                     ///< constant, or relative to the microbatch loop
-  bool first = true, last = true;  ///< of the accumulation window
+  Index index;  ///< constant, or relative to the microbatch loop
+  WindowPlace place;
+
+  /// No gradient exists yet.
+  bool first() const { return !place.pending && !place.reduced; }
 };
 
 /// One buffer family per run of the stage; invalid where the run has none.
@@ -29,6 +33,12 @@ using RunBuffers = std::vector<BufferId>;
 class Role {
  public:
   Role(const Job& job, const Stage& stage, StepKind step);
+
+  /// Buffers that a tensor of one microbatch needs: one, or one per microbatch where several are in flight.
+  std::int64_t MicrobatchBuffers() const {
+    const bool one = stage.count == 1 && job.axes.gradient_flow == GradientFlow::microbatch;
+    return one ? 1 : job.Microbatches();
+  }
 
   const Job& job;
   const Stage& stage;
@@ -74,12 +84,22 @@ class Role {
     }
   }
 
+  /// A group of `size` ranks, neighbours of which are `stride` ranks apart.
+  GroupId AddGroup(const char* name, std::int64_t size, std::int64_t stride);
+
   void Alloc(const BufferRef& ref) { builder.Emit(tidemark::Alloc{ref}); }
   void Free(const BufferRef& ref) { builder.Emit(tidemark::Free{ref}); }
 
   /// A memory-bound kernel: reads and writes so many bytes.
   void MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
-                    std::vector<BufferRef> writes, std::int64_t elements, Bytes moved);
+                    std::vector<BufferRef> writes, std::int64_t elements, Bytes moved, Rational scale = Rational(1));
+  /// `to` = `from` * scale, cast on the way where dtypes differ.
+  void CopyKernel(std::string_view name, StreamId stream, const BufferRef& from, const BufferRef& to,
+                  Rational scale = Rational(1));
+  /// `sum` += `addend`, in place.
+  void AddKernel(std::string_view name, StreamId stream, const BufferRef& addend, const BufferRef& sum);
+  /// Writes zeros.
+  void ZeroKernel(std::string_view name, StreamId stream, Work work, const BufferRef& ref);
 
  private:
   std::int64_t current_ = -1;

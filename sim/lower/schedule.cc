@@ -5,8 +5,12 @@
 
 namespace tidemark {
 
-std::vector<SlotRun> ScheduleOf(Schedule schedule, std::int64_t stage, std::int64_t stages, std::int64_t microbatches) {
-  const bool all_forwards_first = schedule == Schedule::gpipe && stages > 1;
+std::vector<SlotRun> ScheduleOf(const Job& job, std::int64_t stage, std::int64_t stages) {
+  const std::int64_t microbatches = job.Microbatches();
+  if (job.axes.gradient_flow == GradientFlow::single_backward) {
+    return {{microbatches, {{true, 0}}}, {microbatches, {{false, 0}}, true}};
+  }
+  const bool all_forwards_first = job.schedule == Schedule::gpipe && stages > 1;
   const std::int64_t warm_up = all_forwards_first ? microbatches : std::min(stages - stage - 1, microbatches);
   return {
       {warm_up, {{true, 0}}},

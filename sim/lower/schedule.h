@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-/// One pass over one microbatch: `offset` + iteration of its run.
+/// One pass over one microbatch: `offset` + iteration of its run, counted in the order in which such passes run.
 struct Slot {
   bool forward = true;
   std::int64_t offset = 0;
@@ -18,6 +18,7 @@ struct Slot {
 struct SlotRun {
   std::int64_t count = 0;
   std::vector<Slot> slots;
+  bool reversed = false;  ///< the microbatches go down, from count - 1
 };
 
 /// The order in which stage `stage` of `stages` works on `microbatches` microbatches.
@@ -25,6 +26,9 @@ struct SlotRun {
 /// GPipe (nanotron's AFAB): all forwards, then all backwards: `microbatches` in flight. 1F1B: min(m, p - r - 1)
 /// forwards to warm up, then one forward and one backward in turn, then the rest: min(m, p - r) in flight
 /// (PipeDream-Flush). One stage is plain accumulation under either.
-std::vector<SlotRun> ScheduleOf(Schedule schedule, std::int64_t stage, std::int64_t stages, std::int64_t microbatches);
+///
+/// A single backward pass of the summed loss, over one stage: all forwards, then autograd walks the graphs from the
+/// youngest to the oldest.
+std::vector<SlotRun> ScheduleOf(const Job& job, std::int64_t stage, std::int64_t stages);
 
 }  // namespace tidemark

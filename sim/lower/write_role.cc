@@ -13,66 +13,77 @@ namespace {
 
 class RoleWriter {
  public:
-  RoleWriter(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy)
+  RoleWriter(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy,
+             const std::vector<WindowRun>& windows)
       : role_(job, stage, step),
+        windows_(windows),
         data_parallel_(strategy.data_parallel(role_)),
         blocks_(role_, *data_parallel_),
         links_(role_, blocks_) {}
 
   Program Write() {
-    const Job& job = role_.job;
-    for (const SlotRun& run : ScheduleOf(job.schedule, role_.stage.index, role_.stage.count, job.accumulation_steps)) {
+    for (const SlotRun& run : ScheduleOf(role_.job, role_.stage.index, role_.stage.count)) {
       WriteSlots(run);
     }
-    links_.ExchangeTiedGradient(*data_parallel_);
-    data_parallel_->OptimizerStep();
+    if (!windows_.back().place.last) {
+      data_parallel_->DiscardGradients({{LoopId{}, role_.job.Microbatches() - 1, 0}, windows_.back().place});
+    }
     return std::move(role_.builder).Build();
   }
 
  private:
-  /// Iterations in which a slot is the window's first or last microbatch are written out; those between are one loop.
+  /// Iterations whose microbatches stand in their windows alike are one loop, as soon as one of them leaves the
+  /// data-parallel system in the state in which it found it.
   void WriteSlots(const SlotRun& run) {
     for (std::int64_t i = 0; i < run.count;) {
-      std::int64_t end = i + 1;
-      if (!IsSpecial(run, i)) {
-        while (end < run.count && !IsSpecial(run, end)) {
-          ++end;
-        }
-      }
-      if (end - i == 1) {
-        WriteIteration(
-            run,
-            [&](const Slot& slot) {
-              return Index{LoopId{}, slot.offset + i, 0};
-            },
-            i);
+      const std::int64_t alike = AlikeFrom(run, i);
+      const std::size_t start = role_.builder.size();
+      const std::vector<std::int64_t> before = data_parallel_->KeyBetweenMicrobatches();
+      WriteIteration(run, i);
+      const bool repeats = alike > 1 && data_parallel_->KeyBetweenMicrobatches() == before;
+      const std::int64_t number = run.reversed ? run.count - 1 - i : i;
+      if (repeats) {
+        role_.builder.Fold(start, {role_.microbatch_loop, alike, number, run.reversed ? -1 : 1, 0});
       } else {
-        const std::size_t start = role_.builder.size();
-        const std::int64_t from = run.slots.front().offset + i;
-        WriteIteration(
-            run,
-            [&](const Slot& slot) {
-              return Index{role_.microbatch_loop, slot.offset + i - from, 0};
-            },
-            i);
-        role_.builder.Fold(start, {role_.microbatch_loop, end - i, from, 1, 0});
+        role_.builder.Bind(start, role_.builder.size(), role_.microbatch_loop, number);
       }
-      i = end;
+      i += repeats ? alike : 1;
     }
   }
 
-  bool IsSpecial(const SlotRun& run, std::int64_t iteration) const {
-    return std::any_of(run.slots.begin(), run.slots.end(), [&](const Slot& slot) {
-      const std::int64_t microbatch = slot.offset + iteration;
-      return microbatch == 0 || microbatch == role_.job.accumulation_steps - 1;
-    });
+  /// The number of iterations from `i` on in which every slot's microbatch stands in its window as it does in `i`.
+  std::int64_t AlikeFrom(const SlotRun& run, std::int64_t i) const {
+    std::int64_t alike = run.count - i;
+    for (const Slot& slot : run.slots) {
+      alike = std::min(alike, EndOfRunAt(slot.offset + i) - (slot.offset + i));
+    }
+    return alike;
   }
 
-  template <class IndexOf>
-  void WriteIteration(const SlotRun& run, IndexOf index_of, std::int64_t iteration) {
+  /// The window run that holds the `order`-th microbatch, and where it ends.
+  const WindowPlace& PlaceAt(std::int64_t order) const {
+    for (const WindowRun& run : windows_) {
+      if (order < run.count) {
+        return run.place;
+      }
+      order -= run.count;
+    }
+    TIDEMARK_CHECK(false && "a microbatch outside all windows");
+  }
+  std::int64_t EndOfRunAt(std::int64_t order) const {
+    std::int64_t end = 0;
+    for (const WindowRun& run : windows_) {
+      end += run.count;
+      if (order < end) {
+        return end;
+      }
+    }
+    TIDEMARK_CHECK(false && "a microbatch outside all windows");
+  }
+
+  void WriteIteration(const SlotRun& run, std::int64_t iteration) {
     for (const Slot& slot : run.slots) {
-      const std::int64_t number = slot.offset + iteration;
-      const Microbatch microbatch{index_of(slot), number == 0, number == role_.job.accumulation_steps - 1};
+      const Microbatch microbatch{{role_.microbatch_loop, slot.offset, 0}, PlaceAt(slot.offset + iteration)};
       slot.forward ? Forward(microbatch) : Backward(microbatch);
     }
   }
@@ -114,9 +125,14 @@ class RoleWriter {
     role_.builder.Emit(Begin{Phase::reduce, microbatch.index});
     data_parallel_->EndBackward(microbatch);
     role_.builder.Emit(End{Phase::reduce});
+    if (microbatch.place.last) {
+      links_.ExchangeTiedGradient(*data_parallel_);
+      data_parallel_->OptimizerStep();
+    }
   }
 
   Role role_;
+  const std::vector<WindowRun>& windows_;
   std::unique_ptr<DataParallel> data_parallel_;
   BlockWriter blocks_;
   StageLinks links_;
@@ -124,8 +140,9 @@ class RoleWriter {
 
 }  // namespace
 
-Program WriteRole(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy) {
-  return RoleWriter(job, stage, step, strategy).Write();
+Program WriteRole(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy,
+                  const std::vector<WindowRun>& windows) {
+  return RoleWriter(job, stage, step, strategy, windows).Write();
 }
 
 }  // namespace tidemark

@@ -196,6 +196,9 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
   leaf.work = work;
   TIDEMARK_ASSIGN(leaf.name, TakeOperation(line));
   TIDEMARK_ASSIGN(leaf.op, TakeOperator(line));
+  if (line.Take("times")) {
+    TIDEMARK_ASSIGN(leaf.scale, TakeRational(line));
+  }
   TIDEMARK_ASSIGN(leaf.stream, TakeStream(line));
   if (line.Take("beside")) {
     TIDEMARK_TRY(line.Require("collective"));

@@ -104,6 +104,7 @@ struct Compute {
   Operator op;
   StreamId stream;
   Work work = Work::compute;
+  Rational scale{1};  ///< what it writes is multiplied by this: the loss's 1/M where a backward pass begins
   bool beside_collective = false;  ///< set by a pass: a collective is in flight, which slows the kernel
   std::vector<BufferRef> reads, writes;
 };

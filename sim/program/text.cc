@@ -98,8 +98,9 @@ class NodePrinter {
 
   std::string operator()(const Compute& leaf) const {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);
-    return fmt::format("{} {} {}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, On(leaf.stream),
-                       leaf.beside_collective ? " beside collective" : "", Accesses(leaf));
+    const std::string scale = leaf.scale == Rational(1) ? "" : " times " + Text(leaf.scale);
+    return fmt::format("{} {} {}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
+                       On(leaf.stream), leaf.beside_collective ? " beside collective" : "", Accesses(leaf));
   }
 
   std::string operator()(const Collective& leaf) const {

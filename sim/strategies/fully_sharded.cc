@@ -62,11 +62,11 @@ class FullySharded : public DataParallel {
     if (Unit(position) != position) {
       return;
     }
-    const bool accumulated = Defers() && !microbatch.first;
+    const bool accumulated = microbatch.place.pending;
     if (accumulated) {
       ForEachGradient(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
     }
-    if (axes_.shard.reshard_after_backward || microbatch.last) {
+    if (axes_.shard.reshard_after_backward || microbatch.place.last) {
       role_.Free(role_.Ref(full_, position));
     }
     if (Scatters(microbatch)) {
@@ -90,11 +90,22 @@ class FullySharded : public DataParallel {
     role_.builder.Emit(End{Phase::optimizer});
   }
 
+  void DiscardGradients(const Microbatch& last) override {
+    EachTrainedUnit([&](std::int64_t position, std::int64_t) {
+      if (last.place.reduced || last.place.synchronises) {
+        role_.Free(role_.Ref(sharded_gradient_, position));
+      }
+      if (!last.place.synchronises) {
+        ForEachGradient(position, [&](const ParameterAt& at) { role_.Free(Accumulator(at)); });
+      }
+    });
+  }
+
   BufferRef Weight(const ParameterAt& at) override { return role_.Ref(full_, Unit(at.position)); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref =
-        AccumulatesInPlace() && Defers() && microbatch.first && !microbatch.last ? Accumulator(at) : Gradient(at);
+    const bool starts = !microbatch.place.pending && !microbatch.place.synchronises;
+    const BufferRef ref = AccumulatesInPlace() && starts ? Accumulator(at) : Gradient(at);
     role_.Alloc(ref);
     return ref;
   }
@@ -157,12 +168,11 @@ class FullySharded : public DataParallel {
   }
 
   DType MasterType() const { return axes_.precision.master.value_or(axes_.precision.params); }
-  bool Defers() const { return axes_.sync.when == Sync::When::last; }
-  bool Scatters(const Microbatch& microbatch) const { return !Defers() || microbatch.last; }
+  bool Scatters(const Microbatch& microbatch) const { return microbatch.place.synchronises; }
   /// Without a wider reduce dtype the first microbatch's gradient itself is what later ones are added to.
   bool AccumulatesInPlace() const { return axes_.precision.reduce == axes_.precision.gradients; }
   bool GathersInForward(const Microbatch& microbatch) const {
-    return microbatch.first || axes_.shard.reshard_after_backward;
+    return microbatch.first() || axes_.shard.reshard_after_backward;
   }
   bool ReshardsAfterForward(std::int64_t position) const {
     return axes_.shard.reshard_after_forward && position != Unit(role_.stage.blocks - 1);
@@ -294,7 +304,7 @@ class FullySharded : public DataParallel {
     }
     FreeScattered();
     std::vector<BufferRef> gradients;
-    const bool from_accumulators = Defers() && !microbatch.first;
+    const bool from_accumulators = microbatch.place.pending;
     ForEachGradient(position, [&](const ParameterAt& at) {
       gradients.push_back(from_accumulators ? Accumulator(at) : Gradient(at));
     });
@@ -304,7 +314,7 @@ class FullySharded : public DataParallel {
       role_.Free(gradient);
     }
     role_.builder.Order(scatter_stream_, role_.compute, "gradients packed");
-    const bool first = Defers() || microbatch.first;
+    const bool first = !microbatch.place.reduced;
     const bool in_place = first && axes_.precision.reduce == MasterType();
     const BufferRef shard = role_.Ref(sharded_gradient_, position);
     const BufferRef output = in_place ? shard : role_.Ref(scatter_out_, position);

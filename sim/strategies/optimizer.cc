@@ -47,7 +47,7 @@ void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elem
   const Bytes moved = (moved_per_element + SizeOf(role.job.axes.precision.optimizer) * 2 * moments_) * elements;
   role.builder.Emit(Compute{role.builder.Named("optimizer update"),
                             OptimizerUpdate{elements, moved.count(), FlopsPerElement(role.job.optimizer)}, role.compute,
-                            Work::optimizer, false, std::move(reads), std::move(writes)});
+                            Work::optimizer, Rational(1), false, std::move(reads), std::move(writes)});
 }
 
 }  // namespace tidemark

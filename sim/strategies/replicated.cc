@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 namespace {
@@ -27,7 +28,7 @@ class Replicated : public DataParallel {
   }
 
   void BeginMicrobatch(const Microbatch& microbatch) override {
-    if (role_.step == StepKind::second && microbatch.first && !RebuildsInFirstStep()) {
+    if (role_.step == StepKind::second && microbatch.first() && !RebuildsInFirstStep()) {
       Rebuild();
     }
   }
@@ -36,8 +37,8 @@ class Replicated : public DataParallel {
     if (!Synchronises(microbatch)) {
       if (HasAccumulator()) {
         role_.EachBlock([&](std::int64_t position) {
-          ForEachTrainable(position, [&](const ParameterAt& at) {
-            AddToAccumulator(at, Gradient(at));
+          ForEachTrained(role_, position, [&](const ParameterAt& at) {
+            role_.AddKernel("accumulate gradient", role_.compute, Gradient(at), accumulators_(role_, at));
             role_.Free(Gradient(at));
           });
         });
@@ -52,15 +53,15 @@ class Replicated : public DataParallel {
     role_.builder.Order(role_.compute, stream_, "reduced");
     if (!View()) {
       role_.EachBlock([&](std::int64_t position) {
-        ForEachTrainable(position, [&](const ParameterAt& at) {
-          Move("gradient from bucket", Slot(at), Gradient(at));
+        ForEachTrained(role_, position, [&](const ParameterAt& at) {
+          role_.CopyKernel("gradient from bucket", role_.compute, Slot(at), Gradient(at));
           if (HasAccumulator()) {
             role_.Free(Gradient(at));  // nanotron's accumulator sets .grad to None after every backward
           }
         });
       });
     }
-    if (role_.step == StepKind::first && microbatch.first && RebuildsInFirstStep()) {
+    if (role_.step == StepKind::first && microbatch.first() && RebuildsInFirstStep()) {
       Rebuild();  // the next forward follows at once
     }
   }
@@ -69,8 +70,7 @@ class Replicated : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     role_.EachBlock([&](std::int64_t position) { Update(position); });
-    role_.EachBlock(
-        [&](std::int64_t position) { ForEachTrainable(position, [&](const ParameterAt& at) { ZeroGradient(at); }); });
+    ZeroGradients();
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
       role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
@@ -81,28 +81,28 @@ class Replicated : public DataParallel {
     }
   }
 
-  BufferRef Weight(const ParameterAt& at) override { return Of(weights_, at); }
+  void DiscardGradients(const Microbatch&) override { ZeroGradients(); }
+
+  BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = GradientIsNew(microbatch) ? Gradient(at) : Of(contributions_, at);
+    const BufferRef ref = GradientIsNew(microbatch) ? Gradient(at) : contributions_(role_, at);
     role_.Alloc(ref);
     return ref;
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
     if (!GradientIsNew(microbatch)) {
-      const BufferRef contribution = Of(contributions_, at);
+      const BufferRef contribution = contributions_(role_, at);
       const BufferRef gradient = LivesInBucket(microbatch) ? Slot(at) : Gradient(at);
-      const Buffer& buffer = role_.builder.buffer(contribution.buffer);
-      role_.MemoryKernel("accumulate gradient", role_.compute, Work::compute, {contribution, gradient}, {gradient},
-                         buffer.elements, buffer.bytes() * 3);
+      role_.AddKernel("accumulate gradient", role_.compute, contribution, gradient);
       role_.Free(contribution);
     }
     if (!Synchronises(microbatch)) {
       return;
     }
     if (!LivesInBucket(microbatch)) {
-      Move("gradient to bucket", Gradient(at), Slot(at));
+      role_.CopyKernel("gradient to bucket", role_.compute, Gradient(at), Slot(at));
       if (View()) {
         role_.Free(Gradient(at));
       }
@@ -129,20 +129,16 @@ class Replicated : public DataParallel {
   }
 
   BufferRef FinalGradient(const ParameterAt& at) override {
-    return HasAccumulator() ? Of(accumulators_, at) : View() ? Slot(at) : Gradient(at);
+    return HasAccumulator() ? accumulators_(role_, at) : View() ? Slot(at) : Gradient(at);
   }
 
  private:
-  using ParameterBuffers = std::vector<std::vector<BufferId>>;  ///< per run and parameter
-
-  bool Synchronises(const Microbatch& microbatch) const {
-    return axes_.sync.when == Sync::When::every || microbatch.last;
-  }
+  bool Synchronises(const Microbatch& microbatch) const { return microbatch.place.synchronises; }
   bool HasAccumulator() const { return axes_.precision.accumulate != axes_.precision.gradients; }
   /// The first synchronised backward of a run uses one bucket of everything; the forward behind it rebuilds the buckets
   /// in the order in which gradients arrived.
   bool OneBucket(const Microbatch& microbatch) const {
-    return role_.step == StepKind::first && (axes_.sync.when == Sync::When::last || microbatch.first);
+    return role_.step == StepKind::first && (axes_.sync.when == Sync::When::last || microbatch.first());
   }
   bool RebuildsInFirstStep() const { return axes_.sync.when == Sync::When::every && role_.job.accumulation_steps > 1; }
   /// Gradients that still view the old buckets hold them until they have moved: when the window goes on, or when they
@@ -160,67 +156,27 @@ class Replicated : public DataParallel {
   }
   /// With views, a synchronised backward re-points `.grad` to the bucket; it stays there until it is set to none.
   bool LivesInBucket(const Microbatch& microbatch) const {
-    return View() && (StaysAllocated() || (axes_.sync.when == Sync::When::every && !microbatch.first));
+    return View() && (StaysAllocated() || microbatch.place.reduced);
   }
   /// The backward pass writes `.grad` itself, because none exists.
   bool GradientIsNew(const Microbatch& microbatch) const {
-    return HasAccumulator() || (microbatch.first && !StaysAllocated());
+    return HasAccumulator() || (microbatch.first() && !StaysAllocated());
   }
 
-  BufferRef Gradient(const ParameterAt& at) const { return Of(gradients_, at); }
-  BufferRef Slot(const ParameterAt& at) const { return Of(slots_, at); }
-  BufferRef Of(const ParameterBuffers& buffers, const ParameterAt& at) const {
-    return {buffers[role_.stage.RunOf(at.position)][at.parameter], {role_.At(at.position), Index{}}};
-  }
-  const Parameter& ParameterOf(const ParameterAt& at) const {
-    return role_.stage.BlockAt(at.position).parameters[at.parameter];
-  }
-
-  template <class Visit>
-  void ForEachTrainable(std::int64_t position, Visit visit) const {
-    const std::vector<Parameter>& parameters = role_.stage.BlockAt(position).parameters;
-    for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].trainable && !parameters[i].tied) {
-        visit(ParameterAt{position, i});
-      }
-    }
-  }
+  BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
+  BufferRef Slot(const ParameterAt& at) const { return slots_(role_, at); }
 
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
-    const bool grad_stays = StaysAllocated() && !View();
-    for (const BlockRun& run : role_.stage.runs) {
-      for (ParameterBuffers* table : {&weights_, &gradients_, &contributions_, &slots_, &accumulators_}) {
-        table->emplace_back(run.block.parameters.size());
-      }
-      for (std::size_t i = 0; i < run.block.parameters.size(); ++i) {
-        const Parameter& parameter = run.block.parameters[i];
-        const auto declare = [&](const char* what, Category category, DType dtype, bool stays) {
-          return role_.builder.AddBuffer({what + run.block.name + "." + parameter.name,
-                                          category,
-                                          dtype,
-                                          parameter.elements,
-                                          {run.count, 1},
-                                          role_.compute,
-                                          Place::device,
-                                          stays,
-                                          stays});
-        };
-        if (parameter.tied) {
-          continue;
-        }
-        weights_.back()[i] = declare("weight of ", Category::parameter, precision.params, true);
-        if (!parameter.trainable) {
-          continue;
-        }
-        gradients_.back()[i] = declare("gradient of ", Category::gradient, precision.gradients, grad_stays);
-        contributions_.back()[i] = declare("new gradient of ", Category::gradient, precision.gradients, false);
-        slots_.back()[i] = declare("bucket slot of ", Category::bucket, precision.gradients, true);
-        if (HasAccumulator()) {
-          accumulators_.back()[i] =
-              declare("accumulated gradient of ", Category::accumulator, precision.accumulate, true);
-        }
-      }
+    const auto trained = ParameterTable::Of::trained;
+    weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
+    gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained,
+                       StaysAllocated() && !View());
+    contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
+    slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
+    if (HasAccumulator()) {
+      accumulators_.Declare(role_, "accumulated gradient of", Category::accumulator, precision.accumulate, trained,
+                            true);
     }
   }
 
@@ -247,21 +203,9 @@ class Replicated : public DataParallel {
     return axes_.shard.optimizer ? CeilDiv(TrainableElements(block), ranks_) : TrainableElements(block);
   }
 
-  void Move(const char* name, const BufferRef& from, const BufferRef& to) {
-    const Buffer& buffer = role_.builder.buffer(from.buffer);
-    role_.MemoryKernel(name, role_.compute, Work::compute, {from}, {to}, buffer.elements, buffer.bytes() * 2);
-  }
-
-  void AddToAccumulator(const ParameterAt& at, const BufferRef& gradient) {
-    const BufferRef accumulator = Of(accumulators_, at);
-    const Buffer& buffer = role_.builder.buffer(accumulator.buffer);
-    role_.MemoryKernel("accumulate gradient", role_.compute, Work::compute, {gradient, accumulator}, {accumulator},
-                       buffer.elements, buffer.bytes() * 2 + role_.builder.buffer(gradient.buffer).bytes());
-  }
-
   void Join(const ParameterAt& at) {
     bucket_.members.push_back(at);
-    bucket_.bytes += SizeOf(axes_.precision.gradients) * ParameterOf(at).elements;
+    bucket_.bytes += SizeOf(axes_.precision.gradients) * ParameterOf(role_, at).elements;
     if (bucket_.bytes >= (bucket_.first ? axes_.sync.first_bucket_bytes : axes_.sync.bucket_bytes)) {
       Flush();
       bucket_.first = false;
@@ -271,7 +215,7 @@ class Replicated : public DataParallel {
   /// All gradients, in the order in which they arrive.
   void JoinEverything() {
     for (std::int64_t position = role_.stage.blocks - 1; position >= 0; --position) {
-      ForEachTrainable(position, [&](const ParameterAt& at) { bucket_.members.push_back(at); });
+      ForEachTrained(role_, position, [&](const ParameterAt& at) { bucket_.members.push_back(at); });
     }
   }
 
@@ -279,11 +223,11 @@ class Replicated : public DataParallel {
     std::int64_t elements = 0;
     std::vector<BufferRef> reduced;
     for (const ParameterAt& member : bucket_.members) {
-      elements += ParameterOf(member).elements;
+      elements += ParameterOf(role_, member).elements;
       if (HasAccumulator()) {
-        AddToAccumulator(member, Slot(member));
+        role_.AddKernel("accumulate gradient", role_.compute, Slot(member), accumulators_(role_, member));
       }
-      reduced.push_back(HasAccumulator() ? Of(accumulators_, member) : Slot(member));
+      reduced.push_back(HasAccumulator() ? accumulators_(role_, member) : Slot(member));
     }
     bucket_.members.clear();
     bucket_.bytes = Bytes(0);
@@ -312,7 +256,7 @@ class Replicated : public DataParallel {
     if (axes_.precision.master) {
       weights.push_back(role_.Ref(masters_, position));
     }
-    ForEachTrainable(position, [&](const ParameterAt& at) {
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
       gradients.push_back(FinalGradient(at));
       weights.push_back(Weight(at));
     });
@@ -322,13 +266,13 @@ class Replicated : public DataParallel {
     optimizer_.Update(role_, position, elements, gradients, weights, moved);
   }
 
+  void ZeroGradients() {
+    EachTrained(role_, [&](const ParameterAt& at) { ZeroGradient(at); });
+  }
+
   void ZeroGradient(const ParameterAt& at) {
-    const auto zero = [&](const BufferRef& ref) {
-      const Buffer& buffer = role_.builder.buffer(ref.buffer);
-      role_.MemoryKernel("zero gradient", role_.compute, Work::optimizer, {}, {ref}, buffer.elements, buffer.bytes());
-    };
     if (HasAccumulator() || StaysAllocated()) {
-      zero(FinalGradient(at));
+      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, FinalGradient(at));
     } else if (!View()) {
       role_.Free(Gradient(at));
     }
@@ -340,7 +284,7 @@ class Replicated : public DataParallel {
       return;
     }
     std::vector<BufferRef> weights;
-    ForEachTrainable(position, [&](const ParameterAt& at) { weights.push_back(Weight(at)); });
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { weights.push_back(Weight(at)); });
     role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
                                   Reduction::none, Rational(1), group_, axes_.precision.params, elements, stream_,
                                   weights, weights});
@@ -351,7 +295,7 @@ class Replicated : public DataParallel {
   std::int64_t ranks_;
   StreamId stream_;
   GroupId group_;
-  ParameterBuffers weights_, gradients_, contributions_, slots_, accumulators_;
+  ParameterTable weights_, gradients_, contributions_, slots_, accumulators_;
   BufferId old_buckets_;
   RunBuffers masters_;
   OptimizerState optimizer_;

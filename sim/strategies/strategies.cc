@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/text.h"
+#include "models/job/fields.h"
+#include "sim/lower/window.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
+
+Status Strategy::Accept(const Job& job) const {
+  TIDEMARK_TRY(refuse(job));
+  TIDEMARK_TRY(WindowsOf(job));
+  Job plain;
+  plain.axes = defaults.axes;
+  for (const Field<Job>& field : JobFields()) {
+    if (!IsAxis(field.key) || IsCommonAxis(field.key) || !field.write ||
+        std::find(defaults.keys.begin(), defaults.keys.end(), field.key) != defaults.keys.end()) {
+      continue;
+    }
+    const std::string usual = field.write(plain);
+    if (field.write(job) != usual) {
+      return BadKey(field.key, fmt::format("{} has no such setting", defaults.name),
+                    fmt::format("remove the key, or leave it at {}", usual));
+    }
+  }
+  return Done{};
+}
 
 std::vector<Strategy> AllStrategies() {
   std::vector<Strategy> all;

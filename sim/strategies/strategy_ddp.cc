@@ -42,6 +42,14 @@ Strategy Ddp(std::string name, std::string summary, Sync::When when) {
   axes.sync.collective = CollectiveKind::all_reduce;
   axes.sync.bucket_bytes = Bytes(25 << 20);       // bucket_cap_mb = 25
   axes.sync.first_bucket_bytes = Bytes(1 << 20);  // dist._DEFAULT_FIRST_BUCKET_BYTES
+  strategy.defaults.keys = {"sync.when",
+                            "sync.expression",
+                            "sync.step_expression",
+                            "sync.bucket_bytes",
+                            "sync.first_bucket_bytes",
+                            "sync.overlap",
+                            "buffers.gradient_as_bucket_view",
+                            "buffers.set_to_none"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return strategy;

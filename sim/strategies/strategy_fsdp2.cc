@@ -55,6 +55,8 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   axes.precision.reduce = DType::fp32;
   axes.precision.accumulate = DType::fp32;
   axes.precision.optimizer = DType::fp32;
+  strategy.defaults.keys = {"sync.when", "sync.expression", "shard.reshard_after_forward",
+                            "shard.reshard_after_backward"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
   return strategy;

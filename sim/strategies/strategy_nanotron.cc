@@ -58,6 +58,9 @@ std::vector<Strategy> StrategyNanotron() {
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // tp_recompute_allgather = true
   axes.recompute.tp_gather = true;
   axes.loss = Partition::Loss::softmax_saving;
+  strategy.defaults.keys = {"sync.bucket_bytes",  "sync.first_bucket_bytes", "sync.overlap",
+                            "sync.collective",    "shard.optimizer",         "buffers.gradient_as_bucket_view",
+                            "buffers.set_to_none"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return {strategy};

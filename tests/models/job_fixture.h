@@ -14,6 +14,7 @@ namespace tidemark {
 inline std::vector<StrategyDefaults> TestStrategies() {
   StrategyDefaults plain;
   plain.name = "plain";
+  plain.keys = {"sync.first_bucket_bytes"};
   StrategyDefaults pooled;
   pooled.name = "nanotron";
   pooled.axes.sync.when = Sync::When::last;

@@ -23,6 +23,30 @@ TEST(JobRead, TakesValuesFromTheStrategyThenTheFileThenTheCommandLine) {
   EXPECT_EQ(job.SourceOf("allocator.kind"), "default");
 }
 
+TEST(JobRead, AnAxisThatTheStrategyDoesNotLookAtHasNoSourceAndIsNotPrinted) {
+  const Job job = MustParse(SmallJob());
+  EXPECT_EQ(job.SourceOf("sync.bucket_bytes"), "");
+  EXPECT_EQ(JobYaml(job).find("bucket_bytes: 26214400"), std::string::npos);
+  EXPECT_NE(JobYaml(job).find("first_bucket_bytes"), std::string::npos);
+}
+
+TEST(JobRead, ExpressionsBelongToCustomSynchronisation) {
+  EXPECT_THAT(Refusal(SmallJob("sync: {when: custom}\n")), HasSubstr("custom needs sync.expression"));
+  EXPECT_THAT(Refusal(SmallJob("sync: {expression: i == 1}\n")), HasSubstr("only looked at with sync.when: custom"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {pp: 2}\nsync: {when: custom, expression: i == 1}\n")),
+              HasSubstr("a pipeline flush is one window"));
+  EXPECT_EQ(MustParse(SmallJob("sync: {when: custom, expression: i == 1}\n")).axes.sync.expression, "i == 1");
+}
+
+TEST(JobRead, ALastWindowIsShorterThanTheOthers) {
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\nlast_window: {microbatches: 4}\n")),
+              HasSubstr("4 microbatches fill a window of 4"));
+  const std::string three = "accumulation_steps: 4\nlast_window: {microbatches: 3, policy: ";
+  EXPECT_EQ(MustParse(SmallJob(three + "rescaled}\n")).Microbatches(), 3);
+  EXPECT_EQ(MustParse(SmallJob(three + "drop}\n")).Microbatches(), 3);
+  EXPECT_EQ(MustParse(SmallJob(three + "carry-over}\n")).Microbatches(), 4);
+}
+
 TEST(JobRead, LaterSetsWinAndNullGoesBackToTheDefault) {
   const Job job =
       MustParse(SmallJob("layout: {dp: 8}\n"), {"accumulation_steps=2", "accumulation_steps=6", "layout.dp=null"});
@@ -117,28 +141,12 @@ TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
 
 /// Keys of the job format whose other values come in later versions: refused, never ignored.
 TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
-  for (const char* set : {"layout.cp=2",
-                          "layout.ep=2",
-                          "layout.vpp=2",
-                          "recompute.policy=full",
-                          "recompute.policy=selective",
-                          "recompute.policy=every_n",
-                          "schedule=interleaved",
-                          "schedule=zb-h1",
-                          "schedule=dualpipe",
-                          "sync.when=custom",
-                          "sync.expression=i % 2 == 0",
-                          "buffers.tp_gather=async",
-                          "buffers.tp_gather=pooled-unsafe",
-                          "buffers.donate=false",
-                          "buffers.fused_accumulation=true",
-                          "gradient_flow.kind=gradcache",
-                          "gradient_flow.chunks=8",
-                          "shard.reuse_distance=1",
-                          "shard.persistence_threshold=1",
-                          "shard.prefetch_elements=1",
-                          "allocator.kind=arena",
-                          "pipeline_microbatches=2"}) {
+  for (const char* set :
+       {"layout.cp=2", "layout.ep=2", "layout.vpp=2", "recompute.policy=full", "recompute.policy=selective",
+        "recompute.policy=every_n", "schedule=interleaved", "schedule=zb-h1", "schedule=dualpipe",
+        "buffers.tp_gather=async", "buffers.tp_gather=pooled-unsafe", "buffers.donate=false",
+        "buffers.fused_accumulation=true", "gradient_flow.kind=gradcache", "gradient_flow.chunks=8",
+        "allocator.kind=arena", "pipeline_microbatches=2"}) {
     EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
   }
   MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));

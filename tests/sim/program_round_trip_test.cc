@@ -124,7 +124,8 @@ class WellFormedProgram {
                           Refs(),
                           Refs()};
       default:
-        return Compute{name, AnyOperator(), stream, static_cast<Work>(dice_.Roll(3)), dice_.OneIn(2), Refs(), Refs()};
+        return Compute{name,        AnyOperator(),  stream, static_cast<Work>(dice_.Roll(3)),
+                       AnyFactor(), dice_.OneIn(2), Refs(), Refs()};
     }
   }
 

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/window.h"
+
+#include <fmt/format.h>
+
+#include "base/expression.h"
+
+namespace tidemark {
+namespace {
+
+/// Appends one microbatch, to the last run where it stands as that one does.
+void Append(std::vector<WindowRun>& runs, const WindowPlace& place, std::int64_t count = 1) {
+  if (count == 0) {
+    return;
+  }
+  if (!runs.empty() && runs.back().place == place) {
+    runs.back().count += count;
+  } else {
+    runs.push_back({count, place});
+  }
+}
+
+/// The loss's factor in a window that a user's loop divides by `microbatches`. The group's average brings 1/N; a loss
+/// over all tokens of the step already holds it.
+Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
+  const std::int64_t ranks = job.axes.loss_scale == LossScale::global_tokens ? job.layout.dp : 1;
+  return Rational(1, microbatches * ranks);
+}
+
+/// DDP decides at forward: a forward pass outside no_sync synchronises, whatever encloses the backward pass.
+bool SynchronisesEach(const Job& job) {
+  return job.axes.sync.when == Sync::When::every || !job.axes.sync.forward_in_no_sync;
+}
+
+std::vector<WindowRun> OneWindow(const Job& job) {
+  const std::int64_t microbatches = job.Microbatches();
+  const bool short_window = microbatches != job.accumulation_steps;
+  const bool rescales = job.last_window.policy == LastWindow::Policy::rescaled;
+  const bool steps = !short_window || job.last_window.policy != LastWindow::Policy::drop;
+  const bool each = SynchronisesEach(job);
+  const Rational scale = LossScaleOf(job, short_window && !rescales ? job.accumulation_steps : microbatches);
+  // A loop that drops the rest never reaches the microbatch that would have synchronised.
+  const bool end_synchronises = each || steps;
+  std::vector<WindowRun> runs;
+  if (microbatches == 1) {
+    return {{1, {false, false, end_synchronises, steps, scale}}};
+  }
+  Append(runs, {false, false, each, false, scale});
+  Append(runs, {!each, each, each, false, scale}, microbatches - 2);
+  Append(runs, {!each, each, end_synchronises, steps, scale});
+  return runs;
+}
+
+Result<Expression> ParseAt(const char* key, const std::string& text) {
+  Result<Expression> expression = Expression::Parse(text, {"i", "steps"});
+  return std::move(expression).At(key);
+}
+
+/// What a user's own predicate makes of the microbatches: several windows, perhaps of several sizes, each divided by
+/// `accumulation_steps`, as the loop that such predicates are found in does.
+Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
+  const Sync& sync = job.axes.sync;
+  const char* const step_key = sync.step_expression.empty() ? "sync.expression" : "sync.step_expression";
+  TIDEMARK_ASSIGN(const Expression synchronises, ParseAt("sync.expression", sync.expression));
+  TIDEMARK_ASSIGN(const Expression steps,
+                  ParseAt(step_key, sync.step_expression.empty() ? sync.expression : sync.step_expression));
+  std::vector<WindowRun> runs;
+  WindowPlace place;
+  place.loss_scale = LossScaleOf(job, job.accumulation_steps);
+  bool stepped = false;
+  for (std::int64_t i = 0; i < job.accumulation_steps; ++i) {
+    const Result<std::int64_t> synchronise = synchronises.Evaluate({i, job.accumulation_steps});
+    const Result<std::int64_t> step = steps.Evaluate({i, job.accumulation_steps});
+    if (!synchronise || !step) {
+      const Error& error = !synchronise ? synchronise.error() : step.error();
+      return BadKey(!synchronise ? "sync.expression" : step_key,
+                    fmt::format("{} where i is {} and steps is {}", error.message, i, job.accumulation_steps),
+                    "a window of one microbatch needs a predicate of its own");
+    }
+    place.synchronises = *synchronise != 0;
+    place.last = *step != 0;
+    stepped |= place.last;
+    Append(runs, place);
+    place.reduced = !place.last && (place.reduced || place.synchronises);
+    place.pending = !place.last && !place.synchronises;
+  }
+  if (!stepped) {
+    return BadKey(step_key, fmt::format("the optimizer never steps within {} microbatches", job.accumulation_steps),
+                  "an ordinary window is (i + 1) % steps == 0");
+  }
+  return runs;
+}
+
+}  // namespace
+
+Result<std::vector<WindowRun>> WindowsOf(const Job& job) {
+  return job.axes.sync.when == Sync::When::custom ? CustomWindows(job) : OneWindow(job);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/rational.h"
+#include "base/result.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// Where a microbatch stands in its accumulation window. Everything that a data-parallel system does differently from
+/// one microbatch to the next follows from this.
+struct WindowPlace {
+  bool pending = false;      ///< earlier microbatches of the window left gradients that were not synchronised yet
+  bool reduced = false;      ///< an earlier microbatch of the window was synchronised
+  bool synchronises = true;  ///< this one is
+  bool last = true;          ///< the optimizer steps behind it
+  Rational loss_scale{1};    ///< what its backward pass begins with: 1/M of the window, or 1/(M N)
+  friend bool operator==(const WindowPlace&, const WindowPlace&) = default;
+};
+
+/// `count` microbatches in a row that stand in their windows alike.
+struct WindowRun {
+  std::int64_t count = 1;
+  WindowPlace place;
+};
+
+/// The microbatches of one step of the job, in the order in which their backward passes run. A few runs, whatever the
+/// number of microbatches, except under `sync.when: custom`, whose expressions are evaluated for each. Refuses
+/// expressions that do not parse, divide by zero, or never step.
+Result<std::vector<WindowRun>> WindowsOf(const Job& job);
+
+}  // namespace tidemark

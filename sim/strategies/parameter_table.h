@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/lower/role.h"
+
+namespace tidemark {
+
+/// One buffer per parameter and block of a stage: its weights, gradients, bucket slots, ...
+class ParameterTable {
+ public:
+  enum class Of : std::uint8_t { all, trained };
+
+  /// Names the buffers "<what> <block>.<parameter>". `stays`: alive when a step begins, and when it ends. A tied
+  /// parameter has no buffer of its own.
+  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays);
+  bool declared() const { return !buffers_.empty(); }
+
+  BufferRef operator()(const Role& role, const ParameterAt& at) const {
+    return {buffers_[role.stage.RunOf(at.position)][at.parameter], {role.At(at.position), Index{}}};
+  }
+
+ private:
+  std::vector<std::vector<BufferId>> buffers_;  ///< per run and parameter
+};
+
+inline const Parameter& ParameterOf(const Role& role, const ParameterAt& at) {
+  return role.stage.BlockAt(at.position).parameters[at.parameter];
+}
+
+/// Whether this rank holds a gradient of it.
+inline bool IsTrained(const Parameter& parameter) { return parameter.trainable && !parameter.tied; }
+
+/// Calls `visit(ParameterAt)` for the trained parameters of one block, in definition order.
+template <class Visit>
+void ForEachTrained(const Role& role, std::int64_t position, Visit visit) {
+  const std::vector<Parameter>& parameters = role.stage.BlockAt(position).parameters;
+  for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+    if (IsTrained(parameters[i])) {
+      visit(ParameterAt{position, i});
+    }
+  }
+}
+
+/// Writes `body(ParameterAt)` for every trained parameter of the stage, as one loop per run of blocks.
+template <class Body>
+void EachTrained(Role& role, Body body) {
+  role.EachBlock([&](std::int64_t position) { ForEachTrained(role, position, body); });
+}
+
+}  // namespace tidemark
