@@ -34,6 +34,18 @@ class Rational {
     TIDEMARK_CHECK(!__builtin_mul_overflow(left.denominator_, right.denominator_, &denominator));
     return Rational(numerator, denominator);
   }
+  friend constexpr Rational operator+(Rational a, Rational b) {
+    const std::int64_t common = std::gcd(a.denominator_, b.denominator_);
+    std::int64_t left = 0;
+    std::int64_t right = 0;
+    std::int64_t numerator = 0;
+    std::int64_t denominator = 0;
+    TIDEMARK_CHECK(!__builtin_mul_overflow(a.numerator_, b.denominator_ / common, &left));
+    TIDEMARK_CHECK(!__builtin_mul_overflow(b.numerator_, a.denominator_ / common, &right));
+    TIDEMARK_CHECK(!__builtin_add_overflow(left, right, &numerator));
+    TIDEMARK_CHECK(!__builtin_mul_overflow(a.denominator_, b.denominator_ / common, &denominator));
+    return Rational(numerator, denominator);
+  }
   friend constexpr bool operator==(Rational, Rational) = default;
 
  private:

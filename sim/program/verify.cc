@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/program/text.h"
+#include "sim/program/verify_gradients.h"
 #include "sim/program/verify_role.h"
 
 namespace tidemark {
@@ -127,14 +128,21 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
     CheckChannels(roles, findings);
     CheckCollectives(roles, findings);
   }
+  if (findings.empty()) {
+    CheckGradients(step, findings);  // follows values through a program that is known to be well-formed
+  }
   return std::move(findings).Take();
 }
 
+bool IsWrongResult(Finding::Rule rule) {
+  return rule == Rule::wrong_factor || rule == Rule::lost_gradient || rule == Rule::stale_gradient;
+}
+
 std::string_view Name(Finding::Rule rule) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "bad_reference",    "used_before_alloc",   "allocated_twice",  "never_freed",
-      "not_kept",         "wait_without_record", "unordered_access", "index_out_of_range",
-      "unbalanced_phase", "send_without_recv",   "collective_order"};
+  static constexpr std::array<std::string_view, 14> kNames = {
+      "bad_reference",       "used_before_alloc", "allocated_twice",    "never_freed",      "not_kept",
+      "wait_without_record", "unordered_access",  "index_out_of_range", "unbalanced_phase", "send_without_recv",
+      "collective_order",    "wrong_factor",      "lost_gradient",      "stale_gradient"};
   return kNames.at(static_cast<std::size_t>(rule));
 }
 

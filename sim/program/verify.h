@@ -25,13 +25,20 @@ struct Finding {
     unbalanced_phase,
     send_without_recv,  ///< the messages of a channel differ between its two roles in number or size
     collective_order,   ///< roles of one pipeline group see different collectives
+    wrong_factor,       ///< the optimizer reads a gradient whose factor is not 1/(M N) on behalf of every rank
+    lost_gradient,      ///< a microbatch's gradient does not reach the optimizer behind its window
+    stale_gradient,     ///< a gradient of an earlier window reaches the optimizer
   };
   Rule rule;
   std::string message;  ///< names buffer, node, role and loop values
 };
 
-/// Whether a program is well-formed. Whether it computes the right gradients (each once per microbatch, scaled by
-/// exactly 1/(M N)) is not checked here: programs do not carry the loss's scale yet.
+/// Whether a rule is about the numbers a program computes. One that breaks only such rules is well-formed: it runs, and
+/// computes something else than the gradient of one big batch.
+bool IsWrongResult(Finding::Rule rule);
+
+/// Whether a program is well-formed, and whether it computes the right gradients: each once per microbatch, scaled by
+/// exactly 1/(M N) (verify_gradients.h says how that is followed).
 ///
 /// Checks all roles of a step, each role unrolled in issue order; at most `limit` findings. A node that breaks a rule
 /// in many iterations is reported for the first. Cost: one pass over the unrolled program times its streams (vector

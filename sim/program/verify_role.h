@@ -28,6 +28,7 @@ class Findings {
     }
   }
   bool full() const { return list_.size() >= limit_; }
+  bool empty() const { return list_.empty(); }
   std::vector<Finding> Take() && { return std::move(list_); }
 
  private:

@@ -29,7 +29,7 @@ TEST(JobYaml, SaysWhereEachValueCameFrom) {
   const std::string yaml = JobYaml(MustParse(SmallJob("layout: {dp: 4}\n"), {"schedule=gpipe"}));
   EXPECT_THAT(yaml, ::testing::HasSubstr("  dp: 4  # from job.yaml:12\n"));
   EXPECT_THAT(yaml, ::testing::HasSubstr("schedule: gpipe  # --set\n"));
-  EXPECT_THAT(yaml, ::testing::HasSubstr("  bucket_bytes: 26214400  # default of plain\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  first_bucket_bytes: 1048576  # default of plain\n"));
 }
 
 TEST(JobYaml, KeepsWhatWasAssumedMarked) {

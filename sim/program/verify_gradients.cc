@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/verify_gradients.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "sim/program/gradient_value.h"
+
+namespace tidemark {
+namespace {
+
+using Rule = Finding::Rule;
+using Axis = GradientValue::Axis;
+using Key = GradientValue::Key;
+
+/// What is shared by the roles: the names of weight gradients, and messages on their way.
+struct Exchange {
+  std::map<std::pair<std::string, std::int64_t>, std::int64_t>
+      sources;                                                 ///< kernel's name, which of its calls and writes
+  std::vector<std::string> names;                              ///< of sources
+  std::map<std::string, std::deque<GradientValue>> in_flight;  ///< by channel
+  bool starved = false;                                        ///< a message was asked for before it was sent
+};
+
+/// "1/8 on behalf of this rank, 0 of the others".
+std::string Text(Rational factor) {
+  return factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
+                                   : fmt::format("{}/{}", factor.numerator(), factor.denominator());
+}
+
+class GradientFollower {
+ public:
+  GradientFollower(const Program& program, Exchange& exchange, Findings* findings)
+      : program_(program), exchange_(exchange), findings_(findings) {
+    for (const Buffer& buffer : program.buffers) {
+      first_slot_.push_back(values_.size());
+      values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
+    }
+    for (const Group& group : program.groups) {
+      shards_ = group.name == "dp" ? group.size : shards_;
+      replicas_ = group.name == "replicas" ? group.size : replicas_;
+    }
+  }
+
+  void Run() {
+    ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
+      at_ = at;
+      loops_ = loops;
+      std::visit([&](const auto& leaf) { On(leaf); }, program_.nodes[at]);
+      return findings_ == nullptr || !findings_->full();
+    });
+  }
+
+ private:
+  GradientValue& Value(const BufferRef& ref) {
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    const std::int64_t index = Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
+    return values_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(index)];
+  }
+
+  template <class Other>
+  void On(const Other&) {}
+  void On(const Alloc& leaf) { Value(leaf.buffer) = {}; }
+  void On(const Free& leaf) { Value(leaf.buffer) = {}; }
+  void On(const Scale& leaf) { Value(leaf.buffer).Scale(leaf.factor); }
+  void On(const Copy& leaf) { Write(leaf.writes, Sum(leaf.reads)); }
+  void On(const Send& leaf) {
+    exchange_.in_flight[program_.channels[leaf.channel.index].name].push_back(Value(leaf.buffer));
+  }
+
+  void On(const Recv& leaf) {
+    std::deque<GradientValue>& messages = exchange_.in_flight[program_.channels[leaf.channel.index].name];
+    Value(leaf.buffer) = {};
+    if (messages.empty()) {
+      exchange_.starved = true;
+      return;
+    }
+    Value(leaf.buffer) = std::move(messages.front());
+    messages.pop_front();
+  }
+
+  void On(const Begin& leaf) {
+    phase_ = leaf.phase;
+    if (leaf.phase == Phase::backward) {
+      microbatch_ = Resolve(leaf.microbatch, loops_);
+      window_.insert(microbatch_);
+      calls_.clear();
+      loss_.reset();
+    }
+  }
+
+  void On(const End& leaf) {
+    if (leaf.phase == Phase::optimizer) {
+      CheckNothingIsLost();
+      window_.clear();
+      made_.clear();
+      arrived_.clear();
+    }
+    phase_.reset();
+  }
+
+  void On(const Compute& leaf) {
+    if (std::holds_alternative<OptimizerUpdate>(leaf.op)) {
+      Check(leaf);
+      Write(leaf.writes, {});
+      return;
+    }
+    const std::optional<Factors> loss = LossOf(leaf);
+    if (loss) {
+      Differentiate(leaf, *loss * leaf.scale);
+      return;
+    }
+    GradientValue sum = Sum(leaf.reads);
+    sum.Scale(leaf.scale);
+    Write(leaf.writes, sum);
+  }
+
+  void On(const Collective& leaf) {
+    const std::string& group = program_.groups[leaf.group.index].name;
+    const std::int64_t ranks = program_.groups[leaf.group.index].size;
+    const bool reduces = leaf.reduction == Reduction::sum || leaf.reduction == Reduction::avg;
+    GradientValue sum = Sum(leaf.reads);
+    if (reduces && (group == "dp" || group == "replicas")) {
+      const Rational mean = leaf.reduction == Reduction::avg ? Rational(1, ranks) : Rational(1);
+      const bool in_place = leaf.kind == CollectiveKind::reduce_scatter && leaf.reads == leaf.writes;
+      if (ranks > 1) {
+        sum.Reduce(group == "dp" ? Axis::shards : Axis::replicas, ranks, leaf.scale * mean, in_place);
+      } else {
+        sum.Scale(leaf.scale);
+      }
+    }
+    // A collective over a list of buffers does to each what it does to the whole; their gradients are different ones.
+    if (leaf.reads == leaf.writes) {
+      for (const BufferRef& ref : leaf.writes) {
+        Keep(Value(ref), sum);
+      }
+    } else {
+      Write(leaf.writes, sum);
+    }
+  }
+
+  /// `value` becomes the part of `sum` that it already held terms of.
+  static void Keep(GradientValue& value, const GradientValue& sum) {
+    GradientValue kept;
+    for (const auto& [key, parts] : value.terms()) {
+      kept.Set(key, sum.terms().at(key));
+    }
+    value = std::move(kept);
+  }
+
+  GradientValue Sum(const std::vector<BufferRef>& reads) {
+    GradientValue sum;
+    for (auto ref = reads.begin(); ref != reads.end(); ++ref) {
+      if (std::find(reads.begin(), ref, *ref) == ref) {
+        sum.Add(Value(*ref));
+      }
+    }
+    return sum;
+  }
+
+  void Write(const std::vector<BufferRef>& writes, const GradientValue& value) {
+    for (const BufferRef& ref : writes) {
+      Value(ref) = value;
+    }
+  }
+
+  /// The factor of the loss's gradient that a kernel of the backward pass is given; nothing for any other kernel.
+  std::optional<Factors> LossOf(const Compute& leaf) {
+    for (const BufferRef& ref : leaf.reads) {
+      if (const Factors* loss = Value(ref).loss()) {
+        return *loss;
+      }
+    }
+    const auto* entropy = std::get_if<CrossEntropy>(&leaf.op);
+    const bool begins = (entropy != nullptr && entropy->backward) || std::holds_alternative<Tabulated>(leaf.op);
+    if (phase_ != Phase::backward || !begins) {
+      return std::nullopt;
+    }
+    if (!loss_) {
+      // Blocks of a table pass no gradients on: the first one's factor is that of all.
+      loss_ = Factors::Own(leaf.scale, shards_ > 1, replicas_ > 1);
+      return Factors::Own(Rational(1), shards_ > 1, replicas_ > 1);
+    }
+    return loss_;
+  }
+
+  /// A kernel of the backward pass: gradients of weights, and the loss's gradient handed on.
+  void Differentiate(const Compute& leaf, const Factors& factors) {
+    for (std::size_t i = 0; i < leaf.writes.size(); ++i) {
+      const BufferRef& ref = leaf.writes[i];
+      const Category category = program_.buffers[ref.buffer.index].category;
+      if (category != Category::gradient && category != Category::accumulator && category != Category::bucket) {
+        Value(ref) = GradientValue::Of({GradientValue::kLoss, microbatch_}, factors);
+        continue;
+      }
+      const std::int64_t source = SourceOf(leaf, i);
+      made_.insert({source, microbatch_});
+      const bool adds = std::find(leaf.reads.begin(), leaf.reads.end(), ref) != leaf.reads.end();
+      GradientValue value = GradientValue::Of({source, microbatch_}, factors);
+      if (adds) {
+        value.Add(Value(ref));
+      }
+      Value(ref) = std::move(value);
+    }
+  }
+
+  /// The weight gradient that this call of the kernel makes. Backward passes walk the network alike, so the count of
+  /// calls within one says which block's it is.
+  std::int64_t SourceOf(const Compute& leaf, std::size_t write) {
+    const std::string name = fmt::format("{} of {}, write {}", program_.names[leaf.name.index], program_.role, write);
+    const std::int64_t call = calls_[name]++;
+    const auto [found, added] =
+        exchange_.sources.try_emplace({name, call}, static_cast<std::int64_t>(exchange_.names.size()));
+    if (added) {
+      exchange_.names.push_back(fmt::format("{}, block {} of its backward pass", name, call));
+    }
+    return found->second;
+  }
+
+  void Check(const Compute& leaf) {
+    const GradientValue sum = Sum(leaf.reads);
+    std::int64_t read_elements = 0;
+    for (const BufferRef& ref : leaf.reads) {
+      read_elements += Value(ref).empty() ? 0 : program_.buffers[ref.buffer.index].elements;
+    }
+    const bool whole = std::get<OptimizerUpdate>(leaf.op).elements >= read_elements;
+    for (const auto& [key, parts] : sum.terms()) {
+      if (!window_.contains(key.microbatch)) {
+        Report(Rule::stale_gradient, fmt::format("it contains {} of microbatch {}, which an earlier window was for",
+                                                 NameOf(key), key.microbatch));
+        continue;
+      }
+      arrived_.insert({key.source, key.microbatch});
+      CheckFactor(key, parts.own);
+      if (whole) {
+        CheckFactor(key, parts.rest);
+      }
+    }
+  }
+
+  void CheckFactor(const Key& key, const Factors& factors) {
+    const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
+    if (!factors.AreAll(right)) {
+      Report(Rule::wrong_factor,
+             fmt::format("{} of microbatch {} arrives with factor {} on behalf of this rank and {} of another, not {}",
+                         NameOf(key), key.microbatch, Text(factors.of[0][0]), Text(factors.of[1][1]), Text(right)));
+    }
+  }
+
+  void CheckNothingIsLost() {
+    for (const auto& [source, microbatch] : made_) {
+      if (!arrived_.contains({source, microbatch})) {
+        Report(Rule::lost_gradient, fmt::format("{} of microbatch {} has not reached the optimizer",
+                                                exchange_.names[static_cast<std::size_t>(source)], microbatch));
+        return;
+      }
+    }
+  }
+
+  const std::string& NameOf(const Key& key) const { return exchange_.names[static_cast<std::size_t>(key.source)]; }
+
+  void Report(Rule rule, const std::string& message) {
+    if (findings_ != nullptr) {
+      findings_->Add({rule, program_.role_index, at_, 0},
+                     fmt::format("{}: {}", DescribeNode(program_, at_, loops_), message));
+    }
+  }
+
+  const Program& program_;
+  Exchange& exchange_;
+  Findings* findings_;  ///< nullptr: only what is sent to others matters
+  std::int64_t shards_ = 1, replicas_ = 1;
+  std::vector<std::size_t> first_slot_;  ///< by family
+  std::vector<GradientValue> values_;    ///< by slot
+  std::size_t at_ = 0;
+  std::span<const std::int64_t> loops_;
+  std::optional<Phase> phase_;
+  std::int64_t microbatch_ = 0;
+  std::optional<Factors> loss_;                                     ///< with which this backward pass began
+  std::map<std::string, std::int64_t> calls_;                       ///< of each kernel in this backward pass
+  std::set<std::int64_t> window_;                                   ///< microbatches since the last update
+  std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
+};
+
+/// From the last stage to the first, as gradients flow.
+void FollowAll(const StepProgram& step, Exchange& exchange, Findings* findings) {
+  for (auto program = step.roles.rbegin(); program != step.roles.rend(); ++program) {
+    GradientFollower(*program, exchange, findings).Run();
+  }
+}
+
+}  // namespace
+
+void CheckGradients(const StepProgram& step, Findings& findings) {
+  Exchange exchange;
+  // Two copies of a tied embedding exchange their gradients both ways, so one of them asks before the other has sent:
+  // what the first walk leaves in the channels is what the second one asks for.
+  FollowAll(step, exchange, nullptr);
+  if (exchange.starved) {
+    exchange.starved = false;
+    FollowAll(step, exchange, &findings);
+    return;
+  }
+  exchange.in_flight.clear();
+  FollowAll(step, exchange, &findings);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/lower/lower.h"
+#include "sim/program/gradient_value.h"
+#include "sim/program/verify.h"
+#include "tests/sim/oracle_job.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::HasSubstr;
+using Rule = Finding::Rule;
+using Axis = GradientValue::Axis;
+
+/// The lowered program of a two-layer model. `strategy`'s own order and factors are what the tests below spoil.
+StepProgram ProgramOf(const std::string& strategy, std::int64_t microbatches) {
+  Job job = OracleJob(strategy, microbatches);
+  std::get<Decoder>(job.network.shape).layers = 2;
+  Result<StepProgram> step = Lower(job, StepKind::steady);
+  EXPECT_TRUE(step.ok());
+  return *std::move(step);
+}
+
+bool IsNamed(const Program& program, const Node& node, std::string_view name) {
+  const auto* compute = std::get_if<Compute>(&node);
+  return compute != nullptr && program.names[compute->name.index] == name;
+}
+
+/// Changes the nodes for which `change` says so, and returns how many.
+template <class Change>
+int Spoil(StepProgram& step, Change change) {
+  int changed = 0;
+  for (Node& node : step.roles.front().nodes) {
+    changed += change(step.roles.front(), node) ? 1 : 0;
+  }
+  return changed;
+}
+
+/// Rules that are broken, and one message.
+std::pair<Rule, std::string> FirstOf(const StepProgram& step) {
+  const std::vector<Finding> findings = Verify(step);
+  EXPECT_FALSE(findings.empty());
+  return findings.empty() ? std::pair<Rule, std::string>{} : std::pair{findings.front().rule, findings.front().message};
+}
+
+TEST(VerifyGradients, AcceptsWhatRealSystemsDo) {
+  for (const Strategy& strategy : AllStrategies()) {
+    if (strategy.defaults.name == "hsdp") {
+      continue;  // needs replicas; its own test verifies it
+    }
+    for (const std::int64_t microbatches : {1, 2, 3}) {
+      const std::vector<Finding> findings = Verify(ProgramOf(strategy.defaults.name, microbatches));
+      EXPECT_TRUE(findings.empty()) << strategy.defaults.name << ": " << findings.front().message;
+    }
+  }
+}
+
+TEST(VerifyGradients, AMissingLossFactorIsFound) {
+  StepProgram step = ProgramOf("ddp-last", 3);
+  EXPECT_EQ(Spoil(step,
+                  [](const Program&, Node& node) {
+                    auto* compute = std::get_if<Compute>(&node);
+                    const bool begins = compute != nullptr && compute->scale == Rational(1, 3);
+                    if (begins) {
+                      compute->scale = Rational(1);
+                    }
+                    return begins;
+                  }),
+            3);  // microbatches 0, 1 and 2 are each written out
+  const auto [rule, message] = FirstOf(step);
+  EXPECT_EQ(rule, Rule::wrong_factor);
+  EXPECT_THAT(message, HasSubstr("factor 1/4 on behalf of this rank and 1/4 of another, not 1/12"));
+}
+
+TEST(VerifyGradients, ASumWhereAnAverageBelongsIsFound) {
+  StepProgram step = ProgramOf("fsdp2-scatter-each", 2);
+  EXPECT_GT(Spoil(step,
+                  [](const Program&, Node& node) {
+                    auto* collective = std::get_if<Collective>(&node);
+                    const bool averages = collective != nullptr && collective->reduction == Reduction::avg;
+                    if (averages) {
+                      collective->reduction = Reduction::sum;
+                    }
+                    return averages;
+                  }),
+            0);
+  const auto [rule, message] = FirstOf(step);
+  EXPECT_EQ(rule, Rule::wrong_factor);
+  EXPECT_THAT(message, HasSubstr("factor 1/2 on behalf of this rank and 1/2 of another, not 1/8"));
+}
+
+TEST(VerifyGradients, ReplicasThatAreNotReducedAreFound) {
+  StepProgram step = ProgramOf("ddp-last", 1);
+  EXPECT_GT(Spoil(step,
+                  [](const Program& program, Node& node) {
+                    auto* collective = std::get_if<Collective>(&node);
+                    const bool reduces = collective != nullptr && program.groups[collective->group.index].name == "dp";
+                    if (reduces) {
+                      collective->reads.clear();  // reduces something else
+                      collective->writes.clear();
+                    }
+                    return reduces;
+                  }),
+            0);
+  const auto [rule, message] = FirstOf(step);
+  EXPECT_EQ(rule, Rule::wrong_factor);
+  EXPECT_THAT(message, HasSubstr("and 0 of another"));
+}
+
+TEST(VerifyGradients, AnAccumulationThatOverwritesLosesAMicrobatch) {
+  StepProgram step = ProgramOf("ddp-last", 2);
+  EXPECT_GT(Spoil(step,
+                  [](const Program& program, Node& node) {
+                    const bool adds = IsNamed(program, node, "accumulate gradient");
+                    if (adds) {
+                      std::get<Compute>(node).reads.resize(1);  // the addend only: a copy
+                    }
+                    return adds;
+                  }),
+            0);
+  const auto [rule, message] = FirstOf(step);
+  EXPECT_EQ(rule, Rule::lost_gradient);
+  EXPECT_THAT(message, HasSubstr("of microbatch 0 has not reached the optimizer"));
+}
+
+// The worked example of a reduce-scatter into a slice of its own input, done twice in one window: N = 2, gradients 4
+// and 8 in microbatch 1, 2 and 6 in microbatch 2; right is (4 + 8) / 2 + (2 + 6) / 2 = 10.
+GradientValue TwiceInPlace(bool scales_buffer) {
+  const auto reduce = [&](GradientValue& value) {
+    if (scales_buffer) {
+      value.Scale(Rational(1, 2));
+    }
+    value.Reduce(Axis::shards, 2, scales_buffer ? Rational(1) : Rational(1, 2), true);
+  };
+  GradientValue value = GradientValue::Of({0, 1}, Factors::Own(Rational(1), true, false));
+  reduce(value);
+  value.Add(GradientValue::Of({0, 2}, Factors::Own(Rational(1), true, false)));
+  reduce(value);
+  return value;
+}
+
+/// The number in this rank's part: what the two ranks contributed, times their factors.
+Rational NumberOf(const GradientValue& value) {
+  const Factors& first = value.terms().at({0, 1}).own;
+  const Factors& second = value.terms().at({0, 2}).own;
+  return first.of[0][0] * Rational(4) + first.of[1][0] * Rational(8) + second.of[0][0] * Rational(2) +
+         second.of[1][0] * Rational(6);
+}
+
+TEST(VerifyGradients, ScatteringTwiceInPlaceIsWrongByTheMeasuredAmounts) {
+  EXPECT_EQ(NumberOf(TwiceInPlace(true)), Rational(9));    // the whole buffer scaled by 1/N, then summed
+  EXPECT_EQ(NumberOf(TwiceInPlace(false)), Rational(11));  // averaged by the collective: the rest stays unscaled
+}
+
+// A buffer that is all-reduced in every microbatch: exact with an average, N times too much of what was reduced before
+// with a sum.
+TEST(VerifyGradients, ReducingAgainIsExactForAveragesOnly) {
+  for (const bool averages : {true, false}) {
+    const Rational scale = averages ? Rational(1, 4) : Rational(1);
+    GradientValue value = GradientValue::Of({0, 1}, Factors::Own(Rational(1), true, false));
+    value.Reduce(Axis::shards, 4, scale, false);
+    value.Reduce(Axis::shards, 4, scale, false);
+    EXPECT_TRUE(value.terms().at({0, 1}).own.AreAll(averages ? Rational(1, 4) : Rational(4)));
+  }
+}
+
+// HSDP: an average over 2 shards, then over 3 replicas, is the average over 6 ranks.
+TEST(VerifyGradients, TwoAxesMultiply) {
+  GradientValue value = GradientValue::Of({0, 0}, Factors::Own(Rational(1), true, true));
+  value.Reduce(Axis::shards, 2, Rational(1, 2), false);
+  EXPECT_FALSE(value.terms().at({0, 0}).own.AreAll(Rational(1, 2)));
+  value.Reduce(Axis::replicas, 3, Rational(1, 3), false);
+  EXPECT_TRUE(value.terms().at({0, 0}).own.AreAll(Rational(1, 6)));
+}
+
+}  // namespace
+}  // namespace tidemark
