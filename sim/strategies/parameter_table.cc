@@ -3,7 +3,8 @@
 
 namespace tidemark {
 
-void ParameterTable::Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
+void ParameterTable::Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool resident,
+                             bool kept) {
   for (const BlockRun& run : role.stage.runs) {
     buffers_.emplace_back();
     for (const Parameter& parameter : run.block.parameters) {
@@ -16,8 +17,8 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
                                                                    {run.count, 1},
                                                                    role.compute,
                                                                    Place::device,
-                                                                   stays,
-                                                                   stays}));
+                                                                   resident,
+                                                                   kept}));
     }
   }
 }

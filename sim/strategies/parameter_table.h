@@ -16,7 +16,11 @@ class ParameterTable {
 
   /// Names the buffers "<what> <block>.<parameter>". `stays`: alive when a step begins, and when it ends. A tied
   /// parameter has no buffer of its own.
-  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays);
+  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
+    Declare(role, what, category, dtype, of, stays, stays);
+  }
+  /// `resident`: alive when a step begins; `kept`: when it ends.
+  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool resident, bool kept);
   bool declared() const { return !buffers_.empty(); }
 
   BufferRef operator()(const Role& role, const ParameterAt& at) const {
