@@ -121,7 +121,7 @@ Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
     }
   }
 #ifndef NDEBUG
-  const bool declared_wrong = strategy.wrong != nullptr && strategy.wrong(job) != nullptr;
+  const bool declared_wrong = strategy.DeclaredWrong(job) != nullptr;
   for (const Finding& finding : Verify(lowering.program)) {
     TIDEMARK_CHECK(declared_wrong && IsWrongResult(finding.rule));
   }

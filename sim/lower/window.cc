@@ -97,4 +97,25 @@ Result<std::vector<WindowRun>> WindowsOf(const Job& job) {
   return job.axes.sync.when == Sync::When::custom ? CustomWindows(job) : OneWindow(job);
 }
 
+const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job) {
+  std::int64_t microbatches = 0;
+  for (const WindowRun& run : windows) {
+    const WindowPlace& place = run.place;
+    microbatches += run.count;
+    if (!place.last) {
+      continue;
+    }
+    // Behind a microbatch that steps the next window begins, so those of one run are windows of one each.
+    const std::int64_t window = run.count > 1 ? 1 : microbatches;
+    microbatches = 0;
+    if (!place.synchronises && job.layout.dp > 1) {
+      return "the optimizer steps on gradients that were not synchronised: replicas drift apart";
+    }
+    if (place.loss_scale != LossScaleOf(job, window)) {
+      return "the loss is divided by another number of microbatches than the window has";
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace tidemark

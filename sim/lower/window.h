@@ -32,4 +32,9 @@ struct WindowRun {
 /// expressions that do not parse, divide by zero, or never step.
 Result<std::vector<WindowRun>> WindowsOf(const Job& job);
 
+/// Why some window's gradient is not the mean over its microbatches and ranks, though the system does as it is told;
+/// nullptr where all are. The optimizer may step on gradients that were not synchronised, or the loss may be divided by
+/// another number of microbatches than the window has.
+const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job);
+
 }  // namespace tidemark

@@ -30,6 +30,14 @@ Status Strategy::Accept(const Job& job) const {
   return Done{};
 }
 
+const char* Strategy::DeclaredWrong(const Job& job) const {
+  if (const char* reason = wrong == nullptr ? nullptr : wrong(job)) {
+    return reason;
+  }
+  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
+  return windows ? WhatIsWrongWith(*windows, job) : nullptr;
+}
+
 std::vector<Strategy> AllStrategies() {
   std::vector<Strategy> all;
   for (std::vector<Strategy>& family : StrategyFamilies()) {
