@@ -32,15 +32,15 @@ class RoleWriter {
   }
 
  private:
-  /// Iterations whose microbatches stand in their windows alike are one loop, as soon as one of them leaves the
-  /// data-parallel system in the state in which it found it.
+  /// Iterations whose microbatches stand in their windows alike are one loop, as soon as one of them leaves everything
+  /// in the state in which it found it.
   void WriteSlots(const SlotRun& run) {
     for (std::int64_t i = 0; i < run.count;) {
       const std::int64_t alike = AlikeFrom(run, i);
       const std::size_t start = role_.builder.size();
-      const std::vector<std::int64_t> before = data_parallel_->KeyBetweenMicrobatches();
+      const std::vector<std::int64_t> before = Key();
       WriteIteration(run, i);
-      const bool repeats = alike > 1 && data_parallel_->KeyBetweenMicrobatches() == before;
+      const bool repeats = alike > 1 && Key() == before;
       const std::int64_t number = run.reversed ? run.count - 1 - i : i;
       if (repeats) {
         role_.builder.Fold(start, {role_.microbatch_loop, alike, number, run.reversed ? -1 : 1, 0});
@@ -49,6 +49,15 @@ class RoleWriter {
       }
       i += repeats ? alike : 1;
     }
+  }
+
+  /// What is under way between two microbatches. The first step's first optimizer update differs from all others:
+  /// the optimizer's state appears.
+  std::vector<std::int64_t> Key() const {
+    std::vector<std::int64_t> key = data_parallel_->KeyBetweenMicrobatches();
+    key.push_back(blocks_.Key());
+    key.push_back(role_.step == StepKind::first && stepped_ ? 1 : 0);
+    return key;
   }
 
   /// The number of iterations from `i` on in which every slot's microbatch stands in its window as it does in `i`.
@@ -128,6 +137,7 @@ class RoleWriter {
     if (microbatch.place.last) {
       links_.ExchangeTiedGradient(*data_parallel_);
       data_parallel_->OptimizerStep();
+      stepped_ = true;
     }
   }
 
@@ -136,6 +146,7 @@ class RoleWriter {
   std::unique_ptr<DataParallel> data_parallel_;
   BlockWriter blocks_;
   StageLinks links_;
+  bool stepped_ = false;
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elem
   std::vector<BufferRef> writes = updated;
   if (moments_ > 0) {
     const BufferRef state = role.Ref(state_, position);
-    if (role.step == StepKind::first) {
+    if (role.step == StepKind::first && made_.insert(position).second) {
       role.Alloc(state);
     }
     writes.push_back(state);

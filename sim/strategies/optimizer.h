@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "sim/lower/role.h"
@@ -9,7 +10,8 @@
 namespace tidemark {
 
 /// The optimizer's state per block and its fused update. AdamW keeps two moments per element, SGD with momentum one,
-/// SGD none. The state is made lazily: in the first step it appears with the update and is there ever after.
+/// SGD none. The state is made lazily: in the first step it appears with the first update and is there ever after, also
+/// for the updates of later windows of that step.
 class OptimizerState {
  public:
   /// `elements` per run: what one rank updates of one block.
@@ -22,6 +24,7 @@ class OptimizerState {
  private:
   RunBuffers state_;
   std::int64_t moments_ = 0;
+  std::set<std::int64_t> made_;  ///< positions whose state the first step has made
 };
 
 }  // namespace tidemark
