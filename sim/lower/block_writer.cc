@@ -308,6 +308,7 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
   const std::size_t run = role_.stage.RunOf(position);
   const ActionPlan& plan = runs_[run].plans[action];
+  data_parallel_.BeforeAction(microbatch, position, action);
   if (plan.uses_pool && !pool_exists_) {
     role_.Alloc({pool_, {}});
     pool_exists_ = true;
@@ -320,6 +321,7 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
   for (const TensorId tensor : plan.deaths) {
     role_.Free(Ref(microbatch, position, tensor));
   }
+  data_parallel_.AfterAction(microbatch, position, action);
 }
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action) {

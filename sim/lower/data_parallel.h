@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,10 @@ class DataParallel {
   virtual void EndForward(const Microbatch&) {}
   virtual void BeforeBackward(const Microbatch&, std::int64_t /*position*/) {}
   virtual void AfterBackward(const Microbatch&, std::int64_t /*position*/) {}
+  /// Around each action of a block, before its outputs are born and after what dies with it is gone. `action` counts
+  /// the block's forward actions, then its backward actions.
+  virtual void BeforeAction(const Microbatch&, std::int64_t /*position*/, std::size_t /*action*/) {}
+  virtual void AfterAction(const Microbatch&, std::int64_t /*position*/, std::size_t /*action*/) {}
   /// All gradients of the microbatch exist; a synchronising one waits for its communication here.
   virtual void EndBackward(const Microbatch&) = 0;
   /// After the last microbatch of a window: update, gather, zero.
@@ -42,6 +47,9 @@ class DataParallel {
   /// What stands between two blocks, relative to `position`: equal keys promise that the same hooks write the same
   /// nodes from here on, shifted by the distance of the two positions.
   virtual std::vector<std::int64_t> Key(std::int64_t position) const = 0;
+  /// For how many blocks, `position` the first of them, the promise of `Key` holds: of a system that knows where it will
+  /// do something else.
+  virtual std::int64_t BlocksAlike(std::int64_t /*position*/) const { return INT64_MAX; }
   /// Moves everything remembered by `blocks` positions: that many were folded into a loop.
   virtual void Shift(std::int64_t blocks) = 0;
 

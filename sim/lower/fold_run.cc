@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/fold_run.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace tidemark {
@@ -19,17 +20,14 @@ class RunFolder {
       : role_(role), data_parallel_(data_parallel), blocks_(blocks), walk_(walk) {}
 
   void Run(const std::function<void(std::int64_t)>& write) {
-    bool folded = false;
     for (std::int64_t done = 0; done < walk_.count;) {
       const std::int64_t position = walk_.position + done * walk_.step;
       role_.StandAt(position);
       written_.push_back({KeyAt(position), role_.builder.size(), position});
       write(position);
       ++done;
-      if (!folded && walk_.count - done > 1) {
-        const std::int64_t more = FoldPeriod(walk_.count - 1 - done);
-        folded = more > 0;
-        done += more;
+      if (walk_.count - done > 1) {
+        done += FoldPeriod(walk_.count - 1 - done);
       }
     }
     BindWritten(written_.size());
@@ -57,7 +55,7 @@ class RunFolder {
     }
     --begin;
     const auto period = static_cast<std::int64_t>(written_.size() - begin);
-    const std::int64_t more = left / period * period;
+    const std::int64_t more = std::min(left, data_parallel_.BlocksAlike(next)) / period * period;
     if (more == 0) {
       return 0;
     }
