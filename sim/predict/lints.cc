@@ -3,7 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "models/job/validate.h"
+#include "sim/lower/stage.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {
@@ -17,41 +25,146 @@ struct Sum {
   const char* key;
 };
 
-Sum SumOf(const Axes& axes) {
-  // With sharded gradients scattered each time, the sum is kept in the shard's dtype.
-  if (axes.shard.gradients && axes.sync.when == Sync::When::every) {
+Sum SumOf(const Job& job, const Strategy& strategy) {
+  const Axes& axes = job.axes;
+  if (strategy.sums_shards_in_master && axes.sync.when == Sync::When::every) {
     return {axes.precision.master.value_or(axes.precision.params), "precision.master"};
   }
   return {axes.precision.accumulate, "precision.accumulate"};
 }
 
+bool LooksAt(const Strategy& strategy, std::string_view key) {
+  const std::vector<std::string>& keys = strategy.defaults.keys;
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+/// Parameters of one rank, all pipeline stages together.
+std::int64_t ParametersOf(const Job& job) {
+  const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));
+  std::int64_t parameters = 0;
+  for (const BlockRun& run : runs ? *runs : std::vector<BlockRun>()) {
+    parameters += StoredElements(run.block) * run.count;
+  }
+  return parameters;
+}
+
+class Linter {
+ public:
+  Linter(const Job& job, const Strategy& strategy) : job_(job), strategy_(strategy), axes_(job.axes) {}
+
+  std::vector<Lint> Run() && {
+    Windows();
+    Synchronisation();
+    LowPrecision();
+    Memory();
+    Pipeline();
+    return std::move(lints_);
+  }
+
+ private:
+  void Add(std::string id, std::string severity, std::string message, std::string hint) {
+    lints_.push_back({std::move(id), std::move(severity), std::move(message), std::move(hint)});
+  }
+  bool Accumulates() const { return job_.accumulation_steps > 1; }
+
+  void Windows() {
+    if (const char* reason = strategy_.DeclaredWrong(job_)) {
+      Add("wrong-gradient", "error", reason,
+          axes_.sync.when == Sync::When::custom
+              ? "an ordinary window is sync.when: last, or sync.expression: (i + 1) % steps == 0"
+              : "divide a short window's loss by the microbatches it has: last_window.policy: rescaled");
+    }
+    const LastWindow& last = job_.last_window;
+    if (last.microbatches > 0 && last.policy == LastWindow::Policy::drop) {
+      Add("dropped-microbatches", "note",
+          fmt::format("{} microbatches are computed and their gradients thrown away", last.microbatches),
+          "do not load them, or step with them: last_window.policy: rescaled");
+    }
+  }
+
+  /// How to stop reducing in every microbatch, if this system can.
+  std::string HowToDefer() const {
+    Job deferred = job_;
+    deferred.axes.sync.when = Sync::When::last;
+    return strategy_.Accept(deferred).ok()
+               ? "reduce in the last microbatch only: sync.when: last (PyTorch: forward and backward inside no_sync)"
+               : fmt::format("{} cannot defer; a strategy that keeps whole gradients can", job_.strategy);
+  }
+
+  void Synchronisation() {
+    if (!Accumulates() || job_.layout.dp == 1) {
+      return;
+    }
+    if (axes_.sync.when == Sync::When::last && !axes_.sync.forward_in_no_sync) {
+      Add("forward-outside-no-sync", "warning",
+          fmt::format("DDP decides at the forward pass: outside no_sync it all-reduces {} times a step, whatever "
+                      "encloses the backward pass",
+                      job_.accumulation_steps),
+          "put the forward pass inside no_sync as well: sync.forward_in_no_sync: true");
+    }
+    if (axes_.sync.when == Sync::When::every && axes_.sync.collective == CollectiveKind::all_reduce) {
+      Add("sync-every-microbatch", "warning",
+          fmt::format("gradients are all-reduced {} times a step, although only their sum is used",
+                      job_.accumulation_steps),
+          HowToDefer());
+    }
+  }
+
+  void LowPrecision() {
+    const std::int64_t microbatches = job_.accumulation_steps;
+    const Sum sum = SumOf(job_, strategy_);
+    if (microbatches >= kManyMicrobatches && (sum.dtype == DType::bf16 || sum.dtype == DType::fp16)) {
+      Add("low-precision-sum", "warning",
+          fmt::format("{} microbatches are summed in {}: expect a relative error of about {:.1f} % in zero-mean "
+                      "gradients, more where they agree in sign",
+                      microbatches, Name(sum.dtype), 0.12 * std::sqrt(static_cast<double>(microbatches))),
+          fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches", sum.key));
+    }
+  }
+
+  void Memory() {
+    const bool defers = Accumulates() && axes_.sync.when == Sync::When::last;
+    if (defers && axes_.buffers.gradient_as_bucket_view && axes_.buffers.set_to_none) {
+      Add("view-and-set-to-none", "note",
+          "bucket views save nothing while gradients accumulate: those of a no_sync microbatch are fresh tensors "
+          "beside the buckets",
+          "zero gradients in place as well: buffers.set_to_none: false");
+    }
+    if (axes_.gradient_flow == GradientFlow::single_backward && Accumulates()) {
+      Add("retained-graphs", "warning",
+          fmt::format("the activations of all {} microbatches are held until the one backward pass",
+                      job_.accumulation_steps),
+          "give every microbatch its own backward pass: gradient_flow.kind: microbatch");
+    }
+    const std::int64_t bucket = axes_.sync.bucket_elements;
+    if (LooksAt(strategy_, "buffers.contiguous_gradients") && axes_.buffers.contiguous_gradients &&
+        bucket > ParametersOf(job_)) {
+      Add("bucket-larger-than-model", "note",
+          fmt::format("the gradient bucket holds {} elements, whatever the model's size; this rank has {} parameters",
+                      Grouped(bucket), Grouped(ParametersOf(job_))),
+          "lower sync.bucket_elements (DeepSpeed: reduce_bucket_size)");
+    }
+  }
+
+  void Pipeline() {
+    if (job_.accumulation_steps < job_.layout.pp) {
+      Add("pipeline-underfilled", "warning",
+          fmt::format("{} microbatches cannot keep {} pipeline stages busy", job_.accumulation_steps, job_.layout.pp),
+          "raise accumulation_steps, or lower layout.pp");
+    }
+  }
+
+  const Job& job_;
+  const Strategy& strategy_;
+  const Axes& axes_;
+  std::vector<Lint> lints_;
+};
+
 }  // namespace
 
 std::vector<Lint> LintJob(const Job& job) {
-  std::vector<Lint> lints;
-  const std::int64_t microbatches = job.accumulation_steps;
-  if (job.axes.sync.when == Sync::When::every && job.axes.sync.collective == CollectiveKind::all_reduce &&
-      microbatches > 1 && job.layout.dp > 1) {
-    lints.push_back(
-        {"sync-every-microbatch", "warning",
-         fmt::format("gradients are all-reduced {} times a step, although only their sum is used", microbatches),
-         "reduce in the last microbatch only: sync.when: last (PyTorch: forward and backward inside no_sync)"});
-  }
-  const Sum sum = SumOf(job.axes);
-  if (microbatches >= kManyMicrobatches && (sum.dtype == DType::bf16 || sum.dtype == DType::fp16)) {
-    lints.push_back(
-        {"low-precision-sum", "warning",
-         fmt::format("{} microbatches are summed in {}: expect a relative error of about {:.1f} % in zero-mean "
-                     "gradients, more where they agree in sign",
-                     microbatches, Name(sum.dtype), 0.12 * std::sqrt(static_cast<double>(microbatches))),
-         fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches", sum.key)});
-  }
-  if (microbatches < job.layout.pp) {
-    lints.push_back({"pipeline-underfilled", "warning",
-                     fmt::format("{} microbatches cannot keep {} pipeline stages busy", microbatches, job.layout.pp),
-                     "raise accumulation_steps, or lower layout.pp"});
-  }
-  return lints;
+  const Result<Strategy> strategy = FindStrategy(job.strategy);
+  return strategy ? Linter(job, *strategy).Run() : std::vector<Lint>();
 }
 
 }  // namespace tidemark

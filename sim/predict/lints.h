@@ -10,16 +10,21 @@ namespace tidemark {
 
 /// Something that runs but that its user probably does not want. `hint` says what to change.
 struct Lint {
-  std::string id, severity, message, hint;  ///< severity: note, warning
+  std::string id, severity, message, hint;  ///< severity: note, warning, error
 };
 
 /// What the job itself gives away.
-///   sync-every-microbatch   all-reduces repeated for each microbatch of a window whose sum would have been enough
-///   low-precision-sum       many microbatches summed in bf16: zero-mean gradients lose about 1.2e-3 sqrt(M) relative
-///   (measured on
-///                           10^6 elements), equal ones are biased by up to 12 % after 128 additions and stall between
-///                           256 and 380
-///   pipeline-underfilled    fewer microbatches than pipeline stages: some stage always waits
+///   wrong-gradient            the window's gradient is not the mean over its microbatches and ranks
+///   dropped-microbatches      a last window is computed and thrown away
+///   forward-outside-no-sync   DDP synchronises every microbatch, against the user's intention
+///   sync-every-microbatch     all-reduces repeated for each microbatch of a window whose sum would have been enough
+///   low-precision-sum         many microbatches summed in bf16: zero-mean gradients lose about 1.2e-3 sqrt(M) relative
+///                             (measured on 10^6 elements), equal ones are biased by up to 12 % after 128 additions and
+///                             stall between 256 and 380
+///   view-and-set-to-none      bucket views without zeroing in place
+///   retained-graphs           one backward pass for all microbatches
+///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
+///   pipeline-underfilled      fewer microbatches than pipeline stages: some stage always waits
 std::vector<Lint> LintJob(const Job& job);
 
 }  // namespace tidemark

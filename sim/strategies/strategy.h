@@ -23,6 +23,8 @@ struct Strategy {
   /// such a program is a lint, not a fault.
   const char* (*wrong)(const Job&) = nullptr;
   std::unique_ptr<DataParallel> (*data_parallel)(Role&) = nullptr;
+  /// Gradients that were scattered are added up in the dtype of the master weights, not in `precision.accumulate`.
+  bool sums_shards_in_master = false;
 
   /// `refuse`, then: no axis may be set that this strategy would not look at (neither a common one nor in
   /// `defaults.keys`).
