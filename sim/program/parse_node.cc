@@ -165,7 +165,7 @@ Result<Node> NodeParser::TakeNode(LineReader& line) {
   }
   if (line.Take("free")) {
     TIDEMARK_ASSIGN(const BufferRef buffer, TakeRef(line));
-    return Node(Free{buffer});
+    return Node(Free{buffer, line.Take("recorded")});
   }
   if (line.Take("end")) {
     TIDEMARK_ASSIGN(const Phase phase, TakeOne<Phase>(line, "a phase"));

@@ -96,6 +96,9 @@ struct Alloc {
 
 struct Free {
   BufferRef buffer;
+  /// Streams that used it were recorded (record_stream): nobody waits for them here, and the allocator hands the memory
+  /// out again only when they are done. It stops counting as allocated at once all the same.
+  bool recorded = false;
 };
 
 /// A kernel on `stream`.

@@ -94,7 +94,9 @@ class NodePrinter {
   explicit NodePrinter(const Program& program) : program_(program) {}
 
   std::string operator()(const Alloc& leaf) const { return "alloc " + Ref(leaf.buffer); }
-  std::string operator()(const Free& leaf) const { return "free " + Ref(leaf.buffer); }
+  std::string operator()(const Free& leaf) const {
+    return "free " + Ref(leaf.buffer) + (leaf.recorded ? " recorded" : "");
+  }
 
   std::string operator()(const Compute& leaf) const {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);

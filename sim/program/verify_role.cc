@@ -153,9 +153,11 @@ void RoleVerifier::OnAlloc(const Buffer& buffer, std::size_t slot, const BufferR
 }
 
 void RoleVerifier::OnFree(const Buffer& buffer, std::size_t slot, const BufferRef& ref) {
-  Clock clock = clocks_[buffer.stream.index];
-  Join(clock, clocks_[0]);
-  CheckOrder(slot, ref, Access::free, buffer.stream.index, clock);
+  if (!std::get<Free>(program_.nodes[at_]).recorded) {
+    Clock clock = clocks_[buffer.stream.index];
+    Join(clock, clocks_[0]);
+    CheckOrder(slot, ref, Access::free, buffer.stream.index, clock);
+  }
   states_[slot].alive = false;
 }
 

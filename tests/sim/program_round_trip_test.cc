@@ -92,7 +92,7 @@ class WellFormedProgram {
       case 0:
         return Alloc{AnyRef()};
       case 1:
-        return Free{AnyRef()};
+        return Free{AnyRef(), dice_.OneIn(2)};
       case 2:
         return Send{name, Pick<ChannelId>(program_.channels), stream, AnyRef()};
       case 3:

@@ -56,6 +56,12 @@ TEST(VerifyOrder, TwoStreamsMayReadTheSameBufferAtOnce) {
               ElementsAre("unordered_access"));
 }
 
+TEST(VerifyOrder, AFreeOfARecordedBufferWaitsForNobody) {
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
+                     "all_reduce r 8 u8 sum over dp on side reads a\nfree a recorded"),
+              IsEmpty());
+}
+
 TEST(VerifyOrder, AFreeIsAWriteByTheStreamOfBirth) {
   const std::string until_read =
       "alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
