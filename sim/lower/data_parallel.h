@@ -37,6 +37,11 @@ class DataParallel {
   /// write the same nodes.
   virtual std::vector<std::int64_t> KeyBetweenMicrobatches() const { return {}; }
 
+  /// The next operator of a block, before anything is allocated for it, and the parameters of which it reads the weight
+  /// or writes the gradient (none for a collective). A tied one stands for the stage's first parameter. For systems
+  /// that hook into operators and not into blocks.
+  virtual void BeforeOperator(const Microbatch&, std::int64_t /*position*/, const std::vector<ParameterId>& /*used*/) {}
+
   /// The weight as a kernel reads it.
   virtual BufferRef Weight(const ParameterAt& at) = 0;
   /// A fresh buffer that the backward kernel writes this parameter's gradient to.
@@ -47,8 +52,8 @@ class DataParallel {
   /// What stands between two blocks, relative to `position`: equal keys promise that the same hooks write the same
   /// nodes from here on, shifted by the distance of the two positions.
   virtual std::vector<std::int64_t> Key(std::int64_t position) const = 0;
-  /// For how many blocks, `position` the first of them, the promise of `Key` holds: of a system that knows where it will
-  /// do something else.
+  /// For how many blocks, `position` the first of them, the promise of `Key` holds: of a system that knows where it
+  /// will do something else.
   virtual std::int64_t BlocksAlike(std::int64_t /*position*/) const { return INT64_MAX; }
   /// Moves everything remembered by `blocks` positions: that many were folded into a loop.
   virtual void Shift(std::int64_t blocks) = 0;
