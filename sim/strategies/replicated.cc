@@ -4,66 +4,49 @@
 #include <algorithm>
 #include <string>
 
+#include "sim/strategies/bucket_layout.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/reducer_state.h"
 
 namespace tidemark {
 namespace {
 
-/// The bucket that gradients are being put into.
-struct Bucket {
-  std::vector<ParameterAt> members;
-  Bytes bytes;
-  bool first = true;  ///< the window's first bucket has a limit of its own
-};
-
 class Replicated : public DataParallel {
  public:
-  explicit Replicated(Role& role) : role_(role), axes_(role.job.axes), ranks_(role.job.layout.dp) {
-    stream_ = role.builder.AddStream("dp", StreamKind::collective);
-    group_ = role.builder.AddGroup(
-        {"dp", ranks_, std::clamp<std::int64_t>(role.job.machine.devices_per_node / role.job.layout.tp, 1, ranks_)});
+  explicit Replicated(Role& role)
+      : role_(role),
+        axes_(role.job.axes),
+        ranks_(role.job.layout.dp),
+        stream_(role.builder.AddStream("dp", StreamKind::collective)),
+        group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
+        state_(role, {View(), StaysAllocated(), axes_.sync.static_graph, axes_.sync.find_unused_parameters}),
+        everything_(OneBucket(role)),
+        buckets_(FindsUnused() ? BucketsByDefinition(role) : BucketsByArrival(role)) {
     DeclareParameters();
     DeclareStates();
+    DeclareBuckets();
   }
 
-  void BeginMicrobatch(const Microbatch& microbatch) override {
-    if (role_.step == StepKind::second && microbatch.first() && !RebuildsInFirstStep()) {
+  void BeginMicrobatch(const Microbatch&) override {
+    in_forward_ = true;
+    if (state_.BeginForward()) {
       Rebuild();
     }
   }
 
+  void EndForward(const Microbatch&) override { in_forward_ = false; }
+
   void EndBackward(const Microbatch& microbatch) override {
-    if (!Synchronises(microbatch)) {
-      if (HasAccumulator()) {
-        role_.EachBlock([&](std::int64_t position) {
-          ForEachTrained(role_, position, [&](const ParameterAt& at) {
-            role_.AddKernel("accumulate gradient", role_.compute, Gradient(at), accumulators_(role_, at));
-            role_.Free(Gradient(at));
-          });
-        });
-      }
-      return;
-    }
-    if (OneBucket(microbatch)) {
-      JoinEverything();
-    }
-    Flush();
-    bucket_.first = true;
-    role_.builder.Order(role_.compute, stream_, "reduced");
-    if (!View()) {
-      role_.EachBlock([&](std::int64_t position) {
-        ForEachTrained(role_, position, [&](const ParameterAt& at) {
-          role_.CopyKernel("gradient from bucket", role_.compute, Slot(at), Gradient(at));
-          if (HasAccumulator()) {
-            role_.Free(Gradient(at));  // nanotron's accumulator sets .grad to None after every backward
-          }
-        });
+    if (microbatch.place.synchronises) {
+      FinishReduction();
+    } else if (HasAccumulator()) {
+      EachTrained(role_, [&](const ParameterAt& at) {
+        role_.AddKernel("accumulate gradient", role_.compute, Gradient(at), accumulators_(role_, at));
+        role_.Free(Gradient(at));
       });
     }
-    if (role_.step == StepKind::first && microbatch.first() && RebuildsInFirstStep()) {
-      Rebuild();  // the next forward follows at once
-    }
+    state_.EndBackward(microbatch.place.synchronises);
   }
 
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
@@ -83,85 +66,55 @@ class Replicated : public DataParallel {
 
   void DiscardGradients(const Microbatch&) override { ZeroGradients(); }
 
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return state_.Key(); }
+
   BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
 
-  BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = GradientIsNew(microbatch) ? Gradient(at) : contributions_(role_, at);
+  BufferRef BeginGradient(const Microbatch&, const ParameterAt& at) override {
+    const BufferRef ref = GradientIsNew() ? Gradient(at) : contributions_(role_, at);
     role_.Alloc(ref);
     return ref;
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (!GradientIsNew(microbatch)) {
+    if (!GradientIsNew()) {
       const BufferRef contribution = contributions_(role_, at);
-      const BufferRef gradient = LivesInBucket(microbatch) ? Slot(at) : Gradient(at);
-      role_.AddKernel("accumulate gradient", role_.compute, contribution, gradient);
+      role_.AddKernel("accumulate gradient", role_.compute, contribution, LivesInBucket() ? Slot(at) : Gradient(at));
       role_.Free(contribution);
     }
-    if (!Synchronises(microbatch)) {
+    if (!microbatch.place.synchronises || state_.Delays()) {
       return;
     }
-    if (!LivesInBucket(microbatch)) {
-      role_.CopyKernel("gradient to bucket", role_.compute, Gradient(at), Slot(at));
-      if (View()) {
-        role_.Free(Gradient(at));
-      }
-    }
-    if (!OneBucket(microbatch)) {
-      Join(at);
+    PutIntoBucket(at);
+    for (const BucketMembers& bucket : layout().Arrive(at)) {
+      Launch(bucket);
     }
   }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
-    std::vector<std::int64_t> key{bucket_.bytes.count(), bucket_.first ? 1 : 0};
-    for (const ParameterAt& member : bucket_.members) {
-      key.push_back(role_.KeyOf(member.position, position));
-      key.push_back(member.parameter);
-    }
-    return key;
+    return in_forward_ ? std::vector<std::int64_t>() : layout().Key(position);
   }
 
-  void Shift(std::int64_t blocks) override {
-    const std::size_t run = role_.stage.RunOf(role_.current());
-    for (ParameterAt& member : bucket_.members) {
-      member.position += role_.stage.RunOf(member.position) == run ? blocks : 0;
-    }
-  }
+  void Shift(std::int64_t blocks) override { layout().Shift(blocks); }
 
   BufferRef FinalGradient(const ParameterAt& at) override {
-    return HasAccumulator() ? accumulators_(role_, at) : View() ? Slot(at) : Gradient(at);
+    return HasAccumulator() ? accumulators_(role_, at) : LivesInBucket() ? Slot(at) : Gradient(at);
   }
 
  private:
-  bool Synchronises(const Microbatch& microbatch) const { return microbatch.place.synchronises; }
+  /// With an accumulator, `.grad` is set to None after every backward pass, and a hook that reduces the accumulator
+  /// stands in the place of the division and the all-reduce of the bucket.
   bool HasAccumulator() const { return axes_.precision.accumulate != axes_.precision.gradients; }
-  /// The first synchronised backward of a run uses one bucket of everything; the forward behind it rebuilds the buckets
-  /// in the order in which gradients arrived.
-  bool OneBucket(const Microbatch& microbatch) const {
-    return role_.step == StepKind::first && (axes_.sync.when == Sync::When::last || microbatch.first());
-  }
-  bool RebuildsInFirstStep() const { return axes_.sync.when == Sync::When::every && role_.job.accumulation_steps > 1; }
-  /// Gradients that still view the old buckets hold them until they have moved: when the window goes on, or when they
-  /// were zeroed in place. Otherwise the old buckets are gone before the new ones appear.
-  void Rebuild() {
-    if (View() && (RebuildsInFirstStep() || StaysAllocated())) {
-      role_.Alloc({old_buckets_, {}});
-      role_.Free({old_buckets_, {}});
-    }
-  }
   bool View() const { return axes_.buffers.gradient_as_bucket_view && !HasAccumulator(); }
-  /// Gradients zeroed in place stay allocated from the second step on.
-  bool StaysAllocated() const {
-    return !axes_.buffers.set_to_none && !HasAccumulator() && role_.step != StepKind::first;
-  }
-  /// With views, a synchronised backward re-points `.grad` to the bucket; it stays there until it is set to none.
-  bool LivesInBucket(const Microbatch& microbatch) const {
-    return View() && (StaysAllocated() || microbatch.place.reduced);
-  }
+  bool StaysAllocated() const { return !axes_.buffers.set_to_none && !HasAccumulator(); }
+  bool FindsUnused() const { return axes_.sync.find_unused_parameters && !axes_.sync.static_graph; }
+  bool CountsParameters() const { return axes_.sync.find_unused_parameters || axes_.sync.static_graph; }
+
+  BucketLayout& layout() const { return state_.rebuilt() ? *buckets_ : *everything_; }
+  /// With views, a synchronised backward re-points `.grad` to the bucket.
+  bool LivesInBucket() const { return state_.gradients() == ReducerState::Gradients::in_bucket; }
   /// The backward pass writes `.grad` itself, because none exists.
-  bool GradientIsNew(const Microbatch& microbatch) const {
-    return HasAccumulator() || (microbatch.first() && !StaysAllocated());
-  }
+  bool GradientIsNew() const { return HasAccumulator() || state_.gradients() == ReducerState::Gradients::absent; }
 
   BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
   BufferRef Slot(const ParameterAt& at) const { return slots_(role_, at); }
@@ -169,9 +122,11 @@ class Replicated : public DataParallel {
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
     const auto trained = ParameterTable::Of::trained;
+    const auto own = ReducerState::Gradients::own;
     weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
     gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained,
-                       StaysAllocated() && !View());
+                       !HasAccumulator() && state_.gradients() == own,
+                       !HasAccumulator() && state_.GradientsAtEnd(role_) == own);
     contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
     slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
     if (HasAccumulator()) {
@@ -185,12 +140,6 @@ class Replicated : public DataParallel {
     for (const BlockRun& run : role_.stage.runs) {
       elements.push_back(UpdatedElements(run.block));
     }
-    std::int64_t trained = 0;
-    for (const BlockRun& run : role_.stage.runs) {
-      trained += TrainableElements(run.block) * run.count;
-    }
-    old_buckets_ = role_.builder.AddBuffer(
-        {"buckets before their rebuild", Category::bucket, axes_.precision.gradients, trained, {1, 1}, role_.compute});
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);
@@ -198,39 +147,116 @@ class Replicated : public DataParallel {
     optimizer_.Declare(role_, elements);
   }
 
+  void DeclareBuckets() {
+    std::int64_t elements = 0;
+    for (const BlockRun& run : role_.stage.runs) {
+      elements += TrainableElements(run.block) * run.count;
+      const auto trained = std::count_if(run.block.parameters.begin(), run.block.parameters.end(), IsTrained);
+      parameters_ += trained * run.count;
+    }
+    old_buckets_ = role_.builder.AddBuffer(
+        {"buckets before their rebuild", Category::bucket, axes_.precision.gradients, elements, {1, 1}, role_.compute});
+    if (CountsParameters()) {
+      used_ = role_.builder.AddBuffer({"used parameters",
+                                       Category::bucket,
+                                       DType::int32,
+                                       parameters_,
+                                       {1, 1},
+                                       role_.compute,
+                                       Place::device,
+                                       true,
+                                       true});
+    }
+  }
+
   /// Elements of one block that this rank's optimizer updates.
   std::int64_t UpdatedElements(const Block& block) const {
     return axes_.shard.optimizer ? CeilDiv(TrainableElements(block), ranks_) : TrainableElements(block);
   }
 
-  void Join(const ParameterAt& at) {
-    bucket_.members.push_back(at);
-    bucket_.bytes += SizeOf(axes_.precision.gradients) * ParameterOf(role_, at).elements;
-    if (bucket_.bytes >= (bucket_.first ? axes_.sync.first_bucket_bytes : axes_.sync.bucket_bytes)) {
-      Flush();
-      bucket_.first = false;
+  /// Gradients that still view the old buckets hold them until they have moved into the new ones. Otherwise the old
+  /// buckets are gone before the new ones appear.
+  void Rebuild() {
+    if (!LivesInBucket()) {
+      return;
+    }
+    role_.Alloc({old_buckets_, {}});
+    EachTrained(role_, [&](const ParameterAt& at) {
+      const Buffer& slot = role_.builder.buffer(Slot(at).buffer);
+      role_.MemoryKernel("gradient to rebuilt bucket", role_.compute, Work::compute, {Slot(at)}, {Slot(at)},
+                         slot.elements, slot.bytes() * 2);
+    });
+    role_.Free({old_buckets_, {}});
+  }
+
+  /// The division by the number of ranks is part of the copy; a gradient that is in its bucket already is divided
+  /// there.
+  void PutIntoBucket(const ParameterAt& at) {
+    if (LivesInBucket()) {
+      role_.builder.Emit(
+          Scale{role_.builder.Named("divide gradient in bucket"), Rational(1, ranks_), role_.compute, Slot(at)});
+      return;
+    }
+    role_.CopyKernel("gradient to bucket", role_.compute, Gradient(at), Slot(at),
+                     HasAccumulator() ? Rational(1) : Rational(1, ranks_));
+    if (View()) {
+      role_.Free(Gradient(at));
     }
   }
 
-  /// All gradients, in the order in which they arrive.
-  void JoinEverything() {
-    for (std::int64_t position = role_.stage.blocks - 1; position >= 0; --position) {
-      ForEachTrained(role_, position, [&](const ParameterAt& at) { bucket_.members.push_back(at); });
+  /// The end of a synchronised backward pass: launches what is left, waits for all, and copies the result back.
+  void FinishReduction() {
+    if (state_.Delays()) {
+      ReduceUsed();
+      EachTrained(role_, [&](const ParameterAt& at) { PutIntoBucket(at); });
+    }
+    for (const BucketMembers& bucket : layout().Finish()) {
+      Launch(bucket);
+    }
+    if (FindsUnused()) {
+      ReduceUsed();
+    }
+    role_.builder.Order(role_.compute, stream_, "reduced");
+    if (!View()) {
+      EachTrained(role_, [&](const ParameterAt& at) {
+        role_.CopyKernel("gradient from bucket", role_.compute, Slot(at), Gradient(at));
+        if (HasAccumulator()) {
+          role_.Free(Gradient(at));
+        }
+      });
     }
   }
 
-  void Flush() {
+  /// Which parameters any rank has used: a number each, kept by the host.
+  void ReduceUsed() {
+    const BufferRef used{used_, {}};
+    role_.builder.Emit(Copy{
+        role_.builder.Named("copy used parameters"), role_.compute, SizeOf(DType::int32) * parameters_, {}, {used}});
+    if (ranks_ > 1 && parameters_ > 0) {
+      role_.builder.Order(stream_, role_.compute, "used parameters copied");
+      role_.builder.Emit(Collective{role_.builder.Named("reduce used parameters"),
+                                    CollectiveKind::all_reduce,
+                                    Reduction::sum,
+                                    Rational(1),
+                                    group_,
+                                    DType::int32,
+                                    parameters_,
+                                    stream_,
+                                    {used},
+                                    {used}});
+    }
+  }
+
+  void Launch(const BucketMembers& bucket) {
     std::int64_t elements = 0;
     std::vector<BufferRef> reduced;
-    for (const ParameterAt& member : bucket_.members) {
+    for (const ParameterAt& member : bucket) {
       elements += ParameterOf(role_, member).elements;
       if (HasAccumulator()) {
         role_.AddKernel("accumulate gradient", role_.compute, Slot(member), accumulators_(role_, member));
       }
       reduced.push_back(HasAccumulator() ? accumulators_(role_, member) : Slot(member));
     }
-    bucket_.members.clear();
-    bucket_.bytes = Bytes(0);
     if (elements == 0 || ranks_ == 1) {
       return;
     }
@@ -238,8 +264,7 @@ class Replicated : public DataParallel {
     const bool scatters = axes_.shard.optimizer;
     role_.builder.Emit(Collective{role_.builder.Named(scatters ? "scatter bucket" : "reduce bucket"),
                                   scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                                  HasAccumulator() ? Reduction::avg : Reduction::sum,
-                                  HasAccumulator() ? Rational(1) : Rational(1, ranks_), group_,
+                                  HasAccumulator() ? Reduction::avg : Reduction::sum, Rational(1), group_,
                                   HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients, elements,
                                   stream_, reduced, reduced});
     if (!axes_.sync.overlap) {
@@ -267,15 +292,14 @@ class Replicated : public DataParallel {
   }
 
   void ZeroGradients() {
-    EachTrained(role_, [&](const ParameterAt& at) { ZeroGradient(at); });
-  }
-
-  void ZeroGradient(const ParameterAt& at) {
     if (HasAccumulator() || StaysAllocated()) {
-      role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, FinalGradient(at));
-    } else if (!View()) {
-      role_.Free(Gradient(at));
+      EachTrained(role_, [&](const ParameterAt& at) {
+        role_.ZeroKernel("zero gradient", role_.compute, Work::optimizer, FinalGradient(at));
+      });
+    } else if (!LivesInBucket()) {
+      EachTrained(role_, [&](const ParameterAt& at) { role_.Free(Gradient(at)); });
     }
+    state_.ZeroGradients();
   }
 
   void GatherUpdated(std::int64_t position) {
@@ -295,11 +319,14 @@ class Replicated : public DataParallel {
   std::int64_t ranks_;
   StreamId stream_;
   GroupId group_;
+  ReducerState state_;
+  std::unique_ptr<BucketLayout> everything_, buckets_;
+  bool in_forward_ = false;
   ParameterTable weights_, gradients_, contributions_, slots_, accumulators_;
-  BufferId old_buckets_;
+  BufferId old_buckets_, used_;
+  std::int64_t parameters_ = 0;  ///< trained ones: tensors, not elements
   RunBuffers masters_;
   OptimizerState optimizer_;
-  Bucket bucket_;
 };
 
 }  // namespace

@@ -28,11 +28,15 @@ Status Refuse(const Job& job) {
       {axes.precision.accumulate == axes.precision.gradients, "precision.accumulate",
        "DistributedDataParallel accumulates gradients in their own dtype",
        "give precision.accumulate the dtype of precision.gradients, or use nanotron for an fp32 accumulator"},
+      {axes.sync.forward_in_no_sync || axes.sync.when == Sync::When::last, "sync.forward_in_no_sync",
+       "only a loop that defers synchronisation to its last microbatch can leave forward passes outside no_sync",
+       "set sync.when to last, or leave sync.forward_in_no_sync at true"},
   };
   return Check(requirements);
 }
 
-/// torch.nn.parallel.DistributedDataParallel under a user's loop, everything in bf16, no master weights.
+/// torch.nn.parallel.DistributedDataParallel under a user's loop, everything in bf16, no master weights. With
+/// static_graph, find_unused_parameters changes nothing: a static graph finds them by itself.
 Strategy Ddp(std::string name, std::string summary, Sync::When when) {
   Strategy strategy;
   strategy.defaults.name = std::move(name);
@@ -48,6 +52,9 @@ Strategy Ddp(std::string name, std::string summary, Sync::When when) {
                             "sync.bucket_bytes",
                             "sync.first_bucket_bytes",
                             "sync.overlap",
+                            "sync.forward_in_no_sync",
+                            "sync.static_graph",
+                            "sync.find_unused_parameters",
                             "buffers.gradient_as_bucket_view",
                             "buffers.set_to_none"};
   strategy.refuse = Refuse;
@@ -58,10 +65,16 @@ Strategy Ddp(std::string name, std::string summary, Sync::When when) {
 }  // namespace
 
 std::vector<Strategy> StrategyDdp() {
+  Strategy outside = Ddp("ddp-forward-outside",
+                         "PyTorch DDP with only the backward passes inside no_sync: a published mistake that "
+                         "all-reduces in every microbatch; it costs communication and nothing else",
+                         Sync::When::last);
+  outside.defaults.axes.sync.forward_in_no_sync = false;
   return {
       Ddp("ddp-every", "PyTorch DDP without no_sync: gradients are all-reduced in every microbatch", Sync::When::every),
       Ddp("ddp-last", "PyTorch DDP with no_sync: gradients are all-reduced in the last microbatch only",
           Sync::When::last),
+      outside,
   };
 }
 

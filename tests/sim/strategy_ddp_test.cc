@@ -24,7 +24,8 @@ std::vector<std::int64_t> Buckets(const Job& job, StepKind kind) {
   for (const Node& node : Unroll(step->roles.front()).nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
       EXPECT_EQ(collective->kind, CollectiveKind::all_reduce);
-      EXPECT_EQ(collective->scale, Rational(1, 4));
+      EXPECT_EQ(collective->reduction, Reduction::sum);
+      EXPECT_EQ(collective->scale, Rational(1));
       buckets.push_back(collective->payload().count());
     }
   }
