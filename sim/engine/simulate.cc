@@ -186,17 +186,22 @@ class RoleSimulation {
     }
   }
 
-  /// Starts device work that is not a kernel: as soon as it is issued and its stream is free.
+  /// Starts a message: as soon as it is issued and its stream is free.
   Nanos Issue(StreamId stream) {
     host_ += costs_.host_issue;
     return std::max(host_, ready_[stream.index]);
   }
 
-  void Kernel(StreamId stream, NameId name, Work work, Nanos duration) {
+  Nanos& PartOf(Work work) {
+    return work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer;
+  }
+
+  /// Device work of known duration; on the compute stream that is part of the step's time.
+  void Run(StreamId stream, NameId name, Nanos& part, Nanos duration) {
     host_ += costs_.host_issue;
     if (stream == compute_) {
       Idle(kHost, host_);
-      (work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer) += duration;
+      part += duration;
     }
     const Nanos start = std::max(host_, ready_[stream.index]);
     Slice(stream, name, start, start + duration);
@@ -233,16 +238,12 @@ class RoleSimulation {
 
   void Do(const Alloc& leaf, Nanos) { Take(Instance(leaf.buffer)); }
   void Do(const Free& leaf, Nanos) { Release(Instance(leaf.buffer)); }
-  void Do(const Compute& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, leaf.work, duration); }
-  void Do(const Scale& leaf, Nanos duration) { Kernel(leaf.stream, leaf.name, Work::compute, duration); }
+  void Do(const Compute& leaf, Nanos duration) { Run(leaf.stream, leaf.name, PartOf(leaf.work), duration); }
+  void Do(const Scale& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.compute, duration); }
   void Do(const Collective& leaf, Nanos duration) {
-    const Nanos start = Issue(leaf.stream);
-    Slice(leaf.stream, leaf.name, start, start + duration);
+    Run(leaf.stream, leaf.name, time_.exposed_communication, duration);
   }
-  void Do(const Copy& leaf, Nanos duration) {
-    const Nanos start = Issue(leaf.stream);
-    Slice(leaf.stream, leaf.name, start, start + duration);
-  }
+  void Do(const Copy& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.host, duration); }
   void Do(const Send& leaf, Nanos duration) {
     const Nanos start = Issue(leaf.stream);
     Slice(leaf.stream, leaf.name, start, start + duration);

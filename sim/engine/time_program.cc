@@ -52,23 +52,25 @@ class Reducer {
     return messages;
   }
 
-  void Kernel(StreamId stream, Work work, std::int64_t duration) {
+  static Part PartOf(Work work) {
+    return work == Work::compute ? kCompute : work == Work::recompute ? kRecompute : kOptimizer;
+  }
+
+  /// On the compute stream its duration is part of the step's time, on others it only takes time.
+  void Issue(StreamId stream, Part part, std::int64_t duration) {
     const bool compute = stream.index == out_.compute_stream;
-    const auto part = static_cast<std::uint8_t>(work == Work::compute     ? kCompute
-                                                : work == Work::recompute ? kRecompute
-                                                                          : kOptimizer);
     out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
   }
 
   bool Leaf(const Node& node, std::int64_t duration) {
     if (const auto* compute = std::get_if<Compute>(&node)) {
-      Kernel(compute->stream, compute->work, duration);
+      Issue(compute->stream, PartOf(compute->work), duration);
     } else if (const auto* scale = std::get_if<Scale>(&node)) {
-      Kernel(scale->stream, Work::compute, duration);
+      Issue(scale->stream, kCompute, duration);
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      out_.ops.push_back({Code::issue, 0, false, collective->stream.index, 0, duration});
+      Issue(collective->stream, kExposed, duration);
     } else if (const auto* copy = std::get_if<Copy>(&node)) {
-      out_.ops.push_back({Code::issue, 0, false, copy->stream.index, 0, duration});
+      Issue(copy->stream, kHostIdle, duration);
     } else if (const auto* send = std::get_if<Send>(&node)) {
       out_.ops.push_back({Code::send, 0, false, send->stream.index, send->channel.index, duration});
       return true;
