@@ -37,6 +37,21 @@ void Append(Stage& stage, BlockRun run) {
   stage.runs.push_back(std::move(run));
 }
 
+/// The layers of a stage; the last `gathered` of them as a run by itself.
+void AppendLayers(Stage& stage, BlockRun layers, std::int64_t gathered) {
+  const std::int64_t apart = std::min(gathered, layers.count);
+  layers.count -= apart;
+  if (layers.count > 0) {
+    Append(stage, layers);
+  }
+  if (apart > 0) {
+    layers.count = apart;
+    layers.block.name = "kept " + layers.block.name;
+    stage.gathered_run = stage.runs.size();
+    Append(stage, std::move(layers));
+  }
+}
+
 /// A tied head on another stage than its embedding keeps a copy of its own; both stages add up their gradients.
 void SeparateTiedCopies(std::vector<Stage>& stages) {
   Stage& last = stages.back();
@@ -90,9 +105,10 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
     stages[i].index = static_cast<std::int64_t>(i);
     stages[i].count = static_cast<std::int64_t>(stages.size());
     for (std::size_t run = 0; run < runs.size(); ++run) {
-      const bool mine = run < layer_run ? i == 0 : run == layer_run || i + 1 == stages.size();
-      if (mine) {
-        Append(stages[i], {runs[run].block, run == layer_run ? counts[i] : runs[run].count});
+      if (run == layer_run) {
+        AppendLayers(stages[i], {runs[run].block, counts[i]}, job.axes.shard.gathered_layers);
+      } else if (run < layer_run ? i == 0 : i + 1 == stages.size()) {
+        Append(stages[i], runs[run]);
       }
     }
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -26,6 +28,7 @@ struct Stage {
   std::int64_t blocks = 0;
   bool exchanges_tied_gradient = false;  ///< holds one of two copies of a tied embedding; the other is on another stage
   ParameterAt tied_copy;                 ///< that copy
+  std::optional<std::size_t> gathered_run;  ///< the last layers, where shard.gathered_layers sets them apart
 
   bool is_first() const { return index == 0; }
   bool is_last() const { return index == count - 1; }
@@ -38,7 +41,8 @@ std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
 /// Cuts the network into `job.layout.pp` stages by `layout.layers_per_stage`, or evenly: the longest run is the layers;
-/// what stands before it goes to the first stage, what stands behind it to the last. A table network is not cut.
+/// what stands before it goes to the first stage, what stands behind it to the last. A table network is not cut. The
+/// last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
 }  // namespace tidemark

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/lower/window.h"
 #include "sim/strategies/fully_sharded.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
@@ -6,18 +12,27 @@
 namespace tidemark {
 namespace {
 
+/// Whether every optimizer step finds its gradients reduced. Expressions that do not evaluate are reported elsewhere.
+bool StepsOnReducedGradients(const Job& job) {
+  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
+  return !windows.ok() || std::none_of(windows->begin(), windows->end(),
+                                       [](const WindowRun& run) { return run.place.last && !run.place.synchronises; });
+}
+
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const Sync no_buckets;
   const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
   const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
+  const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
        "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
       {sharded, "shard", "fully_shard always shards parameters, gradients and optimizer states",
        "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false"},
-      {axes.shard.replicas == 1, "shard.replicas", "sharding within replicas (HSDP) is not modelled yet",
-       "set shard.replicas to 1"},
+      {axes.shard.reshard_after_forward || !keeps_some, "shard.reshard_after_forward",
+       "with false no unit is resharded after forward: there is none to except from that",
+       "set shard.reshard_after_forward to true, or remove shard.gathered_layers and shard.reshard_last_unit"},
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "fully_shard reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
       {axes.sync.bucket_bytes == no_buckets.bucket_bytes &&
@@ -33,8 +48,23 @@ Status Refuse(const Job& job) {
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
        "give precision.accumulate and precision.reduce the same dtype"},
+      {StepsOnReducedGradients(job), "sync.step_expression",
+       "the optimizer would step behind a microbatch that does not synchronise: fully_shard gives it sharded gradients "
+       "only, so that what was not reduce-scattered would be left out of the step",
+       "let sync.expression hold wherever the optimizer steps"},
   };
   return Check(requirements);
+}
+
+Status RefuseHybrid(const Job& job) {
+  TIDEMARK_TRY(Refuse(job));
+  const Requirement requirement[] = {
+      {job.axes.shard.replicas > 1, "shard.replicas",
+       "hsdp shards within each replica and all-reduces between replicas: with one replica there is nothing to "
+       "all-reduce",
+       "set shard.replicas to 2 or more (it divides layout.dp), or use fsdp2-scatter-each"},
+  };
+  return Check(requirement);
 }
 
 /// torch.distributed.fsdp.fully_shard as torchtitan applies it: fp32 shards, bf16 parameters for compute, fp32
@@ -55,10 +85,28 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
   axes.precision.reduce = DType::fp32;
   axes.precision.accumulate = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.expression", "shard.reshard_after_forward",
-                            "shard.reshard_after_backward"};
+  strategy.defaults.keys = {"sync.when",
+                            "sync.expression",
+                            "sync.step_expression",
+                            "shard.replicas",
+                            "shard.reshard_after_forward",
+                            "shard.reshard_after_backward",
+                            "shard.reshard_last_unit",
+                            "shard.gathered_layers",
+                            "shard.prefetch_forward",
+                            "shard.prefetch_backward",
+                            "loss_scale"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
+  return strategy;
+}
+
+Strategy Hybrid() {
+  Strategy strategy = Fsdp2(
+      "hsdp", "FSDP2 within shard.replicas replicas: scattered every microbatch, all-reduced between them in the last",
+      Sync::When::every, true, true);
+  strategy.refuse = RefuseHybrid;
+  strategy.data_parallel = MakeHybridSharded;
   return strategy;
 }
 
@@ -77,6 +125,7 @@ std::vector<Strategy> StrategyFsdp2() {
       Fsdp2("fsdp2-keep-all",
             "fsdp2-keep-after-backward without resharding after forward: one gather a step, like ZeRO-1",
             Sync::When::last, false, false),
+      Hybrid(),
   };
 }
 

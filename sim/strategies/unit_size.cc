@@ -16,8 +16,18 @@ void Add(UnitSize& size, const Parameter& parameter, std::int64_t shards) {
 
 }  // namespace
 
+std::vector<std::int64_t> Units::Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const {
+  std::vector<std::int64_t> all;
+  for (const UnitSize& size : sizes) {
+    all.push_back(size.*member / divisor);
+  }
+  return all;
+}
+
 Units MeasureUnits(const Stage& stage, std::int64_t shards) {
   Units units;
+  units.stage = &stage;
+  units.shards = shards;
   units.sizes.resize(stage.runs.size());
   for (const Parameter& parameter : stage.runs.back().block.parameters) {
     units.tied |= parameter.tied;

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/lower/stage.h"
+#include "sim/lower/role.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
@@ -15,10 +16,44 @@ struct UnitSize {
   std::int64_t trainable_padded = 0;
 };
 
-/// The units of a stage: one per block, except that a tied head joins the embedding's and leaves its own empty.
+/// The units of a stage: one per block, except that a tied head joins the embedding's and leaves its own empty. A unit
+/// is known by the position of its first block. A block without parameters is no unit.
 struct Units {
+  const Stage* stage = nullptr;
+  std::int64_t shards = 1;
   std::vector<UnitSize> sizes;  ///< per run of the stage
   bool tied = false;
+
+  /// The unit that the block at `position` belongs to.
+  std::int64_t Of(std::int64_t position) const { return tied && position == stage->blocks - 1 ? 0 : position; }
+  const UnitSize& SizeAt(std::int64_t position) const { return sizes[stage->RunOf(Of(position))]; }
+  /// The first block of a unit, in forward order.
+  bool Opens(std::int64_t position) const { return Of(position) == position && SizeAt(position).elements > 0; }
+  /// The last one.
+  bool Closes(std::int64_t position) const { return !(tied && position == 0) && SizeAt(position).elements > 0; }
+
+  /// Per run, elements of `member` over `divisor`.
+  std::vector<std::int64_t> Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const;
+
+  /// Calls `visit(ParameterAt)` for the trained parameters of a unit.
+  template <class Visit>
+  void ForEachTrainedOf(const Role& role, std::int64_t unit, Visit visit) const {
+    ForEachTrained(role, unit, visit);
+    if (tied && unit == 0) {
+      ForEachTrained(role, stage->blocks - 1, visit);
+    }
+  }
+
+  /// Writes `body(unit, elements of one shard)` for every unit that has something to train, as one loop per run.
+  template <class Body>
+  void EachTrained(Role& role, Body body) const {
+    role.EachBlock([&](std::int64_t position) {
+      const std::int64_t elements = SizeAt(position).trainable_padded / shards;
+      if (elements > 0 && Opens(position)) {
+        body(position, elements);
+      }
+    });
+  }
 };
 
 Units MeasureUnits(const Stage& stage, std::int64_t shards);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
+#include "tests/sim/sound_program.h"
 
 // Expected values are the worked numbers of FSDP2's event order, made independently by an allocation-by-allocation
 // script from the order of events in torch's _fsdp_param_group.py: 110,633,984 parameters, bf16 for compute, fp32
@@ -207,6 +212,74 @@ TEST(Fsdp2, TheProgramDoesNotGrowWithLayersOrMicrobatches) {
     return step->roles.front().nodes.size();
   };
   EXPECT_EQ(nodes(126, 256), nodes(8, 4));
+}
+
+TEST(Fsdp2, OneRankCopiesAndADivideFactorOfOneStillMakesACopyMore) {
+  Job job = OracleJob("fsdp2-scatter-each", 2);
+  job.layout.dp = 1;
+  const StepProgram plain = Sound(job);
+  EXPECT_TRUE(CountCommunication(plain.roles.front()).empty());
+  job.axes.loss_scale = LossScale::global_tokens;
+  const StepProgram divided = Sound(job);
+  // foreach_reduce's N = 1 branch: reduce_output.copy_(reduce_scatter_input / factor), a temporary of the input's size.
+  const auto allocs = [](const StepProgram& step) {
+    const std::string text = Print(Unroll(step.roles.front()));
+    std::int64_t count = 0;
+    for (std::size_t at = text.find("alloc \"divided"); at != std::string::npos;
+         at = text.find("alloc \"divided", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(allocs(plain), 0);
+  EXPECT_EQ(allocs(divided), 2 * 6);  // six units, two microbatches
+}
+
+TEST(Fsdp2, LaterMicrobatchesCastTheirShardBesideTheGradientTheyAreAddedTo) {
+  // bf16 shards, fp32 reduction: a second microbatch's output (fp32) is cast to bf16 before it is added.
+  Job job = OracleJob("fsdp2-scatter-each", 2);
+  job.axes.precision.master.reset();
+  const std::string text = Print(Unroll(Sound(job).roles.front()));
+  EXPECT_NE(text.find("alloc \"cast scatter output of layer\""), std::string::npos);
+  // With fp32 shards nothing is cast.
+  job.axes.precision.master = DType::fp32;
+  EXPECT_EQ(Print(Unroll(Sound(job).roles.front())).find("alloc \"cast scatter output"), std::string::npos);
+}
+
+TEST(Fsdp2, AnFp16ReductionIsDividedOnBothSides) {
+  Job job = OracleJob("fsdp2-scatter-each", 1);
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = precision.reduce = precision.accumulate = DType::fp16;
+  // N = 8: 1, 2, 4 (16 > 8): divided by 4 before and 2 behind. N = 3: 2 before (it divides 3 no longer), 3/2 behind.
+  for (const auto& [ranks, before, behind] :
+       {std::tuple{8, Rational(1, 4), Rational(1, 2)}, std::tuple{3, Rational(1, 2), Rational(2, 3)},
+        std::tuple{4, Rational(1, 2), Rational(1, 2)}}) {
+    job.layout.dp = ranks;
+    std::vector<Rational> factors;
+    for (const Node& node : Unroll(Sound(job).roles.front()).nodes) {
+      if (const auto* scale = std::get_if<Scale>(&node)) {
+        factors.push_back(scale->factor);
+      }
+    }
+    ASSERT_EQ(factors.size(), 12U);
+    EXPECT_EQ(factors[0], before);
+    EXPECT_EQ(factors[1], behind);
+  }
+}
+
+TEST(Fsdp2, GradientsOfTheSameDtypeAreAddedUpAsTheyArrive) {
+  Job job = OracleJob("fsdp2-defer", 3);
+  Precision& precision = job.axes.precision;
+  precision.reduce = precision.accumulate = DType::bf16;
+  const Program program = Sound(job).roles.front();
+  // autograd adds to .grad: of a middle layer's new gradients only one is there at a time.
+  const std::vector<std::string> order = {R"(alloc "gradient of layer.wo"[1])", R"(free "gradient of layer.wo"[1])",
+                                          R"(alloc "gradient of layer.wq"[1])"};
+  Program unrolled = Unroll(program);
+  std::vector<std::string> events = EventsOf(unrolled, Phase::backward, order);
+  ASSERT_GE(events.size(), 3U);
+  events.resize(3);
+  EXPECT_EQ(events, order);
 }
 
 TEST(Fsdp2, WhatItWouldNotLookAtIsRefusedWithItsKey) {
