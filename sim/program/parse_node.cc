@@ -204,6 +204,10 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
     TIDEMARK_TRY(line.Require("collective"));
     leaf.beside_collective = true;
   }
+  if (line.Take("own")) {
+    TIDEMARK_TRY(line.Require("part"));
+    leaf.own_part = true;
+  }
   TIDEMARK_ASSIGN(leaf.reads, TakeRefs(line, "reads"));
   TIDEMARK_ASSIGN(leaf.writes, TakeRefs(line, "writes"));
   return Node(std::move(leaf));

@@ -110,6 +110,9 @@ struct Compute {
   Rational scale{1};  ///< what it writes is multiplied by this: the loss's 1/M where a backward pass begins
   bool beside_collective = false;  ///< set by a pass: a collective is in flight, which slows the kernel
   std::vector<BufferRef> reads, writes;
+  /// What it reads is this rank's part of what it writes to (its shard of the group "dp"), and it writes that part
+  /// only.
+  bool own_part = false;
 };
 
 /// All ranks of `group` take part. `payload_elements` counts the *full* buffer; wire bytes follow from kind and size.

@@ -101,8 +101,9 @@ class NodePrinter {
   std::string operator()(const Compute& leaf) const {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);
     const std::string scale = leaf.scale == Rational(1) ? "" : " times " + Text(leaf.scale);
-    return fmt::format("{} {} {}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
-                       On(leaf.stream), leaf.beside_collective ? " beside collective" : "", Accesses(leaf));
+    return fmt::format("{} {} {}{}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
+                       On(leaf.stream), leaf.beside_collective ? " beside collective" : "",
+                       leaf.own_part ? " own part" : "", Accesses(leaf));
   }
 
   std::string operator()(const Collective& leaf) const {

@@ -116,9 +116,28 @@ class GradientFollower {
       Differentiate(leaf, *loss * leaf.scale);
       return;
     }
+    if (leaf.own_part) {
+      AddOwnPart(leaf);
+      return;
+    }
     GradientValue sum = Sum(leaf.reads);
     sum.Scale(leaf.scale);
     Write(leaf.writes, sum);
+  }
+
+  /// What is added to this rank's part of a buffer is not in the rest of it, nor in the same part on another rank.
+  void AddOwnPart(const Compute& leaf) {
+    for (const BufferRef& target : leaf.writes) {
+      GradientValue sum;
+      for (const BufferRef& ref : leaf.reads) {
+        for (const auto& [key, parts] : Value(ref).terms()) {
+          GradientValue term;
+          term.Set(key, ref == target ? parts : GradientValue::Parts{parts.own * leaf.scale, Factors{}});
+          sum.Add(term);
+        }
+      }
+      Value(target) = std::move(sum);
+    }
   }
 
   void On(const Collective& leaf) {

@@ -25,7 +25,8 @@ namespace tidemark {
 /// contributed and one for what each other rank did, for the group over which data is split ("dp") and for that over
 /// which shards are repeated ("replicas"). A reduction over n ranks that scales by s turns (own, other) into
 /// s (own + (n - 1) other) for both. A reduction that scatters into its own input leaves the rest of the buffer as it
-/// was, so own part and rest are kept apart: that is what makes a second such reduction of one window wrong.
+/// was, so own part and rest are kept apart: that is what makes a second such reduction of one window wrong. The same
+/// for a kernel that adds a shard back to its own part of a buffer.
 ///
 /// At an optimizer's update every gradient must have the factor 1/(M N) for each of the window's M microbatches, on
 /// behalf of all N ranks; and no gradient may stay behind.

@@ -124,8 +124,9 @@ class WellFormedProgram {
                           Refs(),
                           Refs()};
       default:
-        return Compute{name,        AnyOperator(),  stream, static_cast<Work>(dice_.Roll(3)),
-                       AnyFactor(), dice_.OneIn(2), Refs(), Refs()};
+        return Compute{name,          AnyOperator(),  stream, static_cast<Work>(dice_.Roll(3)),
+                       AnyFactor(),   dice_.OneIn(2), Refs(), Refs(),
+                       dice_.OneIn(4)};
     }
   }
 
@@ -280,6 +281,7 @@ class Facts {
     Add(leaf.op.index());
     Add(static_cast<int>(leaf.work));
     Add(leaf.beside_collective ? 1 : 0);
+    Add(leaf.own_part ? 1 : 0);
     const auto add = [this](std::string_view, auto field) { Add(static_cast<std::int64_t>(field)); };
     std::visit([&](auto& op) { ForEachField(op, add); }, leaf.op);
   }
