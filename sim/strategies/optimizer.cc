@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/optimizer.h"
 
+#include <algorithm>
+
 namespace tidemark {
 namespace {
 
@@ -16,6 +18,17 @@ std::int64_t MomentsOf(OptimizerKind kind) {
   TIDEMARK_CHECK(false && "unknown optimizer");
 }
 
+/// Whether the state is there when the role's program has come to its end: not if this is the first step and a loop
+/// that drops an incomplete window never updates.
+bool ExistsAtEnd(const Role& role) {
+  if (role.step != StepKind::first) {
+    return true;
+  }
+  const Result<std::vector<WindowRun>> windows = WindowsOf(role.job);
+  return windows.ok() &&
+         std::any_of(windows->begin(), windows->end(), [](const WindowRun& run) { return run.place.last; });
+}
+
 /// Multiply-adds of one element: AdamW's two moments, bias corrections, root and quotient; SGD's one or two.
 std::int64_t FlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
 
@@ -28,7 +41,7 @@ void OptimizerState::Declare(Role& role, const std::vector<std::int64_t>& elemen
     sizes.push_back(count * moments_);
   }
   state_ = role.PerBlock("moments of", Category::optimizer, role.job.axes.precision.optimizer, role.compute, sizes,
-                         role.step != StepKind::first, true);
+                         role.step != StepKind::first, ExistsAtEnd(role));
 }
 
 void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elements,

@@ -7,15 +7,18 @@
 
 namespace tidemark {
 
-/// Whole parameters on every rank and gradients reduced in buckets, as torch's DistributedDataParallel does: parameters
-/// join the bucket in the order in which their gradients arrive; a bucket closes when it has reached its limit (the
-/// first one's is smaller) and is reduced while the backward pass goes on. In the first step all is one bucket, reduced
-/// at the end.
+/// Whole parameters on every rank and gradients reduced in buckets, as PyTorch's DistributedDataParallel does: each
+/// gradient is divided by the number of ranks on its way into a bucket (bucket_layout.h), and a bucket is summed over
+/// the ranks as soon as it is full, while the backward pass goes on. What differs in the first steps is in
+/// reducer_state.h.
 ///
-/// Settings are the axes: `sync.when`, bucket sizes, `buffers.gradient_as_bucket_view`, `buffers.set_to_none`. With an
-/// accumulator dtype that differs from the gradient's (nanotron), every backward adds its gradients to an accumulator
-/// of that dtype, and the accumulator is what is reduced. With `shard.optimizer` (ZeRO-1) each rank keeps masters and
-/// moments of its part of each block, reduces by reduce-scatter in place, and gathers updated parameters.
+/// Settings are the axes: `sync.when`, bucket sizes, `sync.static_graph`, `sync.find_unused_parameters`,
+/// `buffers.gradient_as_bucket_view`, `buffers.set_to_none`. With an accumulator dtype that differs from the gradient's
+/// (nanotron), every backward adds its gradients to an accumulator of that dtype, and the accumulator is what is
+/// averaged. With `shard.optimizer` (ZeRO-1) each rank keeps masters and moments of its part of each block, reduces by
+/// reduce-scatter in place, and gathers updated parameters.
+///
+/// Not counted: the int32 per parameter that the reducer always holds, where neither `sync` setting makes it use it.
 std::unique_ptr<DataParallel> MakeReplicated(Role& role);
 
 }  // namespace tidemark
