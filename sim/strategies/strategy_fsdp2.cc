@@ -98,6 +98,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "loss_scale"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
+  strategy.sums_shards_in_master = true;
   return strategy;
 }
 
@@ -107,6 +108,7 @@ Strategy Hybrid() {
       Sync::When::every, true, true);
   strategy.refuse = RefuseHybrid;
   strategy.data_parallel = MakeHybridSharded;
+  strategy.sums_shards_in_master = false;  // partial sums have the reduce dtype
   return strategy;
 }
 
