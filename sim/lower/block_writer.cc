@@ -33,21 +33,6 @@ bool IsBoundary(const Block& block, TensorId tensor) {
          tensor == block.output_gradient;
 }
 
-/// Parameters whose weights an action reads or whose gradients it writes, each once.
-std::vector<ParameterId> ParametersOf(const Block& block, const Action& action) {
-  const auto* calculate = std::get_if<Calculate>(&action);
-  if (calculate == nullptr) {
-    return {};
-  }
-  std::vector<ParameterId> used = calculate->parameters;
-  for (const ParameterId gradient : calculate->gradients) {
-    if (block.parameters[gradient.index].trainable && std::find(used.begin(), used.end(), gradient) == used.end()) {
-      used.push_back(gradient);
-    }
-  }
-  return used;
-}
-
 std::int64_t GroupRanksPerNode(const Machine& machine, std::int64_t size) {
   return std::min(size, machine.devices_per_node);
 }
@@ -154,7 +139,6 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block
         plan.deaths.push_back(tensor);
       }
     }
-    plan.used = ParametersOf(block, ActionAt(block, i));
     plan.name = std::visit([&](const auto& leaf) { return role_.builder.Named(block.name + "." + leaf.name); },
                            ActionAt(block, i));
   }

@@ -49,7 +49,6 @@ class BlockWriter {
   /// What surrounds one action, the same for every block of a run: worked out once.
   struct ActionPlan {
     std::vector<TensorId> births, deaths;  ///< allocated before it, freed after it, by this block
-    std::vector<ParameterId> used;         ///< weights it reads, and those whose gradient it writes
     bool uses_pool = false;
     NameId name;
   };

@@ -37,11 +37,6 @@ class DataParallel {
   /// write the same nodes.
   virtual std::vector<std::int64_t> KeyBetweenMicrobatches() const { return {}; }
 
-  /// The next operator of a block, before anything is allocated for it, and the parameters of which it reads the weight
-  /// or writes the gradient (none for a collective). A tied one stands for the stage's first parameter. For systems
-  /// that hook into operators and not into blocks.
-  virtual void BeforeOperator(const Microbatch&, std::int64_t /*position*/, const std::vector<ParameterId>& /*used*/) {}
-
   /// The weight as a kernel reads it.
   virtual BufferRef Weight(const ParameterAt& at) = 0;
   /// A fresh buffer that the backward kernel writes this parameter's gradient to.
