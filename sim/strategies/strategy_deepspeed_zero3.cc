@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/requirement.h"
+#include "sim/strategies/strategy.h"
+#include "sim/strategies/zero3.h"
+
+namespace tidemark {
+namespace {
+
+Status Refuse(const Job& job) {
+  const Axes& axes = job.axes;
+  const Precision& precision = axes.precision;
+  const Requirement requirements[] = {
+      {job.layout.pp == 1, "layout.pp", "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism",
+       "set layout.pp to 1"},
+      {!axes.sync.coalesce, "sync.coalesce", "coalesce_grad_reduction is not modelled for ZeRO stage 3 yet",
+       "set sync.coalesce to false: gradients are then reduced in every microbatch"},
+      {axes.sync.when == Sync::When::every, "sync.when",
+       "no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 3",
+       "set sync.when to every"},
+      {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
+       "ZeRO stage 3 reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
+      {axes.shard.params && axes.shard.gradients && axes.shard.optimizer, "shard",
+       "ZeRO stage 3 always partitions parameters, gradients and optimizer states",
+       "leave shard.params, shard.gradients and shard.optimizer alone"},
+      {axes.shard.replicas == 1, "shard.replicas", "partitioning within replicas (hpZ, MiCS) is not modelled yet",
+       "set shard.replicas to 1"},
+      {axes.buffers.contiguous_gradients, "buffers.contiguous_gradients",
+       "ZeRO stage 3 without contiguous_gradients is not modelled yet", "set buffers.contiguous_gradients to true"},
+      {precision.gradients == precision.params, "precision.gradients",
+       "PyTorch makes gradients in the dtype of their parameters",
+       "give precision.gradients the dtype of precision.params"},
+      {precision.master == DType::fp32, "precision.master", "ZeRO stage 3 updates fp32 masters",
+       "set precision.master to fp32"},
+      {precision.optimizer == DType::fp32, "precision.optimizer",
+       "the optimizer's moments have the dtype of the fp32 masters", "set precision.optimizer to fp32"},
+  };
+  return Check(requirements);
+}
+
+}  // namespace
+
+/// The defaults are those of deepspeed/runtime/zero/config.py; overlap_comm is on for stage 3 alone, and gradients
+/// accumulate in the model's dtype where data_types.grad_accum_dtype is not given (engine.py, get_data_types).
+std::vector<Strategy> StrategyDeepspeedZero3() {
+  Strategy strategy;
+  strategy.defaults.name = "deepspeed-zero3";
+  strategy.defaults.summary =
+      "DeepSpeed ZeRO stage 3: parameters gathered module by module, gradients partitioned in every microbatch";
+  Axes& axes = strategy.defaults.axes;
+  axes.sync.when = Sync::When::every;
+  axes.sync.collective = CollectiveKind::reduce_scatter;
+  axes.sync.bucket_elements = 500'000'000;
+  axes.shard.params = axes.shard.gradients = axes.shard.optimizer = true;
+  axes.precision.master = DType::fp32;
+  axes.precision.optimizer = DType::fp32;
+  strategy.defaults.keys = {"sync.when",
+                            "sync.expression",
+                            "sync.coalesce",
+                            "sync.bucket_elements",
+                            "sync.overlap",
+                            "shard.reuse_distance",
+                            "shard.persistence_threshold",
+                            "shard.prefetch_elements",
+                            "shard.max_live_elements"};
+  strategy.refuse = Refuse;
+  strategy.data_parallel = MakeZero3;
+  return {std::move(strategy)};
+}
+
+}  // namespace tidemark
