@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/job/job.h"
+#include "models/job/validate.h"
 #include "sim/strategies/strategy.h"
 #include "tests/sim/dice.h"
 
@@ -20,6 +21,19 @@ class JobGenerator {
   explicit JobGenerator(std::uint64_t seed) : dice_(seed), strategies_(AllStrategies()) {}
 
   Job Next() {
+    while (true) {
+      Job job = RandomJob();
+      // Not every strategy has pipelines, or one rank only: another one is drawn for the same job.
+      for (int tries = 0; tries < 40; ++tries) {
+        if (ChooseStrategy(job)) {
+          return job;
+        }
+      }
+    }
+  }
+
+ private:
+  Job RandomJob() {
     Job job;
     job.machine = RandomMachine();
     job.optimizer = static_cast<OptimizerKind>(dice_.Roll(3));
@@ -34,14 +48,9 @@ class JobGenerator {
     job.sequence_length = 8 * dice_.Number(1, 4);
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
-    ChooseStrategy(job);
-    if (!job.axes.shard.params) {
-      RandomBuckets(job);
-    }
     return job;
   }
 
- private:
   Decoder RandomDecoder(Layout& layout) {
     Decoder decoder;
     decoder.layers = layout.pp * dice_.Number(1, 3) + (layout.pp == 1 ? dice_.Number(0, 6) : 0);
@@ -77,46 +86,111 @@ class JobGenerator {
     return dice_.OneIn(4) ? stages * dice_.Number(1, 3) : dice_.Number(2, 13);
   }
 
-  void ChooseStrategy(Job& job) {
-    while (true) {
-      const Strategy& strategy = strategies_[dice_.Roll(strategies_.size())];
-      const bool buckets = !strategy.defaults.axes.shard.params;
-      if (!buckets && !dice_.OneIn(3)) {
-        continue;  // keeps jobs with buckets the majority
+  static bool Accepts(const Strategy& strategy, const Job& job) {
+    return Validate(job).ok() && strategy.Accept(job).ok();
+  }
+
+  /// Dresses the job for a random strategy; false if that one does not accept it.
+  bool ChooseStrategy(Job& job) {
+    const Strategy& strategy = strategies_[dice_.Roll(strategies_.size())];
+    const std::vector<std::string>& keys = strategy.defaults.keys;
+    const auto looks_at = [&](const char* key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+    const bool buckets = looks_at("sync.bucket_bytes") || looks_at("sync.bucket_elements");
+    if (!buckets && dice_.OneIn(2)) {
+      return false;  // keeps jobs with buckets the majority
+    }
+    job.strategy = strategy.defaults.name;
+    job.axes = strategy.defaults.axes;
+    job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
+    job.schedule = dice_.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
+    job.last_window = {};
+    if (looks_at("shard.replicas")) {
+      job.axes.shard.replicas = dice_.OneIn(2) && job.layout.dp % 2 == 0 ? 2 : dice_.OneIn(2) ? job.layout.dp : 1;
+    }
+    if (!Accepts(strategy, job) && job.layout.pp > 1) {
+      job.schedule = Schedule::gpipe;
+    }
+    if (!Accepts(strategy, job)) {
+      return false;
+    }
+    Vary(job, strategy);
+    if (buckets) {
+      RandomBuckets(job);
+    }
+    return Accepts(strategy, job);
+  }
+
+  /// Makes a change where the strategy accepts it.
+  template <class Change>
+  void Try(Job& job, const Strategy& strategy, Change change) {
+    Job changed = job;
+    change(changed.axes);
+    if (Accepts(strategy, changed)) {
+      job = std::move(changed);
+    }
+  }
+
+  void Vary(Job& job, const Strategy& strategy) {
+    job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
+    job.axes.buffers.fused_glu = dice_.OneIn(2);
+    if (job.layout.sp && dice_.OneIn(2)) {
+      job.axes.buffers.tp_gather = dice_.OneIn(2) ? Buffers::TpGather::pooled : Buffers::TpGather::cached;
+    }
+    const auto maybe = [&](auto change) {
+      if (dice_.OneIn(3)) {
+        Try(job, strategy, change);
       }
-      job.strategy = strategy.defaults.name;
-      job.axes = strategy.defaults.axes;
-      job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
-      job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
-      job.axes.buffers.fused_glu = dice_.OneIn(2);
-      const bool own_gradients =
-          strategy.defaults.axes.precision.accumulate == strategy.defaults.axes.precision.gradients;
-      job.axes.buffers.gradient_as_bucket_view = buckets && own_gradients && dice_.OneIn(3);
-      job.axes.buffers.set_to_none = !buckets || !own_gradients || !dice_.OneIn(3);
-      if (job.layout.sp && dice_.OneIn(2)) {
-        job.axes.buffers.tp_gather = dice_.OneIn(2) ? Buffers::TpGather::pooled : Buffers::TpGather::cached;
+    };
+    maybe([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; });
+    maybe([](Axes& axes) { axes.buffers.set_to_none = false; });
+    maybe([](Axes& axes) { axes.buffers.contiguous_gradients = false; });
+    maybe([](Axes& axes) { axes.sync.overlap = !axes.sync.overlap; });
+    maybe([](Axes& axes) { axes.sync.static_graph = true; });
+    maybe([](Axes& axes) { axes.sync.find_unused_parameters = true; });
+    maybe([](Axes& axes) { axes.sync.multi_rank_bucket = false; });
+    maybe([](Axes& axes) { axes.shard.optimizer = true; });
+    maybe([](Axes& axes) { axes.shard.reshard_after_forward = false; });
+    maybe([](Axes& axes) { axes.shard.reshard_after_backward = false; });
+    maybe([](Axes& axes) { axes.shard.reshard_last_unit = true; });
+    maybe([](Axes& axes) { axes.shard.limit_all_gathers = false; });
+    maybe([](Axes& axes) { axes.loss_scale = LossScale::global_tokens; });
+    maybe([](Axes& axes) { axes.precision.accumulate = DType::fp32; });
+    maybe([](Axes& axes) { axes.precision.reduce = axes.precision.accumulate = DType::bf16; });
+    maybe([](Axes& axes) { axes.precision.reduce = DType::fp32; });
+    maybe([&](Axes& axes) { axes.shard.gathered_layers = dice_.Number(1, 3); });
+    maybe([&](Axes& axes) { axes.shard.prefetch_forward = dice_.Number(1, 3); });
+    maybe([&](Axes& axes) { axes.shard.prefetch_backward = dice_.Number(0, 3); });
+    maybe([&](Axes& axes) {
+      axes.shard.backward_prefetch = dice_.OneIn(2) ? Shard::BackwardPrefetch::none : Shard::BackwardPrefetch::post;
+    });
+    maybe([&](Axes& axes) { axes.shard.reuse_distance = dice_.Number(0, 60000); });
+    maybe([&](Axes& axes) { axes.shard.persistence_threshold = dice_.Number(0, 3000); });
+    maybe([&](Axes& axes) { axes.shard.prefetch_elements = dice_.Number(0, 60000); });
+    maybe([&](Axes& axes) { axes.shard.max_live_elements = dice_.Number(0, 90000); });
+    maybe([&](Axes& axes) { axes.shard.min_chunk_elements = dice_.Number(256, 30000); });
+    maybe([&](Axes& axes) { axes.shard.chunk_elements = dice_.Number(256, 30000); });
+    maybe([&](Axes& axes) { Resynchronise(axes.sync); });
+    if (dice_.OneIn(5) && job.accumulation_steps > 1) {
+      Job changed = job;
+      changed.last_window = {static_cast<LastWindow::Policy>(dice_.Roll(4)),
+                             dice_.Number(1, job.accumulation_steps - 1)};
+      if (job.axes.sync.when != Sync::When::custom && Accepts(strategy, changed)) {
+        job = std::move(changed);
       }
-      if (!buckets) {
-        job.axes.shard.reshard_after_forward = !dice_.OneIn(3);
-        job.axes.shard.reshard_after_backward = !dice_.OneIn(3);
-      }
-      job.axes.sync.overlap = !buckets || !dice_.OneIn(4);
-      job.schedule = dice_.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
-      if (!job.axes.shard.params && job.axes.precision.master && dice_.OneIn(2)) {
-        job.axes.shard.optimizer = true;
-      }
-      if (job.axes.shard.params && dice_.OneIn(3)) {
-        job.axes.precision.reduce = job.axes.precision.accumulate = DType::bf16;
-      }
-      if (strategy.refuse(job).ok()) {
-        return;
-      }
-      if (job.layout.pp > 1) {
-        job.schedule = Schedule::gpipe;
-        if (strategy.refuse(job).ok()) {
-          return;
-        }
-      }
+    }
+  }
+
+  void Resynchronise(Sync& sync) {
+    constexpr const char* kExpressions[] = {"(i + 1) % steps == 0",
+                                            "i % 2 == 0",
+                                            "(i + 1) % 3 == 0 or i == steps - 1",
+                                            "i > 0",
+                                            "i == 0",
+                                            "i == steps // 2 or i == steps - 1"};
+    sync.when = static_cast<Sync::When>(dice_.Roll(3));
+    if (sync.when == Sync::When::custom) {
+      sync.expression = kExpressions[dice_.Roll(std::size(kExpressions))];
+      sync.step_expression = dice_.OneIn(2) ? "" : dice_.OneIn(2) ? "i == steps - 1" : "i % 2 == 0";
     }
   }
 
@@ -126,6 +200,10 @@ class JobGenerator {
     const std::int64_t layer = 2 * decoder.hidden * (2 * decoder.hidden + 3 * decoder.ffn) / job.layout.tp;
     const std::uint32_t kind = dice_.Roll(100);
     const std::int64_t bytes = kind < 45 ? dice_.Number(64, 512) : kind < 92 ? layer * dice_.Number(4, 9) : layer * 2;
+    if (job.axes.sync.bucket_elements > 0) {
+      job.axes.sync.bucket_elements = bytes / 2;
+      return;
+    }
     job.axes.sync.bucket_bytes = Bytes(bytes);
     job.axes.sync.first_bucket_bytes = Bytes(dice_.Number(64, bytes));
   }
@@ -135,7 +213,8 @@ class JobGenerator {
     machine.name = "random";
     machine.device_memory = Bytes(std::int64_t{1} << 40);
     machine.devices_per_node = dice_.Number(1, 8);
-    machine.peak = {{DType::bf16, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 1000)))}};
+    machine.peak = {{DType::bf16, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 1000)))},
+                    {DType::fp32, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 100)))}};
     machine.memory_bandwidth = BytesPerSec(1e9 * static_cast<double>(dice_.Number(1, 100)));
     machine.processors = dice_.Number(1, 8);
     machine.tile_m = machine.tile_n = 16;
