@@ -32,7 +32,17 @@ Status Refuse(const Job& job) {
        "only a loop that defers synchronisation to its last microbatch can leave forward passes outside no_sync",
        "set sync.when to last, or leave sync.forward_in_no_sync at true"},
   };
-  return Check(requirements);
+  TIDEMARK_TRY(Check(requirements));
+  // A stage runs forward passes ahead of their backward passes. A synchronised forward must be followed by exactly one
+  // backward pass: of several, DDP reduces the first only, and replicas drift apart without an error.
+  const bool once = axes.sync.when == Sync::When::last && axes.sync.forward_in_no_sync;
+  if (job.layout.pp > 1 && !once) {
+    return BadKey("layout.pp",
+                  "in a pipeline DDP synchronises in the last backward pass only: several backward passes behind "
+                  "synchronised forward passes reduce the first of them and let replicas drift apart",
+                  "use ddp-last (torch.distributed.pipelining arms DDP just before the last backward pass)");
+  }
+  return Done{};
 }
 
 /// torch.nn.parallel.DistributedDataParallel under a user's loop, everything in bf16, no master weights. With

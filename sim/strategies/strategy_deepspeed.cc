@@ -222,14 +222,16 @@ Strategy Zero0() {
   return strategy;
 }
 
-/// The wire is bf16 by default: engine.communication_data_type is that of the parameters unless the config sets one,
-/// and allreduce_bucket casts whatever has another.
+/// The strategy is BF16_Optimizer with communication_data_type: fp32, as those who choose fp32 accumulation set it. A
+/// config that sets none has precision.reduce: bf16: allreduce_bucket then casts what is accumulated.
 Strategy Bf16() {
   Strategy strategy =
-      DeepSpeed("deepspeed-bf16", "DeepSpeed's BF16_Optimizer: ZeRO-1 with bf16 gradients added to a flat fp32 one",
+      DeepSpeed("deepspeed-bf16",
+                "DeepSpeed's BF16_Optimizer: ZeRO-1 with bf16 gradients added to a flat fp32 one, reduced in fp32",
                 Sync::When::last);
   strategy.defaults.axes.shard.optimizer = true;
   strategy.defaults.axes.precision.accumulate = DType::fp32;
+  strategy.defaults.axes.precision.reduce = DType::fp32;
   strategy.refuse = RefuseBf16;
   strategy.data_parallel = MakeDeepSpeedBf16;
   return strategy;

@@ -200,5 +200,20 @@ TEST(Ddp, ShardingIsRefusedWithTheWayOut) {
   EXPECT_NE(step.error().hint.find("fsdp2"), std::string::npos);
 }
 
+// A synchronised forward pass must be followed by exactly one backward pass: run on PyTorch 1.13, all forwards first
+// and then several backwards reduced the first only, and replicas differed without an error.
+TEST(Ddp, APipelineSynchronisesInItsLastBackwardOnly) {
+  for (const char* name : {"ddp-every", "ddp-forward-outside"}) {
+    Job job = OracleJob(name, 4);
+    job.layout.pp = 2;
+    const Status accepted = FindStrategy(name)->Accept(job);
+    ASSERT_FALSE(accepted.ok()) << name;
+    EXPECT_NE(accepted.error().Text().find("let replicas drift apart"), std::string::npos);
+  }
+  Job job = OracleJob("ddp-last", 4);
+  job.layout.pp = 2;
+  EXPECT_TRUE(FindStrategy("ddp-last")->Accept(job).ok());
+}
+
 }  // namespace
 }  // namespace tidemark

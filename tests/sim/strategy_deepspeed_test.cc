@@ -24,17 +24,17 @@ TEST(DeepSpeed, ZeroTwoAllReducesInEveryMicrobatchByDefault) {
   EXPECT_EQ(RowOf(job, "all_reduce").count, 4);
 }
 
-TEST(DeepSpeed, Bf16OptimizerPutsFourBytesPerParameterOnTheWireWhereToldTo) {
-  Job job = OracleJob("deepspeed-bf16", 4);
-  job.axes.precision.reduce = DType::fp32;  // communication_data_type: fp32
+TEST(DeepSpeed, Bf16OptimizerPutsFourBytesPerParameterOnTheWire) {
+  const Job job = OracleJob("deepspeed-bf16", 4);
   EXPECT_EQ(WireOf(job), 829'754'880);
   EXPECT_EQ(PayloadsOf(job, CollectiveKind::all_reduce), (std::vector<std::int64_t>{kP}));
 }
 
 // engine.communication_data_type is bf16 where bf16 is enabled and the config sets none, and allreduce_bucket casts a
-// tensor of another dtype: all-reduce 2P and all-gather 2P. The 829,754,880 above need communication_data_type: fp32.
-TEST(DeepSpeed, Bf16OptimizersWireIsBf16ByDefault) {
-  const Job job = OracleJob("deepspeed-bf16", 4);
+// tensor of another dtype: all-reduce 2P and all-gather 2P.
+TEST(DeepSpeed, Bf16OptimizersWireIsBf16WhereTheConfigDoesNotSayFp32) {
+  Job job = OracleJob("deepspeed-bf16", 4);
+  job.axes.precision.reduce = DType::bf16;
   EXPECT_EQ(WireOf(job), 497'852'928);
   EXPECT_EQ(RowOf(job, "all_reduce").payload.count(), 2 * kP);
 }
