@@ -146,7 +146,7 @@ void GeminiChunks::OpenGradient(std::int64_t chunk, bool first_microbatch) {
               false,
               {backup, whole},
               {whole}};
-  add.own_part = !keep;
+  add.own_part = !keep && ranks_ > 1;
   role_.builder.Emit(std::move(add));
   role_.Free(backup);
 }
