@@ -3,6 +3,8 @@
 
 #include <type_traits>
 
+#include "sim/program/walk.h"
+
 namespace tidemark {
 namespace {
 
@@ -110,6 +112,25 @@ void ProgramBuilder::Bind(std::size_t start, std::size_t end, LoopId loop, std::
       }
     }
   });
+}
+
+Program ProgramBuilder::Build() && {
+  std::vector<bool> named(program_.buffers.size());
+  for (const Node& node : program_.nodes) {
+    ForEachAccess(node, [&](const BufferRef& ref, Access) { named[ref.buffer.index] = true; });
+  }
+  std::vector<BufferId> moved(program_.buffers.size());
+  std::vector<Buffer> kept;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (named[i] || program_.buffers[i].resident) {
+      moved[i] = Append<BufferId>(kept, std::move(program_.buffers[i]));
+    }
+  }
+  program_.buffers = std::move(kept);
+  for (Node& node : program_.nodes) {
+    ForEachAccess(node, [&](BufferRef& ref, Access) { ref.buffer = moved[ref.buffer.index]; });
+  }
+  return std::move(program_);
 }
 
 }  // namespace tidemark

@@ -39,7 +39,8 @@ class ProgramBuilder {
   /// Replaces `loop` by a value in nodes [start, end).
   void Bind(std::size_t start, std::size_t end, LoopId loop, std::int64_t value);
 
-  Program Build() && { return std::move(program_); }
+  /// The program. Buffer families that no node names are left out, unless they are alive all through the step.
+  Program Build() &&;
 
  private:
   template <class Change>
