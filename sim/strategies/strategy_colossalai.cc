@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/lower/window.h"
-#include "sim/strategies/low_level_zero.h"
+#include "sim/strategies/colossalai/low_level_zero.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

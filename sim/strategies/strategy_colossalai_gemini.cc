@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "sim/strategies/chunk_search.h"
-#include "sim/strategies/gemini.h"
+#include "sim/strategies/colossalai/chunk_search.h"
+#include "sim/strategies/colossalai/gemini.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

@@ -3,9 +3,9 @@
 #include <variant>
 
 #include "sim/lower/window.h"
-#include "sim/strategies/deepspeed_bf16.h"
-#include "sim/strategies/deepspeed_partitioned.h"
-#include "sim/strategies/deepspeed_plain.h"
+#include "sim/strategies/deepspeed/deepspeed_bf16.h"
+#include "sim/strategies/deepspeed/deepspeed_partitioned.h"
+#include "sim/strategies/deepspeed/deepspeed_plain.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

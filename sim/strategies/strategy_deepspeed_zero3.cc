@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/deepspeed/zero3.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
-#include "sim/strategies/zero3.h"
 
 namespace tidemark {
 namespace {

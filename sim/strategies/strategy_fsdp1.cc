@@ -3,8 +3,8 @@
 
 #include "models/job/validate.h"
 #include "sim/lower/window.h"
-#include "sim/strategies/flat_sharded.h"
-#include "sim/strategies/flat_sharded_units.h"
+#include "sim/strategies/fsdp1/flat_sharded.h"
+#include "sim/strategies/fsdp1/flat_sharded_units.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

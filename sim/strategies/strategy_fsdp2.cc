@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/lower/window.h"
-#include "sim/strategies/fully_sharded.h"
+#include "sim/strategies/fsdp2/fully_sharded.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

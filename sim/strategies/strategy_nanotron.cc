@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/replicated.h"
+#include "sim/strategies/ddp/replicated.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/chunk_search.h"
+#include "sim/strategies/colossalai/chunk_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/ddp/reducer_state.h"
+
+#include <algorithm>
+
+#include "sim/lower/schedule.h"
+
+namespace tidemark {
+namespace {
+
+/// The windows of a job that its strategy has accepted.
+std::vector<WindowRun> WindowsOfAccepted(const Job& job) {
+  Result<std::vector<WindowRun>> windows = WindowsOf(job);
+  TIDEMARK_CHECK(windows.ok());
+  return std::move(*windows);
+}
+
+/// The windows of an ordinary step: all microbatches are there.
+std::vector<WindowRun> UsualWindows(const Job& job) {
+  if (job.last_window == LastWindow{}) {
+    return WindowsOfAccepted(job);
+  }
+  Job usual = job;
+  usual.last_window = {};
+  return WindowsOfAccepted(usual);
+}
+
+/// The number of synchronised backward passes, up to `limit`, and which backward pass the last counted one is.
+struct Synchronised {
+  std::int64_t count = 0, last = -1;
+};
+
+Synchronised CountSynchronised(const std::vector<WindowRun>& windows, std::int64_t limit) {
+  Synchronised found;
+  std::int64_t order = 0;
+  for (const WindowRun& run : windows) {
+    const std::int64_t more = run.place.synchronises ? std::min(run.count, limit - found.count) : 0;
+    if (more > 0) {
+      found = {found.count + more, order + more - 1};
+    }
+    order += run.count;
+  }
+  return found;
+}
+
+/// Whether a forward pass of the same step comes after the `order`-th backward pass.
+bool ForwardFollows(const Role& role, std::int64_t order) {
+  for (const SlotRun& run : ScheduleOf(role.job, role.stage.index, role.stage.count)) {
+    if (run.slots.size() == 2) {
+      return order + 1 < run.count;  // one forward and one backward in turn, from the first backward on
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+ReducerState::ReducerState(const Role& role, const Rules& rules) : rules_(rules) {
+  const std::int64_t limit = rules.UntilRebuilt();
+  rebuilt_ = limit == 0 || role.step == StepKind::steady;
+  if (role.step == StepKind::first) {
+    return;
+  }
+  const std::vector<WindowRun> windows = UsualWindows(role.job);
+  const Synchronised before = CountSynchronised(windows, std::max<std::int64_t>(limit, 1));
+  synchronised_ = role.step == StepKind::steady ? limit : std::min(before.count, limit);
+  rebuilt_ = rebuilt_ || (before.count == limit && ForwardFollows(role, before.last));
+  if (rules.stay) {
+    gradients_ = rules.views && before.count > 0 ? Gradients::in_bucket : Gradients::own;
+  }
+}
+
+bool ReducerState::BeginForward() {
+  const bool rebuilds = !rebuilt_ && synchronised_ == rules_.UntilRebuilt();
+  rebuilt_ |= rebuilds;
+  return rebuilds;
+}
+
+void ReducerState::EndBackward(bool synchronised) {
+  if (synchronised) {
+    synchronised_ = std::min(synchronised_ + 1, rules_.UntilRebuilt());
+  }
+  if (synchronised && rules_.views) {
+    gradients_ = Gradients::in_bucket;
+  } else if (gradients_ == Gradients::absent) {
+    gradients_ = Gradients::own;
+  }
+}
+
+ReducerState::Gradients ReducerState::GradientsAtEnd(const Role& role) const {
+  if (!rules_.stay) {
+    return Gradients::absent;
+  }
+  const bool moved = rules_.views && CountSynchronised(WindowsOfAccepted(role.job), 1).count > 0;
+  return moved || gradients_ == Gradients::in_bucket ? Gradients::in_bucket : Gradients::own;
+}
+
+}  // namespace tidemark

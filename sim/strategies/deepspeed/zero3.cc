@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/deepspeed/zero3.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "sim/strategies/deepspeed/zero3_alike.h"
+#include "sim/strategies/deepspeed/zero3_fetcher.h"
+#include "sim/strategies/deepspeed/zero3_reducer.h"
+#include "sim/strategies/optimizer.h"
+
+namespace tidemark {
+namespace {
+
+/// Elements of partitions that are updated together (DeepSpeed's default sub_group_size).
+constexpr std::int64_t kSubGroup = 1'000'000'000;
+
+/// Positions [begin, end).
+struct SubGroup {
+  std::int64_t begin = 0, end = 0;
+};
+
+class Zero3 : public DataParallel {
+ public:
+  explicit Zero3(Role& role)
+      : role_(role),
+        group_(role.AddGroup("dp", role.job.layout.dp, role.job.layout.tp)),
+        fetcher_(role, group_),
+        reducer_(role, group_) {
+    const std::vector<std::int64_t>& elements = reducer_.partition_elements();
+    masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true);
+    optimizer_.Declare(role, elements);
+    joined_ = role.PerBlock("joined gradients of", Category::gradient, role.job.axes.precision.accumulate, role.compute,
+                            elements);
+    wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements);
+    CutIntoSubGroups();
+    FindAlike();
+  }
+
+  void BeginMicrobatch(const Microbatch&) override {
+    plan_ = fetcher_.NextPlan();
+    backward_ = false;
+    fetcher_.BeginMicrobatch();
+  }
+  void EndForward(const Microbatch&) override { backward_ = true; }
+  void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
+    fetcher_.BeforeAction(position, action);
+  }
+  void AfterAction(const Microbatch&, std::int64_t position, std::size_t action) override {
+    fetcher_.AfterAction(position, action);
+  }
+  void EndBackward(const Microbatch& microbatch) override {
+    reducer_.Finish(microbatch);
+    fetcher_.EndBackward();
+  }
+
+  void OptimizerStep() override {
+    role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
+    fetcher_.ReleasePersistent();
+    for (const SubGroup& group : groups_) {
+      JoinGradients(group);
+      Update(group);
+    }
+    fetcher_.FollowUpdate();
+    role_.builder.Emit(End{Phase::optimizer});
+    fetcher_.GatherPersistent();
+  }
+
+  /// The next window's first microbatch overwrites what is in the partitions.
+  void DiscardGradients(const Microbatch&) override {}
+
+  BufferRef Weight(const ParameterAt& at) override { return fetcher_.Weight(at); }
+  BufferRef BeginGradient(const Microbatch&, const ParameterAt& at) override {
+    const BufferRef gradient = reducer_.Gradient(at);
+    role_.Alloc(gradient);
+    return gradient;
+  }
+  void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override { reducer_.Arrive(microbatch, at); }
+  BufferRef FinalGradient(const ParameterAt& at) override { return reducer_.Partition(at.position); }
+
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {fetcher_.NextPlan()}; }
+
+  // All that is fetched, released and reduced is planned beforehand, so nothing is remembered that would have to move.
+  std::vector<std::int64_t> Key(std::int64_t position) const override {
+    return AlikeAt(position).Key(Walked(position));
+  }
+  std::int64_t BlocksAlike(std::int64_t position) const override { return AlikeAt(position).Left(Walked(position)); }
+  void Shift(std::int64_t) override {}
+
+ private:
+  void CutIntoSubGroups() {
+    std::int64_t begin = 0, elements = 0;
+    for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
+      elements += reducer_.partition_elements()[role_.stage.RunOf(position)];
+      if (elements >= kSubGroup || position + 1 == role_.stage.blocks) {
+        groups_.push_back({begin, position + 1});
+        begin = position + 1;
+        elements = 0;
+      }
+    }
+  }
+
+  /// By run, plan and direction.
+  void FindAlike() {
+    for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
+      const std::int64_t first = role_.stage.first[run], count = role_.stage.runs[run].count;
+      for (std::int64_t plan = 0; plan < 3; ++plan) {
+        for (const bool backward : {false, true}) {
+          std::vector<std::vector<std::int64_t>> described(static_cast<std::size_t>(count));
+          for (std::int64_t walked = 0; walked < count; ++walked) {
+            const std::int64_t position = backward ? first + count - 1 - walked : first + walked;
+            std::vector<std::int64_t>& description = described[static_cast<std::size_t>(walked)];
+            fetcher_.Describe(plan, position, backward, description);
+            if (backward) {
+              reducer_.Describe(position, description);
+            }
+          }
+          alike_.emplace_back(described);
+        }
+      }
+    }
+  }
+
+  const AlikeBlocks& AlikeAt(std::int64_t position) const {
+    const auto run = static_cast<std::int64_t>(role_.stage.RunOf(position));
+    return alike_[static_cast<std::size_t>((run * 3 + plan_) * 2 + (backward_ ? 1 : 0))];
+  }
+  std::int64_t Walked(std::int64_t position) const {
+    const std::int64_t in_run = role_.InRun(position);
+    return backward_ ? role_.stage.runs[role_.stage.RunOf(position)].count - 1 - in_run : in_run;
+  }
+
+  /// Writes `body(position, elements)` for every block of the group that has something to train, as one loop per run.
+  template <class Body>
+  void EachTrained(const SubGroup& group, Body body) {
+    for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
+      const std::int64_t begin = std::max(group.begin, role_.stage.first[run]);
+      const std::int64_t end = std::min(group.end, role_.stage.first[run] + role_.stage.runs[run].count);
+      const std::int64_t elements = reducer_.partition_elements()[run];
+      if (begin >= end || elements == 0) {
+        continue;
+      }
+      const std::size_t start = role_.builder.size();
+      role_.StandAt(begin);
+      body(begin, elements);
+      role_.LeaveBlocks();
+      if (end - begin > 1) {
+        role_.builder.Fold(start, {role_.block_loop, end - begin, role_.InRun(begin), 1, 0});
+      } else {
+        role_.builder.Bind(start, role_.builder.size(), role_.block_loop, role_.InRun(begin));
+      }
+    }
+  }
+
+  void CopyInOptimizer(const char* name, const BufferRef& from, const BufferRef& to, std::int64_t elements) {
+    const Bytes moved =
+        (SizeOf(role_.builder.buffer(from.buffer).dtype) + SizeOf(role_.builder.buffer(to.buffer).dtype)) * elements;
+    role_.MemoryKernel(name, role_.compute, Work::optimizer, {from}, {to}, elements, moved);
+  }
+
+  /// Joined in the dtype they were accumulated in, then cast; without a cast to do, the joined ones serve.
+  void JoinGradients(const SubGroup& group) {
+    const bool casts = role_.job.axes.precision.accumulate != DType::fp32;
+    const RunBuffers& joined = casts ? joined_ : wide_;
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      role_.Alloc(role_.Ref(joined, position));
+      CopyInOptimizer("join gradients", reducer_.Partition(position), role_.Ref(joined, position), elements);
+    });
+    if (!casts) {
+      return;
+    }
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      role_.Alloc(role_.Ref(wide_, position));
+      CopyInOptimizer("cast gradients", role_.Ref(joined_, position), role_.Ref(wide_, position), elements);
+    });
+    EachTrained(group, [&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(joined_, position)); });
+  }
+
+  void Update(const SubGroup& group) {
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      optimizer_.Update(role_, position, elements, {role_.Ref(wide_, position)}, {role_.Ref(masters_, position)},
+                        SizeOf(DType::fp32) * 3);
+    });
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      CopyInOptimizer("cast masters", role_.Ref(masters_, position), fetcher_.Partition(position), elements);
+    });
+    EachTrained(group, [&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(wide_, position)); });
+  }
+
+  Role& role_;
+  GroupId group_;
+  Zero3Fetcher fetcher_;
+  Zero3Reducer reducer_;
+  RunBuffers masters_, joined_, wide_;
+  OptimizerState optimizer_;
+  std::vector<SubGroup> groups_;
+  std::vector<AlikeBlocks> alike_;
+  std::int64_t plan_ = 0;
+  bool backward_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> MakeZero3(Role& role) { return std::make_unique<Zero3>(role); }
+
+}  // namespace tidemark

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/deepspeed/zero3_fetcher.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tidemark {
+
+Zero3Fetcher::Zero3Fetcher(Role& role, GroupId group)
+    : role_(role),
+      ranks_(role.job.layout.dp),
+      overlaps_(role.job.axes.sync.overlap),
+      trace_(TraceModules(role.stage, role.job.axes.shard.persistence_threshold)),
+      stream_(role.builder.AddStream("all_gather", StreamKind::collective)),
+      group_(group) {
+  Declare();
+  if (ranks_ == 1) {
+    return;  // a group of one gathers nothing: parameters are views of their partitions
+  }
+  const Shard& shard = role.job.axes.shard;
+  const std::vector<bool> nothing(trace_.parameters.size());
+  plans_[0] = PlanFetches(trace_, shard, false, nothing);
+  plans_[1] = PlanFetches(trace_, shard, true, plans_[0].available);
+  plans_[2] = PlanFetches(trace_, shard, true, plans_[1].available);
+}
+
+void Zero3Fetcher::Declare() {
+  const DType dtype = role_.job.axes.precision.params;
+  std::vector<std::int64_t> elements;
+  const std::int64_t threshold = role_.job.axes.shard.persistence_threshold;
+  for (const BlockRun& run : role_.stage.runs) {
+    elements.push_back(0);
+    weights_.emplace_back();
+    for (const Parameter& parameter : run.block.parameters) {
+      const std::int64_t part = parameter.tied ? 0 : CeilDiv(parameter.elements, ranks_);
+      const bool persists = ranks_ > 1 && parameter.elements <= threshold;
+      elements.back() += part;
+      weights_.back().push_back(part == 0
+                                    ? BufferId{}
+                                    : role_.builder.AddBuffer({"gathered " + run.block.name + "." + parameter.name,
+                                                               Category::parameter,
+                                                               dtype,
+                                                               part * ranks_,
+                                                               {run.count, 1},
+                                                               stream_,
+                                                               Place::device,
+                                                               persists && role_.step != StepKind::first,
+                                                               persists}));
+    }
+  }
+  partitions_ = role_.PerBlock("partitions of", Category::parameter, dtype, role_.compute, elements, true, true);
+}
+
+BufferRef Zero3Fetcher::Weight(const ParameterAt& at) const {
+  if (ranks_ == 1) {
+    return Partition(at.position);
+  }
+  return {weights_[role_.stage.RunOf(at.position)][at.parameter], {role_.At(at.position), Index{}}};
+}
+
+std::int64_t Zero3Fetcher::NextPlan() const {
+  return role_.step == StepKind::first ? std::min(microbatches_, kPlans - 1) : kPlans - 1;
+}
+
+void Zero3Fetcher::BeginMicrobatch() {
+  plan_ = NextPlan();
+  microbatches_ = std::min(microbatches_ + 1, kPlans);
+}
+
+void Zero3Fetcher::BeforeAction(std::int64_t position, std::size_t action) {
+  for (const std::size_t number : trace_.at[static_cast<std::size_t>(position)]) {
+    if (ranks_ == 1 || trace_.uses[number].first != action) {
+      continue;
+    }
+    const FetchStep& step = plans_[static_cast<std::size_t>(plan_)].steps[number];
+    std::for_each(step.gathers.begin(), step.gathers.end(), [&](const GatherSet& set) { Gather(set); });
+    std::for_each(step.landings.begin(), step.landings.end(), [&](const GatherSet& set) { Land(set); });
+    for (const GatherSet& set : step.given_back) {
+      role_.Free(Flat(set));
+    }
+    role_.builder.Order(role_.compute, stream_, "parameters gathered");
+    std::for_each(step.prefetches.begin(), step.prefetches.end(), [&](const GatherSet& set) { Gather(set); });
+  }
+}
+
+void Zero3Fetcher::AfterAction(std::int64_t position, std::size_t action) {
+  for (const std::size_t number : trace_.at[static_cast<std::size_t>(position)]) {
+    if (ranks_ > 1 && trace_.uses[number].last == action) {
+      FreeAll(plans_[static_cast<std::size_t>(plan_)].steps[number].released);
+    }
+  }
+}
+
+void Zero3Fetcher::EndBackward() {
+  if (ranks_ > 1) {
+    FreeAll(plans_[static_cast<std::size_t>(plan_)].released_late);
+  }
+}
+
+void Zero3Fetcher::FreeAll(const std::vector<std::int64_t>& members) {
+  if (members.empty()) {
+    return;
+  }
+  role_.builder.Order(stream_, role_.compute, "parameters used");
+  for (const std::int64_t member : members) {
+    role_.Free(Weight(At(member)));
+  }
+}
+
+std::int64_t Zero3Fetcher::Padded(std::int64_t member) const {
+  return RoundUp(trace_.parameters[static_cast<std::size_t>(member)].elements, ranks_);
+}
+
+BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
+  std::int64_t elements = 0;
+  for (const std::int64_t member : set) {
+    elements += Padded(member);
+  }
+  const ParameterAt& first = At(set.front());
+  const std::size_t run = role_.stage.RunOf(first.position);
+  BufferId& buffer = flats_[{run, first.parameter, elements}];
+  if (!buffer.valid()) {
+    const BlockRun& of = role_.stage.runs[run];
+    buffer = role_.builder.AddBuffer({"flat gather of " + std::to_string(elements) + " from " + of.block.name + "." +
+                                          of.block.parameters[first.parameter].name,
+                                      Category::bucket,
+                                      role_.job.axes.precision.params,
+                                      elements,
+                                      {of.count, 1},
+                                      stream_});
+  }
+  return {buffer, {role_.At(first.position), Index{}}};
+}
+
+void Zero3Fetcher::Gather(const GatherSet& set) {
+  if (!overlaps_) {
+    role_.builder.Order(stream_, role_.compute, "parameters wanted");
+  }
+  std::vector<BufferRef> parts;
+  std::int64_t elements = 0;
+  for (const std::int64_t member : set) {
+    elements += Padded(member);
+    const BufferRef part = Partition(At(member).position);
+    if (parts.empty() || !(parts.back() == part)) {
+      parts.push_back(part);
+    }
+  }
+  const BufferRef to = set.size() == 1 ? Weight(At(set.front())) : Flat(set);
+  role_.Alloc(to);
+  if (set.size() == 1) {
+    EmitGather(elements, parts, to);
+  } else {
+    const std::int64_t own = elements / ranks_;
+    role_.MemoryKernel("pack partitions", stream_, Work::compute, std::move(parts), {to}, own,
+                       SizeOf(role_.job.axes.precision.params) * 2 * own);
+    EmitGather(elements, {to}, to);
+  }
+  if (!overlaps_) {
+    role_.builder.Order(role_.compute, stream_, "parameters gathered");
+  }
+}
+
+void Zero3Fetcher::EmitGather(std::int64_t elements, const std::vector<BufferRef>& from, const BufferRef& to) {
+  role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
+                                CollectiveKind::all_gather,
+                                Reduction::none,
+                                Rational(1),
+                                group_,
+                                role_.job.axes.precision.params,
+                                elements,
+                                stream_,
+                                from,
+                                {to}});
+}
+
+void Zero3Fetcher::Land(const GatherSet& set) {
+  for (const std::int64_t member : set) {
+    const BufferRef weight = Weight(At(member));
+    role_.Alloc(weight);
+    role_.CopyKernel("join gathered parameter", stream_, Flat(set), weight);
+  }
+}
+
+template <class Visit>
+void Zero3Fetcher::EachPersistent(Visit visit) {
+  role_.EachBlock([&](std::int64_t position) {
+    const auto first = static_cast<std::size_t>(trace_.first_number[static_cast<std::size_t>(position)]);
+    for (std::size_t i = 0; i < role_.stage.BlockAt(position).parameters.size(); ++i) {
+      if (trace_.parameters[first + i].persistent) {
+        visit(static_cast<std::int64_t>(first + i));
+      }
+    }
+  });
+}
+
+void Zero3Fetcher::ReleasePersistent() {
+  if (ranks_ == 1) {
+    return;
+  }
+  role_.builder.Order(stream_, role_.compute, "parameters used");
+  const std::vector<bool>& available = plans_[static_cast<std::size_t>(plan_)].available;
+  EachPersistent([&](std::int64_t member) {
+    if (available[static_cast<std::size_t>(member)]) {
+      role_.Free(Weight(At(member)));
+    }
+  });
+}
+
+void Zero3Fetcher::FollowUpdate() {
+  if (ranks_ > 1) {
+    role_.builder.Order(stream_, role_.compute, "updated");
+  }
+}
+
+/// One gather each, then the host waits for the device (_post_step, _allgather_params_coalesced).
+void Zero3Fetcher::GatherPersistent() {
+  if (ranks_ == 1 || std::none_of(trace_.parameters.begin(), trace_.parameters.end(),
+                                  [](const ModuleTrace::Traced& traced) { return traced.persistent; })) {
+    return;
+  }
+  role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
+  EachPersistent([&](std::int64_t member) {
+    role_.Alloc(Weight(At(member)));
+    EmitGather(Padded(member), {Partition(At(member).position)}, Weight(At(member)));
+  });
+  role_.builder.Emit(HostSync{});
+  role_.builder.Emit(End{Phase::gather});
+}
+
+void Zero3Fetcher::Describe(std::int64_t plan, std::int64_t position, bool backward,
+                            std::vector<std::int64_t>& description) const {
+  const auto add = [&](const std::vector<std::int64_t>& members) {
+    description.push_back(static_cast<std::int64_t>(members.size()));
+    for (const std::int64_t member : members) {
+      description.push_back(role_.KeyOf(At(member).position, position));
+      description.push_back(At(member).parameter);
+    }
+  };
+  for (const std::size_t number : trace_.at[static_cast<std::size_t>(position)]) {
+    if (ranks_ == 1 || (number >= trace_.forward_uses) != backward) {
+      continue;
+    }
+    const FetchStep& step = plans_[static_cast<std::size_t>(plan)].steps[number];
+    for (const std::vector<GatherSet>* sets : {&step.gathers, &step.landings, &step.given_back, &step.prefetches}) {
+      description.push_back(static_cast<std::int64_t>(sets->size()));
+      std::for_each(sets->begin(), sets->end(), add);
+    }
+    add(step.released);
+  }
+}
+
+}  // namespace tidemark

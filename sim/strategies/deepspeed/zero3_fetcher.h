@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "sim/lower/role.h"
+#include "sim/strategies/deepspeed/zero3_fetch.h"
+
+namespace tidemark {
+
+/// ZeRO-3's weights: each rank keeps its partition of every parameter and gathers whole ones around the modules that
+/// use them, as the coordinator plans it (zero3_fetch.h).
+///
+/// Differences from DeepSpeed: a parameter that a coalesced gather left unpadded is counted padded to the ranks, as one
+/// gathered alone is. The gather stream waits for the kernels that read a parameter before that is freed (DeepSpeed
+/// uses record_stream), and the host does not wait where more than two gathers are under way. Hooks of modules without
+/// parameters of their own, which prefetch too, are not there.
+class Zero3Fetcher {
+ public:
+  Zero3Fetcher(Role& role, GroupId group);
+
+  BufferRef Partition(std::int64_t position) const { return role_.Ref(partitions_, position); }
+  BufferRef Weight(const ParameterAt& at) const;
+
+  void BeginMicrobatch();
+  void BeforeAction(std::int64_t position, std::size_t action);
+  void AfterAction(std::int64_t position, std::size_t action);
+  void EndBackward();
+  /// The optimizer begins by releasing everything, and ends by gathering what persists.
+  void ReleasePersistent();
+  void GatherPersistent();
+  void FollowUpdate();
+
+  /// Which plan the next microbatch has.
+  std::int64_t NextPlan() const;
+  /// What is fetched and released at `position` in the plan of the current microbatch, relative to it.
+  void Describe(std::int64_t plan, std::int64_t position, bool backward, std::vector<std::int64_t>& description) const;
+
+ private:
+  static constexpr std::int64_t kPlans = 3;  ///< recording the trace, the first that follows it, all later ones
+
+  void Declare();
+  void Gather(const GatherSet& set);
+  void Land(const GatherSet& set);
+  BufferRef Flat(const GatherSet& set);
+  void FreeAll(const std::vector<std::int64_t>& members);
+  std::int64_t Padded(std::int64_t member) const;
+  const ParameterAt& At(std::int64_t member) const { return trace_.parameters[static_cast<std::size_t>(member)].at; }
+  void EmitGather(std::int64_t elements, const std::vector<BufferRef>& from, const BufferRef& to);
+  template <class Visit>
+  void EachPersistent(Visit visit);
+
+  Role& role_;
+  std::int64_t ranks_;
+  bool overlaps_;
+  ModuleTrace trace_;
+  std::array<FetchPlan, kPlans> plans_;
+  std::int64_t plan_ = 0, microbatches_ = 0;
+  StreamId stream_;
+  GroupId group_;
+  RunBuffers partitions_;
+  std::vector<std::vector<BufferId>> weights_;                                      ///< by run and parameter
+  std::map<std::tuple<std::size_t, std::uint32_t, std::int64_t>, BufferId> flats_;  ///< by first member and size
+};
+
+}  // namespace tidemark

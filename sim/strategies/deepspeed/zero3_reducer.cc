@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/deepspeed/zero3_reducer.h"
+
+#include <string>
+
+namespace tidemark {
+
+Zero3Reducer::Zero3Reducer(Role& role, GroupId group)
+    : role_(role),
+      precision_(role.job.axes.precision),
+      ranks_(role.job.layout.dp),
+      stream_(role.builder.AddStream("reduce_and_partition", StreamKind::collective)),
+      group_(group) {
+  Declare();
+  PlanArrivals();
+}
+
+void Zero3Reducer::Declare() {
+  gradients_.Declare(role_, "gradient of", Category::gradient, precision_.gradients, ParameterTable::Of::trained,
+                     false);
+  for (const BlockRun& run : role_.stage.runs) {
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : run.block.parameters) {
+      elements += IsTrained(parameter) ? CeilDiv(parameter.elements, ranks_) : 0;
+    }
+    partition_elements_.push_back(elements);
+  }
+  partitions_ = role_.PerBlock("gradient partitions of", Category::gradient, precision_.accumulate, role_.compute,
+                               partition_elements_, true, true);
+  const std::int64_t elements = role_.job.axes.sync.bucket_elements;
+  const std::int64_t own = ranks_ > 1 ? elements / ranks_ : 0;
+  const auto add = [&](const char* name, std::int64_t size) {
+    return size == 0
+               ? BufferId{}
+               : role_.builder.AddBuffer(
+                     {name, Category::bucket, precision_.reduce, size, {1, 1}, stream_, Place::device, true, true});
+  };
+  bucket_ = add("gradient bucket", elements - own);
+  bucket_own_ = add("own part of gradient bucket", own);
+}
+
+/// Gradients arrive in the order of the backward kernels that make them; a tied one with the embedding's.
+void Zero3Reducer::PlanArrivals() {
+  std::vector<ArrivingGradient> gradients;
+  for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
+    arrival_.emplace_back(role_.stage.BlockAt(position).parameters.size(), -1);
+  }
+  for (std::int64_t position = role_.stage.blocks - 1; position >= 0; --position) {
+    const Block& block = role_.stage.BlockAt(position);
+    for (const Action& action : block.backward) {
+      const auto* calculate = std::get_if<Calculate>(&action);
+      for (std::size_t i = 0; calculate != nullptr && i < calculate->gradients.size(); ++i) {
+        const std::uint32_t parameter = calculate->gradients[i].index;
+        if (IsTrained(block.parameters[parameter])) {
+          arrival_[static_cast<std::size_t>(position)][parameter] = static_cast<std::int64_t>(gradients.size());
+          gradients.push_back({{position, parameter}, block.parameters[parameter].elements});
+        }
+      }
+    }
+  }
+  plan_ = PlanBuckets(gradients, role_.job.axes.sync.bucket_elements, ranks_);
+}
+
+void Zero3Reducer::Arrive(const Microbatch& microbatch, const ParameterAt& at) {
+  const std::int64_t number = arrival_[static_cast<std::size_t>(at.position)][at.parameter];
+  const GradientArrival& arrival = plan_.arrivals[static_cast<std::size_t>(number)];
+  if (arrival.flush) {
+    Flush(microbatch, *arrival.flush);
+  }
+  if (!arrival.copied) {
+    return;
+  }
+  if (arrival.waits) {
+    role_.builder.Emit(Wait{role_.builder.Event("bucket read"), role_.compute});
+  }
+  const BufferRef gradient = Gradient(at);
+  const std::int64_t elements = ParameterOf(role_, at).elements;
+  std::vector<BufferRef> reads{gradient};
+  if (arrival.joins) {
+    reads.push_back({bucket_, {}});
+  }
+  role_.MemoryKernel("gradient to bucket", role_.compute, Work::compute, std::move(reads), {{bucket_, {}}}, elements,
+                     (SizeOf(precision_.gradients) + SizeOf(precision_.reduce)) * elements);
+  role_.Free(gradient);
+}
+
+/// DeepSpeed's epilogue synchronises the host with the reduction stream after every backward pass.
+void Zero3Reducer::Finish(const Microbatch& microbatch) {
+  if (plan_.last) {
+    Flush(microbatch, *plan_.last);
+  }
+  role_.builder.Emit(HostSync{stream_});
+}
+
+bool Zero3Reducer::InPlace(const BucketFlush& flush) const {
+  return flush.one_whole && (flush.from_bucket || precision_.reduce == precision_.gradients);
+}
+
+void Zero3Reducer::Flush(const Microbatch& microbatch, const BucketFlush& flush) {
+  role_.builder.Order(stream_, role_.compute, "gradients ready");
+  std::vector<BufferRef> sources;
+  if (flush.from_bucket) {
+    sources.push_back({bucket_, {}});
+  }
+  for (const ParameterAt& at : flush.apart) {
+    sources.push_back(Gradient(at));
+  }
+  const BufferRef scattered = InPlace(flush) ? ScatterInPlace(flush, sources.front()) : Scatter(flush, sources);
+  AddToPartitions(microbatch, flush, scattered);
+  if (InPlace(flush) && flush.from_bucket) {
+    role_.builder.Emit(Record{role_.builder.Event("bucket read"), stream_});
+  }
+  if (!flush.apart.empty() || !role_.job.axes.sync.overlap) {
+    role_.builder.Order(role_.compute, stream_, "gradients scattered");
+  }
+  for (const ParameterAt& at : flush.apart) {
+    role_.Free(Gradient(at));
+  }
+}
+
+const Zero3Reducer::Transients& Zero3Reducer::TransientsOf(std::int64_t elements) {
+  const auto [found, added] = transients_.try_emplace(elements);
+  if (added) {
+    const std::int64_t own = elements / ranks_;
+    const std::string size = std::to_string(elements) + " gradients";
+    const auto add = [&](const std::string& name, DType dtype, std::int64_t count) {
+      return count == 0 ? BufferId{}
+                        : role_.builder.AddBuffer({name + size, Category::bucket, dtype, count, {1, 1}, stream_});
+    };
+    found->second = {
+        add("interleaved ", precision_.reduce, elements - own), add("own part of interleaved ", precision_.reduce, own),
+        precision_.accumulate == precision_.reduce ? BufferId{} : add("widened part of ", precision_.accumulate, own)};
+  }
+  return found->second;
+}
+
+/// Interleaving puts what each rank will get side by side; the scatter then leaves this rank's part where it is in the
+/// interleaved buffer, of which it is written here as a buffer of its own. The division is one more pass over it.
+BufferRef Zero3Reducer::Scatter(const BucketFlush& flush, const std::vector<BufferRef>& sources) {
+  const Transients& transients = TransientsOf(flush.elements);
+  const BufferRef others{transients.others, {}}, own{transients.own, {}};
+  if (ranks_ > 1) {
+    role_.Alloc(others);
+  }
+  role_.Alloc(own);
+  role_.MemoryKernel("interleave and divide gradients", stream_, Work::compute, sources, {ranks_ > 1 ? others : own},
+                     flush.elements, SizeOf(precision_.reduce) * 4 * flush.elements, Rational(1, ranks_));
+  if (flush.from_bucket) {
+    role_.builder.Emit(Record{role_.builder.Event("bucket read"), stream_});
+  }
+  if (ranks_ > 1) {
+    EmitReduceScatter(flush.elements, others, own);
+  }
+  return own;
+}
+
+BufferRef Zero3Reducer::ScatterInPlace(const BucketFlush& flush, const BufferRef& source) {
+  role_.MemoryKernel("divide gradient", stream_, Work::compute, {source}, {source}, flush.elements,
+                     SizeOf(precision_.reduce) * 2 * flush.elements, Rational(1, ranks_));
+  if (ranks_ == 1) {
+    return source;
+  }
+  const BufferRef own{flush.from_bucket ? bucket_own_ : TransientsOf(flush.elements).own, {}};
+  if (!flush.from_bucket) {
+    role_.Alloc(own);
+  }
+  EmitReduceScatter(flush.elements, source, own);
+  return own;
+}
+
+void Zero3Reducer::EmitReduceScatter(std::int64_t elements, const BufferRef& from, const BufferRef& to) {
+  role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
+                                CollectiveKind::reduce_scatter,
+                                Reduction::sum,
+                                Rational(1),
+                                group_,
+                                precision_.reduce,
+                                elements,
+                                stream_,
+                                {from},
+                                {to}});
+}
+
+void Zero3Reducer::AddToPartitions(const Microbatch& microbatch, const BucketFlush& flush, const BufferRef& scattered) {
+  const bool in_place = InPlace(flush);
+  const auto free_scattered = [&] {
+    if (!in_place && ranks_ > 1) {
+      role_.Free({TransientsOf(flush.elements).others, {}});
+    }
+    if (!in_place || (ranks_ > 1 && !flush.from_bucket)) {
+      role_.Free(scattered);
+    }
+  };
+  const BufferId widened =
+      precision_.accumulate == precision_.reduce ? BufferId{} : TransientsOf(flush.elements).widened;
+  BufferRef from = scattered;
+  if (widened.valid()) {
+    from = {widened, {}};
+    role_.Alloc(from);
+    const std::int64_t elements = flush.elements / ranks_;
+    role_.MemoryKernel("cast scattered gradients", stream_, Work::compute, {scattered}, {from}, elements,
+                       (SizeOf(precision_.reduce) + SizeOf(precision_.accumulate)) * elements);
+    free_scattered();
+  }
+  for (const BucketFlush::Part& part : flush.parts) {
+    const BufferRef partition = Partition(part.position);
+    const bool adds = !microbatch.first() || part.again;
+    std::vector<BufferRef> reads{from};
+    if (adds) {
+      reads.push_back(partition);
+    }
+    role_.MemoryKernel(microbatch.first() ? "keep scattered gradients" : "add scattered gradients", stream_,
+                       Work::compute, std::move(reads), {partition}, part.elements,
+                       SizeOf(precision_.accumulate) * (microbatch.first() ? 2 : 3) * part.elements);
+  }
+  if (widened.valid()) {
+    role_.Free(from);
+  } else {
+    free_scattered();
+  }
+}
+
+void Zero3Reducer::Describe(std::int64_t position, std::vector<std::int64_t>& description) const {
+  const auto relative = [&](std::int64_t other) { return role_.KeyOf(other, position); };
+  for (const std::int64_t number : arrival_[static_cast<std::size_t>(position)]) {
+    if (number < 0) {
+      continue;
+    }
+    const GradientArrival& arrival = plan_.arrivals[static_cast<std::size_t>(number)];
+    description.insert(description.end(), {arrival.copied ? 1 : 0, arrival.joins ? 1 : 0, arrival.waits ? 1 : 0,
+                                           arrival.flush ? arrival.flush->elements : -1});
+    if (!arrival.flush) {
+      continue;
+    }
+    const BucketFlush& flush = *arrival.flush;
+    description.insert(description.end(), {flush.from_bucket ? 1 : 0, flush.one_whole ? 1 : 0,
+                                           static_cast<std::int64_t>(flush.parts.size())});
+    for (const BucketFlush::Part& part : flush.parts) {
+      description.insert(description.end(), {relative(part.position), part.elements, part.again ? 1 : 0});
+    }
+    for (const ParameterAt& at : flush.apart) {
+      description.insert(description.end(), {relative(at.position), at.parameter});
+    }
+  }
+}
+
+}  // namespace tidemark

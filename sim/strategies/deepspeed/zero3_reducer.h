@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "sim/lower/role.h"
+#include "sim/strategies/deepspeed/zero3_bucket.h"
+#include "sim/strategies/parameter_table.h"
+
+namespace tidemark {
+
+/// ZeRO-3's way of a gradient, as in stage3.py and coalesced_collectives.py: copied into the bucket as it arrives; when
+/// the next one does not fit, the bucket is interleaved into a buffer of its own size, divided by the ranks and
+/// reduce-scattered by sum, and this rank's part is copied (first microbatch of a window) or added to its partition.
+///
+/// Differences in time, not in bytes: gradients are copied into the bucket on the compute stream (a program has no
+/// record_stream, with which DeepSpeed frees a gradient that another stream still reads), so the copy waits until the
+/// last flush has interleaved the bucket; a gradient larger than the bucket is freed when its reduce-scatter is done,
+/// for which the compute stream waits. Such a gradient's scattered part has a buffer of its own here, 1/N of its size.
+class Zero3Reducer {
+ public:
+  Zero3Reducer(Role& role, GroupId group);
+
+  BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
+  /// One rank's sum of a block's gradients, kept from step to step.
+  BufferRef Partition(std::int64_t position) const { return role_.Ref(partitions_, position); }
+  /// Elements of it, by run; 0 where nothing is trained.
+  const std::vector<std::int64_t>& partition_elements() const { return partition_elements_; }
+
+  void Arrive(const Microbatch& microbatch, const ParameterAt& at);
+  void Finish(const Microbatch& microbatch);
+
+  /// What is done about the gradients of `position`, relative to it.
+  void Describe(std::int64_t position, std::vector<std::int64_t>& description) const;
+
+ private:
+  /// Transients of a flush of so many elements.
+  struct Transients {
+    BufferId others, own, widened;
+  };
+
+  void Declare();
+  void PlanArrivals();
+  const Transients& TransientsOf(std::int64_t elements);
+  void Flush(const Microbatch& microbatch, const BucketFlush& flush);
+  BufferRef Scatter(const BucketFlush& flush, const std::vector<BufferRef>& sources);
+  BufferRef ScatterInPlace(const BucketFlush& flush, const BufferRef& source);
+  void AddToPartitions(const Microbatch& microbatch, const BucketFlush& flush, const BufferRef& scattered);
+  void EmitReduceScatter(std::int64_t elements, const BufferRef& from, const BufferRef& to);
+  bool InPlace(const BucketFlush& flush) const;
+
+  Role& role_;
+  const Precision& precision_;
+  std::int64_t ranks_;
+  StreamId stream_;
+  GroupId group_;
+  ParameterTable gradients_;
+  BufferId bucket_, bucket_own_;  ///< the bucket; the part of it that an in-place scatter leaves its result in
+  RunBuffers partitions_;
+  std::vector<std::int64_t> partition_elements_;
+  std::map<std::int64_t, Transients> transients_;
+  BucketPlan plan_;
+  std::vector<std::vector<std::int64_t>> arrival_;  ///< by position and parameter: index into plan_.arrivals, or -1
+};
+
+}  // namespace tidemark

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/fsdp2/fully_sharded.h"
+
+#include <string>
+#include <vector>
+
+#include "sim/strategies/fsdp2/gradient_scatter.h"
+#include "sim/strategies/fsdp2/unit_gather.h"
+#include "sim/strategies/fsdp2/unit_size.h"
+#include "sim/strategies/optimizer.h"
+
+namespace tidemark {
+namespace {
+
+class FullySharded : public DataParallel {
+ public:
+  FullySharded(Role& role, AllReduceWhen all_reduce_when)
+      : role_(role),
+        axes_(role.job.axes),
+        units_(MeasureUnits(role.stage, role.job.layout.dp / axes_.shard.replicas)),
+        group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
+        gather_(role, units_, group_),
+        scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
+    optimizer_.Declare(role, units_.Sizes(&UnitSize::trainable_padded, units_.shards));
+    gradients_.Declare(role, "gradient of", Category::gradient, axes_.precision.gradients, ParameterTable::Of::trained,
+                       false);
+    // Without a dtype of its own to accumulate in, later gradients are added to the first one.
+    accumulators_.Declare(role, "accumulated gradient of",
+                          AccumulatesInPlace() ? Category::gradient : Category::accumulator, axes_.precision.reduce,
+                          ParameterTable::Of::trained, false);
+  }
+
+  void BeginMicrobatch(const Microbatch&) override { gather_.BeginForward(); }
+  void BeforeForward(const Microbatch& microbatch, std::int64_t position) override {
+    gather_.BeforeForward(microbatch, position);
+  }
+  void AfterForward(const Microbatch&, std::int64_t position) override { gather_.AfterForward(position); }
+  void EndForward(const Microbatch&) override { gather_.EndForward(); }
+  void BeforeBackward(const Microbatch&, std::int64_t position) override { gather_.BeforeBackward(position); }
+
+  /// Deferred gradients are added up, the unit is resharded, and its gradients are scattered or kept for later.
+  void AfterBackward(const Microbatch& microbatch, std::int64_t position) override {
+    if (!units_.Opens(position)) {
+      return;
+    }
+    const bool accumulated = microbatch.place.pending;
+    if (accumulated && !AccumulatesInPlace()) {
+      ForEachGradient(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
+    }
+    if (axes_.shard.reshard_after_backward || microbatch.place.last) {
+      gather_.Reshard(position);
+    }
+    if (microbatch.place.synchronises) {
+      std::vector<BufferRef> gradients;
+      ForEachGradient(position, [&](const ParameterAt& at) {
+        gradients.push_back(accumulated ? accumulators_(role_, at) : gradients_(role_, at));
+      });
+      scatter_.Scatter(microbatch, position, gradients,
+                       accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+    } else if (!accumulated && !AccumulatesInPlace()) {
+      ForEachGradient(position, [&](const ParameterAt& at) { StartAccumulator(at); });
+    }
+  }
+
+  void EndBackward(const Microbatch& microbatch) override { scatter_.EndBackward(microbatch); }
+
+  /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
+  void OptimizerStep() override {
+    role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
+    units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t elements) {
+      optimizer_.Update(role_, unit, elements, {scatter_.Sharded(unit)}, {gather_.Shard(unit)},
+                        SizeOf(gather_.StoredType()) * 3);
+    });
+    scatter_.FreeSharded();
+    role_.builder.Emit(End{Phase::optimizer});
+  }
+
+  void DiscardGradients(const Microbatch& last) override {
+    scatter_.Discard(last);
+    if (!last.place.synchronises) {
+      EachTrained(role_, [&](const ParameterAt& at) { role_.Free(accumulators_(role_, at)); });
+    }
+    if (!axes_.shard.reshard_after_backward) {
+      gather_.ReshardAll();
+    }
+  }
+
+  BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(units_.Of(at.position)); }
+
+  BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
+    const bool starts = !microbatch.place.pending && !microbatch.place.synchronises;
+    const BufferRef ref = AccumulatesInPlace() && starts ? accumulators_(role_, at) : gradients_(role_, at);
+    role_.Alloc(ref);
+    return ref;
+  }
+
+  /// Gradients that autograd itself adds up are added as they arrive.
+  void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
+    if (AccumulatesInPlace() && microbatch.place.pending) {
+      AddToAccumulator(at);
+    }
+  }
+
+  std::vector<std::int64_t> Key(std::int64_t position) const override {
+    std::vector<std::int64_t> key;
+    gather_.AppendKey(position, key);
+    scatter_.AppendKey(position, key);
+    return key;
+  }
+  std::int64_t BlocksAlike(std::int64_t position) const override { return gather_.BlocksAlike(position); }
+  void Shift(std::int64_t blocks) override {
+    gather_.Shift(blocks);
+    scatter_.Shift(blocks);
+  }
+
+  BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.Of(at.position)); }
+
+ private:
+  /// Without a reduce dtype of its own the first microbatch's gradient itself is what later ones are added to.
+  bool AccumulatesInPlace() const { return axes_.precision.reduce == axes_.precision.gradients; }
+
+  template <class Visit>
+  void ForEachGradient(std::int64_t unit, Visit visit) {
+    units_.ForEachTrainedOf(role_, unit, visit);
+  }
+
+  void AddToAccumulator(const ParameterAt& at) {
+    role_.AddKernel("accumulate gradient", role_.compute, gradients_(role_, at), accumulators_(role_, at));
+    role_.Free(gradients_(role_, at));
+  }
+
+  /// One parameter after the other: the two copies of only one gradient exist at a time.
+  void StartAccumulator(const ParameterAt& at) {
+    role_.Alloc(accumulators_(role_, at));
+    role_.CopyKernel("cast gradient", role_.compute, gradients_(role_, at), accumulators_(role_, at));
+    role_.Free(gradients_(role_, at));
+  }
+
+  Role& role_;
+  const Axes& axes_;
+  const Units units_;
+  const GroupId group_;
+  UnitGather gather_;
+  GradientScatter scatter_;
+  ParameterTable gradients_, accumulators_;
+  OptimizerState optimizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> MakeFullySharded(Role& role) {
+  return std::make_unique<FullySharded>(role, AllReduceWhen::every_scatter);
+}
+
+std::unique_ptr<DataParallel> MakeHybridSharded(Role& role) {
+  return std::make_unique<FullySharded>(role, AllReduceWhen::last_microbatch);
+}
+
+}  // namespace tidemark

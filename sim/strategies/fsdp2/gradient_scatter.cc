@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/fsdp2/gradient_scatter.h"
+
+namespace tidemark {
+
+GradientScatter::GradientScatter(Role& role, const Units& units, GroupId group, DType stored,
+                                 AllReduceWhen all_reduce_when)
+    : role_(role),
+      units_(units),
+      precision_(role.job.axes.precision),
+      stored_(stored),
+      replicas_(role.job.axes.shard.replicas),
+      all_reduce_when_(all_reduce_when),
+      sums_tokens_(role.job.axes.loss_scale == LossScale::global_tokens),
+      group_(group),
+      scatter_stream_(role.builder.AddStream("reduce_scatter", StreamKind::collective)),
+      behind_(scatter_stream_) {
+  if (replicas_ > 1) {
+    replica_group_ = role.AddGroup("replicas", replicas_, role.job.layout.tp * units.shards);
+    all_reduce_stream_ = role.builder.AddStream("all_reduce", StreamKind::collective);
+    behind_ = all_reduce_stream_;
+  }
+  Declare();
+}
+
+void GradientScatter::Declare() {
+  const auto trained = &UnitSize::trainable_padded;
+  const std::vector<std::int64_t> whole = units_.Sizes(trained, 1), shards = units_.Sizes(trained, units_.shards);
+  const DType reduce = precision_.reduce;
+  packed_ = role_.PerBlock("packed gradients of", Category::bucket, precision_.gradients, role_.compute, whole);
+  input_ = role_.PerBlock("scatter input of", Category::bucket, reduce, role_.compute, whole);
+  divided_ = role_.PerBlock("divided gradients of", Category::bucket, reduce, scatter_stream_, whole);
+  output_ = role_.PerBlock("scatter output of", Category::bucket, reduce, scatter_stream_, shards);
+  if (replicas_ > 1) {
+    partial_ = role_.PerBlock("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, shards);
+  }
+  cast_ = role_.PerBlock("cast scatter output of", Category::bucket, stored_, behind_, shards);
+  sharded_ = role_.PerBlock("sharded gradient of", Category::gradient, stored_,
+                            reduce == stored_ ? scatter_stream_ : behind_, shards);
+}
+
+bool GradientScatter::AllReduces(const Microbatch& microbatch) const {
+  return replicas_ > 1 && (all_reduce_when_ == AllReduceWhen::every_scatter || microbatch.place.last);
+}
+
+/// Whether sums that wait for their all-reduce exist before `microbatch`.
+bool GradientScatter::HasPartial(const Microbatch& microbatch) const {
+  return replicas_ > 1 && all_reduce_when_ == AllReduceWhen::last_microbatch && microbatch.place.reduced;
+}
+
+/// Whether a sharded gradient exists before it.
+bool GradientScatter::HasSharded(const Microbatch& microbatch) const {
+  return microbatch.place.reduced && !HasPartial(microbatch);
+}
+
+bool GradientScatter::OutputIsSharded(const Microbatch& microbatch) const {
+  return precision_.reduce == stored_ && !HasSharded(microbatch);
+}
+
+BufferRef GradientScatter::OutputOf(const Microbatch& microbatch, std::int64_t unit) const {
+  const bool stays_partial = replicas_ > 1 && !AllReduces(microbatch);
+  if (stays_partial && !HasPartial(microbatch)) {
+    return role_.Ref(partial_, unit);
+  }
+  return !stays_partial && OutputIsSharded(microbatch) ? Sharded(unit) : role_.Ref(output_, unit);
+}
+
+/// fully_shard's _get_gradient_divide_factors: averages, unless the factor is given or fp16 might overflow.
+Reduction GradientScatter::Operation() const {
+  return sums_tokens_ || precision_.reduce == DType::fp16 ? Reduction::sum : Reduction::avg;
+}
+
+/// Of an fp16 reduction: the smallest power of two that is at least the root of N, as long as it divides N evenly.
+std::int64_t GradientScatter::PreDivisor() const {
+  std::int64_t divisor = 1;
+  if (precision_.reduce == DType::fp16 && !sums_tokens_) {
+    while (Ranks() % divisor == 0 && Ranks() > divisor * divisor) {
+      divisor *= 2;
+    }
+  }
+  return divisor;
+}
+
+void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients,
+                              DType from) {
+  if (gradients.empty()) {
+    return;
+  }
+  FreeScattered();
+  Pack(gradients, from, unit);
+  for (const BufferRef& gradient : gradients) {
+    role_.Free(gradient);
+  }
+  role_.builder.Order(scatter_stream_, role_.compute, "gradients packed");
+  const BufferRef output = OutputOf(microbatch, unit);
+  role_.Alloc(output);
+  Reduce(unit, output);
+  role_.builder.Emit(Record{role_.builder.Event("gradients scattered"), scatter_stream_});
+  scattering_ = unit;
+  if (replicas_ == 1 || AllReduces(microbatch)) {
+    const BufferRef partial = replicas_ > 1 ? role_.Ref(partial_, unit) : BufferRef{};
+    if (HasPartial(microbatch)) {
+      role_.AddKernel("add partly reduced gradient", scatter_stream_, partial, output);
+    }
+    AllReduce(unit, output);
+    TakeShard(microbatch, unit, output);
+    if (HasPartial(microbatch)) {
+      role_.Free(partial);
+    }
+    role_.builder.Emit(Record{role_.builder.Event("gradients reduced"), behind_});
+    return;
+  }
+  if (HasPartial(microbatch)) {
+    role_.AddKernel("accumulate partly reduced gradient", scatter_stream_, output, role_.Ref(partial_, unit));
+    role_.Free(output);
+  }
+  role_.builder.Emit(Record{role_.builder.Event("gradients reduced"), scatter_stream_});
+}
+
+/// Copies gradients into the scatter's input. Widening happens on the way; narrowing takes a packed copy of its own.
+void GradientScatter::Pack(const std::vector<BufferRef>& gradients, DType from, std::int64_t unit) {
+  const BufferRef input = role_.Ref(input_, unit);
+  const std::int64_t elements = units_.SizeAt(unit).trainable_padded;
+  const DType to = precision_.reduce;
+  role_.Alloc(input);
+  // Between fp16 and bf16 neither holds the other's values: promotion leads to fp32, so this, too, takes the detour.
+  const bool narrows = from != to && SizeOf(to) <= SizeOf(from);
+  const BufferRef packed = narrows ? role_.Ref(packed_, unit) : input;
+  if (narrows) {
+    role_.Alloc(packed);
+  }
+  role_.MemoryKernel("pack gradients", role_.compute, Work::compute, gradients, {packed}, elements,
+                     (SizeOf(from) + SizeOf(narrows ? from : to)) * elements);
+  if (narrows) {
+    role_.CopyKernel("narrow gradients", role_.compute, packed, input);
+    role_.Free(packed);
+  }
+}
+
+void GradientScatter::Reduce(std::int64_t unit, const BufferRef& output) {
+  const BufferRef input = role_.Ref(input_, unit);
+  if (PreDivisor() > 1) {
+    role_.builder.Emit(Scale{role_.builder.Named("divide before"), Rational(1, PreDivisor()), scatter_stream_, input});
+  }
+  if (units_.shards == 1) {
+    CopyOneShard(input, output, unit);
+    return;
+  }
+  role_.builder.Emit(Collective{role_.builder.Named("scatter gradients"),
+                                CollectiveKind::reduce_scatter,
+                                Operation(),
+                                Rational(1),
+                                group_,
+                                precision_.reduce,
+                                units_.SizeAt(unit).trainable_padded,
+                                scatter_stream_,
+                                {input},
+                                {output}});
+}
+
+/// A group of one rank copies. A divide factor, be it 1, makes a divided copy first.
+void GradientScatter::CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit) {
+  if (!sums_tokens_) {
+    role_.CopyKernel("copy gradients", scatter_stream_, input, output);
+    return;
+  }
+  const BufferRef divided = role_.Ref(divided_, unit);
+  role_.Alloc(divided);
+  role_.CopyKernel("divide gradients", scatter_stream_, input, divided);
+  role_.CopyKernel("copy gradients", scatter_stream_, divided, output);
+  role_.Free(divided);
+}
+
+void GradientScatter::AllReduce(std::int64_t unit, const BufferRef& output) {
+  if (replicas_ > 1) {
+    role_.builder.Order(all_reduce_stream_, scatter_stream_, "shard summed");
+    role_.builder.Emit(Collective{role_.builder.Named("all-reduce shards"),
+                                  CollectiveKind::all_reduce,
+                                  Operation(),
+                                  Rational(1),
+                                  replica_group_,
+                                  precision_.reduce,
+                                  units_.SizeAt(unit).trainable_padded / units_.shards,
+                                  all_reduce_stream_,
+                                  {output},
+                                  {output}});
+  }
+  if (precision_.reduce == DType::fp16 && !sums_tokens_ && Ranks() > PreDivisor()) {
+    role_.builder.Emit(Scale{role_.builder.Named("divide behind"), Rational(PreDivisor(), Ranks()), behind_, output});
+  }
+}
+
+/// The reduced output becomes the sharded gradient, or is added to it.
+void GradientScatter::TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output) {
+  if (OutputIsSharded(microbatch)) {
+    return;
+  }
+  const bool adds = HasSharded(microbatch), casts = precision_.reduce != stored_;
+  const BufferRef cast = adds ? role_.Ref(cast_, unit) : Sharded(unit);
+  if (casts) {
+    role_.Alloc(cast);
+    role_.CopyKernel("cast sharded gradient", behind_, output, cast);
+  }
+  if (adds) {
+    role_.AddKernel("add sharded gradient", behind_, casts ? cast : output, Sharded(unit));
+  }
+  if (adds && casts) {
+    role_.Free(cast);
+  }
+  if (replicas_ == 1) {
+    role_.Free(output);
+  }
+}
+
+void GradientScatter::EndBackward(const Microbatch& microbatch) {
+  if (!scattering_) {
+    return;
+  }
+  const EventId reduced = role_.builder.Event("gradients reduced");
+  role_.builder.Emit(Wait{reduced, role_.compute});
+  if (AllReduces(microbatch) && !OutputIsSharded(microbatch)) {
+    role_.builder.Emit(Wait{reduced, scatter_stream_});
+    units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(role_.Ref(output_, unit)); });
+  }
+  FreeScattered();
+}
+
+void GradientScatter::FreeScattered() {
+  if (scattering_) {
+    role_.builder.Emit(Wait{role_.builder.Event("gradients scattered"), role_.compute});
+    role_.Free(role_.Ref(input_, *scattering_));
+  }
+  scattering_.reset();
+}
+
+void GradientScatter::Discard(const Microbatch& last) {
+  const bool waits = replicas_ > 1 && all_reduce_when_ == AllReduceWhen::last_microbatch;
+  if (last.place.reduced || last.place.synchronises) {
+    role_.builder.Order(scatter_stream_, role_.compute, "discarded");
+    role_.builder.Emit(Wait{role_.builder.Event("discarded"), behind_});
+    units_.EachTrained(
+        role_, [&](std::int64_t unit, std::int64_t) { role_.Free(waits ? role_.Ref(partial_, unit) : Sharded(unit)); });
+  }
+}
+
+void GradientScatter::FreeSharded() {
+  role_.builder.Order(scatter_stream_, role_.compute, "updated");
+  if (behind_ != scatter_stream_) {
+    role_.builder.Emit(Wait{role_.builder.Event("updated"), behind_});
+  }
+  units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t) { role_.Free(Sharded(unit)); });
+}
+
+void GradientScatter::Shift(std::int64_t blocks) {
+  if (scattering_ && role_.stage.RunOf(*scattering_) == role_.stage.RunOf(role_.current())) {
+    *scattering_ += blocks;
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/lower/data_parallel.h"
+#include "sim/strategies/fsdp2/unit_size.h"
+
+namespace tidemark {
+
+/// With replicas of the shards (HSDP): behind which reduce-scatters the replicas' shards are all-reduced.
+enum class AllReduceWhen : std::uint8_t {
+  every_scatter,    ///< fully_shard as it is
+  last_microbatch,  ///< set_requires_all_reduce(is_last); partial sums are kept in the reduce dtype until then
+};
+
+/// What fully_shard does to a unit's gradients behind its backward, in the order of
+/// torch/distributed/fsdp/_fully_shard (_fsdp_param_group.py: post_backward and finalize_backward;
+/// _fsdp_collectives.py: foreach_reduce).
+///
+/// One reduce-scatter is under way at most: the compute stream waits for the previous unit's before it packs this
+/// one's gradients. The output is cast to the shards' dtype and becomes the sharded gradient, or is added to it. With
+/// replicas, outputs of microbatches that do not all-reduce are added up in `partial`; an all-reduced output stays
+/// allocated until the end of its backward pass, unless it is itself the sharded gradient.
+///
+/// Where 1/N sits: in the collectives (average), unless `loss_scale` is global-tokens, which is
+/// set_gradient_divide_factor(1.0): sums. An fp16 reduction divides by a power of two near the root of N before it, and
+/// by the rest behind it.
+class GradientScatter {
+ public:
+  /// `stored`: dtype of the shards.
+  GradientScatter(Role& role, const Units& units, GroupId group, DType stored, AllReduceWhen all_reduce_when);
+
+  /// Takes and frees `gradients`, all of dtype `from`.
+  void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients, DType from);
+  void EndBackward(const Microbatch& microbatch);
+  /// Frees what the window that `last` belongs to has left.
+  void Discard(const Microbatch& last);
+  /// zero_grad.
+  void FreeSharded();
+
+  BufferRef Sharded(std::int64_t unit) const { return role_.Ref(sharded_, unit); }
+
+  void AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const {
+    key.push_back(role_.KeyOf(scattering_, position));
+  }
+  void Shift(std::int64_t blocks);
+
+ private:
+  void Declare();
+  bool AllReduces(const Microbatch& microbatch) const;
+  bool HasPartial(const Microbatch& microbatch) const;
+  bool HasSharded(const Microbatch& microbatch) const;
+  bool OutputIsSharded(const Microbatch& microbatch) const;
+  BufferRef OutputOf(const Microbatch& microbatch, std::int64_t unit) const;
+  Reduction Operation() const;
+  std::int64_t Ranks() const { return units_.shards * replicas_; }
+  std::int64_t PreDivisor() const;
+
+  void Pack(const std::vector<BufferRef>& gradients, DType from, std::int64_t unit);
+  void Reduce(std::int64_t unit, const BufferRef& output);
+  void CopyOneShard(const BufferRef& input, const BufferRef& output, std::int64_t unit);
+  void AllReduce(std::int64_t unit, const BufferRef& output);
+  void TakeShard(const Microbatch& microbatch, std::int64_t unit, const BufferRef& output);
+  void FreeScattered();
+
+  Role& role_;
+  const Units& units_;
+  const Precision& precision_;
+  const DType stored_;
+  const std::int64_t replicas_;
+  const AllReduceWhen all_reduce_when_;
+  const bool sums_tokens_;  ///< the loss holds 1/N
+  GroupId group_, replica_group_;
+  StreamId scatter_stream_, all_reduce_stream_;
+  StreamId behind_;  ///< the stream of what follows the last collective
+  RunBuffers packed_, input_, divided_, output_, partial_, cast_, sharded_;
+  std::optional<std::int64_t> scattering_;  ///< reduce-scatter whose input is still held
+};
+
+}  // namespace tidemark

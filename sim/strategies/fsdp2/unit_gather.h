@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/lower/data_parallel.h"
+#include "sim/strategies/fsdp2/unit_size.h"
+
+namespace tidemark {
+
+/// The parameters of fully_shard's units: shards, which stay, and unsharded copies, gathered before use and freed
+/// behind it. Order of allocations and frees as in torch/distributed/fsdp/_fully_shard (_fsdp_param_group.py: unshard,
+/// wait_for_unshard, reshard; _fsdp_state.py: prefetching).
+///
+/// Forward: cast and gather buffer on the copy-in stream, the gather on its own; only then does the previous unit's
+/// gather buffer go back, so that this copy-in could not land in it; copy-out. Backward: the gather buffer goes back at
+/// once. `shard.prefetch_forward` further units are gathered behind the copy-out of a forward pass, and
+/// `shard.prefetch_backward` lower ones in a backward pass (1 is what fully_shard does by itself).
+///
+/// A group of one rank gathers nothing: parameters are copied in the dtype they are stored in.
+class UnitGather {
+ public:
+  UnitGather(Role& role, const Units& units, GroupId group);
+
+  /// The root's pre-forward: gathers wait for what the compute stream was given, the optimizer's update above all.
+  void BeginForward();
+  void BeforeForward(const Microbatch& microbatch, std::int64_t position);
+  void AfterForward(std::int64_t position);
+  void EndForward();
+  void BeforeBackward(std::int64_t position);
+  /// Frees the unsharded parameters of a unit.
+  void Reshard(std::int64_t unit) { role_.Free(Unsharded(unit)); }
+  /// Frees those of all units.
+  void ReshardAll();
+
+  BufferRef Shard(std::int64_t unit) const { return role_.Ref(shard_, unit); }
+  BufferRef Unsharded(std::int64_t unit) const { return role_.Ref(full_, unit); }
+  /// dtype of the shards: the parameters' original one.
+  DType StoredType() const { return precision_.master.value_or(precision_.params); }
+
+  /// For how many blocks from `position` on the hooks above look at no block beyond the run.
+  std::int64_t BlocksAlike(std::int64_t position) const;
+  void AppendKey(std::int64_t position, std::vector<std::int64_t>& key) const;
+  void Shift(std::int64_t blocks);
+
+ private:
+  bool ReshardsAfterForward(std::int64_t position) const;
+  std::int64_t Reach() const;
+  EventId Gathered(std::int64_t position);
+  void Gather(std::int64_t unit);
+  void Unpack(std::int64_t unit);
+  void FreeGathered();
+  void PrefetchForward(std::int64_t position);
+  void PrefetchBackward(std::int64_t position);
+
+  Role& role_;
+  const Units& units_;
+  const tidemark::Shard& settings_;
+  const Precision& precision_;
+  GroupId group_;
+  StreamId copy_in_stream_, gather_stream_;
+  RunBuffers shard_, cast_, gathered_buffer_, full_;
+
+  bool forward_ = false;  ///< the direction of the walk
+  // Under way, as positions:
+  std::optional<std::int64_t> gathered_;  ///< gather buffer not given back yet
+  std::optional<std::int64_t> ahead_;     ///< the furthest unit gathered ahead of its use
+};
+
+}  // namespace tidemark

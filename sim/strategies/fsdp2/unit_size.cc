@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/fsdp2/unit_size.h"
+
+namespace tidemark {
+namespace {
+
+void Add(UnitSize& size, const Parameter& parameter, std::int64_t shards) {
+  if (parameter.tied) {
+    return;
+  }
+  const std::int64_t padded = RoundUp(parameter.rows, shards) * (parameter.elements / parameter.rows);
+  size.elements += parameter.elements;
+  size.padded += padded;
+  size.trainable_padded += parameter.trainable ? padded : 0;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> Units::Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const {
+  std::vector<std::int64_t> all;
+  for (const UnitSize& size : sizes) {
+    all.push_back(size.*member / divisor);
+  }
+  return all;
+}
+
+Units MeasureUnits(const Stage& stage, std::int64_t shards) {
+  Units units;
+  units.stage = &stage;
+  units.shards = shards;
+  units.sizes.resize(stage.runs.size());
+  for (const Parameter& parameter : stage.runs.back().block.parameters) {
+    units.tied |= parameter.tied;
+  }
+  for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+    const bool joins_embedding = units.tied && run + 1 == stage.runs.size();
+    for (const Parameter& parameter : stage.runs[run].block.parameters) {
+      Add(units.sizes[joins_embedding ? 0 : run], parameter, shards);
+    }
+  }
+  return units;
+}
+
+}  // namespace tidemark
