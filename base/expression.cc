@@ -58,6 +58,7 @@ void DefineOperators(mu::Parser& parser) {
 }  // namespace
 
 struct Expression::Parsed {
+  std::string text;
   mu::Parser parser;
   std::vector<double> values;
 };
@@ -69,6 +70,7 @@ Expression::~Expression() = default;
 
 Result<Expression> Expression::Parse(std::string_view text, const std::vector<std::string>& names) {
   auto parsed = std::make_unique<Parsed>();
+  parsed->text = text;
   parsed->values.resize(names.size());
   const std::string hint = fmt::format("write whole numbers, {}, + - * // %, comparisons, and, or, not, parentheses",
                                        fmt::join(names, ", "));
@@ -95,10 +97,10 @@ Result<std::int64_t> Expression::Evaluate(const std::vector<std::int64_t>& value
   }
   const double result = parsed_->parser.Eval();
   if (std::isnan(result)) {
-    return BadInput(fmt::format("'{}' divides by zero", parsed_->parser.GetExpr()));
+    return BadInput(fmt::format("'{}' divides by zero", parsed_->text));
   }
   if (std::fabs(result) > kLargest) {
-    return BadInput(fmt::format("'{}' grows beyond 2^53", parsed_->parser.GetExpr()));
+    return BadInput(fmt::format("'{}' grows beyond 2^53", parsed_->text));
   }
   return static_cast<std::int64_t>(result);
 }

@@ -20,7 +20,7 @@ class Readme(unittest.TestCase):
         self.assertGreaterEqual(len(blocks), 1)
         for arguments, shown in blocks:
             printed = subprocess.run([os.environ["TIDEMARK_PROGRAM"], *arguments.split()], cwd=ROOT, check=False,
-                                     capture_output=True, text=True).stdout
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
             at = 0
             for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
                 found = printed.find(part.strip(), at)
