@@ -108,8 +108,8 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
 
     def test_values_of_later_versions_are_refused_by_name(self):
-        for change in ("recompute.policy=full", "schedule=interleaved", "layout.cp=2", "sync.when=custom",
-                       "buffers.tp_gather=pooled-unsafe", "gradient_flow.kind=gradcache", "shard.reuse_distance=5"):
+        for change in ("recompute.policy=full", "schedule=interleaved", "layout.cp=2",
+                       "buffers.tp_gather=pooled-unsafe", "gradient_flow.kind=gradcache"):
             self.assert_job_refused(JOB, "not supported by this version", changes=[change])
 
     def test_names_that_do_not_exist_get_the_nearest(self):

@@ -126,7 +126,8 @@ TEST(Hsdp, BothReductionsAverageOrBothSum) {
     Job job = HybridJob(3);
     job.axes.loss_scale = scale;
     const Reduction expected = scale == LossScale::microbatches ? Reduction::avg : Reduction::sum;
-    for (const Node& node : Sound(job).roles.front().nodes) {
+    const StepProgram step = Sound(job);
+    for (const Node& node : step.roles.front().nodes) {
       const auto* collective = std::get_if<Collective>(&node);
       if (collective != nullptr && collective->kind != CollectiveKind::all_gather) {
         EXPECT_EQ(collective->reduction, expected);
