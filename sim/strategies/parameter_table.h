@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,18 +10,26 @@
 
 namespace tidemark {
 
-/// One buffer per parameter and block of a stage: its weights, gradients, bucket slots, ...
+/// One buffer per parameter and block of a stage: its weights, gradients, bucket slots, one rank's part of it, ...
 class ParameterTable {
  public:
   enum class Of : std::uint8_t { all, trained };
+  /// How many elements a parameter's buffer has; 0: it has none.
+  using Elements = std::function<std::int64_t(const Parameter&)>;
 
-  /// Names the buffers "<what> <block>.<parameter>". `stays`: alive when a step begins, and when it ends. A tied
-  /// parameter has no buffer of its own.
+  /// Names the buffers "<what> <block>.<parameter>", each as large as its parameter. `resident`: alive when a step
+  /// begins; `kept`: when it ends. A tied parameter has no buffer of its own.
+  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool resident, bool kept) {
+    const auto elements = [of](const Parameter& parameter) {
+      return of == Of::all || parameter.trainable ? parameter.elements : 0;
+    };
+    Declare(role, what, category, dtype, elements, resident, kept);
+  }
   void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
     Declare(role, what, category, dtype, of, stays, stays);
   }
-  /// `resident`: alive when a step begins; `kept`: when it ends.
-  void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool resident, bool kept);
+  void Declare(Role& role, const std::string& what, Category category, DType dtype, const Elements& elements_of,
+               bool resident, bool kept);
   bool declared() const { return !buffers_.empty(); }
 
   BufferRef operator()(const Role& role, const ParameterAt& at) const {

@@ -9,7 +9,6 @@
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
-#include "sim/strategies/deepspeed/zero3_alike.h"
 #include "sim/strategies/deepspeed/zero3_bucket.h"
 #include "sim/strategies/deepspeed/zero3_fetch.h"
 #include "tests/sim/dice.h"
@@ -344,17 +343,6 @@ TEST(DeepSpeedZero3, RandomSettingsAreSoundAndBothEnginesAgree) {
     }
     ExpectEnginesAgree(step, job.machine);
   }
-}
-
-TEST(Zero3Alike, StretchesEndWhereTheDescriptionsChange) {
-  // a b b b c d c d c d d
-  const AlikeBlocks alike({{1}, {2}, {2}, {2}, {3}, {4}, {3}, {4}, {3}, {4}, {4}});
-  EXPECT_EQ(alike.Key(1), alike.Key(2));
-  EXPECT_EQ(alike.Left(1), 3);
-  EXPECT_NE(alike.Key(3), alike.Key(4));
-  EXPECT_EQ(alike.Key(4), alike.Key(6));
-  EXPECT_NE(alike.Key(4), alike.Key(5));
-  EXPECT_EQ(alike.Left(6), 4);
 }
 
 TEST(Zero3Bucket, TheWorkedFlushes) {

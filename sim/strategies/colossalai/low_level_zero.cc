@@ -5,9 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "sim/lower/fold_alike.h"
 #include "sim/strategies/colossalai/flush_plan.h"
-#include "sim/strategies/colossalai/fold_alike.h"
-#include "sim/strategies/colossalai/sized_table.h"
 #include "sim/strategies/colossalai/updated_gather.h"
 #include "sim/strategies/colossalai/zero_flush.h"
 #include "sim/strategies/optimizer.h"
@@ -148,7 +147,7 @@ class LowLevelZero : public DataParallel {
     const auto padded = [&](const Parameter& parameter) {
       return parameter.trainable ? PaddedTo(ranks_, parameter) : parameter.elements;
     };
-    weights_.Declare(role_, "weight of", Category::parameter, precision.params, role_.compute, padded, true);
+    weights_.Declare(role_, "weight of", Category::parameter, precision.params, padded, true, true);
     gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained, false);
     contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
     std::vector<std::int64_t> owned;
@@ -160,8 +159,9 @@ class LowLevelZero : public DataParallel {
           role_.PerBlock("master part of", Category::optimizer, *precision.master, role_.compute, owned, true, true);
     }
     cast_gradients_ = role_.PerBlock("cast gradient part of", Category::gradient, MasterType(), role_.compute, owned);
-    norm_copies_.Declare(role_, "gradient for the norm of", Category::workspace, DType::fp64, role_.compute,
-                         [&](const Parameter& parameter) { return CeilDiv(parameter.elements, ranks_); });
+    norm_copies_.Declare(
+        role_, "gradient for the norm of", Category::workspace, DType::fp64,
+        [&](const Parameter& parameter) { return CeilDiv(parameter.elements, ranks_); }, false, false);
     optimizer_.Declare(role_, owned);
   }
 
@@ -304,7 +304,7 @@ class LowLevelZero : public DataParallel {
   ZeroFlush flush_;
   std::optional<UpdatedGather> gather_;
   ParameterTable gradients_, contributions_;
-  SizedTable weights_, norm_copies_;  ///< weights are padded where N does not divide them
+  ParameterTable weights_, norm_copies_;  ///< weights are padded where N does not divide them
   RunBuffers masters_, cast_gradients_;
   OptimizerState optimizer_;
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "sim/strategies/colossalai/fold_alike.h"
+#include "sim/lower/fold_alike.h"
 
 namespace tidemark {
 
@@ -55,10 +55,12 @@ void UpdatedGather::Plan() {
 void UpdatedGather::DeclareBuffers() {
   const DType dtype = role_.job.axes.precision.params;
   const StreamId compute = role_.compute;
-  parts_.Declare(role_, "updated part of", Category::bucket, dtype, compute,
-                 [&](const Parameter& parameter) { return PartOf(parameter); });
-  copies_.Declare(role_, "gathered copy of", Category::bucket, dtype, compute,
-                  [&](const Parameter& parameter) { return PartOf(parameter) * ranks_; });
+  parts_.Declare(
+      role_, "updated part of", Category::bucket, dtype, [&](const Parameter& parameter) { return PartOf(parameter); },
+      false, false);
+  copies_.Declare(
+      role_, "gathered copy of", Category::bucket, dtype,
+      [&](const Parameter& parameter) { return PartOf(parameter) * ranks_; }, false, false);
   for (const FlushPlan::Shape& shape : plan_->shapes()) {
     const std::string number = std::to_string(flat_.size());
     const std::int64_t count = role_.stage.runs[shape.run].count;

@@ -8,7 +8,7 @@
 
 #include "sim/lower/role.h"
 #include "sim/strategies/colossalai/flush_plan.h"
-#include "sim/strategies/colossalai/sized_table.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
@@ -59,7 +59,7 @@ class UpdatedGather {
   std::vector<std::vector<Visit>> visits_;  ///< by position
   FlushMembers left_;                       ///< gathered last
   std::optional<ParameterAt> last_direct_;
-  SizedTable parts_, copies_;
+  ParameterTable parts_, copies_;
   std::vector<BufferId> flat_, gathered_;  ///< by shape
 };
 

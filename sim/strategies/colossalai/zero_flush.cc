@@ -8,8 +8,9 @@ namespace tidemark {
 ZeroFlush::ZeroFlush(Role& role, StreamId stream, GroupId group, std::int64_t ranks, const FlushPlan& plan)
     : role_(role), stream_(stream), group_(group), ranks_(ranks), plan_(plan) {
   const Precision& precision = role.job.axes.precision;
-  padded_.Declare(role, "padded gradient of", Category::bucket, precision.gradients, role.compute,
-                  [&](const Parameter& parameter) { return PaddedTo(ranks_, parameter); });
+  padded_.Declare(
+      role, "padded gradient of", Category::bucket, precision.gradients,
+      [&](const Parameter& parameter) { return PaddedTo(ranks_, parameter); }, false, false);
   for (const FlushPlan::Shape& shape : plan.shapes()) {
     const std::string number = std::to_string(flat_.size());
     const auto declare = [&](const char* what, Category category, DType dtype, std::int64_t elements, StreamId born) {

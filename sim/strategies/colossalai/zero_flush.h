@@ -6,7 +6,7 @@
 
 #include "sim/lower/role.h"
 #include "sim/strategies/colossalai/flush_plan.h"
-#include "sim/strategies/colossalai/sized_table.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
@@ -63,7 +63,7 @@ class ZeroFlush {
   GroupId group_;
   std::int64_t ranks_;
   const FlushPlan& plan_;
-  SizedTable padded_;
+  ParameterTable padded_;
   std::vector<BufferId> flat_, wire_, received_, result_, store_;  ///< by shape
 };
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/strategies/deepspeed/zero3_alike.h"
+#include "sim/lower/alike_blocks.h"
 #include "sim/strategies/deepspeed/zero3_fetcher.h"
 #include "sim/strategies/deepspeed/zero3_reducer.h"
 #include "sim/strategies/optimizer.h"

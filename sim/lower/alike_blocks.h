@@ -14,7 +14,9 @@ class AlikeBlocks {
 
   /// Equal for two blocks of one stretch of repeating descriptions that are a whole number of periods apart.
   std::vector<std::int64_t> Key(std::int64_t walked) const;
-  /// Blocks from this one to the end of its stretch.
+  /// Blocks after which the stretch repeats.
+  std::int64_t Period(std::int64_t walked) const { return At(walked).period; }
+  /// Blocks from this one to the end of its stretch; the stretch need not end with a whole period.
   std::int64_t Left(std::int64_t walked) const;
 
  private:

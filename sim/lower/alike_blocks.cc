@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/deepspeed/zero3_alike.h"
+#include "sim/lower/alike_blocks.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@ namespace tidemark {
 namespace {
 
 /// Longer periods than this are not looked for: such blocks stay unrolled.
-constexpr std::int64_t kLongestPeriod = 32;
+constexpr std::int64_t kLongestPeriod = 64;
 
 }  // namespace
 
