@@ -26,6 +26,9 @@ class Rational {
   constexpr std::int64_t denominator() const { return denominator_; }
 
   friend constexpr Rational operator*(Rational a, Rational b) {
+    if (a == Rational() || b == Rational()) {
+      return a == Rational() ? b : a;
+    }
     const Rational left(a.numerator_, b.denominator_);
     const Rational right(b.numerator_, a.denominator_);
     std::int64_t numerator = 0;
@@ -35,6 +38,9 @@ class Rational {
     return Rational(numerator, denominator);
   }
   friend constexpr Rational operator+(Rational a, Rational b) {
+    if (a.numerator_ == 0 || b.numerator_ == 0) {
+      return a.numerator_ == 0 ? b : a;
+    }
     const std::int64_t common = std::gcd(a.denominator_, b.denominator_);
     std::int64_t left = 0;
     std::int64_t right = 0;

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
-#include <map>
-#include <utility>
+#include <vector>
 
 #include "base/rational.h"
 #include "sim/program/program.h"
@@ -27,36 +25,47 @@ struct Factors {
 Factors operator+(const Factors& a, const Factors& b);
 Factors operator*(const Factors& factors, Rational scale);
 
-/// The gradients that a buffer is a sum of, by (source, microbatch). Source -1 is the loss.
+/// The gradients that a buffer is a sum of, by source and microbatch. A source is the backward kernel that made it, by
+/// number; kLoss is the loss itself. Microbatches in a row that are held alike are one term, so that a value is as long
+/// as its sources, whatever the number of microbatches; every operation is linear in that length.
 class GradientValue {
  public:
-  /// Which backward kernel made it, and for which microbatch.
-  struct Key {
-    std::int64_t source = 0, microbatch = 0;
-    friend auto operator<=>(const Key&, const Key&) = default;
-  };
   static constexpr std::int64_t kLoss = -1;
   /// A buffer that was reduced in place holds the group's result in this rank's part only.
   struct Parts {
     Factors own, rest;
+    friend bool operator==(const Parts&, const Parts&) = default;
+  };
+  /// One source's gradient of the microbatches `first` to `last`.
+  struct Term {
+    std::int64_t source = 0, first = 0, last = 0;
+    Parts parts;
   };
   /// An axis of the data-parallel layout: "dp" or "replicas".
   enum class Axis : std::uint8_t { shards, replicas };
 
   bool empty() const { return terms_.empty(); }
-  const std::map<Key, Parts>& terms() const { return terms_; }
+  /// By source, then microbatch.
+  const std::vector<Term>& terms() const { return terms_; }
+  /// With what factors it holds one gradient; nullptr: it does not.
+  const Parts* Find(std::int64_t source, std::int64_t microbatch) const;
   /// The factor of the loss of the microbatch under way; nullptr where this is not a value of the backward pass.
   const Factors* loss() const;
 
-  static GradientValue Of(Key key, const Factors& factors);
+  static GradientValue Of(std::int64_t source, std::int64_t microbatch, const Factors& factors);
   void Add(const GradientValue& other);
-  void Set(const Key& key, const Parts& parts) { terms_[key] = parts; }
   void Scale(Rational factor);
   /// Sums over `ranks` (at least 2) ranks, each contribution times `scale`. `in_place` leaves the rest as it is.
   void Reduce(Axis axis, std::int64_t ranks, Rational scale, bool in_place);
+  /// Forgets what lies outside this rank's part.
+  void DropRest();
+  /// Forgets the gradients that `other` does not hold.
+  void KeepThoseOf(const GradientValue& other);
 
  private:
-  std::map<Key, Parts> terms_;
+  void Append(const Term& term);
+
+  std::vector<Term> terms_;
 };
 
 }  // namespace tidemark

@@ -17,7 +17,6 @@ namespace {
 
 using Rule = Finding::Rule;
 using Axis = GradientValue::Axis;
-using Key = GradientValue::Key;
 
 /// What is shared by the roles: the names of weight gradients, and messages on their way.
 struct Exchange {
@@ -130,11 +129,12 @@ class GradientFollower {
     for (const BufferRef& target : leaf.writes) {
       GradientValue sum;
       for (const BufferRef& ref : leaf.reads) {
-        for (const auto& [key, parts] : Value(ref).terms()) {
-          GradientValue term;
-          term.Set(key, ref == target ? parts : GradientValue::Parts{parts.own * leaf.scale, Factors{}});
-          sum.Add(term);
+        GradientValue part = Value(ref);
+        if (ref != target) {
+          part.DropRest();
+          part.Scale(leaf.scale);
         }
+        sum.Add(part);
       }
       Value(target) = std::move(sum);
     }
@@ -157,20 +157,13 @@ class GradientFollower {
     // A collective over a list of buffers does to each what it does to the whole; their gradients are different ones.
     if (leaf.reads == leaf.writes) {
       for (const BufferRef& ref : leaf.writes) {
-        Keep(Value(ref), sum);
+        GradientValue kept = sum;
+        kept.KeepThoseOf(Value(ref));
+        Value(ref) = std::move(kept);
       }
     } else {
       Write(leaf.writes, sum);
     }
-  }
-
-  /// `value` becomes the part of `sum` that it already held terms of.
-  static void Keep(GradientValue& value, const GradientValue& sum) {
-    GradientValue kept;
-    for (const auto& [key, parts] : value.terms()) {
-      kept.Set(key, sum.terms().at(key));
-    }
-    value = std::move(kept);
   }
 
   GradientValue Sum(const std::vector<BufferRef>& reads) {
@@ -215,13 +208,13 @@ class GradientFollower {
       const BufferRef& ref = leaf.writes[i];
       const Category category = program_.buffers[ref.buffer.index].category;
       if (category != Category::gradient && category != Category::accumulator && category != Category::bucket) {
-        Value(ref) = GradientValue::Of({GradientValue::kLoss, microbatch_}, factors);
+        Value(ref) = GradientValue::Of(GradientValue::kLoss, microbatch_, factors);
         continue;
       }
       const std::int64_t source = SourceOf(leaf, i);
       made_.insert({source, microbatch_});
       const bool adds = std::find(leaf.reads.begin(), leaf.reads.end(), ref) != leaf.reads.end();
-      GradientValue value = GradientValue::Of({source, microbatch_}, factors);
+      GradientValue value = GradientValue::Of(source, microbatch_, factors);
       if (adds) {
         value.Add(Value(ref));
       }
@@ -249,26 +242,33 @@ class GradientFollower {
       read_elements += Value(ref).empty() ? 0 : program_.buffers[ref.buffer.index].elements;
     }
     const bool whole = std::get<OptimizerUpdate>(leaf.op).elements >= read_elements;
-    for (const auto& [key, parts] : sum.terms()) {
-      if (!window_.contains(key.microbatch)) {
-        Report(Rule::stale_gradient, fmt::format("it contains {} of microbatch {}, which an earlier window was for",
-                                                 NameOf(key), key.microbatch));
-        continue;
+    for (const GradientValue::Term& term : sum.terms()) {
+      bool arrives = false;
+      for (std::int64_t microbatch = term.first; microbatch <= term.last; ++microbatch) {
+        if (window_.contains(microbatch)) {
+          arrived_.insert({term.source, microbatch});
+          arrives = true;
+        } else {
+          Report(Rule::stale_gradient, fmt::format("it contains {} of microbatch {}, which an earlier window was for",
+                                                   NameOf(term), microbatch));
+        }
       }
-      arrived_.insert({key.source, key.microbatch});
-      CheckFactor(key, parts.own);
-      if (whole) {
-        CheckFactor(key, parts.rest);
+      if (arrives) {
+        CheckFactor(term, term.parts.own);
+        if (whole) {
+          CheckFactor(term, term.parts.rest);
+        }
       }
     }
   }
 
-  void CheckFactor(const Key& key, const Factors& factors) {
+  void CheckFactor(const GradientValue::Term& term, const Factors& factors) {
     const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
     if (!factors.AreAll(right)) {
-      Report(Rule::wrong_factor,
-             fmt::format("{} of microbatch {} arrives with factor {} on behalf of this rank and {} of another, not {}",
-                         NameOf(key), key.microbatch, Text(factors.of[0][0]), Text(factors.of[1][1]), Text(right)));
+      Report(
+          Rule::wrong_factor,
+          fmt::format("{} of {} arrives with factor {} on behalf of this rank and {} of another, not {}", NameOf(term),
+                      Microbatches(term), Text(factors.of[0][0]), Text(factors.of[1][1]), Text(right)));
     }
   }
 
@@ -282,7 +282,13 @@ class GradientFollower {
     }
   }
 
-  const std::string& NameOf(const Key& key) const { return exchange_.names[static_cast<std::size_t>(key.source)]; }
+  const std::string& NameOf(const GradientValue::Term& term) const {
+    return exchange_.names[static_cast<std::size_t>(term.source)];
+  }
+  static std::string Microbatches(const GradientValue::Term& term) {
+    return term.first == term.last ? fmt::format("microbatch {}", term.first)
+                                   : fmt::format("microbatches {} to {}", term.first, term.last);
+  }
 
   void Report(Rule rule, const std::string& message) {
     if (findings_ != nullptr) {

@@ -134,17 +134,17 @@ GradientValue TwiceInPlace(bool scales_buffer) {
     }
     value.Reduce(Axis::shards, 2, scales_buffer ? Rational(1) : Rational(1, 2), true);
   };
-  GradientValue value = GradientValue::Of({0, 1}, Factors::Own(Rational(1), true, false));
+  GradientValue value = GradientValue::Of(0, 1, Factors::Own(Rational(1), true, false));
   reduce(value);
-  value.Add(GradientValue::Of({0, 2}, Factors::Own(Rational(1), true, false)));
+  value.Add(GradientValue::Of(0, 2, Factors::Own(Rational(1), true, false)));
   reduce(value);
   return value;
 }
 
 /// The number in this rank's part: what the two ranks contributed, times their factors.
 Rational NumberOf(const GradientValue& value) {
-  const Factors& first = value.terms().at({0, 1}).own;
-  const Factors& second = value.terms().at({0, 2}).own;
+  const Factors& first = value.Find(0, 1)->own;
+  const Factors& second = value.Find(0, 2)->own;
   return first.of[0][0] * Rational(4) + first.of[1][0] * Rational(8) + second.of[0][0] * Rational(2) +
          second.of[1][0] * Rational(6);
 }
@@ -159,20 +159,20 @@ TEST(VerifyGradients, ScatteringTwiceInPlaceIsWrongByTheMeasuredAmounts) {
 TEST(VerifyGradients, ReducingAgainIsExactForAveragesOnly) {
   for (const bool averages : {true, false}) {
     const Rational scale = averages ? Rational(1, 4) : Rational(1);
-    GradientValue value = GradientValue::Of({0, 1}, Factors::Own(Rational(1), true, false));
+    GradientValue value = GradientValue::Of(0, 1, Factors::Own(Rational(1), true, false));
     value.Reduce(Axis::shards, 4, scale, false);
     value.Reduce(Axis::shards, 4, scale, false);
-    EXPECT_TRUE(value.terms().at({0, 1}).own.AreAll(averages ? Rational(1, 4) : Rational(4)));
+    EXPECT_TRUE(value.Find(0, 1)->own.AreAll(averages ? Rational(1, 4) : Rational(4)));
   }
 }
 
 // HSDP: an average over 2 shards, then over 3 replicas, is the average over 6 ranks.
 TEST(VerifyGradients, TwoAxesMultiply) {
-  GradientValue value = GradientValue::Of({0, 0}, Factors::Own(Rational(1), true, true));
+  GradientValue value = GradientValue::Of(0, 0, Factors::Own(Rational(1), true, true));
   value.Reduce(Axis::shards, 2, Rational(1, 2), false);
-  EXPECT_FALSE(value.terms().at({0, 0}).own.AreAll(Rational(1, 2)));
+  EXPECT_FALSE(value.Find(0, 0)->own.AreAll(Rational(1, 2)));
   value.Reduce(Axis::replicas, 3, Rational(1, 3), false);
-  EXPECT_TRUE(value.terms().at({0, 0}).own.AreAll(Rational(1, 6)));
+  EXPECT_TRUE(value.Find(0, 0)->own.AreAll(Rational(1, 6)));
 }
 
 }  // namespace
