@@ -12,4 +12,8 @@ Status Check(std::span<const Requirement> requirements) {
   return Done{};
 }
 
+Requirement HasBucket(const Sync& sync, const char* hint) {
+  return {sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing", hint};
+}
+
 }  // namespace tidemark

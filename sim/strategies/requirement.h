@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "models/job/job.h"
 
 namespace tidemark {
 
@@ -19,5 +20,8 @@ struct Requirement {
 
 /// The first requirement that does not hold, as an error.
 Status Check(std::span<const Requirement> requirements);
+
+/// Of a system with a bucket of `sync.bucket_elements`.
+Requirement HasBucket(const Sync& sync, const char* hint);
 
 }  // namespace tidemark

@@ -79,6 +79,7 @@ Status RefuseZero(const Job& job) {
        "use colossalai-gemini or an fsdp2-* strategy to shard parameters, colossalai-ddp to shard nothing"},
       {axes.shard.replicas == 1, "shard.replicas", "extra_dp_size of LowLevelZeroPlugin is not modelled",
        "set shard.replicas to 1"},
+      HasBucket(axes.sync, "the plugin's default is 12582912 (reduce_bucket_size_in_m=12)"),
   };
   TIDEMARK_TRY(Check(requirements));
   return RefusePrecision(job);

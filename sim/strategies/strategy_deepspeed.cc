@@ -55,8 +55,7 @@ Status RefuseAlways(const Job& job) {
   const Precision& precision = job.axes.precision;
   const bool pipeline = job.layout.pp > 1;
   const Requirement requirements[] = {
-      {job.axes.sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing",
-       "DeepSpeed's default is 500000000"},
+      HasBucket(job.axes.sync, "DeepSpeed's default is 500000000"),
       {precision.gradients == precision.params, "precision.gradients",
        "PyTorch makes gradients in the dtype of their parameters",
        "give precision.gradients the dtype of precision.params"},

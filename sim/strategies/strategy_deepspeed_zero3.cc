@@ -19,6 +19,7 @@ Status Refuse(const Job& job) {
        "set sync.when to every"},
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "ZeRO stage 3 reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
+      HasBucket(axes.sync, "DeepSpeed's default is 500000000"),
       {axes.shard.params && axes.shard.gradients && axes.shard.optimizer, "shard",
        "ZeRO stage 3 always partitions parameters, gradients and optimizer states",
        "leave shard.params, shard.gradients and shard.optimizer alone"},

@@ -334,6 +334,7 @@ TEST(ColossalAi, WhatTheOptimizerDoesNotDoIsRefusedWithItsKey) {
   starts("shard.replicas", [](Job& job) { job.axes.shard.replicas = 2; });
   starts("shard.gradients", [](Job& job) { job.axes.shard.gradients = true; });
   starts("buffers.set_to_none", [](Job& job) { job.axes.buffers.set_to_none = false; });
+  starts("sync.bucket_elements", [](Job& job) { job.axes.sync.bucket_elements = 0; });
   starts("sync.bucket_bytes", [](Job& job) { job.axes.sync.bucket_bytes = Bytes(1); });
   starts("sync.step_expression", [](Job& job) {
     job.axes.sync.when = Sync::When::custom;
@@ -352,7 +353,7 @@ Job RandomZeroJob(Dice& dice) {
   job.layout.dp = dice.Number(1, 5);
   job.layout.tp = dice.Number(1, 2);
   job.axes.sync.overlap = dice.Number(0, 1) == 1;
-  job.axes.sync.bucket_elements = dice.Number(0, 40) * 1'000'000;
+  job.axes.sync.bucket_elements = dice.Number(0, 40) * 1'000'000 + 1;
   job.axes.precision.reduce = dice.Number(0, 2) == 0 ? DType::fp32 : DType::bf16;
   job.optimizer = static_cast<OptimizerKind>(dice.Number(0, 2));
   if (dice.Number(0, 3) == 0) {

@@ -232,6 +232,10 @@ TEST(DeepSpeed, WhatTheRealSystemRefusesIsRefusedInItsWords) {
     EXPECT_EQ(refused(name, step_anywhere),
               "sync.step_expression: It is illegal to call Engine.step() inside no_sync context manager");
   }
+  for (const std::string& name : kAll) {
+    EXPECT_EQ(refused(name.c_str(), [](Job& job) { job.axes.sync.bucket_elements = 0; }),
+              "sync.bucket_elements: a reduction bucket of no elements holds nothing");
+  }
   EXPECT_NE(refused("deepspeed-coalesce", every).find("one optimizer step"), std::string::npos);
   EXPECT_NE(refused("deepspeed-zero0", pipeline).find("BF16_Optimizer"), std::string::npos);
   EXPECT_NE(

@@ -278,6 +278,8 @@ TEST(DeepSpeedZero3, RefusalsAreInItsOwnWords) {
   EXPECT_EQ(refusal([](Job& job) { job.axes.shard.params = false; }).substr(0, 5), "shard");
   EXPECT_EQ(refusal([](Job& job) { job.axes.buffers.contiguous_gradients = false; }).substr(0, 28),
             "buffers.contiguous_gradients");
+  EXPECT_EQ(refusal([](Job& job) { job.axes.sync.bucket_elements = 0; }),
+            "sync.bucket_elements: a reduction bucket of no elements holds nothing");
   EXPECT_EQ(refusal([](Job& job) { job.axes.sync.bucket_bytes = Bytes(1); }).substr(0, 17), "sync.bucket_bytes");
 }
 
@@ -322,7 +324,7 @@ TEST(DeepSpeedZero3, RandomSettingsAreSoundAndBothEnginesAgree) {
     shard.persistence_threshold = Pick<std::int64_t>(dice, {0, 1024, 100'000, 300'000, 2'000'000'000});
     shard.max_live_elements = Pick<std::int64_t>(dice, {0, 10'000'000, 50'000'000, 1'000'000'000});
     job.axes.sync.bucket_elements =
-        Pick<std::int64_t>(dice, {0, 1, 1000, 2'000'000, 20'000'000, 60'000'000, 500'000'000});
+        Pick<std::int64_t>(dice, {1, 2, 1000, 2'000'000, 20'000'000, 60'000'000, 500'000'000});
     job.axes.sync.overlap = !dice.OneIn(4);
     job.axes.precision.accumulate = Pick<DType>(dice, {DType::bf16, DType::fp32});
     job.axes.precision.reduce = Pick<DType>(dice, {DType::bf16, DType::fp32});
