@@ -85,8 +85,7 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   axes.shard.params = axes.shard.gradients = axes.shard.optimizer = true;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements",
-                            "shard.reshard_last_unit"};
+  strategy.defaults.keys = {"sync.when", "sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements"};
   strategy.refuse = Refuse;
   strategy.wrong = Wrong;
   strategy.data_parallel = MakeGemini;

@@ -80,12 +80,6 @@ class Gemini : public DataParallel {
     }
   }
 
-  void EndForward(const Microbatch&) override {
-    if (role_.job.axes.shard.reshard_last_unit && !layout_.keep_gathered) {
-      GiveUpAllBut({});
-    }
-  }
-
   void AfterBackward(const Microbatch& microbatch, std::int64_t) override { HandOver(microbatch); }
 
   void EndBackward(const Microbatch&) override {

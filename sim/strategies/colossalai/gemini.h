@@ -15,7 +15,6 @@ namespace tidemark {
 ///
 /// A chunk stays gathered until an operator needs parameters of another one. So the chunk of the forward pass's last
 /// operator is still there when the backward pass begins with the same operator, and is not gathered again.
-/// `shard.reshard_last_unit` gives it up at the end of the forward pass.
 ///
 /// Gradients: the first gradient of a chunk brings a whole gradient chunk into being, the last one reduce-scatters it
 /// (sum), after which the shard is divided by N. From the second microbatch of a window on, the whole chunk begins as
