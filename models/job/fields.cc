@@ -126,7 +126,9 @@ void AddSync(Fields& fields) {
        FieldAt<J>(
            "sync.coalesce", [](J & j) -> auto& { return j.axes.sync.coalesce; }, Truth{}),
        FieldAt<J>(
-           "sync.multi_rank_bucket", [](J & j) -> auto& { return j.axes.sync.multi_rank_bucket; }, Truth{})});
+           "sync.multi_rank_bucket", [](J & j) -> auto& { return j.axes.sync.multi_rank_bucket; }, Truth{}),
+       FieldAt<J>(
+           "sync.average_in_collective", [](J & j) -> auto& { return j.axes.sync.average_in_collective; }, Truth{})});
 }
 
 void AddShard(Fields& fields) {
@@ -199,7 +201,8 @@ void AddMemoryAxes(Fields& fields) {
        NotYet<J>("buffers.donate", "true", "optimizers update parameters in place"),
        FieldAt<J>(
            "buffers.contiguous_gradients", [](J & j) -> auto& { return j.axes.buffers.contiguous_gradients; }, Truth{}),
-       NotYet<J>("buffers.fused_accumulation", "false", "weight gradients are not accumulated inside their GEMM"),
+       FieldAt<J>(
+           "buffers.fused_accumulation", [](J & j) -> auto& { return j.axes.buffers.fused_accumulation; }, Truth{}),
        FieldAt<J>(
            "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
        FieldAt<J>(
@@ -380,9 +383,8 @@ bool IsAxis(std::string_view key) {
 }
 
 bool IsCommonAxis(std::string_view key) {
-  constexpr std::array kCommon = {
-      "recompute.",        "packing.",          "precision.",     "loss",
-      "buffers.tp_gather", "buffers.fused_glu", "buffers.donate", "buffers.fused_accumulation"};
+  constexpr std::array kCommon = {"recompute.",        "packing.",          "precision.",    "loss",
+                                  "buffers.tp_gather", "buffers.fused_glu", "buffers.donate"};
   return key != "loss_scale" &&
          std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }

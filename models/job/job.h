@@ -40,6 +40,7 @@ struct Sync {
   bool find_unused_parameters = false;  ///< DDP
   bool coalesce = false;                ///< DeepSpeed: inside coalesce_grad_reduction
   bool multi_rank_bucket = true;        ///< DeepSpeed: use_multi_rank_bucket_allreduce
+  bool average_in_collective = false;   ///< Megatron: the collective averages, the buffer is not scaled before it
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
@@ -75,6 +76,7 @@ struct Buffers {
   bool gradient_as_bucket_view = false;  ///< DDP
   bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
   bool contiguous_gradients = true;      ///< DeepSpeed: gradients are copied into a buffer as they arrive
+  bool fused_accumulation = false;       ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };
