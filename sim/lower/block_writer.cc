@@ -33,10 +33,6 @@ bool IsBoundary(const Block& block, TensorId tensor) {
          tensor == block.output_gradient;
 }
 
-std::int64_t GroupRanksPerNode(const Machine& machine, std::int64_t size) {
-  return std::min(size, machine.devices_per_node);
-}
-
 }  // namespace
 
 std::vector<Lifetime> LifetimesOf(const Block& block) {
@@ -72,7 +68,7 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel) : role_(role),
   copy_ = role.builder.AddStream("copy", StreamKind::copy);
   if (job.layout.tp > 1) {
     tp_ = role.builder.AddStream("tp", StreamKind::collective);
-    tp_group_ = role.builder.AddGroup({"tp", job.layout.tp, GroupRanksPerNode(job.machine, job.layout.tp)});
+    tp_group_ = role.AddGroup("tp", job.layout.tp, 1);
   }
   for (const BlockRun& run : role.stage.runs) {
     DeclareTensors(run);
@@ -342,11 +338,19 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
         block.parameters[parameter.index].tied ? kTiedTo : ParameterAt{position, parameter.index}));
   }
   std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
+  Operator op = action.op;
   for (const ParameterAt& at : gradients) {
-    writes.push_back(BeginGradient(microbatch, at));
+    const BufferRef& gradient = writes.emplace_back(BeginGradient(microbatch, at));
+    if (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at)) {
+      reads.push_back(gradient);
+      if (Gemm* gemm = std::get_if<Gemm>(&op)) {
+        gemm->accumulate = true;
+        gemm->output = role_.builder.buffer(gradient.buffer).dtype;
+      }
+    }
   }
-  role_.builder.Emit(Compute{name, action.op, role_.compute, action.recompute ? Work::recompute : Work::compute,
-                             loss_scale_, false, std::move(reads), std::move(writes)});
+  role_.builder.Emit(Compute{name, op, role_.compute, action.recompute ? Work::recompute : Work::compute, loss_scale_,
+                             false, std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
   for (const ParameterAt& at : gradients) {
     EndGradient(microbatch, at);

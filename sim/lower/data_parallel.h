@@ -39,8 +39,10 @@ class DataParallel {
 
   /// The weight as a kernel reads it.
   virtual BufferRef Weight(const ParameterAt& at) = 0;
-  /// A fresh buffer that the backward kernel writes this parameter's gradient to.
+  /// The buffer that the backward kernel writes this parameter's gradient to: a fresh one, unless the kernel adds.
   virtual BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
+  /// Whether that kernel adds to what the buffer holds already instead of overwriting it.
+  virtual bool AddsInKernel(const ParameterAt&) const { return false; }
   /// The gradient is complete: accumulate it, pass it on, or keep it.
   virtual void EndGradient(const Microbatch& microbatch, const ParameterAt& at) = 0;
 
