@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,25 +10,59 @@
 
 namespace tidemark {
 
-/// An expression over whole numbers, as a user writes it in Python: `+ - * // %` (with Python's signs), comparisons,
-/// `and or not`, parentheses, and a few names. True is 1, false 0; `and` and `or` do not look at a right side that does
-/// not matter.
+/// An expression over whole numbers, as a user writes it in Python: `+ - * // %` (with Python's signs), comparisons
+/// (`0 < i < 3` compares i with both), `and or not`, `True False`, parentheses, and a few names. True is 1, false 0;
+/// `and`, `or` and a comparison that already failed do not look at what stands to the right.
 class Expression {
  public:
-  /// Refuses text that does not parse and names other than `names`.
+  /// Refuses text that is not such an expression in Python, names other than `names`, more than 1,000 characters,
+  /// and more than 100 parentheses within each other.
   static Result<Expression> Parse(std::string_view text, const std::vector<std::string>& names);
 
-  /// The value for `values`, in the order of the names. Refuses a division by zero, and results beyond 2^53.
+  /// The value for `values`, in the order of the names. Refuses a division by zero, and what does not fit into 64 bits.
   Result<std::int64_t> Evaluate(const std::vector<std::int64_t>& values) const;
 
-  Expression(Expression&&) noexcept;
-  Expression& operator=(Expression&&) noexcept;
-  ~Expression();
-
  private:
-  struct Parsed;
-  explicit Expression(std::unique_ptr<Parsed> parsed);
-  std::unique_ptr<Parsed> parsed_;
+  friend class ExpressionParser;
+
+  enum class Operation : std::uint8_t {
+    number,  ///< `left` is its value
+    name,    ///< `left` is its index
+    negative,
+    truth_of_not,
+    logical_and,
+    logical_or,
+    comparison,  ///< `left` is the first side, `right` the first link
+    // Links of a comparison: `left` is the side to compare the one before with, `right` the next link or kNone.
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    equal,
+    not_equal,
+    // Of two sides.
+    plus,
+    minus,
+    times,
+    floor_divide,
+    modulo,
+  };
+  static constexpr std::int64_t kNone = -1;
+  /// Sides are indices of nodes.
+  struct Node {
+    Operation operation = Operation::number;
+    std::int64_t left = 0, right = 0;
+  };
+
+  Result<std::int64_t> Evaluate(std::int64_t node, const std::vector<std::int64_t>& values) const;
+  Result<std::int64_t> Compare(std::int64_t left, std::int64_t link, const std::vector<std::int64_t>& values) const;
+  static bool Holds(Operation operation, std::int64_t left, std::int64_t right);
+  Result<std::int64_t> Arithmetic(Operation operation, std::int64_t left, std::int64_t right) const;
+
+  std::string text_;
+  std::size_t names_ = 0;
+  std::vector<Node> nodes_;
+  std::int64_t root_ = 0;
 };
 
 }  // namespace tidemark

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+
 namespace tidemark {
 namespace {
 
@@ -31,6 +34,74 @@ TEST(Expression, ComputesAsPythonDoes) {
   EXPECT_EQ(ValueOf("not (i > 7)"), 1);
 }
 
+TEST(Expression, ComparesInChains) {
+  EXPECT_EQ(ValueOf("0 < i < 3"), 0);  // (0 < i) < 3 would hold
+  EXPECT_EQ(ValueOf("0 < i < 8"), 1);
+  EXPECT_EQ(ValueOf("3 > steps > 1"), 0);
+  EXPECT_EQ(ValueOf("1 <= steps == 4 != i"), 1);
+  EXPECT_EQ(ValueOf("(0 < i) < 3"), 1);
+  EXPECT_EQ(ValueOf("i < 0 < 1 // 0"), 0);  // the rest is not looked at
+  EXPECT_EQ(ValueOf("not 0 < i < 3 and 7 <= i <= 7"), 1);
+}
+
+TEST(Expression, ASideThatStandsInTwoComparisonsIsComputedOnce) {
+  std::string text = "i";
+  for (int depth = 0; depth < 100; ++depth) {
+    text = "0<(" + text + ")<9";  // computed twice on each level, this would take 2^100 steps
+  }
+  EXPECT_EQ(ValueOf(text), 1);
+}
+
+TEST(Expression, StacksSignsAndNegations) {
+  EXPECT_EQ(ValueOf("--i"), 7);
+  EXPECT_EQ(ValueOf("- + -i"), 7);
+  EXPECT_EQ(ValueOf("i - -1"), 8);
+  EXPECT_EQ(ValueOf("7 % --steps"), 3);
+  EXPECT_EQ(ValueOf("not not i"), 1);
+  EXPECT_EQ(ValueOf("not not not i"), 0);
+  EXPECT_EQ(ValueOf("not -i"), 0);
+  EXPECT_EQ(ValueOf("not(i)"), 0);
+}
+
+TEST(Expression, KnowsTruthValues) {
+  EXPECT_EQ(ValueOf("True"), 1);
+  EXPECT_EQ(ValueOf("i == 7 == True"), 0);  // 7 == True does not hold
+  EXPECT_EQ(ValueOf("False or steps"), 4);
+  EXPECT_EQ(ValueOf("True + True"), 2);
+}
+
+TEST(Expression, RefusesFractions) {
+  for (const char* text : {"0.5", ".5", "1.", "i*1.5 == 4.5", "1e3", "2.0"}) {
+    EXPECT_FALSE(Expression::Parse(text, {"i", "steps"}).ok()) << text;
+  }
+  EXPECT_NE(Expression::Parse("0.5", {"i"}).error().message.find("it has a fraction"), std::string::npos);
+}
+
+TEST(Expression, ReadsWholeWords) {
+  for (const char* text : {"notsteps", "not1", "iand 1", "i orsteps", "i2", "2i", "steps_", "true", "i \xc3\xa9"}) {
+    EXPECT_FALSE(Expression::Parse(text, {"i", "steps"}).ok()) << text;
+  }
+  EXPECT_FALSE(Expression::Parse("012", {"i"}).ok());  // neither does Python
+  EXPECT_EQ(ValueOf("00"), 0);
+}
+
+TEST(Expression, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(ValueOf("9223372036854775807"), INT64_MAX);
+  EXPECT_EQ(ValueOf("9007199254740993 - 9007199254740992"), 1);  // exact beyond 2^53
+  EXPECT_FALSE(Expression::Parse("9223372036854775808", {"i"}).ok());
+  for (const char* text : {"9223372036854775807 + 1", "-9223372036854775807 - 2", "4611686018427387904 * 2",
+                           "(-9223372036854775807 - 1) // -1", "-(-9223372036854775807 - 1)"}) {
+    const Result<std::int64_t> value = Expression::Parse(text, {})->Evaluate({});
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_NE(value.error().Text().find("grows beyond 2^63"), std::string::npos);
+  }
+  EXPECT_EQ(*Expression::Parse("(-9223372036854775807 - 1) % -1", {})->Evaluate({}), 0);
+  EXPECT_FALSE(Expression::Parse(std::string(1001, '1'), {}).ok());
+  EXPECT_FALSE(Expression::Parse(std::string(101, '(') + "1" + std::string(101, ')'), {}).ok());
+  EXPECT_EQ(ValueOf(std::string(100, '(') + "1" + std::string(100, ')')), 1);
+  EXPECT_EQ(ValueOf(std::string(998, '-') + "i"), 7);
+}
+
 TEST(Expression, RefusesADivisionByZeroThatMatters) {
   for (const char* text : {"i % 0", "i // (steps - 4) == 1", "1 and i % 0", "not i % 0"}) {
     const Result<Expression> expression = Expression::Parse(text, {"i", "steps"});
@@ -42,7 +113,8 @@ TEST(Expression, RefusesADivisionByZeroThatMatters) {
 }
 
 TEST(Expression, RefusesWhatIsNoExpression) {
-  for (const char* text : {"", "i +", "j == 1", "sin(i)", "i = 3", "i ** 2", "i, steps", "(i", "i / 2", "i && steps"}) {
+  for (const char* text : {"", "i +", "j == 1", "sin(i)", "i = 3", "i ** 2", "i, steps", "(i", "i / 2", "i && steps",
+                           "1 not", "i < not 1", "i)", "()", "1 2", "i <> 1", "- not i", "a.b"}) {
     EXPECT_FALSE(Expression::Parse(text, {"i", "steps"}).ok()) << text;
   }
 }
