@@ -12,7 +12,6 @@ namespace {
 // Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
 constexpr WholeNumber kRanks{1, 1 << 20};
 constexpr WholeNumber kCount{1, 1 << 24};
-constexpr WholeNumber kWidth{1, 1 << 26};
 constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
 constexpr WholeNumber kUnits{0, 64};
 
@@ -60,6 +59,14 @@ Choice<LastWindow::Policy> LastWindowPolicy() {
            {"drop", Policy::drop},
            {"rescaled", Policy::rescaled},
            {"not-rescaled", Policy::not_rescaled}}};
+}
+
+Choice<Sync::Executable> SyncExecutable() {
+  using Executable = Sync::Executable;
+  return {{{"skip-channels", Executable::skip_channels},
+           {"two", Executable::two},
+           {"branch", Executable::branch},
+           {"separate", Executable::separate}}};
 }
 
 void AddSizes(Fields& fields) {
@@ -127,6 +134,10 @@ void AddSync(Fields& fields) {
            "sync.coalesce", [](J & j) -> auto& { return j.axes.sync.coalesce; }, Truth{}),
        FieldAt<J>(
            "sync.multi_rank_bucket", [](J & j) -> auto& { return j.axes.sync.multi_rank_bucket; }, Truth{}),
+       FieldAt<J>(
+           "sync.executable", [](J & j) -> auto& { return j.axes.sync.executable; }, SyncExecutable()),
+       FieldAt<J>(
+           "sync.rewrite", [](J & j) -> auto& { return j.axes.sync.rewrite; }, Truth{}),
        FieldAt<J>(
            "sync.average_in_collective", [](J & j) -> auto& { return j.axes.sync.average_in_collective; }, Truth{})});
 }
@@ -198,7 +209,12 @@ void AddMemoryAxes(Fields& fields) {
            Truth{}),
        FieldAt<J>(
            "buffers.set_to_none", [](J & j) -> auto& { return j.axes.buffers.set_to_none; }, Truth{}),
-       NotYet<J>("buffers.donate", "true", "optimizers update parameters in place"),
+       FieldAt<J>(
+           "buffers.donate", [](J & j) -> auto& { return j.axes.buffers.donate; }, Truth{}),
+       FieldAt<J>(
+           "buffers.mid_updates", [](J & j) -> auto& { return j.axes.buffers.mid_updates; }, Truth{}),
+       FieldAt<J>(
+           "buffers.stack_gradients", [](J & j) -> auto& { return j.axes.buffers.stack_gradients; }, Truth{}),
        FieldAt<J>(
            "buffers.contiguous_gradients", [](J & j) -> auto& { return j.axes.buffers.contiguous_gradients; }, Truth{}),
        FieldAt<J>(
@@ -245,10 +261,18 @@ void AddTheRest(Fields& fields) {
            Choice<GradientFlow>{
                {{"microbatch", GradientFlow::microbatch}, {"single-backward", GradientFlow::single_backward}},
                {"gradcache"}}),
+       FieldAt<J>(
+           "gradient_flow.loop", [](J & j) -> auto& { return j.axes.loop; },
+           Choice<MicrobatchLoop>{{{"runtime", MicrobatchLoop::runtime},
+                                   {"program", MicrobatchLoop::program},
+                                   {"unrolled", MicrobatchLoop::unrolled},
+                                   {"outside", MicrobatchLoop::outside}}}),
        NotYet<J>("gradient_flow.chunks", {}, "it belongs to gradient_flow.kind: gradcache"),
        FieldAt<J>(
            "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
-           Choice<LossScale>{{{"microbatches", LossScale::microbatches}, {"global-tokens", LossScale::global_tokens}}}),
+           Choice<LossScale>{{{"microbatches", LossScale::microbatches},
+                              {"global-tokens", LossScale::global_tokens},
+                              {"global-batch", LossScale::global_batch}}}),
        FieldAt<J>(
            "optimizer", [](J & j) -> auto& { return j.optimizer; },
            Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
@@ -274,86 +298,10 @@ Fields MakeJobFields() {
   return fields;
 }
 
-std::vector<Field<Decoder>> MakeDecoderFields() {
-  using D = Decoder;
-  using Ffn = Decoder::Ffn;
-  using Normalisation = Decoder::Norm;
-  return {
-      FieldAt<D>(
-          "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>(
-          "hidden", [](D & d) -> auto& { return d.hidden; }, kWidth),
-      FieldAt<D>(
-          "ffn", [](D & d) -> auto& { return d.ffn; }, kWidth),
-      FieldAt<D>(
-          "heads", [](D & d) -> auto& { return d.heads; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>(
-          "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>(
-          "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
-      FieldAt<D>(
-          "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, kWidth),
-      FieldAt<D>(
-          "positions", [](D & d) -> auto& { return d.positions; }, WholeNumber{0, 1 << 26}),
-      FieldAt<D>(
-          "norm", [](D & d) -> auto& { return d.norm; },
-          Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),
-      FieldAt<D>(
-          "ffn_kind", [](D & d) -> auto& { return d.ffn_kind; },
-          Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
-      FieldAt<D>(
-          "rope", [](D & d) -> auto& { return d.rope; }, Truth{}),
-      FieldAt<D>(
-          "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
-      FieldAt<D>(
-          "linear_bias", [](D & d) -> auto& { return d.linear_bias; }, Truth{}),
-      FieldAt<D>(
-          "tied_embeddings", [](D & d) -> auto& { return d.tied_embeddings; }, Truth{}),
-      FieldAt<D>(
-          "parallel_residual", [](D & d) -> auto& { return d.parallel_residual; }, Truth{}),
-      FieldAt<D>(
-          "dropout", [](D & d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
-  };
-}
-
-std::vector<Field<TableRow>> MakeTableRowFields() {
-  using R = TableRow;
-  return {
-      FieldAt<R>(
-          "name", [](R & r) -> auto& { return r.name; }, Word{}),
-      FieldAt<R>(
-          "count", [](R & r) -> auto& { return r.count; }, WholeNumber{1, 1 << 16}),
-      FieldAt<R>(
-          "parameters", [](R & r) -> auto& { return r.parameters; }, kAmount),
-      FieldAt<R>(
-          "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAmount),
-      FieldAt<R>(
-          "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),
-      FieldAt<R>(
-          "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAmount),
-      FieldAt<R>(
-          "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAmount),
-      FieldAt<R>(
-          "forward_ns", [](R & r) -> auto& { return r.forward_ns; }, kAmount),
-      FieldAt<R>(
-          "backward_ns", [](R & r) -> auto& { return r.backward_ns; }, kAmount),
-  };
-}
-
 }  // namespace
 
 const std::vector<Field<Job>>& JobFields() {
   static const Fields fields = MakeJobFields();
-  return fields;
-}
-
-const std::vector<Field<Decoder>>& DecoderFields() {
-  static const std::vector<Field<Decoder>> fields = MakeDecoderFields();
-  return fields;
-}
-
-const std::vector<Field<TableRow>>& TableRowFields() {
-  static const std::vector<Field<TableRow>> fields = MakeTableRowFields();
   return fields;
 }
 
@@ -383,8 +331,8 @@ bool IsAxis(std::string_view key) {
 }
 
 bool IsCommonAxis(std::string_view key) {
-  constexpr std::array kCommon = {"recompute.",        "packing.",          "precision.",    "loss",
-                                  "buffers.tp_gather", "buffers.fused_glu", "buffers.donate"};
+  constexpr std::array kCommon = {"recompute.", "packing.",          "precision.",
+                                  "loss",       "buffers.tp_gather", "buffers.fused_glu"};
   return key != "loss_scale" &&
          std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }

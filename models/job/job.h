@@ -40,7 +40,14 @@ struct Sync {
   bool find_unused_parameters = false;  ///< DDP
   bool coalesce = false;                ///< DeepSpeed: inside coalesce_grad_reduction
   bool multi_rank_bucket = true;        ///< DeepSpeed: use_multi_rank_bucket_allreduce
-  bool average_in_collective = false;   ///< Megatron: the collective averages, the buffer is not scaled before it
+  enum class Executable : std::uint8_t {
+    skip_channels,  ///< one, which skips its all-reduces by channel id in all microbatches but the last
+    two,            ///< one with and one without the all-reduces
+    branch,         ///< one, with the all-reduces inside a conditional
+    separate,       ///< one that accumulates, and one of nothing but the all-reduces
+  } executable = Executable::skip_channels;  ///< Alpa: the compiled program that synchronises
+  bool rewrite = true;                       ///< Alpa: rewrite_for_grad_acc, old + AR(g) to AR(old + g)
+  bool average_in_collective = false;        ///< Megatron: the collective averages, the buffer is not scaled before it
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
@@ -75,7 +82,10 @@ struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached } tp_gather = TpGather::fresh;
   bool gradient_as_bucket_view = false;  ///< DDP
   bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
-  bool contiguous_gradients = true;      ///< DeepSpeed: gradients are copied into a buffer as they arrive
+  bool contiguous_gradients = true;      ///< DeepSpeed, Alpa: gradients are copied into one buffer to be reduced
+  bool donate = true;                    ///< Alpa, JAX: a program's outputs take the place of its inputs
+  bool mid_updates = false;              ///< optax.MultiSteps: updates of zeros in all microbatches but the last
+  bool stack_gradients = false;          ///< JAX: each microbatch's gradients are kept, and summed at the end
   bool fused_accumulation = false;       ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
@@ -113,10 +123,19 @@ enum class GradientFlow : std::uint8_t {
   single_backward,  ///< all forward passes first, then one backward pass of the summed loss
 };
 
+/// Where the loop over microbatches runs, of systems that compile what it calls (Alpa).
+enum class MicrobatchLoop : std::uint8_t {
+  runtime,   ///< the host launches an executable per microbatch
+  program,   ///< a loop inside one executable
+  unrolled,  ///< written out inside one executable
+  outside,   ///< the user's own loop over a compiled function that returns gradients
+};
+
 /// What a microbatch's loss is divided by, and with it what the collective may not divide by again.
 enum class LossScale : std::uint8_t {
   microbatches,   ///< each microbatch's mean loss, by the number of microbatches; the group averages
   global_tokens,  ///< the sum over tokens, by all tokens of the step on all ranks; the group sums
+  global_batch,   ///< the mean over the microbatch's tokens on all ranks; the group sums, the update divides by M
 };
 
 /// The axes of a strategy, with the defaults of its real system. A named strategy is a preset over them.
@@ -129,6 +148,7 @@ struct Axes {
   Precision precision;
   Partition::Loss loss = Partition::Loss::upcast_logits;
   GradientFlow gradient_flow = GradientFlow::microbatch;
+  MicrobatchLoop loop = MicrobatchLoop::runtime;
   LossScale loss_scale = LossScale::microbatches;
   friend bool operator==(const Axes&, const Axes&) = default;
 };

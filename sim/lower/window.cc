@@ -21,10 +21,11 @@ void Append(std::vector<WindowRun>& runs, const WindowPlace& place, std::int64_t
 }
 
 /// The loss's factor in a window that a user's loop divides by `microbatches`. The group's average brings 1/N; a loss
-/// over all tokens of the step already holds it.
+/// over all tokens of the step already holds it, and so does one over all ranks, which leaves 1/M to the update.
 Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
-  const std::int64_t ranks = job.axes.loss_scale == LossScale::global_tokens ? job.layout.dp : 1;
-  return Rational(1, microbatches * ranks);
+  const LossScale scale = job.axes.loss_scale;
+  const std::int64_t divided = scale == LossScale::global_batch ? 1 : microbatches;
+  return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.dp));
 }
 
 /// DDP decides at forward: a forward pass outside no_sync synchronises, whatever encloses the backward pass.

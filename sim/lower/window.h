@@ -17,7 +17,7 @@ struct WindowPlace {
   bool reduced = false;      ///< an earlier microbatch of the window was synchronised
   bool synchronises = true;  ///< this one is
   bool last = true;          ///< the optimizer steps behind it
-  Rational loss_scale{1};    ///< what its backward pass begins with: 1/M of the window, or 1/(M N)
+  Rational loss_scale{1};    ///< what its backward pass begins with: 1/M of the window, 1/(M N), or 1/N
   friend bool operator==(const WindowPlace&, const WindowPlace&) = default;
 };
 

@@ -6,6 +6,19 @@
 namespace tidemark {
 namespace {
 
+/// Whether the state is there when the role's program has come to its end: not if this is the first step and a loop
+/// that drops an incomplete window never updates.
+bool ExistsAtEnd(const Role& role) {
+  if (role.step != StepKind::first) {
+    return true;
+  }
+  const Result<std::vector<WindowRun>> windows = WindowsOf(role.job);
+  return windows.ok() &&
+         std::any_of(windows->begin(), windows->end(), [](const WindowRun& run) { return run.place.last; });
+}
+
+}  // namespace
+
 std::int64_t MomentsOf(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::adamw:
@@ -18,21 +31,7 @@ std::int64_t MomentsOf(OptimizerKind kind) {
   TIDEMARK_CHECK(false && "unknown optimizer");
 }
 
-/// Whether the state is there when the role's program has come to its end: not if this is the first step and a loop
-/// that drops an incomplete window never updates.
-bool ExistsAtEnd(const Role& role) {
-  if (role.step != StepKind::first) {
-    return true;
-  }
-  const Result<std::vector<WindowRun>> windows = WindowsOf(role.job);
-  return windows.ok() &&
-         std::any_of(windows->begin(), windows->end(), [](const WindowRun& run) { return run.place.last; });
-}
-
-/// Multiply-adds of one element: AdamW's two moments, bias corrections, root and quotient; SGD's one or two.
-std::int64_t FlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
-
-}  // namespace
+std::int64_t UpdateFlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
 
 void OptimizerState::Declare(Role& role, const std::vector<std::int64_t>& elements) {
   moments_ = MomentsOf(role.job.optimizer);
@@ -59,8 +58,8 @@ void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elem
   reads.insert(reads.end(), writes.begin(), writes.end());
   const Bytes moved = (moved_per_element + SizeOf(role.job.axes.precision.optimizer) * 2 * moments_) * elements;
   role.builder.Emit(Compute{role.builder.Named("optimizer update"),
-                            OptimizerUpdate{elements, moved.count(), FlopsPerElement(role.job.optimizer)}, role.compute,
-                            Work::optimizer, Rational(1), false, std::move(reads), std::move(writes)});
+                            OptimizerUpdate{elements, moved.count(), UpdateFlopsPerElement(role.job.optimizer)},
+                            role.compute, Work::optimizer, Rational(1), false, std::move(reads), std::move(writes)});
 }
 
 }  // namespace tidemark

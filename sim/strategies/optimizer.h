@@ -9,6 +9,11 @@
 
 namespace tidemark {
 
+/// Numbers that an optimizer keeps per element.
+std::int64_t MomentsOf(OptimizerKind kind);
+/// Multiply-adds of one element: AdamW's two moments, bias corrections, root and quotient; SGD's one or two.
+std::int64_t UpdateFlopsPerElement(OptimizerKind kind);
+
 /// The optimizer's state per block and its fused update. AdamW keeps two moments per element, SGD with momentum one,
 /// SGD none. The state is made lazily: in the first step it appears with the first update and is there ever after, also
 /// for the updates of later windows of that step.

@@ -28,6 +28,9 @@ Status Refuse(const Job& job) {
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
        "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
+      {axes.loss_scale != LossScale::global_batch, "loss_scale",
+       "no update divides by the number of microbatches: the loss does",
+       "set loss_scale to microbatches, or to global-tokens"},
       {sharded, "shard", "fully_shard always shards parameters, gradients and optimizer states",
        "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false"},
       {axes.shard.reshard_after_forward || !keeps_some, "shard.reshard_after_forward",

@@ -144,7 +144,7 @@ TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
   for (const char* set :
        {"layout.cp=2", "layout.ep=2", "layout.vpp=2", "recompute.policy=full", "recompute.policy=selective",
         "recompute.policy=every_n", "schedule=interleaved", "schedule=zb-h1", "schedule=dualpipe",
-        "buffers.tp_gather=async", "buffers.tp_gather=pooled-unsafe", "buffers.donate=false",
+        "buffers.tp_gather=async", "buffers.tp_gather=pooled-unsafe",
         "gradient_flow.kind=gradcache", "gradient_flow.chunks=8", "allocator.kind=arena", "pipeline_microbatches=2"}) {
     EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
   }

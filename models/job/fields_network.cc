@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/job/fields.h"
+
+namespace tidemark {
+namespace {
+
+// Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
+constexpr WholeNumber kWidth{1, 1 << 26};
+constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
+
+std::vector<Field<Decoder>> MakeDecoderFields() {
+  using D = Decoder;
+  using Ffn = Decoder::Ffn;
+  using Normalisation = Decoder::Norm;
+  return {
+      FieldAt<D>(
+          "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "hidden", [](D & d) -> auto& { return d.hidden; }, kWidth),
+      FieldAt<D>(
+          "ffn", [](D & d) -> auto& { return d.ffn; }, kWidth),
+      FieldAt<D>(
+          "heads", [](D & d) -> auto& { return d.heads; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, kWidth),
+      FieldAt<D>(
+          "positions", [](D & d) -> auto& { return d.positions; }, WholeNumber{0, 1 << 26}),
+      FieldAt<D>(
+          "norm", [](D & d) -> auto& { return d.norm; },
+          Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),
+      FieldAt<D>(
+          "ffn_kind", [](D & d) -> auto& { return d.ffn_kind; },
+          Choice<Ffn>{{{"glu", Ffn::glu}, {"two-layer", Ffn::two_layer}}}),
+      FieldAt<D>(
+          "rope", [](D & d) -> auto& { return d.rope; }, Truth{}),
+      FieldAt<D>(
+          "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
+      FieldAt<D>(
+          "linear_bias", [](D & d) -> auto& { return d.linear_bias; }, Truth{}),
+      FieldAt<D>(
+          "tied_embeddings", [](D & d) -> auto& { return d.tied_embeddings; }, Truth{}),
+      FieldAt<D>(
+          "parallel_residual", [](D & d) -> auto& { return d.parallel_residual; }, Truth{}),
+      FieldAt<D>(
+          "dropout", [](D & d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
+  };
+}
+
+std::vector<Field<TableRow>> MakeTableRowFields() {
+  using R = TableRow;
+  return {
+      FieldAt<R>(
+          "name", [](R & r) -> auto& { return r.name; }, Word{}),
+      FieldAt<R>(
+          "count", [](R & r) -> auto& { return r.count; }, WholeNumber{1, 1 << 16}),
+      FieldAt<R>(
+          "parameters", [](R & r) -> auto& { return r.parameters; }, kAmount),
+      FieldAt<R>(
+          "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAmount),
+      FieldAt<R>(
+          "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),
+      FieldAt<R>(
+          "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAmount),
+      FieldAt<R>(
+          "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAmount),
+      FieldAt<R>(
+          "forward_ns", [](R & r) -> auto& { return r.forward_ns; }, kAmount),
+      FieldAt<R>(
+          "backward_ns", [](R & r) -> auto& { return r.backward_ns; }, kAmount),
+  };
+}
+
+}  // namespace
+
+const std::vector<Field<Decoder>>& DecoderFields() {
+  static const std::vector<Field<Decoder>> fields = MakeDecoderFields();
+  return fields;
+}
+
+const std::vector<Field<TableRow>>& TableRowFields() {
+  static const std::vector<Field<TableRow>> fields = MakeTableRowFields();
+  return fields;
+}
+
+}  // namespace tidemark
