@@ -47,6 +47,7 @@ LoopId ProgramBuilder::AddLoop(std::string name) { return Append<LoopId>(program
 
 BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
   TIDEMARK_CHECK(buffer.stream.valid());
+  TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < program_.buffers.size());
   return Append<BufferId>(program_.buffers, std::move(buffer));
 }
 
@@ -119,11 +120,19 @@ Program ProgramBuilder::Build() && {
   for (const Node& node : program_.nodes) {
     ForEachAccess(node, [&](const BufferRef& ref, Access) { named[ref.buffer.index] = true; });
   }
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (named[i] && program_.buffers[i].is_view()) {
+      named[program_.buffers[i].base.index] = true;
+    }
+  }
   std::vector<BufferId> moved(program_.buffers.size());
   std::vector<Buffer> kept;
   for (std::size_t i = 0; i < named.size(); ++i) {
     if (named[i] || program_.buffers[i].resident) {
       moved[i] = Append<BufferId>(kept, std::move(program_.buffers[i]));
+      if (kept.back().is_view()) {
+        kept.back().base = moved[kept.back().base.index];
+      }
     }
   }
   program_.buffers = std::move(kept);

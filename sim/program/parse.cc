@@ -167,7 +167,8 @@ Status ProgramParser::ReadEvent(LineReader& line) {
   return line.RequireEnd();
 }
 
-/// shard[32]  parameter  1409286 fp32  born on main, resident, kept
+/// shard[32]   parameter  1409286 fp32  born on main, resident, kept
+/// gathered    activation  409600 bf16  view of pool
 Status ProgramParser::ReadBuffer(LineReader& line) {
   Buffer buffer;
   TIDEMARK_ASSIGN(buffer.name, TakeNew(line, names_.buffers, "a buffer"));
@@ -175,6 +176,13 @@ Status ProgramParser::ReadBuffer(LineReader& line) {
   TIDEMARK_ASSIGN(buffer.category, TakeOne<Category>(line, "a category"));
   TIDEMARK_ASSIGN(buffer.elements, line.TakeInteger("a number of elements", 0, kMostElements));
   TIDEMARK_ASSIGN(buffer.dtype, TakeOne<DType>(line, "a dtype"));
+  if (line.Take("view")) {
+    TIDEMARK_TRY(line.Require("of"));
+    TIDEMARK_ASSIGN(buffer.base, TakeDeclared(line, names_.buffers, "a buffer"));
+    buffer.stream = program_.buffers[buffer.base.index].stream;
+    program_.buffers.push_back(std::move(buffer));
+    return line.RequireEnd();
+  }
   TIDEMARK_TRY(line.Require("born"));
   TIDEMARK_TRY(line.Require("on"));
   TIDEMARK_ASSIGN(buffer.stream, TakeDeclared(line, names_.streams, "a stream"));

@@ -48,7 +48,10 @@ struct BufferRef {
 
 enum class Place : std::uint8_t { device, host };
 
-/// A family of `extents[0] * extents[1]` buffers of equal size.
+/// A family of `extents[0] * extents[1]` buffers of equal size; or of equal views, where `base` is valid: each is
+/// another name for the first bytes of that one buffer, which stands before it in the table. A view has no memory and
+/// no life of its own, but a value: what was last written under its name. Where another view of the base was written
+/// since, that value is gone (hazards.h).
 struct Buffer {
   std::string name;
   Category category = Category::activation;
@@ -59,7 +62,9 @@ struct Buffer {
   Place place = Place::device;
   bool resident = false;  ///< alive when the step begins
   bool kept = false;      ///< alive when the step ends
+  BufferId base{};        ///< valid: these are views of it
 
+  bool is_view() const { return base.valid(); }
   Bytes bytes() const { return SizeOf(dtype) * elements; }
   std::int64_t count() const { return extents[0] * extents[1]; }
 };

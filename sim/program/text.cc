@@ -253,10 +253,13 @@ Row BufferRow(const Program& program, const Buffer& buffer) {
   for (std::size_t i = 0; i < Dimensions(buffer); ++i) {
     name += fmt::format("[{}]", buffer.extents[i]);
   }
-  return {name, std::string(Name(buffer.category)), fmt::format("{}", buffer.elements), std::string(Name(buffer.dtype)),
-          fmt::format("born on {}{}{}{}", NameIn(program.streams, buffer.stream),
-                      buffer.place == Place::host ? ", host memory" : "", buffer.resident ? ", resident" : "",
-                      buffer.kept ? ", kept" : "")};
+  std::vector<std::string> row = {name, std::string(Name(buffer.category)), fmt::format("{}", buffer.elements),
+                                  std::string(Name(buffer.dtype))};
+  row.push_back(buffer.is_view() ? fmt::format("view of {}", NameIn(program.buffers, buffer.base))
+                                 : fmt::format("born on {}{}{}{}", NameIn(program.streams, buffer.stream),
+                                               buffer.place == Place::host ? ", host memory" : "",
+                                               buffer.resident ? ", resident" : "", buffer.kept ? ", kept" : ""));
+  return row;
 }
 
 std::string Header(const Program& program) {

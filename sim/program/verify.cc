@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/program/hazards.h"
 #include "sim/program/text.h"
 #include "sim/program/verify_gradients.h"
 #include "sim/program/verify_role.h"
@@ -112,6 +113,15 @@ void CheckCollectives(const std::vector<RoleView>& roles, Findings& findings) {
   }
 }
 
+void CheckClobbers(const StepProgram& step, Findings& findings) {
+  for (const Program& program : step.roles) {
+    for (const Hazard& hazard : FindHazards(program)) {
+      findings.Add({Rule::clobbered_value, program.role_index, hazard.read_node, hazard.buffer.index},
+                   fmt::format("{}: {}", program.role, Describe(program, hazard)));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
@@ -129,20 +139,24 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
     CheckCollectives(roles, findings);
   }
   if (findings.empty()) {
-    CheckGradients(step, findings);  // follows values through a program that is known to be well-formed
+    // Both follow values through a program that is known to be well-formed.
+    CheckGradients(step, findings);
+    CheckClobbers(step, findings);
   }
   return std::move(findings).Take();
 }
 
 bool IsWrongResult(Finding::Rule rule) {
-  return rule == Rule::wrong_factor || rule == Rule::lost_gradient || rule == Rule::stale_gradient;
+  return rule == Rule::wrong_factor || rule == Rule::lost_gradient || rule == Rule::stale_gradient ||
+         rule == Rule::clobbered_value;
 }
 
 std::string_view Name(Finding::Rule rule) {
-  static constexpr std::array<std::string_view, 14> kNames = {
-      "bad_reference",       "used_before_alloc", "allocated_twice",    "never_freed",      "not_kept",
-      "wait_without_record", "unordered_access",  "index_out_of_range", "unbalanced_phase", "send_without_recv",
-      "collective_order",    "wrong_factor",      "lost_gradient",      "stale_gradient"};
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "bad_reference",      "used_before_alloc", "allocated_twice",     "read_before_write",
+      "never_freed",        "not_kept",          "wait_without_record", "unordered_access",
+      "index_out_of_range", "unbalanced_phase",  "send_without_recv",   "collective_order",
+      "wrong_factor",       "lost_gradient",     "stale_gradient",      "clobbered_value"};
   return kNames.at(static_cast<std::size_t>(rule));
 }
 

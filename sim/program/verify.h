@@ -17,8 +17,9 @@ struct Finding {
     bad_reference,      ///< an id that no table has, a name given twice, a loop that is not around, a body that leaks
     used_before_alloc,  ///< read, written or freed while not alive
     allocated_twice,
-    never_freed,  ///< alive at the end and not `kept`
-    not_kept,     ///< `kept`, but dead at the end
+    read_before_write,  ///< allocated, and nothing was put into it
+    never_freed,        ///< alive at the end and not `kept`
+    not_kept,           ///< `kept`, but dead at the end
     wait_without_record,
     unordered_access,  ///< two streams touch the same bytes, one writes (a free is a write), no order between them
     index_out_of_range,
@@ -28,6 +29,7 @@ struct Finding {
     wrong_factor,       ///< the optimizer reads a gradient whose factor is not 1/(M N) on behalf of every rank
     lost_gradient,      ///< a microbatch's gradient does not reach the optimizer behind its window
     stale_gradient,     ///< a gradient of an earlier window reaches the optimizer
+    clobbered_value,    ///< a value is read after its memory was written under another name (hazards.h)
   };
   Rule rule;
   std::string message;  ///< names buffer, node, role and loop values

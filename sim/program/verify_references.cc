@@ -48,6 +48,9 @@ class ReferenceChecker {
       if (buffer.extents[0] < 0 || buffer.extents[1] < 0) {
         Add(fmt::format("buffer {} has a negative extent", buffer.name));
       }
+      if (buffer.is_view()) {
+        CheckView(buffer);
+      }
     }
     CheckUnique(program_.groups, "group");
     CheckUnique(program_.channels, "channel");
@@ -55,6 +58,19 @@ class ReferenceChecker {
     CheckUnique(program_.events, "event");
     CheckUnique(program_.buffers, "buffer");
     CheckUnique(program_.loops, "loop");
+  }
+
+  void CheckView(const Buffer& view) {
+    if (!CheckId(view.base, program_.buffers, "buffer")) {
+      return;
+    }
+    const Buffer& base = program_.buffers[view.base.index];
+    if (base.is_view() || base.count() != 1) {
+      Add(fmt::format("{} is a view of {}, which is not one buffer with memory of its own", view.name, base.name));
+    } else if (view.bytes() > base.bytes()) {
+      Add(fmt::format("{} needs {} bytes, but {} has {}", view.name, view.bytes().count(), base.name,
+                      base.bytes().count()));
+    }
   }
 
   void CheckNode(const Node& node) {
@@ -80,8 +96,12 @@ class ReferenceChecker {
           }
         },
         node);
-    ForEachAccess(node, [&](const BufferRef& ref, Access) {
-      CheckId(ref.buffer, program_.buffers, "buffer");
+    ForEachAccess(node, [&](const BufferRef& ref, Access access) {
+      if (CheckId(ref.buffer, program_.buffers, "buffer") && program_.buffers[ref.buffer.index].is_view() &&
+          (access == Access::alloc || access == Access::free)) {
+        Add(fmt::format("{} is a view: only its base can be allocated and freed",
+                        program_.buffers[ref.buffer.index].name));
+      }
       CheckIndex(ref.index[0]);
       CheckIndex(ref.index[1]);
     });

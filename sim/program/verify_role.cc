@@ -61,7 +61,8 @@ RoleVerifier::RoleVerifier(const Program& program, Findings& findings)
       issued_(program.streams.size()) {
   for (const Buffer& buffer : program.buffers) {
     first_slot_.push_back(states_.size());
-    states_.resize(states_.size() + static_cast<std::size_t>(buffer.count()), State{.alive = buffer.resident});
+    states_.resize(states_.size() + static_cast<std::size_t>(buffer.is_view() ? 0 : buffer.count()),
+                   State{.alive = buffer.resident});
   }
   reads_.resize(states_.size() * program.streams.size());
   for (const Group& group : program.groups) {
@@ -166,6 +167,9 @@ void RoleVerifier::OnAccess(std::size_t slot, const BufferRef& ref, Access acces
   CheckOrder(slot, ref, access, stream_, clock);
   std::uint32_t* const reads = &reads_[slot * clocks_.size()];
   if (access == Access::read) {
+    if (states_[slot].blank) {
+      Add(Rule::read_before_write, ref.buffer.index, fmt::format("{} is read before it was written", Resolved(ref)));
+    }
     reads[stream_] = clock[stream_];
   } else {
     states_[slot] = {.alive = true, .blank = false, .writer = stream_, .written = clock[stream_]};
@@ -242,7 +246,8 @@ void RoleVerifier::CheckEnd() {
                   fmt::format("{}: phase {} begins and never ends", program_.role, Name(phase)));
   }
   for (std::uint32_t family = 0; family < program_.buffers.size(); ++family) {
-    for (std::int64_t index = 0; index < program_.buffers[family].count(); ++index) {
+    for (std::int64_t index = 0; !program_.buffers[family].is_view() && index < program_.buffers[family].count();
+         ++index) {
       CheckSurvivor(family, index);
     }
   }
@@ -268,6 +273,9 @@ std::int64_t RoleVerifier::SlotOf(const BufferRef& ref) const {
   const std::int64_t second = Resolve(ref.index[1], loops_);
   if (first < 0 || first >= buffer.extents[0] || second < 0 || second >= buffer.extents[1]) {
     return -1;
+  }
+  if (buffer.is_view()) {
+    return static_cast<std::int64_t>(first_slot_[buffer.base.index]);
   }
   return static_cast<std::int64_t>(first_slot_[ref.buffer.index]) + first * buffer.extents[1] + second;
 }

@@ -52,6 +52,7 @@ void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elem
     const BufferRef state = role.Ref(state_, position);
     if (role.step == StepKind::first && made_.insert(position).second) {
       role.Alloc(state);
+      role.ZeroKernel("zero moments", role.compute, Work::optimizer, state);
     }
     writes.push_back(state);
   }

@@ -95,6 +95,13 @@ class CorrectProgram {
     for (std::int64_t i = 0; i < 3; ++i) {
       const BufferRef ref{BufferId{buffer}, {Index{.loop = {}, .offset = i}, Index{}}};
       program_.nodes.push_back(alive ? Node(Alloc{ref}) : Node(Free{ref}));
+      if (alive) {
+        Compute first_write;
+        first_write.name = NameId{0};
+        first_write.stream = StreamId{birth};
+        first_write.writes = {ref};
+        program_.nodes.push_back(first_write);
+      }
     }
     alive_[buffer] = alive;
   }
@@ -154,7 +161,9 @@ void Mutate(Program& program, Dice& dice) {
     }
   } else if (auto* const born = std::get_if<Alloc>(&node)) {
     born->buffer.index[0].modulus = dice.Number(1, 3);
-  } else if (auto* const work = std::get_if<Compute>(&node)) {
+  } else if (auto* const work = std::get_if<Compute>(&node); work != nullptr && dice.OneIn(3)) {
+    work->writes.clear();
+  } else if (work != nullptr) {
     work->stream = StreamId{dice.Roll(kStreams)};
   }
 }
@@ -186,6 +195,7 @@ class PlainJudge {
   struct Life {
     Past born_after;  ///< what may have used the memory
     std::vector<Use> uses;
+    bool blank = true;
   };
 
   void Visit(const Node& node) {
@@ -210,13 +220,14 @@ class PlainJudge {
   void Touch(const BufferRef& ref, Access access) {
     const auto place = std::pair(ref.buffer.index, ref.index[0].offset);
     const Buffer& buffer = program_.buffers[ref.buffer.index];
-    auto& life = lives_.try_emplace(place, buffer.resident ? std::optional(Life{}) : std::nullopt).first->second;
+    auto& life =
+        lives_.try_emplace(place, buffer.resident ? std::optional(Life{{}, {}, false}) : std::nullopt).first->second;
     const Past& birth = streams_[buffer.stream.index];
     if (access == Access::alloc) {
       if (life) {
         rules_.insert("allocated_twice");
       }
-      life = Life{birth, {}};
+      life = Life{birth, {}, true};
     } else if (!life) {
       rules_.insert("used_before_alloc");
     } else if (access == Access::free) {
@@ -228,6 +239,10 @@ class PlainJudge {
       if (writes && (life->born_after & ~before_[at_] & ~Past().set(at_)).any()) {
         rules_.insert("unordered_access");
       }
+      if (!writes && life->blank) {
+        rules_.insert("read_before_write");
+      }
+      life->blank = life->blank && !writes;
       life->uses.push_back({at_, writes});
     }
   }
@@ -279,8 +294,8 @@ TEST(VerifyProperty, AMutationIsFoundExactlyWhenItBreaksARule) {
     }
     broken["nothing"] += expected.empty() ? 1 : 0;
   }
-  for (const char* const rule :
-       {"nothing", "used_before_alloc", "allocated_twice", "unordered_access", "wait_without_record", "never_freed"}) {
+  for (const char* const rule : {"nothing", "used_before_alloc", "allocated_twice", "read_before_write",
+                                 "unordered_access", "wait_without_record", "never_freed"}) {
     EXPECT_GE(broken[rule], 200) << rule;
     RecordProperty(rule, broken[rule]);
   }

@@ -40,8 +40,14 @@ TEST(Verify, EveryKindOfLeafCountsAsAUse) {
   EXPECT_THAT(Broken("all_reduce x 8 u8 sum over dp on main writes a"), ElementsAre("used_before_alloc"));
   EXPECT_THAT(Broken("send x a into right on main", "alloc a\nrecv x a from right on main\nfree a"),
               ElementsAre("used_before_alloc"));
-  EXPECT_THAT(Broken("alloc a\nsend x a into right on main\nfree a", "recv x a from right on main"),
+  EXPECT_THAT(Broken("send x weight into right on main", "recv x a from right on main"),
               ElementsAre("used_before_alloc"));
+}
+
+TEST(Verify, AReadOfWhatNobodyWroteIsFound) {
+  EXPECT_THAT(Broken("alloc a\ncompute r rope() on main reads a\nfree a"), ElementsAre("read_before_write"));
+  EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\ncompute r rope() on main reads a\nfree a"),
+              IsEmpty());
 }
 
 TEST(Verify, ASecondFreeIsFound) { EXPECT_THAT(Broken("alloc a\nfree a\nfree a"), ElementsAre("used_before_alloc")); }
@@ -115,7 +121,7 @@ TEST(Verify, PhasesMustNest) {
 // Between roles.
 
 TEST(Verify, EverySendNeedsItsRecv) {
-  const std::string send = "alloc a\nsend x a into right on main\nfree a\n";
+  const std::string send = "send x weight into right on main\n";
   const std::string recv = "alloc a\nrecv x a from right on main\nfree a\n";
   EXPECT_THAT(Broken(send + send, recv + recv), IsEmpty());
   EXPECT_THAT(Broken(send + send, recv), ElementsAre("send_without_recv"));
@@ -123,14 +129,13 @@ TEST(Verify, EverySendNeedsItsRecv) {
 }
 
 TEST(Verify, MessagesKeepTheirSize) {
-  // a has 8 bytes, b[0] 16.
-  EXPECT_THAT(
-      Broken("alloc a\nsend x a into right on main\nfree a", "alloc b[0]\nrecv x b[0] from right on main\nfree b[0]"),
-      ElementsAre("send_without_recv"));
+  // weight has 8 bytes, b[0] 16.
+  EXPECT_THAT(Broken("send x weight into right on main", "alloc b[0]\nrecv x b[0] from right on main\nfree b[0]"),
+              ElementsAre("send_without_recv"));
 }
 
 TEST(Verify, ARoleThatSendsIntoTheWrongEndIsFound) {
-  EXPECT_THAT(Broken("alloc a\nsend x a into left on main\nfree a", "alloc a\nrecv x a from left on main\nfree a"),
+  EXPECT_THAT(Broken("send x weight into left on main", "alloc a\nrecv x a from left on main\nfree a"),
               ElementsAre("send_without_recv", "send_without_recv"));  // stage 0 misuses it, and stage 1 misuses it
 }
 

@@ -201,6 +201,7 @@ void GeminiChunks::UpdateOne(std::int64_t chunk) {
   const std::int64_t elements = role_.builder.buffer(moments.buffer).elements / kMoments;
   if (role_.step == StepKind::first) {
     role_.Alloc(moments);
+    role_.ZeroKernel("zero moments", role_.compute, Work::optimizer, moments);
   }
   const Bytes moved = (SizeOf(precision.gradients) + SizeOf(precision.master.value_or(precision.params)) * 2 +
                        SizeOf(precision.optimizer) * 2 * kMoments) *

@@ -48,6 +48,7 @@ void FlatParameters::Update(const BufferRef& gradient) {
   if (moments_.valid()) {
     if (!moments_exist_) {
       role_.Alloc({moments_, {}});
+      role_.ZeroKernel("zero moments", role_.compute, Work::optimizer, {moments_, {}});
       moments_exist_ = true;
     }
     writes.push_back({moments_, {}});

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/hazards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "sim/program/text.h"
+#include "sim/program/walk.h"
+
+namespace tidemark {
+namespace {
+
+/// Operations and tensors of decoder layers are called "layer.<name>", tensors with the layer as second index.
+constexpr std::string_view kLayer = "layer.";
+
+class ValueFollower {
+ public:
+  explicit ValueFollower(const Program& program) : program_(program), memory_(program.buffers.size()) {
+    for (const Buffer& buffer : program.buffers) {
+      first_slot_.push_back(written_.size());
+      written_.resize(written_.size() + static_cast<std::size_t>(buffer.count()));
+    }
+  }
+
+  std::vector<Hazard> Run() {
+    ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
+      at_ = at;
+      loops_ = loops;
+      if (const auto* begin = std::get_if<Begin>(&program_.nodes[at])) {
+        microbatch_ = Resolve(begin->microbatch, loops);
+      }
+      ForEachAccess(program_.nodes[at], [&](const BufferRef& ref, Access access) { Touch(ref, access); });
+      return true;
+    });
+    return std::move(hazards_);
+  }
+
+ private:
+  /// What one buffer with memory of its own holds: the last write to it, counted from 1, and the operation.
+  struct Memory {
+    std::int64_t written = 0;
+    std::string by;
+  };
+
+  void Touch(const BufferRef& ref, Access access) {
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    const BufferId base = buffer.is_view() ? buffer.base : ref.buffer;
+    if (access == Access::free || program_.buffers[base.index].count() != 1) {
+      return;  // families of several buffers have no views
+    }
+    Memory& memory = memory_[base.index];
+    std::int64_t& written = written_[SlotOf(ref)];
+    if (access == Access::read) {
+      if (written != memory.written) {
+        Report(ref, base, written, memory);
+      }
+      return;
+    }
+    memory = {++writes_, access == Access::alloc ? "its allocation" : NameOf(program_.nodes[at_])};
+    written = memory.written;
+  }
+
+  std::size_t SlotOf(const BufferRef& ref) const {
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    return first_slot_[ref.buffer.index] +
+           static_cast<std::size_t>(Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_));
+  }
+
+  void Report(const BufferRef& ref, BufferId base, std::int64_t written, const Memory& memory) {
+    if (seen_.insert({SlotOf(ref), written, memory.written}).second) {
+      hazards_.push_back({base, Resolved(ref), memory.by, NameOf(program_.nodes[at_]), microbatch_, LayerOf(at_), at_});
+    }
+  }
+
+  std::string NameOf(const Node& node) const {
+    return std::visit(
+        [&](const auto& leaf) {
+          if constexpr (requires { leaf.name; }) {
+            return program_.names[leaf.name.index];
+          } else {
+            return Print(program_, Node(leaf));
+          }
+        },
+        node);
+  }
+
+  std::string Resolved(const BufferRef& ref) const {
+    const auto constant = [&](const Index& index) { return Index{.loop = {}, .offset = Resolve(index, loops_)}; };
+    return Print(program_, BufferRef{ref.buffer, {constant(ref.index[0]), constant(ref.index[1])}});
+  }
+
+  std::optional<std::int64_t> LayerOf(std::size_t at) const {
+    std::optional<std::int64_t> layer;
+    if (!NameOf(program_.nodes[at]).starts_with(kLayer)) {
+      return layer;
+    }
+    ForEachAccess(program_.nodes[at], [&](const BufferRef& ref, Access) {
+      if (program_.buffers[ref.buffer.index].name.starts_with(kLayer)) {
+        layer = Resolve(ref.index[1], loops_);
+      }
+    });
+    return layer;
+  }
+
+  const Program& program_;
+  std::vector<std::size_t> first_slot_;  ///< by family
+  std::vector<std::int64_t> written_;    ///< by slot: which write to the memory was through this name
+  std::vector<Memory> memory_;           ///< by family
+  std::int64_t writes_ = 0;
+  std::set<std::tuple<std::size_t, std::int64_t, std::int64_t>> seen_;
+  std::vector<Hazard> hazards_;
+  std::size_t at_ = 0;
+  std::span<const std::int64_t> loops_;
+  std::int64_t microbatch_ = -1;
+};
+
+}  // namespace
+
+std::vector<Hazard> FindHazards(const Program& program) {
+  const bool shares = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                  [](const Buffer& buffer) { return buffer.is_view(); });
+  return shares ? ValueFollower(program).Run() : std::vector<Hazard>();
+}
+
+std::string Describe(const Program& program, const Hazard& hazard) {
+  const std::string layer = hazard.layer ? fmt::format(", layer {}", *hazard.layer) : "";
+  return fmt::format("microbatch {}{}: {} reads {}, which {} has overwritten in {}", hazard.microbatch, layer,
+                     hazard.read_by, hazard.value, hazard.overwritten_by, program.buffers[hazard.buffer.index].name);
+}
+
+}  // namespace tidemark
