@@ -32,6 +32,8 @@ STRATEGIES = {
     "deepspeed-bf16": [],
     "deepspeed-zero3": ["sync.bucket_elements=20000", "shard.reuse_distance=0"],
     "nanotron": [],
+    "megatron": ["sync.bucket_elements=20000", "buffers.fused_accumulation=false"],
+    "megatron-dist-opt": ["sync.bucket_elements=20000"],
 }
 
 

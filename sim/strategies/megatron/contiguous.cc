@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/megatron/contiguous.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "sim/lower/fold_alike.h"
+#include "sim/strategies/megatron/gradient_buffer.h"
+#include "sim/strategies/optimizer.h"
+#include "sim/strategies/parameter_table.h"
+
+namespace tidemark {
+namespace {
+
+/// Parameters whose gradient is made by a GEMM of a linear layer.
+std::set<std::uint32_t> LinearsOf(const Block& block) {
+  std::set<std::uint32_t> linears;
+  for (const Action& action : block.backward) {
+    const auto* kernel = std::get_if<Calculate>(&action);
+    if (kernel != nullptr &&
+        (std::holds_alternative<Gemm>(kernel->op) || std::holds_alternative<Tabulated>(kernel->op))) {
+      for (const ParameterId parameter : kernel->gradients) {
+        linears.insert(parameter.index);
+      }
+    }
+  }
+  return linears;
+}
+
+class Contiguous : public DataParallel {
+ public:
+  explicit Contiguous(Role& role)
+      : role_(role),
+        axes_(role.job.axes),
+        ranks_(role.job.layout.dp),
+        stream_(role.builder.AddStream("dp", StreamKind::collective)),
+        group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
+        buffer_(role),
+        eager_(axes_.sync.overlap && role.step != StepKind::first) {
+    FindFused();
+    DeclareParameters();
+    DeclareStates();
+    DeclareDummies();
+  }
+
+  void BeginMicrobatch(const Microbatch& microbatch) override {
+    if (microbatch.first()) {
+      role_.EachBlock([&](std::int64_t position) { Zero(position); });
+    }
+  }
+
+  void BeforeBackward(const Microbatch& microbatch, std::int64_t) override {
+    launching_ = eager_ && microbatch.place.synchronises;
+  }
+
+  void EndBackward(const Microbatch& microbatch) override {
+    launching_ = false;
+    if (microbatch.place.synchronises) {
+      FinishReduction();
+    }
+  }
+
+  void OptimizerStep() override {
+    role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
+    role_.EachBlock([&](std::int64_t position) { Update(position); });
+    if (axes_.precision.master) {
+      role_.EachBlock([&](std::int64_t position) { CopyToWeights(position); });
+    }
+    role_.builder.Emit(End{Phase::optimizer});
+    if (axes_.shard.optimizer && ranks_ > 1) {
+      GatherUpdated();
+    }
+  }
+
+  /// The next window begins by zeroing the buffer.
+  void DiscardGradients(const Microbatch&) override {}
+
+  BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
+
+  BufferRef BeginGradient(const Microbatch&, const ParameterAt& at) override {
+    if (!AddsInKernel(at)) {
+      role_.Alloc(gradients_(role_, at));
+      return gradients_(role_, at);
+    }
+    if (IsTiedHere(at)) {
+      role_.ZeroKernel("zero dummy gradient", role_.compute, Work::compute, Dummy(at));
+    }
+    return main_gradients_(role_, at);
+  }
+
+  bool AddsInKernel(const ParameterAt& at) const override {
+    return fused_[role_.stage.RunOf(at.position)].contains(at.parameter);
+  }
+
+  /// The hook behind the parameter's gradient. That of a tied embedding adds the dummy too, which is why it was zeroed.
+  void EndGradient(const Microbatch&, const ParameterAt& at) override {
+    if (!AddsInKernel(at)) {
+      role_.AddKernel("accumulate gradient", role_.compute, gradients_(role_, at), main_gradients_(role_, at));
+      role_.Free(gradients_(role_, at));
+    } else if (IsTiedHere(at)) {
+      role_.AddKernel("accumulate dummy gradient", role_.compute, Dummy(at), main_gradients_(role_, at));
+    } else {
+      Dummy(at);
+    }
+    if (launching_) {
+      for (const GradientBucket& bucket : buffer_.CompletedBy(at)) {
+        Scale(bucket);
+        Reduce(bucket);
+      }
+    }
+  }
+
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {DummiesMade()}; }
+
+  std::vector<std::int64_t> Key(std::int64_t position) const override {
+    std::vector<std::int64_t> key = launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
+    key.push_back(DummiesMade());
+    return key;
+  }
+  std::int64_t BlocksAlike(std::int64_t position) const override {
+    return launching_ ? buffer_.BlocksAlike(position) : INT64_MAX;
+  }
+  void Shift(std::int64_t) override {}
+
+  BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
+
+ private:
+  void FindFused() {
+    bool tied = false;
+    for (const BlockRun& run : role_.stage.runs) {
+      fused_.push_back(axes_.buffers.fused_accumulation ? LinearsOf(run.block) : std::set<std::uint32_t>());
+      for (const Parameter& parameter : run.block.parameters) {
+        tied |= parameter.tied;
+      }
+    }
+    if (tied && axes_.buffers.fused_accumulation) {
+      fused_[role_.stage.RunOf(kEmbedding.position)].insert(kEmbedding.parameter);
+      tied_here_ = true;
+    }
+  }
+
+  void DeclareParameters() {
+    const Precision& precision = axes_.precision;
+    const auto trained = ParameterTable::Of::trained;
+    weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
+    gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained, false);
+    main_gradients_.Declare(role_, "main gradient of", Category::accumulator, precision.accumulate, trained, true);
+    const auto pad = [&](const char* name, Category category, DType dtype) {
+      if (buffer_.padding() > 0) {
+        role_.builder.AddBuffer(
+            {name, category, dtype, buffer_.padding(), {1, 1}, role_.compute, Place::device, true, true});
+      }
+    };
+    if (axes_.shard.optimizer) {
+      pad("padding of the parameter buffer", Category::parameter, precision.params);
+    }
+    pad("padding of the gradient buffer", Category::accumulator, precision.accumulate);
+  }
+
+  void DeclareStates() {
+    std::vector<std::int64_t> elements;
+    for (const BlockRun& run : role_.stage.runs) {
+      elements.push_back(UpdatedElements(run.block));
+    }
+    if (axes_.precision.master) {
+      masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
+                                elements, true, true);
+    }
+    optimizer_.Declare(role_, elements);
+  }
+
+  void DeclareDummies() {
+    const bool exist = role_.step != StepKind::first;
+    for (std::size_t run = 0; run < fused_.size(); ++run) {
+      for (const std::uint32_t index : fused_[run]) {
+        const Parameter& parameter = role_.stage.runs[run].block.parameters[index];
+        if (!IsTrained(parameter)) {
+          continue;
+        }
+        const auto [found, added] = dummies_.try_emplace(ShapeOf(parameter));
+        if (added) {
+          found->second = {role_.builder.AddBuffer({"dummy gradient " + std::to_string(dummies_.size()),
+                                                    Category::workspace,
+                                                    axes_.precision.gradients,
+                                                    parameter.elements,
+                                                    {1, 1},
+                                                    role_.compute,
+                                                    Place::device,
+                                                    exist,
+                                                    true}),
+                           exist};
+        }
+      }
+    }
+  }
+
+  /// Rows and columns.
+  static std::pair<std::int64_t, std::int64_t> ShapeOf(const Parameter& parameter) {
+    return {parameter.rows, parameter.elements / parameter.rows};
+  }
+
+  BufferRef Dummy(const ParameterAt& at) {
+    auto& [buffer, exists] = dummies_.at(ShapeOf(ParameterOf(role_, at)));
+    if (!std::exchange(exists, true)) {
+      role_.Alloc({buffer, {}});
+    }
+    return {buffer, {}};
+  }
+
+  std::int64_t DummiesMade() const {
+    return std::count_if(dummies_.begin(), dummies_.end(), [](const auto& dummy) { return dummy.second.second; });
+  }
+
+  bool IsTiedHere(const ParameterAt& at) const { return tied_here_ && at == kEmbedding; }
+
+  /// Elements of one block that this rank's optimizer updates.
+  std::int64_t UpdatedElements(const Block& block) const {
+    return axes_.shard.optimizer ? CeilDiv(TrainableElements(block), ranks_) : TrainableElements(block);
+  }
+
+  void Zero(std::int64_t position) {
+    std::vector<BufferRef> all;
+    std::int64_t elements = 0;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
+      all.push_back(main_gradients_(role_, at));
+      elements += ParameterOf(role_, at).elements;
+    });
+    if (!all.empty()) {
+      role_.MemoryKernel("zero gradient buffer", role_.compute, Work::optimizer, {}, all, elements,
+                         SizeOf(axes_.precision.accumulate) * elements);
+    }
+  }
+
+  void Scale(const GradientBucket& bucket) {
+    for (const ParameterAt& member : bucket.members) {
+      ScaleGradient(member);
+    }
+  }
+
+  void ScaleGradient(const ParameterAt& at) {
+    if (ranks_ > 1 && !axes_.sync.average_in_collective) {
+      role_.builder.Emit(tidemark::Scale{role_.builder.Named("scale gradient"), Rational(1, ranks_), role_.compute,
+                                         main_gradients_(role_, at)});
+    }
+  }
+
+  void Reduce(const GradientBucket& bucket) {
+    if (ranks_ == 1) {
+      return;
+    }
+    std::vector<BufferRef> gradients;
+    for (const ParameterAt& member : bucket.members) {
+      gradients.push_back(main_gradients_(role_, member));
+    }
+    const bool scatters = axes_.shard.optimizer;
+    role_.builder.Order(stream_, role_.compute, "bucket ready");
+    role_.builder.Emit(Collective{role_.builder.Named(scatters ? "scatter bucket" : "reduce bucket"),
+                                  scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                                  axes_.sync.average_in_collective ? Reduction::avg : Reduction::sum, Rational(1),
+                                  group_, axes_.precision.accumulate, bucket.elements, stream_, gradients, gradients});
+  }
+
+  /// Waits for the buckets that are under way; else starts them one after the other, each waited for.
+  void FinishReduction() {
+    const auto reduce = [&](const GradientBucket& bucket) {
+      Reduce(bucket);
+      WaitForCollectives("bucket reduced");
+    };
+    if (eager_) {
+      WaitForCollectives("buckets reduced");
+    } else if (axes_.sync.overlap) {
+      EachBucket([&](const GradientBucket& bucket) {
+        Scale(bucket);
+        reduce(bucket);
+      });
+    } else {
+      EachTrained(role_, [&](const ParameterAt& at) { ScaleGradient(at); });
+      EachBucket(reduce);
+    }
+  }
+
+  void WaitForCollectives(const char* event) {
+    if (ranks_ > 1) {
+      role_.builder.Order(role_.compute, stream_, event);
+    }
+  }
+
+  /// Writes `body(bucket)` for every bucket, as loops where they repeat.
+  template <class Body>
+  void EachBucket(Body body) {
+    EachBlockAlike(
+        role_, [&](std::int64_t position) { return buffer_.Describe(position); },
+        [&](std::int64_t position) {
+          for (const GradientBucket& bucket : buffer_.CompletedIn(position)) {
+            body(bucket);
+          }
+        },
+        BlockOrder::last_to_first);
+  }
+
+  void Update(std::int64_t position) {
+    const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+    if (elements == 0) {
+      return;
+    }
+    const bool masters = axes_.precision.master.has_value();
+    std::vector<BufferRef> gradients, updated;
+    if (masters) {
+      updated.push_back(role_.Ref(masters_, position));
+    }
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
+      gradients.push_back(main_gradients_(role_, at));
+      if (!masters) {
+        updated.push_back(Weight(at));
+      }
+    });
+    const Bytes moved =
+        SizeOf(axes_.precision.accumulate) + SizeOf(axes_.precision.master.value_or(axes_.precision.params)) * 2;
+    optimizer_.Update(role_, position, elements, gradients, updated, moved);
+  }
+
+  void CopyToWeights(std::int64_t position) {
+    const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+    if (elements > 0) {
+      role_.MemoryKernel("masters to weights", role_.compute, Work::optimizer, {role_.Ref(masters_, position)},
+                         Weights(position), elements,
+                         (SizeOf(*axes_.precision.master) + SizeOf(axes_.precision.params)) * elements);
+    }
+  }
+
+  std::vector<BufferRef> Weights(std::int64_t position) {
+    std::vector<BufferRef> weights;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { weights.push_back(Weight(at)); });
+    return weights;
+  }
+
+  void GatherUpdated() {
+    role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
+    role_.builder.Order(stream_, role_.compute, "updated");
+    EachBucket([&](const GradientBucket& bucket) {
+      std::vector<BufferRef> weights;
+      for (const ParameterAt& member : bucket.members) {
+        weights.push_back(Weight(member));
+      }
+      role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
+                                    Reduction::none, Rational(1), group_, axes_.precision.params, bucket.elements,
+                                    stream_, weights, weights});
+    });
+    role_.builder.Order(role_.compute, stream_, "parameters gathered");
+    role_.builder.Emit(End{Phase::gather});
+  }
+
+  /// Where a tied head on the same stage finds its weight.
+  static constexpr ParameterAt kEmbedding{0, 0};
+
+  Role& role_;
+  const Axes& axes_;
+  std::int64_t ranks_;
+  StreamId stream_;
+  GroupId group_;
+  GradientBuffer buffer_;
+  bool eager_;                                  ///< a bucket is reduced as soon as it is complete
+  bool launching_ = false;                      ///< in the backward pass under way
+  bool tied_here_ = false;                      ///< a head's GEMM adds to the embedding's gradient
+  std::vector<std::set<std::uint32_t>> fused_;  ///< by run: parameters whose kernel adds to the buffer itself
+  ParameterTable weights_, gradients_, main_gradients_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<BufferId, bool>> dummies_;  ///< by shape; whether made
+  RunBuffers masters_;
+  OptimizerState optimizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> MakeContiguous(Role& role) { return std::make_unique<Contiguous>(role); }
+
+}  // namespace tidemark

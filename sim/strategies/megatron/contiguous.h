@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "sim/lower/data_parallel.h"
+
+namespace tidemark {
+
+/// Megatron-LM core's DistributedDataParallel (megatron/core/distributed): gradients accumulate in one contiguous
+/// buffer (gradient_buffer.h), of which each parameter's `main_grad` is a view; it is zeroed when a window begins and
+/// never freed. The last microbatch of a window reduces it bucket by bucket, as buckets become complete; in the first
+/// step, which learns which gradients to expect, after its backward pass. Each bucket is scaled by 1/dp and summed, or
+/// with `sync.average_in_collective` averaged by the collective. With `shard.optimizer` (the distributed optimizer) the
+/// collective is a reduce-scatter into this rank's part of the bucket, masters and moments are divided among the ranks,
+/// and updated parameters are gathered bucket by bucket.
+///
+/// A gradient is added to its `main_grad` by a hook and freed. With `buffers.fused_accumulation` the GEMMs of linear
+/// layers add to it themselves, and return a dummy: one 16-bit tensor per distinct shape, made at its first use and
+/// kept (get_dummy_wgrad of Transformer Engine). Weights of a table network count as linear layers.
+///
+/// The buffer is a family per parameter and block here, so that layers fold: its bytes are exact, an allocator that
+/// rounds sees several tensors where there is one. Not counted: norm checks of gradients, clipping, and the second
+/// transient copy of a tied embedding's gradient that autograd makes where it adds the head's dummy to it.
+std::unique_ptr<DataParallel> MakeContiguous(Role& role);
+
+}  // namespace tidemark

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/megatron/gradient_buffer.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/strategies/colossalai/flush_plan.h"
+#include "sim/strategies/parameter_table.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kParameterAlignment = 64, kBucketAlignment = 128;
+
+/// Elements with which a bucket is closed.
+std::int64_t LimitOf(const Role& role) {
+  constexpr std::int64_t kLeast = 40'000'000, kPerRank = 1'000'000;
+  const Sync& sync = role.job.axes.sync;
+  if (!sync.overlap || !role.stage.is_first()) {
+    return INT64_MAX;
+  }
+  return sync.bucket_elements > 0 ? sync.bucket_elements : std::max(kLeast, kPerRank * role.job.layout.dp);
+}
+
+}  // namespace
+
+GradientBuffer::GradientBuffer(const Role& role) : role_(role), divided_(role.job.axes.shard.optimizer) {
+  Cut();
+  FindCompletions();
+  for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
+    const std::int64_t count = role.stage.runs[run].count;
+    std::vector<std::vector<std::int64_t>> described;
+    for (std::int64_t walked = 0; walked < count; ++walked) {
+      described.push_back(Describe(role.stage.first[run] + count - 1 - walked));
+    }
+    alike_.emplace_back(described);
+  }
+}
+
+/// Buckets begin at multiples of their alignment, so all positions within one are counted from its start.
+void GradientBuffer::Cut() {
+  const std::int64_t limit = LimitOf(role_);
+  FlushMembers order = DefinitionOrder(role_);
+  std::reverse(order.begin(), order.end());
+  GradientBucket open;
+  std::int64_t end = 0;
+  for (const ParameterAt& at : order) {
+    std::int64_t start = divided_ ? RoundUp(end, kParameterAlignment) : end;
+    if (IsShared(at) && !open.members.empty()) {
+      Close(open, start);
+      start = 0;
+    }
+    open.members.push_back(at);
+    end = start + ParameterOf(role_, at).elements;
+    if (end >= limit || IsShared(at)) {
+      Close(open, end);
+      end = 0;
+    }
+  }
+  if (!open.members.empty()) {
+    Close(open, end);
+  }
+}
+
+void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
+  open.elements = divided_ ? RoundUp(end, std::lcm(role_.job.layout.dp, kBucketAlignment)) : end;
+  padding_ += open.elements;
+  for (const ParameterAt& member : open.members) {
+    padding_ -= ParameterOf(role_, member).elements;
+  }
+  buckets_.push_back(std::move(open));
+  open = {};
+}
+
+bool GradientBuffer::IsShared(const ParameterAt& at) const {
+  return divided_ && role_.stage.exchanges_tied_gradient && at == role_.stage.tied_copy;
+}
+
+void GradientBuffer::FindCompletions() {
+  std::map<std::pair<std::int64_t, std::uint32_t>, std::size_t> bucket_of;
+  std::vector<std::size_t> missing;
+  for (const GradientBucket& bucket : buckets_) {
+    for (const ParameterAt& member : bucket.members) {
+      bucket_of[{member.position, member.parameter}] = missing.size();
+    }
+    missing.push_back(bucket.members.size());
+  }
+  for (const ParameterAt& at : ArrivalOrder(role_)) {
+    const std::size_t bucket = bucket_of.at({at.position, at.parameter});
+    if (--missing[bucket] == 0) {
+      completed_[{at.position, at.parameter}].push_back(buckets_[bucket]);
+    }
+  }
+}
+
+const std::vector<GradientBucket>& GradientBuffer::CompletedBy(const ParameterAt& at) const {
+  static const std::vector<GradientBucket> none;
+  const auto found = completed_.find({at.position, at.parameter});
+  return found == completed_.end() ? none : found->second;
+}
+
+/// In the order in which the buckets lie in the buffer.
+std::vector<GradientBucket> GradientBuffer::CompletedIn(std::int64_t position) const {
+  std::vector<GradientBucket> all;
+  const auto end = completed_.lower_bound({position + 1, 0});
+  for (auto by = completed_.lower_bound({position, 0}); by != end; ++by) {
+    all.insert(all.begin(), by->second.begin(), by->second.end());
+  }
+  return all;
+}
+
+std::vector<std::int64_t> GradientBuffer::Describe(std::int64_t position) const {
+  constexpr std::int64_t kNextBucket = INT64_MIN;
+  std::vector<std::int64_t> all;
+  const auto end = completed_.lower_bound({position + 1, 0});
+  for (auto by = completed_.lower_bound({position, 0}); by != end; ++by) {
+    for (const GradientBucket& bucket : by->second) {
+      all.insert(all.end(), {kNextBucket, by->first.second, bucket.elements});
+      for (const ParameterAt& member : bucket.members) {
+        all.push_back(role_.KeyOf(member.position, position));
+        all.push_back(member.parameter);
+      }
+    }
+  }
+  return all;
+}
+
+std::int64_t GradientBuffer::Walked(std::int64_t position) const {
+  return role_.stage.runs[role_.stage.RunOf(position)].count - 1 - role_.InRun(position);
+}
+
+std::vector<std::int64_t> GradientBuffer::Key(std::int64_t position) const {
+  return alike_[role_.stage.RunOf(position)].Key(Walked(position));
+}
+
+std::int64_t GradientBuffer::BlocksAlike(std::int64_t position) const {
+  return alike_[role_.stage.RunOf(position)].Left(Walked(position));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "sim/lower/alike_blocks.h"
+#include "sim/lower/role.h"
+
+namespace tidemark {
+
+/// A stretch of Megatron's gradient buffer that is reduced at once.
+struct GradientBucket {
+  std::vector<ParameterAt> members;  ///< in the order in which they lie in the buffer
+  std::int64_t elements = 0;         ///< with padding
+};
+
+/// Where Megatron-LM's contiguous gradient buffer holds which gradient, and how it is cut into buckets
+/// (megatron/core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer).
+///
+/// Trained parameters lie in reverse definition order. A bucket is closed by the parameter with which it has
+/// `sync.bucket_elements` or more; 0 stands for max(40,000,000, 1,000,000 * dp). Without overlap, and on all pipeline
+/// stages but the first, everything is one bucket. For the distributed optimizer parameters start at multiples of 64
+/// elements and buckets end at multiples of lcm(dp, 128); and an embedding whose copy is on another stage is a bucket
+/// of its own, so that both copies are cut among the ranks alike.
+class GradientBuffer {
+ public:
+  explicit GradientBuffer(const Role& role);
+
+  /// From the end of the network on.
+  const std::vector<GradientBucket>& buckets() const { return buckets_; }
+  /// Elements of the buffer that belong to no parameter.
+  std::int64_t padding() const { return padding_; }
+  /// The buckets of which this gradient is the last to be complete, in a backward pass.
+  const std::vector<GradientBucket>& CompletedBy(const ParameterAt& at) const;
+  /// The same of all gradients of one block.
+  std::vector<GradientBucket> CompletedIn(std::int64_t position) const;
+
+  /// What becomes complete in one block, relative to it.
+  std::vector<std::int64_t> Describe(std::int64_t position) const;
+  /// As DataParallel::Key and BlocksAlike, for a backward pass that reduces each bucket when it is complete.
+  std::vector<std::int64_t> Key(std::int64_t position) const;
+  std::int64_t BlocksAlike(std::int64_t position) const;
+
+ private:
+  void Cut();
+  void Close(GradientBucket& open, std::int64_t end);
+  void FindCompletions();
+  bool IsShared(const ParameterAt& at) const;
+  std::int64_t Walked(std::int64_t position) const;
+
+  const Role& role_;
+  bool divided_;  ///< among the ranks of a distributed optimizer
+  std::vector<GradientBucket> buckets_;
+  std::int64_t padding_ = 0;
+  std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<GradientBucket>> completed_;  ///< by position, parameter
+  std::vector<AlikeBlocks> alike_;                                                           ///< by run, backwards
+};
+
+}  // namespace tidemark

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/megatron/contiguous.h"
+#include "sim/strategies/requirement.h"
+#include "sim/strategies/strategy.h"
+
+namespace tidemark {
+namespace {
+
+Status Refuse(const Job& job) {
+  const Axes& axes = job.axes;
+  const Precision& precision = axes.precision;
+  const bool masters = SizeOf(precision.params) < SizeOf(DType::fp32);
+  const bool right_master = masters ? precision.master == DType::fp32 : !precision.master;
+  const Requirement requirements[] = {
+      {axes.sync.when == Sync::When::last, "sync.when",
+       "Megatron's schedules run every microbatch but the last inside no_sync; its buffer may be reduced once per "
+       "window only",
+       "set sync.when to last"},
+      {precision.gradients == precision.params, "precision.gradients",
+       "autograd makes gradients in the parameters' dtype", "give precision.gradients the dtype of precision.params"},
+      {precision.accumulate == DType::fp32, "precision.accumulate",
+       "Megatron accumulates and reduces in fp32; --grad-reduce-in-bf16 is not modelled",
+       "set precision.accumulate to fp32"},
+      {precision.reduce == precision.accumulate, "precision.reduce",
+       "the gradient buffer itself is what Megatron reduces, in its dtype",
+       "give precision.reduce the dtype of precision.accumulate"},
+      {right_master, "precision.master", "Megatron keeps fp32 copies of 16-bit parameters and none of fp32 ones",
+       masters ? "set precision.master to fp32" : "set precision.master to none"},
+      {precision.optimizer == DType::fp32 || axes.shard.optimizer, "precision.optimizer",
+       "only the distributed optimizer can keep moments in another dtype than fp32 (--use-precision-aware-optimizer)",
+       "set precision.optimizer to fp32, or use megatron-dist-opt"},
+      {job.optimizer == OptimizerKind::adamw || !axes.shard.optimizer, "optimizer",
+       "Only Adam currently supported, due to checkpointing requirements.", "set optimizer to adamw, or use megatron"},
+  };
+  return Check(requirements);
+}
+
+Strategy Megatron(const char* name, const char* summary, bool distributed_optimizer) {
+  Strategy strategy;
+  strategy.defaults.name = name;
+  strategy.defaults.summary = summary;
+  Axes& axes = strategy.defaults.axes;
+  axes.sync.when = Sync::When::last;
+  axes.sync.overlap = true;  // --overlap-grad-reduce, which buckets are for
+  axes.sync.collective = distributed_optimizer ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
+  axes.shard.optimizer = distributed_optimizer;
+  axes.precision.master = DType::fp32;
+  axes.precision.accumulate = DType::fp32;
+  axes.precision.reduce = DType::fp32;
+  axes.precision.optimizer = DType::fp32;
+  axes.packing = {true, true};
+  axes.buffers.tp_gather = Buffers::TpGather::pooled;  // the global memory buffer "mpu"
+  axes.recompute.tp_gather = true;
+  axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
+  axes.loss = Partition::Loss::softmax_saving;
+  strategy.defaults.keys = {"sync.bucket_elements", "sync.overlap", "sync.average_in_collective",
+                            "buffers.fused_accumulation"};
+  strategy.refuse = Refuse;
+  strategy.data_parallel = MakeContiguous;
+  return strategy;
+}
+
+}  // namespace
+
+std::vector<Strategy> StrategyMegatron() {
+  return {
+      Megatron("megatron",
+               "Megatron-LM: one contiguous fp32 gradient buffer, all-reduced by buckets with the last microbatch",
+               false),
+      Megatron("megatron-dist-opt",
+               "Megatron-LM with the distributed optimizer: buckets are reduce-scattered, masters and moments sharded",
+               true)};
+}
+
+}  // namespace tidemark
