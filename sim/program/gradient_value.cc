@@ -77,7 +77,7 @@ Factors operator+(const Factors& a, const Factors& b) {
   Factors sum;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
-      sum.of[i][j] = a.of[i][j] + b.of[i][j];
+      sum.of[i][j] = SaturatingSum(a.of[i][j], b.of[i][j]);
     }
   }
   return sum;
@@ -87,7 +87,7 @@ Factors operator*(const Factors& factors, Rational scale) {
   Factors product;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
-      product.of[i][j] = factors.of[i][j] * scale;
+      product.of[i][j] = SaturatingProduct(factors.of[i][j], scale);
     }
   }
   return product;
@@ -169,8 +169,9 @@ void GradientValue::Reduce(Axis axis, std::int64_t ranks, Rational scale, bool i
       const Pair own = Along(before.own, axis, fixed);
       const Pair rest = Along(before.rest, axis, fixed);
       const Pair result = Along(parts.own, axis, fixed);
-      result.own = (own.own + rest.other * Rational(ranks - 1)) * scale;
-      result.other = (own.other + rest.own + rest.other * Rational(ranks - 2)) * scale;
+      result.own = SaturatingProduct(SaturatingSum(own.own, SaturatingProduct(rest.other, Rational(ranks - 1))), scale);
+      const Rational theirs = SaturatingSum(rest.own, SaturatingProduct(rest.other, Rational(ranks - 2)));
+      result.other = SaturatingProduct(SaturatingSum(own.other, theirs), scale);
     }
     if (!in_place) {
       parts.rest = parts.own;

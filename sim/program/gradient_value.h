@@ -11,7 +11,8 @@
 namespace tidemark {
 
 /// With which factor a buffer contains one gradient: as this rank computed it, and as each other rank did. First index:
-/// 0 this rank's place in the group "dp", 1 another; second index the same for "replicas".
+/// 0 this rank's place in the group "dp", 1 another; second index the same for "replicas". A factor that a wrong
+/// program lets grow beyond 64 bits is Rational::TooLarge(), and so never a right one.
 struct Factors {
   std::array<std::array<Rational, 2>, 2> of{{{Rational(0), Rational(0)}, {Rational(0), Rational(0)}}};
 

@@ -28,9 +28,25 @@ TEST(Rational, CancelsBeforeItMultiplies) {
   EXPECT_EQ(Rational(kLarge, 1) * Rational(1, kLarge), Rational(1));
 }
 
+TEST(Rational, SaysWhereAFollowedFactorNoLongerFits) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  const Rational product = SaturatingProduct(Rational(kLarge), Rational(kLarge));
+  EXPECT_TRUE(product.too_large());
+  EXPECT_EQ(product, Rational::TooLarge());
+  EXPECT_NE(product, Rational(1));
+  EXPECT_TRUE(SaturatingProduct(product, Rational(1, kLarge)).too_large());  // not found back
+  EXPECT_EQ(SaturatingProduct(product, Rational(0)), Rational(0));
+  EXPECT_TRUE(SaturatingSum(product, Rational(1)).too_large());
+  EXPECT_TRUE(SaturatingSum(Rational(1, kLarge), Rational(1, kLarge - 1)).too_large());
+  EXPECT_TRUE(SaturatingProduct(Rational(-kLarge), Rational(std::int64_t{1} << 23)).too_large());  // exactly -2^63
+  EXPECT_EQ(SaturatingSum(Rational(1, 3), Rational(1, 6)), Rational(1, 2));
+  EXPECT_FALSE(Rational(kLarge).too_large());
+}
+
 TEST(RationalDeathTest, FaultsWhereTheExactProductDoesNotFit) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 40;
   EXPECT_EXIT(Rational(1, kLarge) * Rational(1, kLarge), testing::ExitedWithCode(70), "internal fault");
+  EXPECT_EXIT(Rational(1, kLarge) + Rational(1, kLarge - 1), testing::ExitedWithCode(70), "internal fault");
   EXPECT_EXIT(Rational(1, 0), testing::ExitedWithCode(70), "internal fault");
   EXPECT_EXIT(Rational(1, -2), testing::ExitedWithCode(70), "internal fault");
   EXPECT_EXIT(Rational(std::numeric_limits<std::int64_t>::min(), 3), testing::ExitedWithCode(70), "internal fault");
