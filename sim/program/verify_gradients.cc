@@ -29,6 +29,9 @@ struct Exchange {
 
 /// "1/8 on behalf of this rank, 0 of the others".
 std::string Text(Rational factor) {
+  if (factor.too_large()) {
+    return "too large to tell";
+  }
   return factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
                                    : fmt::format("{}/{}", factor.numerator(), factor.denominator());
 }
@@ -57,11 +60,12 @@ class GradientFollower {
   }
 
  private:
-  GradientValue& Value(const BufferRef& ref) {
+  std::size_t SlotOf(const BufferRef& ref) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
     const std::int64_t index = Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
-    return values_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(index)];
+    return first_slot_[ref.buffer.index] + static_cast<std::size_t>(index);
   }
+  GradientValue& Value(const BufferRef& ref) { return values_[SlotOf(ref)]; }
 
   template <class Other>
   void On(const Other&) {}
@@ -100,6 +104,7 @@ class GradientFollower {
       window_.clear();
       made_.clear();
       arrived_.clear();
+      updated_.clear();
     }
     phase_.reset();
   }
@@ -242,6 +247,7 @@ class GradientFollower {
       read_elements += Value(ref).empty() ? 0 : program_.buffers[ref.buffer.index].elements;
     }
     const bool whole = std::get<OptimizerUpdate>(leaf.op).elements >= read_elements;
+    CheckOnce(leaf, sum);
     for (const GradientValue::Term& term : sum.terms()) {
       bool arrives = false;
       for (std::int64_t microbatch = term.first; microbatch <= term.last; ++microbatch) {
@@ -257,6 +263,28 @@ class GradientFollower {
         CheckFactor(term, term.parts.own);
         if (whole) {
           CheckFactor(term, term.parts.rest);
+        }
+      }
+    }
+  }
+
+  /// One window's gradient moves a weight once. An update may be cut into parts that write one buffer, so elements are
+  /// counted: together the updates with one source's gradient write no buffer more than once over.
+  void CheckOnce(const Compute& leaf, const GradientValue& sum) {
+    const std::int64_t elements = std::get<OptimizerUpdate>(leaf.op).elements;
+    for (const BufferRef& ref : leaf.writes) {
+      const std::int64_t size = program_.buffers[ref.buffer.index].elements;
+      const GradientValue::Term* before = nullptr;
+      for (const GradientValue::Term& term : sum.terms()) {
+        if (before != nullptr && before->source == term.source) {
+          continue;
+        }
+        before = &term;
+        std::int64_t& updated = updated_[{SlotOf(ref), term.source}];
+        updated += std::min(elements, size);
+        if (updated > size) {
+          Report(Rule::wrong_factor, fmt::format("{} arrives again: {} was updated with it already in this window",
+                                                 NameOf(term), program_.buffers[ref.buffer.index].name));
         }
       }
     }
@@ -307,10 +335,11 @@ class GradientFollower {
   std::span<const std::int64_t> loops_;
   std::optional<Phase> phase_;
   std::int64_t microbatch_ = 0;
-  std::optional<Factors> loss_;                                     ///< with which this backward pass began
-  std::map<std::string, std::int64_t> calls_;                       ///< of each kernel in this backward pass
-  std::set<std::int64_t> window_;                                   ///< microbatches since the last update
-  std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
+  std::optional<Factors> loss_;                                           ///< with which this backward pass began
+  std::map<std::string, std::int64_t> calls_;                             ///< of each kernel in this backward pass
+  std::set<std::int64_t> window_;                                         ///< microbatches since the last update
+  std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;        ///< (source, microbatch) of this window
+  std::map<std::pair<std::size_t, std::int64_t>, std::int64_t> updated_;  ///< elements, by (slot, source), in it
 };
 
 /// From the last stage to the first, as gradients flow.

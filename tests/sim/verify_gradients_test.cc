@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/lower/lower.h"
 #include "sim/program/gradient_value.h"
+#include "sim/program/text.h"
 #include "sim/program/verify.h"
 #include "tests/sim/oracle_job.h"
 
@@ -14,13 +17,20 @@ using ::testing::HasSubstr;
 using Rule = Finding::Rule;
 using Axis = GradientValue::Axis;
 
+StepProgram Lowered(const Job& job) {
+  Result<StepProgram> step = Lower(job, StepKind::steady);
+  EXPECT_TRUE(step.ok()) << step.error().Text();
+  return *std::move(step);
+}
+
 /// The lowered program of a two-layer model. `strategy`'s own order and factors are what the tests below spoil.
 StepProgram ProgramOf(const std::string& strategy, std::int64_t microbatches) {
   Job job = OracleJob(strategy, microbatches);
   std::get<Decoder>(job.network.shape).layers = 2;
-  Result<StepProgram> step = Lower(job, StepKind::steady);
-  EXPECT_TRUE(step.ok());
-  return *std::move(step);
+  if (!FindStrategy(strategy)->Accept(job).ok()) {
+    job.axes.shard.replicas = 2;  // of a system that is about replicas
+  }
+  return Lowered(job);
 }
 
 bool IsNamed(const Program& program, const Node& node, std::string_view name) {
@@ -47,9 +57,6 @@ std::pair<Rule, std::string> FirstOf(const StepProgram& step) {
 
 TEST(VerifyGradients, AcceptsWhatRealSystemsDo) {
   for (const Strategy& strategy : AllStrategies()) {
-    if (strategy.defaults.name == "hsdp") {
-      continue;  // needs replicas; its own test verifies it
-    }
     for (const std::int64_t microbatches : {1, 2, 3}) {
       const std::vector<Finding> findings = Verify(ProgramOf(strategy.defaults.name, microbatches));
       EXPECT_TRUE(findings.empty()) << strategy.defaults.name << ": " << findings.front().message;
@@ -123,6 +130,80 @@ TEST(VerifyGradients, AnAccumulationThatOverwritesLosesAMicrobatch) {
   const auto [rule, message] = FirstOf(step);
   EXPECT_EQ(rule, Rule::lost_gradient);
   EXPECT_THAT(message, HasSubstr("of microbatch 0 has not reached the optimizer"));
+}
+
+/// The same program, each loop written out, in which the first update stands twice.
+StepProgram WithAnUpdateTwice(const StepProgram& step) {
+  StepProgram spoiled;
+  for (const Program& role : step.roles) {
+    Program program = Unroll(role);
+    const auto update = std::find_if(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
+      const auto* compute = std::get_if<Compute>(&node);
+      return compute != nullptr && std::holds_alternative<OptimizerUpdate>(compute->op);
+    });
+    EXPECT_NE(update, program.nodes.end());
+    const Node again = *update;
+    program.nodes.insert(update, again);
+    spoiled.roles.push_back(std::move(program));
+  }
+  return spoiled;
+}
+
+TEST(VerifyGradients, AGradientThatMovesAWeightTwiceIsFound) {
+  for (const Strategy& strategy : AllStrategies()) {
+    const StepProgram step = WithAnUpdateTwice(ProgramOf(strategy.defaults.name, 2));
+    const std::vector<Finding> findings = Verify(step);
+    const bool found = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+      return finding.rule == Rule::wrong_factor && finding.message.find("arrives again") != std::string::npos;
+    });
+    EXPECT_TRUE(found) << strategy.defaults.name;
+  }
+}
+
+TEST(VerifyGradients, AGradientThatWasNotZeroedIsFoundInTheNextWindow) {
+  Job job = OracleJob("ddp-last", 2);
+  std::get<Decoder>(job.network.shape).layers = 2;
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "True";  // two windows, although the loss is divided by 2
+  job.axes.buffers.set_to_none = false;
+  StepProgram step = Lowered(job);
+  const auto stale = [&] {
+    std::vector<std::string> messages;
+    for (const Finding& finding : Verify(step)) {
+      if (finding.rule == Rule::stale_gradient) {
+        messages.push_back(finding.message);
+      }
+    }
+    return messages;
+  };
+  EXPECT_TRUE(stale().empty());
+  EXPECT_GT(Spoil(step,
+                  [](const Program& program, Node& node) {
+                    const bool zeroes = IsNamed(program, node, "zero gradient");
+                    if (zeroes) {
+                      std::get<Compute>(node).writes.clear();
+                    }
+                    return zeroes;
+                  }),
+            0);
+  ASSERT_FALSE(stale().empty());
+  EXPECT_THAT(stale().front(), HasSubstr("of microbatch 0, which an earlier window was for"));
+}
+
+// Gemini in a chunk that it keeps gathered: a factor N = 4 for each further microbatch, 4^39 of the first of 40.
+TEST(VerifyGradients, AFactorThatGrowsBeyondAllNumbersIsAWrongOne) {
+  Job job = OracleJob("colossalai-gemini", 40);
+  Decoder& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 1;
+  decoder.vocabulary = 1000;
+  const std::vector<Finding> findings = Verify(Lowered(job));
+  ASSERT_FALSE(findings.empty());
+  bool told = false;
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.rule, Rule::wrong_factor) << finding.message;
+    told |= finding.message.find("too large to tell") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
 }
 
 // The worked example of a reduce-scatter into a slice of its own input, done twice in one window: N = 2, gradients 4
