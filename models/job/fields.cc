@@ -27,8 +27,8 @@ struct MasterDType {
   std::string Write(std::optional<DType> dtype) const { return dtype ? std::string(Name(*dtype)) : "none"; }
 };
 
-/// An expression over `i` and `steps`; none is null.
-struct Expression {
+/// The text of an expression over `i` and `steps`, which the strategies parse; none is null.
+struct ExpressionText {
   Result<std::string> Read(const ConfigValue& value) const { return Word{}.Read(value); }
   std::string Write(const std::string& text) const { return text.empty() ? "null" : QuoteYaml(text); }
 };
@@ -111,9 +111,9 @@ void AddSync(Fields& fields) {
            "sync.when", [](J & j) -> auto& { return j.axes.sync.when; },
            Choice<When>{{{"every", When::every}, {"last", When::last}, {"custom", When::custom}}}),
        FieldAt<J>(
-           "sync.expression", [](J & j) -> auto& { return j.axes.sync.expression; }, Expression{}),
+           "sync.expression", [](J & j) -> auto& { return j.axes.sync.expression; }, ExpressionText{}),
        FieldAt<J>(
-           "sync.step_expression", [](J & j) -> auto& { return j.axes.sync.step_expression; }, Expression{}),
+           "sync.step_expression", [](J & j) -> auto& { return j.axes.sync.step_expression; }, ExpressionText{}),
        FieldAt<J>(
            "sync.collective", [](J & j) -> auto& { return j.axes.sync.collective; }, collective),
        FieldAt<J>(
