@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "base/text.h"
+#include "models/job/fields.h"
 #include "models/job/validate.h"
 #include "sim/lower/stage.h"
+#include "sim/lower/window.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -19,24 +19,7 @@ namespace {
 /// From here on the error of a bf16 sum (0.7 %) is well above that of rounding the exact sum once (0.17 %).
 constexpr std::int64_t kManyMicrobatches = 32;
 
-/// The dtype of the running sum, and the key that sets it.
-struct Sum {
-  DType dtype;
-  const char* key;
-};
-
-Sum SumOf(const Job& job, const Strategy& strategy) {
-  const Axes& axes = job.axes;
-  if (strategy.sums_shards_in_master && axes.sync.when == Sync::When::every) {
-    return {axes.precision.master.value_or(axes.precision.params), "precision.master"};
-  }
-  return {axes.precision.accumulate, "precision.accumulate"};
-}
-
-bool LooksAt(const Strategy& strategy, std::string_view key) {
-  const std::vector<std::string>& keys = strategy.defaults.keys;
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
+constexpr double kLargestFp16 = 65504;
 
 /// Parameters of one rank, all pipeline stages together.
 std::int64_t ParametersOf(const Job& job) {
@@ -65,20 +48,48 @@ class Linter {
   void Add(std::string id, std::string severity, std::string message, std::string hint) {
     lints_.push_back({std::move(id), std::move(severity), std::move(message), std::move(hint)});
   }
-  bool Accumulates() const { return job_.accumulation_steps > 1; }
+  bool Accumulates() const { return job_.Microbatches() > 1; }
+
+  void WrongGradient() {
+    const char* const reason = strategy_.DeclaredWrong(job_);
+    if (reason == nullptr) {
+      return;
+    }
+    const bool by_design = strategy_.wrong != nullptr && strategy_.wrong(job_) != nullptr;
+    Add("wrong-gradient", "error", reason,
+        by_design ? strategy_.wrong_hint
+        : axes_.sync.when == Sync::When::custom
+            ? "an ordinary window is sync.when: last, or sync.expression: (i + 1) % steps == 0"
+            : "divide a short window's loss by the microbatches it has: last_window.policy: rescaled");
+  }
 
   void Windows() {
-    if (const char* reason = strategy_.DeclaredWrong(job_)) {
-      Add("wrong-gradient", "error", reason,
-          axes_.sync.when == Sync::When::custom
-              ? "an ordinary window is sync.when: last, or sync.expression: (i + 1) % steps == 0"
-              : "divide a short window's loss by the microbatches it has: last_window.policy: rescaled");
-    }
+    WrongGradient();
+    LeftOver();
     const LastWindow& last = job_.last_window;
     if (last.microbatches > 0 && last.policy == LastWindow::Policy::drop) {
       Add("dropped-microbatches", "note",
           fmt::format("{} microbatches are computed and their gradients thrown away", last.microbatches),
           "do not load them, or step with them: last_window.policy: rescaled");
+    }
+  }
+
+  /// Microbatches behind the last optimizer step of a loop with a predicate of its own.
+  void LeftOver() {
+    const Result<std::vector<WindowRun>> windows = WindowsOf(job_);
+    if (!windows || axes_.sync.when != Sync::When::custom) {
+      return;
+    }
+    std::int64_t left = 0;
+    for (auto run = windows->rbegin(); run != windows->rend() && !run->place.last; ++run) {
+      left += run->count;
+    }
+    if (left > 0) {
+      Add("left-over-microbatches", "warning",
+          fmt::format("{} of {} microbatches come after the last optimizer step: here their gradients are thrown away, "
+                      "in a loop that does not zero them they are added to the next window's",
+                      left, job_.Microbatches()),
+          "step behind the last one as well: (...) or i == steps - 1");
     }
   }
 
@@ -99,26 +110,46 @@ class Linter {
       Add("forward-outside-no-sync", "warning",
           fmt::format("DDP decides at the forward pass: outside no_sync it all-reduces {} times a step, whatever "
                       "encloses the backward pass",
-                      job_.accumulation_steps),
+                      job_.Microbatches()),
           "put the forward pass inside no_sync as well: sync.forward_in_no_sync: true");
     }
     if (axes_.sync.when == Sync::When::every && axes_.sync.collective == CollectiveKind::all_reduce) {
       Add("sync-every-microbatch", "warning",
           fmt::format("gradients are all-reduced {} times a step, although only their sum is used",
-                      job_.accumulation_steps),
+                      job_.Microbatches()),
           HowToDefer());
     }
   }
 
+  /// How to keep the running sum in fp32, if this system can.
+  std::string HowToSumInFp32(const RunningSum& sum) const {
+    Job wide = job_;
+    for (const Field<Job>& field : JobFields()) {
+      if (field.key == sum.key) {
+        TIDEMARK_CHECK(field.read(wide, MakeScalar("fp32", {})).ok());
+      }
+    }
+    return strategy_.Accept(wide).ok()
+               ? fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches", sum.key)
+               : fmt::format("use fewer, larger microbatches: {} cannot keep this sum in fp32", job_.strategy);
+  }
+
   void LowPrecision() {
-    const std::int64_t microbatches = job_.accumulation_steps;
-    const Sum sum = SumOf(job_, strategy_);
+    const std::int64_t microbatches = job_.Microbatches();
+    const RunningSum sum = strategy_.SumOf(job_);
     if (microbatches >= kManyMicrobatches && (sum.dtype == DType::bf16 || sum.dtype == DType::fp16)) {
       Add("low-precision-sum", "warning",
           fmt::format("{} microbatches are summed in {}: expect a relative error of about {:.1f} % in zero-mean "
                       "gradients, more where they agree in sign",
                       microbatches, Name(sum.dtype), 0.12 * std::sqrt(static_cast<double>(microbatches))),
-          fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches", sum.key));
+          HowToSumInFp32(sum));
+    }
+    if (Accumulates() && sum.dtype == DType::fp16 && sum.raised > 1) {
+      Add("early-overflow", "warning",
+          fmt::format("whenever a microbatch is added the sum is multiplied by {} in fp16: gradients beyond {:.0f} "
+                      "overflow, not only those beyond {:.0f}",
+                      sum.raised, kLargestFp16 / static_cast<double>(sum.raised), kLargestFp16),
+          "compute in bf16: precision.params, precision.gradients and precision.accumulate");
     }
   }
 
@@ -133,12 +164,11 @@ class Linter {
     if (axes_.gradient_flow == GradientFlow::single_backward && Accumulates()) {
       Add("retained-graphs", "warning",
           fmt::format("the activations of all {} microbatches are held until the one backward pass",
-                      job_.accumulation_steps),
+                      job_.Microbatches()),
           "give every microbatch its own backward pass: gradient_flow.kind: microbatch");
     }
-    const std::int64_t bucket = axes_.sync.bucket_elements;
-    if (LooksAt(strategy_, "buffers.contiguous_gradients") && axes_.buffers.contiguous_gradients &&
-        bucket > ParametersOf(job_)) {
+    const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
+    if (bucket > ParametersOf(job_)) {
       Add("bucket-larger-than-model", "note",
           fmt::format("the gradient bucket holds {} elements, whatever the model's size; this rank has {} parameters",
                       Grouped(bucket), Grouped(ParametersOf(job_))),

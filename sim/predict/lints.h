@@ -16,11 +16,14 @@ struct Lint {
 /// What the job itself gives away.
 ///   wrong-gradient            the window's gradient is not the mean over its microbatches and ranks
 ///   dropped-microbatches      a last window is computed and thrown away
+///   left-over-microbatches    a loop's own predicate does not step behind its last microbatches: their gradients leak
+///                             into the next window unless they are zeroed
 ///   forward-outside-no-sync   DDP synchronises every microbatch, against the user's intention
 ///   sync-every-microbatch     all-reduces repeated for each microbatch of a window whose sum would have been enough
 ///   low-precision-sum         many microbatches summed in bf16: zero-mean gradients lose about 1.2e-3 sqrt(M) relative
 ///                             (measured on 10^6 elements), equal ones are biased by up to 12 % after 128 additions and
 ///                             stall between 256 and 380
+///   early-overflow            an fp16 sum that is multiplied by the number of ranks for each addition
 ///   view-and-set-to-none      bucket views without zeroing in place
 ///   retained-graphs           one backward pass for all microbatches
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients

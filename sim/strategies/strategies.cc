@@ -38,6 +38,19 @@ const char* Strategy::DeclaredWrong(const Job& job) const {
   return windows ? WhatIsWrongWith(*windows, job) : nullptr;
 }
 
+RunningSum Strategy::SumOf(const Job& job) const {
+  return running_sum == nullptr ? RunningSum{job.axes.precision.accumulate} : running_sum(job);
+}
+
+RunningSum SumInMasterWhereScattered(const Job& job) {
+  const Precision& precision = job.axes.precision;
+  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
+  const bool waits = windows.ok() && std::any_of(windows->begin(), windows->end(),
+                                                 [](const WindowRun& run) { return run.place.pending; });
+  return waits ? RunningSum{precision.accumulate}
+               : RunningSum{precision.master.value_or(precision.params), "precision.master"};
+}
+
 std::vector<Strategy> AllStrategies() {
   std::vector<Strategy> all;
   for (std::vector<Strategy>& family : StrategyFamilies()) {

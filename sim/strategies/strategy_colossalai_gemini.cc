@@ -66,8 +66,11 @@ const char* Wrong(const Job& job) {
     return nullptr;
   }
   return "all parameters fit one chunk that Gemini keeps gathered, and accumulating in it multiplies what was there by "
-         "the number of ranks at each further microbatch; lower shard.min_chunk_elements, so that chunks are sharded";
+         "the number of ranks at each further microbatch";
 }
+
+/// What is there already is multiplied by N within the chunk, for the division behind the reduction to cancel it.
+RunningSum SumInChunk(const Job& job) { return {job.axes.precision.accumulate, "precision.accumulate", job.layout.dp}; }
 
 }  // namespace
 
@@ -88,6 +91,8 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   strategy.defaults.keys = {"sync.when", "sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements"};
   strategy.refuse = Refuse;
   strategy.wrong = Wrong;
+  strategy.wrong_hint = "lower shard.min_chunk_elements, so that chunks are sharded";
+  strategy.running_sum = SumInChunk;
   strategy.data_parallel = MakeGemini;
   return {strategy};
 }

@@ -209,6 +209,7 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
   }
   strategy.refuse = gradients ? RefuseZero2 : RefuseZero1;
   strategy.data_parallel = MakeDeepSpeedPartitioned;
+  strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };
   return strategy;
 }
 

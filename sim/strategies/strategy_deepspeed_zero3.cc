@@ -65,6 +65,7 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
                             "shard.max_live_elements"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
+  strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };
   return {std::move(strategy)};
 }
 

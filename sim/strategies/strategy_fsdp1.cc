@@ -97,6 +97,7 @@ Strategy Fsdp1(std::string name, std::string summary, Sync::When when) {
       "shard.replicas", "shard.backward_prefetch", "shard.limit_all_gathers"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFlatSharded;
+  strategy.running_sum = SumInMasterWhereScattered;
   return strategy;
 }
 

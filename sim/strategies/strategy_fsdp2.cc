@@ -101,7 +101,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "loss_scale"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
-  strategy.sums_shards_in_master = true;
+  strategy.running_sum = SumInMasterWhereScattered;
   return strategy;
 }
 
@@ -111,7 +111,7 @@ Strategy Hybrid() {
       Sync::When::every, true, true);
   strategy.refuse = RefuseHybrid;
   strategy.data_parallel = MakeHybridSharded;
-  strategy.sums_shards_in_master = false;  // partial sums have the reduce dtype
+  strategy.running_sum = [](const Job& job) { return RunningSum{job.axes.precision.reduce, "precision.reduce"}; };
   return strategy;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/predict/lints.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +11,21 @@
 namespace tidemark {
 namespace {
 
+using ::testing::HasSubstr;
+
 bool Has(const Job& job, const std::string& id) {
   const std::vector<Lint> lints = LintJob(job);
   return std::any_of(lints.begin(), lints.end(), [&](const Lint& lint) { return lint.id == id; });
+}
+
+Lint Find(const Job& job, const std::string& id) {
+  for (const Lint& lint : LintJob(job)) {
+    if (lint.id == id) {
+      return lint;
+    }
+  }
+  ADD_FAILURE() << "no lint " << id;
+  return {};
 }
 
 TEST(Lints, AllReducingEveryMicrobatchIsPointedOut) {
@@ -20,6 +33,13 @@ TEST(Lints, AllReducingEveryMicrobatchIsPointedOut) {
   EXPECT_FALSE(Has(OracleJob("ddp-every", 1), "sync-every-microbatch"));
   EXPECT_FALSE(Has(OracleJob("ddp-last", 4), "sync-every-microbatch"));
   EXPECT_FALSE(Has(OracleJob("fsdp2-scatter-each", 4), "sync-every-microbatch"));
+  Job job = OracleJob("ddp-every", 4);
+  EXPECT_THAT(Find(job, "sync-every-microbatch").message, HasSubstr("all-reduced 4 times a step"));
+  EXPECT_THAT(Find(job, "sync-every-microbatch").hint, HasSubstr("sync.when: last"));
+  job.last_window = {LastWindow::Policy::rescaled, 2};
+  EXPECT_THAT(Find(job, "sync-every-microbatch").message, HasSubstr("all-reduced 2 times a step"));
+  job.last_window.microbatches = 1;
+  EXPECT_FALSE(Has(job, "sync-every-microbatch"));
 }
 
 TEST(Lints, ManyMicrobatchesSummedInBf16ArePointedOut) {
@@ -27,6 +47,34 @@ TEST(Lints, ManyMicrobatchesSummedInBf16ArePointedOut) {
   EXPECT_FALSE(Has(OracleJob("ddp-last", 31), "low-precision-sum"));
   EXPECT_FALSE(Has(OracleJob("nanotron", 64), "low-precision-sum"));
   EXPECT_FALSE(Has(OracleJob("fsdp2-scatter-each", 64), "low-precision-sum"));
+  EXPECT_FALSE(Has(OracleJob("fsdp1", 64), "low-precision-sum"));  // shards are added up in fp32
+  EXPECT_TRUE(Has(OracleJob("fsdp1-no-sync", 64), "low-precision-sum"));
+}
+
+// 0.12 % times the root of the number of microbatches.
+TEST(Lints, ALowPrecisionSumIsToldByHowMuch) {
+  EXPECT_THAT(Find(OracleJob("ddp-last", 64), "low-precision-sum").message, HasSubstr("about 1.0 %"));
+  EXPECT_THAT(Find(OracleJob("ddp-last", 400), "low-precision-sum").message, HasSubstr("400 microbatches"));
+  EXPECT_THAT(Find(OracleJob("ddp-last", 400), "low-precision-sum").message, HasSubstr("about 2.4 %"));
+  Job job = OracleJob("ddp-last", 400);
+  job.last_window = {LastWindow::Policy::rescaled, 36};
+  EXPECT_THAT(Find(job, "low-precision-sum").message, HasSubstr("36 microbatches are summed in bf16"));
+  EXPECT_THAT(Find(job, "low-precision-sum").message, HasSubstr("about 0.7 %"));
+}
+
+TEST(Lints, NoHintAdvisesWhatTheStrategyRefuses) {
+  for (const Strategy& strategy : AllStrategies()) {
+    Job job = OracleJob(strategy.defaults.name, 64);
+    if (!Has(job, "low-precision-sum")) {
+      continue;
+    }
+    const std::string hint = Find(job, "low-precision-sum").hint;
+    const std::string key = strategy.SumOf(job).key;
+    const bool advised = hint.find(key + ": fp32") != std::string::npos;
+    (key == "precision.master" ? job.axes.precision.master.emplace() : job.axes.precision.accumulate) = DType::fp32;
+    EXPECT_EQ(advised, strategy.Accept(job).ok()) << strategy.defaults.name << ": " << hint;
+  }
+  EXPECT_THAT(Find(OracleJob("ddp-last", 64), "low-precision-sum").hint, HasSubstr("cannot keep this sum in fp32"));
 }
 
 TEST(Lints, AWindowThatIsNotTheMeanIsAnError) {
@@ -44,6 +92,62 @@ TEST(Lints, AWindowThatIsNotTheMeanIsAnError) {
   job.last_window.policy = LastWindow::Policy::drop;
   EXPECT_FALSE(Has(job, "wrong-gradient"));
   EXPECT_TRUE(Has(job, "dropped-microbatches"));
+}
+
+TEST(Lints, AWrongStrategyHasAHintOfItsOwn) {
+  Job job = OracleJob("colossalai-gemini", 4);
+  Decoder& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 1;
+  decoder.vocabulary = 1000;  // one chunk holds it all, which stays gathered
+  EXPECT_THAT(Find(job, "wrong-gradient").hint, HasSubstr("lower shard.min_chunk_elements"));
+  job = OracleJob("ddp-last", 4);
+  job.last_window = {LastWindow::Policy::not_rescaled, 3};
+  EXPECT_THAT(Find(job, "wrong-gradient").hint, HasSubstr("last_window.policy: rescaled"));
+}
+
+TEST(Lints, MicrobatchesBehindTheLastStepArePointedOut) {
+  Job job = OracleJob("ddp-last", 8);
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "i % 3 == 0";  // steps behind 0, 3, 6; microbatch 7 is left
+  EXPECT_THAT(Find(job, "left-over-microbatches").message, HasSubstr("1 of 8 microbatches"));
+  job.axes.sync.expression = "i == 2";
+  EXPECT_THAT(Find(job, "left-over-microbatches").message, HasSubstr("5 of 8 microbatches"));
+  job.axes.sync.expression = "i % 3 == 0 or i == steps - 1";
+  EXPECT_FALSE(Has(job, "left-over-microbatches"));
+}
+
+// fp16 ends at 65,504; Gemini multiplies the sum by N = 4 within the chunk before it adds to it.
+TEST(Lints, AnFp16SumThatIsRaisedOverflowsEarly) {
+  Job job = OracleJob("colossalai-gemini", 4);
+  EXPECT_FALSE(Has(job, "early-overflow"));
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = precision.reduce = precision.accumulate = DType::fp16;
+  EXPECT_TRUE(FindStrategy("colossalai-gemini")->Accept(job).ok());
+  EXPECT_THAT(Find(job, "early-overflow").message, HasSubstr("beyond 16376 overflow"));
+  job.layout.dp = 1;
+  EXPECT_FALSE(Has(job, "early-overflow"));
+}
+
+TEST(Lints, AFixedBucketLargerThanTheModelIsPointedOut) {
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce", "deepspeed-zero3"}) {
+    Job job = OracleJob(strategy, 4);  // 4 layers of 11,274,240 and twice 32,768,000 elements, and a norm
+    EXPECT_THAT(
+        Find(job, "bucket-larger-than-model").message,
+        HasSubstr("holds 500,000,000 elements, whatever the model's size; this rank has 110,633,984 parameters"))
+        << strategy;
+    job.axes.sync.bucket_elements = 110'633'984;
+    EXPECT_FALSE(Has(job, "bucket-larger-than-model"));
+  }
+  EXPECT_FALSE(
+      Has(OracleJob("deepspeed-zero0", 4), "bucket-larger-than-model"));  // buckets are as large as what is in them
+  EXPECT_FALSE(Has(OracleJob("ddp-last", 4), "bucket-larger-than-model"));
+}
+
+TEST(Lints, OneBackwardPassForAllMicrobatchesIsPointedOut) {
+  const Lint lint = Find(OracleJob("single-backward", 4), "retained-graphs");
+  EXPECT_THAT(lint.message, HasSubstr("of all 4 microbatches"));
+  EXPECT_THAT(lint.hint, HasSubstr("gradient_flow.kind: microbatch"));
+  EXPECT_FALSE(Has(OracleJob("single-backward", 1), "retained-graphs"));
 }
 
 TEST(Lints, AForwardPassOutsideNoSyncIsPointedOut) {
