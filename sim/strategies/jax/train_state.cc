@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/jax/train_state.h"
+
+#include <fmt/format.h>
+
+#include "sim/strategies/optimizer.h"
+
+namespace tidemark {
+
+TrainState::TrainState(Role& role)
+    : role_(role), donates_(role.job.axes.buffers.donate), moments_(MomentsOf(role.job.optimizer)) {
+  const Precision& precision = role.job.axes.precision;
+  const auto trained = [](const Parameter& parameter) { return parameter.trainable ? parameter.elements : 0; };
+  const auto frozen = [](const Parameter& parameter) { return parameter.trainable ? 0 : parameter.elements; };
+  weights_.Declare(role, "weight of", Category::parameter, precision.params, trained, true, donates_);
+  frozen_.Declare(role, "weight of", Category::parameter, precision.params, frozen, true, true);
+  std::vector<std::int64_t> elements;
+  for (const BlockRun& run : role.stage.runs) {
+    elements.push_back(UpdatedElements(run.block) * moments_);
+  }
+  const auto declare_state = [&](const char* name, bool resident, bool kept) {
+    return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, resident, kept);
+  };
+  state_ = declare_state("moments of", true, donates_);
+  if (!donates_) {
+    new_weights_.Declare(role, "new weight of", Category::parameter, precision.params, trained, false, true);
+    new_state_ = declare_state("new moments of", false, true);
+  }
+}
+
+BufferRef TrainState::Weight(const ParameterAt& at) const {
+  return ParameterOf(role_, at).trainable ? weights_(role_, at) : frozen_(role_, at);
+}
+
+BufferRef TrainState::NewWeight(const ParameterAt& at) const { return donates_ ? Weight(at) : new_weights_(role_, at); }
+
+std::int64_t TrainState::UpdatedElements(const Block& block) const {
+  const std::int64_t elements = TrainableElements(block);
+  return role_.job.axes.shard.optimizer ? CeilDiv(elements, role_.job.layout.dp) : elements;
+}
+
+std::vector<BufferRef> TrainState::StateOf(std::int64_t position, const RunBuffers& moments) const {
+  const BufferRef state = role_.Ref(moments, position);
+  return state.buffer.valid() ? std::vector<BufferRef>{state} : std::vector<BufferRef>();
+}
+
+void TrainState::AllocateOutputs() {
+  if (donates_) {
+    return;
+  }
+  role_.EachBlock([&](std::int64_t position) {
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { role_.Alloc(NewWeight(at)); });
+    for (const BufferRef& state : StateOf(position, new_state_)) {
+      role_.Alloc(state);
+    }
+  });
+}
+
+void TrainState::FreeInputs() {
+  if (donates_) {
+    return;
+  }
+  role_.EachBlock([&](std::int64_t position) {
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { role_.Free(Weight(at)); });
+    for (const BufferRef& state : StateOf(position, state_)) {
+      role_.Free(state);
+    }
+  });
+}
+
+/// Parameters and moments are read and written, gradients read.
+Bytes TrainState::TrafficOf(std::int64_t elements, const std::vector<BufferRef>& gradients) const {
+  const Precision& precision = role_.job.axes.precision;
+  const Bytes gradient = SizeOf(role_.builder.buffer(gradients.front().buffer).dtype);
+  return (gradient + SizeOf(precision.params) * 2 + SizeOf(precision.optimizer) * 2 * moments_) * elements;
+}
+
+void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gradients,
+                        const std::vector<BufferRef>& updates) {
+  const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+  if (elements == 0) {
+    return;
+  }
+  std::vector<BufferRef> reads = gradients;
+  std::vector<BufferRef> writes = updates;
+  ForEachTrained(role_, position, [&](const ParameterAt& at) {
+    reads.push_back(Weight(at));
+    if (updates.empty()) {
+      writes.push_back(NewWeight(at));
+    }
+  });
+  const std::vector<BufferRef> state = StateOf(position, state_);
+  const std::vector<BufferRef> new_state = donates_ ? state : StateOf(position, new_state_);
+  reads.insert(reads.end(), state.begin(), state.end());
+  writes.insert(writes.end(), new_state.begin(), new_state.end());
+  const OptimizerUpdate op{elements, TrafficOf(elements, gradients).count(),
+                           UpdateFlopsPerElement(role_.job.optimizer)};
+  role_.builder.Emit(Compute{role_.builder.Named("optimizer update"), op, role_.compute, Work::optimizer, Rational(1),
+                             false, std::move(reads), std::move(writes)});
+}
+
+void TrainState::MaskedUpdate(std::int64_t position, const std::vector<BufferRef>& gradients) {
+  const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+  if (elements == 0) {
+    return;
+  }
+  std::vector<BufferRef> reads = StateOf(position, state_);
+  ForEachTrained(role_, position, [&](const ParameterAt& at) { reads.push_back(Weight(at)); });
+  reads.insert(reads.end(), gradients.begin(), gradients.end());
+  role_.MemoryKernel("masked optimizer update", role_.compute, Work::optimizer, std::move(reads), {}, elements,
+                     TrafficOf(elements, gradients));
+}
+
+void Launch(Role& role, std::string_view executable) {
+  role.MemoryKernel(fmt::format("launch {}", executable), role.compute, Work::compute, {}, {}, 0, Bytes(0));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/jax/microbatched.h"
+#include "sim/strategies/requirement.h"
+#include "sim/strategies/strategy.h"
+
+namespace tidemark {
+namespace {
+
+Status RefuseAny(const Job& job) {
+  const Precision& precision = job.axes.precision;
+  const bool short_window =
+      job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
+  const Requirement requirements[] = {
+      {job.layout.pp == 1, "layout.pp", "a jitted step over a data-parallel mesh has no pipeline stages",
+       "set layout.pp to 1, or use alpa"},
+      {!short_window, "last_window.policy",
+       "the number of microbatches of an update is compiled in: what is left over waits for the next epoch",
+       "leave last_window.policy at carry-over"},
+      {precision.gradients == precision.params, "precision.gradients",
+       "jax.grad returns gradients in the dtype of their parameters",
+       "give precision.gradients the dtype of precision.params"},
+      {precision.reduce == precision.gradients, "precision.reduce",
+       "the partitioner all-reduces gradients where they are made, in their own dtype",
+       "give precision.reduce the dtype of precision.gradients"},
+      {!precision.master, "precision.master", "optax.apply_updates changes the parameters themselves",
+       "set precision.master to none"},
+  };
+  return Check(requirements);
+}
+
+Status RefuseScan(const Job& job) {
+  const Axes& axes = job.axes;
+  const Requirement requirements[] = {
+      {axes.sync.when != Sync::When::custom, "sync.when", "a scan treats all microbatches alike",
+       "set sync.when to last or every"},
+      {!axes.buffers.stack_gradients || axes.sync.when == Sync::When::every, "sync.when",
+       "an all-reduce is moved out of the loop where it feeds a running sum, not where its result is kept",
+       "set sync.when to every, or buffers.stack_gradients to false"},
+      {axes.sync.when == Sync::When::every || axes.precision.accumulate == axes.precision.gradients,
+       "precision.accumulate", "an all-reduce is moved behind a sum of its own dtype only",
+       "give precision.accumulate the dtype of precision.gradients, or set sync.when to every"},
+  };
+  TIDEMARK_TRY(Check(requirements));
+  return RefuseAny(job);
+}
+
+/// xla_gpu_all_reduce_combine_threshold_bytes is 30 MiB + 7 in current releases of XLA.
+Strategy Jax(std::string name, std::string summary) {
+  Strategy strategy;
+  strategy.defaults.name = std::move(name);
+  strategy.defaults.summary = std::move(summary);
+  strategy.defaults.axes.sync.bucket_bytes = Bytes((30 << 20) + 7);
+  strategy.defaults.keys = {"sync.bucket_bytes"};
+  return strategy;
+}
+
+Strategy Scanned(std::string name, std::string summary) {
+  Strategy strategy = Jax(std::move(name), std::move(summary));
+  strategy.defaults.axes.sync.when = Sync::When::last;
+  strategy.defaults.axes.loss_scale = LossScale::global_batch;
+  for (const char* key : {"sync.when", "buffers.donate", "buffers.stack_gradients"}) {
+    strategy.defaults.keys.emplace_back(key);
+  }
+  strategy.refuse = RefuseScan;
+  strategy.data_parallel = MakeScan;
+  return strategy;
+}
+
+}  // namespace
+
+std::vector<Strategy> StrategyJax() {
+  Strategy multisteps =
+      Jax("jax-multisteps",
+          "optax.MultiSteps under jit: a second tree for the mean gradient, all-reduced in every microbatch");
+  multisteps.defaults.axes.sync.when = Sync::When::every;
+  multisteps.defaults.axes.loss_scale = LossScale::global_tokens;
+  multisteps.defaults.keys.emplace_back("buffers.mid_updates");
+  multisteps.refuse = RefuseAny;
+  multisteps.data_parallel = MakeMultiSteps;
+  Strategy stacked = Scanned("jax-scan-stacked",
+                             "jax.lax.scan over microbatches that keeps every microbatch's gradients and sums them at "
+                             "the end: memory grows with the microbatches");
+  stacked.defaults.axes.sync.when = Sync::When::every;
+  stacked.defaults.axes.buffers.stack_gradients = true;
+  return {
+      multisteps,
+      Scanned("jax-scan", "jax.lax.scan over microbatches in one jitted step, with a running sum of gradients"),
+      stacked,
+  };
+}
+
+}  // namespace tidemark
