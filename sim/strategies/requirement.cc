@@ -12,6 +12,12 @@ Status Check(std::span<const Requirement> requirements) {
   return Done{};
 }
 
+Requirement GradientsLikeParameters(const Precision& precision) {
+  return {precision.gradients == precision.params, "precision.gradients",
+          "PyTorch makes gradients in the dtype of their parameters",
+          "give precision.gradients the dtype of precision.params"};
+}
+
 Requirement HasBucket(const Sync& sync, const char* hint) {
   return {sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing", hint};
 }

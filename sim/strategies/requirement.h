@@ -21,6 +21,8 @@ struct Requirement {
 /// The first requirement that does not hold, as an error.
 Status Check(std::span<const Requirement> requirements);
 
+/// Autograd's own rule, which holds wherever a system leaves `.grad` to it.
+Requirement GradientsLikeParameters(const Precision& precision);
 /// Of a system with a bucket of `sync.bucket_elements`.
 Requirement HasBucket(const Sync& sync, const char* hint);
 

@@ -1,37 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "sim/lower/window.h"
+#include "sim/lower/window_steps.h"
 #include "sim/strategies/colossalai/low_level_zero.h"
+#include "sim/strategies/ddp/ddp_preset.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
-
-std::vector<Strategy> StrategyDdp();
-
 namespace {
 
-/// DistributedDataParallel as its users run it with no_sync; TorchDDPPlugin wraps it and hands no_sync through.
+/// TorchDDPPlugin wraps DistributedDataParallel and hands no_sync through.
 Strategy DdpWithNoSync() {
-  std::vector<Strategy> family = StrategyDdp();
-  const auto found = std::find_if(family.begin(), family.end(), [](const Strategy& strategy) {
-    const Sync& sync = strategy.defaults.axes.sync;
-    return sync.when == Sync::When::last && sync.forward_in_no_sync;
-  });
-  TIDEMARK_CHECK(found != family.end());
-  return std::move(*found);
+  return DdpPreset("colossalai-ddp",
+                   "Colossal-AI's TorchDDPPlugin with booster.no_sync: DDP, all-reduced in the last microbatch",
+                   Sync::When::last);
 }
 
 Status RefuseDdp(const Job& job) {
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp",
-       "TorchDDPPlugin has no pipelines, and HybridParallelPlugin does not use torch DDP in one: it would accumulate "
-       "too "
-       "often",
+       "TorchDDPPlugin has no pipelines, and HybridParallelPlugin does not use torch DDP in one: it would "
+       "accumulate too often",
        "set layout.pp to 1, or use megatron or nanotron"},
   };
   TIDEMARK_TRY(Check(requirements));
@@ -48,9 +40,7 @@ bool HasMasters(const Precision& precision) {
 Status RefusePrecision(const Job& job) {
   const Precision& precision = job.axes.precision;
   const Requirement requirements[] = {
-      {precision.gradients == precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
+      GradientsLikeParameters(precision),
       {precision.accumulate == precision.gradients, "precision.accumulate",
        "LowLevelZeroOptimizer adds gradients up in the dtype of the parameters, in .grad and in its gradient store",
        "give precision.accumulate the dtype of precision.gradients; communication_dtype is precision.reduce"},
@@ -64,12 +54,6 @@ Status RefusePrecision(const Job& job) {
        "set precision.params to bf16, or layout.tp to 1"},
   };
   return Check(requirements);
-}
-
-/// Where the optimizer steps although the window has not been synchronised.
-bool StepsUnsynchronised(const std::vector<WindowRun>& windows) {
-  return std::any_of(windows.begin(), windows.end(),
-                     [](const WindowRun& run) { return run.place.last && !run.place.synchronises; });
 }
 
 Status RefuseZero(const Job& job) {
@@ -87,16 +71,14 @@ Status RefuseZero(const Job& job) {
 
 Status RefuseZero1(const Job& job) {
   TIDEMARK_TRY(RefuseZero(job));
-  TIDEMARK_ASSIGN(const std::vector<WindowRun> windows, WindowsOf(job));
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp",
        "pipelines of HybridParallelPlugin with zero_stage 1 are not modelled: it runs the whole schedule in no_sync "
-       "and "
-       "reduces behind it",
+       "and reduces behind it",
        "set layout.pp to 1, or use nanotron or megatron"},
       {job.axes.sync.collective == CollectiveKind::all_reduce, "sync.collective",
        "LowLevelZeroOptimizer all-reduces in stage 1", "set sync.collective to all_reduce, or use colossalai-zero2"},
-      {!StepsUnsynchronised(windows), "sync.step_expression",
+      {StepsAreSynchronised(job), "sync.step_expression",
        "LowLevelZeroOptimizer.step() returns without a word while require_grad_sync is False, and without synchronised "
        "gradients it has nothing to apply",
        "step where sync.expression synchronises"},
@@ -113,9 +95,7 @@ Status RefuseNoSync(const Job& job) {
       "ZERO2 is not compatible with no_sync function, please run gradient accumulation with gradient synchronization "
       "allowed. (HybridParallelPlugin, which layout.tp asks for; booster.no_sync of LowLevelZeroPlugin_ZeRO-2 does not "
       "support no_sync either, and optimizer.backward: ZeRO2(partition_grads) and no_sync are not compatible)";
-  TIDEMARK_ASSIGN(const std::vector<WindowRun> windows, WindowsOf(job));
-  const bool always =
-      std::all_of(windows.begin(), windows.end(), [](const WindowRun& run) { return run.place.synchronises; });
+  const bool always = HoldsThroughout(job, [](const WindowPlace& place) { return place.synchronises; });
   const Requirement requirements[] = {
       {always && job.axes.sync.when != Sync::When::last, "sync.when", job.layout.tp > 1 ? hybrid : low_level,
        "set sync.when to every, or use colossalai-zero1, which has no_sync"},
@@ -139,9 +119,6 @@ Status RefuseZero2(const Job& job) {
 
 Strategy ColossalDdp() {
   Strategy strategy = DdpWithNoSync();
-  strategy.defaults.name = "colossalai-ddp";
-  strategy.defaults.summary =
-      "Colossal-AI's TorchDDPPlugin with booster.no_sync: DDP, all-reduced in the last microbatch";
   strategy.refuse = RefuseDdp;
   return strategy;
 }

@@ -88,7 +88,7 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   axes.shard.params = axes.shard.gradients = axes.shard.optimizer = true;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements"};
+  strategy.defaults.keys = {"sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements"};
   strategy.refuse = Refuse;
   strategy.wrong = Wrong;
   strategy.wrong_hint = "lower shard.min_chunk_elements, so that chunks are sharded";

@@ -1,89 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/ddp/replicated.h"
-#include "sim/strategies/requirement.h"
-#include "sim/strategies/strategy.h"
+#include "sim/strategies/ddp/ddp_preset.h"
 
 namespace tidemark {
-namespace {
-
-Status Refuse(const Job& job) {
-  const Axes& axes = job.axes;
-  const bool whole = !axes.shard.params && !axes.shard.gradients && !axes.shard.optimizer;
-  const Requirement requirements[] = {
-      {whole, "shard", "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
-       "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer"},
-      {axes.shard.replicas == 1, "shard.replicas", "DistributedDataParallel does not shard: every rank is a replica",
-       "leave shard.replicas at 1"},
-      {axes.shard.reshard_after_forward && axes.shard.reshard_after_backward, "shard",
-       "DistributedDataParallel has no parameters to reshard",
-       "use an fsdp2-* strategy, or leave shard.reshard_* alone"},
-      {axes.sync.collective == CollectiveKind::all_reduce, "sync.collective",
-       "DistributedDataParallel reduces its buckets by all-reduce", "set sync.collective to all_reduce"},
-      {axes.precision.gradients == axes.precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
-      {axes.precision.reduce == axes.precision.gradients, "precision.reduce",
-       "DistributedDataParallel reduces gradients in their own dtype",
-       "give precision.reduce the dtype of precision.gradients"},
-      {axes.precision.accumulate == axes.precision.gradients, "precision.accumulate",
-       "DistributedDataParallel accumulates gradients in their own dtype",
-       "give precision.accumulate the dtype of precision.gradients, or use nanotron for an fp32 accumulator"},
-      {axes.sync.forward_in_no_sync || axes.sync.when == Sync::When::last, "sync.forward_in_no_sync",
-       "only a loop that defers synchronisation to its last microbatch can leave forward passes outside no_sync",
-       "set sync.when to last, or leave sync.forward_in_no_sync at true"},
-  };
-  TIDEMARK_TRY(Check(requirements));
-  // A stage runs forward passes ahead of their backward passes. A synchronised forward must be followed by exactly one
-  // backward pass: of several, DDP reduces the first only, and replicas drift apart without an error.
-  const bool once = axes.sync.when == Sync::When::last && axes.sync.forward_in_no_sync;
-  if (job.layout.pp > 1 && !once) {
-    return BadKey("layout.pp",
-                  "in a pipeline DDP synchronises in the last backward pass only: several backward passes behind "
-                  "synchronised forward passes reduce the first of them and let replicas drift apart",
-                  "use ddp-last (torch.distributed.pipelining arms DDP just before the last backward pass)");
-  }
-  return Done{};
-}
-
-/// torch.nn.parallel.DistributedDataParallel under a user's loop, everything in bf16, no master weights. With
-/// static_graph, find_unused_parameters changes nothing: a static graph finds them by itself.
-Strategy Ddp(std::string name, std::string summary, Sync::When when) {
-  Strategy strategy;
-  strategy.defaults.name = std::move(name);
-  strategy.defaults.summary = std::move(summary);
-  Axes& axes = strategy.defaults.axes;
-  axes.sync.when = when;
-  axes.sync.collective = CollectiveKind::all_reduce;
-  axes.sync.bucket_bytes = Bytes(25 << 20);       // bucket_cap_mb = 25
-  axes.sync.first_bucket_bytes = Bytes(1 << 20);  // dist._DEFAULT_FIRST_BUCKET_BYTES
-  strategy.defaults.keys = {"sync.when",
-                            "sync.expression",
-                            "sync.step_expression",
-                            "sync.bucket_bytes",
-                            "sync.first_bucket_bytes",
-                            "sync.overlap",
-                            "sync.forward_in_no_sync",
-                            "sync.static_graph",
-                            "sync.find_unused_parameters",
-                            "buffers.gradient_as_bucket_view",
-                            "buffers.set_to_none"};
-  strategy.refuse = Refuse;
-  strategy.data_parallel = MakeReplicated;
-  return strategy;
-}
-
-}  // namespace
 
 std::vector<Strategy> StrategyDdp() {
-  Strategy outside = Ddp("ddp-forward-outside",
-                         "PyTorch DDP with only the backward passes inside no_sync: a published mistake that "
-                         "all-reduces in every microbatch; it costs communication and nothing else",
-                         Sync::When::last);
+  Strategy outside = DdpPreset("ddp-forward-outside",
+                               "PyTorch DDP with only the backward passes inside no_sync: a published mistake that "
+                               "all-reduces in every microbatch; it costs communication and nothing else",
+                               Sync::When::last);
   outside.defaults.axes.sync.forward_in_no_sync = false;
   return {
-      Ddp("ddp-every", "PyTorch DDP without no_sync: gradients are all-reduced in every microbatch", Sync::When::every),
-      Ddp("ddp-last", "PyTorch DDP with no_sync: gradients are all-reduced in the last microbatch only",
-          Sync::When::last),
+      DdpPreset("ddp-every", "PyTorch DDP without no_sync: gradients are all-reduced in every microbatch",
+                Sync::When::every),
+      DdpPreset("ddp-last", "PyTorch DDP with no_sync: gradients are all-reduced in the last microbatch only",
+                Sync::When::last),
       outside,
   };
 }

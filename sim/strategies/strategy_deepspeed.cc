@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <variant>
 
-#include "sim/lower/window.h"
+#include "sim/lower/window_steps.h"
 #include "sim/strategies/deepspeed/deepspeed_bf16.h"
+#include "sim/strategies/deepspeed/deepspeed_defaults.h"
 #include "sim/strategies/deepspeed/deepspeed_partitioned.h"
 #include "sim/strategies/deepspeed/deepspeed_plain.h"
 #include "sim/strategies/requirement.h"
@@ -28,21 +28,8 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kBucketElements = 500'000'000;  // reduce_bucket_size; engine.MEMORY_OPT_ALLREDUCE_SIZE
-
-template <class Holds>
-bool AllRunsOf(const Job& job, Holds holds) {
-  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
-  return !windows.ok() ||
-         std::all_of(windows->begin(), windows->end(), [&](const WindowRun& run) { return holds(run.place); });
-}
-
-bool StepsAreSynchronised(const Job& job) {
-  return AllRunsOf(job, [](const WindowPlace& place) { return place.synchronises || !place.last; });
-}
-
 bool ReducesOnlyToStep(const Job& job) {
-  return AllRunsOf(job, [](const WindowPlace& place) { return place.last || !place.synchronises; });
+  return HoldsThroughout(job, [](const WindowPlace& place) { return place.last || !place.synchronises; });
 }
 
 bool IsTied(const Job& job) {
@@ -55,10 +42,8 @@ Status RefuseAlways(const Job& job) {
   const Precision& precision = job.axes.precision;
   const bool pipeline = job.layout.pp > 1;
   const Requirement requirements[] = {
-      HasBucket(job.axes.sync, "DeepSpeed's default is 500000000"),
-      {precision.gradients == precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
+      HasBucket(job.axes.sync, kDeepSpeedBucketHint),
+      GradientsLikeParameters(precision),
       {precision.optimizer == precision.master.value_or(precision.params), "precision.optimizer",
        "moments have the dtype of what the optimizer updates",
        "give precision.optimizer the dtype of precision.master, or of precision.params where there is none"},
@@ -184,17 +169,24 @@ Status RefuseZero2(const Job& job) {
   return Check(requirements);
 }
 
+/// What set_gradient_accumulation_boundary and no_sync need, which stages 0 and 1 alone take.
+std::vector<std::string> BoundaryKeys() { return {"sync.expression", "sync.step_expression"}; }
+
+void AddKeys(Strategy& strategy, const std::vector<std::string>& keys) {
+  strategy.defaults.keys.insert(strategy.defaults.keys.end(), keys.begin(), keys.end());
+}
+
 Strategy DeepSpeed(std::string name, std::string summary, Sync::When when) {
   Strategy strategy;
   strategy.defaults.name = std::move(name);
   strategy.defaults.summary = std::move(summary);
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = when;
-  axes.sync.bucket_elements = kBucketElements;
+  axes.sync.bucket_elements = kDeepSpeedBucketElements;
   axes.sync.overlap = false;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.expression", "sync.step_expression", "sync.coalesce"};
+  strategy.defaults.keys = {"sync.when", "sync.bucket_elements"};
   return strategy;
 }
 
@@ -203,9 +195,9 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
   strategy.defaults.axes.shard.optimizer = true;
   strategy.defaults.axes.shard.gradients = gradients;
   strategy.defaults.axes.sync.collective = CollectiveKind::reduce_scatter;
-  for (const char* key : {"sync.bucket_elements", "sync.overlap", "sync.collective", "sync.multi_rank_bucket",
-                          "buffers.contiguous_gradients"}) {
-    strategy.defaults.keys.emplace_back(key);
+  AddKeys(strategy, {"sync.overlap", "sync.collective", "sync.coalesce", "sync.multi_rank_bucket"});
+  if (!gradients) {
+    AddKeys(strategy, BoundaryKeys());
   }
   strategy.refuse = gradients ? RefuseZero2 : RefuseZero1;
   strategy.data_parallel = MakeDeepSpeedPartitioned;
@@ -216,7 +208,7 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
 Strategy Zero0() {
   Strategy strategy =
       DeepSpeed("deepspeed-zero0", "DeepSpeed without ZeRO: one reduction behind the last backward", Sync::When::last);
-  strategy.defaults.keys.emplace_back("sync.bucket_elements");
+  AddKeys(strategy, BoundaryKeys());
   strategy.refuse = RefusePlain;
   strategy.data_parallel = MakeDeepSpeedPlain;
   return strategy;
@@ -232,6 +224,8 @@ Strategy Bf16() {
   strategy.defaults.axes.shard.optimizer = true;
   strategy.defaults.axes.precision.accumulate = DType::fp32;
   strategy.defaults.axes.precision.reduce = DType::fp32;
+  strategy.defaults.keys = BoundaryKeys();
+  AddKeys(strategy, {"sync.when"});
   strategy.refuse = RefuseBf16;
   strategy.data_parallel = MakeDeepSpeedBf16;
   return strategy;

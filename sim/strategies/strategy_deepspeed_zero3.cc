@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/deepspeed/deepspeed_defaults.h"
 #include "sim/strategies/deepspeed/zero3.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
@@ -19,7 +20,7 @@ Status Refuse(const Job& job) {
        "set sync.when to every"},
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "ZeRO stage 3 reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
-      HasBucket(axes.sync, "DeepSpeed's default is 500000000"),
+      HasBucket(axes.sync, kDeepSpeedBucketHint),
       {axes.shard.params && axes.shard.gradients && axes.shard.optimizer, "shard",
        "ZeRO stage 3 always partitions parameters, gradients and optimizer states",
        "leave shard.params, shard.gradients and shard.optimizer alone"},
@@ -27,9 +28,7 @@ Status Refuse(const Job& job) {
        "set shard.replicas to 1"},
       {axes.buffers.contiguous_gradients, "buffers.contiguous_gradients",
        "ZeRO stage 3 without contiguous_gradients is not modelled yet", "set buffers.contiguous_gradients to true"},
-      {precision.gradients == precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
+      GradientsLikeParameters(precision),
       {precision.master == DType::fp32, "precision.master", "ZeRO stage 3 updates fp32 masters",
        "set precision.master to fp32"},
       {precision.optimizer == DType::fp32, "precision.optimizer",
@@ -50,19 +49,13 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = Sync::When::every;
   axes.sync.collective = CollectiveKind::reduce_scatter;
-  axes.sync.bucket_elements = 500'000'000;
+  axes.sync.bucket_elements = kDeepSpeedBucketElements;
   axes.shard.params = axes.shard.gradients = axes.shard.optimizer = true;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when",
-                            "sync.expression",
-                            "sync.coalesce",
-                            "sync.bucket_elements",
-                            "sync.overlap",
-                            "shard.reuse_distance",
-                            "shard.persistence_threshold",
-                            "shard.prefetch_elements",
-                            "shard.max_live_elements"};
+  strategy.defaults.keys = {"sync.bucket_elements",    "sync.overlap",
+                            "shard.reuse_distance",    "shard.persistence_threshold",
+                            "shard.prefetch_elements", "shard.max_live_elements"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "models/job/validate.h"
-#include "sim/lower/window.h"
+#include "sim/lower/window_steps.h"
 #include "sim/strategies/fsdp1/flat_sharded.h"
 #include "sim/strategies/fsdp1/flat_sharded_units.h"
 #include "sim/strategies/requirement.h"
@@ -21,21 +21,12 @@ bool UnitsAreUniform(const Job& job) {
   return std::none_of(units.sizes.begin(), units.sizes.end(), [](const FlatUnit& unit) { return unit.mixed; });
 }
 
-/// In no_sync the gradient is the whole flat one, the parameter a shard: no optimizer can put them together.
-bool StepsOnlyBehindASync(const Job& job) {
-  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
-  return !windows || std::none_of(windows->begin(), windows->end(),
-                                  [](const WindowRun& run) { return run.place.last && !run.place.synchronises; });
-}
-
 Status RefuseDtypes(const Job& job) {
   const Precision& precision = job.axes.precision;
   const bool whole = job.layout.dp == job.axes.shard.replicas;
   const bool reduces_in_master = precision.reduce == precision.master.value_or(precision.params);
   const Requirement requirements[] = {
-      {precision.gradients == precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
+      GradientsLikeParameters(precision),
       {precision.accumulate == precision.gradients, "precision.accumulate",
        "in no_sync FSDP adds up the flat gradient as autograd makes it, in the dtype of the parameters computed with",
        "give precision.accumulate the dtype of precision.gradients, or set sync.when to every to add up shards in "
@@ -66,7 +57,8 @@ Status Refuse(const Job& job) {
        "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy.HYBRID_SHARD since the world size is 1: the "
        "shard group has one rank, and gradients would never be reduced over the replicas",
        "use ddp-last or ddp-every for replicas without shards, or set shard.replicas below layout.dp"},
-      {StepsOnlyBehindASync(job), "sync.expression",
+      // In no_sync the gradient is the whole flat one, the parameter a shard: no optimizer can put them together.
+      {StepsAreSynchronised(job), "sync.expression",
        "the optimizer would step inside no_sync, where the gradient of a sharded parameter is not sharded",
        "synchronise the microbatch behind which the optimizer steps"},
       {UnitsAreUniform(job), "network.trainable",

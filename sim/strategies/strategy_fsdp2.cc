@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "sim/lower/window.h"
+#include "sim/lower/window_steps.h"
 #include "sim/strategies/fsdp2/fully_sharded.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
@@ -12,18 +11,9 @@
 namespace tidemark {
 namespace {
 
-/// Whether every optimizer step finds its gradients reduced. Expressions that do not evaluate are reported elsewhere.
-bool StepsOnReducedGradients(const Job& job) {
-  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
-  return !windows.ok() || std::none_of(windows->begin(), windows->end(),
-                                       [](const WindowRun& run) { return run.place.last && !run.place.synchronises; });
-}
-
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
-  const Sync no_buckets;
   const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
-  const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
@@ -38,20 +28,11 @@ Status Refuse(const Job& job) {
        "set shard.reshard_after_forward to true, or remove shard.gathered_layers and shard.reshard_last_unit"},
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "fully_shard reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
-      {axes.sync.bucket_bytes == no_buckets.bucket_bytes &&
-           axes.sync.first_bucket_bytes == no_buckets.first_bucket_bytes,
-       "sync.bucket_bytes", "fully_shard has no buckets: a block is a unit", "leave bucket sizes alone"},
-      {axes.sync.overlap, "sync.overlap", "fully_shard always scatters beside the next unit's backward",
-       "leave sync.overlap alone"},
-      {plain_gradients, "buffers", "bucket views and gradients zeroed in place belong to DistributedDataParallel",
-       "leave buffers.gradient_as_bucket_view and buffers.set_to_none alone"},
-      {axes.precision.gradients == axes.precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
+      GradientsLikeParameters(axes.precision),
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
        "give precision.accumulate and precision.reduce the same dtype"},
-      {StepsOnReducedGradients(job), "sync.step_expression",
+      {StepsAreSynchronised(job), "sync.step_expression",
        "the optimizer would step behind a microbatch that does not synchronise: fully_shard gives it sharded gradients "
        "only, so that what was not reduce-scattered would be left out of the step",
        "let sync.expression hold wherever the optimizer steps"},

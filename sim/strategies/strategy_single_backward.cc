@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/ddp/replicated.h"
+#include "sim/strategies/ddp/ddp_preset.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
 
@@ -9,10 +9,8 @@ namespace {
 /// What DistributedDataParallel insists on, and what follows from there being one backward pass.
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
-  const bool whole = !axes.shard.params && !axes.shard.gradients && !axes.shard.optimizer;
   const bool runs_backward =
       job.Microbatches() == job.accumulation_steps || job.last_window.policy != LastWindow::Policy::drop;
-  const DType gradients = axes.precision.gradients;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "one backward pass over all graphs needs them all on one stage",
        "set layout.pp to 1"},
@@ -26,20 +24,9 @@ Status Refuse(const Job& job) {
       {axes.buffers.set_to_none, "buffers.set_to_none",
        "autograd adds up the graphs' gradients beside gradients that were zeroed in place; that is not modelled",
        "leave buffers.set_to_none at true"},
-      {whole, "shard", "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
-       "use an fsdp2-* strategy to shard them"},
-      {axes.sync.collective == CollectiveKind::all_reduce, "sync.collective",
-       "DistributedDataParallel reduces its buckets by all-reduce", "set sync.collective to all_reduce"},
-      {gradients == axes.precision.params, "precision.gradients",
-       "PyTorch makes gradients in the dtype of their parameters",
-       "give precision.gradients the dtype of precision.params"},
-      {axes.precision.reduce == gradients, "precision.reduce",
-       "DistributedDataParallel reduces gradients in their own dtype",
-       "give precision.reduce the dtype of precision.gradients"},
-      {axes.precision.accumulate == gradients, "precision.accumulate", "autograd adds gradients up in their own dtype",
-       "give precision.accumulate the dtype of precision.gradients"},
   };
-  return Check(requirements);
+  TIDEMARK_TRY(Check(requirements));
+  return RefuseAsDdpModule(job);
 }
 
 }  // namespace
@@ -50,21 +37,14 @@ Status Refuse(const Job& job) {
 /// Autograd runs the youngest graph first and adds each weight's gradient up over the graphs; DDP's hook sees it once
 /// it is complete, in the oldest graph.
 std::vector<Strategy> StrategySingleBackward() {
-  Strategy strategy;
-  strategy.defaults.name = "single-backward";
-  strategy.defaults.summary =
-      "PyTorch DDP, all forward passes first, then one backward pass of the summed loss: keeps every microbatch's "
-      "graph";
-  Axes& axes = strategy.defaults.axes;
-  axes.gradient_flow = GradientFlow::single_backward;
-  axes.sync.when = Sync::When::last;
-  axes.sync.collective = CollectiveKind::all_reduce;
-  axes.sync.bucket_bytes = Bytes(25 << 20);
-  axes.sync.first_bucket_bytes = Bytes(1 << 20);
+  Strategy strategy = DdpPreset("single-backward",
+                                "PyTorch DDP, all forward passes first, then one backward pass of the summed loss: "
+                                "keeps every microbatch's graph",
+                                Sync::When::last);
+  strategy.defaults.axes.gradient_flow = GradientFlow::single_backward;
   strategy.defaults.keys = {"sync.bucket_bytes", "sync.first_bucket_bytes",     "sync.overlap",
                             "sync.static_graph", "sync.find_unused_parameters", "buffers.gradient_as_bucket_view"};
   strategy.refuse = Refuse;
-  strategy.data_parallel = MakeReplicated;
   return {strategy};
 }
 

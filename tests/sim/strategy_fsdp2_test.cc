@@ -293,7 +293,8 @@ TEST(Fsdp2, WhatItWouldNotLookAtIsRefusedWithItsKey) {
   EXPECT_EQ(refused([](Axes& axes) { axes.sync.overlap = false; }), "sync.overlap");
   EXPECT_EQ(refused([](Axes& axes) { axes.sync.bucket_bytes = Bytes(1); }), "sync.bucket_bytes");
   EXPECT_EQ(refused([](Axes& axes) { axes.precision.accumulate = DType::bf16; }), "precision.accumulate");
-  EXPECT_EQ(refused([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; }), "buffers");
+  EXPECT_EQ(refused([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; }),
+            "buffers.gradient_as_bucket_view");
   EXPECT_EQ(refused([](Axes& axes) { axes.shard.params = false; }), "shard");
 }
 
