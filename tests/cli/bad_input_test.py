@@ -48,6 +48,11 @@ REFUSED = [
     ("deepspeed-coalesce", ["layout.pp=2"], "coalesce_grad_reduction is not supported under pipeline parallelism"),
     ("deepspeed-bf16", ["sync.coalesce=true"], "does not yet support optimizer wrapper BF16_Optimizer"),
     ("nanotron", ["sync.when=every"], "nanotron runs every backward but the last inside no_sync"),
+    ("alpa", ["sync.when=every"], "Alpa clears XLA_SKIP_NCCL_COLLECTIVE_IDS for the last microbatch only"),
+    ("alpa", ["gradient_flow.loop=program"], "cannot change executables or environment variables"),
+    ("alpa-style1", ["layout.pp=2"], "splits into accumulate_grad and apply_grad can become pipeline stages"),
+    ("jax-multisteps", ["layout.pp=2"], "has no pipeline stages"),
+    ("ddp-last", ["buffers.donate=false"], "ddp-last has no such setting"),
 ]
 
 

@@ -39,6 +39,13 @@ STRATEGIES = {
     "nanotron": [],
     "megatron": ["sync.bucket_elements=20000", "buffers.fused_accumulation=false"],
     "megatron-dist-opt": ["sync.bucket_elements=20000"],
+    "alpa": [],
+    "alpa-style1": [],
+    "alpa-style2": [],
+    "alpa-zero2": [],
+    "jax-multisteps": [],
+    "jax-scan": [],
+    "jax-scan-stacked": [],
 }
 
 
