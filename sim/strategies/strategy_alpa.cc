@@ -36,7 +36,7 @@ Status RefuseAny(const Job& job) {
        "leave last_window.policy at carry-over"},
       {scatters == axes.shard.optimizer, "sync.collective",
        "Zero2Parallel reduce-scatters gradients and shards optimizer states; DataParallel does neither",
-       "set sync.collective: reduce_scatter and shard.optimizer: true together (alpa-zero2), or neither"},
+       "use alpa-zero2 for both"},
   };
   TIDEMARK_TRY(Check(requirements));
   return RefusePrecision(axes.precision);
@@ -98,8 +98,7 @@ const char* Wrong(const Job& job) {
     return nullptr;
   }
   return "without rewrite_for_grad_acc the all-reduce stands on each microbatch's own gradient: skipping it leaves the "
-         "sum of the earlier local gradients plus the all-reduced last one, and replicas drift apart; set sync.rewrite "
-         "to true";
+         "sum of the earlier local gradients plus the all-reduced last one, and replicas drift apart";
 }
 
 /// AutoShardingOption's defaults: all_reduce_threshold 2^60; combiner::use_continuous_buffer is always on.
@@ -119,12 +118,12 @@ Strategy Alpa(std::string name, std::string summary) {
 
 Strategy Style3(std::string name, std::string summary) {
   Strategy strategy = Alpa(std::move(name), std::move(summary));
-  for (const char* key :
-       {"sync.executable", "sync.rewrite", "sync.collective", "shard.optimizer", "gradient_flow.loop"}) {
+  for (const char* key : {"sync.executable", "sync.rewrite", "gradient_flow.loop"}) {
     strategy.defaults.keys.emplace_back(key);
   }
   strategy.refuse = Refuse;
   strategy.wrong = Wrong;
+  strategy.wrong_hint = "set sync.rewrite to true";
   return strategy;
 }
 

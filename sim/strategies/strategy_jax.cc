@@ -54,13 +54,11 @@ Strategy Jax(std::string name, std::string summary) {
   return strategy;
 }
 
-Strategy Scanned(std::string name, std::string summary) {
+Strategy Scan(std::string name, std::string summary) {
   Strategy strategy = Jax(std::move(name), std::move(summary));
   strategy.defaults.axes.sync.when = Sync::When::last;
   strategy.defaults.axes.loss_scale = LossScale::global_batch;
-  for (const char* key : {"sync.when", "buffers.donate", "buffers.stack_gradients"}) {
-    strategy.defaults.keys.emplace_back(key);
-  }
+  strategy.defaults.keys.emplace_back("buffers.donate");
   strategy.refuse = RefuseScan;
   strategy.data_parallel = MakeScan;
   return strategy;
@@ -77,16 +75,16 @@ std::vector<Strategy> StrategyJax() {
   multisteps.defaults.keys.emplace_back("buffers.mid_updates");
   multisteps.refuse = RefuseAny;
   multisteps.data_parallel = MakeMultiSteps;
-  Strategy stacked = Scanned("jax-scan-stacked",
-                             "jax.lax.scan over microbatches that keeps every microbatch's gradients and sums them at "
-                             "the end: memory grows with the microbatches");
+  Strategy scan =
+      Scan("jax-scan", "jax.lax.scan over microbatches in one jitted step, with a running sum of gradients");
+  scan.defaults.keys.emplace_back("sync.when");
+  scan.defaults.keys.emplace_back("buffers.stack_gradients");
+  Strategy stacked = Scan("jax-scan-stacked",
+                          "jax.lax.scan over microbatches that keeps every microbatch's gradients and sums them at the "
+                          "end: memory grows with the microbatches");
   stacked.defaults.axes.sync.when = Sync::When::every;
   stacked.defaults.axes.buffers.stack_gradients = true;
-  return {
-      multisteps,
-      Scanned("jax-scan", "jax.lax.scan over microbatches in one jitted step, with a running sum of gradients"),
-      stacked,
-  };
+  return {multisteps, scan, stacked};
 }
 
 }  // namespace tidemark
