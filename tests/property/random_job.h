@@ -10,6 +10,7 @@
 #include "models/job/job.h"
 #include "models/job/validate.h"
 #include "sim/strategies/strategy.h"
+#include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
 
 namespace tidemark {
@@ -116,6 +117,9 @@ class JobGenerator {
     Vary(job, strategy);
     if (buckets) {
       RandomBuckets(job);
+      if (!looks_at("sync.first_bucket_bytes")) {
+        job.axes.sync.first_bucket_bytes = strategy.defaults.axes.sync.first_bucket_bytes;
+      }
     }
     return Accepts(strategy, job);
   }
@@ -124,9 +128,48 @@ class JobGenerator {
   template <class Change>
   void Try(Job& job, const Strategy& strategy, Change change) {
     Job changed = job;
-    change(changed.axes);
+    change(changed);
     if (Accepts(strategy, changed)) {
       job = std::move(changed);
+    }
+  }
+
+  DType RandomDType() {
+    constexpr DType kDTypes[] = {DType::bf16, DType::bf16, DType::fp16, DType::fp32, DType::fp64};
+    return kDTypes[dice_.Roll(std::size(kDTypes))];
+  }
+
+  /// Dtypes that systems tie to each other change together, then each one by itself.
+  void VaryPrecision(Job& job, const Strategy& strategy) {
+    if (dice_.OneIn(2)) {
+      return;
+    }
+    const DType dtype = RandomDType();
+    for (const int together : {6, 5, 4, 3, 2}) {
+      Try(job, strategy, [&](Job& changed) {
+        Precision& precision = changed.axes.precision;
+        precision.params = precision.gradients = dtype;
+        precision.accumulate = together > 2 ? dtype : precision.accumulate;
+        precision.reduce = together > 3 ? dtype : precision.reduce;
+        precision.optimizer = together > 4 ? dtype : precision.optimizer;
+        precision.master = together > 5 ? dtype : precision.master;
+      });
+    }
+    const DType wire = RandomDType(), state = RandomDType();
+    Try(job, strategy, [&](Job& changed) { changed.axes.precision.reduce = changed.axes.precision.accumulate = wire; });
+    Try(job, strategy, [&](Job& changed) { changed.axes.precision.master = changed.axes.precision.optimizer = state; });
+    if (dice_.OneIn(3)) {
+      Try(job, strategy, [&](Job& changed) {
+        changed.axes.precision.master.reset();
+        changed.axes.precision.optimizer = changed.axes.precision.params;
+      });
+    }
+    for (DType Precision::*member : {&Precision::params, &Precision::gradients, &Precision::reduce,
+                                     &Precision::accumulate, &Precision::optimizer}) {
+      if (dice_.OneIn(4)) {
+        const DType other = RandomDType();
+        Try(job, strategy, [&](Job& changed) { changed.axes.precision.*member = other; });
+      }
     }
   }
 
@@ -136,40 +179,16 @@ class JobGenerator {
     if (job.layout.sp && dice_.OneIn(2)) {
       job.axes.buffers.tp_gather = dice_.OneIn(2) ? Buffers::TpGather::pooled : Buffers::TpGather::cached;
     }
-    const auto maybe = [&](auto change) {
-      if (dice_.OneIn(3)) {
-        Try(job, strategy, change);
+    for (const std::string& key : strategy.defaults.keys) {
+      if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
+        const std::string value = ValueToTry(key, dice_);
+        Try(job, strategy, [&](Job& changed) { SetKey(changed, key, value); });
       }
-    };
-    maybe([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; });
-    maybe([](Axes& axes) { axes.buffers.set_to_none = false; });
-    maybe([](Axes& axes) { axes.buffers.contiguous_gradients = false; });
-    maybe([](Axes& axes) { axes.sync.overlap = !axes.sync.overlap; });
-    maybe([](Axes& axes) { axes.sync.static_graph = true; });
-    maybe([](Axes& axes) { axes.sync.find_unused_parameters = true; });
-    maybe([](Axes& axes) { axes.sync.multi_rank_bucket = false; });
-    maybe([](Axes& axes) { axes.shard.optimizer = true; });
-    maybe([](Axes& axes) { axes.shard.reshard_after_forward = false; });
-    maybe([](Axes& axes) { axes.shard.reshard_after_backward = false; });
-    maybe([](Axes& axes) { axes.shard.reshard_last_unit = true; });
-    maybe([](Axes& axes) { axes.shard.limit_all_gathers = false; });
-    maybe([](Axes& axes) { axes.loss_scale = LossScale::global_tokens; });
-    maybe([](Axes& axes) { axes.precision.accumulate = DType::fp32; });
-    maybe([](Axes& axes) { axes.precision.reduce = axes.precision.accumulate = DType::bf16; });
-    maybe([](Axes& axes) { axes.precision.reduce = DType::fp32; });
-    maybe([&](Axes& axes) { axes.shard.gathered_layers = dice_.Number(1, 3); });
-    maybe([&](Axes& axes) { axes.shard.prefetch_forward = dice_.Number(1, 3); });
-    maybe([&](Axes& axes) { axes.shard.prefetch_backward = dice_.Number(0, 3); });
-    maybe([&](Axes& axes) {
-      axes.shard.backward_prefetch = dice_.OneIn(2) ? Shard::BackwardPrefetch::none : Shard::BackwardPrefetch::post;
-    });
-    maybe([&](Axes& axes) { axes.shard.reuse_distance = dice_.Number(0, 60000); });
-    maybe([&](Axes& axes) { axes.shard.persistence_threshold = dice_.Number(0, 3000); });
-    maybe([&](Axes& axes) { axes.shard.prefetch_elements = dice_.Number(0, 60000); });
-    maybe([&](Axes& axes) { axes.shard.max_live_elements = dice_.Number(0, 90000); });
-    maybe([&](Axes& axes) { axes.shard.min_chunk_elements = dice_.Number(256, 30000); });
-    maybe([&](Axes& axes) { axes.shard.chunk_elements = dice_.Number(256, 30000); });
-    maybe([&](Axes& axes) { Resynchronise(axes.sync); });
+    }
+    if (dice_.OneIn(3)) {
+      Try(job, strategy, [&](Job& changed) { Resynchronise(changed.axes.sync); });
+    }
+    VaryPrecision(job, strategy);
     if (dice_.OneIn(5) && job.accumulation_steps > 1) {
       Job changed = job;
       changed.last_window = {static_cast<LastWindow::Policy>(dice_.Roll(4)),
@@ -214,7 +233,9 @@ class JobGenerator {
     machine.device_memory = Bytes(std::int64_t{1} << 40);
     machine.devices_per_node = dice_.Number(1, 8);
     machine.peak = {{DType::bf16, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 1000)))},
-                    {DType::fp32, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 100)))}};
+                    {DType::fp32, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 100)))},
+                    {DType::fp16, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 1000)))},
+                    {DType::fp64, FlopsPerSec(1e9 * static_cast<double>(dice_.Number(1, 50)))}};
     machine.memory_bandwidth = BytesPerSec(1e9 * static_cast<double>(dice_.Number(1, 100)));
     machine.processors = dice_.Number(1, 8);
     machine.tile_m = machine.tile_n = 16;
