@@ -115,9 +115,12 @@ TEST(DeepSpeedZero3, ReusedParametersAreAllThereWhenTheForwardPassEnds) {
   // All 110,633,984 elements are within the reuse distance of 1e9, so nothing is released before its backward pass.
   const Job job = OracleJob("deepspeed-zero3", 1);
   const Ledger ledger = AuditJob(job);
-  // Partitions, bucket, masters, moments, gradient partitions (bf16), and every parameter.
-  EXPECT_EQ(ledger.highest_before_backward.count() % 2, 0);
-  EXPECT_GE(ledger.highest_before_backward.count(), 55'316'992 + 331'901'952 + 55'316'992 + 1'000'000'000 + 2 * kP);
+  // Partitions, masters and moments, gradient partitions (bf16), bucket, and every parameter. Behind the embedding the
+  // prefetch takes parameters until it has 5e7 elements, which the head's 32,768,000 exceed: all but the embedding and
+  // the persistent norms come in one message, whose flat result is there until the last of them is copied out of it.
+  const std::int64_t flat = 2 * (kP - 32'768'000 - 9 * 1024);
+  EXPECT_EQ(ledger.highest_before_backward.count(),
+            55'316'992 + 331'901'952 + 55'316'992 + 1'000'000'000 + 2 * kP + flat);
 }
 
 TEST(DeepSpeedZero3, TheFlushInterleavesTheWholeBucket) {
