@@ -49,7 +49,15 @@ inline std::vector<std::string> WordsOf(std::string_view key) {
                                  "1",
                                  "2",
                                  "3",
-                                 "16"};
+                                 "16",
+                                 "runtime",
+                                 "program",
+                                 "unrolled",
+                                 "outside",
+                                 "skip-channels",
+                                 "two",
+                                 "branch",
+                                 "separate"};
   std::vector<std::string> words;
   Job job;
   std::copy_if(kWords.begin(), kWords.end(), std::back_inserter(words),
