@@ -20,8 +20,10 @@ namespace tidemark {
 /// kept (get_dummy_wgrad of Transformer Engine). Weights of a table network count as linear layers.
 ///
 /// The buffer is a family per parameter and block here, so that layers fold: its bytes are exact, an allocator that
-/// rounds sees several tensors where there is one. Not counted: norm checks of gradients, clipping, and the second
-/// transient copy of a tied embedding's gradient that autograd makes where it adds the head's dummy to it.
+/// rounds sees several tensors where there is one. Not modelled: --overlap-param-gather (the gather ends before the
+/// next step begins), --grad-reduce-in-bf16, reduce_scatter_with_fp32_accumulation, norm checks of gradients, clipping,
+/// and the second transient copy of a tied embedding's gradient that autograd makes where it adds the head's dummy to
+/// it.
 std::unique_ptr<DataParallel> MakeContiguous(Role& role);
 
 }  // namespace tidemark
