@@ -6,6 +6,7 @@
 #include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
 #include "sim/predict/lints.h"
+#include "sim/program/text.h"
 #include "sim/program/verify.h"
 #include "tests/sim/dice.h"
 #include "tests/sim/ledger.h"
@@ -63,6 +64,36 @@ TEST(Alpa, WithoutTheRewriteGradientsOfTheWholeMicrobatchAreKept) {
   job.axes.sync.rewrite = false;
   job.axes.buffers.contiguous_gradients = false;
   EXPECT_EQ(Audit(LowerJob(job), job.machine).highest_system.count(), 5 * kP);
+}
+
+// The loss is the mean over all ranks: 1/N from the first kernel on. Collectives sum. 1/M stands in the update.
+TEST(Alpa, DividesByRanksInTheLossAndByMicrobatchesInTheUpdate) {
+  const Program program = Unroll(LowerJob(OracleJob("alpa", 3)).roles.front());
+  std::int64_t in_loss = 0, in_update = 0;
+  for (const Node& node : program.nodes) {
+    if (const auto* compute = std::get_if<Compute>(&node)) {
+      EXPECT_TRUE(compute->scale == Rational(1) || compute->scale == Rational(1, 4) ||
+                  compute->scale == Rational(1, 3));
+      in_loss += compute->scale == Rational(1, 4) ? 1 : 0;
+      in_update += compute->scale == Rational(1, 3) ? 1 : 0;
+    } else if (const auto* collective = std::get_if<Collective>(&node)) {
+      EXPECT_EQ(collective->reduction, Reduction::sum);
+      EXPECT_EQ(collective->scale, Rational(1));
+    }
+  }
+  EXPECT_EQ(in_loss, 3);
+  EXPECT_EQ(in_update, 35);  // parameters: 8 in each of 4 layers, embedding, norm, head
+}
+
+// A step without donation ends with the buffers that the next one begins with.
+TEST(Alpa, StepsFollowOneAnotherWithoutDonation) {
+  for (const char* name : {"alpa", "alpa-style1", "alpa-style2", "jax-scan"}) {
+    Job job = OracleJob(name, 3);
+    job.axes.buffers.donate = false;
+    for (const Buffer& buffer : LowerJob(job).roles.front().buffers) {
+      EXPECT_EQ(buffer.resident, buffer.kept) << name << ": " << buffer.name;
+    }
+  }
 }
 
 TEST(Alpa, ProgramsDoNotGrowWithLayersOrMicrobatches) {

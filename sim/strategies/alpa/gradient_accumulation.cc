@@ -81,10 +81,10 @@ class GradientAccumulation : public DataParallel {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (HasApplyGrad()) {
       Launch(role_, "apply_grad");
-      state_.AllocateOutputs();
+      state_.BeginReturning();
     }
     role_.EachBlock([&](std::int64_t position) { Update(position); });
-    state_.FreeInputs();
+    state_.EndReturning();
     EachTrained(role_, [&](const ParameterAt& at) { role_.Free(FinalGradient(at)); });
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
@@ -195,7 +195,7 @@ class GradientAccumulation : public DataParallel {
       Launch(role_, "allocate_zero_buffers");
     } else {
       Launch(role_, "train_step");
-      state_.AllocateOutputs();
+      state_.BeginReturning();
     }
     if (Loop() != MicrobatchLoop::unrolled) {
       EachTrained(role_, [&](const ParameterAt& at) {
@@ -339,7 +339,7 @@ class GradientAccumulation : public DataParallel {
     std::vector<BufferRef> weights;
     for (const ParameterAt& at : DefinitionOrder(role_)) {
       elements += ParameterOf(role_, at).elements;
-      weights.push_back(state_.NewWeight(at));
+      weights.push_back(state_.Weight(at));
     }
     if (elements == 0) {
       return;

@@ -33,7 +33,7 @@ class Scan : public DataParallel {
       return;
     }
     Launch(role_, "train_step");
-    state_.AllocateOutputs();
+    state_.BeginReturning();
     if (!stacks_) {
       EachTrained(role_, [&](const ParameterAt& at) {
         role_.Alloc(sums_(role_, at));
@@ -68,7 +68,7 @@ class Scan : public DataParallel {
       });
       state_.Update(position, sums);
     });
-    state_.FreeInputs();
+    state_.EndReturning();
     FreeSums();
     role_.builder.Emit(End{Phase::optimizer});
   }

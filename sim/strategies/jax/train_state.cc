@@ -10,29 +10,23 @@ namespace tidemark {
 TrainState::TrainState(Role& role)
     : role_(role), donates_(role.job.axes.buffers.donate), moments_(MomentsOf(role.job.optimizer)) {
   const Precision& precision = role.job.axes.precision;
-  const auto trained = [](const Parameter& parameter) { return parameter.trainable ? parameter.elements : 0; };
-  const auto frozen = [](const Parameter& parameter) { return parameter.trainable ? 0 : parameter.elements; };
-  weights_.Declare(role, "weight of", Category::parameter, precision.params, trained, true, donates_);
-  frozen_.Declare(role, "weight of", Category::parameter, precision.params, frozen, true, true);
+  weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
   std::vector<std::int64_t> elements;
   for (const BlockRun& run : role.stage.runs) {
     elements.push_back(UpdatedElements(run.block) * moments_);
   }
-  const auto declare_state = [&](const char* name, bool resident, bool kept) {
-    return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, resident, kept);
+  const auto declare_state = [&](const char* name, bool stays) {
+    return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, stays, stays);
   };
-  state_ = declare_state("moments of", true, donates_);
+  state_ = declare_state("moments of", true);
   if (!donates_) {
-    new_weights_.Declare(role, "new weight of", Category::parameter, precision.params, trained, false, true);
-    new_state_ = declare_state("new moments of", false, true);
+    second_weights_.Declare(role, "second weight of", Category::parameter, precision.params,
+                            ParameterTable::Of::trained, false);
+    second_state_ = declare_state("second moments of", false);
   }
 }
 
-BufferRef TrainState::Weight(const ParameterAt& at) const {
-  return ParameterOf(role_, at).trainable ? weights_(role_, at) : frozen_(role_, at);
-}
-
-BufferRef TrainState::NewWeight(const ParameterAt& at) const { return donates_ ? Weight(at) : new_weights_(role_, at); }
+BufferRef TrainState::Weight(const ParameterAt& at) const { return weights_(role_, at); }
 
 std::int64_t TrainState::UpdatedElements(const Block& block) const {
   const std::int64_t elements = TrainableElements(block);
@@ -44,26 +38,30 @@ std::vector<BufferRef> TrainState::StateOf(std::int64_t position, const RunBuffe
   return state.buffer.valid() ? std::vector<BufferRef>{state} : std::vector<BufferRef>();
 }
 
-void TrainState::AllocateOutputs() {
+std::vector<BufferRef> TrainState::SecondOnesOf(std::int64_t position) const {
+  std::vector<BufferRef> second = StateOf(position, second_state_);
+  ForEachTrained(role_, position, [&](const ParameterAt& at) { second.push_back(second_weights_(role_, at)); });
+  return second;
+}
+
+void TrainState::BeginReturning() {
   if (donates_) {
     return;
   }
   role_.EachBlock([&](std::int64_t position) {
-    ForEachTrained(role_, position, [&](const ParameterAt& at) { role_.Alloc(NewWeight(at)); });
-    for (const BufferRef& state : StateOf(position, new_state_)) {
-      role_.Alloc(state);
+    for (const BufferRef& second : SecondOnesOf(position)) {
+      role_.Alloc(second);
     }
   });
 }
 
-void TrainState::FreeInputs() {
+void TrainState::EndReturning() {
   if (donates_) {
     return;
   }
   role_.EachBlock([&](std::int64_t position) {
-    ForEachTrained(role_, position, [&](const ParameterAt& at) { role_.Free(Weight(at)); });
-    for (const BufferRef& state : StateOf(position, state_)) {
-      role_.Free(state);
+    for (const BufferRef& second : SecondOnesOf(position)) {
+      role_.Free(second);
     }
   });
 }
@@ -86,13 +84,12 @@ void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gra
   ForEachTrained(role_, position, [&](const ParameterAt& at) {
     reads.push_back(Weight(at));
     if (updates.empty()) {
-      writes.push_back(NewWeight(at));
+      writes.push_back(Weight(at));
     }
   });
   const std::vector<BufferRef> state = StateOf(position, state_);
-  const std::vector<BufferRef> new_state = donates_ ? state : StateOf(position, new_state_);
   reads.insert(reads.end(), state.begin(), state.end());
-  writes.insert(writes.end(), new_state.begin(), new_state.end());
+  writes.insert(writes.end(), state.begin(), state.end());
   const OptimizerUpdate op{elements, TrafficOf(elements, gradients).count(),
                            UpdateFlopsPerElement(role_.job.optimizer)};
   role_.builder.Emit(Compute{role_.builder.Named("optimizer update"), op, role_.compute, Work::optimizer, Rational(1),
