@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/expression.h"
+#include "base/text.h"
+#include "sim/lower/alike_blocks.h"
 
 namespace tidemark {
 namespace {
@@ -92,10 +97,62 @@ Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
   return runs;
 }
 
+/// A microbatch written out is some tens of kilobytes of program; evaluating an expression takes a microsecond.
+constexpr std::int64_t kMostIrregular = 256;
+constexpr std::int64_t kMostEvaluated = 65'536;
+
+/// Microbatches, or loops over microbatches that stand alike, that remain when repeating windows are written once.
+std::int64_t CountWritten(const std::vector<WindowRun>& runs) {
+  std::vector<std::vector<std::int64_t>> described;
+  std::vector<std::int64_t> starts{0};  // of runs, up to each microbatch
+  for (const WindowRun& run : runs) {
+    described.insert(described.end(), static_cast<std::size_t>(run.count), Described(run.place));
+    starts.push_back(starts.back() + 1);
+    starts.insert(starts.end(), static_cast<std::size_t>(run.count - 1), starts.back());
+  }
+  const AlikeBlocks alike(described);
+  std::int64_t written = 0;
+  for (std::int64_t i = 0; i < std::ssize(described);) {
+    const std::int64_t end = i + alike.Left(i);
+    written += std::min(alike.Period(i), starts[static_cast<std::size_t>(end)] - starts[static_cast<std::size_t>(i)]);
+    i = end;
+  }
+  return written;
+}
+
+Result<std::vector<WindowRun>> RegularWindows(const Job& job) {
+  if (job.accumulation_steps > kMostEvaluated) {
+    return BadKey("sync.when",
+                  fmt::format("expressions are evaluated for each of at most {} microbatches, not {}",
+                              Grouped(kMostEvaluated), Grouped(job.accumulation_steps)),
+                  "set sync.when to last or every, or lower accumulation_steps");
+  }
+  TIDEMARK_ASSIGN(std::vector<WindowRun> runs, CustomWindows(job));
+  const std::int64_t written = std::ssize(runs) > kMostIrregular ? CountWritten(runs) : 0;
+  if (written > kMostIrregular) {
+    return BadKey(
+        "sync.expression",
+        fmt::format("its windows do not repeat: {} stretches of microbatches would be written out one by one, "
+                    "more than {}",
+                    Grouped(written), kMostIrregular),
+        "use windows that repeat within 64 microbatches, or lower accumulation_steps");
+  }
+  return runs;
+}
+
 }  // namespace
 
+std::vector<std::int64_t> Described(const WindowPlace& place) {
+  return {place.pending,
+          place.reduced,
+          place.synchronises,
+          place.last,
+          place.loss_scale.numerator(),
+          place.loss_scale.denominator()};
+}
+
 Result<std::vector<WindowRun>> WindowsOf(const Job& job) {
-  return job.axes.sync.when == Sync::When::custom ? CustomWindows(job) : OneWindow(job);
+  return job.axes.sync.when == Sync::When::custom ? RegularWindows(job) : OneWindow(job);
 }
 
 const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job) {

@@ -21,6 +21,9 @@ struct WindowPlace {
   friend bool operator==(const WindowPlace&, const WindowPlace&) = default;
 };
 
+/// The place as numbers: equal for equal places.
+std::vector<std::int64_t> Described(const WindowPlace& place);
+
 /// `count` microbatches in a row that stand in their windows alike.
 struct WindowRun {
   std::int64_t count = 1;
@@ -29,7 +32,8 @@ struct WindowRun {
 
 /// The microbatches of one step of the job, in the order in which their backward passes run. A few runs, whatever the
 /// number of microbatches, except under `sync.when: custom`, whose expressions are evaluated for each. Refuses
-/// expressions that do not parse, divide by zero, or never step.
+/// expressions that do not parse, divide by zero, never step, or make windows so irregular that too many microbatches
+/// would have to be written out one by one.
 Result<std::vector<WindowRun>> WindowsOf(const Job& job);
 
 /// Why some window's gradient is not the mean over its microbatches and ranks, though the system does as it is told;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/lower/alike_blocks.h"
 #include "sim/lower/block_writer.h"
 #include "sim/lower/fold_run.h"
 #include "sim/lower/schedule.h"
@@ -19,7 +20,11 @@ class RoleWriter {
         windows_(windows),
         data_parallel_(strategy.data_parallel(role_)),
         blocks_(role_, *data_parallel_),
-        links_(role_, blocks_) {}
+        links_(role_, blocks_) {
+    for (const WindowRun& run : windows) {
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + run.count);
+    }
+  }
 
   Program Write() {
     for (const SlotRun& run : ScheduleOf(role_.job, role_.stage.index, role_.stage.count)) {
@@ -33,22 +38,79 @@ class RoleWriter {
 
  private:
   /// Iterations whose microbatches stand in their windows alike are one loop, as soon as one of them leaves everything
-  /// in the state in which it found it.
+  /// in the state in which it found it; so are those that stand alike every few iterations, where that is shorter.
   void WriteSlots(const SlotRun& run) {
+    const std::vector<Cycle> cycles = CyclesOf(run);
     for (std::int64_t i = 0; i < run.count;) {
-      const std::int64_t alike = AlikeFrom(run, i);
-      const std::size_t start = role_.builder.size();
-      const std::vector<std::int64_t> before = Key();
-      WriteIteration(run, i);
-      const bool repeats = alike > 1 && Key() == before;
-      const std::int64_t number = run.reversed ? run.count - 1 - i : i;
-      if (repeats) {
-        role_.builder.Fold(start, {role_.microbatch_loop, alike, number, run.reversed ? -1 : 1, 0});
-      } else {
-        role_.builder.Bind(start, role_.builder.size(), role_.microbatch_loop, number);
-      }
-      i += repeats ? alike : 1;
+      const auto cycle = std::find_if(cycles.begin(), cycles.end(), [&](const Cycle& c) { return i < c.end; });
+      const bool within = cycle != cycles.end() && i >= cycle->begin && cycle->end - i >= 2 * cycle->period;
+      const std::int64_t period = within ? cycle->period : 1;
+      const std::int64_t alike = within ? (cycle->end - i) / period : AlikeFrom(run, i);
+      i += WriteAlike(run, i, period, alike) ? alike * period : period;
     }
+  }
+
+  /// Writes `period` iterations from `i` on, as a loop over `times` such periods if the first one leaves everything in
+  /// the state in which it found it; returns whether it does.
+  bool WriteAlike(const SlotRun& run, std::int64_t i, std::int64_t period, std::int64_t times) {
+    const std::int64_t number = run.reversed ? run.count - 1 - i : i;
+    const std::int64_t step = run.reversed ? -1 : 1;
+    const std::vector<std::int64_t> before = Key();
+    std::vector<std::size_t> starts;
+    for (std::int64_t j = 0; j < period; ++j) {
+      starts.push_back(role_.builder.size());
+      WriteIteration(run, i + j);
+    }
+    const bool repeats = times > 1 && Key() == before;
+    starts.push_back(role_.builder.size());
+    for (std::int64_t j = 0; j < period; ++j) {
+      const std::size_t start = starts[static_cast<std::size_t>(j)], end = starts[static_cast<std::size_t>(j) + 1];
+      if (repeats) {
+        role_.builder.Shift(start, end, role_.microbatch_loop, j * step);
+      } else {
+        role_.builder.Bind(start, end, role_.microbatch_loop, number + j * step);
+      }
+    }
+    if (repeats) {
+      role_.builder.Fold(starts.front(), {role_.microbatch_loop, times, number, step * period, 0});
+    }
+    return repeats;
+  }
+
+  /// Iterations [begin, end) that stand in their windows alike every `period`.
+  struct Cycle {
+    std::int64_t begin, end, period;
+  };
+
+  /// Those of a user's own predicate. One period is written out, so that it must be shorter than the loops over
+  /// iterations that stand alike one after the other. Ordinary windows have too few of those for any cycle.
+  std::vector<Cycle> CyclesOf(const SlotRun& run) const {
+    constexpr std::size_t kFew = 8;
+    std::vector<Cycle> cycles;
+    if (windows_.size() < kFew) {
+      return cycles;
+    }
+    std::vector<std::vector<std::int64_t>> described(static_cast<std::size_t>(run.count));
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      for (const Slot& slot : run.slots) {
+        const std::vector<std::int64_t> place = Described(PlaceAt(slot.offset + i));
+        std::vector<std::int64_t>& all = described[static_cast<std::size_t>(i)];
+        all.insert(all.end(), place.begin(), place.end());
+      }
+    }
+    const AlikeBlocks alike(described);
+    for (std::int64_t i = 0; i < run.count;) {
+      const Cycle cycle{i, i + alike.Left(i), alike.Period(i)};
+      std::int64_t loops = 0;
+      for (std::int64_t at = cycle.begin; at < cycle.end; at += AlikeFrom(run, at)) {
+        ++loops;
+      }
+      if (cycle.period > 1 && cycle.period < loops) {
+        cycles.push_back(cycle);
+      }
+      i = cycle.end;
+    }
+    return cycles;
   }
 
   /// What is under way between two microbatches. The first step's first optimizer update differs from all others:
@@ -70,25 +132,13 @@ class RoleWriter {
   }
 
   /// The window run that holds the `order`-th microbatch, and where it ends.
-  const WindowPlace& PlaceAt(std::int64_t order) const {
-    for (const WindowRun& run : windows_) {
-      if (order < run.count) {
-        return run.place;
-      }
-      order -= run.count;
-    }
-    TIDEMARK_CHECK(false && "a microbatch outside all windows");
+  std::size_t RunAt(std::int64_t order) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), order);
+    TIDEMARK_CHECK(end != ends_.end());
+    return static_cast<std::size_t>(end - ends_.begin());
   }
-  std::int64_t EndOfRunAt(std::int64_t order) const {
-    std::int64_t end = 0;
-    for (const WindowRun& run : windows_) {
-      end += run.count;
-      if (order < end) {
-        return end;
-      }
-    }
-    TIDEMARK_CHECK(false && "a microbatch outside all windows");
-  }
+  const WindowPlace& PlaceAt(std::int64_t order) const { return windows_[RunAt(order)].place; }
+  std::int64_t EndOfRunAt(std::int64_t order) const { return ends_[RunAt(order)]; }
 
   void WriteIteration(const SlotRun& run, std::int64_t iteration) {
     for (const Slot& slot : run.slots) {
@@ -143,6 +193,7 @@ class RoleWriter {
 
   Role role_;
   const std::vector<WindowRun>& windows_;
+  std::vector<std::int64_t> ends_;  ///< of the windows' runs, in microbatches
   std::unique_ptr<DataParallel> data_parallel_;
   BlockWriter blocks_;
   StageLinks links_;
