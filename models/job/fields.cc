@@ -202,8 +202,11 @@ void AddMemoryAxes(Fields& fields) {
            "recompute.tp_gather", [](J & j) -> auto& { return j.axes.recompute.tp_gather; }, Truth{}),
        FieldAt<J>(
            "buffers.tp_gather", [](J & j) -> auto& { return j.axes.buffers.tp_gather; },
-           Choice<TpGather>{{{"fresh", TpGather::fresh}, {"pooled", TpGather::pooled}, {"cached", TpGather::cached}},
-                            {"async", "pooled-unsafe"}}),
+           Choice<TpGather>{{{"fresh", TpGather::fresh},
+                             {"pooled", TpGather::pooled},
+                             {"cached", TpGather::cached},
+                             {"async", TpGather::async},
+                             {"pooled-unsafe", TpGather::pooled_unsafe}}}),
        FieldAt<J>(
            "buffers.gradient_as_bucket_view", [](J & j) -> auto& { return j.axes.buffers.gradient_as_bucket_view; },
            Truth{}),

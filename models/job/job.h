@@ -79,7 +79,9 @@ struct Recompute {
 };
 
 struct Buffers {
-  enum class TpGather : std::uint8_t { fresh, pooled, cached } tp_gather = TpGather::fresh;
+  enum class TpGather : std::uint8_t { fresh, pooled, cached, async, pooled_unsafe } tp_gather = TpGather::fresh;
+  /// Whether tensor-parallel inputs are gathered again in the backward pass: nothing else decides it.
+  bool gathers_again() const { return tp_gather == TpGather::pooled || tp_gather == TpGather::async; }
   bool gradient_as_bucket_view = false;  ///< DDP
   bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
   bool contiguous_gradients = true;      ///< DeepSpeed, Alpa: gradients are copied into one buffer to be reduced

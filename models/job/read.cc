@@ -139,7 +139,7 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
     job.sources["layout.sp"] = "over one rank the same as false";
   }
   if (!settings.contains("recompute.tp_gather")) {
-    job.axes.recompute.tp_gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled;
+    job.axes.recompute.tp_gather = job.axes.buffers.gathers_again();
     job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";
   }
 }

@@ -84,14 +84,14 @@ Status CheckAxes(const Job& job) {
         fmt::format("{} replicas do not divide the {} data-parallel ranks", axes.shard.replicas, job.layout.dp),
         fmt::format("expected a divisor of {}", job.layout.dp));
   }
-  const bool pooled = axes.buffers.tp_gather == Buffers::TpGather::pooled;
-  if (axes.recompute.tp_gather != pooled) {
+  const bool again = axes.buffers.gathers_again();
+  if (axes.recompute.tp_gather != again) {
     return Wrong("recompute.tp_gather",
                  fmt::format("{} contradicts buffers.tp_gather, which alone decides it", axes.recompute.tp_gather),
-                 pooled
-                     ? "a pooled gather is done again in the backward pass: remove this key, or set buffers.tp_gather "
-                       "to fresh or cached"
-                     : "only a pooled gather is done again in the backward pass: set buffers.tp_gather to pooled");
+                 again ? "pooled and async gathers are done again in the backward pass: remove this key, or set "
+                         "buffers.tp_gather to fresh or cached"
+                       : "only pooled and async gathers are done again in the backward pass: set buffers.tp_gather to "
+                         "one of them");
   }
   return Done{};
 }
@@ -228,6 +228,21 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   return Done{};
 }
 
+Partition::Gather GatherOf(Buffers::TpGather gather) {
+  switch (gather) {
+    case Buffers::TpGather::fresh:
+    case Buffers::TpGather::cached:
+      return Partition::Gather::cached;
+    case Buffers::TpGather::pooled:
+      return Partition::Gather::again_pooled;
+    case Buffers::TpGather::async:
+      return Partition::Gather::again_async;
+    case Buffers::TpGather::pooled_unsafe:
+      return Partition::Gather::pool_unsafe;
+  }
+  TIDEMARK_CHECK(false && "unknown gather");
+}
+
 }  // namespace
 
 Partition PartitionOf(const Job& job) {
@@ -236,8 +251,7 @@ Partition PartitionOf(const Job& job) {
   partition.sequence_length = job.sequence_length;
   partition.tp = job.layout.tp;
   partition.sequence_parallel = job.layout.sp;
-  partition.gather = job.axes.buffers.tp_gather == Buffers::TpGather::pooled ? Partition::Gather::again_pooled
-                                                                             : Partition::Gather::cached;
+  partition.gather = GatherOf(job.axes.buffers.tp_gather);
   partition.loss = job.axes.loss;
   partition.fused_glu = job.axes.buffers.fused_glu;
   partition.packed_qkv = job.axes.packing.qkv;

@@ -35,7 +35,7 @@ struct Tensor {
   Category category = Category::activation;
   DType dtype = DType::bf16;
   std::int64_t elements = 0;  ///< on this rank, for one microbatch
-  bool pooled = false;        ///< a view of one block that all pooled tensors of this name share for ever
+  std::string pool;           ///< not empty: a view of the block of this name, which is never given back
 };
 
 enum class Reduction : std::uint8_t { none, sum, avg, max };
@@ -61,9 +61,16 @@ struct Communicate {
   DType dtype = DType::bf16;
   std::vector<TensorId> reads, writes;
   bool recompute = false;
+  bool asynchronous = false;  ///< what follows runs beside it, up to its Await
 };
 
-using Action = std::variant<Calculate, Communicate>;
+/// The compute stream waits for the collectives issued so far. They keep their tensors until here.
+struct Await {
+  std::string name;
+  std::vector<TensorId> reads, writes;
+};
+
+using Action = std::variant<Calculate, Communicate, Await>;
 
 /// `input` and `output` carry the residual stream from block to block, `output_gradient` and `input_gradient` back.
 /// The output of one block *is* the input of the next: `output` has the shape of the next block's `input`, is born
@@ -90,7 +97,13 @@ struct Partition {
   std::int64_t sequence_length = 1;   ///< tokens on this rank's sequences
   std::int64_t tp = 1;
   bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
-  enum class Gather : std::uint8_t { cached, again_pooled } gather = Gather::cached;  ///< of tensor-parallel inputs
+  /// What becomes of tensor-parallel inputs that were gathered, where rows are scattered.
+  enum class Gather : std::uint8_t {
+    cached,        ///< kept until the backward pass
+    again_pooled,  ///< into one pooled block; gathered again in the backward pass
+    again_async,   ///< into a fresh tensor, beside the product with the own rows; again in the backward pass
+    pool_unsafe,   ///< results of all gathers and scatters are views of one pooled block, and kept as if they were not
+  } gather = Gather::cached;
   enum class Loss : std::uint8_t { upcast_logits, softmax_saving } loss = Loss::upcast_logits;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;

@@ -30,19 +30,13 @@ ParameterId BlockBuilder::AddParameter(Parameter parameter) {
 
 TensorId BlockBuilder::AddTensor(std::string name, std::int64_t elements, Category category,
                                  std::optional<DType> dtype) {
-  block_.tensors.push_back(Tensor{std::move(name), category, dtype.value_or(compute_), elements, false});
+  block_.tensors.push_back(Tensor{std::move(name), category, dtype.value_or(compute_), elements, {}});
   return TensorId{static_cast<std::uint32_t>(block_.tensors.size() - 1)};
 }
 
-TensorId BlockBuilder::Pooled(std::string_view name, std::int64_t elements) {
-  for (std::uint32_t i = 0; i < block_.tensors.size(); ++i) {
-    if (block_.tensors[i].pooled && block_.tensors[i].name == name) {
-      TIDEMARK_CHECK(block_.tensors[i].elements == elements);
-      return TensorId{i};
-    }
-  }
-  const TensorId id = AddTensor(std::string(name), elements, Category::tp_gather);
-  block_.tensors[id.index].pooled = true;
+TensorId BlockBuilder::AddPooled(std::string name, std::int64_t elements, Category category, std::string pool) {
+  const TensorId id = AddTensor(std::move(name), elements, category);
+  block_.tensors[id.index].pool = std::move(pool);
   return id;
 }
 
@@ -79,6 +73,16 @@ void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind,
   communicate.writes = {to};
   communicate.recompute = recompute;
   pass.emplace_back(std::move(communicate));
+}
+
+void BlockBuilder::AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name,
+                                   TensorId from, TensorId to, bool recompute) {
+  AddCollective(pass, kind, name, from, to, recompute);
+  std::get<Communicate>(pass.back()).asynchronous = true;
+}
+
+void BlockBuilder::AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to) {
+  pass.emplace_back(Await{name + ".await", {from, to}, {}});
 }
 
 std::int64_t BlockBuilder::BytesOf(const Tensors& tensors) const {

@@ -29,8 +29,8 @@ class BlockBuilder {
   /// A tensor in the compute dtype unless another is named.
   TensorId AddTensor(std::string name, std::int64_t elements, Category category = Category::activation,
                      std::optional<DType> dtype = std::nullopt);
-  /// The block's one view of the pool `name`, made at its first use.
-  TensorId Pooled(std::string_view name, std::int64_t elements);
+  /// A tensor that is a view of the block `pool`.
+  TensorId AddPooled(std::string name, std::int64_t elements, Category category, std::string pool);
 
   /// Adds an operator and returns it, for the fields that few operators have.
   Calculate& Add(std::vector<Action>& pass, std::string name, const Operator& op, Tensors reads, Tensors writes);
@@ -39,6 +39,10 @@ class BlockBuilder {
                           std::int64_t flops_per_element = 1);
   void AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from, TensorId to,
                      bool recompute = false);
+  /// As AddCollective, but what is added until AddAwait runs beside it.
+  void AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, TensorId from,
+                       TensorId to, bool recompute = false);
+  void AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to);
 
   std::int64_t BytesOf(const Tensors& tensors) const;
   bool trainable(ParameterId id) const { return block_.parameters.at(id.index).trainable; }

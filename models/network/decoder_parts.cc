@@ -7,8 +7,10 @@
 namespace tidemark {
 namespace {
 
-// The pool that holds gathered inputs when they are gathered again in the backward pass.
+/// The pool of gathered inputs that are gathered again in the backward pass.
 constexpr std::string_view kGatherPool = "tp_gather";
+/// The pool of the first version, for the results of gathers and scatters alike: its name there.
+constexpr std::string_view kUnsafePool = "dist";
 
 }  // namespace
 
@@ -103,26 +105,62 @@ TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradie
   return input_gradient;
 }
 
+TensorId DecoderParts::AddCollected(std::string name, std::int64_t rows, Category category) {
+  const std::int64_t elements = rows * shape_.hidden;
+  return partition_.gather == Partition::Gather::pool_unsafe
+             ? builder_.AddPooled(std::move(name), elements, category, std::string(kUnsafePool))
+             : builder_.AddTensor(std::move(name), elements, category);
+}
+
 ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name) {
-  const bool cached = shape_.scattered && partition_.gather == Partition::Gather::cached;
+  using Gather = Partition::Gather;
   ColumnPart part;
   part.input_name = input_name;
-  part.norm = NormForward(norm_name, input, cached ? norm_name + "_out" : input_name);
+  part.gather_again = shape_.scattered && (partition_.gather == Gather::again_pooled || IsAsync());
+  const bool keeps_gathered = shape_.scattered && !part.gather_again;
+  part.norm = NormForward(norm_name, input, keeps_gathered ? norm_name + "_out" : input_name);
   part.input = part.norm.output;
-  if (shape_.scattered) {
-    const std::int64_t elements = shape_.tokens * shape_.hidden;
-    part.gather_again = !cached;
-    part.input =
-        cached ? builder_.AddTensor(input_name, elements, Category::tp_gather) : builder_.Pooled(kGatherPool, elements);
+  if (!shape_.scattered) {
+    return part;
+  }
+  part.in_flight = IsAsync();
+  part.input = AddGathered(part, false);
+  if (part.in_flight) {
+    builder_.AddAsynchronous(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
+                             part.input);
+  } else {
     builder_.AddCollective(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
                            part.input);
   }
   return part;
 }
 
+/// What the rows are gathered into, in the forward pass or again in the backward pass.
+TensorId DecoderParts::AddGathered(const ColumnPart& part, bool again) {
+  const std::int64_t elements = shape_.tokens * shape_.hidden;
+  if (partition_.gather == Partition::Gather::again_pooled) {
+    return builder_.AddPooled(part.input_name + (again ? "_again" : "_gathered"), elements, Category::tp_gather,
+                              std::string(kGatherPool));
+  }
+  if (IsAsync()) {
+    return builder_.AddTensor(part.input_name + (again ? "_again" : "_gathered"), elements, Category::tp_gather);
+  }
+  return AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
+}
+
 void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
-  Calculate& gemm = builder_.Add(builder_.forward(), linear.name + ".forward",
-                                 MakeGemm(shape_.tokens, linear.out, linear.in), {part.input}, linear.outputs);
+  std::int64_t rows = shape_.tokens;
+  if (part.in_flight) {
+    Calculate& own =
+        builder_.Add(builder_.forward(), linear.name + ".forward_own_rows",
+                     MakeGemm(shape_.residual_tokens, linear.out, linear.in), {part.norm.output}, linear.outputs);
+    own.parameters = {linear.weight};
+    builder_.AddAwait(builder_.forward(), part.input_name + ".gather", part.norm.output, part.input);
+    part.in_flight = false;
+    rows -= shape_.residual_tokens;
+  }
+  Calculate& gemm = builder_.Add(builder_.forward(), linear.name + ".forward", MakeGemm(rows, linear.out, linear.in),
+                                 {part.input}, linear.outputs);
   gemm.parameters = {linear.weight};
   if (linear.bias.valid()) {
     gemm.parameters.push_back(linear.bias);
@@ -136,33 +174,71 @@ TensorId DecoderParts::ColumnBackward(const ColumnPart& part, const std::vector<
   auto& backward = builder_.backward();
   const bool any_trainable = std::any_of(part.linears.begin(), part.linears.end(),
                                          [&](const LinearPart& linear) { return builder_.trainable(linear.weight); });
+  if (IsAsync()) {
+    return AsyncColumnBackward(part, gradients, any_trainable);
+  }
+  TensorId input = part.input;
   if (part.gather_again && any_trainable) {
+    input = AddGathered(part, true);
     builder_.AddCollective(backward, CollectiveKind::all_gather, part.input_name + ".gather_again", part.norm.output,
-                           part.input, true);
+                           input, true);
   }
-  const std::int64_t elements = shape_.tokens * shape_.hidden;
-  TensorId sum;
-  for (std::size_t i = part.linears.size(); i-- > 0;) {
-    const LinearPart& linear = part.linears[i];
-    BiasGradient(linear, gradients.at(i));
-    WeightGradient(linear, part.input, gradients.at(i));
-    if (!sum.valid()) {
-      sum = builder_.AddTensor("d_" + part.input_name, elements);
-      InputGradient(linear, gradients.at(i), sum);
-      continue;
-    }
-    const TensorId addend = builder_.AddTensor("d_" + part.input_name + "_" + linear.name, elements);
-    InputGradient(linear, gradients.at(i), addend);
-    builder_.AddPointwise(backward, linear.name + ".sum_input_gradient", {sum, addend}, {sum});
-  }
+  const TensorId sum = ColumnInputGradient(part, gradients, input);
   if (shape_.scattered) {
-    const TensorId scattered = AddResidual("d_" + part.norm.name + "_out");
+    const TensorId scattered =
+        AddCollected("d_" + part.norm.name + "_out", shape_.residual_tokens, Category::activation);
     builder_.AddCollective(backward, CollectiveKind::reduce_scatter, part.input_name + ".scatter_gradient", sum,
                            scattered);
     return scattered;
   }
   if (shape_.tp > 1) {
     builder_.AddCollective(backward, CollectiveKind::all_reduce, part.input_name + ".reduce_gradient", sum, sum);
+  }
+  return sum;
+}
+
+TensorId DecoderParts::AsyncColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+                                           bool any_trainable) {
+  auto& backward = builder_.backward();
+  const std::string gather = part.input_name + ".gather_again", scatter = part.input_name + ".scatter_gradient";
+  TensorId input;
+  if (any_trainable) {
+    input = AddGathered(part, true);
+    builder_.AddAsynchronous(backward, CollectiveKind::all_gather, gather, part.norm.output, input, true);
+  }
+  const TensorId sum = ColumnInputGradient(part, gradients, std::nullopt);
+  if (any_trainable) {
+    builder_.AddAwait(backward, gather, part.norm.output, input);
+  }
+  const TensorId scattered = AddResidual("d_" + part.norm.name + "_out");
+  builder_.AddAsynchronous(backward, CollectiveKind::reduce_scatter, scatter, sum, scattered);
+  for (std::size_t i = part.linears.size(); i-- > 0;) {
+    BiasGradient(part.linears[i], gradients.at(i));
+    WeightGradient(part.linears[i], input, gradients.at(i));
+  }
+  builder_.AddAwait(backward, scatter, sum, scattered);
+  return scattered;
+}
+
+/// With `weights_input`, each linear's weight gradient is taken just before its input gradient.
+TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+                                           const std::optional<TensorId>& weights_input) {
+  const std::int64_t elements = shape_.tokens * shape_.hidden;
+  TensorId sum;
+  for (std::size_t i = part.linears.size(); i-- > 0;) {
+    const LinearPart& linear = part.linears[i];
+    if (weights_input) {
+      BiasGradient(linear, gradients.at(i));
+      WeightGradient(linear, *weights_input, gradients.at(i));
+    }
+    if (!sum.valid()) {
+      sum = builder_.AddTensor("d_" + part.input_name, elements);
+      InputGradient(linear, gradients.at(i), shape_.tokens, sum);
+      continue;
+    }
+    const TensorId addend = builder_.AddTensor("d_" + part.input_name + "_" + linear.name, elements);
+    InputGradient(linear, gradients.at(i), shape_.tokens, addend);
+    builder_.AddPointwise(builder_.backward(), linear.name + ".sum_input_gradient", {sum, addend}, {sum});
   }
   return sum;
 }
@@ -196,16 +272,28 @@ TensorId DecoderParts::RowForward(RowPart& part, const std::string& name, Tensor
 TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name) {
   const TensorId dropped = DropoutBackward(part.linear.name, output_gradient, part.mask);
   BiasGradient(part.linear, {dropped});
-  const TensorId gathered = GatherBackward("d_" + part.linear.name + "_out", dropped);
+  const std::string name = "d_" + part.linear.name + "_out";
+  const std::int64_t elements = shape_.tokens * part.linear.in;
+  if (IsAsync()) {
+    const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
+    builder_.AddAsynchronous(builder_.backward(), CollectiveKind::all_gather, name + ".gather", dropped, gathered);
+    const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
+    InputGradient(part.linear, {dropped}, shape_.residual_tokens, input_gradient);
+    builder_.AddAwait(builder_.backward(), name + ".gather", dropped, gathered);
+    InputGradient(part.linear, {gathered}, shape_.tokens - shape_.residual_tokens, input_gradient);
+    WeightGradient(part.linear, part.input, {gathered});
+    return input_gradient;
+  }
+  const TensorId gathered = GatherBackward(name, dropped);
   WeightGradient(part.linear, part.input, {gathered});
-  const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), shape_.tokens * part.linear.in);
-  InputGradient(part.linear, {gathered}, input_gradient);
+  const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
+  InputGradient(part.linear, {gathered}, shape_.tokens, input_gradient);
   return input_gradient;
 }
 
 TensorId DecoderParts::ReduceForward(const std::string& name, TensorId partial) {
   if (shape_.scattered) {
-    const TensorId scattered = AddResidual(name + "_scattered");
+    const TensorId scattered = AddCollected(name + "_scattered", shape_.residual_tokens, Category::activation);
     builder_.AddCollective(builder_.forward(), CollectiveKind::reduce_scatter, name + ".scatter", partial, scattered);
     return scattered;
   }
@@ -219,7 +307,7 @@ TensorId DecoderParts::GatherBackward(const std::string& name, TensorId gradient
   if (!shape_.scattered) {
     return gradient;
   }
-  const TensorId gathered = builder_.AddTensor(name, shape_.tokens * shape_.hidden, Category::tp_gather);
+  const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
   builder_.AddCollective(builder_.backward(), CollectiveKind::all_gather, name + ".gather", gradient, gathered);
   return gathered;
 }
@@ -261,10 +349,10 @@ void DecoderParts::WeightGradient(const LinearPart& linear, TensorId input, cons
       .gradients = {linear.weight};
 }
 
-void DecoderParts::InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, TensorId to) {
+void DecoderParts::InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, std::int64_t rows,
+                                 TensorId to) {
   builder_
-      .Add(builder_.backward(), linear.name + ".input_gradient", MakeGemm(shape_.tokens, linear.in, linear.out),
-           gradients, {to})
+      .Add(builder_.backward(), linear.name + ".input_gradient", MakeGemm(rows, linear.in, linear.out), gradients, {to})
       .parameters = {linear.weight};
 }
 

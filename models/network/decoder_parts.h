@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct ColumnPart {
   std::string input_name;
   TensorId input;             ///< what the GEMMs read: the norm's output, or its gathered rows
   bool gather_again = false;  ///< the backward pass repeats the gather
+  bool in_flight = false;     ///< the gather has been issued, and nothing has waited for it
   std::vector<LinearPart> linears;
 };
 
@@ -64,7 +66,9 @@ struct RowPart {
 ///   column, else        -                              all-reduce dX
 ///   row, scattered      reduce-scatter Y               all-gather dY
 ///   row, else           all-reduce Y                   -
-/// With tp = 1 there is none.
+/// With tp = 1 there is none. Gather::again_async (nanotron's tp_linear_async_communication) runs them beside products
+/// that do not need them: gathers beside the product with the own rows, the gather of X in the backward pass beside dX,
+/// the scatter of dX beside dW.
 class DecoderParts {
  public:
   DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,
@@ -104,9 +108,18 @@ class DecoderParts {
   TensorId DropoutBackward(const std::string& name, TensorId gradient, TensorId mask);
 
  private:
+  bool IsAsync() const { return shape_.scattered && partition_.gather == Partition::Gather::again_async; }
+  /// The result of a collective over `rows` rows of the residual stream.
+  TensorId AddCollected(std::string name, std::int64_t rows, Category category);
+  TensorId AddGathered(const ColumnPart& part, bool again);
+  TensorId ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+                               const std::optional<TensorId>& weights_input);
+  TensorId AsyncColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+                               bool any_trainable);
   void BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients);
   void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
-  void InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, TensorId to);
+  /// For `rows` rows of `to`.
+  void InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, std::int64_t rows, TensorId to);
   Gemm MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
   const Decoder& decoder_;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/block_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -10,60 +13,23 @@ namespace {
 /// The embedding that a tied head reads: the first parameter of the stage.
 constexpr ParameterAt kTiedTo{0, 0};
 
-template <class Visit>
-void ForEachTouch(const Action& action, Visit visit) {
-  std::visit(
-      [&](const auto& leaf) {
-        for (const TensorId tensor : leaf.reads) {
-          visit(tensor, false);
-        }
-        for (const TensorId tensor : leaf.writes) {
-          visit(tensor, true);
-        }
-      },
-      action);
-}
-
-const Action& ActionAt(const Block& block, std::size_t action) {
-  return action < block.forward.size() ? block.forward[action] : block.backward[action - block.forward.size()];
-}
-
 bool IsBoundary(const Block& block, TensorId tensor) {
   return tensor == block.input || tensor == block.output || tensor == block.input_gradient ||
          tensor == block.output_gradient;
 }
 
+/// Whether what the block before `position` hands on is a view of the pool.
+bool HandsOnPooled(const Stage& stage, std::int64_t position) {
+  const Block* before = position > 0 ? &stage.BlockAt(position - 1) : nullptr;
+  return before != nullptr && before->output.valid() && !before->tensors[before->output.index].pool.empty();
+}
+
+std::string OutputName(const Block& block) { return block.name + "." + block.tensors[block.output.index].name; }
+
 }  // namespace
 
-std::vector<Lifetime> LifetimesOf(const Block& block) {
-  std::vector<Lifetime> lifetimes(block.tensors.size());
-  for (std::size_t i = 0; i < block.forward.size() + block.backward.size(); ++i) {
-    ForEachTouch(ActionAt(block, i), [&](TensorId tensor, bool write) {
-      Lifetime& lifetime = lifetimes[tensor.index];
-      if (write) {
-        lifetime.birth = std::min(lifetime.birth, i);
-      }
-      lifetime.death = i;
-    });
-  }
-  return lifetimes;
-}
-
-Bytes SavedBytes(const Block& block) {
-  const std::vector<Lifetime> lifetimes = LifetimesOf(block);
-  Bytes saved;
-  for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
-    const Tensor& tensor = block.tensors[i];
-    const bool before = TensorId{i} == block.input || lifetimes[i].birth < block.forward.size();
-    const bool after = lifetimes[i].death != Lifetime::kNever && lifetimes[i].death >= block.forward.size();
-    if (before && after && !tensor.pooled && TensorId{i} != block.output) {
-      saved += SizeOf(tensor.dtype) * tensor.elements;
-    }
-  }
-  return saved;
-}
-
-BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel) : role_(role), data_parallel_(data_parallel) {
+BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
+    : role_(role), data_parallel_(data_parallel), pool_(role) {
   const Job& job = role.job;
   copy_ = role.builder.AddStream("copy", StreamKind::copy);
   if (job.layout.tp > 1) {
@@ -100,9 +66,11 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
   for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
     const Tensor& tensor = block.tensors[i];
     BufferId id;
-    if (tensor.pooled) {
-      id = Pool(tensor);
-    } else if (!IsBoundary(block, TensorId{i})) {
+    if (IsBoundary(block, TensorId{i})) {
+      id = BufferId{};
+    } else if (!tensor.pool.empty()) {
+      id = pool_.AddView(block.name + "." + tensor.name, tensor, microbatches, run.count);
+    } else {
       id = role_.builder.AddBuffer({block.name + "." + tensor.name,
                                     tensor.category,
                                     tensor.dtype,
@@ -127,7 +95,8 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block
       }
     });
     for (const TensorId tensor : touched) {
-      plan.uses_pool |= block.tensors[tensor.index].pooled;
+      const Tensor& of = block.tensors[tensor.index];
+      plan.pool_elements = std::max(plan.pool_elements, of.pool.empty() ? 0 : of.elements);
       if (lifetimes[tensor.index].birth == i && BornHere(block, tensor)) {
         plan.births.push_back(tensor);
       }
@@ -139,24 +108,6 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block
                            ActionAt(block, i));
   }
   return plans;
-}
-
-/// All pooled tensors share one block. It is made at the first request of the first step and then kept for ever.
-BufferId BlockWriter::Pool(const Tensor& tensor) {
-  if (!pool_.valid()) {
-    pool_exists_ = role_.step != StepKind::first;
-    pool_ = role_.builder.AddBuffer({"pool " + tensor.name,
-                                     tensor.category,
-                                     tensor.dtype,
-                                     tensor.elements,
-                                     {1, 1},
-                                     role_.compute,
-                                     Place::device,
-                                     pool_exists_,
-                                     true});
-  }
-  TIDEMARK_CHECK(role_.builder.buffer(pool_).elements == tensor.elements);
-  return pool_;
 }
 
 void BlockWriter::DeclareBoundaries() {
@@ -175,25 +126,36 @@ void BlockWriter::DeclareBoundaries() {
     const Tensor* tensor = tensor_at(position);
     const Tensor* previous =
         boundaries_.empty() || boundaries_.back().end != position ? nullptr : tensor_at(position - 1);
+    const bool pooled = tensor != nullptr && HandsOnPooled(stage, position);
     if (tensor == nullptr) {
       continue;
     }
-    if (previous != nullptr && previous->elements == tensor->elements && previous->dtype == tensor->dtype) {
+    if (previous != nullptr && previous->elements == tensor->elements && previous->dtype == tensor->dtype &&
+        boundaries_.back().pooled == pooled) {
       boundaries_.back().end = position + 1;
     } else {
-      boundaries_.push_back({position, position + 1, {}, {}});
+      boundaries_.push_back({position, position + 1, {}, {}, pooled});
     }
   }
   for (BoundaryRun& run : boundaries_) {
     const Tensor& tensor = *tensor_at(run.base);
-    const auto declare = [&](const char* name, Category category) {
-      return role_.builder.AddBuffer(
-          {name, category, tensor.dtype, tensor.elements, {microbatches, run.end - run.base}, role_.compute});
+    const auto declare = [&](std::string name, Category category) {
+      // Where the residual stream is a view of the pool, it is in several pieces.
+      name += &run == &boundaries_.front() ? "" : fmt::format(" from block {}", run.base);
+      return role_.builder.AddBuffer({std::move(name),
+                                      category,
+                                      tensor.dtype,
+                                      tensor.elements,
+                                      {microbatches, run.end - run.base},
+                                      role_.compute});
     };
-    run.value = declare("residual", tensor.category);
+    run.value = run.pooled ? pool_.AddView(OutputName(stage.BlockAt(run.base - 1)), tensor, microbatches, 1)
+                           : declare("residual", tensor.category);
     run.gradient = declare("residual gradient", tensor.category);
   }
 }
+
+bool BlockWriter::InputIsPooled(std::int64_t position) const { return HandsOnPooled(role_.stage, position); }
 
 const BlockWriter::BoundaryRun& BlockWriter::BoundaryRunOf(std::int64_t position) const {
   const auto run = std::find_if(boundaries_.begin(), boundaries_.end(),
@@ -208,6 +170,9 @@ Index BlockWriter::MicrobatchIndex(const Microbatch& microbatch) const {
 
 BufferRef BlockWriter::Boundary(const Microbatch& microbatch, std::int64_t position) const {
   const BoundaryRun& run = BoundaryRunOf(position);
+  if (run.pooled && pool_.OutputInSmall()) {
+    return pool_.small_view();
+  }
   return {run.value, {MicrobatchIndex(microbatch), role_.AtStage(position, run.base)}};
 }
 
@@ -230,8 +195,8 @@ BufferRef BlockWriter::Ref(const Microbatch& microbatch, std::int64_t position, 
   if (tensor == block.output_gradient) {
     return BoundaryGradient(microbatch, position + 1);
   }
-  if (block.tensors[tensor.index].pooled) {
-    return {pool_, {}};
+  if (pool_.InSmall(position, tensor)) {
+    return pool_.small_view();
   }
   const BufferId family = runs_[role_.stage.RunOf(position)].tensors[tensor.index];
   return {family, {MicrobatchIndex(microbatch), role_.At(position)}};
@@ -248,13 +213,13 @@ std::vector<BufferRef> BlockWriter::Refs(const Microbatch& microbatch, std::int6
 }
 
 bool BlockWriter::BornHere(const Block& block, TensorId tensor) const {
-  return tensor != block.input && tensor != block.output_gradient && !block.tensors[tensor.index].pooled &&
+  return tensor != block.input && tensor != block.output_gradient && block.tensors[tensor.index].pool.empty() &&
          std::find(block.loaded.begin(), block.loaded.end(), tensor) == block.loaded.end();
 }
 
 bool BlockWriter::DiesHere(const Block& block, bool first_of_network, TensorId tensor) const {
   const bool input_of_embedding = tensor == block.input && first_of_network;
-  return tensor != block.output && tensor != block.input_gradient && !block.tensors[tensor.index].pooled &&
+  return tensor != block.output && tensor != block.input_gradient && block.tensors[tensor.index].pool.empty() &&
          !input_of_embedding;
 }
 
@@ -282,6 +247,9 @@ void BlockWriter::Load(const Microbatch& microbatch) {
 
 void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position) {
   const Block& block = role_.stage.BlockAt(position);
+  if (position == 0) {
+    pool_.BeginForward();
+  }
   for (std::size_t action = 0; action < block.forward.size(); ++action) {
     Act(microbatch, position, action);
   }
@@ -289,6 +257,9 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position) {
 
 void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) {
   const Block& block = role_.stage.BlockAt(position);
+  if (position == role_.stage.blocks - 1) {
+    pool_.BeginBackward();
+  }
   if (role_.stage.is_last() && position == role_.stage.blocks - 1) {
     loss_scale_ = microbatch.place.loss_scale;  // the first kernel multiplies by the loss's own gradient
   }
@@ -305,17 +276,19 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
   const std::size_t run = role_.stage.RunOf(position);
   const ActionPlan& plan = runs_[run].plans[action];
   data_parallel_.BeforeAction(microbatch, position, action);
-  if (plan.uses_pool && !pool_exists_) {
-    role_.Alloc({pool_, {}});
-    pool_exists_ = true;
-  }
+  pool_.Request(plan.pool_elements);
   for (const TensorId tensor : plan.births) {
     role_.Alloc(Ref(microbatch, position, tensor));
   }
   std::visit([&](const auto& leaf) { Act(microbatch, position, plan.name, leaf); },
              ActionAt(role_.stage.runs[run].block, action));
   for (const TensorId tensor : plan.deaths) {
-    role_.Free(Ref(microbatch, position, tensor));
+    const BufferRef ref = Ref(microbatch, position, tensor);
+    if (role_.builder.buffer(ref.buffer).is_view()) {
+      pool_.DropOutput();
+    } else {
+      role_.Free(ref);
+    }
   }
   data_parallel_.AfterAction(microbatch, position, action);
 }
@@ -393,7 +366,13 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
                           action.payload_elements, tp_, Refs(microbatch, position, action.reads),
                           Refs(microbatch, position, action.writes)});
-  builder.Order(role_.compute, tp_, "tp done");
+  if (!action.asynchronous) {
+    builder.Order(role_.compute, tp_, "tp done");
+  }
+}
+
+void BlockWriter::Act(const Microbatch&, std::int64_t, NameId, const Await&) {
+  role_.builder.Order(role_.compute, tp_, "tp done");
 }
 
 }  // namespace tidemark

@@ -6,22 +6,11 @@
 #include <vector>
 
 #include "sim/lower/data_parallel.h"
+#include "sim/lower/lifetime.h"
 #include "sim/lower/role.h"
+#include "sim/lower/tensor_pool.h"
 
 namespace tidemark {
-
-/// When a tensor of a block's table is born and dies, as indices into forward followed by backward actions.
-struct Lifetime {
-  static constexpr std::size_t kNever = SIZE_MAX;
-  std::size_t birth = kNever, death = kNever;
-};
-
-/// Lifetimes of all tensors of `block`: born at the first action that writes, dead after the last that touches.
-std::vector<Lifetime> LifetimesOf(const Block& block);
-
-/// Bytes per microbatch that live from the block's forward into its backward: what is "saved". The block's input
-/// counts, its output does not (it is the next block's input).
-Bytes SavedBytes(const Block& block);
 
 /// Writes the actions of blocks: allocations, kernels, tensor-parallel collectives, frees. Calls the data-parallel
 /// hooks for weights and gradients.
@@ -39,17 +28,20 @@ class BlockWriter {
   BufferRef Boundary(const Microbatch& microbatch, std::int64_t position) const;
   BufferRef BoundaryGradient(const Microbatch& microbatch, std::int64_t position) const;
 
-  std::int64_t Key() const { return pool_exists_ ? 1 : 0; }
+  /// What is under way between two microbatches; before the block at `position`, also in what it differs from others.
+  std::int64_t Key() const { return pool_.Key(); }
+  std::int64_t Key(std::int64_t position) const { return pool_.Key() * 2 + (InputIsPooled(position) ? 1 : 0); }
 
  private:
   struct BoundaryRun {
     std::int64_t base = 0, end = 0;  ///< positions [base, end)
     BufferId value, gradient;
+    bool pooled = false;  ///< the value is a view of the pool
   };
   /// What surrounds one action, the same for every block of a run: worked out once.
   struct ActionPlan {
     std::vector<TensorId> births, deaths;  ///< allocated before it, freed after it, by this block
-    bool uses_pool = false;
+    std::int64_t pool_elements = 0;        ///< largest pooled tensor that it touches
     NameId name;
   };
   struct RunTables {
@@ -61,7 +53,7 @@ class BlockWriter {
   void DeclareTensors(const BlockRun& run);
   std::vector<ActionPlan> PlanActions(const Block& block, bool first_of_network);
   void DeclareBoundaries();
-  BufferId Pool(const Tensor& tensor);
+  bool InputIsPooled(std::int64_t position) const;
   const BoundaryRun& BoundaryRunOf(std::int64_t position) const;
   Index MicrobatchIndex(const Microbatch& microbatch) const;
 
@@ -75,6 +67,7 @@ class BlockWriter {
   void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
+  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Await& action);
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at);
 
@@ -84,8 +77,7 @@ class BlockWriter {
   GroupId tp_group_;
   std::vector<RunTables> runs_;
   std::vector<BoundaryRun> boundaries_;
-  BufferId pool_;
-  bool pool_exists_ = false;
+  TensorPool pool_;
   Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's

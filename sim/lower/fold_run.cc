@@ -37,7 +37,7 @@ class RunFolder {
  private:
   std::vector<std::int64_t> KeyAt(std::int64_t position) const {
     std::vector<std::int64_t> key = data_parallel_.Key(position);
-    key.push_back(blocks_.Key());
+    key.push_back(blocks_.Key(position));
     return key;
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "models/job/fields.h"
+#include "sim/lower/tensor_pool.h"
 #include "sim/lower/window.h"
 #include "sim/strategies/strategy.h"
 
@@ -32,6 +33,9 @@ Status Strategy::Accept(const Job& job) const {
 
 const char* Strategy::DeclaredWrong(const Job& job) const {
   if (const char* reason = wrong == nullptr ? nullptr : wrong(job)) {
+    return reason;
+  }
+  if (const char* reason = WhatIsWrongWithPool(job)) {
     return reason;
   }
   const Result<std::vector<WindowRun>> windows = WindowsOf(job);

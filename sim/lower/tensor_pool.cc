@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/tensor_pool.h"
+
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+/// The largest pooled tensor of a stage; nullptr where there is none.
+const Tensor* LargestPooled(const Stage& stage) {
+  const Tensor* largest = nullptr;
+  for (const BlockRun& run : stage.runs) {
+    for (const Tensor& tensor : run.block.tensors) {
+      if (!tensor.pool.empty() && (largest == nullptr || tensor.elements > largest->elements)) {
+        largest = &tensor;
+      }
+    }
+  }
+  return largest;
+}
+
+TensorPool::First FirstPooled(const Block& block) {
+  for (const Action& action : block.forward) {
+    for (const TensorId written : std::visit([](const auto& leaf) { return leaf.writes; }, action)) {
+      if (!block.tensors[written.index].pool.empty()) {
+        return {written, written == block.output};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TensorPool::TensorPool(Role& role) : role_(role), exists_(role.step != StepKind::first) {
+  const Tensor* largest = LargestPooled(role.stage);
+  if (largest == nullptr) {
+    return;
+  }
+  const auto block = [&](std::string name, std::int64_t elements, bool stays) {
+    return role.builder.AddBuffer({.name = std::move(name),
+                                   .category = Category::tp_gather,
+                                   .dtype = largest->dtype,
+                                   .elements = elements,
+                                   .stream = role.compute,
+                                   .resident = stays && exists_,
+                                   .kept = stays});
+  };
+  pool_ = block("pool " + largest->pool, largest->elements, true);
+  first_ = FirstPooled(role.stage.runs.front().block);
+  if (exists_ || !first_.tensor.valid()) {
+    return;
+  }
+  const Tensor& first = role.stage.runs.front().block.tensors[first_.tensor.index];
+  if (first.elements < largest->elements) {
+    small_ = block("first pool " + largest->pool, first.elements, false);
+    small_view_ = role.builder.AddBuffer({.name = "first " + first.name,
+                                          .category = first.category,
+                                          .dtype = first.dtype,
+                                          .elements = first.elements,
+                                          .stream = role.compute,
+                                          .base = small_});
+  }
+}
+
+BufferId TensorPool::AddView(std::string name, const Tensor& tensor, std::int64_t microbatches, std::int64_t blocks) {
+  return role_.builder.AddBuffer({.name = std::move(name),
+                                  .category = tensor.category,
+                                  .dtype = tensor.dtype,
+                                  .elements = tensor.elements,
+                                  .extents = {microbatches, blocks},
+                                  .stream = role_.compute,
+                                  .base = pool_});
+}
+
+void TensorPool::Request(std::int64_t elements) {
+  if (exists_ || elements == 0) {
+    return;
+  }
+  if (small_.valid() && elements <= role_.builder.buffer(small_).elements) {
+    if (!small_alive_) {
+      role_.Alloc({small_, {}});
+      small_alive_ = true;
+    }
+    return;
+  }
+  role_.Alloc({pool_, {}});
+  exists_ = true;
+  if (small_alive_ && !first_.leaves_block) {
+    role_.Free({small_, {}});
+    small_alive_ = false;
+  }
+}
+
+const char* WhatIsWrongWithPool(const Job& job) {
+  const bool unsafe = job.axes.buffers.tp_gather == Buffers::TpGather::pooled_unsafe;
+  return unsafe && job.layout.sp && job.layout.tp > 1
+             ? "gathered and scattered tensors share one pooled block, which is written again before they are read"
+             : nullptr;
+}
+
+void TensorPool::DropOutput() {
+  if (OutputInSmall()) {
+    role_.Free({small_, {}});
+    small_alive_ = false;
+  }
+}
+
+}  // namespace tidemark
