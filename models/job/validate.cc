@@ -156,10 +156,9 @@ void Add(Totals& totals, const std::vector<Action>& actions, long double count) 
       if (const auto* row = std::get_if<Tabulated>(&calculate->op)) {
         totals.measured_ns += count * static_cast<long double>(row->nanoseconds);
       }
-    } else {
-      const auto& communicate = std::get<Communicate>(action);
-      totals.payload_bytes += count * static_cast<long double>(communicate.payload_elements) *
-                              static_cast<long double>(SizeOf(communicate.dtype).count());
+    } else if (const auto* communicate = std::get_if<Communicate>(&action)) {
+      totals.payload_bytes += count * static_cast<long double>(communicate->payload_elements) *
+                              static_cast<long double>(SizeOf(communicate->dtype).count());
     }
   }
 }

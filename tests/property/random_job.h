@@ -177,7 +177,9 @@ class JobGenerator {
     job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
     job.axes.buffers.fused_glu = dice_.OneIn(2);
     if (job.layout.sp && dice_.OneIn(2)) {
-      job.axes.buffers.tp_gather = dice_.OneIn(2) ? Buffers::TpGather::pooled : Buffers::TpGather::cached;
+      using TpGather = Buffers::TpGather;
+      const TpGather ways[] = {TpGather::pooled, TpGather::cached, TpGather::async, TpGather::pooled_unsafe};
+      job.axes.buffers.tp_gather = ways[dice_.Roll(4)];
     }
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
