@@ -268,21 +268,15 @@ class GradientFollower {
     }
   }
 
-  /// One window's gradient moves a weight once. An update may be cut into parts that write one buffer, so elements are
-  /// counted: together the updates with one source's gradient write no buffer more than once over.
+  /// One window's gradient moves a weight once. Systems that cut an update into parts keep the parts in buffers of
+  /// their own, so no two updates with one source's gradient write the same buffer.
   void CheckOnce(const Compute& leaf, const GradientValue& sum) {
-    const std::int64_t elements = std::get<OptimizerUpdate>(leaf.op).elements;
     for (const BufferRef& ref : leaf.writes) {
-      const std::int64_t size = program_.buffers[ref.buffer.index].elements;
       const GradientValue::Term* before = nullptr;
       for (const GradientValue::Term& term : sum.terms()) {
-        if (before != nullptr && before->source == term.source) {
-          continue;
-        }
+        const bool is_new_source = before == nullptr || before->source != term.source;
         before = &term;
-        std::int64_t& updated = updated_[{SlotOf(ref), term.source}];
-        updated += std::min(elements, size);
-        if (updated > size) {
+        if (is_new_source && !updated_.insert({SlotOf(ref), term.source}).second) {
           Report(Rule::wrong_factor, fmt::format("{} arrives again: {} was updated with it already in this window",
                                                  NameOf(term), program_.buffers[ref.buffer.index].name));
         }
@@ -335,11 +329,11 @@ class GradientFollower {
   std::span<const std::int64_t> loops_;
   std::optional<Phase> phase_;
   std::int64_t microbatch_ = 0;
-  std::optional<Factors> loss_;                                           ///< with which this backward pass began
-  std::map<std::string, std::int64_t> calls_;                             ///< of each kernel in this backward pass
-  std::set<std::int64_t> window_;                                         ///< microbatches since the last update
-  std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;        ///< (source, microbatch) of this window
-  std::map<std::pair<std::size_t, std::int64_t>, std::int64_t> updated_;  ///< elements, by (slot, source), in it
+  std::optional<Factors> loss_;                                     ///< with which this backward pass began
+  std::map<std::string, std::int64_t> calls_;                       ///< of each kernel in this backward pass
+  std::set<std::int64_t> window_;                                   ///< microbatches since the last update
+  std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
+  std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it
 };
 
 /// From the last stage to the first, as gradients flow.
