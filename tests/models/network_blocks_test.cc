@@ -107,6 +107,60 @@ TEST(NetworkParameters, TrainOnlyWhatAPatternNames) {
   EXPECT_EQ(SavedTotal(all) - SavedTotal(runs.at(1).block), 4'194'304 + 11'534'336);
 }
 
+/// The actions of a pass, from the first whose name begins with `from` to the first that is called `to`.
+std::vector<std::string> Between(const std::vector<Action>& pass, const std::string& from, const std::string& to) {
+  std::vector<std::string> names;
+  for (const Action& action : pass) {
+    const std::string name = std::visit([](const auto& leaf) { return leaf.name; }, action);
+    if (!names.empty() || name.starts_with(from)) {
+      names.push_back(name);
+    }
+    if (!names.empty() && name == to) {
+      break;
+    }
+  }
+  return names;
+}
+
+// nanotron's tp_linear_async_communication: the gather of X beside the product with the own rows; in the backward pass
+// the gather of X beside dX, the scatter of dX beside dW, and the gather of dY beside the product with the own rows.
+TEST(NetworkCommunication, RunsBesideProductsWhereItIsAsynchronous) {
+  Partition p = WorkedPartition(2, true);
+  p.packed_qkv = p.packed_gate_up = true;
+  p.gather = Partition::Gather::again_async;
+  const Block layer = Build(WorkedNetwork(), p).at(1).block;
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(Between(layer.forward, "qkv_in.gather", "qkv.forward"),
+            (Names{"qkv_in.gather", "qkv.forward_own_rows", "qkv_in.gather.await", "qkv.forward"}));
+  EXPECT_EQ(Between(layer.backward, "qkv_in.gather_again", "qkv_in.scatter_gradient.await"),
+            (Names{"qkv_in.gather_again", "qkv.input_gradient", "qkv_in.gather_again.await", "qkv_in.scatter_gradient",
+                   "qkv.weight_gradient", "qkv_in.scatter_gradient.await"}));
+  EXPECT_EQ(Between(layer.backward, "d_wo_out.gather", "wo.weight_gradient"),
+            (Names{"d_wo_out.gather", "wo.input_gradient", "d_wo_out.gather.await", "wo.input_gradient",
+                   "wo.weight_gradient"}));
+}
+
+TEST(NetworkCommunication, OfTheSameSizesWhereItIsAsynchronous) {
+  Partition p = WorkedPartition(2, true);
+  const Block again = Build(WorkedNetwork(), p).at(1).block;
+  p.gather = Partition::Gather::again_async;
+  const Block async = Build(WorkedNetwork(), p).at(1).block;
+  for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+    EXPECT_EQ(Collectives(async.forward, kind), Collectives(again.forward, kind));
+    EXPECT_EQ(Collectives(async.backward, kind).size(), Collectives(again.backward, kind).size());
+  }
+  const auto flops = [](const std::vector<Action>& pass) {
+    std::int64_t sum = 0;
+    for (const Action& action : pass) {
+      const auto* calculate = std::get_if<Calculate>(&action);
+      sum += calculate == nullptr ? 0 : FlopsOf(calculate->op).count();
+    }
+    return sum;
+  };
+  EXPECT_EQ(flops(async.forward), flops(again.forward));
+  EXPECT_EQ(flops(async.backward), flops(again.backward));
+}
+
 TEST(NetworkCommunication, CountsFourCollectivesForwardAndSixBackward) {
   // With sequence parallelism, a layer: forward 2 gathers and 2 scatters; backward 2 gathers of dY, 2 scatters of dX
   // and 2 repeated gathers of X. Each moves 2nh = 8,388,608 bytes.

@@ -67,7 +67,7 @@ inline std::map<std::string, std::int64_t> Saved(const Block& block) {
   for (const Action& action : block.backward) {
     for (const TensorId id : Reads(action)) {
       const Tensor& tensor = block.tensors.at(id.index);
-      if (forward.contains(id) && !tensor.pooled) {
+      if (forward.contains(id) && tensor.pool.empty()) {
         saved[tensor.name] = SizeInBytes(tensor);
       }
     }
