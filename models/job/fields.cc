@@ -261,16 +261,19 @@ void AddTheRest(Fields& fields) {
                             {"interleaved", "zb-h1", "zb-h2", "dualpipe"}}),
        FieldAt<J>(
            "gradient_flow.kind", [](J & j) -> auto& { return j.axes.gradient_flow; },
-           Choice<GradientFlow>{
-               {{"microbatch", GradientFlow::microbatch}, {"single-backward", GradientFlow::single_backward}},
-               {"gradcache"}}),
+           Choice<GradientFlow>{{{"microbatch", GradientFlow::microbatch},
+                                 {"single-backward", GradientFlow::single_backward},
+                                 {"gradcache", GradientFlow::gradcache}}}),
        FieldAt<J>(
            "gradient_flow.loop", [](J & j) -> auto& { return j.axes.loop; },
            Choice<MicrobatchLoop>{{{"runtime", MicrobatchLoop::runtime},
                                    {"program", MicrobatchLoop::program},
                                    {"unrolled", MicrobatchLoop::unrolled},
                                    {"outside", MicrobatchLoop::outside}}}),
-       NotYet<J>("gradient_flow.chunks", {}, "it belongs to gradient_flow.kind: gradcache"),
+       FieldAt<J>(
+           "gradient_flow.chunks", [](J & j) -> auto& { return j.axes.chunks; }, WholeNumber{0, 1 << 24}),
+       FieldAt<J>(
+           "gradient_flow.loss_times_ranks", [](J & j) -> auto& { return j.axes.loss_times_ranks; }, Truth{}),
        FieldAt<J>(
            "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
            Choice<LossScale>{{{"microbatches", LossScale::microbatches},
@@ -318,6 +321,9 @@ const std::set<std::string>& JobKeys() {
     }
     for (const Field<Decoder>& field : DecoderFields()) {
       all.insert("network." + field.key);
+    }
+    for (const Field<DualEncoder>& field : DualEncoderFields()) {
+      all.insert("network.dual_encoder." + field.key);
     }
     for (const std::string& key : MachineKeys()) {
       all.insert("machine." + key);

@@ -16,6 +16,8 @@ const std::vector<Field<Job>>& JobFields();
 /// The grammar of an inline network; that of a row of its `table`.
 const std::vector<Field<Decoder>>& DecoderFields();
 const std::vector<Field<TableRow>>& TableRowFields();
+/// That of its `dual_encoder`: "shared", "first.layers".
+const std::vector<Field<DualEncoder>>& DualEncoderFields();
 
 /// Every key a job may hold, dotted.
 const std::set<std::string>& JobKeys();

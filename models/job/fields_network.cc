@@ -47,6 +47,8 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
           "parallel_residual", [](D & d) -> auto& { return d.parallel_residual; }, Truth{}),
       FieldAt<D>(
           "dropout", [](D & d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
+      FieldAt<D>(
+          "causal", [](D & d) -> auto& { return d.causal; }, Truth{}),
   };
 }
 

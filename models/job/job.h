@@ -123,6 +123,7 @@ struct AllocatorOptions {
 enum class GradientFlow : std::uint8_t {
   microbatch,       ///< each microbatch has its own
   single_backward,  ///< all forward passes first, then one backward pass of the summed loss
+  gradcache,  ///< a contrastive loss over all microbatches: representations first, then each one's own backward pass
 };
 
 /// Where the loop over microbatches runs, of systems that compile what it calls (Alpa).
@@ -150,6 +151,8 @@ struct Axes {
   Precision precision;
   Partition::Loss loss = Partition::Loss::upcast_logits;
   GradientFlow gradient_flow = GradientFlow::microbatch;
+  std::int64_t chunks = 0;       ///< GradCache: that the rank's batch is cut into; 0: accumulation_steps
+  bool loss_times_ranks = true;  ///< GradCache: undoes DDP's division, which a loss over all ranks does not want
   MicrobatchLoop loop = MicrobatchLoop::runtime;
   LossScale loss_scale = LossScale::microbatches;
   friend bool operator==(const Axes&, const Axes&) = default;
@@ -185,8 +188,13 @@ struct Job {
       sources;  ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
 
   std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
+  /// Whether one loss is taken over all microbatches of a step, each of them a chunk of its batch.
+  bool CachesRepresentations() const { return axes.gradient_flow == GradientFlow::gradcache; }
   /// Microbatches that the step to predict runs.
   std::int64_t Microbatches() const {
+    if (CachesRepresentations()) {
+      return axes.chunks > 0 ? axes.chunks : accumulation_steps;
+    }
     const bool full = last_window.microbatches == 0 || last_window.policy == LastWindow::Policy::carry_over;
     return full ? accumulation_steps : last_window.microbatches;
   }

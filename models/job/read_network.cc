@@ -78,26 +78,28 @@ Result<Table> ReadTable(const ConfigValue& value) {
   return table;
 }
 
+Status DivideHeads(Decoder& decoder, const std::string& section, const ConfigValue& place) {
+  if (decoder.hidden % decoder.heads != 0) {
+    return ErrorAt(place, section,
+                   fmt::format("hidden size {} does not divide into {} heads", decoder.hidden, decoder.heads),
+                   "give head_size");
+  }
+  decoder.head_size = decoder.hidden / decoder.heads;
+  return Done{};
+}
+
 /// Fields that follow from others where nobody gives them.
-Status Complete(Decoder& decoder, const Settings& settings, const ConfigValue& place) {
+Status Complete(Decoder& decoder, const Settings& settings, const std::string& section, const ConfigValue& place) {
   for (const std::string_view key : {"layers", "hidden", "ffn", "heads", "vocabulary"}) {
-    if (!settings.contains("network." + std::string(key))) {
-      return ErrorAt(place, "network", fmt::format("lacks '{}'", key),
+    if (!settings.contains(section + "." + std::string(key))) {
+      return ErrorAt(place, section, fmt::format("lacks '{}'", key),
                      "an inline network needs layers, hidden, ffn, heads and vocabulary; or name one of the zoo");
     }
   }
-  if (!settings.contains("network.kv_heads")) {
+  if (!settings.contains(section + ".kv_heads")) {
     decoder.kv_heads = decoder.heads;
   }
-  if (!settings.contains("network.head_size")) {
-    if (decoder.hidden % decoder.heads != 0) {
-      return ErrorAt(place, "network",
-                     fmt::format("hidden size {} does not divide into {} heads", decoder.hidden, decoder.heads),
-                     "give head_size");
-    }
-    decoder.head_size = decoder.hidden / decoder.heads;
-  }
-  return Done{};
+  return settings.contains(section + ".head_size") ? Status(Done{}) : DivideHeads(decoder, section, place);
 }
 
 Result<std::vector<std::string>> ReadTrainable(const ConfigValue& value) {
@@ -118,8 +120,65 @@ Result<std::vector<std::string>> ReadTrainable(const ConfigValue& value) {
   return globs;
 }
 
+bool IsDualEncoder(const Settings& settings) {
+  const auto first = settings.lower_bound("network.dual_encoder.");
+  return first != settings.end() && first->first.starts_with("network.dual_encoder.");
+}
+
+/// What the second tower takes over from the first follows from its own heads where those are given.
+Status CompleteSecond(Decoder& second, const Settings& settings, const std::string& section, const ConfigValue& place) {
+  const auto given = [&](const char* key) { return settings.contains(section + key); };
+  if (given(".heads") && !given(".kv_heads")) {
+    second.kv_heads = second.heads;
+  }
+  if ((given(".heads") || given(".hidden")) && !given(".head_size")) {
+    TIDEMARK_TRY(DivideHeads(second, section, place));
+  }
+  return Done{};
+}
+
+/// Encoders see their whole input. What is not said of the second tower is as in the first.
+Result<DualEncoder> ReadDualEncoder(const Settings& settings, const ConfigValue& place) {
+  const std::string section = "network.dual_encoder";
+  DualEncoder network;
+  network.first.causal = false;
+  const auto read = [&](bool second) -> Status {
+    for (const Field<DualEncoder>& field : DualEncoderFields()) {
+      const ConfigValue* value = Find(settings, section + "." + field.key);
+      if (value != nullptr && field.key.starts_with("second.") == second) {
+        TIDEMARK_TRY(field.read(network, *value).At(fmt::format("{}: {}.{}", value->where, section, field.key)));
+      }
+    }
+    return Done{};
+  };
+  TIDEMARK_TRY(read(false));
+  TIDEMARK_TRY(Complete(network.first, settings, section + ".first", place));
+  network.second = network.first;
+  const Decoder first = network.first;
+  TIDEMARK_TRY(read(true));
+  TIDEMARK_TRY(CompleteSecond(network.second, settings, section + ".second", place));
+  if (network.shared && !(network.second == first)) {
+    return ErrorAt(place, section + ".second", "is another encoder than the first, but they are shared",
+                   "set shared to false, or remove second");
+  }
+  if (!settings.contains(section + ".representation")) {
+    network.representation = first.hidden;
+  }
+  return network;
+}
+
 Status ReadShape(Network& network, const Settings& settings, const ConfigValue& place) {
   const ConfigValue* base = Base(settings);
+  if (IsDualEncoder(settings)) {
+    for (const Field<Decoder>& field : DecoderFields()) {
+      if (const ConfigValue* value = Find(settings, "network." + field.key); value != nullptr || base != nullptr) {
+        return ErrorAt(value == nullptr ? *base : *value, "network", "is a dual encoder, and something else as well",
+                       "a dual encoder stands alone: remove the other keys of network");
+      }
+    }
+    TIDEMARK_ASSIGN(network.shape, ReadDualEncoder(settings, place));
+    return Done{};
+  }
   if (const ConfigValue* table = Find(settings, "network.table")) {
     for (const Field<Decoder>& field : DecoderFields()) {
       if (const ConfigValue* value = Find(settings, "network." + field.key); value != nullptr || base != nullptr) {
@@ -137,7 +196,7 @@ Status ReadShape(Network& network, const Settings& settings, const ConfigValue& 
       TIDEMARK_TRY(field.read(decoder, *value).At(fmt::format("{}: {}", value->where, key)));
     }
   }
-  return base == nullptr ? Complete(decoder, settings, place) : Status(Done{});
+  return base == nullptr ? Complete(decoder, settings, "network", place) : Status(Done{});
 }
 
 }  // namespace

@@ -130,6 +130,38 @@ Status CheckWindow(const Job& job) {
   return Done{};
 }
 
+/// What a dual encoder and GradCache ask of each other and of the layout.
+Status CheckContrastive(const Job& job) {
+  const bool dual = std::holds_alternative<DualEncoder>(job.network.shape);
+  if (dual && job.layout.tp > 1) {
+    return Wrong("layout.tp", "tensor parallelism of a dual encoder is not modelled", "set layout.tp to 1");
+  }
+  if (dual && job.layout.pp > 1) {
+    return Wrong("layout.pp", "two towers that meet in one loss are not cut into pipeline stages",
+                 "set layout.pp to 1");
+  }
+  if (dual && job.axes.shard.replicas > 1) {
+    return Wrong("shard.replicas", "a contrastive loss gathers representations over one group of ranks",
+                 "set shard.replicas to 1");
+  }
+  if (!job.CachesRepresentations()) {
+    return job.axes.chunks == 0 ? Status(Done{})
+                                : Wrong("gradient_flow.chunks", "is only looked at with gradient_flow.kind: gradcache",
+                                        "set strategy to gradcache");
+  }
+  if (!dual) {
+    return Wrong("gradient_flow.kind", "GradCache is for contrastive losses: the network must be a dual encoder",
+                 "give network.dual_encoder, or use ddp-last");
+  }
+  const std::int64_t batch = job.micro_batch_size * job.accumulation_steps;
+  if (batch % job.Microbatches() != 0) {
+    return Wrong("gradient_flow.chunks",
+                 fmt::format("{} samples of a rank do not divide into {} chunks", batch, job.Microbatches()),
+                 fmt::format("expected a divisor of {}", batch));
+  }
+  return Done{};
+}
+
 Status CheckMachine(const Job& job) {
   for (const DType dtype : {job.axes.precision.params, DType::fp32}) {
     if (!job.machine.peak.contains(dtype)) {
@@ -189,7 +221,7 @@ Totals Sum(const std::vector<BlockRun>& runs) {
 Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const Totals totals = Sum(runs);
   const Machine& machine = job.machine;
-  const auto microbatches = static_cast<long double>(job.accumulation_steps);
+  const auto microbatches = static_cast<long double>(std::max(job.accumulation_steps, 4 * job.Microbatches()));
   const auto ranks = static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
                      static_cast<long double>(job.layout.pp);
   constexpr long double kBytesPerParameter = 64;  // weights, gradients, accumulator, master, moments, buckets, padding
@@ -247,6 +279,11 @@ Partition::Gather GatherOf(Buffers::TpGather gather) {
 Partition PartitionOf(const Job& job) {
   Partition partition;
   partition.micro_batch_size = job.micro_batch_size;
+  partition.ranks = job.layout.dp;
+  if (job.CachesRepresentations()) {
+    partition.cached_batch = job.micro_batch_size * job.accumulation_steps;
+    partition.micro_batch_size = partition.cached_batch / job.Microbatches();
+  }
   partition.sequence_length = job.sequence_length;
   partition.tp = job.layout.tp;
   partition.sequence_parallel = job.layout.sp;
@@ -263,6 +300,7 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
+  TIDEMARK_TRY(CheckContrastive(job));
   TIDEMARK_TRY(CheckWindow(job));
   TIDEMARK_TRY(CheckMachine(job));
   TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));

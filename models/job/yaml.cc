@@ -76,6 +76,14 @@ void WriteNetwork(Writer& writer, const Job& job) {
       writer.Add(key, field.write(*decoder), job.SourceOf(key));
     }
   }
+  if (const auto* encoders = std::get_if<DualEncoder>(&network.shape)) {
+    for (const Field<DualEncoder>& field : DualEncoderFields()) {
+      const std::string key = "network.dual_encoder." + field.key;
+      if (!encoders->shared || !field.key.starts_with("second.")) {
+        writer.Add(key, field.write(*encoders), job.SourceOf(key));
+      }
+    }
+  }
   if (!network.trainable.empty()) {
     std::vector<std::string> globs;
     for (const std::string& glob : network.trainable) {

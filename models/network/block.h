@@ -36,6 +36,11 @@ struct Tensor {
   DType dtype = DType::bf16;
   std::int64_t elements = 0;  ///< on this rank, for one microbatch
   std::string pool;           ///< not empty: a view of the block of this name, which is never given back
+  /// A tensor that blocks share which are no neighbours: all that carry it name it alike. It is born in one of them and
+  /// dies in one of them, or outside of all blocks.
+  struct Carried {
+    bool yes = false, born_elsewhere = false, dies_elsewhere = false;
+  } carried = {};
 };
 
 enum class Reduction : std::uint8_t { none, sum, avg, max };
@@ -52,7 +57,7 @@ struct Calculate {
   bool recompute = false;               ///< forward work done a second time
 };
 
-/// A collective over the tensor-parallel group.
+/// A collective within a block, over the tensor-parallel group unless it says otherwise.
 struct Communicate {
   CollectiveKind kind = CollectiveKind::all_gather;
   Reduction reduction = Reduction::none;
@@ -61,6 +66,7 @@ struct Communicate {
   DType dtype = DType::bf16;
   std::vector<TensorId> reads, writes;
   bool recompute = false;
+  bool over_data = false;     ///< over the data-parallel group instead: representations for a loss over all ranks
   bool asynchronous = false;  ///< what follows runs beside it, up to its Await
 };
 
@@ -83,7 +89,13 @@ struct Block {
   std::vector<Action> forward, backward;
   TensorId input, output, output_gradient, input_gradient;
   std::vector<TensorId> loaded;  ///< tensors copied to the device before the microbatch: ids, labels
+  std::int64_t tower = -1;       ///< of a dual encoder: 0 or 1; -1: of no tower
 };
+
+/// "first." of a block "first.layer"; empty for a block of no tower.
+inline std::string TowerPrefix(const Block& block) {
+  return block.tower < 0 ? std::string() : block.name.substr(0, block.name.find('.') + 1);
+}
 
 /// `count` equal blocks in a row.
 struct BlockRun {
@@ -107,7 +119,9 @@ struct Partition {
   enum class Loss : std::uint8_t { upcast_logits, softmax_saving } loss = Loss::upcast_logits;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
-  DType compute = DType::bf16;  ///< activations and the weights as computed with
+  DType compute = DType::bf16;    ///< activations and the weights as computed with
+  std::int64_t ranks = 1;         ///< data-parallel ranks, whose representations a contrastive loss compares
+  std::int64_t cached_batch = 0;  ///< samples of a contrastive loss whose representations are cached; 0: a microbatch's
 };
 
 }  // namespace tidemark

@@ -153,8 +153,9 @@ void EmbeddingForward(DecoderParts& parts, ParameterId weight, ParameterId posit
 
 }  // namespace
 
-Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition) {
-  DecoderParts parts(std::string(kEmbeddingBlock), decoder, trainable, partition);
+Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition,
+                     const std::string& name) {
+  DecoderParts parts(name, decoder, trainable, partition);
   BlockBuilder& b = parts.builder();
   Block& block = b.block();
   const LocalShape& shape = parts.shape();

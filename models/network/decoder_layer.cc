@@ -13,8 +13,9 @@ namespace {
 /// with sequence parallelism), and are tests.
 class LayerTable {
  public:
-  LayerTable(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition)
-      : parts_("layer", decoder, trainable, partition) {}
+  LayerTable(const std::string& name, const Decoder& decoder, std::span<const std::string> trainable,
+             const Partition& partition)
+      : parts_(name, decoder, trainable, partition) {}
 
   Block Build() && {
     Block& block = b().block();
@@ -215,6 +216,7 @@ class LayerTable {
     op.kv_heads = shape().kv_heads;
     op.sequence = shape().sequence;
     op.head_size = shape().head_size;
+    op.causal = decoder().causal;
     op.backward = backward;
     op.dtype = parts_.partition().compute;
     return op;
@@ -233,8 +235,9 @@ class LayerTable {
 
 }  // namespace
 
-Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition) {
-  return LayerTable(decoder, trainable, partition).Build();
+Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition,
+                 const std::string& name) {
+  return LayerTable(name, decoder, trainable, partition).Build();
 }
 
 }  // namespace tidemark

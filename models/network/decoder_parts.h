@@ -128,8 +128,10 @@ class DecoderParts {
   BlockBuilder builder_;
 };
 
-Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
-Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
+Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition,
+                     const std::string& name = "embedding");
+Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition,
+                 const std::string& name = "layer");
 Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
 
 }  // namespace tidemark

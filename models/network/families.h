@@ -15,6 +15,8 @@ namespace tidemark {
 
 Result<std::vector<BlockRun>> BuildDecoder(const Decoder& decoder, std::span<const std::string> trainable,
                                            const Partition& partition);
+Result<std::vector<BlockRun>> BuildDualEncoder(const DualEncoder& network, std::span<const std::string> trainable,
+                                               const Partition& partition);
 Result<std::vector<BlockRun>> BuildTable(const Table& table, std::span<const std::string> trainable,
                                          const Partition& partition);
 

@@ -59,14 +59,25 @@ Status CheckTrainable(const std::vector<std::string>& globs, const std::vector<B
   return Done{};
 }
 
+Result<std::vector<BlockRun>> BuildFamily(const Decoder& decoder, std::span<const std::string> trainable,
+                                          const Partition& partition) {
+  return BuildDecoder(decoder, trainable, partition);
+}
+Result<std::vector<BlockRun>> BuildFamily(const Table& table, std::span<const std::string> trainable,
+                                          const Partition& partition) {
+  return BuildTable(table, trainable, partition);
+}
+Result<std::vector<BlockRun>> BuildFamily(const DualEncoder& encoders, std::span<const std::string> trainable,
+                                          const Partition& partition) {
+  return BuildDualEncoder(encoders, trainable, partition);
+}
+
 }  // namespace
 
 Result<std::vector<BlockRun>> BuildBlocks(const Network& network, const Partition& partition) {
   TIDEMARK_TRY(CheckPartition(partition));
-  const auto* decoder = std::get_if<Decoder>(&network.shape);
-  Result<std::vector<BlockRun>> runs = decoder != nullptr
-                                           ? BuildDecoder(*decoder, network.trainable, partition)
-                                           : BuildTable(std::get<Table>(network.shape), network.trainable, partition);
+  Result<std::vector<BlockRun>> runs =
+      std::visit([&](const auto& shape) { return BuildFamily(shape, network.trainable, partition); }, network.shape);
   if (runs) {
     TIDEMARK_TRY(CheckTrainable(network.trainable, *runs));
   }

@@ -24,6 +24,7 @@ struct Decoder {
   bool tied_embeddings = false;
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
+  bool causal = true;              ///< each token attends to those before it only
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
@@ -43,9 +44,21 @@ struct Table {
   friend bool operator==(const Table&, const Table&) = default;
 };
 
+/// Two transformer encoders, or one for both sides of a pair, each without a head: the last layer's first token,
+/// normalised, and projected where `representation` is another width than the tower's, is a sample's representation.
+/// Trained with InfoNCE over all pairs of the batch on all ranks. What a Decoder has beyond an encoder (tied
+/// embeddings) is left alone.
+struct DualEncoder {
+  Decoder first, second;  ///< the second is the first where it is shared
+  bool shared = false;
+  std::int64_t representation = 0;  ///< width of a representation, which is fp32
+  std::int64_t targets = 1;         ///< samples of the second side for each of the first: 1 + hard negatives
+  friend bool operator==(const DualEncoder&, const DualEncoder&) = default;
+};
+
 struct Network {
   std::string name;
-  std::variant<Decoder, Table> shape;
+  std::variant<Decoder, Table, DualEncoder> shape;
   std::vector<std::string> trainable;  ///< globs over "block.parameter" ("layer.wq"); empty: all are trainable
   friend bool operator==(const Network&, const Network&) = default;
 };

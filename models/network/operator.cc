@@ -37,6 +37,7 @@ struct CountFlops {
   Flops operator()(const Embedding& op) const { return op.backward ? Flops(op.tokens) * op.width : Flops(0); }
   // One pass: an exponential or a subtraction, and a sum or a scale.
   Flops operator()(const CrossEntropy& op) const { return Flops(2) * op.rows * op.vocabulary; }
+  Flops operator()(const InfoNce& op) const { return Flops(op.backward ? 4 : 2) * op.rows * op.columns * op.width; }
   Flops operator()(const OptimizerUpdate& op) const { return Flops(op.flops_per_element) * op.elements; }
   Flops operator()(const Tabulated& op) const { return Flops(op.flops); }
 };
@@ -76,6 +77,14 @@ struct CountBytes {
   }
 
   Bytes operator()(const CrossEntropy& op) const { return Bytes(op.bytes_moved); }
+
+  // Forward: X and Y in, logits out. Backward: the logits' gradient, X and Y in, dX and dY out.
+  Bytes operator()(const InfoNce& op) const {
+    const Bytes representations = SizeOf(op.dtype) * ((op.rows + op.columns) * op.width);
+    const Bytes logits = SizeOf(op.dtype) * (op.rows * op.columns);
+    return op.backward ? logits + representations * 2 : logits + representations;
+  }
+
   Bytes operator()(const OptimizerUpdate& op) const { return Bytes(op.bytes_moved); }
   Bytes operator()(const Tabulated& op) const { return Bytes(op.bytes_moved); }
 };

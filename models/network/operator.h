@@ -71,6 +71,16 @@ struct CrossEntropy {
   bool backward = false;
 };
 
+/// Every one of `rows` representations of `width` compared with every one of `columns`, as InfoNCE does before its
+/// softmax: logits = X Y^T in the forward pass; in the backward pass both products with the gradient of the logits, dX
+/// and dY.
+struct InfoNce {
+  static constexpr std::string_view kName = "info_nce";
+  std::int64_t rows = 0, columns = 0, width = 0;
+  bool backward = false;
+  DType dtype = DType::fp32;
+};
+
 /// The optimizer's update of `elements` parameters, reading and writing `bytes_moved` in total.
 struct OptimizerUpdate {
   static constexpr std::string_view kName = "optimizer_update";
@@ -89,7 +99,7 @@ struct Tabulated {
 };
 
 using Operator =
-    std::variant<Gemm, Attention, Norm, Rope, Pointwise, Embedding, CrossEntropy, OptimizerUpdate, Tabulated>;
+    std::variant<Gemm, Attention, Norm, Rope, Pointwise, Embedding, CrossEntropy, InfoNce, OptimizerUpdate, Tabulated>;
 
 /// Calls `visit(name, field)` for each attribute, in a fixed order.
 template <class Visitor>
@@ -126,6 +136,11 @@ template <class Visitor>
 void ForEachField(CrossEntropy& op, Visitor visit) {
   visit("rows", op.rows), visit("vocabulary", op.vocabulary), visit("bytes_moved", op.bytes_moved);
   visit("backward", op.backward);
+}
+template <class Visitor>
+void ForEachField(InfoNce& op, Visitor visit) {
+  visit("rows", op.rows), visit("columns", op.columns), visit("width", op.width);
+  visit("backward", op.backward), visit("dtype", op.dtype);
 }
 template <class Visitor>
 void ForEachField(OptimizerUpdate& op, Visitor visit) {

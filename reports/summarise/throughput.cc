@@ -4,7 +4,10 @@
 namespace tidemark {
 
 double TokensPerRank(const Job& job) {
-  const auto sequences = static_cast<double>(job.micro_batch_size * job.accumulation_steps * job.layout.dp);
+  const auto* encoders = std::get_if<DualEncoder>(&job.network.shape);
+  const std::int64_t of_a_sample = encoders == nullptr ? 1 : 1 + encoders->targets;
+  const auto sequences =
+      static_cast<double>(job.micro_batch_size * job.accumulation_steps * job.layout.dp * of_a_sample);
   return sequences * static_cast<double>(job.sequence_length) / static_cast<double>(job.Ranks());
 }
 

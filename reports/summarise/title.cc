@@ -32,6 +32,12 @@ std::string LayoutText(const Layout& layout) {
 std::string JobTitle(const Job& job) {
   const std::string layout = LayoutText(job.layout);
   const std::string ranks = layout.empty() ? "1 rank" : fmt::format("{} ranks ({})", job.Ranks(), layout);
+  if (job.CachesRepresentations()) {
+    const std::int64_t batch = job.micro_batch_size * job.accumulation_steps;
+    return fmt::format("{}, {}, {}, {} pairs in {} chunk{} of {} x {} tokens", job.network.name, job.strategy, ranks,
+                       batch, job.Microbatches(), job.Microbatches() == 1 ? "" : "s", batch / job.Microbatches(),
+                       job.sequence_length);
+  }
   return fmt::format("{}, {}, {}, {} microbatch{} of {} x {} tokens", job.network.name, job.strategy, ranks,
                      job.accumulation_steps, job.accumulation_steps == 1 ? "" : "es", job.micro_batch_size,
                      job.sequence_length);

@@ -39,6 +39,15 @@ struct ArithmeticSeconds {
                           PeakOf(machine, op.dtype), machine);
   }
 
+  /// The matrix products that it is made of.
+  double operator()(const InfoNce& op) const {
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+      return (*this)(Gemm{.m = m, .n = n, .k = k, .dtype = op.dtype, .output = op.dtype});
+    };
+    return op.backward ? product(op.rows, op.width, op.columns) + product(op.columns, op.width, op.rows)
+                       : product(op.rows, op.columns, op.width);
+  }
+
   /// One processor takes tile_m rows of one head over all columns (forward: queries, backward: keys);
   /// FlashAttention-2's partition (Dao, 2023, section 3.2). Tiles of a causal mask count as equal, at their mean.
   double operator()(const Attention& op) const {

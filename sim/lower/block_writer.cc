@@ -58,6 +58,9 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
   const Block& block = run.block;
   RunTables tables;
   tables.plans = PlanActions(block, runs_.empty() && role_.stage.is_first());
+  if (role_.job.CachesRepresentations()) {
+    tables.representing = PlanRepresenting(block, runs_.empty() && role_.stage.is_first());
+  }
   const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (const Action& action : block.backward) {
     ForEachTouch(action,
@@ -70,6 +73,8 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
       id = BufferId{};
     } else if (!tensor.pool.empty()) {
       id = pool_.AddView(block.name + "." + tensor.name, tensor, microbatches, run.count);
+    } else if (tensor.carried.yes) {
+      id = DeclareCarried(tensor);
     } else {
       id = role_.builder.AddBuffer({block.name + "." + tensor.name,
                                     tensor.category,
@@ -139,9 +144,11 @@ void BlockWriter::DeclareBoundaries() {
   }
   for (BoundaryRun& run : boundaries_) {
     const Tensor& tensor = *tensor_at(run.base);
+    const std::string tower = TowerPrefix(stage.BlockAt(std::min(run.base, stage.blocks - 1)));
     const auto declare = [&](std::string name, Category category) {
       // Where the residual stream is a view of the pool, it is in several pieces.
-      name += &run == &boundaries_.front() ? "" : fmt::format(" from block {}", run.base);
+      const bool first = &run == &boundaries_.front() || !tower.empty();
+      name = tower + name + (first ? "" : fmt::format(" from block {}", run.base));
       return role_.builder.AddBuffer({std::move(name),
                                       category,
                                       tensor.dtype,
@@ -214,45 +221,26 @@ std::vector<BufferRef> BlockWriter::Refs(const Microbatch& microbatch, std::int6
 
 bool BlockWriter::BornHere(const Block& block, TensorId tensor) const {
   return tensor != block.input && tensor != block.output_gradient && block.tensors[tensor.index].pool.empty() &&
+         !block.tensors[tensor.index].carried.born_elsewhere &&
          std::find(block.loaded.begin(), block.loaded.end(), tensor) == block.loaded.end();
 }
 
 bool BlockWriter::DiesHere(const Block& block, bool first_of_network, TensorId tensor) const {
   const bool input_of_embedding = tensor == block.input && first_of_network;
   return tensor != block.output && tensor != block.input_gradient && block.tensors[tensor.index].pool.empty() &&
-         !input_of_embedding;
+         !block.tensors[tensor.index].carried.dies_elsewhere && !input_of_embedding;
 }
 
-void BlockWriter::Load(const Microbatch& microbatch) {
-  bool loaded = false;
-  for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
-    const Block& block = role_.stage.runs[run].block;
-    for (const TensorId tensor : block.loaded) {
-      TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
-      const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);
-      role_.Alloc(ref);
-      role_.builder.Order(copy_, role_.compute, "load ready");
-      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name),
-                              copy_,
-                              role_.builder.buffer(ref.buffer).bytes(),
-                              {},
-                              {ref}});
-      loaded = true;
-    }
-  }
-  if (loaded) {
-    role_.builder.Order(role_.compute, copy_, "loaded");
-  }
-}
-
-void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position) {
+void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind) {
   const Block& block = role_.stage.BlockAt(position);
+  kind_ = kind;
   if (position == 0) {
     pool_.BeginForward();
   }
   for (std::size_t action = 0; action < block.forward.size(); ++action) {
     Act(microbatch, position, action);
   }
+  kind_ = Forwards::saving;
 }
 
 void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) {
@@ -274,7 +262,7 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) 
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
   const std::size_t run = role_.stage.RunOf(position);
-  const ActionPlan& plan = runs_[run].plans[action];
+  const ActionPlan& plan = kind_ == Forwards::representing ? runs_[run].representing[action] : runs_[run].plans[action];
   data_parallel_.BeforeAction(microbatch, position, action);
   pool_.Request(plan.pool_elements);
   for (const TensorId tensor : plan.births) {
@@ -322,8 +310,9 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
       }
     }
   }
-  role_.builder.Emit(Compute{name, op, role_.compute, action.recompute ? Work::recompute : Work::compute, loss_scale_,
-                             false, std::move(reads), std::move(writes)});
+  role_.builder.Emit(Compute{name, op, role_.compute,
+                             action.recompute || kind_ == Forwards::again ? Work::recompute : Work::compute,
+                             loss_scale_, false, std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
   for (const ParameterAt& at : gradients) {
     EndGradient(microbatch, at);
@@ -362,6 +351,11 @@ void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& a
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
+  if (action.over_data) {
+    GatherOverData(name, action.payload_elements, action.dtype, Refs(microbatch, position, action.reads),
+                   Refs(microbatch, position, action.writes));
+    return;
+  }
   builder.Order(tp_, role_.compute, "tp ready");
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
                           action.payload_elements, tp_, Refs(microbatch, position, action.reads),

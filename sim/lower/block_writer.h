@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/lower/data_parallel.h"
@@ -18,15 +20,25 @@ class BlockWriter {
  public:
   BlockWriter(Role& role, DataParallel& data_parallel);
 
-  /// Copies ids and labels to the device.
-  void Load(const Microbatch& microbatch);
-  void Forward(const Microbatch& microbatch, std::int64_t position);
+  /// What a forward pass leaves behind.
+  enum class Forwards : std::uint8_t {
+    saving,        ///< what the backward pass reads
+    representing,  ///< nothing (no_grad): only what blocks hand on
+    again,         ///< as saving; it is the second time
+  };
+
+  /// Copies ids and labels of some runs' blocks to the device.
+  void Load(const Microbatch& microbatch, const RunRange& runs);
+  void Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind = Forwards::saving);
   void Backward(const Microbatch& microbatch, std::int64_t position);
 
   /// The residual stream between position - 1 and `position`, and its gradient; at either end of the stage it comes
   /// from or goes to a neighbour.
   BufferRef Boundary(const Microbatch& microbatch, std::int64_t position) const;
   BufferRef BoundaryGradient(const Microbatch& microbatch, std::int64_t position) const;
+
+  /// A tensor that blocks share without being neighbours.
+  BufferRef Carried(const Microbatch& microbatch, const std::string& name) const;
 
   /// What is under way between two microbatches; before the block at `position`, also in what it differs from others.
   std::int64_t Key() const { return pool_.Key(); }
@@ -45,14 +57,17 @@ class BlockWriter {
     NameId name;
   };
   struct RunTables {
-    std::vector<BufferId> tensors;  ///< invalid for boundaries
-    std::vector<ActionPlan> plans;  ///< of forward, then backward actions
+    std::vector<BufferId> tensors;         ///< invalid for boundaries
+    std::vector<ActionPlan> plans;         ///< of forward, then backward actions
+    std::vector<ActionPlan> representing;  ///< of forward actions, where there is such a pass
     bool reads_output_gradient = false;
   };
 
   void DeclareTensors(const BlockRun& run);
   std::vector<ActionPlan> PlanActions(const Block& block, bool first_of_network);
+  std::vector<ActionPlan> PlanRepresenting(Block block, bool first_of_network);
   void DeclareBoundaries();
+  BufferId DeclareCarried(const Tensor& tensor);
   bool InputIsPooled(std::int64_t position) const;
   const BoundaryRun& BoundaryRunOf(std::int64_t position) const;
   Index MicrobatchIndex(const Microbatch& microbatch) const;
@@ -67,6 +82,8 @@ class BlockWriter {
   void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
+  void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
+                      std::vector<BufferRef> to);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Await& action);
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at);
@@ -75,9 +92,13 @@ class BlockWriter {
   DataParallel& data_parallel_;
   StreamId tp_, copy_;
   GroupId tp_group_;
+  StreamId loss_;  ///< made at its first use
+  GroupId loss_group_;
+  std::map<std::string, BufferId> carried_;
   std::vector<RunTables> runs_;
   std::vector<BoundaryRun> boundaries_;
   TensorPool pool_;
+  Forwards kind_ = Forwards::saving;        ///< of the pass under way
   Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's

@@ -64,7 +64,11 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
 
 /// Ranks are numbered tensor parallel first, then data parallel.
 GroupId Role::AddGroup(const char* name, std::int64_t size, std::int64_t stride) {
-  return builder.AddGroup({name, size, std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size)});
+  if (const auto found = groups_.find(name); found != groups_.end()) {
+    return found->second;
+  }
+  return groups_[name] =
+             builder.AddGroup({name, size, std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size)});
 }
 
 void Role::MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,

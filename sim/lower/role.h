@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,10 +35,11 @@ class Role {
  public:
   Role(const Job& job, const Stage& stage, StepKind step);
 
-  /// Buffers that a tensor of one microbatch needs: one, or one per microbatch where several are in flight.
+  /// Buffers that a tensor of one microbatch needs: one, or one per microbatch where several are in flight; with
+  /// GradCache for both sides.
   std::int64_t MicrobatchBuffers() const {
     const bool one = stage.count == 1 && job.axes.gradient_flow == GradientFlow::microbatch;
-    return one ? 1 : job.Microbatches();
+    return one ? 1 : job.Microbatches() * (job.CachesRepresentations() ? 2 : 1);
   }
 
   const Job& job;
@@ -84,7 +86,7 @@ class Role {
     }
   }
 
-  /// A group of `size` ranks, neighbours of which are `stride` ranks apart.
+  /// A group of `size` ranks, neighbours of which are `stride` ranks apart; the one of this name if there is one.
   GroupId AddGroup(const char* name, std::int64_t size, std::int64_t stride);
 
   void Alloc(const BufferRef& ref) { builder.Emit(tidemark::Alloc{ref}); }
@@ -102,6 +104,7 @@ class Role {
   void ZeroKernel(std::string_view name, StreamId stream, Work work, const BufferRef& ref);
 
  private:
+  std::map<std::string, GroupId> groups_;
   std::int64_t current_ = -1;
 };
 

@@ -73,6 +73,18 @@ std::size_t Stage::RunOf(std::int64_t position) const {
   return static_cast<std::size_t>(after - first.begin()) - 1;
 }
 
+RunRange Stage::RunsOfSide(std::int64_t side) const {
+  std::int64_t towers = 0;
+  for (const BlockRun& run : runs) {
+    towers = std::max(towers, run.block.tower + 1);
+  }
+  const std::int64_t tower = std::min(side, towers - 1);
+  const auto in_tower = [tower](const BlockRun& run) { return run.block.tower == tower; };
+  const auto begin = std::find_if(runs.begin(), runs.end(), in_tower);
+  const auto end = std::find_if_not(begin, runs.end(), in_tower);
+  return {static_cast<std::size_t>(begin - runs.begin()), static_cast<std::size_t>(end - runs.begin())};
+}
+
 std::int64_t StoredElements(const Block& block) {
   std::int64_t elements = 0;
   for (const Parameter& parameter : block.parameters) {

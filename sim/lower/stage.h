@@ -19,6 +19,11 @@ struct ParameterAt {
   friend bool operator==(const ParameterAt&, const ParameterAt&) = default;
 };
 
+/// Runs of a stage, `end` not among them.
+struct RunRange {
+  std::size_t begin = 0, end = 0;
+};
+
 /// One pipeline stage: a contiguous part of the network's blocks. Blocks are counted by *position*, from 0 within the
 /// stage; equal neighbours form a run.
 struct Stage {
@@ -33,6 +38,9 @@ struct Stage {
   bool is_first() const { return index == 0; }
   bool is_last() const { return index == count - 1; }
   std::size_t RunOf(std::int64_t position) const;
+  RunRange AllRuns() const { return {0, runs.size()}; }
+  /// The runs of the tower that takes one side's input: the only one takes both.
+  RunRange RunsOfSide(std::int64_t side) const;
   const Block& BlockAt(std::int64_t position) const { return runs[RunOf(position)].block; }
 };
 

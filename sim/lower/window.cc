@@ -140,6 +140,26 @@ Result<std::vector<WindowRun>> RegularWindows(const Job& job) {
   return runs;
 }
 
+/// GradCache: the chunks of one side, then of the other. Each encoder has a DDP of its own, which synchronises in its
+/// last chunk; one that serves both sides does so twice. The loss is over all of them at once, on all ranks.
+std::vector<WindowRun> CachedWindow(const Job& job) {
+  const auto* network = std::get_if<DualEncoder>(&job.network.shape);
+  const bool shared = network != nullptr && network->shared;
+  const bool each = SynchronisesEach(job);
+  const std::int64_t chunks = job.Microbatches();
+  const Rational scale(1, chunks * (job.axes.loss_times_ranks ? 1 : job.layout.dp));
+  std::vector<WindowRun> runs;
+  for (const bool second : {false, true}) {
+    const bool reduced = second && shared;
+    if (chunks > 1) {
+      Append(runs, {false, reduced, each, false, scale});
+      Append(runs, {!each, reduced || each, each, false, scale}, chunks - 2);
+    }
+    Append(runs, {!each && chunks > 1, reduced || (each && chunks > 1), true, second, scale});
+  }
+  return runs;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> Described(const WindowPlace& place) {
@@ -152,10 +172,16 @@ std::vector<std::int64_t> Described(const WindowPlace& place) {
 }
 
 Result<std::vector<WindowRun>> WindowsOf(const Job& job) {
+  if (job.CachesRepresentations()) {
+    return CachedWindow(job);
+  }
   return job.axes.sync.when == Sync::When::custom ? RegularWindows(job) : OneWindow(job);
 }
 
 const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job) {
+  if (job.CachesRepresentations()) {
+    return nullptr;  // one loss, and one window
+  }
   std::int64_t microbatches = 0;
   for (const WindowRun& run : windows) {
     const WindowPlace& place = run.place;

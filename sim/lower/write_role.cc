@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "sim/lower/alike_blocks.h"
+#include "sim/lower/block_passes.h"
 #include "sim/lower/block_writer.h"
-#include "sim/lower/fold_run.h"
+#include "sim/lower/cache_passes.h"
 #include "sim/lower/schedule.h"
 #include "sim/lower/stage_links.h"
 
@@ -20,7 +21,9 @@ class RoleWriter {
         windows_(windows),
         data_parallel_(strategy.data_parallel(role_)),
         blocks_(role_, *data_parallel_),
-        links_(role_, blocks_) {
+        links_(role_, blocks_),
+        passes_(role_, *data_parallel_, blocks_),
+        cache_(role_, passes_, blocks_) {
     for (const WindowRun& run : windows) {
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + run.count);
     }
@@ -126,7 +129,7 @@ class RoleWriter {
   std::int64_t AlikeFrom(const SlotRun& run, std::int64_t i) const {
     std::int64_t alike = run.count - i;
     for (const Slot& slot : run.slots) {
-      alike = std::min(alike, EndOfRunAt(slot.offset + i) - (slot.offset + i));
+      alike = slot.in_window() ? std::min(alike, EndOfRunAt(slot.offset + i) - (slot.offset + i)) : alike;
     }
     return alike;
   }
@@ -143,25 +146,40 @@ class RoleWriter {
   void WriteIteration(const SlotRun& run, std::int64_t iteration) {
     for (const Slot& slot : run.slots) {
       const Microbatch microbatch{{role_.microbatch_loop, slot.offset, 0}, PlaceAt(slot.offset + iteration)};
-      slot.forward ? Forward(microbatch) : Backward(microbatch);
+      Write(slot, microbatch);
+    }
+  }
+
+  void Write(const Slot& slot, const Microbatch& microbatch) {
+    switch (slot.pass) {
+      case Pass::forward:
+        return Forward(microbatch);
+      case Pass::backward:
+        return Backward(microbatch);
+      case Pass::load:
+        return cache_.Load(microbatch, slot.side);
+      case Pass::represent:
+        return cache_.Represent(microbatch, slot.side);
+      case Pass::join:
+        return cache_.Join(slot.side);
+      case Pass::loss:
+        return cache_.Loss(microbatch);
+      case Pass::again:
+        return cache_.Forward(microbatch, slot.side);
+      case Pass::surrogate:
+        cache_.Backward(microbatch, slot.side);
+        return Finish(microbatch, cache_.NumberOf(microbatch, slot.side));
     }
   }
 
   void Forward(const Microbatch& microbatch) {
     role_.builder.Emit(Begin{Phase::load, microbatch.index});
-    blocks_.Load(microbatch);
+    blocks_.Load(microbatch, role_.stage.AllRuns());
     role_.builder.Emit(End{Phase::load});
     role_.builder.Emit(Begin{Phase::forward, microbatch.index});
     data_parallel_->BeginMicrobatch(microbatch);
     links_.ReceiveActivation(microbatch);
-    for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
-      FoldRun(role_, *data_parallel_, blocks_, {role_.stage.first[run], role_.stage.runs[run].count, 1},
-              [&](std::int64_t position) {
-                data_parallel_->BeforeForward(microbatch, position);
-                blocks_.Forward(microbatch, position);
-                data_parallel_->AfterForward(microbatch, position);
-              });
-    }
+    passes_.Forward(microbatch, role_.stage.AllRuns());
     data_parallel_->EndForward(microbatch);
     links_.SendActivation(microbatch);
     role_.builder.Emit(End{Phase::forward});
@@ -170,22 +188,20 @@ class RoleWriter {
   void Backward(const Microbatch& microbatch) {
     role_.builder.Emit(Begin{Phase::backward, microbatch.index});
     links_.ReceiveGradient(microbatch);
-    for (std::size_t run = role_.stage.runs.size(); run-- > 0;) {
-      const std::int64_t count = role_.stage.runs[run].count;
-      FoldRun(role_, *data_parallel_, blocks_, {role_.stage.first[run] + count - 1, count, -1},
-              [&](std::int64_t position) {
-                data_parallel_->BeforeBackward(microbatch, position);
-                blocks_.Backward(microbatch, position);
-                data_parallel_->AfterBackward(microbatch, position);
-              });
-    }
+    passes_.Backward(microbatch, role_.stage.AllRuns());
     links_.SendGradient(microbatch);
     role_.builder.Emit(End{Phase::backward});
-    role_.builder.Emit(Begin{Phase::reduce, microbatch.index});
+    Finish(microbatch, microbatch.index);
+  }
+
+  /// What comes behind a backward pass; `number` names the microbatch.
+  void Finish(const Microbatch& microbatch, const Index& number) {
+    role_.builder.Emit(Begin{Phase::reduce, number});
     data_parallel_->EndBackward(microbatch);
     role_.builder.Emit(End{Phase::reduce});
     if (microbatch.place.last) {
       links_.ExchangeTiedGradient(*data_parallel_);
+      cache_.Drop();
       data_parallel_->OptimizerStep();
       stepped_ = true;
     }
@@ -197,6 +213,8 @@ class RoleWriter {
   std::unique_ptr<DataParallel> data_parallel_;
   BlockWriter blocks_;
   StageLinks links_;
+  BlockPasses passes_;
+  CachePasses cache_;
   bool stepped_ = false;
 };
 

@@ -61,7 +61,7 @@ ProgramFlops CountFlops(const Program& program) {
     const auto* compute = std::get_if<Compute>(&node);
     if (compute == nullptr ||
         !(std::holds_alternative<Gemm>(compute->op) || std::holds_alternative<Attention>(compute->op) ||
-          std::holds_alternative<Tabulated>(compute->op))) {
+          std::holds_alternative<InfoNce>(compute->op) || std::holds_alternative<Tabulated>(compute->op))) {
       return;
     }
     const double all = static_cast<double>(FlopsOf(compute->op).count()) * static_cast<double>(times);

@@ -27,8 +27,9 @@ struct ProgramFlops {
   double model = 0, hardware = 0;
 };
 
-/// Matrix products and attention only, which is what model FLOP utilisation counts by convention. One of the five
-/// products of a memory-linear attention's backward makes the scores again: hardware, not model.
+/// Matrix products (those of InfoNCE among them) and attention only, which is what model FLOP utilisation counts by
+/// convention. One of the five products of a memory-linear attention's backward makes the scores again: hardware, not
+/// model.
 ProgramFlops CountFlops(const Program& program);
 
 /// Leaves of the program with all loops written out: what a simulation walks.

@@ -41,6 +41,7 @@ class Linter {
     Synchronisation();
     LowPrecision();
     Memory();
+    Contrastive();
     Pipeline();
     return std::move(lints_);
   }
@@ -176,6 +177,18 @@ class Linter {
           fmt::format("the gradient bucket holds {} elements, whatever the model's size; this rank has {} parameters",
                       Grouped(bucket), Grouped(ParametersOf(job_))),
           "lower sync.bucket_elements (DeepSpeed: reduce_bucket_size)");
+    }
+  }
+
+  void Contrastive() {
+    const bool contrastive = std::holds_alternative<DualEncoder>(job_.network.shape);
+    if (contrastive && !job_.CachesRepresentations() && Accumulates()) {
+      const std::int64_t pairs = job_.micro_batch_size * job_.layout.dp;
+      Add("contrastive-accumulation", "error",
+          fmt::format("a contrastive loss in each of {} microbatches compares {} pairs at a time, not {}: fewer "
+                      "negatives than one batch has, which no sum of gradients brings back",
+                      job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
+          "take one loss over the whole batch: strategy: gradcache");
     }
   }
 

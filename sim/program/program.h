@@ -90,8 +90,10 @@ struct Channel {
   bool crosses_nodes = false;
 };
 
-enum class Phase : std::uint8_t { load, forward, backward, reduce, optimizer, gather };
-inline constexpr std::size_t kPhases = 6;
+/// `represent` and `loss` are GradCache's: a forward pass that keeps representations only, and the loss over all of
+/// them with its gradient.
+enum class Phase : std::uint8_t { load, represent, loss, forward, backward, reduce, optimizer, gather };
+inline constexpr std::size_t kPhases = 8;
 
 enum class Work : std::uint8_t { compute, recompute, optimizer };  ///< which part of the step's time a kernel is
 

@@ -93,7 +93,10 @@ class GradientFollower {
     if (leaf.phase == Phase::backward) {
       microbatch_ = Resolve(leaf.microbatch, loops_);
       window_.insert(microbatch_);
+      pass_ = passes_[microbatch_]++;
       calls_.clear();
+    }
+    if (leaf.phase == Phase::backward || leaf.phase == Phase::loss) {
       loss_.reset();
     }
   }
@@ -102,6 +105,7 @@ class GradientFollower {
     if (leaf.phase == Phase::optimizer) {
       CheckNothingIsLost();
       window_.clear();
+      passes_.clear();
       made_.clear();
       arrived_.clear();
       updated_.clear();
@@ -196,7 +200,7 @@ class GradientFollower {
     }
     const auto* entropy = std::get_if<CrossEntropy>(&leaf.op);
     const bool begins = (entropy != nullptr && entropy->backward) || std::holds_alternative<Tabulated>(leaf.op);
-    if (phase_ != Phase::backward || !begins) {
+    if ((phase_ != Phase::backward && phase_ != Phase::loss) || !begins) {
       return std::nullopt;
     }
     if (!loss_) {
@@ -230,7 +234,10 @@ class GradientFollower {
   /// The weight gradient that this call of the kernel makes. Backward passes walk the network alike, so the count of
   /// calls within one says which block's it is.
   std::int64_t SourceOf(const Compute& leaf, std::size_t write) {
-    const std::string name = fmt::format("{} of {}, write {}", program_.names[leaf.name.index], program_.role, write);
+    std::string name = fmt::format("{} of {}, write {}", program_.names[leaf.name.index], program_.role, write);
+    if (pass_ > 0) {
+      name += fmt::format(", pass {} over its microbatch", pass_);
+    }
     const std::int64_t call = calls_[name]++;
     const auto [found, added] =
         exchange_.sources.try_emplace({name, call}, static_cast<std::int64_t>(exchange_.names.size()));
@@ -329,8 +336,10 @@ class GradientFollower {
   std::span<const std::int64_t> loops_;
   std::optional<Phase> phase_;
   std::int64_t microbatch_ = 0;
-  std::optional<Factors> loss_;                                     ///< with which this backward pass began
+  std::int64_t pass_ = 0;        ///< backward passes over this microbatch before: one encoder may be run for both sides
+  std::optional<Factors> loss_;  ///< with which this backward pass began
   std::map<std::string, std::int64_t> calls_;                       ///< of each kernel in this backward pass
+  std::map<std::int64_t, std::int64_t> passes_;                     ///< of each microbatch of the window
   std::set<std::int64_t> window_;                                   ///< microbatches since the last update
   std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it

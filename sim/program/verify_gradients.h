@@ -18,6 +18,10 @@ namespace tidemark {
 ///               such values writes their sum times its scale: adding, copying, packing and casting are all that.
 ///               Packing several gradients into one buffer is a sum too, since their kernels differ.
 ///
+/// GradCache's loss begins in a phase of its own; its gradient waits in a cache, and the backward pass of each chunk
+/// takes its part from there, so the cached factor is that of every chunk. An encoder that serves both sides of a pair
+/// has two backward passes over a microbatch, whose gradients are different sources.
+///
 /// A kernel of the backward pass that reads `loss` values and writes a buffer of category gradient, accumulator or
 /// bucket makes a weight gradient. A kernel that reads no gradient writes none (zeroing, gathering weights).
 ///

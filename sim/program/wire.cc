@@ -13,8 +13,8 @@ std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum v
 }  // namespace
 
 std::string_view Name(Phase phase) {
-  static constexpr std::array<std::string_view, kPhases> kNames = {"load",   "forward",   "backward",
-                                                                   "reduce", "optimizer", "gather"};
+  static constexpr std::array<std::string_view, kPhases> kNames = {"load",     "represent", "loss",      "forward",
+                                                                   "backward", "reduce",    "optimizer", "gather"};
   return NameIn(kNames, phase);
 }
 

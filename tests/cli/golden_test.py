@@ -49,11 +49,19 @@ STRATEGIES = {
 }
 
 
+# On two encoders of three blocks each, in two chunks, instead.
+CONTRASTIVE = {
+    "gradcache": [],
+}
+
+
 class Golden(unittest.TestCase):
     def test_programs_are_those_that_were_read(self):
-        for strategy, settings in STRATEGIES.items():
+        rows = [("job.yaml", *row) for row in STRATEGIES.items()]
+        rows += [("dual_encoder.yaml", *row) for row in CONTRASTIVE.items()]
+        for job, strategy, settings in rows:
             arguments = [f"--set={setting}" for setting in [f"strategy={strategy}", *settings]]
-            run = subprocess.run([os.environ["TIDEMARK_PROGRAM"], "program", str(GOLDEN / "job.yaml"), *arguments],
+            run = subprocess.run([os.environ["TIDEMARK_PROGRAM"], "program", str(GOLDEN / job), *arguments],
                                  check=False, capture_output=True, text=True)
             self.assertEqual(run.returncode, 0, run.stderr)
             path = GOLDEN / f"{strategy}.program"
@@ -62,7 +70,7 @@ class Golden(unittest.TestCase):
             self.assertMultiLineEqual(run.stdout, path.read_text(encoding="utf-8"), strategy)
 
     def test_every_golden_program_is_tested(self):
-        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES))
+        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,15 @@ TEST(OperatorCosts, TakeWhatIsStatedForStreamingOperators) {
   EXPECT_EQ(FlopsOf(Tabulated{0, 5, 6, DType::bf16}), Flops(5));
 }
 
+TEST(OperatorCosts, CountOneProductOfRepresentationsForwardsAndTwoBackwards) {
+  InfoNce nce{.rows = 3, .columns = 5, .width = 7};
+  EXPECT_EQ(FlopsOf(nce), Flops(2 * 3 * 5 * 7));
+  EXPECT_EQ(BytesMovedBy(nce), Bytes(4 * (3 * 7 + 5 * 7 + 3 * 5)));
+  nce.backward = true;  // the logits' gradient, X, Y; dX, dY
+  EXPECT_EQ(FlopsOf(nce), Flops(4 * 3 * 5 * 7));
+  EXPECT_EQ(BytesMovedBy(nce), Bytes(4 * (3 * 5 + 2 * (3 * 7 + 5 * 7))));
+}
+
 TEST(OperatorCosts, HaveANameForEachOperator) {
   EXPECT_EQ(Name(Operator(Gemm{})), "gemm");
   EXPECT_EQ(Name(Operator(CrossEntropy{})), "cross_entropy");

@@ -46,7 +46,7 @@ std::int64_t BucketOf(const Job& job) {
 
 /// The classes of jobs that have broken such engines before; each must make up a good part of the sample.
 void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
-  const Decoder& decoder = std::get<Decoder>(job.network.shape);
+  const Decoder& decoder = TowerOf(job.network);
   const auto count = [&](const std::string& name, bool applies) { histogram[name] += applies ? 1 : 0; };
   count("one microbatch", job.accumulation_steps == 1);
   count("one data-parallel rank", job.layout.dp == 1);
@@ -58,7 +58,9 @@ void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
   count("uneven layers per stage", uneven);
   count("vocabulary or heads not divisible by ranks",
         decoder.vocabulary % job.layout.dp != 0 || decoder.heads % job.layout.dp != 0);
-  count("tied embeddings", decoder.tied_embeddings);
+  const bool dual = std::holds_alternative<DualEncoder>(job.network.shape);
+  count("tied embeddings", decoder.tied_embeddings && !dual);
+  count("(two towers, or one for two inputs)", dual);
   const LayerSize layer = LayerSizeOf(job);
   const std::int64_t bucket = BucketOf(job);
   count("a parameter larger than a bucket", bucket > 0 && layer.largest > bucket);
@@ -70,7 +72,7 @@ bool IsDeclaredWrong(const Job& job) { return FindStrategy(job.strategy)->Declar
 
 /// The settings in which the job differs from its strategy's defaults, for messages.
 std::string Describe(const Job& job) {
-  const Decoder& decoder = std::get<Decoder>(job.network.shape);
+  const Decoder& decoder = TowerOf(job.network);
   Job plain = job;
   plain.axes = FindStrategy(job.strategy)->defaults.axes;
   std::string changes;

@@ -15,6 +15,12 @@
 
 namespace tidemark {
 
+/// The decoder, or the first tower of a dual encoder.
+inline const Decoder& TowerOf(const Network& network) {
+  const auto* encoders = std::get_if<DualEncoder>(&network.shape);
+  return encoders != nullptr ? encoders->first : std::get<Decoder>(network.shape);
+}
+
 /// Makes small random jobs that their strategy accepts: networks, layouts, windows, buckets and machines, drawn so that
 /// awkward cases are common rather than rare.
 class JobGenerator {
@@ -43,7 +49,10 @@ class JobGenerator {
     job.layout.dp = dice_.Roll(100) < 36 ? 1 : dice_.Number(2, 9);
     job.layout.tp = dice_.OneIn(4) ? 2 : 1;
     job.network = {"random", RandomDecoder(job.layout), {}};
-    if (dice_.OneIn(6)) {
+    if (job.layout.pp == 1 && dice_.OneIn(6)) {
+      job.layout.tp = 1;
+      job.network.shape = RandomEncoders();
+    } else if (dice_.OneIn(6)) {
       job.network.trainable = {dice_.OneIn(2) ? "head.*" : "layer.*"};
     }
     job.sequence_length = 8 * dice_.Number(1, 4);
@@ -78,6 +87,18 @@ class JobGenerator {
       decoder.dropout = dice_.OneIn(2) ? 0.1 : 0;
     }
     return decoder;
+  }
+
+  DualEncoder RandomEncoders() {
+    Layout one_stage;
+    DualEncoder network;
+    network.first = RandomDecoder(one_stage);
+    network.shared = dice_.OneIn(3);
+    network.second = network.shared ? network.first : RandomDecoder(one_stage);
+    network.first.causal = network.second.causal = false;
+    network.representation = dice_.OneIn(2) ? network.first.hidden : 8 * dice_.Number(1, 9);
+    network.targets = dice_.OneIn(3) ? dice_.Number(2, 3) : 1;
+    return network;
   }
 
   std::int64_t RandomWindow(std::int64_t stages) {
@@ -217,7 +238,7 @@ class JobGenerator {
 
   /// Buckets from one that every matrix overflows to one that holds layers.
   void RandomBuckets(Job& job) {
-    const Decoder& decoder = std::get<Decoder>(job.network.shape);
+    const Decoder& decoder = TowerOf(job.network);
     const std::int64_t layer = 2 * decoder.hidden * (2 * decoder.hidden + 3 * decoder.ffn) / job.layout.tp;
     const std::uint32_t kind = dice_.Roll(100);
     const std::int64_t bytes = kind < 45 ? dice_.Number(64, 512) : kind < 92 ? layer * dice_.Number(4, 9) : layer * 2;

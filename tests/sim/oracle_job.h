@@ -28,7 +28,8 @@ inline Machine TestMachine() {
 }
 
 /// The model of the worked numbers: 4 layers, hidden 1024, ffn 2816, 16 heads of which 4 for keys, vocabulary 32,000,
-/// untied; sequence 2048, micro batch 2; N = 4 data-parallel ranks; separate q, k, v and packed gate-up.
+/// untied; sequence 2048, micro batch 2; N = 4 data-parallel ranks; separate q, k, v and packed gate-up. For a strategy
+/// of contrastive losses, two towers of that shape.
 inline Job OracleJob(const std::string& strategy_name, std::int64_t microbatches) {
   Job job;
   Decoder decoder;
@@ -50,6 +51,9 @@ inline Job OracleJob(const std::string& strategy_name, std::int64_t microbatches
   job.strategy = strategy_name;
   job.axes = strategy->defaults.axes;
   job.axes.packing = {false, true};
+  if (job.CachesRepresentations()) {
+    job.network.shape = DualEncoder{decoder, decoder, false, decoder.hidden, 1};
+  }
   return job;
 }
 

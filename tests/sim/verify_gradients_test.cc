@@ -26,7 +26,11 @@ StepProgram Lowered(const Job& job) {
 /// The lowered program of a two-layer model. `strategy`'s own order and factors are what the tests below spoil.
 StepProgram ProgramOf(const std::string& strategy, std::int64_t microbatches) {
   Job job = OracleJob(strategy, microbatches);
-  std::get<Decoder>(job.network.shape).layers = 2;
+  if (auto* encoders = std::get_if<DualEncoder>(&job.network.shape)) {
+    encoders->first.layers = encoders->second.layers = 2;
+  } else {
+    std::get<Decoder>(job.network.shape).layers = 2;
+  }
   if (!FindStrategy(strategy)->Accept(job).ok()) {
     job.axes.shard.replicas = 2;  // of a system that is about replicas
   }
@@ -57,6 +61,9 @@ std::pair<Rule, std::string> FirstOf(const StepProgram& step) {
 
 TEST(VerifyGradients, AcceptsWhatRealSystemsDo) {
   for (const Strategy& strategy : AllStrategies()) {
+    if (strategy.DeclaredWrong(OracleJob(strategy.defaults.name, 2)) != nullptr) {
+      continue;
+    }
     for (const std::int64_t microbatches : {1, 2, 3}) {
       const std::vector<Finding> findings = Verify(ProgramOf(strategy.defaults.name, microbatches));
       EXPECT_TRUE(findings.empty()) << strategy.defaults.name << ": " << findings.front().message;

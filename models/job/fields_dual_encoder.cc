@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/job/fields.h"
+
+namespace tidemark {
+namespace {
+
+/// The fields of a tower, as fields of the network that holds it: "first.layers".
+void AddTower(std::vector<Field<DualEncoder>>& fields, const std::string& prefix, Decoder DualEncoder::*tower) {
+  for (const Field<Decoder>& field : DecoderFields()) {
+    fields.push_back(
+        {prefix + field.key,
+         [field, tower](DualEncoder& network, const ConfigValue& value) { return field.read(network.*tower, value); },
+         [field, tower](const DualEncoder& network) { return field.write(network.*tower); }});
+  }
+}
+
+std::vector<Field<DualEncoder>> MakeDualEncoderFields() {
+  using D = DualEncoder;
+  std::vector<Field<D>> fields = {
+      FieldAt<D>(
+          "shared", [](D & d) -> auto& { return d.shared; }, Truth{}),
+      FieldAt<D>(
+          "representation", [](D & d) -> auto& { return d.representation; }, WholeNumber{1, 1 << 20}),
+      FieldAt<D>(
+          "targets", [](D & d) -> auto& { return d.targets; }, WholeNumber{1, 1 << 16}),
+  };
+  AddTower(fields, "first.", &D::first);
+  AddTower(fields, "second.", &D::second);
+  return fields;
+}
+
+}  // namespace
+
+const std::vector<Field<DualEncoder>>& DualEncoderFields() {
+  static const std::vector<Field<DualEncoder>> fields = MakeDualEncoderFields();
+  return fields;
+}
+
+}  // namespace tidemark

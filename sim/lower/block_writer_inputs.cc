@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "sim/lower/block_writer.h"
+
+// What blocks get from elsewhere than their neighbours: input that is loaded, and what a dual encoder needs beyond a
+// chain of blocks: tensors that pass by a whole tower, a gather over all data-parallel ranks inside a block, and
+// forward passes that keep nothing.
+
+namespace tidemark {
+
+void BlockWriter::Load(const Microbatch& microbatch, const RunRange& runs) {
+  bool loaded = false;
+  for (std::size_t run = runs.begin; run < runs.end; ++run) {
+    const Block& block = role_.stage.runs[run].block;
+    for (const TensorId tensor : block.loaded) {
+      TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
+      const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);
+      role_.Alloc(ref);
+      role_.builder.Order(copy_, role_.compute, "load ready");
+      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name),
+                              copy_,
+                              role_.builder.buffer(ref.buffer).bytes(),
+                              {},
+                              {ref}});
+      loaded = true;
+    }
+  }
+  if (loaded) {
+    role_.builder.Order(role_.compute, copy_, "loaded");
+  }
+}
+
+/// All blocks that carry a tensor of this name mean the same one.
+BufferId BlockWriter::DeclareCarried(const Tensor& tensor) {
+  BufferId& id = carried_[tensor.name];
+  if (!id.valid()) {
+    id = role_.builder.AddBuffer(
+        {tensor.name, tensor.category, tensor.dtype, tensor.elements, {role_.MicrobatchBuffers(), 1}, role_.compute});
+  }
+  TIDEMARK_CHECK(role_.builder.buffer(id).elements == tensor.elements);
+  return id;
+}
+
+BufferRef BlockWriter::Carried(const Microbatch& microbatch, const std::string& name) const {
+  return {carried_.at(name), {MicrobatchIndex(microbatch), Index{}}};
+}
+
+/// Without a backward pass everything dies in the forward pass, but for what was loaded for the next one.
+std::vector<BlockWriter::ActionPlan> BlockWriter::PlanRepresenting(Block block, bool first_of_network) {
+  block.backward.clear();
+  std::vector<ActionPlan> plans = PlanActions(block, first_of_network);
+  for (ActionPlan& plan : plans) {
+    std::erase_if(plan.deaths, [&](TensorId tensor) {
+      return std::find(block.loaded.begin(), block.loaded.end(), tensor) != block.loaded.end();
+    });
+  }
+  return plans;
+}
+
+/// Representations of all ranks, on the stream of a loss that compares them.
+void BlockWriter::GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
+                                 std::vector<BufferRef> to) {
+  ProgramBuilder& builder = role_.builder;
+  if (!loss_.valid()) {
+    loss_ = builder.AddStream("loss", StreamKind::collective);
+    loss_group_ = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
+  }
+  builder.Order(loss_, role_.compute, "representations ready");
+  builder.Emit(Collective{name, CollectiveKind::all_gather, Reduction::none, Rational(1), loss_group_, dtype, elements,
+                          loss_, std::move(from), std::move(to)});
+  builder.Order(role_.compute, loss_, "representations gathered");
+}
+
+}  // namespace tidemark
