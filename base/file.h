@@ -15,4 +15,7 @@ inline constexpr std::int64_t kLargestConfigBytes = std::int64_t{16} << 20;
 /// (before reading it, where the size is known), and binary data.
 Result<std::string> ReadTextFile(const std::string& path, std::int64_t largest_bytes = kLargestConfigBytes);
 
+/// The same for a file of any bytes. Fails with bad_input as well where it is larger.
+Result<std::string> ReadBinaryFile(const std::string& path, std::int64_t largest_bytes);
+
 }  // namespace tidemark

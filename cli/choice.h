@@ -10,8 +10,9 @@ namespace tidemark {
 
 /// An option that takes one of a few words, each standing for a value. CLI11's own transformer prints the numbers
 /// behind the words in its messages, and cuts them off where the enum is a single byte.
-template <class Value>
-void AddChoice(CLI::App& app, const std::string& name, Value& value,
+/// `Target` is a Value or an optional one.
+template <class Value, class Target>
+void AddChoice(CLI::App& app, const std::string& name, Target& value,
                const std::vector<std::pair<std::string, Value>>& choices, const std::string& help,
                const std::string& type_name = "NAME") {
   std::vector<std::string> words;

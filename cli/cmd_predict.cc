@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,23 +22,7 @@
 namespace tidemark {
 namespace {
 
-/// Whether a person looks at stdout and has not asked for plain text (https://no-color.org).
-bool WantsColour() {
-  const char* no_colour = std::getenv("NO_COLOR");
-  return isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
-}
-
-std::string_view RendererOf(OutputFormat format) {
-  switch (format) {
-    case OutputFormat::json:
-      return "json";
-    case OutputFormat::markdown:
-      return "markdown";
-    case OutputFormat::text:
-      break;
-  }
-  return "terminal";
-}
+constexpr std::int64_t kMostSteps = 1'000'000;
 
 class PredictCommand : public Command {
  public:
@@ -49,6 +32,7 @@ class PredictCommand : public Command {
     return "  tidemark predict job.yaml                                 what it needs, and whether that fits\n"
            "  tidemark predict job.yaml --set accumulation_steps=16     the same with one value changed\n"
            "  tidemark predict job.yaml --html report.html              pictures of memory and streams, for a browser\n"
+           "  tidemark predict job.yaml --steps 5 --trace five.trace    the first five steps, for tidemark report\n"
            "  tidemark predict job.yaml --capacity 40GiB                what the allocator does on a smaller device\n"
            "  tidemark predict job.yaml --format json                   for scripts\n";
   }
@@ -58,10 +42,10 @@ class PredictCommand : public Command {
     AddChoice<Engine>(app, "--engine", options_.engine,
                       {{"simulate", Engine::simulate}, {"closed-form", Engine::closed_form}, {"both", Engine::both}},
                       "simulate (default), closed-form (no trace, no allocator) or both, which compares them");
-    AddChoice<StepKind>(app, "--step", options_.step,
+    AddChoice<StepKind>(app, "--step", step_,
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
-    app.add_option("--steps", steps_, "how many steps; more than one is not supported")->type_name("K");
+    app.add_option("--steps", steps_, "the first K steps in a row, instead of one")->type_name("K");
     app.add_option("--capacity", capacity_, "what happens on a device of this size: 40GiB")->type_name("SIZE");
     app.add_option("--trace", trace_path_, "write what happens, event by event, to this file")->type_name("FILE");
     app.add_option("--html", html_path_, "write a page with pictures to this file")->type_name("FILE");
@@ -84,10 +68,7 @@ class PredictCommand : public Command {
 
  private:
   Status CheckOptions() {
-    if (steps_ != 1) {
-      return BadInput("--steps: one step is what can be predicted",
-                      "leave it out; --step first|second|steady picks one");
-    }
+    TIDEMARK_TRY(ChooseSteps());
     if (trace_path_ == "-" && html_path_ == "-") {
       return BadInput("--trace and --html cannot both go to stdout", "give one of them a file name");
     }
@@ -110,6 +91,22 @@ class PredictCommand : public Command {
       return BadInput("--trace and --capacity need the simulation; the closed form walks through no events",
                       "leave out --engine closed-form");
     }
+    return Done{};
+  }
+
+  Status ChooseSteps() {
+    if (!steps_) {
+      options_.steps = {{step_.value_or(StepKind::steady), 1}};
+      return Done{};
+    }
+    if (step_) {
+      return BadInput("--step and --steps cannot both be given: --step picks one step, --steps K the first K of them",
+                      "leave one of them out");
+    }
+    if (*steps_ < 1 || *steps_ > kMostSteps) {
+      return BadInput(fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), *steps_));
+    }
+    options_.steps = FirstSteps(*steps_);
     return Done{};
   }
 
@@ -149,7 +146,8 @@ class PredictCommand : public Command {
 
   JobOptions job_;
   PredictOptions options_;
-  std::int64_t steps_ = 1;
+  std::optional<StepKind> step_;
+  std::optional<std::int64_t> steps_;
   std::string capacity_, trace_path_, html_path_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;

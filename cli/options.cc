@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/options.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "cli/choice.h"
@@ -39,6 +42,23 @@ void AddFormatOption(CLI::App& app, OutputFormat& format) {
       app, "--format", format,
       {{"text", OutputFormat::text}, {"json", OutputFormat::json}, {"markdown", OutputFormat::markdown}},
       "text, json or markdown", "FORMAT");
+}
+
+std::string_view RendererOf(OutputFormat format) {
+  switch (format) {
+    case OutputFormat::json:
+      return "json";
+    case OutputFormat::markdown:
+      return "markdown";
+    case OutputFormat::text:
+      break;
+  }
+  return "terminal";
+}
+
+bool WantsColour() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
 }
 
 void AddExitZeroOption(CLI::App& app, bool& exit_zero) {

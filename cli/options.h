@@ -27,6 +27,11 @@ Result<Job> LoadJob(const JobOptions& options);
 
 enum class OutputFormat : std::uint8_t { text, json, markdown };
 void AddFormatOption(CLI::App& app, OutputFormat& format);
+/// The renderer (reports/render/render.h) of a format.
+std::string_view RendererOf(OutputFormat format);
+
+/// Whether a person looks at stdout and has not asked for plain text (https://no-color.org).
+bool WantsColour();
 
 /// --exit-zero: a finding does not make the process fail.
 void AddExitZeroOption(CLI::App& app, bool& exit_zero);

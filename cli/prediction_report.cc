@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "models/job/read.h"
 #include "reports/summarise/device_bytes.h"
 #include "reports/summarise/title.h"
@@ -37,23 +38,30 @@ std::int64_t Communicators(const std::vector<CommunicationRow>& rows) {
   return static_cast<std::int64_t>(groups.size());
 }
 
-Peak MakePeak(const RolePrediction& role) {
+Peak MakePeak(const RolePrediction& role, std::int64_t steps) {
   Peak peak;
+  const std::int64_t step = steps > 1 ? role.peak_step : -1;
   if (role.trace) {
     peak = SummarisePeak(*role.trace);
     TIDEMARK_CHECK(peak.allocated == role.peak.allocated && peak.by_category == role.peak.by_category);
+    TIDEMARK_CHECK(peak.step == step);
   }
+  peak.step = step;
   peak.allocated = role.peak.allocated;
   peak.by_category = role.peak.by_category;
   peak.phase = std::string(Name(role.peak.phase));
   return peak;
 }
 
-RoleReport MakeRole(const Job& job, RolePrediction role, std::int64_t communicators) {
+std::string Title(const Job& job, std::int64_t steps) {
+  return steps == 1 ? JobTitle(job) : fmt::format("{}, first {} steps", JobTitle(job), Grouped(steps));
+}
+
+RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std::int64_t communicators) {
   RoleReport report;
   report.role = role.role;
   report.ranks = role.ranks;
-  report.peak = MakePeak(role);
+  report.peak = MakePeak(role, steps);
   report.allocator_bytes = role.allocator_bytes;
   report.reserved = role.reserved;
   report.minimum = role.minimum;
@@ -61,9 +69,12 @@ RoleReport MakeRole(const Job& job, RolePrediction role, std::int64_t communicat
   if (role.trace) {
     report.phases = SummarisePhases(*role.trace);
     report.trace = std::move(role.trace);
-    report.trace->title = JobTitle(job);
+    report.trace->title = Title(job, steps);
     report.trace->job_yaml = JobYaml(job);
     report.trace->tool_version = TIDEMARK_VERSION;
+    report.trace->device_low = report.device.low;
+    report.trace->device_expected = report.device.expected;
+    report.trace->device_high = report.device.high;
   }
   return report;
 }
@@ -75,21 +86,22 @@ CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome) {
 
 EngineReport MakeEngine(const EngineRun& run) {
   EngineReport report;
-  for (const MemoryPeak& peak : run.evaluation.roles) {
+  for (const MemoryPeak& peak : run.evaluation.whole.roles) {
     report.allocated = std::max(report.allocated, peak.allocated);
   }
-  report.step = run.evaluation.time.step;
+  report.step = run.evaluation.whole.time.step;
   report.evaluation = run.duration;
   return report;
 }
 
-Throughput MakeThroughputOf(const Job& job, const Prediction& prediction) {
+Throughput MakeThroughputOf(const Job& job, const Prediction& prediction, std::int64_t steps) {
   const auto peak = job.machine.peak.find(job.axes.precision.params);
-  const StepWork work{TokensPerRank(job), prediction.model_flops, prediction.hardware_flops};
+  const StepWork work{TokensPerRank(job) * static_cast<double>(steps), prediction.model_flops,
+                      prediction.hardware_flops};
   return MakeThroughput(work, prediction.time.step, peak == job.machine.peak.end() ? FlopsPerSec() : peak->second);
 }
 
-Provenance MakeProvenance(const Job& job) {
+Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   Provenance provenance;
   provenance.version = TIDEMARK_VERSION;
   provenance.modelled = {"every tensor, its bytes and its life",
@@ -99,6 +111,10 @@ Provenance MakeProvenance(const Job& job) {
                          "collectives as rings, by latency and bandwidth of the slowest link",
                          "streams, events and the host that issues the work",
                          "driver context, communicators and library workspace as in the machine file"};
+  if (steps > 1) {
+    provenance.modelled.emplace_back(
+        "steps in a row: one begins when the one before is done on all ranks, with its cache");
+  }
   for (const auto& [key, source] : job.sources) {
     if (source == kAssumed) {
       provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);
@@ -113,34 +129,26 @@ Provenance MakeProvenance(const Job& job) {
 
 }  // namespace
 
-std::string_view Name(StepKind step) {
-  switch (step) {
-    case StepKind::first:
-      return "first";
-    case StepKind::second:
-      return "second";
-    case StepKind::steady:
-      break;
-  }
-  return "steady";
-}
-
 PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction) {
+  const std::int64_t steps = CountSteps(options.steps);
   PredictionReport report;
-  report.title = JobTitle(job);
+  report.title = Title(job, steps);
   report.job_yaml = JobYaml(job);
-  report.step = std::string(Name(options.step));
   report.machine = job.machine.name;
   report.machine_assumed = job.SourceOf("machine") == kAssumed;
   report.device_memory = job.machine.device_memory;
-  report.throughput = MakeThroughputOf(job, prediction);
+  report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
   const std::int64_t communicators = Communicators(prediction.communication);
   for (RolePrediction& role : prediction.roles) {
-    report.roles.push_back(MakeRole(job, std::move(role), communicators));
+    report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }
   if (prediction.capacity) {
     report.capacity = MakeCapacity(*options.capacity, *prediction.capacity);
+  }
+  for (const StepPrediction& step : prediction.steps) {
+    report.steps.push_back(
+        {std::string(Name(step.run.kind)), step.run.count, step.time, step.allocated, step.reserved});
   }
   const StepTime& time = prediction.time;
   report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
@@ -154,7 +162,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   if (prediction.closed_form && prediction.simulated) {
     report.engines = EnginesReport{MakeEngine(*prediction.closed_form), MakeEngine(*prediction.simulated)};
   }
-  report.provenance = MakeProvenance(job);
+  report.provenance = MakeProvenance(job, steps);
   return report;
 }
 

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string_view>
-
 #include "models/job/job.h"
 #include "reports/summarise/prediction.h"
 #include "sim/predict/predict.h"
 
 namespace tidemark {
-
-std::string_view Name(StepKind step);
 
 /// Brings a prediction and its job into the form that the renderers read. The traces move into the report; each gets
 /// the job's title, its resolved YAML and the version of this tool.

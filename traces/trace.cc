@@ -33,6 +33,23 @@ std::string VerifyTables(const Trace& trace) {
   return {};
 }
 
+std::string VerifySteps(const Trace& trace) {
+  Nanos end;
+  std::uint64_t event = 0;
+  for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+    const StepMark& step = trace.steps[i];
+    if (step.begin < end || step.end < step.begin) {
+      return fmt::format("step {} of {} runs backwards", i + 1, trace.steps.size());
+    }
+    if (step.memory_begin < event) {
+      return fmt::format("step {} of {} begins at an earlier event than the step before", i + 1, trace.steps.size());
+    }
+    end = step.end;
+    event = step.memory_begin;
+  }
+  return {};
+}
+
 std::string VerifySlices(const Trace& trace) {
   for (std::size_t i = 0; i < trace.slices.size(); ++i) {
     const Slice& slice = trace.slices[i];
@@ -105,6 +122,9 @@ class MemoryVerifier {
 
 std::string Verify(const Trace& trace) {
   if (std::string fault = VerifyTables(trace); !fault.empty()) {
+    return fault;
+  }
+  if (std::string fault = VerifySteps(trace); !fault.empty()) {
     return fault;
   }
   if (std::string fault = MemoryVerifier(trace).Verify(); !fault.empty()) {

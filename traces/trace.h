@@ -45,6 +45,13 @@ struct Span {
   Nanos begin, end;
 };
 
+/// One optimizer step on the host's time line. The next one begins where it ends.
+struct StepMark {
+  std::string kind;  ///< first, second, steady; empty: not known
+  Nanos begin, end;
+  std::uint64_t memory_begin = 0;  ///< memory events before it; may be more than a trace has that was cut off
+};
+
 /// Work on a stream.
 struct Slice {
   std::uint16_t stream = 0;
@@ -65,16 +72,20 @@ struct Trace {
   std::string role;        ///< "stage 0"
   std::int64_t ranks = 1;  ///< that did the same
   Bytes device_memory;     ///< capacity; 0: unknown
-  Nanos step;              ///< length of the whole step over all roles
+  /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
+  Bytes device_low, device_expected, device_high;
+  Nanos step;  ///< length of the whole span over all roles: of the step, or of all steps
   std::vector<std::string> strings;
   std::vector<TraceTensor> tensors;
   std::vector<TraceStream> streams;
   std::vector<Span> spans;
+  std::vector<StepMark> steps;      ///< in order; empty: not known, taken as one
   std::vector<MemoryEvent> memory;  ///< resident tensors first, as allocations at time 0
   std::vector<Slice> slices;
 };
 
-/// Checks what every trace promises: ids in range, each free matches a live allocation, spans do not run backwards.
+/// Checks what every trace promises: ids in range, each free matches a live allocation, spans and steps do not run
+/// backwards.
 /// Empty when sound, else one sentence.
 std::string Verify(const Trace& trace);
 

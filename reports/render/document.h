@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/trace_report.h"
 
 namespace tidemark {
 
@@ -52,9 +53,11 @@ struct Document {
   std::string verdict;        ///< one sentence
   Tone tone = Tone::neutral;  ///< of the verdict
   std::vector<Figure> figures;
+  std::vector<std::string> paragraphs;  ///< what it comes to, in words; may be empty
   std::vector<Section> sections;
 };
 
 Document MakeDocument(const PredictionReport& report);
+Document MakeDocument(const TraceReport& report);
 
 }  // namespace tidemark

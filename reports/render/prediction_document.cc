@@ -8,21 +8,10 @@
 
 #include "base/text.h"
 #include "reports/render/document.h"
+#include "reports/render/role_sections.h"
 
 namespace tidemark {
 namespace {
-
-constexpr std::size_t kLiveRows = 12;
-
-double Share(std::int64_t part, std::int64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-}
-
-std::string Percent(double share) { return fmt::format("{:.1f} %", share * 100); }
-
-std::string AllDigits(Bytes bytes) { return fmt::format("{} bytes", Grouped(bytes.count())); }
-
-std::string BandText(const Band& band) { return fmt::format("{} to {}", Text(band.low), Text(band.high)); }
 
 std::string Verdict(const PredictionReport& report) {
   const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
@@ -58,7 +47,13 @@ std::vector<Figure> Figures(const PredictionReport& report) {
     figures.push_back({"smallest limit that works", Text(*worst.minimum), AllDigits(*worst.minimum)});
   }
   const Throughput& throughput = report.throughput;
-  figures.push_back({"step time", Text(report.time.step), fmt::format("{} step", report.step)});
+  if (report.Steps() == 1) {
+    figures.push_back({"step time", Text(report.time.step), report.StepText()});
+  } else {
+    const StepReport& last = report.steps.back();
+    figures.push_back({fmt::format("time of {}", report.StepText()), Text(report.time.step),
+                       fmt::format("{} for a {} step", Text(last.time), last.kind)});
+  }
   figures.push_back({"throughput of a GPU",
                      fmt::format("{} tokens/s", Grouped(std::llround(throughput.tokens_per_s_per_gpu))),
                      fmt::format("{:.1f} model TFLOP/s, MFU {}, HFU {}", throughput.model_tflops_per_gpu,
@@ -66,57 +61,31 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   return figures;
 }
 
-Section CategorySection(const PredictionReport& report) {
-  const Peak& peak = report.Worst().peak;
-  const std::string phase = PhaseText(peak.phase, peak.microbatch);
-  Section section{"Peak memory by category",
-                  fmt::format("{}{}{}", report.Worst().role, phase.empty() ? "" : ", reached in ", phase),
-                  {},
-                  {}};
-  section.table.columns = {{"category", false, false}, {"bytes", true, false}, {"share", true, false}};
-  std::vector<std::pair<Bytes, Category>> parts;
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    if (peak.by_category[category] != Bytes(0)) {
-      parts.emplace_back(peak.by_category[category], category);
-    }
-  }
-  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (const auto& [bytes, category] : parts) {
-    const double share = Share(bytes.count(), peak.allocated.count());
-    section.table.rows.push_back({{std::string(Name(category)), Text(bytes), Percent(share)}, share});
-  }
-  return section;
-}
-
-Section LiveSection(const PredictionReport& report) {
-  const Peak& peak = report.Worst().peak;
-  Section section{"Alive at the peak", "largest first; the members of a family together", {}, {}};
-  section.table.columns = {{"buffer", false, true}, {"category", false, false}, {"count", true, false},
-                           {"bytes", true, false},  {"since", false, true},     {"until", false, true}};
-  for (const LiveBuffers& live : peak.live) {
-    if (section.table.rows.size() == kLiveRows) {
-      break;
-    }
-    section.table.rows.push_back({{live.name, std::string(Name(live.category)), Grouped(live.count), Text(live.bytes),
-                                   live.since_phase, live.until_phase},
-                                  std::nullopt});
-  }
-  if (peak.live.size() > kLiveRows) {
-    Bytes rest;
-    for (std::size_t i = kLiveRows; i < peak.live.size(); ++i) {
-      rest += peak.live[i].bytes;
-    }
-    section.table.rows.push_back(
-        {{fmt::format("{} smaller families", peak.live.size() - kLiveRows), "", "", Text(rest), "", ""}, std::nullopt});
+Section StepsSection(const PredictionReport& report) {
+  Section section{
+      "Step by step", fmt::format("{}; one begins when the one before is done", report.Worst().role), {}, {}};
+  section.table.columns = {{"step", false, false},
+                           {"time", true, false},
+                           {"tensors at the peak", true, false},
+                           {"reserved after it", true, false}};
+  std::int64_t first = 1;
+  for (const StepReport& step : report.steps) {
+    const std::string numbers =
+        step.count == 1 ? fmt::format("{}", first) : fmt::format("{} to {}", first, first + step.count - 1);
+    section.table.rows.push_back({{fmt::format("{} ({})", numbers, step.kind), Text(step.time), Text(step.allocated),
+                                   step.reserved ? Text(*step.reserved) : "-"},
+                                  Share(step.allocated.count(), report.Worst().peak.allocated.count())});
+    first += step.count;
   }
   return section;
 }
 
 Section TimeSection(const PredictionReport& report) {
   const TimeReport& time = report.time;
-  Section section{
-      "Time of a step by cause", "on the last role to finish; idle time belongs to what was waited for", {}, {}};
+  Section section{fmt::format("Time of {} by cause", report.Steps() == 1 ? "a step" : report.StepText()),
+                  "on the last role to finish; idle time belongs to what was waited for",
+                  {},
+                  {}};
   section.table.columns = {{"cause", false, false}, {"time", true, false}, {"share", true, false}};
   const std::array<std::pair<const char*, Nanos>, 6> parts = {{{"compute", time.compute},
                                                                {"recompute", time.recompute},
@@ -132,7 +101,10 @@ Section TimeSection(const PredictionReport& report) {
 }
 
 Section CommunicationSection(const PredictionReport& report) {
-  Section section{"Communication of a step", "one rank; payload is the full buffer, wire what leaves the rank", {}, {}};
+  Section section{fmt::format("Communication of {}", report.Steps() == 1 ? "a step" : report.StepText()),
+                  "one rank; payload is the full buffer, wire what leaves the rank",
+                  {},
+                  {}};
   section.table.columns = {{"kind", false, false}, {"group", false, false},  {"dtype", false, false},
                            {"count", true, false}, {"payload", true, false}, {"wire", true, false}};
   for (const CommunicationReport& row : report.communication) {
@@ -150,18 +122,8 @@ Section RolesSection(const PredictionReport& report) {
   for (const RoleReport& role : report.roles) {
     section.table.rows.push_back(
         {{role.role, Grouped(role.ranks), Text(role.peak.allocated), role.reserved ? Text(*role.reserved) : "-",
-          BandText(role.device), PhaseLabel(role.peak.phase, role.peak.microbatch)},
+          BandText(role.device), PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step)},
          Share(role.peak.allocated.count(), report.Worst().peak.allocated.count())});
-  }
-  return section;
-}
-
-Section PhasesSection(const PredictionReport& report) {
-  Section section{"Highest point of each phase", report.Worst().role, {}, {}};
-  section.table.columns = {{"phase", false, false}, {"tensors", true, false}, {"of the peak", true, false}};
-  for (const PhasePeak& phase : report.Worst().phases) {
-    const double share = Share(phase.allocated.count(), report.Worst().peak.allocated.count());
-    section.table.rows.push_back({{phase.phase, Text(phase.allocated), Percent(share)}, share});
   }
   return section;
 }
@@ -221,16 +183,19 @@ Section ProvenanceSection(const PredictionReport& report) {
 }  // namespace
 
 Document MakeDocument(const PredictionReport& report) {
-  Document document{report.title, Verdict(report), Good(report) ? Tone::good : Tone::bad, Figures(report), {}};
+  Document document{report.title, Verdict(report), Good(report) ? Tone::good : Tone::bad, Figures(report), {}, {}};
   if (report.capacity) {
     document.sections.push_back(CapacitySection(*report.capacity));
   }
-  document.sections.push_back(CategorySection(report));
+  document.sections.push_back(CategorySection(report.Worst()));
   if (!report.Worst().peak.live.empty()) {
-    document.sections.push_back(LiveSection(report));
+    document.sections.push_back(LiveSection(report.Worst()));
   }
   if (!report.Worst().phases.empty()) {
-    document.sections.push_back(PhasesSection(report));
+    document.sections.push_back(PhasesSection(report.Worst()));
+  }
+  if (report.Steps() > 1) {
+    document.sections.push_back(StepsSection(report));
   }
   document.sections.push_back(TimeSection(report));
   if (!report.communication.empty()) {

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/trace_report.h"
 
 namespace tidemark {
 
@@ -25,6 +26,7 @@ class Renderer {
   virtual std::string_view summary() const = 0;  ///< one line, without a full stop
 
   virtual std::string Render(const PredictionReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const TraceReport& report, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -32,5 +34,6 @@ std::vector<std::unique_ptr<Renderer>> MakeRenderers();
 
 /// Renders with the renderer of that name, which must exist.
 std::string RenderAs(std::string_view name, const PredictionReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const TraceReport& report, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -129,7 +129,7 @@ constexpr std::string_view kStage = R"html(<section class="stage panel" id="stag
 <canvas id="phases"></canvas>
 <div id="memory"></div>
 <canvas id="streams"></canvas>
-<div id="selection"></div><div id="cursor"></div>
+<div id="cursor"></div>
 </div>
 <aside id="inspector"></aside>
 </div>
@@ -139,14 +139,33 @@ click to hold the list of buffers. Keys: + &minus; &larr; &rarr; p 0.</p>
 </section>
 )html";
 
-std::string Scripts(const PredictionReport& report) {
+/// The place for the pictures of several traces; page/comparison.js fills it.
+constexpr std::string_view kComparison = R"html(<section class="stage panel" id="stage">
+<div class="toolbar">
+<h2>Tensors over time, all on one scale</h2>
+<span class="legend" id="legend"></span>
+<span class="buttons"><button id="zoom-in" title="zoom in (+)">+</button><button id="zoom-out" title="zoom out (-)">&minus;</button>
+<button id="to-peak" title="zoom to the highest peak (p)">peak</button><button id="reset" title="everything (0)">everything</button></span>
+</div>
+<div class="tracks" id="tracks">
+<canvas id="phases"></canvas>
+<div id="totals"></div>
+<div id="cursor"></div>
+</div>
+<div class="columns" id="columns"></div>
+<p class="help">Drag to zoom, shift-drag or scroll sideways to pan, ctrl-scroll to zoom, double-click for everything; all pictures
+follow. Point at a moment to see what is alive in each trace, click to hold it. Time is the device's; tables name the time of issue. Keys: + &minus; &larr; &rarr; p 0. Steps and phases
+are those of the first trace.</p>
+</section>
+)html";
+
+std::string Embedded(const Trace& trace, Streams streams, const std::string& attributes) {
+  return fmt::format("<script type=\"application/json\" class=\"trace\"{}>{}</script>\n", attributes,
+                     TraceJson(trace, streams));
+}
+
+std::string Scripts() {
   std::string out;
-  for (const RoleReport& role : report.roles) {
-    if (role.trace) {
-      out += fmt::format("<script type=\"application/json\" class=\"trace\"{}>{}</script>\n",
-                         &role == &report.Worst() ? " data-worst" : "", TraceJson(role, report.device_memory));
-    }
-  }
   for (const auto& files : {ChartScripts(), PageScripts()}) {
     for (const EmbeddedFile& file : files) {
       out += fmt::format("<script>\n{}\n</script>\n", WithoutSourceMap(file.text));
@@ -155,24 +174,53 @@ std::string Scripts(const PredictionReport& report) {
   return out;
 }
 
+std::string TracesOf(const PredictionReport& report) {
+  std::string out;
+  for (const RoleReport& role : report.roles) {
+    if (role.trace) {
+      out += Embedded(*role.trace, Streams::drawn, &role == &report.Worst() ? " data-worst" : "");
+    }
+  }
+  return out;
+}
+
+std::string TracesOf(const TraceReport& report) {
+  if (report.traces.size() == 1) {
+    return Embedded(report.traces.front().trace(), Streams::drawn, "");
+  }
+  std::string out;
+  for (const TraceSummary& trace : report.traces) {
+    out += Embedded(trace.trace(), Streams::left_out, fmt::format(" data-label=\"{}\"", Escape(trace.label)));
+  }
+  return out;
+}
+
+std::string PageHtml(const Document& document, std::string_view stage, const std::string& traces) {
+  std::string out = Head(document.title) + "<body>\n<main>\n<header>\n";
+  out += fmt::format("<h1>{}</h1>\n<p class=\"verdict {}\">{}</p>\n</header>\n", Escape(document.title),
+                     ToneClass(document.tone), Escape(document.verdict));
+  for (const std::string& paragraph : document.paragraphs) {
+    out += fmt::format("<p class=\"summary\">{}</p>\n", Escape(paragraph));
+  }
+  out += FiguresHtml(document.figures);
+  out += stage;
+  out += "<div class=\"sections\">\n";
+  for (const Section& section : document.sections) {
+    out += SectionHtml(section);
+  }
+  return out + "</div>\n</main>\n" + traces + Scripts() + "</body>\n</html>\n";
+}
+
 class HtmlRenderer : public Renderer {
  public:
   std::string_view name() const override { return "html"; }
   std::string_view summary() const override { return "one self-contained page with pictures, for a browser"; }
 
   std::string Render(const PredictionReport& report, const RenderOptions&) const override {
-    const Document document = MakeDocument(report);
-    std::string out = Head(document.title) + "<body>\n<main>\n<header>\n";
-    out += fmt::format("<h1>{}</h1>\n<p class=\"verdict {}\">{}</p>\n</header>\n", Escape(document.title),
-                       ToneClass(document.tone), Escape(document.verdict));
-    out += FiguresHtml(document.figures);
-    out += kStage;
-    out += "<div class=\"sections\">\n";
-    for (const Section& section : document.sections) {
-      out += SectionHtml(section);
-    }
-    out += "</div>\n</main>\n" + Scripts(report) + "</body>\n</html>\n";
-    return out;
+    return PageHtml(MakeDocument(report), kStage, TracesOf(report));
+  }
+  std::string Render(const TraceReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), report.traces.size() == 1 ? kStage : kComparison, TracesOf(report));
   }
 };
 

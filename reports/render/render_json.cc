@@ -4,63 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/render/render.h"
+#include "reports/render/role_json.h"
+#include "reports/render/trace_report_json.h"
 #include "reports/render/yaml_json.h"
 
 namespace tidemark {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kLive = 32;
-
-Json OptionalBytes(const std::optional<Bytes>& bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
-
-Json LiveJson(const std::vector<LiveBuffers>& all) {
-  Json array = Json::array();
-  for (const LiveBuffers& live : all) {
-    if (array.size() == kLive) {
-      break;
-    }
-    array.push_back({{"name", live.name},
-                     {"category", Name(live.category)},
-                     {"bytes", live.bytes.count()},
-                     {"count", live.count},
-                     {"since", live.since.count()},
-                     {"until", live.until ? Json(live.until->count()) : Json(nullptr)},
-                     {"since_phase", live.since_phase},
-                     {"until_phase", live.until_phase}});
-  }
-  return array;
-}
-
-Json RoleJson(const RoleReport& role) {
-  Json categories = Json::object();
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    categories[std::string(Name(category))] = role.peak.by_category[category].count();
-  }
-  Json phases = Json::array();
-  for (const PhasePeak& phase : role.phases) {
-    phases.push_back({{"phase", phase.phase}, {"allocated_bytes", phase.allocated.count()}});
-  }
-  return {{"role", role.role},
-          {"ranks", role.ranks},
-          {"allocated_bytes", role.peak.allocated.count()},
-          {"allocator_bytes", OptionalBytes(role.allocator_bytes)},
-          {"reserved_bytes", OptionalBytes(role.reserved)},
-          {"minimum_bytes", OptionalBytes(role.minimum)},
-          {"device_bytes",
-           {{"low", role.device.low.count()},
-            {"expected", role.device.expected.count()},
-            {"high", role.device.high.count()}}},
-          {"at",
-           {{"phase", role.peak.phase},
-            {"microbatch", role.peak.microbatch < 0 ? Json(nullptr) : Json(role.peak.microbatch)},
-            {"ns", role.peak.at ? Json(role.peak.at->count()) : Json(nullptr)}}},
-          {"by_category", std::move(categories)},
-          {"live", LiveJson(role.peak.live)},
-          {"phases", std::move(phases)}};
-}
 
 Json CapacityJson(const CapacityReport& capacity) {
   const bool failed = capacity.outcome == "out_of_memory";
@@ -79,6 +30,19 @@ Json TimeJson(const TimeReport& time) {
           {"bubble_ns", time.bubble.count()},
           {"optimizer_ns", time.optimizer.count()},
           {"host_ns", time.host.count()}};
+}
+
+/// Equal steps in a row are one entry with their number.
+Json StepsJson(const std::vector<StepReport>& steps) {
+  Json array = Json::array();
+  for (const StepReport& step : steps) {
+    array.push_back({{"kind", step.kind},
+                     {"count", step.count},
+                     {"step_ns", step.time.count()},
+                     {"allocated_bytes", step.allocated.count()},
+                     {"reserved_bytes", OptionalBytes(step.reserved)}});
+  }
+  return array;
 }
 
 Json CommunicationJson(const std::vector<CommunicationReport>& rows) {
@@ -112,7 +76,8 @@ Json ReportJson(const PredictionReport& report) {
   Json json = {{"schema", "tidemark.prediction/1"},
                {"title", report.title},
                {"job", JsonOfYaml(report.job_yaml)},
-               {"step", report.step},
+               {"step", report.Steps() == 1 ? Json(report.steps.front().kind) : Json(nullptr)},
+               {"steps", StepsJson(report.steps)},
                {"fits", report.Fits()},
                {"device_memory_bytes", report.device_memory.count()},
                {"peak", RoleJson(report.Worst())}};
@@ -148,12 +113,18 @@ Json ReportJson(const PredictionReport& report) {
 class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
-  std::string_view summary() const override { return "tidemark.prediction/1, for scripts and CI"; }
+  std::string_view summary() const override { return "tidemark.prediction/1 or tidemark.report/1, for scripts and CI"; }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
   std::string Render(const PredictionReport& report, const RenderOptions&) const override {
-    return ReportJson(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return Text(ReportJson(report));
   }
+  std::string Render(const TraceReport& report, const RenderOptions&) const override {
+    return Text(TraceReportJson(report));
+  }
+
+ private:
+  static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 };
 
 }  // namespace

@@ -64,11 +64,21 @@ class MarkdownRenderer : public Renderer {
   std::string_view summary() const override { return "the tables of the report, for issues and pull requests"; }
 
   std::string Render(const PredictionReport& report, const RenderOptions&) const override {
-    const Document document = MakeDocument(report);
+    return RenderDocument(MakeDocument(report));
+  }
+  std::string Render(const TraceReport& report, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(report));
+  }
+
+ private:
+  static std::string RenderDocument(const Document& document) {
     std::string out = fmt::format("## {}\n\n**{}**\n\n", Escape(document.title), Escape(document.verdict));
     out += "| | | |\n| --- | ---: | --- |\n";
     for (const Figure& figure : document.figures) {
       out += fmt::format("| {} | **{}** | {} |\n", Escape(figure.label), Escape(figure.value), Escape(figure.detail));
+    }
+    for (const std::string& paragraph : document.paragraphs) {
+      out += fmt::format("\n{}\n", Escape(paragraph));
     }
     for (const Section& section : document.sections) {
       out += fmt::format("\n### {}\n\n", Escape(section.title));

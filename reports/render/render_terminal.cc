@@ -222,7 +222,14 @@ class TerminalRenderer : public Renderer {
   std::string_view summary() const override { return "plain text of at most 100 columns"; }
 
   std::string Render(const PredictionReport& report, const RenderOptions& options) const override {
-    const Document document = MakeDocument(report);
+    return RenderDocument(MakeDocument(report), options);
+  }
+  std::string Render(const TraceReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
+
+ private:
+  static std::string RenderDocument(const Document& document, const RenderOptions& options) {
     const Painter painter(options.colour);
     std::string out;
     for (const std::string& line : Wrap(Printable(document.title), kWidth)) {
@@ -232,6 +239,12 @@ class TerminalRenderer : public Renderer {
       out += painter.Toned(line, document.tone) + "\n";
     }
     out += "\n" + RenderFigures(document.figures);
+    for (const std::string& paragraph : document.paragraphs) {
+      out += "\n";
+      for (const std::string& line : Wrap(Printable(paragraph), kWidth)) {
+        out += line + "\n";
+      }
+    }
     for (const Section& section : document.sections) {
       const std::string subtitle = section.subtitle.empty() ? "" : fmt::format(" ({})", Printable(section.subtitle));
       const std::string shown = Cut(subtitle, kWidth - WidthOf(section.title));

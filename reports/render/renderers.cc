@@ -3,8 +3,10 @@
 #include "reports/render/render.h"
 
 namespace tidemark {
+namespace {
 
-std::string RenderAs(std::string_view name, const PredictionReport& report, const RenderOptions& options) {
+template <class Report>
+std::string RenderBy(std::string_view name, const Report& report, const RenderOptions& options) {
   for (const auto& renderer : MakeRenderers()) {
     if (renderer->name() == name) {
       return renderer->Render(report, options);
@@ -13,6 +15,16 @@ std::string RenderAs(std::string_view name, const PredictionReport& report, cons
   const bool the_renderer_exists = false;
   TIDEMARK_CHECK(the_renderer_exists);
   return {};
+}
+
+}  // namespace
+
+std::string RenderAs(std::string_view name, const PredictionReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
+std::string RenderAs(std::string_view name, const TraceReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
 }
 
 }  // namespace tidemark

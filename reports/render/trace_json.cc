@@ -70,10 +70,10 @@ std::string SlicesJson(const Trace& trace) {
   return out + "}";
 }
 
-Json TablesJson(const RoleReport& role, const Trace& trace, Bytes device_memory) {
-  Json json = {{"role", role.role},
-               {"ranks", role.ranks},
-               {"capacity", device_memory.count()},
+Json TablesJson(const Trace& trace) {
+  Json json = {{"role", trace.role},
+               {"ranks", trace.ranks},
+               {"capacity", trace.device_memory.count()},
                {"step", trace.step.count()},
                {"strings", trace.strings}};
   json["tensors"] = Json::array();
@@ -89,16 +89,21 @@ Json TablesJson(const RoleReport& role, const Trace& trace, Bytes device_memory)
   for (const Span& span : trace.spans) {
     json["spans"].push_back(Json::array({span.phase, span.microbatch, span.begin.count(), span.end.count()}));
   }
+  json["steps"] = Json::array();
+  for (const StepMark& step : trace.steps) {
+    json["steps"].push_back(Json::array({step.kind, step.begin.count(), step.end.count(), step.memory_begin}));
+  }
   return json;
 }
 
 }  // namespace
 
-std::string TraceJson(const RoleReport& role, Bytes device_memory) {
-  const std::string tables =
-      TablesJson(role, *role.trace, device_memory).dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string TraceJson(const Trace& trace, Streams streams) {
+  static const Trace nothing;
+  const std::string tables = TablesJson(trace).dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string out = tables.substr(0, tables.size() - 1);
-  out += ",\"memory\":" + MemoryJson(*role.trace) + ",\"slices\":" + SlicesJson(*role.trace) + "}";
+  out += ",\"memory\":" + MemoryJson(trace) + ",\"slices\":";
+  out += SlicesJson(streams == Streams::drawn ? trace : nothing) + "}";
   std::string safe;
   safe.reserve(out.size());
   for (const char c : out) {  // "<" occurs within strings only; "</script>" must not end the element

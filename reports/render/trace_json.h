@@ -3,13 +3,15 @@
 
 #include <string>
 
-#include "reports/summarise/prediction.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 
-/// A role's trace as compact JSON for the scripts of the HTML report (page/role_data.js reads it): integer columns,
-/// times as differences to the row before. Safe within a <script> element whatever the names hold. The role has a
-/// trace.
-std::string TraceJson(const RoleReport& role, Bytes device_memory);
+/// Whether the work on streams goes into the page: it is the larger half of a trace.
+enum class Streams : bool { left_out, drawn };
+
+/// One trace as JSON for page/role_data.js, safe inside a <script> element: columns of integers; `tensor` is -id - 1
+/// for a free; times and totals are differences to the row before, `ready` is relative to `issue`.
+std::string TraceJson(const Trace& trace, Streams streams);
 
 }  // namespace tidemark

@@ -36,12 +36,23 @@ Highest FindHighest(const Trace& trace) {
   return highest;
 }
 
-std::string PhaseOf(const Trace& trace, const MemoryEvent& event) {
+/// The step of memory event `at`, counted from 0; -1 where the trace does not tell several steps apart.
+std::int64_t StepOf(const Trace& trace, std::size_t at) {
+  if (trace.steps.size() < 2) {
+    return -1;
+  }
+  const auto next = std::upper_bound(trace.steps.begin(), trace.steps.end(), at,
+                                     [](std::size_t event, const StepMark& step) { return event < step.memory_begin; });
+  return std::max<std::int64_t>(0, next - trace.steps.begin() - 1);
+}
+
+std::string PhaseOf(const Trace& trace, std::size_t at) {
+  const MemoryEvent& event = trace.memory[at];
   if (event.span == kNoSpan) {
     return {};
   }
   const Span& span = trace.spans[event.span];
-  return PhaseLabel(span.phase, span.microbatch);
+  return PhaseLabel(span.phase, span.microbatch, StepOf(trace, at));
 }
 
 /// What the first `events` events leave alive: member -> index of its allocation.
@@ -70,14 +81,14 @@ std::map<Member, std::size_t> FreesOf(const Trace& trace, const std::map<Member,
   return frees;
 }
 
-LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, const MemoryEvent& first_alloc) {
+LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, std::size_t first_alloc) {
   LiveBuffers live;
   live.name = tensor.name;
   live.category = tensor.category;
-  live.since = first_alloc.issue;
+  live.since = trace.memory[first_alloc].issue;
   live.since_phase = PhaseOf(trace, first_alloc);
   if (live.since_phase.empty()) {
-    live.since_phase = "before the step";
+    live.since_phase = trace.steps.size() > 1 ? "before the steps" : "before the step";
   }
   return live;
 }
@@ -101,10 +112,12 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
   }
   std::vector<LiveBuffers> all;
   for (const auto& [id, family] : families) {
-    LiveBuffers live = Summarise(trace, trace.tensors[id], trace.memory[family.first_alloc]);
+    LiveBuffers live = Summarise(trace, trace.tensors[id], family.first_alloc);
     live.count = family.count;
     live.bytes = trace.tensors[id].bytes * family.count;
-    live.until_phase = family.outlives ? "after the step" : PhaseOf(trace, trace.memory[family.last_free]);
+    live.until_phase = !family.outlives         ? PhaseOf(trace, family.last_free)
+                       : trace.steps.size() > 1 ? "after the steps"
+                                                : "after the step";
     if (!family.outlives) {
       live.until = trace.memory[family.last_free].issue;
     }
@@ -116,12 +129,15 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
 
 }  // namespace
 
-std::string PhaseLabel(const std::string& phase, std::int64_t microbatch) {
-  return phase.empty() || microbatch < 0 ? phase : fmt::format("{} {}", phase, microbatch);
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step) {
+  const std::string label = phase.empty() || microbatch < 0 ? phase : fmt::format("{} {}", phase, microbatch);
+  return label.empty() || step < 0 ? label : fmt::format("{}, step {}", label, step + 1);
 }
 
-std::string PhaseText(const std::string& phase, std::int64_t microbatch) {
-  return phase.empty() || microbatch < 0 ? phase : fmt::format("{} of microbatch {}", phase, microbatch);
+std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step) {
+  const std::string text =
+      phase.empty() || microbatch < 0 ? phase : fmt::format("{} of microbatch {}", phase, microbatch);
+  return text.empty() || step < 0 ? text : fmt::format("{} of step {}", text, step + 1);
 }
 
 Peak SummarisePeak(const Trace& trace) {
@@ -133,6 +149,7 @@ Peak SummarisePeak(const Trace& trace) {
   const MemoryEvent& event = trace.memory[highest.events - 1];
   peak.allocated = highest.bytes;
   peak.at = event.issue;
+  peak.step = StepOf(trace, highest.events - 1);
   if (event.span != kNoSpan) {
     peak.phase = trace.spans[event.span].phase;
     peak.microbatch = trace.spans[event.span].microbatch;

@@ -20,8 +20,8 @@ struct LiveBuffers {
   Bytes bytes;                 ///< of all `count` members
   Nanos since;                 ///< when the first of them was allocated
   std::optional<Nanos> until;  ///< when the last of them is freed; nothing: it outlives the step
-  std::string since_phase;     ///< "forward 0"; "before the step" for what was resident
-  std::string until_phase;     ///< "after the step" for what is kept
+  std::string since_phase;     ///< "forward 0", of several steps "forward 0, step 2"; "before the step": was resident
+  std::string until_phase;     ///< "after the step": is kept
 };
 
 /// The highest point of a role's memory, at the first instant of the highest total.
@@ -30,6 +30,7 @@ struct Peak {
   CategoryBytes by_category;      ///< sums to `allocated`
   std::string phase;              ///< innermost phase of that instant
   std::int64_t microbatch = -1;   ///< of that phase; -1: none, or not known
+  std::int64_t step = -1;         ///< of several steps the one of that instant, counted from 0; -1: there is one step
   std::optional<Nanos> at;        ///< host time; known from a trace only
   std::vector<LiveBuffers> live;  ///< largest first; from a trace only
 };
@@ -46,10 +47,11 @@ struct PhasePeak {
 /// In order of first appearance.
 std::vector<PhasePeak> SummarisePhases(const Trace& trace);
 
-/// "backward 2", "optimizer", for tables; empty for no phase.
-std::string PhaseLabel(const std::string& phase, std::int64_t microbatch);
+/// "backward 2", "optimizer", for tables; empty for no phase. Of several steps: "backward 2, step 1" (steps count from
+/// 1 in text, from 0 in `step`; -1: there is one step).
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1);
 
-/// "backward of microbatch 2", "optimizer", within sentences; empty for no phase.
-std::string PhaseText(const std::string& phase, std::int64_t microbatch);
+/// "backward of microbatch 2", "optimizer of step 3", within sentences; empty for no phase.
+std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1);
 
 }  // namespace tidemark

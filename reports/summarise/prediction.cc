@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/prediction.h"
 
+#include <fmt/format.h>
+
+#include "base/text.h"
 #include "reports/summarise/device_bytes.h"
 
 namespace tidemark {
 
 bool PredictionReport::Fits() const { return tidemark::Fits(Worst().device, device_memory); }
+
+std::int64_t PredictionReport::Steps() const {
+  std::int64_t count = 0;
+  for (const StepReport& step : steps) {
+    count += step.count;
+  }
+  return count;
+}
+
+std::string PredictionReport::StepText() const {
+  return Steps() == 1 ? fmt::format("{} step", steps.front().kind) : fmt::format("{} steps", Grouped(Steps()));
+}
 
 }  // namespace tidemark

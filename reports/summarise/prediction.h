@@ -42,18 +42,27 @@ struct CapacityReport {
   std::string phase;  ///< in which it failed
 };
 
-/// The step and its parts, on the last role to finish; the parts sum to `step`.
+/// All steps and their parts, on the last role to finish; the parts sum to `step`.
 struct TimeReport {
   Nanos step;
   Nanos compute, recompute, optimizer;
   Nanos exposed_communication, bubble, host;
 };
 
+/// Equal steps in a row, of all that the report is about.
+struct StepReport {
+  std::string kind;  ///< first, second, steady
+  std::int64_t count = 1;
+  Nanos time;                     ///< of one of them
+  Bytes allocated;                ///< the worst role's peak within them
+  std::optional<Bytes> reserved;  ///< what its allocator holds after the last of them
+};
+
 struct CommunicationReport {
   std::string kind, group;
   DType dtype = DType::bf16;
   std::int64_t count = 0;
-  Bytes payload, wire;  ///< of the whole step
+  Bytes payload, wire;  ///< of all steps
 };
 
 struct LintReport {
@@ -80,13 +89,13 @@ struct Provenance {
 struct PredictionReport {
   std::string title;     ///< the job in one line: JobTitle()
   std::string job_yaml;  ///< the resolved job
-  std::string step;      ///< which step: first, second, steady
   std::string machine;
   bool machine_assumed = false;  ///< nobody named the machine
   Bytes device_memory;
   std::vector<RoleReport> roles;  ///< at least one
   std::size_t worst = 0;          ///< the role with the most allocated bytes
   std::optional<CapacityReport> capacity;
+  std::vector<StepReport> steps;  ///< in order, at least one
   TimeReport time;
   Throughput throughput;
   std::vector<CommunicationReport> communication;
@@ -96,6 +105,8 @@ struct PredictionReport {
 
   const RoleReport& Worst() const { return roles.at(worst); }
   bool Fits() const;
+  std::int64_t Steps() const;    ///< how many there are
+  std::string StepText() const;  ///< "steady step", "5 steps"
 };
 
 }  // namespace tidemark

@@ -144,13 +144,18 @@ class RoleSimulation {
         continue;
       }
       for (std::int64_t i = 0; i < buffer.count(); ++i) {
-        Take({BufferId{id}, i / buffer.extents[1], i % buffer.extents[1],
-              first_slot_[id] + static_cast<std::uint32_t>(i)});
+        const BufferInstance instance{BufferId{id}, i / buffer.extents[1], i % buffer.extents[1],
+                                      first_slot_[id] + static_cast<std::uint32_t>(i)};
+        Count(instance);
+        if (listener_ != nullptr) {
+          listener_->OnResident(instance);
+        }
       }
     }
   }
 
-  void Take(const BufferInstance& instance) {
+  /// One more buffer is alive.
+  void Count(const BufferInstance& instance) {
     TIDEMARK_CHECK(!alive_[instance.slot]);
     alive_[instance.slot] = true;
     const Buffer& buffer = program_.buffers[instance.buffer.index];
@@ -161,8 +166,13 @@ class RoleSimulation {
         peak_ = {total_, live_, phases_.empty() ? Phase::load : phases_.back()};
       }
     }
+  }
+
+  void Take(const BufferInstance& instance) {
+    Count(instance);
     if (listener_ != nullptr) {
-      listener_->OnAlloc(instance, host_, std::max(host_, ready_[buffer.stream.index]));
+      const StreamId stream = program_.buffers[instance.buffer.index].stream;
+      listener_->OnAlloc(instance, host_, std::max(host_, ready_[stream.index]));
     }
   }
 

@@ -23,6 +23,8 @@ struct BufferInstance {
 class Listener {
  public:
   virtual ~Listener() = default;
+  /// What is alive when the step begins, in the order of the program's table and before all else.
+  virtual void OnResident(const BufferInstance& instance) { OnAlloc(instance, Nanos(), Nanos()); }
   /// `issue`: when the host said so; `ready`: when the stream of birth has done all that was issued before.
   virtual void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
   virtual void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
@@ -32,7 +34,8 @@ class Listener {
 };
 
 /// Runs all roles of a step, event by event: the host of each role issues its leaves in order, streams run them in
-/// order, events and messages tie them together. Residents are announced as allocations at time 0.
+/// order, events and messages tie them together. Residents are announced first; unless a listener says otherwise, they
+/// are allocations at time 0.
 ///
 /// Time rules, shared with the closed form: a device leaf starts when its host has issued it, its stream is free, and
 /// all it waits for is done. `costs` and `listeners` run parallel to `step.roles`; a listener may be null. Cost: linear

@@ -15,21 +15,66 @@
 namespace tidemark {
 namespace {
 
+/// Plays all steps, one after the other; `recorders`, one per role, hear them.
+Result<StepsEvaluation> SimulateSteps(std::span<const LoweredRun> runs, std::vector<TraceRecorder>& recorders,
+                                      std::vector<std::vector<Bytes>>& reserved) {
+  std::vector<Listener*> listeners;
+  for (TraceRecorder& recorder : recorders) {
+    listeners.push_back(&recorder);
+  }
+  std::vector<StepRun> kinds;
+  std::vector<Evaluation> evaluations;
+  Nanos start;
+  for (const LoweredRun& lowered : runs) {
+    kinds.push_back(lowered.run);
+    for (std::int64_t i = 0; i < lowered.run.count; ++i) {
+      for (std::size_t role = 0; role < recorders.size(); ++role) {
+        TIDEMARK_TRY(recorders[role].BeginStep(lowered.program.roles[role], Name(lowered.run.kind), start));
+      }
+      Evaluation evaluation = Simulate(lowered.program, lowered.costs, listeners);
+      start += evaluation.time.step;
+      for (TraceRecorder& recorder : recorders) {
+        recorder.EndStep(start);
+      }
+      if (i == 0) {
+        evaluations.push_back(std::move(evaluation));
+      }
+    }
+    reserved.emplace_back();
+    for (const TraceRecorder& recorder : recorders) {
+      reserved.back().push_back(recorder.allocator().reserved());
+    }
+  }
+  return InARow(kinds, std::move(evaluations));
+}
+
 /// Evaluates from the job on, program building included, five times over; the median is robust against a busy machine.
 template <class Evaluate>
-EngineRun TimeEngine(const Job& job, StepKind step, Evaluate evaluate) {
+EngineRun TimeEngine(const Job& job, std::span<const StepRun> steps, Evaluate evaluate) {
   EngineRun run;
   std::array<std::int64_t, 5> durations{};
   for (std::int64_t& duration : durations) {
     const auto start = std::chrono::steady_clock::now();
-    const Result<StepProgram> program = Lower(job, step);
-    TIDEMARK_CHECK(program.ok());
-    run.evaluation = evaluate(*program, PriceAll(*program, job.machine));
+    const Result<std::vector<LoweredRun>> lowered = LowerRuns(job, steps);
+    TIDEMARK_CHECK(lowered.ok());
+    run.evaluation = evaluate(*lowered);
     duration = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
   }
   std::sort(durations.begin(), durations.end());
   run.duration = Nanos(durations[2]);
   return run;
+}
+
+EngineRun TimeClosedForm(const Job& job, std::span<const StepRun> steps) {
+  return TimeEngine(job, steps, [](std::span<const LoweredRun> runs) { return EvaluateClosedForm(runs); });
+}
+
+EngineRun TimeSimulation(const Job& job, std::span<const StepRun> steps) {
+  return TimeEngine(job, steps, [](std::span<const LoweredRun> runs) {
+    std::vector<TraceRecorder> nobody;
+    std::vector<std::vector<Bytes>> reserved;
+    return *SimulateSteps(runs, nobody, reserved);
+  });
 }
 
 /// The outcome that decides: running out before anything else, then the most flushes.
@@ -53,53 +98,105 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
       }
     }
     if (options.traces) {
-      Trace trace = std::move(recorder).TakeTrace(prediction.time.step);
+      Trace trace = std::move(recorder).TakeTrace();
       trace.device_memory = job.machine.device_memory;
       role.trace = std::move(trace);
     }
   }
 }
 
-Evaluation SimulateAndRecord(const StepProgram& step, const std::vector<Costs>& costs, const Job& job,
-                             std::vector<TraceRecorder>& recorders) {
-  std::vector<Listener*> listeners;
-  recorders.reserve(step.roles.size());
-  for (const Program& program : step.roles) {
-    listeners.push_back(&recorders.emplace_back(program, job.allocator));
+void AddCommunication(std::vector<CommunicationRow>& all, const Program& program, std::int64_t steps) {
+  for (const CommunicationRow& row : CountCommunication(program)) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const CommunicationRow& other) {
+      return other.kind == row.kind && other.group == row.group && other.dtype == row.dtype;
+    });
+    CommunicationRow& sum =
+        same != all.end() ? *same : all.emplace_back(CommunicationRow{row.kind, row.group, row.dtype, 0, {}, {}});
+    sum.count += row.count * steps;
+    sum.payload += row.payload * steps;
+    sum.wire += row.wire * steps;
   }
-  return Simulate(step, costs, listeners);
 }
 
-void AddCounts(Prediction& prediction, const StepProgram& step) {
-  for (std::size_t i = 1; i < prediction.roles.size(); ++i) {
+void AddCounts(Prediction& prediction, std::span<const LoweredRun> runs) {
+  for (const LoweredRun& lowered : runs) {
+    AddCommunication(prediction.communication, lowered.program.roles[prediction.worst_role], lowered.run.count);
+    const auto steps = static_cast<double>(lowered.run.count);
+    const auto roles = static_cast<double>(lowered.program.roles.size());
+    for (const Program& program : lowered.program.roles) {
+      const ProgramFlops flops = CountFlops(program);
+      prediction.model_flops += flops.model / roles * steps;
+      prediction.hardware_flops += flops.hardware / roles * steps;
+    }
+  }
+}
+
+void AddRoles(Prediction& prediction, const StepsEvaluation& evaluation, const StepProgram& program) {
+  for (std::size_t i = 0; i < program.roles.size(); ++i) {
+    RolePrediction role;
+    role.role = program.roles[i].role;
+    role.ranks = program.roles[i].ranks;
+    role.peak = evaluation.whole.roles[i];
+    role.peak_step = evaluation.peak_steps[i];
+    prediction.roles.push_back(std::move(role));
     if (prediction.roles[i].peak.allocated > prediction.roles[prediction.worst_role].peak.allocated) {
       prediction.worst_role = i;
     }
   }
-  prediction.communication = CountCommunication(step.roles[prediction.worst_role]);
-  const auto roles = static_cast<double>(step.roles.size());
-  for (const Program& program : step.roles) {
-    const ProgramFlops flops = CountFlops(program);
-    prediction.model_flops += flops.model;
-    prediction.hardware_flops += flops.hardware;
+}
+
+void AddSteps(Prediction& prediction, const StepsEvaluation& evaluation, std::span<const StepRun> runs,
+              const std::vector<std::vector<Bytes>>& reserved) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    StepPrediction step{runs[i], evaluation.runs[i].time.step, {}, {}};
+    step.allocated = evaluation.runs[i].roles[prediction.worst_role].allocated;
+    if (!reserved.empty()) {
+      step.reserved = reserved[i][prediction.worst_role];
+    }
+    prediction.steps.push_back(step);
   }
-  prediction.model_flops /= roles;
-  prediction.hardware_flops /= roles;
 }
 
 /// A simulation keeps every event: this many take about a gigabyte and some seconds.
 constexpr std::int64_t kMostLeaves = 20'000'000;
 
-Status CheckLength(const StepProgram& step, const Job& job) {
-  std::int64_t leaves = 0;
-  for (const Program& program : step.roles) {
-    leaves += CountLeaves(program);
+Error TooManyMicrobatches(std::int64_t microbatches, std::int64_t leaves) {
+  return BadKey("accumulation_steps",
+                fmt::format("with {} microbatches a step has {} events, more than the {} that a simulation keeps",
+                            Grouped(microbatches), Grouped(leaves), Grouped(kMostLeaves)),
+                "use --engine closed-form, which does not grow with microbatches, or fewer microbatches");
+}
+
+Error TooManySteps(std::int64_t steps, std::int64_t leaves) {
+  return BadInput(fmt::format("--steps: {} steps of {} events each are more than the {} that a simulation keeps",
+                              Grouped(steps), Grouped(leaves), Grouped(kMostLeaves)),
+                  "use --engine closed-form, which does not grow with steps, or fewer steps");
+}
+
+Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_t steps) {
+  std::int64_t left = kMostLeaves;
+  for (const LoweredRun& lowered : runs) {
+    std::int64_t leaves = 0;
+    for (const Program& program : lowered.program.roles) {
+      leaves += CountLeaves(program);
+    }
+    if (leaves > kMostLeaves) {
+      return TooManyMicrobatches(job.accumulation_steps, leaves);
+    }
+    if (leaves > left / lowered.run.count) {
+      return TooManySteps(steps, leaves);
+    }
+    left -= leaves * lowered.run.count;
   }
-  if (leaves > kMostLeaves) {
-    return BadKey("accumulation_steps",
-                  fmt::format("with {} microbatches a step has {} events, more than the {} that a simulation keeps",
-                              Grouped(job.accumulation_steps), Grouped(leaves), Grouped(kMostLeaves)),
-                  "use --engine closed-form, which does not grow with microbatches, or fewer microbatches");
+  return Done{};
+}
+
+/// What the data leaves over at the end of an epoch comes once, so that no second step of that kind follows it.
+Status CheckRepeats(const Job& job, std::int64_t steps) {
+  if (steps > 1 && job.last_window.microbatches > 0) {
+    return BadKey("last_window",
+                  fmt::format("the last window of an epoch comes once, and not {} times", Grouped(steps)),
+                  "leave out last_window, or predict it as one step with --step");
   }
   return Done{};
 }
@@ -107,34 +204,30 @@ Status CheckLength(const StepProgram& step, const Job& job) {
 }  // namespace
 
 Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
-  TIDEMARK_ASSIGN(const StepProgram step, Lower(job, options.step));
-  if (options.engine != Engine::closed_form) {
-    TIDEMARK_TRY(CheckLength(step, job));
-  }
-  const std::vector<Costs> costs = PriceAll(step, job.machine);
+  TIDEMARK_TRY(CheckRepeats(job, CountSteps(options.steps)));
+  TIDEMARK_ASSIGN(const std::vector<LoweredRun> runs, LowerRuns(job, options.steps));
   Prediction prediction;
   std::vector<TraceRecorder> recorders;
-  const Evaluation evaluation = options.engine == Engine::closed_form ? EvaluateClosedForm(step, costs)
-                                                                      : SimulateAndRecord(step, costs, job, recorders);
-  prediction.time = evaluation.time;
-  for (std::size_t i = 0; i < step.roles.size(); ++i) {
-    RolePrediction role;
-    role.role = step.roles[i].role;
-    role.ranks = step.roles[i].ranks;
-    role.peak = evaluation.roles[i];
-    prediction.roles.push_back(std::move(role));
+  std::vector<std::vector<Bytes>> reserved;
+  StepsEvaluation evaluation;
+  if (options.engine == Engine::closed_form) {
+    evaluation = EvaluateClosedForm(runs);
+  } else {
+    TIDEMARK_TRY(CheckLength(runs, job, CountSteps(options.steps)));
+    for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
+      recorders.emplace_back(job.allocator);
+    }
+    TIDEMARK_ASSIGN(evaluation, SimulateSteps(runs, recorders, reserved));
   }
-  AddCounts(prediction, step);
+  prediction.time = evaluation.whole.time;
+  AddRoles(prediction, evaluation, runs.front().program);
+  AddCounts(prediction, runs);
+  AddSteps(prediction, evaluation, options.steps, reserved);
   prediction.lints = LintJob(job);
   AddRecorded(prediction, recorders, job, options);
   if (options.engine == Engine::both) {
-    prediction.closed_form =
-        TimeEngine(job, options.step, [](const StepProgram& program, const std::vector<Costs>& prices) {
-          return EvaluateClosedForm(program, prices);
-        });
-    prediction.simulated = TimeEngine(
-        job, options.step,
-        [](const StepProgram& program, const std::vector<Costs>& prices) { return Simulate(program, prices); });
+    prediction.closed_form = TimeClosedForm(job, options.steps);
+    prediction.simulated = TimeSimulation(job, options.steps);
     prediction.engines_agree = prediction.closed_form->evaluation == prediction.simulated->evaluation &&
                                prediction.simulated->evaluation == evaluation;
   }

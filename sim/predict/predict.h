@@ -13,6 +13,7 @@
 #include "sim/memory/capacity.h"
 #include "sim/predict/communication.h"
 #include "sim/predict/lints.h"
+#include "sim/predict/steps.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -20,7 +21,7 @@ namespace tidemark {
 enum class Engine : std::uint8_t { simulate, closed_form, both };
 
 struct PredictOptions {
-  StepKind step = StepKind::steady;
+  std::vector<StepRun> steps{{StepKind::steady, 1}};  ///< in order; one after the other in one simulation
   Engine engine = Engine::simulate;
   bool traces = true;             ///< keep each role's trace (simulation only)
   std::optional<Bytes> capacity;  ///< ask what happens on a device of this size (simulation only)
@@ -31,6 +32,7 @@ struct RolePrediction {
   std::string role;
   std::int64_t ranks = 1;
   MemoryPeak peak;
+  std::int64_t peak_step = 0;            ///< the step that first reaches the peak, counted from 0
   std::optional<Bytes> reserved;         ///< highest reservation of the job's allocator on an unlimited device
   std::optional<Bytes> allocator_bytes;  ///< its highest allocated total, rounding included
   std::optional<Bytes> minimum;          ///< smallest device limit at which it succeeds
@@ -46,24 +48,33 @@ struct CapacityOutcome {
 
 /// One engine's answer and how long it took, median of five runs from the job on.
 struct EngineRun {
-  Evaluation evaluation;
+  StepsEvaluation evaluation;
   Nanos duration;
+};
+
+/// Equal steps among those that were asked for.
+struct StepPrediction {
+  StepRun run;
+  Nanos time;                     ///< of one of them
+  Bytes allocated;                ///< the worst role's peak within them
+  std::optional<Bytes> reserved;  ///< what its allocator has reserved after the last of them
 };
 
 struct Prediction {
   std::vector<RolePrediction> roles;
-  std::size_t worst_role = 0;  ///< most allocated bytes; of equals the first
-  StepTime time;
-  std::vector<CommunicationRow> communication;  ///< of the worst role
+  std::size_t worst_role = 0;                   ///< most allocated bytes; of equals the first
+  std::vector<StepPrediction> steps;            ///< one per run of PredictOptions::steps
+  StepTime time;                                ///< of all steps
+  std::vector<CommunicationRow> communication;  ///< of the worst role, in all steps
   double model_flops = 0,
-         hardware_flops = 0;  ///< matrix products and attention, per rank and step, mean over the roles
+         hardware_flops = 0;  ///< matrix products and attention, per rank, in all steps, mean over the roles
   std::vector<Lint> lints;
   std::optional<CapacityOutcome> capacity;
   std::optional<EngineRun> closed_form, simulated;  ///< both with Engine::both
   bool engines_agree = true;
 };
 
-/// Lowers, prices and evaluates a job.
+/// Lowers, prices and evaluates a job. There is at least one step.
 Result<Prediction> Predict(const Job& job, const PredictOptions& options);
 
 }  // namespace tidemark

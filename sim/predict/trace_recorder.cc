@@ -1,65 +1,171 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/predict/trace_recorder.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace tidemark {
 namespace {
 
 constexpr Bytes kUnlimited{std::int64_t{1} << 62};
 constexpr std::uint16_t kNoSpan = 0xffff;
 
+/// The place of `key` in a table that grows: `add` appends what is new.
+template <class Key, class Add>
+std::uint32_t PlaceOf(std::map<Key, std::uint32_t>& known, const Key& key, std::size_t size, Add add) {
+  const auto [found, is_new] = known.emplace(key, static_cast<std::uint32_t>(size));
+  if (is_new) {
+    add();
+  }
+  return found->second;
+}
+
+std::vector<std::uint32_t> FirstSlots(const Program& program) {
+  std::vector<std::uint32_t> first(1, 0);
+  for (const Buffer& buffer : program.buffers) {
+    first.push_back(first.back() + static_cast<std::uint32_t>(buffer.count()));
+  }
+  return first;
+}
+
+bool IsAlike(const Program& a, const Buffer& left, const Program& b, const Buffer& right) {
+  return left.category == right.category && left.dtype == right.dtype && left.elements == right.elements &&
+         left.extents == right.extents && left.place == right.place &&
+         a.streams[left.stream.index].name == b.streams[right.stream.index].name;
+}
+
+Error Mismatch(const Program& program, std::string_view name, std::string_view what) {
+  return {ErrorCode::internal, program.role, fmt::format("buffer '{}' {}", name, what),
+          "this is a fault of tidemark: please report the job"};
+}
+
 }  // namespace
 
-TraceRecorder::TraceRecorder(const Program& program, const AllocatorOptions& options)
-    : program_(program), allocator_(MakeAllocator(options, kUnlimited)) {
-  std::int64_t slots = 0;
-  for (const Buffer& buffer : program.buffers) {
-    trace_.tensors.push_back({buffer.name, buffer.category, buffer.dtype, buffer.bytes()});
-    slots += buffer.count();
-  }
-  handles_.resize(static_cast<std::size_t>(slots));
-  addresses_.resize(static_cast<std::size_t>(slots));
-  trace_.strings = program.names;
-  for (const Stream& stream : program.streams) {
-    trace_.streams.push_back({stream.name, std::string(Name(stream.kind))});
-  }
+TraceRecorder::TraceRecorder(const AllocatorOptions& options) : allocator_(MakeAllocator(options, kUnlimited)) {
   trace_.origin = "predicted";
+}
+
+Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, Nanos start) {
+  TIDEMARK_CHECK(open_spans_.empty());
+  std::vector<std::uint32_t> first_slot = FirstSlots(program);
+  std::vector<Held> held(first_slot.back());
+  if (program_ != nullptr) {
+    TIDEMARK_ASSIGN(held, HandOver(program, first_slot));
+  }
+  program_ = &program;
+  start_ = start;
+  first_slot_ = std::move(first_slot);
+  held_ = std::move(held);
   trace_.role = program.role;
   trace_.ranks = program.ranks;
+  trace_.steps.push_back({std::string(kind), start, start, trace_.memory.size()});
+  ReadTables();
+  return Done{};
+}
+
+/// Finds each resident buffer of `next` among those that the current program keeps.
+Result<std::vector<TraceRecorder::Held>> TraceRecorder::HandOver(const Program& next,
+                                                                 const std::vector<std::uint32_t>& first_slot) const {
+  std::map<std::string_view, std::size_t> kept;
+  for (std::size_t i = 0; i < program_->buffers.size(); ++i) {
+    if (program_->buffers[i].kept) {
+      kept.emplace(program_->buffers[i].name, i);
+    }
+  }
+  std::vector<Held> held(first_slot.back());
+  for (std::size_t i = 0; i < next.buffers.size(); ++i) {
+    const Buffer& buffer = next.buffers[i];
+    if (!buffer.resident) {
+      continue;
+    }
+    const auto found = kept.find(buffer.name);
+    if (found == kept.end() || !IsAlike(*program_, program_->buffers[found->second], next, buffer)) {
+      return Mismatch(next, buffer.name, "begins a step, but the step before did not leave it like that");
+    }
+    std::copy_n(held_.begin() + first_slot_[found->second], buffer.count(), held.begin() + first_slot[i]);
+    kept.erase(found);
+  }
+  if (!kept.empty()) {
+    return Mismatch(next, kept.begin()->first, "is left by a step, but the next one does not begin with it");
+  }
+  return held;
+}
+
+void TraceRecorder::ReadTables() {
+  tensors_.clear();
+  for (const Buffer& buffer : program_->buffers) {
+    const TensorKey key{buffer.name, buffer.category, buffer.dtype, buffer.bytes()};
+    tensors_.push_back(PlaceOf(known_tensors_, key, trace_.tensors.size(), [&] {
+      trace_.tensors.push_back({buffer.name, buffer.category, buffer.dtype, buffer.bytes()});
+    }));
+  }
+  strings_.clear();
+  for (const std::string& name : program_->names) {
+    strings_.push_back(PlaceOf(known_strings_, name, trace_.strings.size(), [&] { trace_.strings.push_back(name); }));
+  }
+  streams_.clear();
+  for (const Stream& stream : program_->streams) {
+    streams_.push_back(PlaceOf(known_streams_, stream.name, trace_.streams.size(), [&] {
+      trace_.streams.push_back({stream.name, std::string(Name(stream.kind))});
+    }));
+  }
+}
+
+void TraceRecorder::EndStep(Nanos end) {
+  trace_.steps.back().end = end;
+  trace_.step = end;
+}
+
+void TraceRecorder::OnResident(const BufferInstance& instance) {
+  if (trace_.steps.size() == 1) {
+    OnAlloc(instance, Nanos(), Nanos());
+  }
 }
 
 void TraceRecorder::OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) {
-  const Buffer& buffer = program_.buffers[instance.buffer.index];
+  const Buffer& buffer = program_->buffers[instance.buffer.index];
   if (buffer.place != Place::device) {
     return;
   }
-  const auto allocation = allocator_->Allocate(buffer.bytes(), buffer.stream.index);
+  const std::uint32_t stream = streams_[buffer.stream.index];
+  const auto allocation = allocator_->Allocate(buffer.bytes(), stream);
   TIDEMARK_CHECK(allocation.has_value());
-  handles_[instance.slot] = allocation->handle;
-  addresses_[instance.slot] = allocation->address;
-  log_.push_back({true, instance.slot, buffer.bytes(), buffer.stream.index});
+  held_[instance.slot] = {allocation->handle, TakeLogId(), allocation->address};
+  log_.push_back({true, held_[instance.slot].log_id, buffer.bytes(), stream});
   Record(true, instance, issue, ready, allocation->address);
 }
 
 void TraceRecorder::OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) {
-  const Buffer& buffer = program_.buffers[instance.buffer.index];
+  const Buffer& buffer = program_->buffers[instance.buffer.index];
   if (buffer.place != Place::device) {
     return;
   }
-  allocator_->Free(handles_[instance.slot]);
-  log_.push_back({false, instance.slot, buffer.bytes(), buffer.stream.index});
-  Record(false, instance, issue, ready, addresses_[instance.slot]);
+  const Held& held = held_[instance.slot];
+  allocator_->Free(held.handle);
+  log_.push_back({false, held.log_id, buffer.bytes(), streams_[buffer.stream.index]});
+  free_log_ids_.push_back(held.log_id);
+  Record(false, instance, issue, ready, held.address);
+}
+
+std::uint32_t TraceRecorder::TakeLogId() {
+  if (free_log_ids_.empty()) {
+    return log_ids_++;
+  }
+  const std::uint32_t id = free_log_ids_.back();
+  free_log_ids_.pop_back();
+  return id;
 }
 
 void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready,
                            std::uint64_t address) {
-  log_event_.push_back(trace_.memory.size());
   MemoryEvent event;
   event.alloc = alloc;
-  event.tensor = TensorNameId{instance.buffer.index};
+  event.tensor = TensorNameId{tensors_[instance.buffer.index]};
   event.index0 = static_cast<std::int32_t>(instance.index0);
   event.index1 = static_cast<std::int32_t>(instance.index1);
-  event.issue = issue;
-  event.ready = ready;
+  event.issue = start_ + issue;
+  event.ready = start_ + ready;
   event.address = address;
   event.span = open_spans_.empty() ? kNoSpan : open_spans_.back();
   event.allocator_bytes = allocator_->allocated();
@@ -68,30 +174,28 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
 }
 
 void TraceRecorder::OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) {
-  trace_.slices.push_back({static_cast<std::uint16_t>(stream.index), TraceStringId{name.index}, start, end});
+  trace_.slices.push_back({static_cast<std::uint16_t>(streams_[stream.index]), TraceStringId{strings_[name.index]},
+                           start_ + start, start_ + end});
 }
 
 void TraceRecorder::OnBegin(Phase phase, std::int64_t microbatch, Nanos host) {
-  // The last usable index stands for all later phases: a step with 65,535 phases still has every event in order.
+  // The last usable index stands for all later phases: a span with 65,535 phases still has every event in order.
   if (trace_.spans.size() < kNoSpan) {
-    trace_.spans.push_back({std::string(Name(phase)), microbatch, host, host});
+    trace_.spans.push_back({std::string(Name(phase)), microbatch, start_ + host, start_ + host});
   }
   open_spans_.push_back(static_cast<std::uint16_t>(trace_.spans.size() - 1));
 }
 
 void TraceRecorder::OnEnd(Phase, Nanos host) {
-  trace_.spans[open_spans_.back()].end = host;
+  trace_.spans[open_spans_.back()].end = start_ + host;
   open_spans_.pop_back();
 }
 
 std::string TraceRecorder::PhaseOf(std::size_t index) const {
-  const std::uint16_t span = trace_.memory[log_event_[index]].span;
-  return span == kNoSpan ? "before the step" : trace_.spans[span].phase;
+  const MemoryEvent& event = trace_.memory[index];
+  return event.span == kNoSpan ? "before the step" : trace_.spans[event.span].phase;
 }
 
-Trace TraceRecorder::TakeTrace(Nanos step) && {
-  trace_.step = step;
-  return std::move(trace_);
-}
+Trace TraceRecorder::TakeTrace() && { return std::move(trace_); }
 
 }  // namespace tidemark

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "base/result.h"
 #include "sim/engine/simulate.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/capacity.h"
@@ -11,12 +16,19 @@
 
 namespace tidemark {
 
-/// Listens to the simulation of one role: plays its allocations into an allocator on an unlimited device, keeps the log
-/// of requests, and writes a Trace.
+/// Listens to the simulation of one role, one step or several in a row: plays its allocations into an allocator on an
+/// unlimited device, keeps the log of requests, and writes a Trace. The allocator lives through all steps, and so do
+/// the buffers that one step leaves to the next.
 class TraceRecorder : public Listener {
  public:
-  TraceRecorder(const Program& program, const AllocatorOptions& options);
+  explicit TraceRecorder(const AllocatorOptions& options);
 
+  /// What is heard from now on belongs to the next step, which runs `program` from `start` on. The program's resident
+  /// buffers must be those that the step before kept, by name, index and shape: anything else is a fault of ours.
+  Status BeginStep(const Program& program, std::string_view kind, Nanos start);
+  void EndStep(Nanos end);
+
+  void OnResident(const BufferInstance& instance) override;
   void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) override;
   void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) override;
   void OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) override;
@@ -27,19 +39,36 @@ class TraceRecorder : public Listener {
   const std::vector<Request>& log() const { return log_; }
   /// Name of the phase in which request `index` of the log was made; "before the step" for what is resident.
   std::string PhaseOf(std::size_t index) const;
-  Trace TakeTrace(Nanos step) &&;
+  Trace TakeTrace() &&;
 
  private:
+  /// A live buffer: what the allocator gave, and its name in the log.
+  struct Held {
+    std::uint32_t handle = 0, log_id = 0;
+    std::uint64_t address = 0;
+  };
+  using TensorKey = std::tuple<std::string, Category, DType, Bytes>;
+
+  Result<std::vector<Held>> HandOver(const Program& next, const std::vector<std::uint32_t>& first_slot) const;
+  void ReadTables();
+  std::uint32_t TakeLogId();
   void Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready, std::uint64_t address);
 
-  const Program& program_;
+  const Program* program_ = nullptr;  ///< of the step that is heard
+  Nanos start_;                       ///< of that step
   std::unique_ptr<Allocator> allocator_;
-  std::vector<std::uint32_t> handles_;    ///< by slot
-  std::vector<std::uint64_t> addresses_;  ///< by slot
+  std::vector<std::uint32_t> first_slot_;  ///< by buffer
+  std::vector<Held> held_;                 ///< by slot
   std::vector<Request> log_;
-  std::vector<std::size_t> log_event_;  ///< index into Trace::memory of each request
+  std::vector<std::uint32_t> free_log_ids_;
+  std::uint32_t log_ids_ = 0;
   std::vector<std::uint16_t> open_spans_;
   Trace trace_;
+
+  // Where the tables of the step's program stand in those of the trace.
+  std::vector<std::uint32_t> tensors_, streams_, strings_;
+  std::map<TensorKey, std::uint32_t> known_tensors_;
+  std::map<std::string, std::uint32_t> known_streams_, known_strings_;
 };
 
 }  // namespace tidemark

@@ -94,7 +94,7 @@ class Predict(unittest.TestCase):
 
     def test_refuses_what_it_cannot_do_and_writes_nothing(self):
         page = self.folder / "report.html"
-        for arguments in (["--steps", "2"], ["--engine", "closed-form", "--trace", "x"], ["--capacity", "much"],
+        for arguments in (["--steps", "0"], ["--steps", "2", "--step", "first"], ["--steps", "two"], ["--engine", "closed-form", "--trace", "x"], ["--capacity", "much"],
                           ["--engine", "closed-form", "--capacity", "1GiB"], ["--step", "third"],
                           ["--html", self.folder], ["--html", self.folder / "missing" / "report.html"],
                           ["--set", "layout.tp=5", "--html", page]):

@@ -179,13 +179,13 @@ inline PredictionReport SampleReport(SampleSize size = {}) {
   report.title = "llama-3-8b, fsdp2-scatter-each, 16 ranks (dp 8, pp 2), 4 microbatches of 1 x 8192 tokens";
   report.job_yaml =
       "network: llama-3-8b\nlayout: {dp: 8, pp: 2}\nstrategy: fsdp2-scatter-each\nquoted: \"8\"\nnone: null\n";
-  report.step = "steady";
   report.machine = "h100-sxm-80gb";
   report.machine_assumed = true;
   report.device_memory = Bytes(std::int64_t{80} << 30);
   report.roles.push_back(SampleRole("stage 0", size));
   report.roles.push_back(SampleRole("stage 1", {size.microbatches, size.layers / 2}));
   const Nanos step = report.roles[0].trace->step;
+  report.steps = {{"steady", 1, step, report.roles[0].peak.allocated, report.roles[0].reserved}};
   report.time = {step, step * 6 / 10, step / 10, step / 20, step / 20, step / 10, Nanos(0)};
   report.time.host = step - step * 6 / 10 - step / 10 - step / 20 - step / 20 - step / 10;
   report.throughput = {11702.5, 402.25, 0.4067, 0.51};

@@ -15,7 +15,8 @@ namespace tidemark {
 /// What a trace file holds: one trace per role.
 struct TraceFile {
   std::vector<Trace> traces;
-  std::string note;  ///< empty, or one sentence about what is missing ("cut off after 3,211 events")
+  std::string note;    ///< empty, or one sentence about what is missing ("cut off after 3,211 events")
+  std::string format;  ///< name of the format that it was read from
 };
 
 /// A file format of traces. traces/formats/format_<x>.cc defines `std::unique_ptr<TraceFormat> Format<X>()`; that file

@@ -84,6 +84,9 @@ wire::Record HeaderRecord(const Trace& trace) {
   header.set_ranks(trace.ranks);
   header.set_device_memory_bytes(trace.device_memory.count());
   header.set_step_ns(trace.step.count());
+  header.set_device_low_bytes(trace.device_low.count());
+  header.set_device_expected_bytes(trace.device_expected.count());
+  header.set_device_high_bytes(trace.device_high.count());
   return record;
 }
 
@@ -111,6 +114,13 @@ wire::Record TablesRecord(const Trace& trace) {
     out.set_microbatch(span.microbatch);
     out.set_begin_ns(span.begin.count());
     out.set_end_ns(span.end.count());
+  }
+  for (const StepMark& step : trace.steps) {
+    wire::Step& out = *tables.add_steps();
+    out.set_kind(step.kind);
+    out.set_begin_ns(step.begin.count());
+    out.set_end_ns(step.end.count());
+    out.set_memory_begin(step.memory_begin);
   }
   return record;
 }
@@ -184,6 +194,9 @@ class Assembler {
     trace.ranks = header.ranks();
     trace.device_memory = Bytes(header.device_memory_bytes());
     trace.step = Nanos(header.step_ns());
+    trace.device_low = Bytes(header.device_low_bytes());
+    trace.device_expected = Bytes(header.device_expected_bytes());
+    trace.device_high = Bytes(header.device_high_bytes());
     traces_.push_back(std::move(trace));
     return {};
   }
@@ -204,6 +217,9 @@ class Assembler {
     }
     for (const wire::Span& span : tables.spans()) {
       trace.spans.push_back({span.phase(), span.microbatch(), Nanos(span.begin_ns()), Nanos(span.end_ns())});
+    }
+    for (const wire::Step& step : tables.steps()) {
+      trace.steps.push_back({step.kind(), Nanos(step.begin_ns()), Nanos(step.end_ns()), step.memory_begin()});
     }
     return {};
   }
@@ -280,8 +296,7 @@ std::string CutNote(const std::vector<Trace>& traces) {
   for (const Trace& trace : traces) {
     events += trace.memory.size() + trace.slices.size();
   }
-  return fmt::format("the file was cut off or damaged after {} events; what comes before is shown",
-                     Grouped(static_cast<std::int64_t>(events)));
+  return fmt::format("the file was cut off or damaged after {} events", Grouped(static_cast<std::int64_t>(events)));
 }
 
 class TidemarkFormat : public TraceFormat {

@@ -25,7 +25,9 @@ Result<TraceFile> ReadTraces(std::string_view bytes) {
   const auto formats = MakeTraceFormats();
   for (const auto& format : formats) {
     if (format->Sniff(bytes.substr(0, kHead))) {
-      return format->Read(bytes);
+      TIDEMARK_ASSIGN(TraceFile file, format->Read(bytes));
+      file.format = format->name();
+      return file;
     }
   }
   return BadInput("this is not a trace file of a known format",

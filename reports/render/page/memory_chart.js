@@ -4,8 +4,9 @@
 /// Memory stacked by category, under the lines of the allocator and the device. Dygraphs draws axes, grid and the overview below;
 /// the stack is a plotter of ours, because lines and areas that do not add up share the picture.
 class MemoryChart {
-  constructor(element, viewport) {
-    Object.assign(this, {element, viewport, points: 0});
+  /// `top`: bytes at the top of the picture where several share it; `overview`: the whole step below it.
+  constructor(element, viewport, {top = 0, overview = true, labelWidth = 104} = {}) {
+    Object.assign(this, {element, viewport, sharedTop: top, overview, labelWidth, points: 0});
   }
 
   use(data) {
@@ -31,8 +32,8 @@ class MemoryChart {
       for (let i = 0; i < column.length; ++i) highest = Math.max(highest, column[i]);
     }
     const room = this.capacityShown ? this.data.capacity : 0;
-    this.top = Math.max(highest, room) * 1.06;
-    this.unit = axisUnit(highest, BYTE_UNITS);
+    this.top = this.sharedTop || Math.max(highest, room) * 1.06;
+    this.unit = axisUnit(this.sharedTop || highest, BYTE_UNITS);
   }
 
   /// Rows for dygraphs: fine within the view, coarse outside of it (for the overview).
@@ -47,7 +48,7 @@ class MemoryChart {
     const rows = picked.map((event) => this.row(data.time[event], event));
     if (rows.length === 0) return [[0, ...this.labels().slice(1).map(() => 0)]];
     if (rows[0][0] > 0) rows.unshift([0, ...rows[0].slice(1).map(() => 0)]);
-    rows.push(this.row(viewport.length, picked[picked.length - 1]));
+    rows.push(this.row(Math.min(viewport.length, data.length), picked[picked.length - 1]));
     return rows;
   }
 
@@ -73,12 +74,12 @@ class MemoryChart {
       labels: this.labels(), series, stepPlot: true, legend: 'never', interactionModel: {}, animatedZooms: false,
       highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, gridLineColor: '#eceff3', axisLineColor: '#c8d0d9',
       valueRange: [0, this.top / this.unit[0]], dateWindow: [this.viewport.from, this.viewport.to],
-      showRangeSelector: true, rangeSelectorHeight: 34, rangeSelectorPlotFillColor: '#a9bdd3',
+      showRangeSelector: this.overview, rangeSelectorHeight: 34, rangeSelectorPlotFillColor: '#a9bdd3',
       rangeSelectorPlotStrokeColor: '#8aa2bd', rangeSelectorPlotFillGradientColor: '#a9bdd3',
       rangeSelectorForegroundStrokeColor: '#8aa2bd', rangeSelectorBackgroundStrokeColor: '#c8d0d9',
       axes: {
-        x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, this.viewport.from, this.viewport.to), pixelsPerLabel: 110},
-        y: {axisLabelWidth: 104, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
+        x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, this.viewport.from, this.viewport.to), pixelsPerLabel: this.overview ? 110 : 80},
+        y: {axisLabelWidth: this.labelWidth, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
       },
       underlayCallback: (context, area, graph) => this.drawPhases(context, area, graph),
       drawCallback: (graph) => this.afterDraw(graph),
@@ -110,7 +111,17 @@ class MemoryChart {
       context.fillRect(left, area.y, right - left, area.h);
       last = right;
     }
+    this.drawSteps(context, area, graph);
     context.restore();
+  }
+
+  /// A line where one step ends and the next begins.
+  drawSteps(context, area, graph) {
+    context.fillStyle = '#8d99a6';
+    for (const step of this.data.steps.slice(1)) {
+      const x = graph.toDomXCoord(step.begin);
+      if (x > area.x && x < area.x + area.w) context.fillRect(Math.round(x), area.y, 1, area.h);
+    }
   }
 
   /// The device's capacity and the peak, above everything else.
@@ -119,12 +130,7 @@ class MemoryChart {
     const area = graph.getArea();
     context.save();
     context.font = '12px system-ui, "DejaVu Sans", sans-serif';
-    if (this.capacityShown && this.data.capacity > 0) {
-      const y = Math.round(graph.toDomYCoord(this.data.capacity / this.unit[0])) + 0.5;
-      this.line(context, area.x, y, area.x + area.w, y, '#b2182b', [8, 4]);
-      context.fillStyle = '#b2182b';
-      context.fillText('device memory ' + bytesText(this.data.capacity), area.x + 8, y + 15);
-    }
+    if (this.capacityShown && this.data.capacity > 0) drawCapacity(context, area, graph, this.data.capacity, this.unit);
     if (this.data.events > 0) this.drawPeak(context, area, graph);
     context.restore();
   }
@@ -132,35 +138,44 @@ class MemoryChart {
   drawPeak(context, area, graph) {
     const time = this.data.time[this.data.peak];
     if (time < this.viewport.from || time > this.viewport.to) return;
-    const x = graph.toDomXCoord(time);
     const y = graph.toDomYCoord(this.data.total[this.data.peak] / this.unit[0]);
-    const text = 'peak ' + bytesText(this.data.total[this.data.peak]);
-    const width = context.measureText(text).width;
-    const left = Math.min(Math.max(x + 9, area.x), area.x + area.w - width - 6);
-    const top = Math.max(y - 22, area.y + 2);
-    context.fillStyle = '#ffffffdd';
-    context.fillRect(left - 3, top, width + 6, 17);
-    context.fillStyle = '#1f2933';
-    context.fillText(text, left, top + 13);
-    context.beginPath();
-    context.arc(x, y, 4, 0, 2 * Math.PI);
-    context.fillStyle = '#ffffff';
-    context.fill();
-    context.lineWidth = 2;
-    context.strokeStyle = '#1f2933';
-    context.stroke();
+    drawPeakMark(context, area, graph.toDomXCoord(time), y, 'peak ' + bytesText(this.data.total[this.data.peak]), '#1f2933');
   }
+}
 
-  line(context, x0, y0, x1, y1, colour, dash) {
-    context.beginPath();
-    context.setLineDash(dash);
-    context.strokeStyle = colour;
-    context.lineWidth = 1.25;
-    context.moveTo(x0, y0);
-    context.lineTo(x1, y1);
-    context.stroke();
-    context.setLineDash([]);
-  }
+function drawCapacity(context, area, graph, capacity, unit) {
+  const y = Math.round(graph.toDomYCoord(capacity / unit[0])) + 0.5;
+  context.beginPath();
+  context.setLineDash([8, 4]);
+  context.strokeStyle = '#b2182b';
+  context.lineWidth = 1.25;
+  context.moveTo(area.x, y);
+  context.lineTo(area.x + area.w, y);
+  context.stroke();
+  context.setLineDash([]);
+  const text = 'device memory ' + bytesText(capacity);
+  context.fillStyle = '#ffffffdd';
+  context.fillRect(area.x + 5, y + 3, context.measureText(text).width + 6, 16);
+  context.fillStyle = '#b2182b';
+  context.fillText(text, area.x + 8, y + 15);
+}
+
+/// A ring at the peak and its height beside it.
+function drawPeakMark(context, area, x, y, text, colour) {
+  const width = context.measureText(text).width;
+  const left = Math.min(Math.max(x + 9, area.x), area.x + area.w - width - 6);
+  const top = Math.max(y - 22, area.y + 2);
+  context.fillStyle = '#ffffffdd';
+  context.fillRect(left - 3, top, width + 6, 17);
+  context.fillStyle = colour;
+  context.fillText(text, left, top + 13);
+  context.beginPath();
+  context.arc(x, y, 4, 0, 2 * Math.PI);
+  context.fillStyle = '#ffffff';
+  context.fill();
+  context.lineWidth = 2;
+  context.strokeStyle = colour;
+  context.stroke();
 }
 
 /// Plotter of dygraphs: fills the steps between this series and the one below it.

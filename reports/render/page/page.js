@@ -196,4 +196,4 @@ class Inspector {
   }
 }
 
-window.addEventListener('DOMContentLoaded', () => new Page().start());
+window.addEventListener('DOMContentLoaded', () => (document.getElementById('columns') ? new ComparisonPage() : new Page()).start());

@@ -31,6 +31,7 @@ class RoleData {
     Object.assign(this, {role: json.role, ranks: json.ranks, capacity: json.capacity, strings: json.strings});
     this.tensors = json.tensors.map(([name, category, bytes, dtype]) => ({name, category, bytes, dtype}));
     this.spans = json.spans.map(([phase, microbatch, begin, end]) => ({phase, microbatch, begin, end}));
+    this.steps = json.steps.map(([kind, begin, end, firstEvent]) => ({kind, begin, end, firstEvent}));
     this.events = json.memory.tensor.length;
     this.tensorOf = Int32Array.from(json.memory.tensor);
     this.spanOf = Int32Array.from(json.memory.span);
@@ -151,7 +152,14 @@ class RoleData {
 
   phaseOf(event) {
     const span = event < 0 ? undefined : this.spans[this.spanOf[event]];
-    return span ? span.phase + (span.microbatch >= 0 ? ' of microbatch ' + span.microbatch : '') : '';
+    if (!span) return '';
+    return span.phase + (span.microbatch >= 0 ? ' of microbatch ' + span.microbatch : '') + this.stepOf(event);
+  }
+
+  /// " of step 2" where there are several.
+  stepOf(event) {
+    if (this.steps.length < 2) return '';
+    return ' of step ' + Math.max(upperBound(this.steps.map((step) => step.firstEvent), event), 1);
   }
 
   /// Which events to draw for a view of `buckets` pixels: all where they are few, else the lowest and the highest total of each

@@ -39,28 +39,38 @@ class PhaseTrack {
   constructor(canvas) { this.canvas = canvas; }
 
   draw(data, viewport, area) {
+    const steps = data.steps.length > 1 ? 22 : 0;   // their row is above those of the phases
     const depth = Math.min(data.depth, 2);
-    const context = prepare(this.canvas, depth * 22 + 4);
+    const context = prepare(this.canvas, steps + depth * 22 + 4);
     const x = (time) => area.left + (time - viewport.from) / (viewport.to - viewport.from) * area.width;
-    const reached = new Float64Array(2).fill(-Infinity);
-    for (const span of data.spans) {
-      if (span.depth > 1 || span.to < viewport.from || span.from > viewport.to) continue;
-      const left = Math.max(x(span.from), area.left);
-      const right = Math.min(x(span.to), area.left + area.width);
-      if (right < reached[span.depth] + 0.5) continue;   // this pixel is painted already
-      reached[span.depth] = right;
-      const top = span.depth * 22 + 1;
-      context.fillStyle = PHASE_COLOURS[span.phase] || '#e8ecf1';
+    const reached = new Float64Array(3).fill(-Infinity);
+    const box = (row, from, to, top, colour, name, short) => {
+      if (to < viewport.from || from > viewport.to) return;
+      const left = Math.max(x(from), area.left);
+      const right = Math.min(x(to), area.left + area.width);
+      if (right < reached[row] + 0.5) return;   // this pixel is painted already
+      reached[row] = right;
+      context.fillStyle = colour;
       context.fillRect(left, top, right - left > 4 ? right - left - 1 : Math.max(right - left, 0.6), 20);
-      const name = span.microbatch >= 0 ? span.phase + ' ' + span.microbatch : span.phase;
-      const short = span.microbatch >= 0 ? span.phase[0].toUpperCase() + span.microbatch : span.phase;
       const room = right - left - 8;
       context.fillStyle = '#1f2933';
       context.fillText(context.measureText(name).width <= room ? name : fitText(context, short, room), left + 4, top + 10.5);
+    };
+    if (steps) {
+      data.steps.forEach(({kind, begin, end}, i) => {
+        box(2, begin, end, 1, i % 2 ? '#dbe2ea' : '#e8ecf1', `step ${i + 1}` + (kind ? ` (${kind})` : ''), `step ${i + 1}`);
+      });
+    }
+    for (const span of data.spans) {
+      if (span.depth > 1) continue;
+      const several = span.microbatch >= 0;
+      box(span.depth, span.from, span.to, steps + span.depth * 22 + 1, PHASE_COLOURS[span.phase] || '#e8ecf1',
+          several ? span.phase + ' ' + span.microbatch : span.phase, several ? span.phase[0].toUpperCase() + span.microbatch : span.phase);
     }
     context.fillStyle = '#5f6c7b';
     context.textAlign = 'right';
-    context.fillText('phase', area.left - 8, 11.5);
+    if (steps) context.fillText('step', area.left - 8, 11.5);
+    context.fillText('phase', area.left - 8, steps + 11.5);
   }
 }
 

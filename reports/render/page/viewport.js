@@ -34,18 +34,20 @@ class Viewport {
 }
 
 /// Mouse and keys on the tracks. `area()` is the part of the tracks in which time runs: {left, width} in pixels;
-/// `hover(time, event)` and `hold(time)` tell what the person points at.
+/// `hover(time, event)` and `hold(time)` tell what the person points at. Of several tracks on a page one listens to `keys`.
 class Gestures {
-  constructor(tracks, viewport, area, {hover, leave, hold}) {
+  constructor(tracks, viewport, area, {hover, leave, hold}, keys = true) {
     Object.assign(this, {tracks, viewport, area, hover, hold, drag: null});
-    this.selection = document.getElementById('selection');
+    this.selection = document.createElement('div');
+    this.selection.className = 'selection';
+    tracks.append(this.selection);
     tracks.addEventListener('mousedown', (event) => this.begin(event));
     window.addEventListener('mousemove', (event) => this.move(event));
     window.addEventListener('mouseup', (event) => this.finish(event));
     tracks.addEventListener('mouseleave', leave);
     tracks.addEventListener('dblclick', () => viewport.show(0, viewport.length));
     tracks.addEventListener('wheel', (event) => this.wheel(event), {passive: false});
-    window.addEventListener('keydown', (event) => this.key(event));
+    if (keys) window.addEventListener('keydown', (event) => this.key(event));
   }
 
   x(event) { return event.clientX - this.tracks.getBoundingClientRect().left; }

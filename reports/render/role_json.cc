@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/render/role_json.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLive = 32;
+
+Json LiveJson(const std::vector<LiveBuffers>& all) {
+  Json array = Json::array();
+  for (const LiveBuffers& live : all) {
+    if (array.size() == kLive) {
+      break;
+    }
+    array.push_back({{"name", live.name},
+                     {"category", Name(live.category)},
+                     {"bytes", live.bytes.count()},
+                     {"count", live.count},
+                     {"since", live.since.count()},
+                     {"until", live.until ? Json(live.until->count()) : Json(nullptr)},
+                     {"since_phase", live.since_phase},
+                     {"until_phase", live.until_phase}});
+  }
+  return array;
+}
+
+}  // namespace
+
+Json OptionalBytes(const std::optional<Bytes>& bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
+
+Json RoleJson(const RoleReport& role) {
+  Json categories = Json::object();
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    categories[std::string(Name(category))] = role.peak.by_category[category].count();
+  }
+  Json phases = Json::array();
+  for (const PhasePeak& phase : role.phases) {
+    phases.push_back({{"phase", phase.phase}, {"allocated_bytes", phase.allocated.count()}});
+  }
+  return {{"role", role.role},
+          {"ranks", role.ranks},
+          {"allocated_bytes", role.peak.allocated.count()},
+          {"allocator_bytes", OptionalBytes(role.allocator_bytes)},
+          {"reserved_bytes", OptionalBytes(role.reserved)},
+          {"minimum_bytes", OptionalBytes(role.minimum)},
+          {"device_bytes",
+           {{"low", role.device.low.count()},
+            {"expected", role.device.expected.count()},
+            {"high", role.device.high.count()}}},
+          {"at",
+           {{"phase", role.peak.phase},
+            {"step", std::max<std::int64_t>(role.peak.step, 0)},
+            {"microbatch", role.peak.microbatch < 0 ? Json(nullptr) : Json(role.peak.microbatch)},
+            {"ns", role.peak.at ? Json(role.peak.at->count()) : Json(nullptr)}}},
+          {"by_category", std::move(categories)},
+          {"live", LiveJson(role.peak.live)},
+          {"phases", std::move(phases)}};
+}
+
+}  // namespace tidemark

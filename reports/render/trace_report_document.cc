@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/text.h"
+#include "reports/render/document.h"
+#include "reports/render/role_sections.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kTensorRows = 12;
+constexpr std::size_t kCauses = 3;
+
+std::string Signed(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Text(bytes); }
+
+std::string SignedDigits(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Grouped(bytes.count()); }
+
+Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
+
+std::string PlaceOf(const Peak& peak) { return PhaseText(peak.phase, peak.microbatch, peak.step); }
+
+/// "a, b and c"
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == words.size() ? " and " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::string HighestSentence(const TraceReport& report) {
+  const TraceSummary& highest = report.traces[report.Highest()];
+  std::vector<std::string> margins;
+  for (const TraceSummary& trace : report.traces) {
+    if (&trace != &highest) {
+      const Bytes margin = highest.role.peak.allocated - trace.role.peak.allocated;
+      margins.push_back(margin == Bytes(0) ? fmt::format("as much as {}", trace.label)
+                                           : fmt::format("{} more than {}", Text(margin), trace.label));
+    }
+  }
+  const bool alike = std::all_of(report.traces.begin(), report.traces.end(), [&](const TraceSummary& trace) {
+    return trace.role.peak.allocated == highest.role.peak.allocated;
+  });
+  if (alike) {
+    return fmt::format("All traces peak at {} of tensors.", Text(highest.role.peak.allocated));
+  }
+  const std::string place = PlaceOf(highest.role.peak);
+  return fmt::format("{} peaks highest: {} of tensors{}{}, {}.", highest.label, Text(highest.role.peak.allocated),
+                     place.empty() ? "" : ", in ", place, Joined(margins));
+}
+
+/// The tensors that move the peak most, in the direction in which it moves.
+std::string CausesSentence(const TraceReport& report, const PeakDifference& difference) {
+  const std::string from_to =
+      fmt::format("from {} to {}", report.traces.front().label, report.traces[difference.other].label);
+  const Bytes delta = difference.difference();
+  if (delta == Bytes(0)) {
+    return fmt::format("The peak does not change {}.", from_to);
+  }
+  std::vector<std::string> causes;
+  for (const TensorDifference& tensor : difference.tensors) {
+    const bool same_way = tensor.difference() != Bytes(0) && (tensor.difference() > Bytes(0)) == (delta > Bytes(0));
+    if (same_way && causes.size() < kCauses) {
+      causes.push_back(fmt::format("{} ({}, {})", tensor.name, Name(tensor.category), Signed(tensor.difference())));
+    }
+  }
+  return fmt::format("The peak {} by {} {}, most of all by {}.", delta < Bytes(0) ? "falls" : "rises",
+                     Text(Size(delta)), from_to, Joined(causes));
+}
+
+/// "up to 87.8 GiB of 79.6 GiB": what has to fit, and into what.
+std::string NeedText(const TraceSummary& trace) {
+  const bool whole = trace.role.device.high > Bytes(0);
+  const char* what = whole ? "up to " : trace.role.reserved ? "reserved " : "tensors ";
+  return fmt::format("{}{} of {}", what, Text(trace.Needed()), Text(trace.device_memory));
+}
+
+std::string FitSentence(const TraceSummary& trace) {
+  const auto fits = trace.Fits();
+  if (!fits) {
+    return fmt::format("Whether {} fits is not known: its trace does not tell the device's memory.", trace.label);
+  }
+  return fmt::format("{} {} its device ({}).", trace.label, *fits ? "fits" : "does not fit", NeedText(trace));
+}
+
+std::string Paragraph(const TraceReport& report) {
+  std::string text;
+  if (report.traces.size() > 1) {
+    text = HighestSentence(report) + " ";
+  }
+  for (const PeakDifference& difference : report.differences) {
+    text += CausesSentence(report, difference) + " ";
+  }
+  for (const TraceSummary& trace : report.traces) {
+    text += FitSentence(trace) + (&trace == &report.traces.back() ? "" : " ");
+  }
+  return text;
+}
+
+Section PeaksSection(const TraceReport& report) {
+  Section section{"Peaks", report.traces.front().role.role, {}, {}};
+  section.table.columns = {{"trace", false, true},     {"tensors", true, false},    {"allocator", true, false},
+                           {"reserved", true, false},  {"device used", true, true}, {"fits", false, false},
+                           {"issued at", true, false}, {"in", false, true}};
+  for (const TraceSummary& trace : report.traces) {
+    const RoleReport& role = trace.role;
+    const auto text = [](const std::optional<Bytes>& bytes) { return bytes ? Text(*bytes) : std::string("-"); };
+    const auto fits = trace.Fits();
+    section.table.rows.push_back(
+        {{trace.label, Text(role.peak.allocated), text(role.allocator_bytes), text(role.reserved),
+          role.device.high > Bytes(0) ? Text(role.device.expected) : "-",
+          !fits   ? "?"
+          : *fits ? "yes"
+                  : "no",
+          role.peak.at ? Text(*role.peak.at) : "-", PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step)},
+         std::nullopt});
+  }
+  for (const TraceSummary& trace : report.traces) {
+    for (const auto& [name, allocated] : trace.others) {
+      if (allocated > trace.role.peak.allocated) {
+        section.remarks.push_back(
+            {trace.label,
+             fmt::format("{} peaks higher ({}) than {}, which is shown", name, Text(allocated), trace.role.role),
+             "--role chooses the role that is shown", Tone::warning});
+      }
+    }
+    if (trace.role.role != report.traces.front().role.role) {
+      section.remarks.push_back({trace.label, fmt::format("shows {}", trace.role.role), "", Tone::warning});
+    }
+  }
+  return section;
+}
+
+std::vector<ReportColumn> ColumnsOf(const TraceReport& report, const std::string& first, bool numbers) {
+  std::vector<ReportColumn> columns = {{first, false, true}};
+  for (const TraceSummary& trace : report.traces) {
+    columns.push_back({trace.label, numbers, true});
+  }
+  return columns;
+}
+
+Section JobsSection(const TraceReport& report) {
+  Section section{"Where the jobs differ", "everything else is the same", {}, {}};
+  section.table.columns = ColumnsOf(report, "key", false);
+  for (const JobDifference& job : report.jobs) {
+    std::vector<std::string> cells = {job.key};
+    cells.insert(cells.end(), job.values.begin(), job.values.end());
+    section.table.rows.push_back({std::move(cells), std::nullopt});
+  }
+  return section;
+}
+
+Section CategoriesSection(const TraceReport& report) {
+  Section section{"By category at the peaks", "", {}, {}};
+  section.table.columns = ColumnsOf(report, "category", true);
+  std::vector<std::pair<Bytes, ReportRow>> rows;
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    Bytes most;
+    ReportRow row{{std::string(Name(category))}, std::nullopt};
+    for (const TraceSummary& trace : report.traces) {
+      const Bytes bytes = trace.role.peak.by_category[category];
+      most = std::max(most, bytes);
+      row.cells.push_back(bytes == Bytes(0) ? "-" : Text(bytes));
+    }
+    if (most > Bytes(0)) {
+      rows.emplace_back(most, std::move(row));
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (auto& [most, row] : rows) {
+    section.table.rows.push_back(std::move(row));
+  }
+  ReportRow total{{"tensors"}, std::nullopt};
+  for (const TraceSummary& trace : report.traces) {
+    total.cells.push_back(Text(trace.role.peak.allocated));
+  }
+  section.table.rows.push_back(std::move(total));
+  return section;
+}
+
+ReportRow DifferenceRow(const std::string& name, const std::string& category, Bytes before, Bytes after) {
+  return {{name, category, Text(before), Text(after), Signed(after - before), SignedDigits(after - before)},
+          std::nullopt};
+}
+
+/// Largest first; what does not fit on the page and what is alike is added up, so that the rows sum to the last one.
+Section DifferenceSection(const TraceReport& report, const PeakDifference& difference) {
+  const std::string& before = report.traces.front().label;
+  const std::string& after = report.traces[difference.other].label;
+  Section section{fmt::format("From {} to {}, tensor by tensor", before, after),
+                  "alive at each peak, without indices of layer and microbatch",
+                  {},
+                  {}};
+  section.table.columns = {{"tensor", false, true}, {"category", false, false},  {before, true, true},
+                           {after, true, true},     {"difference", true, false}, {"in bytes", true, false}};
+  std::size_t shown = 0;
+  std::array<TensorDifference, 2> rest;  // smaller differences, and none
+  std::array<std::int64_t, 2> counts{};
+  for (const TensorDifference& tensor : difference.tensors) {
+    const bool alike = tensor.difference() == Bytes(0);
+    if (!alike && shown < kTensorRows) {
+      section.table.rows.push_back(
+          DifferenceRow(tensor.name, std::string(Name(tensor.category)), tensor.before, tensor.after));
+      ++shown;
+      continue;
+    }
+    rest.at(alike ? 1 : 0).before += tensor.before;
+    rest.at(alike ? 1 : 0).after += tensor.after;
+    ++counts.at(alike ? 1 : 0);
+  }
+  for (const std::size_t i : {0U, 1U}) {
+    if (counts.at(i) > 0) {
+      const std::string name = i == 0 ? fmt::format("{} smaller differences", Grouped(counts[0]))
+                                      : fmt::format("{} alike in both", Grouped(counts[1]));
+      section.table.rows.push_back(DifferenceRow(name, "", rest.at(i).before, rest.at(i).after));
+    }
+  }
+  section.table.rows.push_back(DifferenceRow("all tensors", "", difference.before, difference.after));
+  return section;
+}
+
+Section SourcesSection(const TraceReport& report) {
+  Section section{"The traces", "", {}, {}};
+  for (const TraceSummary& trace : report.traces) {
+    const Trace& events = trace.trace();
+    const std::size_t steps = std::max<std::size_t>(events.steps.size(), 1);
+    section.remarks.push_back(
+        {trace.label,
+         fmt::format("{}; {}, {}{} of {} rank{}, {} memory events over {} in {} step{}, from {}",
+                     trace.title.empty() ? "a job without a title" : trace.title,
+                     trace.origin.empty() ? "of unknown origin" : trace.origin, trace.role.role,
+                     trace.role.role.empty() ? "one role" : "", Grouped(trace.role.ranks),
+                     trace.role.ranks == 1 ? "" : "s", Grouped(static_cast<std::int64_t>(events.memory.size())),
+                     Text(events.step), Grouped(static_cast<std::int64_t>(steps)), steps == 1 ? "" : "s", trace.path),
+         "", Tone::neutral});
+  }
+  return section;
+}
+
+std::vector<Figure> Figures(const TraceReport& report) {
+  std::vector<Figure> figures;
+  for (const TraceSummary& trace : report.traces) {
+    const auto fits = trace.Fits();
+    const std::string verdict = !fits ? "" : *fits ? "fits, " : "does not fit, ";
+    const std::string need = fits ? verdict + NeedText(trace) : PlaceOf(trace.role.peak);
+    figures.push_back({fmt::format("peak of {}", trace.label), Text(trace.role.peak.allocated), need});
+  }
+  return figures;
+}
+
+/// "a does not fit its device; b and c fit"
+std::string Verdict(const TraceReport& report) {
+  std::array<std::vector<std::string>, 2> by_answer;
+  for (const TraceSummary& trace : report.traces) {
+    if (const auto fits = trace.Fits()) {
+      by_answer.at(*fits ? 1 : 0).push_back(trace.label);
+    }
+  }
+  const auto& [bad, good] = by_answer;
+  if (bad.empty()) {
+    return good.size() == report.traces.size() ? "All fit their devices" : "Whether they fit is not known of all";
+  }
+  return fmt::format("{} {} not fit{}", Joined(bad), bad.size() == 1 ? "does" : "do",
+                     good.empty() ? "" : fmt::format("; {} {}", Joined(good), good.size() == 1 ? "fits" : "fit"));
+}
+
+Document Heading(const TraceReport& report) {
+  if (report.traces.size() == 1) {
+    const TraceSummary& trace = report.traces.front();
+    return {trace.title.empty() ? trace.label : trace.title, FitSentence(trace), Tone::neutral, {}, {}, {}};
+  }
+  return {fmt::format("Peak memory of {} traces, {}", report.traces.size(), report.traces.front().role.role),
+          Verdict(report),
+          Tone::neutral,
+          {},
+          {},
+          {}};
+}
+
+}  // namespace
+
+Document MakeDocument(const TraceReport& report) {
+  Document document = Heading(report);
+  const bool all_fit = std::all_of(report.traces.begin(), report.traces.end(),
+                                   [](const TraceSummary& trace) { return trace.Fits().value_or(true); });
+  document.tone = all_fit ? Tone::good : Tone::bad;
+  document.figures = Figures(report);
+  document.sections.push_back(PeaksSection(report));
+  if (report.traces.size() == 1) {
+    const RoleReport& role = report.traces.front().role;
+    document.sections.push_back(CategorySection(role));
+    document.sections.push_back(LiveSection(role));
+    document.sections.push_back(PhasesSection(role));
+  } else {
+    document.paragraphs.push_back(Paragraph(report));
+    document.sections.push_back(CategoriesSection(report));
+    for (const PeakDifference& difference : report.differences) {
+      document.sections.push_back(DifferenceSection(report, difference));
+    }
+    if (!report.jobs.empty()) {
+      document.sections.push_back(JobsSection(report));
+    }
+  }
+  document.sections.push_back(SourcesSection(report));
+  return document;
+}
+
+}  // namespace tidemark

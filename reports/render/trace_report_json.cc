@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/render/trace_report_json.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reports/render/role_json.h"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json TraceJson(const TraceSummary& trace) {
+  Json peak = RoleJson(trace.role);
+  if (trace.role.device.high == Bytes(0)) {
+    peak["device_bytes"] = nullptr;
+  }
+  Json others = Json::array();
+  for (const auto& [role, allocated] : trace.others) {
+    others.push_back({{"role", role}, {"allocated_bytes", allocated.count()}});
+  }
+  const auto fits = trace.Fits();
+  return {{"label", trace.label},
+          {"path", trace.path},
+          {"format", trace.format},
+          {"origin", trace.origin},
+          {"title", trace.title},
+          {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
+          {"fits", fits ? Json(*fits) : Json(nullptr)},
+          {"peak", std::move(peak)},
+          {"other_roles", std::move(others)},
+          {"steps", std::max<std::size_t>(trace.trace().steps.size(), 1)},
+          {"span_ns", trace.trace().step.count()},
+          {"events", trace.trace().memory.size()}};
+}
+
+Json DifferenceJson(const TraceReport& report, const PeakDifference& difference) {
+  Json tensors = Json::array();
+  for (const TensorDifference& tensor : difference.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"name_after", tensor.name_after.empty() ? tensor.name : tensor.name_after},
+                       {"category", Name(tensor.category)},
+                       {"bytes_before", tensor.before.count()},
+                       {"bytes_after", tensor.after.count()},
+                       {"difference_bytes", tensor.difference().count()}});
+  }
+  return {{"before", report.traces.front().label},
+          {"after", report.traces.at(difference.other).label},
+          {"peak_delta_bytes", difference.difference().count()},
+          {"tensors", std::move(tensors)}};
+}
+
+}  // namespace
+
+Json TraceReportJson(const TraceReport& report) {
+  Json json = {{"schema", "tidemark.report/1"}};
+  json["traces"] = Json::array();
+  for (const TraceSummary& trace : report.traces) {
+    json["traces"].push_back(TraceJson(trace));
+  }
+  json["differences"] = Json::array();
+  for (const PeakDifference& difference : report.differences) {
+    json["differences"].push_back(DifferenceJson(report, difference));
+  }
+  json["jobs"] = Json::array();
+  for (const JobDifference& job : report.jobs) {
+    json["jobs"].push_back({{"key", job.key}, {"values", job.values}});
+  }
+  return json;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/trace_report.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+#include "reports/render/yaml_json.h"
+#include "reports/summarise/device_bytes.h"
+
+namespace tidemark {
+namespace {
+
+/// The allocator's highest totals; nothing where the trace has none.
+std::optional<Bytes> HighestOf(const Trace& trace, Bytes MemoryEvent::*total) {
+  Bytes highest;
+  for (const MemoryEvent& event : trace.memory) {
+    highest = std::max(highest, event.*total);
+  }
+  return highest > Bytes(0) ? std::optional(highest) : std::nullopt;
+}
+
+RoleReport MakeRole(Trace trace) {
+  RoleReport role;
+  role.role = trace.role;
+  role.ranks = trace.ranks;
+  role.peak = SummarisePeak(trace);
+  role.phases = SummarisePhases(trace);
+  role.allocator_bytes = HighestOf(trace, &MemoryEvent::allocator_bytes);
+  role.reserved = HighestOf(trace, &MemoryEvent::reserved_bytes);
+  role.device = {trace.device_low, trace.device_expected, trace.device_high};
+  role.trace = std::move(trace);
+  return role;
+}
+
+/// Which of a file's traces to show: the named role, else the highest.
+std::size_t Choose(const std::vector<RoleReport>& roles, const std::string& wanted) {
+  std::size_t highest = 0;
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (!wanted.empty() && roles[i].role == wanted) {
+      return i;
+    }
+    if (roles[i].peak.allocated > roles[highest].peak.allocated) {
+      highest = i;
+    }
+  }
+  return highest;
+}
+
+/// File names without folder and ending where these tell the files apart, else the paths as given.
+std::vector<std::string> Labels(const std::vector<ReadTrace>& files) {
+  std::vector<std::string> labels;
+  for (const ReadTrace& file : files) {
+    labels.push_back(std::filesystem::path(file.path).stem().string());
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (labels[i].empty() || std::count(labels.begin(), labels.end(), labels[i]) > 1) {
+      labels.clear();
+      break;
+    }
+  }
+  for (std::size_t i = labels.size(); i < files.size(); ++i) {
+    const std::string& path = files[i].path;
+    const auto same = std::count_if(files.begin(), files.begin() + static_cast<std::ptrdiff_t>(i),
+                                    [&](const ReadTrace& file) { return file.path == path; });
+    labels.push_back(same == 0 ? path : path + " (" + std::to_string(same + 1) + ")");
+  }
+  return labels;
+}
+
+TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wanted) {
+  std::vector<RoleReport> roles;
+  for (Trace& trace : read.file.traces) {
+    roles.push_back(MakeRole(std::move(trace)));
+  }
+  const std::size_t chosen = Choose(roles, wanted);
+  TraceSummary summary;
+  summary.label = std::move(label);
+  summary.path = std::move(read.path);
+  summary.format = std::move(read.file.format);
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (i != chosen) {
+      summary.others.emplace_back(roles[i].role, roles[i].peak.allocated);
+    }
+  }
+  summary.role = std::move(roles[chosen]);
+  summary.origin = summary.trace().origin;
+  summary.title = summary.trace().title;
+  summary.job_yaml = summary.trace().job_yaml;
+  summary.device_memory = summary.trace().device_memory;
+  return summary;
+}
+
+using Json = nlohmann::ordered_json;
+
+/// "layout.tp" -> "8", for every scalar and list.
+void Flatten(const Json& json, const std::string& key, std::map<std::string, std::string>& out) {
+  if (!json.is_object()) {
+    out[key] = json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return;
+  }
+  for (const auto& [name, value] : json.items()) {
+    Flatten(value, key.empty() ? name : key + "." + name, out);
+  }
+}
+
+std::size_t CommonEnding(const std::string& a, const std::string& b) {
+  const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
+  return static_cast<std::size_t>(end.first - a.rbegin());
+}
+
+/// Systems name the same thing differently ("accumulated gradient of w", "main gradient of w"): a family that is only
+/// at the first peak and one that is only at the second are one where category and bytes agree. Of several the name
+/// with the longest common ending is taken.
+void PairRenamed(std::vector<TensorDifference>& tensors) {
+  for (TensorDifference& gone : tensors) {
+    if (gone.after != Bytes(0) || gone.before == Bytes(0)) {
+      continue;
+    }
+    TensorDifference* best = nullptr;
+    for (TensorDifference& come : tensors) {
+      const bool fits = come.before == Bytes(0) && come.after == gone.before && come.category == gone.category;
+      if (fits && (best == nullptr || CommonEnding(gone.name, come.name) > CommonEnding(gone.name, best->name))) {
+        best = &come;
+      }
+    }
+    if (best != nullptr) {
+      gone.name_after = best->name;
+      std::swap(gone.after, best->after);
+    }
+  }
+  std::erase_if(tensors,
+                [](const TensorDifference& tensor) { return tensor.before == Bytes(0) && tensor.after == Bytes(0); });
+}
+
+std::vector<JobDifference> CompareJobs(const std::vector<TraceSummary>& traces) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    if (traces[i].job_yaml.empty()) {
+      return {};
+    }
+    std::map<std::string, std::string> keys;
+    Flatten(JsonOfYaml(traces[i].job_yaml), "", keys);
+    for (const auto& [key, value] : keys) {
+      values[key].resize(traces.size(), "-");
+      values[key][i] = value;
+    }
+  }
+  std::vector<JobDifference> differences;
+  for (auto& [key, all] : values) {
+    if (std::any_of(all.begin(), all.end(), [&first = all.front()](const auto& value) { return value != first; })) {
+      differences.push_back({key, std::move(all)});
+    }
+  }
+  return differences;
+}
+
+}  // namespace
+
+Bytes TraceSummary::Needed() const {
+  return role.device.high > Bytes(0) ? role.device.high : role.reserved.value_or(role.peak.allocated);
+}
+
+std::optional<bool> TraceSummary::Fits() const {
+  if (device_memory <= Bytes(0)) {
+    return std::nullopt;
+  }
+  return tidemark::Fits({Bytes(0), Bytes(0), Needed()}, device_memory);
+}
+
+std::size_t TraceReport::Highest() const {
+  std::size_t highest = 0;
+  for (std::size_t i = 1; i < traces.size(); ++i) {
+    if (traces[i].role.peak.allocated > traces[highest].role.peak.allocated) {
+      highest = i;
+    }
+  }
+  return highest;
+}
+
+std::string FamilyOf(const std::string& name) {
+  std::istringstream parts(name.substr(0, name.find('[') == 0 ? std::string::npos : name.find('[')));
+  std::string family;
+  for (std::string part; std::getline(parts, part, '.');) {
+    const bool index =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    family += (family.empty() ? "" : ".") + (index ? "*" : part);
+  }
+  return family;
+}
+
+PeakDifference ComparePeaks(const Peak& before, const Peak& after) {
+  std::map<std::pair<std::string, Category>, TensorDifference> families;
+  const auto add = [&](const Peak& peak, Bytes TensorDifference::*bytes) {
+    for (const LiveBuffers& live : peak.live) {
+      const std::string name = FamilyOf(live.name);
+      TensorDifference& family = families[{name, live.category}];
+      family.name = name;
+      family.category = live.category;
+      family.*bytes += live.bytes;
+    }
+  };
+  add(before, &TensorDifference::before);
+  add(after, &TensorDifference::after);
+  PeakDifference difference;
+  difference.before = before.allocated;
+  difference.after = after.allocated;
+  for (auto& [key, family] : families) {
+    difference.tensors.push_back(std::move(family));
+  }
+  PairRenamed(difference.tensors);
+  std::stable_sort(difference.tensors.begin(), difference.tensors.end(), [](const auto& a, const auto& b) {
+    const auto key = [](const TensorDifference& tensor) {
+      return std::pair(std::abs(tensor.difference().count()), tensor.before.count());
+    };
+    return key(a) > key(b);
+  });
+  return difference;
+}
+
+TraceReport MakeTraceReport(std::vector<ReadTrace> files, const std::string& role) {
+  TIDEMARK_CHECK(!files.empty());
+  TraceReport report;
+  const std::vector<std::string> labels = Labels(files);
+  std::string wanted = role;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    report.traces.push_back(Summarise(std::move(files[i]), labels[i], wanted));
+    if (wanted.empty()) {
+      wanted = report.traces.front().role.role;
+    }
+  }
+  for (std::size_t i = 1; i < report.traces.size(); ++i) {
+    PeakDifference difference = ComparePeaks(report.traces[0].role.peak, report.traces[i].role.peak);
+    difference.other = i;
+    report.differences.push_back(std::move(difference));
+  }
+  report.jobs = CompareJobs(report.traces);
+  return report;
+}
+
+}  // namespace tidemark

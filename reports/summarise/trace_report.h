@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reports/summarise/prediction.h"
+#include "traces/formats/format.h"
+
+namespace tidemark {
+
+// Traces beside each other: what `tidemark report` tells. Collected once, then rendered purely, as a prediction is.
+
+/// A trace file that was read.
+struct ReadTrace {
+  std::string path;
+  TraceFile file;  ///< at least one trace
+};
+
+/// One file. `role` is the role that the report is about; RoleReport::device is all 0 where the trace does not tell it.
+struct TraceSummary {
+  std::string label;  ///< short, and different from that of every other file
+  std::string path, format, origin, title, job_yaml;
+  RoleReport role;
+  Bytes device_memory;                                ///< 0: unknown
+  std::vector<std::pair<std::string, Bytes>> others;  ///< further roles of the file and their peaks
+
+  const Trace& trace() const { return *role.trace; }
+  /// What has to fit: the process's whole use where the trace knows it, else what is reserved, else the tensors.
+  Bytes Needed() const;
+  /// Nothing where the device's memory is unknown.
+  std::optional<bool> Fits() const;
+};
+
+/// Tensors of one name and category at two peaks. What one system calls otherwise than the other is one tensor where
+/// the category and all bytes are the same.
+struct TensorDifference {
+  std::string name;
+  std::string name_after;  ///< at the second peak, where it differs; else empty
+  Category category = Category::activation;
+  Bytes before, after;
+
+  Bytes difference() const { return after - before; }
+};
+
+/// From the first trace's peak to that of another one. The differences sum exactly to that of the peaks.
+struct PeakDifference {
+  std::size_t other = 1;                  ///< index into TraceReport::traces
+  std::vector<TensorDifference> tensors;  ///< largest difference first, its sign aside
+  Bytes before, after;                    ///< the peaks
+
+  Bytes difference() const { return after - before; }
+};
+
+/// One key in which the resolved jobs differ.
+struct JobDifference {
+  std::string key;                  ///< "buffers.tp_gather"
+  std::vector<std::string> values;  ///< by trace; "-": the job does not have it
+};
+
+struct TraceReport {
+  std::vector<TraceSummary> traces;  ///< at least one
+  std::vector<PeakDifference> differences;
+  std::vector<JobDifference> jobs;
+
+  std::size_t Highest() const;  ///< the trace with the highest peak, of equals the first
+};
+
+/// The name of a tensor without the index of its layer or microbatch: "layers.7.mlp" and "layers.12.mlp" are
+/// "layers.*.mlp"; "bucket[3]" is "bucket".
+std::string FamilyOf(const std::string& name);
+
+/// What is alive at the two peaks, by family and category.
+PeakDifference ComparePeaks(const Peak& before, const Peak& after);
+
+/// `role` names the role to look at; empty: the one in which the first file peaks highest. A file without that role
+/// shows the one that peaks highest. Every trace is sound (Verify).
+TraceReport MakeTraceReport(std::vector<ReadTrace> files, const std::string& role = {});
+
+}  // namespace tidemark

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/predict/steps.h"
+
+#include <utility>
+
+#include "sim/engine/closed_form.h"
+
+namespace tidemark {
+namespace {
+
+void Add(StepTime& sum, const StepTime& step, std::int64_t count) {
+  sum.step += step.step * count;
+  sum.compute += step.compute * count;
+  sum.recompute += step.recompute * count;
+  sum.optimizer += step.optimizer * count;
+  sum.exposed_communication += step.exposed_communication * count;
+  sum.bubble += step.bubble * count;
+  sum.host += step.host * count;
+}
+
+}  // namespace
+
+std::string_view Name(StepKind step) {
+  switch (step) {
+    case StepKind::first:
+      return "first";
+    case StepKind::second:
+      return "second";
+    case StepKind::steady:
+      break;
+  }
+  return "steady";
+}
+
+std::vector<StepRun> FirstSteps(std::int64_t count) {
+  std::vector<StepRun> runs = {{StepKind::first, 1}};
+  if (count > 1) {
+    runs.push_back({StepKind::second, 1});
+  }
+  if (count > 2) {
+    runs.push_back({StepKind::steady, count - 2});
+  }
+  return runs;
+}
+
+std::int64_t CountSteps(std::span<const StepRun> runs) {
+  std::int64_t steps = 0;
+  for (const StepRun& run : runs) {
+    steps += run.count;
+  }
+  return steps;
+}
+
+Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs) {
+  std::vector<LoweredRun> lowered;
+  for (const StepRun& run : runs) {
+    TIDEMARK_ASSIGN(StepProgram program, Lower(job, run.kind));
+    std::vector<Costs> costs = PriceAll(program, job.machine);
+    lowered.push_back({run, std::move(program), std::move(costs)});
+  }
+  return lowered;
+}
+
+StepsEvaluation InARow(std::span<const StepRun> runs, std::vector<Evaluation> evaluations) {
+  TIDEMARK_CHECK(!runs.empty() && runs.size() == evaluations.size());
+  StepsEvaluation all;
+  all.whole.roles = evaluations.front().roles;
+  all.peak_steps.resize(all.whole.roles.size());
+  std::int64_t step = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Add(all.whole.time, evaluations[i].time, runs[i].count);
+    for (std::size_t role = 0; role < all.whole.roles.size(); ++role) {
+      if (evaluations[i].roles[role].allocated > all.whole.roles[role].allocated) {
+        all.whole.roles[role] = evaluations[i].roles[role];
+        all.peak_steps[role] = step;
+      }
+    }
+    step += runs[i].count;
+  }
+  all.runs = std::move(evaluations);
+  return all;
+}
+
+StepsEvaluation EvaluateClosedForm(std::span<const LoweredRun> runs) {
+  std::vector<StepRun> kinds;
+  std::vector<Evaluation> evaluations;
+  for (const LoweredRun& lowered : runs) {
+    kinds.push_back(lowered.run);
+    evaluations.push_back(EvaluateClosedForm(lowered.program, lowered.costs));
+  }
+  return InARow(kinds, std::move(evaluations));
+}
+
+}  // namespace tidemark

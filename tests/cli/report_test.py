@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb report, and the traces of several steps that it reads, from outside."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+
+JOB = """network: gpt2
+machine: a100-sxm-40gb
+sequence_length: 512
+micro_batch_size: 2
+accumulation_steps: 3
+layout: {dp: 4}
+strategy: ddp-last
+"""
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.holder.cleanup)
+        cls.folder = pathlib.Path(cls.holder.name)
+        cls.job = cls.folder / "job.yaml"
+        cls.job.write_text(JOB)
+        cls.predictions = {}
+        for name, arguments in {"last": [], "zero2": ["--set", "strategy=deepspeed-zero2"],
+                                "four": ["--steps", "4"]}.items():
+            done = run("predict", cls.job, "--trace", cls.folder / f"{name}.trace", "--format", "json", *arguments)
+            assert done.returncode == 0, done.stderr
+            cls.predictions[name] = json.loads(done.stdout)
+
+    def trace(self, name):
+        return self.folder / f"{name}.trace"
+
+    def json(self, *names):
+        done = run("report", *map(self.trace, names), "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def assert_refused(self, *arguments, says):
+        done = run("report", *arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertTrue(done.stderr.startswith("tidemark: error: "), done.stderr)
+        self.assertIn(says, done.stderr)
+
+    def test_the_peak_of_a_trace_is_that_of_its_prediction(self):
+        for name, prediction in self.predictions.items():
+            trace = self.json(name)["traces"][0]
+            for key in ("allocated_bytes", "allocator_bytes", "reserved_bytes", "device_bytes", "by_category", "at", "live"):
+                self.assertEqual(trace["peak"][key], prediction["peak"][key], (name, key))
+            self.assertEqual(trace["fits"], prediction["fits"])
+            self.assertEqual((trace["format"], trace["origin"]), ("tidemark", "predicted"))
+            self.assertGreater(trace["events"], 100)
+
+    def test_differences_add_up_to_that_of_the_peaks(self):
+        report = self.json("last", "zero2", "four")
+        self.assertEqual(report["schema"], "tidemark.report/1")
+        first = report["traces"][0]["peak"]["allocated_bytes"]
+        self.assertEqual(len(report["differences"]), 2)
+        for difference, trace in zip(report["differences"], report["traces"][1:]):
+            self.assertEqual(difference["peak_delta_bytes"], trace["peak"]["allocated_bytes"] - first)
+            self.assertEqual(sum(tensor["difference_bytes"] for tensor in difference["tensors"]), difference["peak_delta_bytes"])
+            self.assertEqual(sum(tensor["bytes_before"] for tensor in difference["tensors"]), first)
+            sizes = [abs(tensor["difference_bytes"]) for tensor in difference["tensors"]]
+            self.assertEqual(sizes, sorted(sizes, reverse=True))
+
+    def test_several_steps_are_told_and_the_peak_names_its_step(self):
+        self.assertEqual(self.json("four")["traces"][0]["steps"], 4)
+        steps = self.predictions["four"]["steps"]
+        self.assertEqual([(step["kind"], step["count"]) for step in steps], [("first", 1), ("second", 1), ("steady", 2)])
+        self.assertEqual(self.predictions["four"]["time"]["step_ns"], sum(step["step_ns"] * step["count"] for step in steps))
+        self.assertEqual(self.predictions["four"]["peak"]["allocated_bytes"], max(step["allocated_bytes"] for step in steps))
+        self.assertIn("step 2", run("report", self.trace("four")).stdout)
+
+    def test_one_step_is_the_first(self):
+        self.assertEqual(run("predict", self.job, "--steps", "1", "--format", "json").stdout,
+                         run("predict", self.job, "--step", "first", "--format", "json").stdout)
+
+    def test_both_engines_agree_over_several_steps(self):
+        for steps in ("1", "2", "3", "5"):
+            done = run("predict", self.job, "--steps", steps, "--engine", "both")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_says_which_peaks_highest_and_why(self):
+        text = run("report", self.trace("last"), self.trace("zero2")).stdout
+        self.assertIn("last peaks highest", text)
+        self.assertIn("strategy", text)            # where the jobs differ
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+    def test_the_ending_of_the_file_decides_its_form(self):
+        for name, begin in {"x.html": "<!DOCTYPE html>", "x.md": "## ", "x.json": "{", "x.txt": "Peak memory"}.items():
+            done = run("report", self.trace("last"), self.trace("four"), "-o", self.folder / name)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            self.assertTrue((self.folder / name).read_text().startswith(begin), name)
+
+    def test_says_the_same_twice(self):
+        for form in ("text", "json", "markdown"):
+            arguments = ("report", self.trace("last"), self.trace("zero2"), "--format", form)
+            self.assertEqual(run(*arguments).stdout, run(*arguments).stdout)
+
+    def test_what_is_no_whole_trace_is_refused_in_a_sentence(self):
+        whole = self.trace("last").read_bytes()
+        cut, empty, text = self.folder / "cut.trace", self.folder / "empty.trace", self.folder / "text.trace"
+        cut.write_bytes(whole[:len(whole) // 2])
+        empty.write_bytes(b"")
+        text.write_text("hello")
+        self.assert_refused(self.folder / "missing.trace", says="missing.trace: there is no such file")
+        self.assert_refused(self.folder, says="is a directory")
+        self.assert_refused(cut, says="cut.trace: the file was cut off or damaged after")
+        self.assert_refused(self.trace("last"), empty, says="empty.trace: this is not a trace file of a known format")
+        self.assert_refused(text, says="text.trace: this is not a trace file of a known format")
+        self.assert_refused(says="TRACE is required")
+        none = self.folder / "none.trace"
+        none.write_bytes(whole[:17])
+        self.assert_refused(none, says="cut off before its first one")
+
+    def test_contradictions_and_unknown_names_are_refused_and_nothing_is_written(self):
+        trace = self.trace("last")
+        before = sorted(path.name for path in self.folder.iterdir())
+        self.assert_refused(trace, "-o", self.folder / "report.pdf", says="ends in .html, .md, .json or .txt")
+        self.assert_refused(trace, "-o", self.folder / "y.html", "--format", "json", says="contradicts --format")
+        self.assert_refused(trace, "--role", "stage 7", says="no trace has a role 'stage 7'")
+        self.assert_refused(*[trace] * 9, says="9 traces are more than the 8")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
