@@ -7,10 +7,12 @@ namespace {
 /// The fields of a tower, as fields of the network that holds it: "first.layers".
 void AddTower(std::vector<Field<DualEncoder>>& fields, const std::string& prefix, Decoder DualEncoder::*tower) {
   for (const Field<Decoder>& field : DecoderFields()) {
-    fields.push_back(
-        {prefix + field.key,
-         [field, tower](DualEncoder& network, const ConfigValue& value) { return field.read(network.*tower, value); },
-         [field, tower](const DualEncoder& network) { return field.write(network.*tower); }});
+    Field<DualEncoder>& of_tower = fields.emplace_back();
+    of_tower.key = prefix + field.key;
+    of_tower.read = [field, tower](DualEncoder& network, const ConfigValue& value) {
+      return field.read(network.*tower, value);
+    };
+    of_tower.write = [field, tower](const DualEncoder& network) { return field.write(network.*tower); };
   }
 }
 
