@@ -19,6 +19,10 @@ std::vector<Trace> TwoRoles() {
   traces[0].job_yaml = "network: llama-3-8b\n";
   traces[0].memory[5].address = 0x7f00deadbeef;
   traces[1].role = "stage 1";
+  traces[1].device_low = Bytes(3);
+  traces[1].device_expected = Bytes(5);
+  traces[1].device_high = Bytes(8);
+  traces[1].steps = {{"first", Nanos(0), Nanos(7), 0}, {"second", Nanos(7), Nanos(9), 20}};
   return traces;
 }
 
@@ -65,6 +69,16 @@ void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(left.span, right.span);
     EXPECT_EQ(left.allocator_bytes, right.allocator_bytes);
     EXPECT_EQ(left.reserved_bytes, right.reserved_bytes);
+  }
+  EXPECT_EQ(a.device_low, b.device_low);
+  EXPECT_EQ(a.device_expected, b.device_expected);
+  EXPECT_EQ(a.device_high, b.device_high);
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].kind, b.steps[i].kind);
+    EXPECT_EQ(a.steps[i].begin, b.steps[i].begin);
+    EXPECT_EQ(a.steps[i].end, b.steps[i].end);
+    EXPECT_EQ(a.steps[i].memory_begin, b.steps[i].memory_begin);
   }
   ASSERT_EQ(a.slices.size(), b.slices.size());
   for (std::size_t i = 0; i < a.slices.size(); ++i) {

@@ -34,6 +34,16 @@ TEST(VerifyTrace, acceptsABufferThatLivesTwice) {
   EXPECT_EQ(Verify(trace), "");
 }
 
+TEST(VerifyTrace, stepsFollowEachOther) {
+  Trace trace = Small();
+  trace.steps = {{"first", Nanos(0), Nanos(7), 0}, {"second", Nanos(7), Nanos(9), 0}};
+  EXPECT_EQ(Verify(trace), "");
+  trace.steps[1].begin = Nanos(6);
+  EXPECT_THAT(Verify(trace), HasSubstr("step 2 of 2 runs backwards"));
+  trace.steps = {{"first", Nanos(0), Nanos(7), 3}, {"second", Nanos(7), Nanos(9), 2}};
+  EXPECT_THAT(Verify(trace), HasSubstr("step 2 of 2 begins at an earlier event"));
+}
+
 TEST(VerifyTrace, acceptsABufferThatIsNeverFreed) {
   Trace trace = Small();
   trace.memory = {Event(true, 0)};
