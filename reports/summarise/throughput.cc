@@ -1,13 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/throughput.h"
 
+#include "base/expression.h"
+
 namespace tidemark {
+namespace {
+
+/// Up to the last microbatch of a loop with a predicate of its own behind which the optimizer steps.
+std::int64_t UpToTheLastStep(const Job& job) {
+  const Sync& sync = job.axes.sync;
+  const Result<Expression> steps =
+      Expression::Parse(sync.step_expression.empty() ? sync.expression : sync.step_expression, {"i", "steps"});
+  if (!steps) {
+    return job.Microbatches();
+  }
+  std::int64_t count = job.Microbatches();
+  for (; count > 0; --count) {
+    const Result<std::int64_t> step = steps->Evaluate({count - 1, job.Microbatches()});
+    if (!step || *step != 0) {
+      break;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+std::int64_t MicrobatchesThatCount(const Job& job) {
+  if (job.axes.sync.when == Sync::When::custom) {
+    return UpToTheLastStep(job);
+  }
+  const bool short_window = job.Microbatches() != job.accumulation_steps;
+  return short_window && job.last_window.policy == LastWindow::Policy::drop ? 0 : job.Microbatches();
+}
 
 double TokensPerRank(const Job& job) {
   const auto* encoders = std::get_if<DualEncoder>(&job.network.shape);
   const std::int64_t of_a_sample = encoders == nullptr ? 1 : 1 + encoders->targets;
-  const auto sequences =
-      static_cast<double>(job.micro_batch_size * job.accumulation_steps * job.layout.dp * of_a_sample);
+  const std::int64_t passes = job.CachesRepresentations() ? job.accumulation_steps : MicrobatchesThatCount(job);
+  const auto sequences = static_cast<double>(job.micro_batch_size * passes * job.layout.dp * of_a_sample);
   return sequences * static_cast<double>(job.sequence_length) / static_cast<double>(job.Ranks());
 }
 

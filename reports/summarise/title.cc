@@ -27,6 +27,13 @@ std::string LayoutText(const Layout& layout) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// "4 microbatches", and of a short window "3 of 4 microbatches".
+std::string MicrobatchText(const Job& job) {
+  const std::int64_t runs = job.CachesRepresentations() ? job.accumulation_steps : job.Microbatches();
+  const std::string of = runs == job.accumulation_steps ? "" : fmt::format(" of {}", job.accumulation_steps);
+  return fmt::format("{}{} microbatch{}", runs, of, job.accumulation_steps == 1 ? "" : "es");
+}
+
 }  // namespace
 
 std::string JobTitle(const Job& job) {
@@ -38,9 +45,8 @@ std::string JobTitle(const Job& job) {
                        batch, job.Microbatches(), job.Microbatches() == 1 ? "" : "s", batch / job.Microbatches(),
                        job.sequence_length);
   }
-  return fmt::format("{}, {}, {}, {} microbatch{} of {} x {} tokens", job.network.name, job.strategy, ranks,
-                     job.accumulation_steps, job.accumulation_steps == 1 ? "" : "es", job.micro_batch_size,
-                     job.sequence_length);
+  return fmt::format("{}, {}, {}, {} of {} x {} tokens", job.network.name, job.strategy, ranks, MicrobatchText(job),
+                     job.micro_batch_size, job.sequence_length);
 }
 
 }  // namespace tidemark

@@ -67,6 +67,30 @@ TEST(Throughput, dividesTheTokensOfAStepOverAllRanks) {
   EXPECT_EQ(TokensPerRank(job), 2 * 4 * 1024 / 4.0);  // four ranks share each sequence
 }
 
+TEST(Throughput, countsTheTokensThatReachAnUpdate) {
+  Job job = SmallJob();
+  job.last_window.microbatches = 3;
+  EXPECT_EQ(TokensPerRank(job), 2 * 4 * 1024);  // carry-over: the next epoch completes the window
+  for (const LastWindow::Policy policy : {LastWindow::Policy::rescaled, LastWindow::Policy::not_rescaled}) {
+    job.last_window.policy = policy;
+    EXPECT_EQ(TokensPerRank(job), 2 * 3 * 1024);
+  }
+  job.last_window.policy = LastWindow::Policy::drop;
+  EXPECT_EQ(TokensPerRank(job), 0);
+}
+
+TEST(Throughput, doesNotCountWhatComesBehindTheLastStepOfACustomLoop) {
+  Job job = SmallJob();
+  job.accumulation_steps = 5;
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "(i + 1) % 2 == 0";  // steps behind the second and the fourth; the fifth is left over
+  EXPECT_EQ(MicrobatchesThatCount(job), 4);
+  job.axes.sync.step_expression = "i == 1";
+  EXPECT_EQ(MicrobatchesThatCount(job), 2);
+  job.axes.sync.step_expression = "i == steps - 1";
+  EXPECT_EQ(MicrobatchesThatCount(job), 5);
+}
+
 TEST(Throughput, isWorkOverTimeAndMfuItsShareOfThePeak) {
   // 8192 tokens and 2e14 model operations in half a second on a device of 1e15 operations a second.
   const Throughput throughput = MakeThroughput({8192, 2e14, 2.5e14}, Nanos(500'000'000), FlopsPerSec(1e15));
@@ -85,6 +109,14 @@ TEST(JobTitle, namesOnlyWhatIsDivided) {
   job.layout.tp = 4;
   job.accumulation_steps = 1;
   EXPECT_EQ(JobTitle(job), "gpt2, ddp-last, 8 ranks (dp 2, tp 4), 1 microbatch of 2 x 1024 tokens");
+}
+
+TEST(JobTitle, saysHowManyMicrobatchesOfAShortWindowRun) {
+  Job job = SmallJob();
+  job.last_window = {LastWindow::Policy::rescaled, 3};
+  EXPECT_EQ(JobTitle(job), "gpt2, ddp-last, 1 rank, 3 of 4 microbatches of 2 x 1024 tokens");
+  job.last_window.policy = LastWindow::Policy::carry_over;
+  EXPECT_EQ(JobTitle(job), "gpt2, ddp-last, 1 rank, 4 microbatches of 2 x 1024 tokens");
 }
 
 }  // namespace
