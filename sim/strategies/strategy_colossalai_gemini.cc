@@ -22,7 +22,7 @@ Status RefusePrecision(const Precision& precision) {
        "give precision.accumulate the dtype of precision.params"},
       {!precision.master || *precision.master == DType::fp32, "precision.master",
        "Gemini's master weights are fp32 chunks (master_weights=True)",
-       "set precision.master to fp32, or to null for master_weights=False"},
+       "set precision.master to fp32, or to none for master_weights=False"},
   };
   return Check(requirements);
 }
@@ -48,7 +48,7 @@ Status Refuse(const Job& job) {
       {!drops, "last_window.policy",
        "zero_grad does not reach Gemini's gradient chunks: only step() ends a window, so left-over gradients would "
        "stay",
-       "set last_window.policy to carry_over, rescaled or not_rescaled"},
+       "set last_window.policy to carry-over, rescaled or not-rescaled"},
   };
   TIDEMARK_TRY(Check(requirements));
   return RefusePrecision(axes.precision);

@@ -164,7 +164,7 @@ Status RefuseZero2(const Job& job) {
        "give precision.accumulate the dtype of precision.params"},
       {!drops || axes.sync.coalesce, "last_window.policy",
        "ZeRO stage 2 keeps the averaged gradients of dropped microbatches and adds the next window to them",
-       "use another policy"},
+       "set last_window.policy to carry-over, rescaled or not-rescaled"},
   };
   return Check(requirements);
 }

@@ -20,7 +20,7 @@ Status Refuse(const Job& job) {
       {axes.gradient_flow == GradientFlow::single_backward, "gradient_flow.kind",
        "this strategy is the single backward pass", "use ddp-last for a backward pass per microbatch"},
       {runs_backward, "last_window.policy", "a window that is dropped never reaches its backward pass",
-       "use carry_over, rescaled or not_rescaled"},
+       "set last_window.policy to carry-over, rescaled or not-rescaled"},
       {axes.buffers.set_to_none, "buffers.set_to_none",
        "autograd adds up the graphs' gradients beside gradients that were zeroed in place; that is not modelled",
        "leave buffers.set_to_none at true"},
