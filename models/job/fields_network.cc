@@ -5,7 +5,6 @@ namespace tidemark {
 namespace {
 
 // Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
-constexpr WholeNumber kWidth{1, 1 << 26};
 constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
 
 std::vector<Field<Decoder>> MakeDecoderFields() {
@@ -14,21 +13,21 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   using Normalisation = Decoder::Norm;
   return {
       FieldAt<D>(
-          "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, 1 << 16}),
+          "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, D::kMostLayers}),
       FieldAt<D>(
-          "hidden", [](D & d) -> auto& { return d.hidden; }, kWidth),
+          "hidden", [](D & d) -> auto& { return d.hidden; }, WholeNumber{1, D::kMostHidden}),
       FieldAt<D>(
-          "ffn", [](D & d) -> auto& { return d.ffn; }, kWidth),
+          "ffn", [](D & d) -> auto& { return d.ffn; }, WholeNumber{1, D::kMostFfn}),
       FieldAt<D>(
-          "heads", [](D & d) -> auto& { return d.heads; }, WholeNumber{1, 1 << 16}),
+          "heads", [](D & d) -> auto& { return d.heads; }, WholeNumber{1, D::kMostHeads}),
       FieldAt<D>(
-          "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, 1 << 16}),
+          "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, D::kMostHeads}),
       FieldAt<D>(
           "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
       FieldAt<D>(
-          "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, kWidth),
+          "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, WholeNumber{1, D::kMostRows}),
       FieldAt<D>(
-          "positions", [](D & d) -> auto& { return d.positions; }, WholeNumber{0, 1 << 26}),
+          "positions", [](D & d) -> auto& { return d.positions; }, WholeNumber{0, D::kMostRows}),
       FieldAt<D>(
           "norm", [](D & d) -> auto& { return d.norm; },
           Choice<Normalisation>{{{"rms", Normalisation::rms}, {"layer", Normalisation::layer}}}),

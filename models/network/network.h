@@ -14,6 +14,9 @@ namespace tidemark {
 /// A decoder-only transformer, by everything that decides its memory and time. Llama-style and GPT-style networks are
 /// points of the same space.
 struct Decoder {
+  /// Far above any network there is, and low enough for products of these to be worth checking.
+  static constexpr std::int64_t kMostLayers = 1 << 14, kMostHidden = 1 << 20, kMostFfn = 1 << 22, kMostHeads = 1 << 16,
+                                kMostRows = 1 << 24;  ///< rows: vocabulary, positions
   std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
   std::int64_t positions = 0;  ///< rows of a learned position table; 0: rotary or none
   enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;

@@ -16,17 +16,16 @@ struct Bound {
   std::int64_t largest;
 };
 
-// Far above any network there is, and low enough for the products below to be worth checking.
 Status CheckBounds(const Decoder& d) {
   const Bound bounds[] = {
-      {"layers", d.layers, 1, 1 << 14},
-      {"hidden", d.hidden, 1, 1 << 20},
-      {"ffn", d.ffn, 1, 1 << 22},
-      {"heads", d.heads, 1, 1 << 16},
-      {"kv_heads", d.kv_heads, 1, 1 << 16},
+      {"layers", d.layers, 1, Decoder::kMostLayers},
+      {"hidden", d.hidden, 1, Decoder::kMostHidden},
+      {"ffn", d.ffn, 1, Decoder::kMostFfn},
+      {"heads", d.heads, 1, Decoder::kMostHeads},
+      {"kv_heads", d.kv_heads, 1, Decoder::kMostHeads},
       {"head_size", d.head_size, 1, 1 << 16},
-      {"vocabulary", d.vocabulary, 1, 1 << 24},
-      {"positions", d.positions, 0, 1 << 24},
+      {"vocabulary", d.vocabulary, 1, Decoder::kMostRows},
+      {"positions", d.positions, 0, Decoder::kMostRows},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.smallest || bound.value > bound.largest) {
