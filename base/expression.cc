@@ -4,228 +4,267 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
-#include <span>
+#include <tao/pegtl/ascii.hpp>
+#include <tao/pegtl/memory_input.hpp>
+#include <tao/pegtl/must_if.hpp>
+#include <tao/pegtl/nothing.hpp>
+#include <tao/pegtl/parse.hpp>
+#include <tao/pegtl/rules.hpp>
 #include <utility>
 
-namespace tidemark {
-namespace {
+#include "base/text.h"
 
-// What is parsed by recursion stays shallow.
+namespace tidemark {
+
+// What is parsed and evaluated by recursion stays shallow.
 constexpr std::size_t kLongestText = 1000;
 constexpr int kDeepest = 100;
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-/// Letters beyond ASCII count, so that no message cuts one in two.
-bool IsWordCharacter(char c) {
-  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80) != 0;
-}
-bool IsSpace(char c) { return c == ' ' || c == '\t'; }
-
-}  // namespace
-
-/// One function per level of Python's grammar, the loosest binding first. Each returns the index of the node that it
-/// made; after the first fault, whose reason is kept, all return at once.
-class ExpressionParser {
+/// Receives the parts of an expression in the order in which they are computed, sides before what joins them.
+class ExpressionBuilder {
  public:
-  ExpressionParser(std::string_view text, const std::vector<std::string>& names) : text_(text), names_(names) {
-    Advance();
+  using Operation = Expression::Operation;
+
+  ExpressionBuilder(std::string_view text, const std::vector<std::string>& names) : text_(text), names_(names) {}
+
+  /// False where it does not fit into 64 bits, or begins with a zero, which Python refuses too.
+  bool PushNumber(std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    Push(Operation::number, value);
+    return error == std::errc() && (digits.front() != '0' || value == 0);
   }
 
-  Result<Expression> Run() && {
+  /// False where there is no such name.
+  bool PushName(std::string_view word) {
+    if (word == "True" || word == "False") {
+      Push(Operation::number, word == "True" ? 1 : 0);
+      return true;
+    }
+    const auto name = std::find(names_.begin(), names_.end(), word);
+    if (name == names_.end()) {
+      return false;
+    }
+    Push(Operation::name, name - names_.begin());
+    return true;
+  }
+
+  /// Of the last side.
+  void Prefix(Operation operation, const char* where) { Push(operation, Pop(), Expression::kNone, where); }
+
+  /// Of the last two sides.
+  void Join(Operation operation, const char* where) {
+    const std::int64_t right = Pop();
+    Push(operation, Pop(), right, where);
+  }
+
+  /// Turns the links that were joined, each to the one before, round: the first side comes to be the root.
+  void FinishComparison() {
+    std::int64_t index = Pop();
+    std::int64_t next = Expression::kNone;
+    while (IsLink(At(index).operation)) {
+      Expression::Node& link = At(index);
+      const std::int64_t before = link.left;
+      link.left = link.right;
+      link.right = std::exchange(next, index);
+      index = before;
+    }
+    Push(Operation::comparison, index, next);
+  }
+
+  /// False where there are too many within each other.
+  bool Open() { return ++depth_ <= kDeepest; }
+  void Close() { --depth_; }
+
+  Expression Finish() && {
     Expression expression;
-    expression.root_ = Or();
-    if (fault_.empty() && !token_.empty()) {
-      Fail(fmt::format("'{}' is not expected", token_));
-    }
-    if (!fault_.empty()) {
-      return BadInput(fmt::format("'{}' is not an expression: {}", text_, fault_),
-                      fmt::format("write whole numbers, {}, + - * // %, comparisons, and, or, not, parentheses",
-                                  fmt::join(names_, ", ")));
-    }
     expression.text_ = text_;
     expression.names_ = names_.size();
+    expression.root_ = Pop();
     expression.nodes_ = std::move(nodes_);
     return expression;
   }
 
  private:
-  using Operation = Expression::Operation;
-  struct Symbol {
-    std::string_view text;
-    Operation operation;
-  };
+  static bool IsLink(Operation operation) { return operation >= Operation::less && operation <= Operation::not_equal; }
 
-  static std::optional<Operation> Among(std::span<const Symbol> symbols, std::string_view token) {
-    const auto found = std::find_if(symbols.begin(), symbols.end(), [&](const Symbol& s) { return s.text == token; });
-    return found == symbols.end() ? std::nullopt : std::optional(found->operation);
+  Expression::Node& At(std::int64_t index) { return nodes_[static_cast<std::size_t>(index)]; }
+
+  void Push(Operation operation, std::int64_t left, std::int64_t right = 0, const char* where = nullptr) {
+    const std::size_t at = where == nullptr ? 0 : static_cast<std::size_t>(where - text_.data());
+    sides_.push_back(std::ssize(nodes_));
+    nodes_.push_back({operation, left, right, at});
   }
 
-  void Fail(std::string reason) {
-    if (fault_.empty()) {
-      fault_ = std::move(reason);
-    }
-    token_ = {};
-    rest_ = {};
-  }
-
-  /// The next token: a word (a number is one), or one or two other characters; empty at the end.
-  void Advance() {
-    std::size_t begin = text_.size() - rest_.size();
-    while (begin < text_.size() && IsSpace(text_[begin])) {
-      ++begin;
-    }
-    std::size_t end = begin;
-    while (end < text_.size() && IsWordCharacter(text_[end])) {
-      ++end;
-    }
-    if (end == begin && end < text_.size()) {
-      constexpr std::array<std::string_view, 5> kPairs = {"<=", ">=", "==", "!=", "//"};
-      const std::string_view pair = text_.substr(begin, 2);
-      end += std::find(kPairs.begin(), kPairs.end(), pair) != kPairs.end() ? 2 : 1;
-    }
-    token_ = text_.substr(begin, end - begin);
-    rest_ = text_.substr(end);
-  }
-
-  bool Take(std::string_view token) {
-    const bool is_next = token_ == token;
-    if (is_next) {
-      Advance();
-    }
-    return is_next;
-  }
-
-  std::int64_t Make(Operation operation, std::int64_t left, std::int64_t right = 0) {
-    nodes_.push_back({operation, left, right});
-    return static_cast<std::int64_t>(nodes_.size()) - 1;
-  }
-
-  std::int64_t Or() {
-    std::int64_t left = And();
-    while (Take("or")) {
-      left = Make(Operation::logical_or, left, And());
-    }
-    return left;
-  }
-
-  std::int64_t And() {
-    std::int64_t left = Not();
-    while (Take("and")) {
-      left = Make(Operation::logical_and, left, Not());
-    }
-    return left;
-  }
-
-  std::int64_t Not() { return Take("not") ? Make(Operation::truth_of_not, Not()) : Comparison(); }
-
-  std::int64_t Comparison() {
-    constexpr std::array<Symbol, 6> kSymbols = {{{"<", Operation::less},
-                                                 {"<=", Operation::less_equal},
-                                                 {">", Operation::greater},
-                                                 {">=", Operation::greater_equal},
-                                                 {"==", Operation::equal},
-                                                 {"!=", Operation::not_equal}}};
-    const std::int64_t first = Sum();
-    std::vector<std::pair<Operation, std::int64_t>> links;
-    while (const std::optional<Operation> operation = Among(kSymbols, token_)) {
-      Advance();
-      links.emplace_back(*operation, Sum());
-    }
-    std::int64_t next = Expression::kNone;
-    for (auto link = links.rbegin(); link != links.rend(); ++link) {
-      next = Make(link->first, link->second, next);
-    }
-    return links.empty() ? first : Make(Operation::comparison, first, next);
-  }
-
-  std::int64_t Sum() {
-    constexpr std::array<Symbol, 2> kSymbols = {{{"+", Operation::plus}, {"-", Operation::minus}}};
-    std::int64_t left = Product();
-    while (const std::optional<Operation> operation = Among(kSymbols, token_)) {
-      Advance();
-      left = Make(*operation, left, Product());
-    }
-    return left;
-  }
-
-  std::int64_t Product() {
-    constexpr std::array<Symbol, 3> kSymbols = {
-        {{"*", Operation::times}, {"//", Operation::floor_divide}, {"%", Operation::modulo}}};
-    std::int64_t left = Signed();
-    while (const std::optional<Operation> operation = Among(kSymbols, token_)) {
-      Advance();
-      left = Make(*operation, left, Signed());
-    }
-    return left;
-  }
-
-  std::int64_t Signed() {
-    if (Take("-")) {
-      return Make(Operation::negative, Signed());
-    }
-    return Take("+") ? Signed() : Operand();
-  }
-
-  std::int64_t Operand() {
-    if (Take("(")) {
-      if (++depth_ > kDeepest) {
-        Fail(fmt::format("more than {} parentheses within each other", kDeepest));
-        return 0;
-      }
-      const std::int64_t inner = Or();
-      --depth_;
-      if (!Take(")")) {
-        Fail("a parenthesis is not closed");
-      }
-      return inner;
-    }
-    const std::string_view token = token_;
-    if (token.empty()) {
-      Fail("it ends where a value should follow");
-      return 0;
-    }
-    Advance();
-    if (IsDigit(token.front())) {
-      return Number(token);
-    }
-    if (token == "True" || token == "False") {
-      return Make(Operation::number, token == "True" ? 1 : 0);
-    }
-    const auto name = std::find(names_.begin(), names_.end(), token);
-    if (name == names_.end()) {
-      Fail(fmt::format("'{}' is not a value", token));
-    }
-    return Make(Operation::name, name - names_.begin());
-  }
-
-  std::int64_t Number(std::string_view token) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-    if (error != std::errc() || end != token.data() + token.size() || (token.front() == '0' && value != 0)) {
-      Fail(fmt::format("'{}' is not a whole number", token));
-    } else if (token_ == ".") {
-      Fail("it has a fraction");
-    }
-    return Make(Operation::number, value);
+  std::int64_t Pop() {
+    TIDEMARK_CHECK(!sides_.empty());
+    const std::int64_t side = sides_.back();
+    sides_.pop_back();
+    return side;
   }
 
   std::string_view text_;
   const std::vector<std::string>& names_;
-  std::string_view rest_ = text_;  ///< behind the token
-  std::string_view token_;         ///< the next one
-  int depth_ = 0;                  ///< of parentheses
   std::vector<Expression::Node> nodes_;
-  std::string fault_;
+  std::vector<std::int64_t> sides_;  ///< those that nothing has joined yet
+  int depth_ = 0;                    ///< of parentheses
 };
+
+namespace {
+
+namespace grammar {
+
+using namespace tao::pegtl;  // NOLINT(google-build-using-namespace): its rules are the words of a grammar
+using Operation = ExpressionBuilder::Operation;
+
+// Spaces belong to the token before. Letters beyond ASCII belong to words, so that no message cuts one in two.
+struct Spaces : star<blank> {};
+struct WordCharacter : sor<identifier_other, range<'\x80', '\xff'>> {};
+struct EndOfWord : not_at<WordCharacter> {};
+template <class Text>
+struct Token : seq<Text, Spaces> {};
+template <class Text>
+struct Keyword : Token<seq<Text, EndOfWord>> {};
+
+// What the builder hears of: a symbol and the side or sides that it stands before or between.
+template <Operation operation, class Symbol, class Side>
+struct Prefixed : seq<Symbol, Side> {};
+template <Operation operation, class Symbol, class Side>
+struct Joined : seq<Symbol, Side> {};
+
+// One rule per level of Python's grammar, the tightest binding first. Those with an entry in Faults end the parse
+// where they fail.
+struct Disjunction;
+
+struct Digits : seq<plus<digit>, EndOfWord> {};
+struct WholeNumber : seq<Digits> {};
+struct NoFraction : not_at<one<'.'>> {};
+struct Number : seq<at<digit>, WholeNumber, Spaces, NoFraction> {};
+struct Name : plus<WordCharacter> {};
+struct Open : one<'('> {};
+struct NotAllOpen : not_at<eof> {};
+struct Close : one<')'> {};
+struct Parenthesised : seq<Token<Open>, Disjunction, NotAllOpen, Token<Close>> {};
+struct NotTheEnd : not_at<eof> {};
+struct Value : sor<Number, Token<Name>, Parenthesised> {};
+
+struct Signed : sor<Prefixed<Operation::negative, Token<one<'-'>>, Signed>,  //
+                    seq<Token<one<'+'>>, Signed>,                            //
+                    seq<NotTheEnd, Value>> {};
+struct Product : seq<Signed, star<sor<Joined<Operation::times, Token<one<'*'>>, Signed>,
+                                      Joined<Operation::floor_divide, Token<two<'/'>>, Signed>,
+                                      Joined<Operation::modulo, Token<one<'%'>>, Signed>>>> {};
+struct Sum : seq<Product, star<sor<Joined<Operation::plus, Token<one<'+'>>, Product>,
+                                   Joined<Operation::minus, Token<one<'-'>>, Product>>>> {};
+struct Links : plus<sor<Joined<Operation::less_equal, Token<TAO_PEGTL_STRING("<=")>, Sum>,
+                        Joined<Operation::greater_equal, Token<TAO_PEGTL_STRING(">=")>, Sum>,
+                        Joined<Operation::equal, Token<TAO_PEGTL_STRING("==")>, Sum>,
+                        Joined<Operation::not_equal, Token<TAO_PEGTL_STRING("!=")>, Sum>,
+                        Joined<Operation::less, Token<one<'<'>>, Sum>,  //
+                        Joined<Operation::greater, Token<one<'>'>>, Sum>>> {};
+struct Comparison : seq<Sum, opt<Links>> {};
+struct Negation : sor<Prefixed<Operation::truth_of_not, Keyword<TAO_PEGTL_STRING("not")>, Negation>, Comparison> {};
+struct Conjunction : seq<Negation, star<Joined<Operation::logical_and, Keyword<TAO_PEGTL_STRING("and")>, Negation>>> {};
+struct Disjunction
+    : seq<Conjunction, star<Joined<Operation::logical_or, Keyword<TAO_PEGTL_STRING("or")>, Conjunction>>> {};
+struct End : eof {};
+struct Text : seq<Spaces, Disjunction, End> {};
+
+/// What a message names where the parse ended.
+struct Fault : sor<plus<WordCharacter>, TAO_PEGTL_STRING("<="), TAO_PEGTL_STRING(">="), TAO_PEGTL_STRING("=="),
+                   TAO_PEGTL_STRING("!="), TAO_PEGTL_STRING("//"), any> {};
+
+/// What is wrong where a rule fails; {} is what stands there.
+struct Faults {
+  template <class>
+  static constexpr const char* message = nullptr;
+};
+template <>
+constexpr const char* Faults::message<WholeNumber> = "'{}' is not a whole number";
+template <>
+constexpr const char* Faults::message<NoFraction> = "it has a fraction";
+template <>
+constexpr const char* Faults::message<NotAllOpen> = "a parenthesis is not closed";
+template <>
+constexpr const char* Faults::message<Close> = "'{}' is not expected";
+template <>
+constexpr const char* Faults::message<NotTheEnd> = "it ends where a value should follow";
+template <>
+constexpr const char* Faults::message<Value> = "'{}' is not a value";
+template <>
+constexpr const char* Faults::message<End> = "'{}' is not expected";
+template <class Rule>
+using Control = must_if<Faults>::control<Rule>;
+
+template <class Rule>
+struct Action : nothing<Rule> {};
+template <>
+struct Action<Digits> {
+  static bool apply(const auto& in, ExpressionBuilder& builder) { return builder.PushNumber(in.string_view()); }
+};
+template <>
+struct Action<Name> {
+  static bool apply(const auto& in, ExpressionBuilder& builder) { return builder.PushName(in.string_view()); }
+};
+template <>
+struct Action<Open> {
+  static void apply(const auto& in, ExpressionBuilder& builder) {
+    if (!builder.Open()) {
+      throw parse_error(fmt::format("more than {} parentheses within each other", kDeepest), in);
+    }
+  }
+};
+template <>
+struct Action<Close> {
+  static void apply0(ExpressionBuilder& builder) { builder.Close(); }
+};
+template <Operation operation, class Symbol, class Side>
+struct Action<Prefixed<operation, Symbol, Side>> {
+  static void apply(const auto& in, ExpressionBuilder& builder) { builder.Prefix(operation, in.begin()); }
+};
+template <Operation operation, class Symbol, class Side>
+struct Action<Joined<operation, Symbol, Side>> {
+  static void apply(const auto& in, ExpressionBuilder& builder) { builder.Join(operation, in.begin()); }
+};
+template <>
+struct Action<Links> {
+  static void apply0(ExpressionBuilder& builder) { builder.FinishComparison(); }
+};
+
+}  // namespace grammar
+
+/// `message` with what stands at `at` of the text, and which character that is.
+Error Refusal(std::string_view text, std::size_t at, std::string_view message, const std::vector<std::string>& names) {
+  tao::pegtl::memory_input rest(text.substr(at), "");
+  tao::pegtl::parse<grammar::Fault>(rest);
+  const std::string_view there = text.substr(at, rest.byte());
+  std::string fault = fmt::format(fmt::runtime(message), Excerpt(there, 0));
+  if (!there.empty()) {
+    fault += fmt::format(" (character {})", CountCharacters(text.substr(0, at)) + 1);
+  }
+  return BadInput(fmt::format("'{}' is not an expression: {}", Excerpt(text, at), fault),
+                  fmt::format("write whole numbers, {}, + - * // %, comparisons, and, or, not, parentheses",
+                              fmt::join(names, ", ")));
+}
+
+}  // namespace
 
 Result<Expression> Expression::Parse(std::string_view text, const std::vector<std::string>& names) {
   if (text.size() > kLongestText) {
-    return BadInput(fmt::format("an expression has at most {} characters, this one has {}", kLongestText, text.size()));
+    return BadInput(fmt::format("an expression has at most {} characters, this one has {}", Grouped(kLongestText),
+                                Grouped(std::ssize(text))),
+                    "shorten it");
   }
-  return ExpressionParser(text, names).Run();
+  ExpressionBuilder builder(text, names);
+  tao::pegtl::memory_input input(text, "");
+  try {
+    tao::pegtl::parse<grammar::Text, grammar::Action, grammar::Control>(input, builder);
+  } catch (const tao::pegtl::parse_error& error) {
+    return Refusal(text, error.positions().front().byte, error.message(), names);
+  }
+  return std::move(builder).Finish();
 }
 
 Result<std::int64_t> Expression::Evaluate(const std::vector<std::int64_t>& values) const {
@@ -248,14 +287,14 @@ Result<std::int64_t> Expression::Evaluate(std::int64_t index, const std::vector<
     case Operation::truth_of_not:
       return left == 0 ? 1 : 0;
     case Operation::negative:
-      return Arithmetic(Operation::minus, 0, left);
+      return Arithmetic(node, 0, left);
     case Operation::logical_and:
       return left == 0 ? left : Evaluate(node.right, values);
     case Operation::logical_or:
       return left != 0 ? left : Evaluate(node.right, values);
     default: {
       TIDEMARK_ASSIGN(const std::int64_t right, Evaluate(node.right, values));
-      return Arithmetic(node.operation, left, right);
+      return Arithmetic(node, left, right);
     }
   }
 }
@@ -291,12 +330,14 @@ bool Expression::Holds(Operation operation, std::int64_t left, std::int64_t righ
   }
 }
 
-Result<std::int64_t> Expression::Arithmetic(Operation operation, std::int64_t left, std::int64_t right) const {
+Result<std::int64_t> Expression::Arithmetic(const Node& node, std::int64_t left, std::int64_t right) const {
+  const Operation operation = node.operation;
   std::int64_t result = 0;
   bool overflows = false;
   if (operation == Operation::floor_divide || operation == Operation::modulo) {
     if (right == 0) {
-      return BadInput(fmt::format("'{}' divides by zero", text_));
+      return BadInput(fmt::format("'{}' divides by zero", Excerpt(text_, node.at)),
+                      "divide by what is never 0, or test that first: x != 0 and 6 % x == 0");
     }
     // Python rounds down: a remainder has the sign of what is divided by.
     overflows = left == INT64_MIN && right == -1;
@@ -308,13 +349,13 @@ Result<std::int64_t> Expression::Arithmetic(Operation operation, std::int64_t le
     result = overflows ? 0 : left / right - (rounds ? 1 : 0);
   } else if (operation == Operation::plus) {
     overflows = __builtin_add_overflow(left, right, &result);
-  } else if (operation == Operation::minus) {
+  } else if (operation == Operation::minus || operation == Operation::negative) {
     overflows = __builtin_sub_overflow(left, right, &result);
   } else {
     overflows = __builtin_mul_overflow(left, right, &result);
   }
   if (overflows) {
-    return BadInput(fmt::format("'{}' grows beyond 2^63", text_));
+    return BadInput(fmt::format("'{}' grows beyond 2^63", Excerpt(text_, node.at)), "use smaller numbers");
   }
   return result;
 }

@@ -23,7 +23,7 @@ class Expression {
   Result<std::int64_t> Evaluate(const std::vector<std::int64_t>& values) const;
 
  private:
-  friend class ExpressionParser;
+  friend class ExpressionBuilder;
 
   enum class Operation : std::uint8_t {
     number,  ///< `left` is its value
@@ -52,12 +52,13 @@ class Expression {
   struct Node {
     Operation operation = Operation::number;
     std::int64_t left = 0, right = 0;
+    std::size_t at = 0;  ///< where in the text it stands; of what cannot go wrong 0
   };
 
   Result<std::int64_t> Evaluate(std::int64_t node, const std::vector<std::int64_t>& values) const;
   Result<std::int64_t> Compare(std::int64_t left, std::int64_t link, const std::vector<std::int64_t>& values) const;
   static bool Holds(Operation operation, std::int64_t left, std::int64_t right);
-  Result<std::int64_t> Arithmetic(Operation operation, std::int64_t left, std::int64_t right) const;
+  Result<std::int64_t> Arithmetic(const Node& node, std::int64_t left, std::int64_t right) const;
 
   std::string text_;
   std::size_t names_ = 0;

@@ -14,6 +14,9 @@
 namespace tidemark {
 namespace {
 
+/// Of UTF-8: no character begins here.
+bool ContinuesCharacter(char c) { return (c & 0xC0) == 0x80; }
+
 struct Unit {
   double size;
   const char* name;
@@ -138,6 +141,26 @@ Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text) {
                     "write a number with a unit, for example 989.4 TFLOP/s");
   }
   return FlopsPerSec(rate);
+}
+
+std::string Excerpt(std::string_view text, std::size_t at) {
+  constexpr std::size_t kMost = 60;
+  if (text.size() <= kMost) {
+    return std::string(text);
+  }
+  std::size_t begin = std::min(at - std::min(at, kMost / 2), text.size() - kMost);
+  std::size_t end = begin + kMost;
+  while (begin < end && ContinuesCharacter(text[begin])) {
+    ++begin;
+  }
+  while (end > begin && end < text.size() && ContinuesCharacter(text[end])) {
+    --end;
+  }
+  return fmt::format("{}{}{}", begin > 0 ? "..." : "", text.substr(begin, end - begin), end < text.size() ? "..." : "");
+}
+
+std::int64_t CountCharacters(std::string_view text) {
+  return std::ssize(text) - std::count_if(text.begin(), text.end(), ContinuesCharacter);
 }
 
 std::size_t EditDistance(std::string_view a, std::string_view b) {

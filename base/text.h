@@ -32,6 +32,13 @@ Result<BytesPerSec> ParseBytesPerSec(std::string_view text);
 /// "989.4 TFLOP/s"; multiply-adds count two. The unit must be there.
 Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text);
 
+/// What a message shows of a text that a user wrote, UTF-8: at most 60 bytes of it, those around `at`, with "..." where
+/// it was cut, which is never inside a character.
+std::string Excerpt(std::string_view text, std::size_t at);
+
+/// Characters of UTF-8 text.
+std::int64_t CountCharacters(std::string_view text);
+
 /// Letters to insert, remove or replace to make one word of the other.
 std::size_t EditDistance(std::string_view a, std::string_view b);
 

@@ -81,7 +81,7 @@ Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
       const Error& error = !synchronise ? synchronise.error() : step.error();
       return BadKey(!synchronise ? "sync.expression" : step_key,
                     fmt::format("{} where i is {} and steps is {}", error.message, i, job.accumulation_steps),
-                    "a window of one microbatch needs a predicate of its own");
+                    error.hint);
     }
     place.synchronises = *synchronise != 0;
     place.last = *step != 0;
@@ -91,7 +91,9 @@ Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
     place.pending = !place.last && !place.synchronises;
   }
   if (!stepped) {
-    return BadKey(step_key, fmt::format("the optimizer never steps within {} microbatches", job.accumulation_steps),
+    return BadKey(step_key,
+                  fmt::format("the optimizer never steps within {} microbatch{}", Grouped(job.accumulation_steps),
+                              job.accumulation_steps == 1 ? "" : "es"),
                   "an ordinary window is (i + 1) % steps == 0");
   }
   return runs;

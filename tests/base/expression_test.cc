@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/expression.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,6 +9,11 @@
 
 namespace tidemark {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// Values are Python's own (3.11), i = 7 and steps = 4.
 std::int64_t ValueOf(const std::string& text) {
@@ -117,6 +123,58 @@ TEST(Expression, RefusesWhatIsNoExpression) {
                            "1 not", "i < not 1", "i)", "()", "1 2", "i <> 1", "- not i", "a.b"}) {
     EXPECT_FALSE(Expression::Parse(text, {"i", "steps"}).ok()) << text;
   }
+}
+
+TEST(Expression, SaysWhatIsNotExpectedAndWhere) {
+  struct Case {
+    const char* text;
+    const char* fault;
+  };
+  for (const Case& wrong : {Case{"", "it ends where a value should follow"},
+                            {"i +", "it ends where a value should follow"},
+                            {"(i", "a parenthesis is not closed"},
+                            {"i)", "')' is not expected (character 2)"},
+                            {"(i steps)", "'steps' is not expected (character 4)"},
+                            {"i / 2", "'/' is not expected (character 3)"},
+                            {"i = 3", "'=' is not expected (character 3)"},
+                            {"== i", "'==' is not a value (character 1)"},
+                            {"i ** 2", "'*' is not a value (character 4)"},
+                            {"i < not 1", "'not' is not a value (character 5)"},
+                            {"1 and sin(i)", "'sin' is not a value (character 7)"},
+                            {"1 + 012", "'012' is not a whole number (character 5)"},
+                            {"2i", "'2i' is not a whole number (character 1)"},
+                            {"9223372036854775808 ", "'9223372036854775808' is not a whole number (character 1)"},
+                            {"i * 1.5", "it has a fraction (character 6)"},
+                            {"i + \xc3\xa9t\xc3\xa9 + a", "'\xc3\xa9t\xc3\xa9' is not a value (character 5)"},
+                            {"i \xe2\x89\xa4 3", "'\xe2\x89\xa4' is not expected (character 3)"}}) {
+    const Result<Expression> expression = Expression::Parse(wrong.text, {"i", "steps"});
+    ASSERT_FALSE(expression.ok()) << wrong.text;
+    EXPECT_EQ(expression.error().message, std::string("'") + wrong.text + "' is not an expression: " + wrong.fault);
+    EXPECT_THAT(expression.error().hint, HasSubstr("i, steps, + - * // %"));
+  }
+}
+
+TEST(Expression, ShowsOfALongTextOnlyWhatStandsAroundTheFault) {
+  std::string sum = "i";
+  for (int term = 1; term < 20'000; ++term) {
+    sum += " + i";
+  }
+  EXPECT_EQ(Expression::Parse(sum, {"i"}).error().message,
+            "an expression has at most 1,000 characters, this one has 79,997");
+
+  const std::string start = sum.substr(0, 401);  // i + ... + i
+  const std::string wrong = start + " + * i" + sum.substr(1, 400);
+  EXPECT_EQ(Expression::Parse(wrong, {"i"}).error().message,
+            "'...+ i + i + i + i + i + i + i + * i + i + i + i + i + i + i + ...' is not an expression: "
+            "'*' is not a value (character 405)");
+
+  const std::string word = Expression::Parse(std::string(1000, 'a'), {"i"}).error().message;
+  EXPECT_THAT(word,
+              AllOf(StartsWith("'" + std::string(60, 'a') + "...' is not"), EndsWith("is not a value (character 1)")));
+  EXPECT_LT(word.size(), 200U);
+
+  const std::string zero = Expression::Parse(start + " % 0" + sum.substr(1, 400), {"i"})->Evaluate({1}).error().message;
+  EXPECT_EQ(zero, "'...i + i + i + i + i + i + i + i % 0 + i + i + i + i + i + i + ...' divides by zero");
 }
 
 }  // namespace

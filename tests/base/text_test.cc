@@ -110,6 +110,28 @@ TEST(ParseFlopsPerSec, TakesARateOfArithmetic) {
   }
 }
 
+TEST(Excerpt, KeepsAShortTextWhole) {
+  EXPECT_EQ(Excerpt("", 0), "");
+  EXPECT_EQ(Excerpt(std::string(60, 'x'), 59), std::string(60, 'x'));
+}
+
+TEST(Excerpt, ShowsSixtyCharactersAroundTheFaultOfALongText) {
+  const std::string text = std::string(100, 'a') + "!" + std::string(100, 'b');
+  EXPECT_EQ(Excerpt(text, 100), "..." + std::string(30, 'a') + "!" + std::string(29, 'b') + "...");
+  EXPECT_EQ(Excerpt(text, 0), std::string(60, 'a') + "...");
+  EXPECT_EQ(Excerpt(text, text.size()), "..." + std::string(60, 'b'));
+}
+
+TEST(Excerpt, CutsNoCharacterInTwo) {
+  std::string text = "-";
+  for (int i = 0; i < 100; ++i) {
+    text += "\xc3\xa9";  // two bytes
+  }
+  EXPECT_EQ(Excerpt(text, 0).size(), 59U + 3U);
+  EXPECT_EQ(Excerpt(text, 100).substr(0, 5), "...\xc3\xa9");
+  EXPECT_EQ(CountCharacters(text), 101);
+}
+
 TEST(Nearest, SuggestsWhatATypingMistakeMeant) {
   const std::vector<std::string> words = {"layout", "strategy", "network", "tp", "dp", "sequence_length"};
   EXPECT_EQ(Nearest("lyaout", words), "layout");

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Job CustomJob(const std::string& expression, std::int64_t microbatches, const std::string& step_expression = {}) {
   Job job = OracleJob("ddp-last", microbatches);
@@ -61,7 +62,15 @@ TEST(CustomWindows, TheDocumentedPredicateStepsTooEarlyAndOnTooSmallGradients) {
   EXPECT_THAT(StepsOf(CustomJob("i % (steps - 1) == 0", 3)).ratio, ElementsAre(Rational(1, 3), Rational(2, 3)));
   EXPECT_THAT(StepsOf(CustomJob("i % (steps - 1) == 0", 4)).ratio, ElementsAre(Rational(1, 4), Rational(3, 4)));
   EXPECT_THAT(StepsOf(CustomJob("i % (steps - 1) == 0", 5)).ratio, ElementsAre(Rational(1, 5), Rational(4, 5)));
-  EXPECT_THAT(WindowsOf(CustomJob("i % (steps - 1) == 0", 1)).error().message, HasSubstr("divides by zero"));
+  const Error refusal = WindowsOf(CustomJob("i % (steps - 1) == 0", 1)).error();
+  EXPECT_THAT(refusal.message, HasSubstr("divides by zero where i is 0 and steps is 1"));
+  EXPECT_THAT(refusal.hint, HasSubstr("divide by what is never 0"));
+}
+
+TEST(CustomWindows, AnOptimizerThatNeverStepsIsRefused) {
+  EXPECT_THAT(WindowsOf(CustomJob("i == 1", 1)).error().message, HasSubstr("never steps within 1 microbatch"));
+  EXPECT_THAT(WindowsOf(CustomJob("i == 1", 1)).error().message, Not(HasSubstr("microbatches")));
+  EXPECT_THAT(WindowsOf(CustomJob("i == 2", 2)).error().message, HasSubstr("never steps within 2 microbatches"));
 }
 
 // Beyond GA microbatches GA stands in the expression as a number.
