@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -15,7 +16,29 @@ Error Expected(const std::string& what, const ConfigValue& value) {
   return BadInput(fmt::format("expected {}, found {}", what, Describe(value)));
 }
 
+/// "0.5", "1.5 B": what is written in larger units may be rounded to whole bytes.
+bool IsFractionOfBytes(const std::string& text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const char* rest = std::from_chars(text.data(), end, number).ptr;
+  const bool in_bytes =
+      std::all_of(rest, end, [](char letter) { return letter == ' ' || letter == 'b' || letter == 'B'; });
+  return in_bytes && number != std::floor(number);
+}
+
 }  // namespace
+
+Error Explain(Error error, const ConfigValue& value, const std::string& key, const std::string& example) {
+  error.where = fmt::format("{}: {}", value.where, key);
+  const std::string shown = example.empty() ? "" : fmt::format("for example {}: {}", key, example);
+  if (value.is_null()) {
+    error.hint =
+        fmt::format("write a value{}{}, or leave the key out for its default", shown.empty() ? "" : ", ", shown);
+  } else if (error.hint.empty()) {
+    error.hint = shown;
+  }
+  return error;
+}
 
 Result<std::int64_t> WholeNumber::Read(const ConfigValue& value) const {
   std::int64_t number = 0;
@@ -59,6 +82,9 @@ Result<Bytes> Size::Read(const ConfigValue& value) const {
     return Expected("a size", value);
   }
   TIDEMARK_ASSIGN(const Bytes bytes, ParseBytes(value.text));
+  if (IsFractionOfBytes(value.text)) {
+    return Expected("a whole number of bytes, or a size with a larger unit", value);
+  }
   if (bytes < low) {
     return Expected(fmt::format("a size of at least {}", Text(low)), value);
   }

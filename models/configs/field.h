@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,15 +24,28 @@ struct Field {
   std::string key;
   std::function<Status(Owner&, const ConfigValue&)> read;  ///< the error has no place yet
   std::function<std::string(const Owner&)> write;          ///< empty: the key is not written
+  std::string example = {};                                ///< a value it takes, as it is written
 };
 
-// Forms: how values of one type are spelled. Each has `Result<T> Read(const ConfigValue&)` and `std::string Write(T)`.
+/// Puts `key`, the place of `value` and what to write instead into the error of a value that could not be read.
+Error Explain(Error error, const ConfigValue& value, const std::string& key, const std::string& example);
+
+/// Reads one field. `key` is its full name, "layout.dp"; an error says the place, and shows a value that would do.
+template <class Owner>
+Status ReadField(const Field<Owner>& field, Owner& owner, const ConfigValue& value, const std::string& key) {
+  const Status read = field.read(owner, value);
+  return read ? read : Status(Explain(read.error(), value, key, field.example));
+}
+
+// Forms: how values of one type are spelled. Each has `Result<T> Read(const ConfigValue&)`, `std::string Write(T)` and
+// `std::string Example()`, a value in that spelling.
 
 /// A whole number between `low` and `high`.
 struct WholeNumber {
   std::int64_t low = 0, high = 0;
   Result<std::int64_t> Read(const ConfigValue& value) const;
   std::string Write(std::int64_t number) const { return std::to_string(number); }
+  std::string Example() const { return std::to_string(std::clamp<std::int64_t>(8, low, high)); }
 };
 
 /// A real number between `low` and `high`.
@@ -39,43 +53,50 @@ struct RealNumber {
   double low = 0, high = 1;
   Result<double> Read(const ConfigValue& value) const;
   std::string Write(double number) const { return fmt::format("{}", number); }
+  std::string Example() const { return fmt::format("{}", std::clamp(0.5, low, high)); }
 };
 
 /// true or false.
 struct Truth {
   Result<bool> Read(const ConfigValue& value) const;
   std::string Write(bool truth) const { return truth ? "true" : "false"; }
+  std::string Example() const { return "true"; }
 };
 
-/// A size: "25 MiB", or a number of bytes.
+/// A size: "25 MiB", or a whole number of bytes.
 struct Size {
   Bytes low = Bytes(0);
   Result<Bytes> Read(const ConfigValue& value) const;
   std::string Write(Bytes bytes) const { return std::to_string(bytes.count()); }
+  std::string Example() const { return "25 MiB"; }
 };
 
 /// A time with its unit: "4.5 us".
 struct Time {
   Result<Nanos> Read(const ConfigValue& value) const;
   std::string Write(Nanos nanos) const { return fmt::format("{} ns", nanos.count()); }
+  std::string Example() const { return "4.5 us"; }
 };
 
 /// A bandwidth with its unit, above zero: "3.35 TB/s".
 struct Bandwidth {
   Result<BytesPerSec> Read(const ConfigValue& value) const;
   std::string Write(BytesPerSec rate) const { return fmt::format("{} B/s", rate.per_second()); }
+  std::string Example() const { return "3.35 TB/s"; }
 };
 
 /// A rate of arithmetic with its unit, above zero: "989.4 TFLOP/s".
 struct Arithmetic {
   Result<FlopsPerSec> Read(const ConfigValue& value) const;
   std::string Write(FlopsPerSec rate) const { return fmt::format("{} FLOP/s", rate.per_second()); }
+  std::string Example() const { return "989.4 TFLOP/s"; }
 };
 
 /// A word or a path.
 struct Word {
   Result<std::string> Read(const ConfigValue& value) const;
   std::string Write(const std::string& word) const;
+  std::string Example() const { return "my-name"; }
 };
 
 /// "expected one of a, b", with the nearest one as a hint; for a word of `later`, that this version does not have it.
@@ -107,6 +128,7 @@ struct Choice {
     }
     return {};
   }
+  std::string Example() const { return choices.front().first; }
 };
 
 /// The dtypes a number can be computed in.
@@ -120,7 +142,7 @@ Field<Owner> FieldAt(std::string key, Member member, Form form) {
             TIDEMARK_ASSIGN(member(owner), form.Read(value));
             return Done{};
           },
-          [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }};
+          [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }, form.Example()};
 }
 
 /// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is
@@ -136,7 +158,8 @@ Field<Owner> NotYet(std::string key, const std::string& supported, const std::st
         return BadInput(fmt::format("{} is not supported by this version: {}", Describe(value), reason),
                         supported.empty() ? "remove the key" : fmt::format("supported: {}", supported));
       },
-      supported.empty() ? std::function<std::string(const Owner&)>() : [supported](const Owner&) { return supported; }};
+      supported.empty() ? std::function<std::string(const Owner&)>() : [supported](const Owner&) { return supported; },
+      supported};
 }
 
 /// Text as a YAML scalar that reads back as the same text.

@@ -25,13 +25,13 @@ std::string KeysBelow(const std::string& section, const std::set<std::string>& k
 }
 
 Status FlattenInto(Settings& settings, const ConfigValue& map, const std::string& prefix,
-                   const std::set<std::string>& keys) {
+                   const std::set<std::string>& keys, const std::set<std::string>& nullable) {
   for (const auto& [name, value] : map.fields) {
     const std::string key = prefix + name;
     if (value.is_map() && IsSection(key, keys)) {
-      TIDEMARK_TRY(FlattenInto(settings, value, key + ".", keys));
+      TIDEMARK_TRY(FlattenInto(settings, value, key + ".", keys, nullable));
     } else if (keys.contains(key)) {
-      if (!value.is_null()) {
+      if (!value.is_null() || !nullable.contains(key)) {
         settings[key] = value;
       }
     } else if (IsSection(key, keys)) {
@@ -72,12 +72,13 @@ Error UnknownKey(const ConfigValue& value, const std::string& key, const std::se
       nearest.empty() ? "the keys are those that `tidemark job JOB` prints" : fmt::format("did you mean {}?", nearest));
 }
 
-Result<Settings> Flatten(const ConfigValue& root, const std::set<std::string>& keys) {
+Result<Settings> Flatten(const ConfigValue& root, const std::set<std::string>& keys,
+                         const std::set<std::string>& nullable) {
   if (!root.is_map()) {
     return ErrorAt(root, {}, fmt::format("expected a list of keys and values, found {}", Describe(root)));
   }
   Settings settings;
-  TIDEMARK_TRY(FlattenInto(settings, root, {}, keys));
+  TIDEMARK_TRY(FlattenInto(settings, root, {}, keys, nullable));
   return settings;
 }
 

@@ -25,12 +25,14 @@ struct MasterDType {
     return std::optional<DType>(dtype);
   }
   std::string Write(std::optional<DType> dtype) const { return dtype ? std::string(Name(*dtype)) : "none"; }
+  std::string Example() const { return "fp32"; }
 };
 
 /// The text of an expression over `i` and `steps`, which the strategies parse; none is null.
 struct ExpressionText {
   Result<std::string> Read(const ConfigValue& value) const { return Word{}.Read(value); }
   std::string Write(const std::string& text) const { return text.empty() ? "null" : QuoteYaml(text); }
+  std::string Example() const { return "(i + 1) % steps == 0"; }
 };
 
 /// A list of positive whole numbers, "[20, 20, 20, 20]".
@@ -49,6 +51,7 @@ struct WholeNumbers {
   std::string Write(const std::vector<std::int64_t>& numbers) const {
     return numbers.empty() ? "null" : fmt::format("[{}]", fmt::join(numbers, ", "));
   }
+  std::string Example() const { return "[20, 20, 20, 20]"; }
 };
 
 using Fields = std::vector<Field<Job>>;
@@ -330,6 +333,12 @@ const std::set<std::string>& JobKeys() {
     }
     return all;
   }();
+  return keys;
+}
+
+const std::set<std::string>& NullableJobKeys() {
+  static const std::set<std::string> keys = {"pipeline_microbatches", "layout.layers_per_stage", "sync.expression",
+                                             "sync.step_expression"};
   return keys;
 }
 

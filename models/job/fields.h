@@ -22,6 +22,10 @@ const std::vector<Field<DualEncoder>>& DualEncoderFields();
 /// Every key a job may hold, dotted.
 const std::set<std::string>& JobKeys();
 
+/// The keys among them for which null says "none", which is their default. Any other null is refused: it looks as if it
+/// said something.
+const std::set<std::string>& NullableJobKeys();
+
 /// Whether the strategy supplies the default of this key.
 bool IsAxis(std::string_view key);
 

@@ -12,6 +12,7 @@ void AddTower(std::vector<Field<DualEncoder>>& fields, const std::string& prefix
     of_tower.read = [field, tower](DualEncoder& network, const ConfigValue& value) {
       return field.read(network.*tower, value);
     };
+    of_tower.example = field.example;
     of_tower.write = [field, tower](const DualEncoder& network) { return field.write(network.*tower); };
   }
 }

@@ -41,7 +41,31 @@ Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std:
       fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...", fmt::join(names, ", ")));
 }
 
-/// `--set key=value`. Naming a network or a machine replaces all that was said about it before.
+/// All of a value comes from the place `where`.
+void PlaceAt(ConfigValue& value, const std::string& where) {
+  value.where = where;
+  value.source = "--set";
+  for (ConfigValue& item : value.items) {
+    PlaceAt(item, where);
+  }
+  for (ConfigValue::Entry& entry : value.fields) {
+    PlaceAt(entry.value, where);
+  }
+}
+
+/// What a file with nothing but this key would say: `{layout: {tp: 8}}` for layout.tp.
+ConfigValue Nested(const std::string& key, ConfigValue value) {
+  const std::size_t dot = key.rfind('.');
+  ConfigValue map;
+  map.kind = ConfigValue::Kind::map;
+  map.where = value.where;
+  map.source = value.source;
+  map.fields.push_back({key.substr(dot + 1), std::move(value)});  // npos + 1 is 0
+  return dot == std::string::npos ? map : Nested(key.substr(0, dot), std::move(map));
+}
+
+/// `--set key=value`; the value may be a section. What is said about a whole network or machine replaces all that was
+/// said about it before.
 Status Change(Settings& settings, const std::string& change) {
   const std::string place = "--set " + change;
   const std::size_t equals = change.find('=');
@@ -50,9 +74,13 @@ Status Change(Settings& settings, const std::string& change) {
   }
   const std::string key = change.substr(0, equals);
   TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(change.substr(equals + 1), place));
-  value.where = place;
-  value.source = "--set";
-  if (!JobKeys().contains(key)) {
+  PlaceAt(value, place);
+  Settings given;
+  if (value.is_map()) {
+    TIDEMARK_ASSIGN(given, Flatten(Nested(key, std::move(value)), JobKeys(), NullableJobKeys()));
+  } else if (JobKeys().contains(key)) {
+    given[key] = std::move(value);
+  } else {
     Error error = UnknownKey(value, key, JobKeys());
     error.where = place;
     return error;
@@ -60,9 +88,11 @@ Status Change(Settings& settings, const std::string& change) {
   if (key == "network" || key == "machine") {
     std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(key); });
   }
-  settings.erase(key);
-  if (!value.is_null()) {
-    settings[key] = std::move(value);
+  for (auto& [name, setting] : given) {
+    settings.erase(name);
+    if (!setting.is_null() || !NullableJobKeys().contains(name)) {
+      settings[name] = std::move(setting);
+    }
   }
   return Done{};
 }
@@ -113,7 +143,7 @@ Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& st
   const Job plain;
   for (const Field<Job>& field : JobFields()) {
     if (const ConfigValue* value = Find(settings, field.key)) {
-      TIDEMARK_TRY(field.read(job, *value).At(fmt::format("{}: {}", value->where, field.key)));
+      TIDEMARK_TRY(ReadField(field, job, *value, field.key));
       job.sources[field.key] = value->source;
     } else if (!IsAxis(field.key)) {
       job.sources[field.key] = "default";
@@ -163,9 +193,25 @@ void MarkAssumed(Job& job, const Settings& settings) {
   }
 }
 
-/// Validation knows keys; this puts the file and line of the key in front.
-Error Placed(Error error, const Settings& settings, const std::string& path) {
+/// Of a section, the given value that made the difference: one that the strategy does not have by itself.
+const ConfigValue* FindChange(const Settings& settings, const std::string& section, const Job& job,
+                              const StrategyDefaults& strategy) {
+  Job usual;
+  usual.axes = strategy.axes;
+  for (const Field<Job>& field : JobFields()) {
+    const ConfigValue* value = field.key.starts_with(section + ".") ? Find(settings, field.key) : nullptr;
+    if (value != nullptr && field.write && field.write(job) != field.write(usual)) {
+      return value;
+    }
+  }
+  return nullptr;
+}
+
+/// Validation knows keys and sections; this puts in front where the value was given: the file and line, or the --set.
+Error Placed(Error error, const Settings& settings, const std::string& path, const Job& job,
+             const StrategyDefaults& strategy) {
   const ConfigValue* value = Find(settings, error.where);
+  value = value == nullptr ? FindChange(settings, error.where, job, strategy) : value;
   const std::string place = value == nullptr ? path : value->where;
   error.where = error.where.empty() ? place : fmt::format("{}: {}", place, error.where);
   return error;
@@ -187,10 +233,10 @@ Result<Job> Resolve(const Settings& settings, const std::string& path, std::span
   MarkAssumed(job, settings);
   TIDEMARK_TRY(CheckPipelineMicrobatches(job, settings));
   if (const Status valid = Validate(job); !valid) {
-    return Placed(valid.error(), settings, path);
+    return Placed(valid.error(), settings, path, job, strategy);
   }
   if (const Status allowed = strategy.refuse ? strategy.refuse(job) : Status(Done{}); !allowed) {
-    return Placed(allowed.error(), settings, path);
+    return Placed(allowed.error(), settings, path, job, strategy);
   }
   return job;
 }

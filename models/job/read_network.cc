@@ -56,7 +56,7 @@ Result<TableRow> ReadRow(const ConfigValue& item) {
   TIDEMARK_ASSIGN(const Settings settings, Flatten(item, keys));
   for (const Field<TableRow>& field : TableRowFields()) {
     if (const ConfigValue* value = Find(settings, field.key)) {
-      TIDEMARK_TRY(field.read(row, *value).At(fmt::format("{}: network.table.{}", value->where, field.key)));
+      TIDEMARK_TRY(ReadField(field, row, *value, "network.table." + field.key));
     }
   }
   if (row.name.empty()) {
@@ -146,7 +146,7 @@ Result<DualEncoder> ReadDualEncoder(const Settings& settings, const ConfigValue&
     for (const Field<DualEncoder>& field : DualEncoderFields()) {
       const ConfigValue* value = Find(settings, section + "." + field.key);
       if (value != nullptr && field.key.starts_with("second.") == second) {
-        TIDEMARK_TRY(field.read(network, *value).At(fmt::format("{}: {}.{}", value->where, section, field.key)));
+        TIDEMARK_TRY(ReadField(field, network, *value, section + "." + field.key));
       }
     }
     return Done{};
@@ -193,7 +193,7 @@ Status ReadShape(Network& network, const Settings& settings, const ConfigValue& 
   for (const Field<Decoder>& field : DecoderFields()) {
     const std::string key = "network." + field.key;
     if (const ConfigValue* value = Find(settings, key)) {
-      TIDEMARK_TRY(field.read(decoder, *value).At(fmt::format("{}: {}", value->where, key)));
+      TIDEMARK_TRY(ReadField(field, decoder, *value, key));
     }
   }
   return base == nullptr ? Complete(decoder, settings, "network", place) : Status(Done{});
@@ -212,7 +212,11 @@ Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
   std::string default_source = "default";
   if (base != nullptr) {
     const std::string place = fmt::format("{}: network", base->where);
-    TIDEMARK_ASSIGN(const std::string name, Word{}.Read(*base).At(place));
+    const Result<std::string> word = Word{}.Read(*base);
+    if (!word) {
+      return Explain(word.error(), *base, "network", "llama-3-8b");
+    }
+    const std::string& name = *word;
     Result<Network> found = FindNetwork(name, folder);
     if (!found) {
       return found.error().where.empty() ? std::move(found).At(place) : std::move(found);

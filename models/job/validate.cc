@@ -29,8 +29,10 @@ Status CheckTensorParallel(const Job& job) {
                  fmt::format("expected a divisor of {}", decoder->heads));
   }
   if (decoder->kv_heads % tp != 0 && tp % decoder->kv_heads != 0) {
-    return Wrong("layout.tp", fmt::format("{} key-value heads neither divide over {} ranks nor repeat evenly on them",
-                                          decoder->kv_heads, tp));
+    return Wrong(
+        "layout.tp",
+        fmt::format("{} key-value heads neither divide over {} ranks nor repeat evenly on them", decoder->kv_heads, tp),
+        fmt::format("expected a divisor or a multiple of {}", decoder->kv_heads));
   }
   if (decoder->heads % decoder->kv_heads != 0) {
     return Wrong("network.kv_heads",
@@ -59,7 +61,8 @@ Status CheckPipeline(const Job& job) {
   const std::int64_t pp = job.layout.pp;
   const std::vector<std::int64_t>& stages = job.layout.layers_per_stage;
   if (!stages.empty() && static_cast<std::int64_t>(stages.size()) != pp) {
-    return Wrong("layout.layers_per_stage", fmt::format("names {} stages, but layout.pp is {}", stages.size(), pp));
+    return Wrong("layout.layers_per_stage", fmt::format("names {} stages, but layout.pp is {}", stages.size(), pp),
+                 fmt::format("set layout.pp to {}, or remove the key to divide layers evenly", stages.size()));
   }
   if (decoder == nullptr) {
     return Done{};
@@ -67,7 +70,8 @@ Status CheckPipeline(const Job& job) {
   const std::int64_t sum = std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
   if (!stages.empty() && sum != decoder->layers) {
     return Wrong("layout.layers_per_stage",
-                 fmt::format("adds up to {} layers, but the network has {}", sum, decoder->layers));
+                 fmt::format("adds up to {} layers, but the network has {}", sum, decoder->layers),
+                 "remove the key to divide layers evenly");
   }
   if (stages.empty() && decoder->layers % pp != 0) {
     return Wrong("layout.pp", fmt::format("{} layers do not divide into {} stages", decoder->layers, pp),
@@ -231,7 +235,8 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const long double payload = (totals.payload_bytes + totals.parameters * 16) * (microbatches + 1);
   if (ranks > 1e9L) {
     return Wrong("layout",
-                 fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)));
+                 fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)),
+                 "is a number of ranks mistyped?");
   }
   if (state + activations > kLargestTotal || payload > kLargestTotal) {
     return Wrong("network", "the sizes of this job add up to more than 2^62 bytes",

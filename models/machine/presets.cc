@@ -96,7 +96,8 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
   const ConfigValue* value = given.Find("value");
   const ConfigValue* source = given.Find("source");
   if (value == nullptr || source == nullptr || given.fields.size() != 2) {
-    return BadInput("expected a value, or {value: ..., source: ...}");
+    return BadInput("expected a value, or {value: ..., source: ...}",
+                    "for example {value: 80 GiB, source: nvidia-smi}");
   }
   return std::pair(*value, source->text);
 }
@@ -154,7 +155,7 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder)
     machine = *std::move(found);
   }
   if (const auto name = settings.find("name"); name != settings.end()) {
-    machine.name = name->second.text;
+    TIDEMARK_ASSIGN(machine.name, Word{}.Read(name->second).At(fmt::format("{}: name", name->second.where)));
   }
   for (const Field<Machine>& field : MachineFields()) {
     const auto given = settings.find(field.key);
@@ -166,7 +167,7 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder)
     if (!parts) {
       return parts.error();
     }
-    TIDEMARK_TRY(field.read(machine, parts->first).At(place));
+    TIDEMARK_TRY(ReadField(field, machine, parts->first, field.key));
     machine.sources[field.key] = parts->second;
   }
   TIDEMARK_TRY(CheckMachine(machine, settings, base != settings.end()));

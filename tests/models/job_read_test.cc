@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "models/job/fields.h"
 #include "tests/models/job_fixture.h"
 
 namespace tidemark {
@@ -47,11 +48,95 @@ TEST(JobRead, ALastWindowIsShorterThanTheOthers) {
   EXPECT_EQ(MustParse(SmallJob(three + "carry-over}\n")).Microbatches(), 4);
 }
 
-TEST(JobRead, LaterSetsWinAndNullGoesBackToTheDefault) {
-  const Job job =
-      MustParse(SmallJob("layout: {dp: 8}\n"), {"accumulation_steps=2", "accumulation_steps=6", "layout.dp=null"});
-  EXPECT_EQ(job.accumulation_steps, 6);
-  EXPECT_EQ(job.layout.dp, 1);
+TEST(JobRead, LaterSetsWin) {
+  EXPECT_EQ(MustParse(SmallJob(), {"accumulation_steps=2", "accumulation_steps=6"}).accumulation_steps, 6);
+}
+
+TEST(JobRead, NullMeansNoneWhereThatIsAValueAndIsRefusedElsewhere) {
+  const Job job = MustParse(SmallJob("layout: {pp: 2, layers_per_stage: [1, 3]}\npipeline_microbatches: null\n"),
+                            {"layout.layers_per_stage=null"});
+  EXPECT_TRUE(job.layout.layers_per_stage.empty());
+  MustParse(SmallJob("sync: {expression: null, step_expression: null}\n"));
+  for (const char* set :
+       {"micro_batch_size=", "layout.dp=null", "layout.dp=~", "precision.master=null", "sync.when="}) {
+    EXPECT_THAT(Refusal(SmallJob(), {set}), AllOf(HasSubstr("found nothing"), HasSubstr("or leave the key out")))
+        << set;
+  }
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps:\n")),
+              AllOf(StartsWith("runs/job.yaml:12: accumulation_steps: expected a whole number, found nothing"),
+                    HasSubstr("hint: write a value, for example accumulation_steps: 8")));
+  EXPECT_THAT(Refusal(SmallJob(), {"network="}), HasSubstr("network: expected a word, found nothing"));
+  EXPECT_THAT(Refusal(SmallJob(), {"machine.name="}), HasSubstr("name: expected a word, found nothing"));
+}
+
+TEST(JobRead, ASectionOnTheCommandLineIsReadAsInAFile) {
+  const Job job = MustParse(SmallJob("layout: {dp: 4}\n"), {"layout={tp: 2, sp: false}"});
+  EXPECT_EQ(job.layout.dp, 4);  // a section adds to what is there
+  EXPECT_EQ(job.layout.tp, 2);
+  EXPECT_EQ(job.SourceOf("layout.tp"), "--set");
+  const Job other =
+      MustParse(SmallJob(), {"network={name: x, layers: 2, hidden: 64, ffn: 128, heads: 4, vocabulary: 256}"});
+  EXPECT_EQ(std::get<Decoder>(other.network.shape).kv_heads, 4);  // a network replaces it: the file's kv_heads is gone
+  EXPECT_THAT(Refusal(SmallJob(), {"network={name: x, layers: 4}"}),
+              AllOf(StartsWith("--set network={name: x, layers: 4}: network: lacks 'hidden'"), HasSubstr("hint: ")));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout={dq: 4}"}),
+              AllOf(StartsWith("--set layout={dq: 4}: layout.dq: there is no such key"), HasSubstr("layout.dp?")));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.dp={a: 4}"}),
+              HasSubstr("layout.dp: expected a whole number, found a section"));
+}
+
+TEST(JobRead, ARefusalOfASectionNamesWhereItsValueWasGiven) {
+  std::vector<StrategyDefaults> strategies = TestStrategies();
+  strategies.front().refuse = [](const Job& job) {
+    return job.axes.shard.params ? Status(BadKey("shard", "shards nothing")) : Status(Done{});
+  };
+  const auto refusal = [&](const std::string& extra, const std::vector<std::string>& set) {
+    return ParseJob(SmallJob(extra), "runs/job.yaml", {set, std::nullopt}, strategies).error().Text();
+  };
+  EXPECT_THAT(refusal("", {"shard.params=true"}), StartsWith("--set shard.params=true: shard: shards nothing"));
+  EXPECT_THAT(refusal("shard:\n  replicas: 1\n  params: true\n", {}), StartsWith("runs/job.yaml:14: shard: "));
+}
+
+TEST(JobRead, EveryWrongValueIsShownARightOne) {
+  for (const Field<Job>& field : JobFields()) {
+    for (const char* wrong : {"{a: b}", "-1", "far-from-anything"}) {
+      const std::string set = field.key + "=" + wrong;
+      const Result<Job> job = Parse(SmallJob(), {set});
+      if (!job.ok()) {
+        EXPECT_FALSE(job.error().hint.empty()) << job.error().Text();
+      }
+    }
+    if (field.example.empty()) {
+      continue;  // no value is supported yet
+    }
+    const Result<ConfigValue> example = ParseConfig(field.example, "example");
+    Job job;
+    ASSERT_TRUE(example.ok()) << field.example;
+    EXPECT_TRUE(field.read(job, *example).ok()) << field.key << ": " << field.example;
+  }
+  EXPECT_THAT(Refusal(SmallJob(), {"network.layers=0"}), HasSubstr("hint: for example network.layers: 8"));
+  EXPECT_THAT(Refusal(SmallJob(), {"packing.qkv=0"}), HasSubstr("hint: for example packing.qkv: packed"));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.dp=abc"}), HasSubstr("hint: for example layout.dp: 8"));
+}
+
+TEST(JobRead, ASizeIsAWholeNumberOfBytes) {
+  for (const char* size : {"0.5", "0.5 B", "1.25", "0"}) {
+    EXPECT_THAT(Refusal(SmallJob(), {std::string("sync.first_bucket_bytes=") + size}),
+                AllOf(HasSubstr("sync.first_bucket_bytes: expected a "), HasSubstr("hint: ")))
+        << size;
+  }
+  EXPECT_EQ(MustParse(SmallJob(), {"sync.first_bucket_bytes=1.5 KiB"}).axes.sync.first_bucket_bytes, Bytes(1536));
+  EXPECT_EQ(MustParse(SmallJob(), {"sync.first_bucket_bytes=1e6"}).axes.sync.first_bucket_bytes, Bytes(1000000));
+}
+
+/// The bounds of a key are those of what is built from it: its message is never corrected by a later one.
+TEST(JobRead, ANetworkMayBeAsLargeAsItsKeysSay) {
+  EXPECT_EQ(std::get<Decoder>(MustParse(SmallJob(), {"network.layers=16384"}).network.shape).layers, 16384);
+  EXPECT_THAT(Refusal(SmallJob(), {"network.layers=16385"}), HasSubstr("expected a whole number from 1 to 16384"));
+  for (const char* set :
+       {"network.hidden=1048577", "network.ffn=4194305", "network.vocabulary=16777217", "network.positions=16777217"}) {
+    EXPECT_THAT(Refusal(SmallJob(), {set}), HasSubstr("expected a whole number from ")) << set;
+  }
 }
 
 TEST(JobRead, NamingANetworkOnTheCommandLineReplacesTheInlineOne) {
@@ -143,8 +228,7 @@ TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
 TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
   for (const char* set : {"layout.cp=2", "layout.ep=2", "layout.vpp=2", "recompute.policy=full",
                           "recompute.policy=selective", "recompute.policy=every_n", "schedule=interleaved",
-                          "schedule=zb-h1", "schedule=dualpipe", "buffers.tp_gather=async",
-                          "buffers.tp_gather=pooled-unsafe", "allocator.kind=arena", "pipeline_microbatches=2"}) {
+                          "schedule=zb-h1", "schedule=dualpipe", "allocator.kind=arena", "pipeline_microbatches=2"}) {
     EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
   }
   MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));
