@@ -67,7 +67,7 @@ ConfigValue Nested(const std::string& key, ConfigValue value) {
 /// `--set key=value`; the value may be a section. What is said about a whole network or machine replaces all that was
 /// said about it before.
 Status Change(Settings& settings, const std::string& change) {
-  const std::string place = "--set " + change;
+  const std::string place = "--set " + Excerpt(change, 0);
   const std::size_t equals = change.find('=');
   if (equals == std::string::npos || equals == 0) {
     return Error{ErrorCode::bad_input, place, "expected key=value", "for example --set layout.tp=8"};
