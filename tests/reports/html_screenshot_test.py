@@ -19,6 +19,29 @@ import zlib
 SKIPPED = 77
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
+# The same for the page of several traces: what was drawn, what the lists say when the mouse is over the first column, and whether
+# all pictures share one scale.
+COMPARISON_PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const results = document.documentElement.dataset;
+  window.requestAnimationFrame = (draw) => draw();
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '+', bubbles: true}));
+  results.columns = document.querySelectorAll('.column canvas').length > 0 ? document.querySelectorAll('.column').length : 0;
+  const box = document.querySelector('.memory').getBoundingClientRect();
+  document.querySelector('.memory').dispatchEvent(new MouseEvent('mousemove',
+      {clientX: box.left + box.width / 2, clientY: box.top + 50, bubbles: true}));
+  const lists = [...document.querySelectorAll('.inspector')];
+  results.pointed = lists.filter((list) => list.textContent.includes('Under the cursor')).length;
+  results.cursors = [...document.querySelectorAll('.cursor')].filter((cursor) => cursor.style.display === 'block').length;
+  results.scales = new Set([...document.querySelectorAll('.memory')].map((memory) =>
+      [...memory.querySelectorAll('.dygraph-axis-label-y')].map((label) => label.textContent).join())).size;
+  results.requests = performance.getEntriesByType('resource').map((entry) => entry.name)
+      .filter((name) => !name.startsWith('data:')).join(' ');
+});
+</script>
+"""
+
 # Runs after the page's own scripts: what the page fetched, how long a warm redraw takes while zooming (drawn at once instead of
 # with the next frame, so that each is measured), and what the page shows under the mouse.
 PROBE = """
@@ -55,11 +78,11 @@ def chromium(*arguments):
         return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
 
 
-def attributes(page):
+def attributes(page, probe=PROBE):
     """The data-* attributes that the page left on <html>."""
     with tempfile.TemporaryDirectory() as folder:
         probed = pathlib.Path(folder) / "probed.html"
-        probed.write_text(page.read_text() + PROBE)
+        probed.write_text(page.read_text() + probe)
         dom = chromium("--window-size=1400,1200", "--timeout=60000", "--dump-dom", probed.as_uri())
     element = re.search(r"<html[^>]*>", dom).group(0)
     return dict(re.findall(r'data-([a-z-]+)="([^"]*)"', element))
@@ -152,6 +175,14 @@ class HtmlReport(unittest.TestCase):
         self.assertEqual(found.get("ready"), "true")
         self.assertNotIn("attacked", found)
         self.assertEqual(found["requests"], "")
+
+    def test_lays_traces_side_by_side_on_one_scale(self):
+        found = attributes(self.write("three.html", "4", "12", "compare"), COMPARISON_PROBE)
+        self.assertEqual(found.get("ready"), "true")
+        self.assertEqual((found["traces"], found["columns"], found["pointed"], found["cursors"]), ("3", "3", "3", "3"))
+        self.assertEqual(found["scales"], "1")
+        self.assertEqual(found["requests"], "")
+        self.assertNotIn("attacked", found)
 
     def test_paints_the_stack_in_its_colours(self):
         page = self.write("picture.html", "4", "12")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Writes the HTML report of a made-up job for html_screenshot_test.py: write_sample_page FILE MICROBATCHES LAYERS
-// [hostile].
+// [hostile|compare]. With compare it is that of three traces, of which the second has half the layers and the third
+// half the microbatches.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -10,15 +11,37 @@
 #include "reports/render/render.h"
 #include "tests/reports/sample_report.h"
 
+namespace {
+
+constexpr const char* kAttack =
+    "</script><script>document.documentElement.dataset.attacked='yes'</script><img src=http://a.b/c>";
+
+/// The names of the files are hostile, too.
+void WriteComparison(const std::string& path, tidemark::SampleSize size) {
+  using tidemark::SampleTrace;
+  const auto file = [](const std::string& name, tidemark::SampleSize of) {
+    return tidemark::ReadTrace{name, {{SampleTrace(of).Make()}, "", "tidemark"}};
+  };
+  const tidemark::TraceReport report =
+      tidemark::MakeTraceReport({file("whole", size), file(kAttack, {size.microbatches, size.layers / 2}),
+                                 file("short", {size.microbatches / 2, size.layers})});
+  std::ofstream(path) << tidemark::RenderAs("html", report);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile]\n";
+    std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile|compare]\n";
     return 2;
+  }
+  if (argc > 4 && std::string(argv[4]) == "compare") {
+    WriteComparison(argv[1], {std::atoll(argv[2]), std::atoll(argv[3])});
+    return 0;
   }
   tidemark::PredictionReport report = tidemark::SampleReport({std::atoll(argv[2]), std::atoll(argv[3])});
   if (argc > 4) {
-    const std::string attack =
-        "</script><script>document.documentElement.dataset.attacked='yes'</script><img src=http://a.b/c>";
+    const std::string attack = kAttack;
     report.title = attack;
     report.lints[0].message = attack;
     report.roles[0].role = attack;
