@@ -11,6 +11,26 @@
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
+namespace {
+
+/// The strategies of the same system as `name` that have `value` by themselves where it is set by `field`.
+std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string& value, std::string_view name) {
+  std::vector<std::string> siblings;
+  for (const std::vector<Strategy>& family : StrategyFamilies()) {
+    const bool own = std::any_of(family.begin(), family.end(),
+                                 [&](const Strategy& strategy) { return strategy.defaults.name == name; });
+    for (const Strategy& strategy : family) {
+      Job plain;
+      plain.axes = strategy.defaults.axes;
+      if (own && field.write(plain) == value) {
+        siblings.push_back(strategy.defaults.name);
+      }
+    }
+  }
+  return siblings;
+}
+
+}  // namespace
 
 Status Strategy::Accept(const Job& job) const {
   TIDEMARK_TRY(refuse(job));
@@ -24,8 +44,10 @@ Status Strategy::Accept(const Job& job) const {
     }
     const std::string usual = field.write(plain);
     if (field.write(job) != usual) {
+      const std::vector<std::string> siblings = SiblingsWith(field, field.write(job), defaults.name);
       return BadKey(field.key, fmt::format("{} has no such setting", defaults.name),
-                    fmt::format("remove the key, or leave it at {}", usual));
+                    fmt::format("remove the key, or leave it at {}{}", usual,
+                                siblings.empty() ? "" : fmt::format("; or use {}", fmt::join(siblings, " or "))));
     }
   }
   return Done{};

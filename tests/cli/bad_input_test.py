@@ -42,6 +42,9 @@ REFUSED = [
     ("deepspeed-zero2", ["sync.when=last"],
      "sync.when: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 2"),
     ("deepspeed-zero2", ["buffers.contiguous_gradients=false"], "(contiguous_gradients: false) is not modelled"),
+    ("deepspeed-zero2", ["last_window.microbatches=3", "last_window.policy=drop"], "to carry-over, rescaled or not-rescaled"),
+    ("colossalai-gemini", ["last_window.microbatches=3", "last_window.policy=drop"], "to carry-over, rescaled or not-rescaled"),
+    ("single-backward", ["last_window.microbatches=3", "last_window.policy=drop"], "to carry-over, rescaled or not-rescaled"),
     ("deepspeed-zero3", ["sync.when=last"],
      "sync.when: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 3"),
     ("deepspeed-zero3", ["layout.pp=2"], "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"),
@@ -101,6 +104,34 @@ class BadInput(unittest.TestCase):
     def test_a_wrong_type_says_what_was_expected(self):
         self.assert_job_refused(JOB.replace("steps: 4", "steps: lots"), "job.yaml:6: accumulation_steps: expected a whole number")
         self.assert_job_refused(JOB + "layout: [8]\n", "job.yaml:7: layout: expected a section, found a list")
+
+    def test_nothing_is_no_value(self):
+        for key in ("micro_batch_size", "accumulation_steps"):
+            self.assert_job_refused(JOB, f"{key}: expected a whole number, found nothing", f"hint: write a value, for example {key}: ",
+                                    changes=[f"{key}="])
+        self.assert_job_refused(JOB, "layout.dp: expected a whole number, found nothing", changes=["layout.dp=null"])
+        self.assert_job_refused(JOB.replace("steps: 4", "steps:"), "job.yaml:6: accumulation_steps: expected")
+
+    def test_a_wrong_value_is_shown_a_right_one(self):
+        for change, hint in (("network.layers=0", "network.layers: 8"), ("packing.qkv=0", "packing.qkv: packed"),
+                             ("layout.dp=abc", "layout.dp: 8"), ("sync.bucket_bytes=0.5", "sync.bucket_bytes: 25 MiB"),
+                             ("sync.overlap=maybe", "sync.overlap: true"), ("machine.device_memory=0", "device_memory: 25 MiB")):
+            self.assert_job_refused(JOB, "hint: for example " + hint, changes=[change])
+        self.assert_job_refused(JOB, "expected a whole number from 1 to 16384", changes=["network.layers=65536"])
+
+    def test_a_setting_of_a_sibling_names_it(self):
+        self.assert_job_refused(JOB, "colossalai-zero1 has no such setting", "leave it at false; or use colossalai-zero2",
+                                changes=["strategy=colossalai-zero1", "shard.gradients=true"])
+
+    def test_a_refused_section_names_where_its_value_came_from(self):
+        self.assert_job_refused(JOB, "--set shard.params=true: shard: ", changes=["shard.params=true"])
+        self.assert_job_refused(JOB + "shard:\n  replicas: 1\n  params: true\n", "job.yaml:9: shard: ")
+
+    def test_a_section_may_be_set(self):
+        self.assert_job_refused(JOB, "network: lacks 'hidden'", "hint: an inline network needs", changes=["network={name: x, layers: 4}"])
+        done = run("job", self.write(JOB), "--set", "layout={dp: 4, tp: 2}")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"dp: 4 .*--set\n +tp: 2 .*--set\n")
 
     def test_a_layout_must_divide_the_network(self):
         self.assert_job_refused(JOB + "layout: {tp: 3}\n", "job.yaml:7: layout.tp: 32 attention heads do not divide over 3 ranks")
