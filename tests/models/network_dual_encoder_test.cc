@@ -152,7 +152,7 @@ TEST(DualEncoderNetwork, WhatContradictsItselfIsRefused) {
   EXPECT_THAT(Refusal(kJob, {"layout.tp=2"}), HasSubstr("tensor parallelism of a dual encoder is not modelled"));
   EXPECT_THAT(Refusal(kJob, {"layout.pp=2"}), HasSubstr("not cut into pipeline stages"));
   EXPECT_THAT(Refusal(kJob, {"network.dual_encoder.first.vocabulary=null"}),
-              HasSubstr("network.dual_encoder.first: lacks 'vocabulary'"));
+              HasSubstr("expected a whole number, found nothing"));
 }
 
 }  // namespace

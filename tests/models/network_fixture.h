@@ -122,4 +122,10 @@ inline CategoryPeaks PeaksOf(const Block& block, Category category) {
   return peaks;
 }
 
+inline std::string Refusal(const Network& network, const Partition& partition) {
+  const auto runs = BuildBlocks(network, partition);
+  EXPECT_FALSE(runs.ok());
+  return runs.ok() ? std::string() : runs.error().Text();
+}
+
 }  // namespace tidemark

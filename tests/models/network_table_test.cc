@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/models/network_fixture.h"
+
+namespace tidemark {
+namespace {
+
+TEST(TableNetwork, IsOneBlockARowWithItsBytesPerSample) {
+  TableRow row;
+  row.name = "stem";
+  row.count = 3;
+  row.parameters = 1728;
+  row.saved_bytes = 1000;
+  row.transient_bytes = 10;
+  row.forward_flops = 500;
+  row.backward_ns = 7;
+  const Network network{"table", Table{{row}}, {}};
+  Partition p;
+  p.micro_batch_size = 4;
+  const auto runs = Build(network, p);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].count, 3);
+  const Block& block = runs[0].block;
+  EXPECT_EQ(SavedTotal(block), 4 * 1000);
+  EXPECT_EQ(PeaksOf(block, Category::activation).all, 4 * 1010);
+  EXPECT_EQ(ParameterCount(network), 3 * 1728);
+  EXPECT_FALSE(block.input.valid());
+  const auto& forward = std::get<Tabulated>(std::get<Calculate>(block.forward.at(0)).op);
+  EXPECT_EQ(forward.flops, 4 * 500);
+  EXPECT_EQ(forward.nanoseconds, 0);
+  EXPECT_EQ(forward.bytes_moved, 4 * 1010 + 2 * 1728);  // what it writes, and bf16 weights
+  const auto& backward = std::get<Tabulated>(std::get<Calculate>(block.backward.at(0)).op);
+  EXPECT_EQ(backward.nanoseconds, 4 * 7);
+}
+
+TEST(TableNetwork, RefusesTensorParallelismNegativeNumbersAndNoRows) {
+  EXPECT_NE(Refusal({"table", Table{}, {}}, Partition{}).find("at least one row"), std::string::npos);
+  TableRow row;
+  row.name = "stem";
+  Partition p;
+  p.tp = 2;
+  EXPECT_NE(Refusal({"table", Table{{row}}, {}}, p).find("layout.tp"), std::string::npos);
+  row.saved_bytes = -1;
+  EXPECT_NE(Refusal({"table", Table{{row}}, {}}, Partition{}).find("saved_bytes"), std::string::npos);
+  row.saved_bytes = std::int64_t{1} << 50;
+  p.tp = 1;
+  p.micro_batch_size = 1 << 20;
+  EXPECT_NE(Refusal({"table", Table{{row}}, {}}, p).find("2^60"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidemark
