@@ -41,8 +41,8 @@ struct Strategy {
   /// `refuse`, then: no axis may be set that this strategy would not look at (neither a common one nor in
   /// `defaults.keys`).
   Status Accept(const Job& job) const;
-  /// Why the numbers of an accepted job are wrong: because of the strategy (`wrong`), of its tensor pool, or of the job's
-  /// windows. nullptr where they are right.
+  /// Why the numbers of an accepted job are wrong: because of the strategy (`wrong`), of its tensor pool, or of the
+  /// job's windows. nullptr where they are right.
   const char* DeclaredWrong(const Job& job) const;
   RunningSum SumOf(const Job& job) const;
 };
