@@ -15,8 +15,8 @@ namespace tidemark {
 /// `and`, `or` and a comparison that already failed do not look at what stands to the right.
 class Expression {
  public:
-  /// Refuses text that is not such an expression in Python, names other than `names`, more than 1,000 characters,
-  /// and more than 100 parentheses within each other.
+  /// Refuses text that is not such an expression (a part of Python: no underscores in numbers), names other than
+  /// `names`, more than 1,000 characters, and more than 100 parentheses within each other.
   static Result<Expression> Parse(std::string_view text, const std::vector<std::string>& names);
 
   /// The value for `values`, in the order of the names. Refuses a division by zero, and what does not fit into 64 bits.

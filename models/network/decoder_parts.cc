@@ -155,6 +155,9 @@ void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
         builder_.Add(builder_.forward(), linear.name + ".forward_own_rows",
                      MakeGemm(shape_.residual_tokens, linear.out, linear.in), {part.norm.output}, linear.outputs);
     own.parameters = {linear.weight};
+    if (linear.bias.valid()) {
+      own.parameters.push_back(linear.bias);
+    }
     builder_.AddAwait(builder_.forward(), part.input_name + ".gather", part.norm.output, part.input);
     part.in_flight = false;
     rows -= shape_.residual_tokens;

@@ -6,12 +6,16 @@
 namespace tidemark {
 namespace {
 
-/// The largest pooled tensor of a stage; nullptr where there is none.
+/// The largest pooled tensor of a stage; nullptr where there is none. All are of one pool and dtype.
 const Tensor* LargestPooled(const Stage& stage) {
   const Tensor* largest = nullptr;
   for (const BlockRun& run : stage.runs) {
     for (const Tensor& tensor : run.block.tensors) {
-      if (!tensor.pool.empty() && (largest == nullptr || tensor.elements > largest->elements)) {
+      if (tensor.pool.empty()) {
+        continue;
+      }
+      TIDEMARK_CHECK(largest == nullptr || (tensor.pool == largest->pool && tensor.dtype == largest->dtype));
+      if (largest == nullptr || tensor.elements > largest->elements) {
         largest = &tensor;
       }
     }

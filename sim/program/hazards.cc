@@ -56,7 +56,7 @@ class ValueFollower {
     Memory& memory = memory_[base.index];
     std::int64_t& written = written_[SlotOf(ref)];
     if (access == Access::read) {
-      if (written != memory.written) {
+      if (written != memory.written || (buffer.is_view() && written == 0)) {
         Report(ref, base, written, memory);
       }
       return;
@@ -129,8 +129,10 @@ std::vector<Hazard> FindHazards(const Program& program) {
 
 std::string Describe(const Program& program, const Hazard& hazard) {
   const std::string layer = hazard.layer ? fmt::format(", layer {}", *hazard.layer) : "";
-  return fmt::format("microbatch {}{}: {} reads {}, which {} has overwritten in {}", hazard.microbatch, layer,
-                     hazard.read_by, hazard.value, hazard.overwritten_by, program.buffers[hazard.buffer.index].name);
+  const std::string why =
+      hazard.overwritten_by.empty() ? "nobody has written" : fmt::format("{} has overwritten", hazard.overwritten_by);
+  return fmt::format("microbatch {}{}: {} reads {}, which {} in {}", hazard.microbatch, layer, hazard.read_by,
+                     hazard.value, why, program.buffers[hazard.buffer.index].name);
 }
 
 }  // namespace tidemark

@@ -15,12 +15,13 @@ namespace tidemark {
 ///
 /// A buffer that is shared (Buffer::base) holds one value at a time: the one written last. Whoever reads a view expects
 /// what was last written through that very view. There is one hazard per (value, last write before the read), with the
-/// first read that falls for it.
+/// first read that falls for it. A view that is read and was never written is one too.
 struct Hazard {
-  BufferId buffer;                      ///< the memory: what is written and read are views of it
-  std::string value;                    ///< the view whose value is gone: "residual[0][1]"
-  std::string overwritten_by, read_by;  ///< operations: "layer.wo.scatter", "layer.residual1.forward"
-  std::int64_t microbatch = 0;          ///< of the read; -1 outside the microbatches
+  BufferId buffer;              ///< the memory: what is written and read are views of it
+  std::string value;            ///< the view whose value is gone: "residual[0][1]"
+  std::string overwritten_by;   ///< an operation: "layer.wo.scatter"; empty: nothing was ever written
+  std::string read_by;          ///< an operation: "layer.residual1.forward"
+  std::int64_t microbatch = 0;  ///< of the read; -1 outside the microbatches
   std::optional<std::int64_t>
       layer;  ///< of the reading operator, counted from 0; none where it is in no loop of layers
   std::size_t read_node = 0;
@@ -29,7 +30,8 @@ struct Hazard {
 /// All clobbers of one role, in the order of the reads. The program must be well-formed. Cost: the unrolled program.
 std::vector<Hazard> FindHazards(const Program& program);
 
-/// "microbatch 1, layer 0: residual1.forward reads residual[0][1], overwritten by wo.scatter in pool".
+/// "microbatch 1, layer 0: layer.residual1.forward reads residual[0][1], which layer.wo.scatter has overwritten in
+/// pool".
 std::string Describe(const Program& program, const Hazard& hazard);
 
 }  // namespace tidemark

@@ -84,6 +84,11 @@ TEST(Hazards, EachLastWriteBeforeAReadIsAHazardOfItsOwn) {
                           "microbatch -1: d reads whole, which f has overwritten in pool"));
 }
 
+TEST(Hazards, AViewThatNobodyWroteHasNoValue) {
+  EXPECT_THAT(Hazards(Pooled("compute b rope() on main reads whole writes out\n")),
+              ElementsAre("microbatch -1: b reads whole, which nobody has written in pool"));
+}
+
 TEST(Hazards, OneNameMayBeUsedAgain) {
   EXPECT_THAT(Hazards(Pooled("compute a rope() on main writes whole\ncompute c rope() on main writes whole\n"
                              "compute b rope() on main reads whole writes out\n")),
