@@ -63,6 +63,28 @@ class Report(unittest.TestCase):
             self.assertEqual((trace["format"], trace["origin"]), ("tidemark", "predicted"))
             self.assertGreater(trace["events"], 100)
 
+    def test_the_published_nanotron_run_is_out_of_memory_where_pooled_gathers_and_megatron_fit(self):
+        """Llama-70B, tp 8, pp 4, sequence 8192, accumulation 4 on 80 GB (nanotron, pull request 203), five steps.
+
+        The first stage holds 4 microbatches of its 20 layers. Each keeps two gathered inputs of 2 x 8192 x 8192 bytes and,
+        with an eager GLU, silu of 2 x 8192 x 28672 / 8 bytes.
+        """
+        job = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "llama-3-70b-tp8-pp4.yaml"
+        ways = {"kept": ["buffers.tp_gather=cached", "buffers.fused_glu=false"], "pooled": ["buffers.tp_gather=pooled"],
+                "megatron": ["strategy=megatron"]}
+        for name, changes in ways.items():
+            done = run("predict", job, "--steps", 5, "--exit-zero", "--trace", self.trace(name),
+                       *[word for change in changes for word in ("--set", change)])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        report = self.json(*ways)
+        self.assertEqual([trace["fits"] for trace in report["traces"]], [False, True, True])
+        self.assertGreater(report["traces"][0]["peak"]["allocated_bytes"], 80 * 2**30)
+        for difference in report["differences"]:
+            tensors = {(row["name"], row["category"]): row for row in difference["tensors"]}
+            for gathered in ("layer.qkv_in", "layer.gu_in"):
+                self.assertEqual(tensors[gathered, "tp_gather"]["difference_bytes"], -20 * 4 * 2 * 8192 * 8192)
+            self.assertEqual(tensors["layer.silu", "activation"]["difference_bytes"], -20 * 4 * 2 * 8192 * 28672 // 8)
+
     def test_differences_add_up_to_that_of_the_peaks(self):
         report = self.json("last", "zero2", "four")
         self.assertEqual(report["schema"], "tidemark.report/1")

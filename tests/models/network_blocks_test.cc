@@ -140,6 +140,23 @@ TEST(NetworkCommunication, RunsBesideProductsWhereItIsAsynchronous) {
                    "wo.weight_gradient"}));
 }
 
+TEST(NetworkCommunication, LeavesNoRowWithoutItsBiasWhereItIsAsynchronous) {
+  Network network = WorkedNetwork();
+  std::get<Decoder>(network.shape).qkv_bias = true;
+  Partition p = WorkedPartition(2, true);
+  p.gather = Partition::Gather::again_async;
+  const Block layer = Build(network, p).at(1).block;
+  int products = 0;
+  for (const Action& action : layer.forward) {
+    const auto* product = std::get_if<Calculate>(&action);
+    if (product != nullptr && product->name.starts_with("wq.forward")) {
+      ++products;
+      EXPECT_EQ(product->parameters.size(), 2U) << product->name;  // weight and bias
+    }
+  }
+  EXPECT_EQ(products, 2);  // own rows, and the rest
+}
+
 TEST(NetworkCommunication, OfTheSameSizesWhereItIsAsynchronous) {
   Partition p = WorkedPartition(2, true);
   const Block again = Build(WorkedNetwork(), p).at(1).block;
