@@ -37,6 +37,10 @@ RoleReport MakeRole(Trace trace) {
   return role;
 }
 
+Bytes NeededBy(const RoleReport& role) {
+  return role.device.high > Bytes(0) ? role.device.high : role.reserved.value_or(role.peak.allocated);
+}
+
 /// Which of a file's traces to show: the named role, else the highest.
 std::size_t Choose(const std::vector<RoleReport>& roles, const std::string& wanted) {
   std::size_t highest = 0;
@@ -83,6 +87,10 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   summary.path = std::move(read.path);
   summary.format = std::move(read.file.format);
   for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (NeededBy(roles[i]) > summary.needed) {
+      summary.needed = NeededBy(roles[i]);
+      summary.needed_by = roles[i].role;
+    }
     if (i != chosen) {
       summary.others.emplace_back(roles[i].role, roles[i].peak.allocated);
     }
@@ -108,14 +116,17 @@ void Flatten(const Json& json, const std::string& key, std::map<std::string, std
   }
 }
 
-std::size_t CommonEnding(const std::string& a, const std::string& b) {
-  const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
-  return static_cast<std::size_t>(end.first - a.rbegin());
+/// What a tensor belongs to: "w" of "gradient of w" and of "layer.w".
+std::string_view OwnerOf(std::string_view name) {
+  constexpr std::string_view kOf = " of ";
+  if (const std::size_t of = name.rfind(kOf); of != std::string_view::npos) {
+    return name.substr(of + kOf.size());
+  }
+  return name.substr(name.rfind('.') + 1);
 }
 
 /// Systems name the same thing differently ("accumulated gradient of w", "main gradient of w"): a family that is only
-/// at the first peak and one that is only at the second are one where category and bytes agree. Of several the name
-/// with the longest common ending is taken.
+/// at the first peak and one that is only at the second are one where category, bytes and what they belong to agree.
 void PairRenamed(std::vector<TensorDifference>& tensors) {
   for (TensorDifference& gone : tensors) {
     if (gone.after != Bytes(0) || gone.before == Bytes(0)) {
@@ -123,8 +134,8 @@ void PairRenamed(std::vector<TensorDifference>& tensors) {
     }
     TensorDifference* best = nullptr;
     for (TensorDifference& come : tensors) {
-      const bool fits = come.before == Bytes(0) && come.after == gone.before && come.category == gone.category;
-      if (fits && (best == nullptr || CommonEnding(gone.name, come.name) > CommonEnding(gone.name, best->name))) {
+      const bool same_bytes = come.before == Bytes(0) && come.after == gone.before;
+      if (best == nullptr && same_bytes && come.category == gone.category && OwnerOf(come.name) == OwnerOf(gone.name)) {
         best = &come;
       }
     }
@@ -161,15 +172,11 @@ std::vector<JobDifference> CompareJobs(const std::vector<TraceSummary>& traces) 
 
 }  // namespace
 
-Bytes TraceSummary::Needed() const {
-  return role.device.high > Bytes(0) ? role.device.high : role.reserved.value_or(role.peak.allocated);
-}
-
 std::optional<bool> TraceSummary::Fits() const {
   if (device_memory <= Bytes(0)) {
     return std::nullopt;
   }
-  return tidemark::Fits({Bytes(0), Bytes(0), Needed()}, device_memory);
+  return tidemark::Fits({Bytes(0), Bytes(0), needed}, device_memory);
 }
 
 std::size_t TraceReport::Highest() const {

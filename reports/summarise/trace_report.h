@@ -27,10 +27,12 @@ struct TraceSummary {
   RoleReport role;
   Bytes device_memory;                                ///< 0: unknown
   std::vector<std::pair<std::string, Bytes>> others;  ///< further roles of the file and their peaks
+  /// What has to fit: of the role that needs most, the process's whole use where the trace knows it, else what is
+  /// reserved, else the tensors.
+  Bytes needed;
+  std::string needed_by;  ///< that role
 
   const Trace& trace() const { return *role.trace; }
-  /// What has to fit: the process's whole use where the trace knows it, else what is reserved, else the tensors.
-  Bytes Needed() const;
   /// Nothing where the device's memory is unknown.
   std::optional<bool> Fits() const;
 };

@@ -97,6 +97,15 @@ TEST(ComparePeaks, takesWhatHasAnotherNameButTheSameCategoryAndBytesForOneTensor
   EXPECT_EQ(SumOf(difference), Bytes(-8));
 }
 
+TEST(ComparePeaks, keepsApartWhatOnlyHappensToHaveTheSameBytes) {
+  const PeakDifference difference = ComparePeaks(PeakOf({Live("residual gradient", Category::activation, 8)}),
+                                                 PeakOf({Live("layer.down_scattered", Category::activation, 8)}));
+  ASSERT_EQ(difference.tensors.size(), 2U);
+  EXPECT_EQ(difference.tensors[0].name_after, "");
+  EXPECT_EQ(difference.tensors[1].name_after, "");
+  EXPECT_EQ(SumOf(difference), Bytes(0));
+}
+
 TEST(TraceReport, differencesOfTheTensorsSumToThatOfThePeaks) {
   const TraceReport report = TwoTraces();
   ASSERT_EQ(report.differences.size(), 1U);
@@ -124,6 +133,21 @@ TEST(TraceReport, fitsIsWhatThePredictionSaidElseWhatIsReserved) {
   EXPECT_EQ(MakeTraceReport({file}).traces[0].Fits(), true);
   trace.device_high = reserved + Bytes(1);
   EXPECT_EQ(MakeTraceReport({file}).traces[0].Fits(), false);
+}
+
+TEST(TraceReport, fitsOnlyWhereEveryRoleDoes) {
+  ReadTrace file = SampleFile("x.trace", {4, 12});
+  file.file.traces.push_back(file.file.traces[0]);
+  file.file.traces[1].role = "stage 1";
+  for (Trace& trace : file.file.traces) {
+    trace.device_memory = Bytes(1000);
+    trace.device_high = Bytes(900);
+  }
+  EXPECT_EQ(MakeTraceReport({file}, file.file.traces[0].role).traces[0].Fits(), true);
+  file.file.traces[1].device_high = Bytes(1001);
+  const TraceSummary summary = MakeTraceReport({file}, file.file.traces[0].role).traces[0];
+  EXPECT_EQ(summary.Fits(), false);
+  EXPECT_EQ(summary.needed_by, "stage 1");
 }
 
 TEST(TraceReport, showsTheSameRoleOfEveryFile) {
