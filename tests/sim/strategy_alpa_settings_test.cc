@@ -90,7 +90,8 @@ TEST(Alpa, StepsFollowOneAnotherWithoutDonation) {
   for (const char* name : {"alpa", "alpa-style1", "alpa-style2", "jax-scan"}) {
     Job job = OracleJob(name, 3);
     job.axes.buffers.donate = false;
-    for (const Buffer& buffer : LowerJob(job).roles.front().buffers) {
+    const StepProgram step = LowerJob(job);
+    for (const Buffer& buffer : step.roles.front().buffers) {
       EXPECT_EQ(buffer.resident, buffer.kept) << name << ": " << buffer.name;
     }
   }
