@@ -6,7 +6,8 @@
 
 Prints one "file:line: what is wrong" per finding; the exit status is 1 where there is one. The rules:
 - a folder includes only the folders that MAY_USE gives it, and always by the path from the root;
-- a source starts with the licence line, a header also says #pragma once, none is longer than LONGEST lines.
+- a source starts with the licence line, a header also says #pragma once, none is longer than LONGEST lines;
+- no loop runs over an element of what a call returned: before C++23 it is gone when the body begins.
 """
 
 import re
@@ -33,6 +34,8 @@ SOURCES = HEADERS | {".cc", ".cu"}
 SCRIPTS = {".py", ".sh", ".proto"}
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 LONGEST = 400
+CALL = r"[\w:]+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # with two levels of parentheses inside
+DANGLING = re.compile(r"\bfor \([^;]*[^:;]: \*?" + CALL + r"(?:\.\w+)*\.(?:front|back|at)\(")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
@@ -66,6 +69,8 @@ def check_file(root, path):
     if path.suffix in SOURCES:
         folder = path.relative_to(root).parts[0]
         for number, line in enumerate(lines, start=1):
+            if DANGLING.search(line):
+                yield number, "the loop outlives what the call returned: give that a name first"
             if match := INCLUDE.match(line):
                 if fault := check_include(root, folder, match[1]):
                     yield number, fault

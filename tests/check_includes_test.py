@@ -28,6 +28,17 @@ def includes(path, target):
 
 
 class CheckIncludesTest(unittest.TestCase):
+    def test_a_loop_over_an_element_of_a_temporary_is_found(self):
+        def faults(loop):
+            return len(faults_of({"sim/a.cc": LICENCE + loop + "\n"}))
+
+        self.assertEqual(faults("for (const Node& node : Sound(job).roles.front().nodes) {"), 1)
+        self.assertEqual(faults("for (const Node& node : Lower(Job(1), kind).roles.at(0).nodes) {"), 1)
+        self.assertEqual(faults("for (const Node& node : Unroll(Lower(job).roles.front()).nodes) {"), 0)
+        self.assertEqual(faults("for (const Row& row : Rows(Lower(job).roles.front())) {"), 0)
+        self.assertEqual(faults("for (const Node& node : step.roles.front().nodes) {"), 0)
+        self.assertEqual(faults("for (const Step& s : Plan(trace, 1).steps) {"), 0)
+
     def test_a_folder_may_use_itself_and_those_above_it(self):
         self.assertEqual(includes("models/job/a.cc", "models/job/a.h"), [])
         self.assertEqual(includes("models/job/a.cc", "base/b.h"), [])
