@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "sim/strategies/colossalai/flush_plan.h"
 #include "sim/strategies/jax/combined_buckets.h"
 #include "sim/strategies/jax/train_state.h"
 #include "sim/strategies/jax/versions.h"
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {

@@ -84,29 +84,4 @@ void FlushPlan::AppendKey(const FlushPlace& place, std::int64_t position, std::v
   key.push_back(role_.KeyOf(place.anchor.position, position));
 }
 
-FlushMembers ArrivalOrder(const Role& role) {
-  FlushMembers order;
-  for (std::int64_t position = role.stage.blocks - 1; position >= 0; --position) {
-    const Block& block = role.stage.BlockAt(position);
-    for (const Action& action : block.backward) {
-      const auto* calculation = std::get_if<Calculate>(&action);
-      for (std::size_t i = 0; calculation != nullptr && i < calculation->gradients.size(); ++i) {
-        const ParameterId parameter = calculation->gradients[i];
-        if (IsTrained(block.parameters[parameter.index])) {
-          order.push_back({position, parameter.index});
-        }
-      }
-    }
-  }
-  return order;
-}
-
-FlushMembers DefinitionOrder(const Role& role) {
-  FlushMembers order;
-  for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
-    ForEachTrained(role, position, [&](const ParameterAt& at) { order.push_back(at); });
-  }
-  return order;
-}
-
 }  // namespace tidemark

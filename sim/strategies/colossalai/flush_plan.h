@@ -64,9 +64,4 @@ class FlushPlan {
   std::map<std::pair<std::int64_t, std::uint32_t>, FlushPlace> of_parameter_;
 };
 
-/// Trained parameters in the order in which their gradients are complete.
-FlushMembers ArrivalOrder(const Role& role);
-/// Trained parameters in the order in which the network defines them.
-FlushMembers DefinitionOrder(const Role& role);
-
 }  // namespace tidemark

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/colossalai/flush_plan.h"
 #include "sim/strategies/colossalai/updated_gather.h"
 #include "sim/strategies/colossalai/zero_flush.h"
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -76,24 +78,18 @@ class LowLevelZero : public DataParallel {
       FreeStores();
     }
     if (!last.place.synchronises) {
-      EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+      gradients_.Free(role_);
     }
   }
 
   BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = microbatch.place.pending ? contributions_(role_, at) : gradients_(role_, at);
-    role_.Alloc(ref);
-    return ref;
+    return gradients_.Begin(role_, at, microbatch.place.pending);
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (microbatch.place.pending) {
-      const BufferRef contribution = contributions_(role_, at);
-      role_.AddKernel("accumulate gradient", role_.compute, contribution, gradients_(role_, at));
-      role_.Free(contribution);
-    }
+    gradients_.End(role_, at, microbatch.place.pending);
     if (microbatch.place.synchronises && HasHooks()) {
       const Parameter& parameter = ParameterOf(role_, at);
       if (held_ > 0 && held_ + parameter.elements > axes_.sync.bucket_elements) {
@@ -143,13 +139,11 @@ class LowLevelZero : public DataParallel {
 
   void DeclareBuffers() {
     const Precision& precision = axes_.precision;
-    const auto trained = ParameterTable::Of::trained;
     const auto padded = [&](const Parameter& parameter) {
       return parameter.trainable ? PaddedTo(ranks_, parameter) : parameter.elements;
     };
     weights_.Declare(role_, "weight of", Category::parameter, precision.params, padded, true, true);
-    gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained, false);
-    contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
+    gradients_.Declare(role_, precision.gradients);
     std::vector<std::int64_t> owned;
     for (const BlockRun& run : role_.stage.runs) {
       owned.push_back(Owned(run.block));
@@ -303,7 +297,7 @@ class LowLevelZero : public DataParallel {
   FlushPlan plan_;
   ZeroFlush flush_;
   std::optional<UpdatedGather> gather_;
-  ParameterTable gradients_, contributions_;
+  AutogradGradients gradients_;
   ParameterTable weights_, norm_copies_;  ///< weights are padded where N does not divide them
   RunBuffers masters_, cast_gradients_;
   OptimizerState optimizer_;

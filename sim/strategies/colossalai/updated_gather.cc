@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/parameter_order.h"
 
 namespace tidemark {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/deepspeed/deepspeed_bf16.h"
 
+#include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
 
 namespace tidemark {
@@ -16,10 +17,9 @@ class DeepSpeedBf16 : public DataParallel {
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         flat_(role, ranks_, FlatParameters::Moments::with_first_update) {
     const Precision& precision = axes_.precision;
-    const auto trained = ParameterTable::Of::trained;
-    gradients_.Declare(role, "gradient of", Category::gradient, precision.gradients, trained, false);
-    contributions_.Declare(role, "new gradient of", Category::gradient, precision.gradients, trained, false);
-    casts_.Declare(role, "cast gradient of", Category::gradient, precision.accumulate, trained, false);
+    gradients_.Declare(role, precision.gradients);
+    casts_.Declare(role, "cast gradient of", Category::gradient, precision.accumulate, ParameterTable::Of::trained,
+                   false);
     if (flat_.elements() > 0) {
       accumulated_ = {role.builder.AddBuffer({"flat gradient",
                                               Category::accumulator,
@@ -38,16 +38,11 @@ class DeepSpeedBf16 : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return flat_.Weight(at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = microbatch.first() ? gradients_(role_, at) : contributions_(role_, at);
-    role_.Alloc(ref);
-    return ref;
+    return gradients_.Begin(role_, at, !microbatch.first());
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (!microbatch.first()) {
-      role_.AddKernel("accumulate gradient", role_.compute, contributions_(role_, at), gradients_(role_, at));
-      role_.Free(contributions_(role_, at));
-    }
+    gradients_.End(role_, at, !microbatch.first());
   }
 
   void EndBackward(const Microbatch& microbatch) override {
@@ -78,7 +73,7 @@ class DeepSpeedBf16 : public DataParallel {
       flat_.Gather(stream_, group_);
       // clear_hp_grads at the end of step, and again in the engine's zero_grad behind it.
       Zero();
-      EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+      gradients_.Free(role_);
       Zero();
     }
     role_.builder.Emit(End{Phase::gather});
@@ -86,7 +81,7 @@ class DeepSpeedBf16 : public DataParallel {
 
   void DiscardGradients(const Microbatch&) override {
     if (flat_.elements() > 0) {
-      EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+      gradients_.Free(role_);
       Zero();
     }
   }
@@ -144,7 +139,8 @@ class DeepSpeedBf16 : public DataParallel {
   StreamId stream_;
   GroupId group_;
   FlatParameters flat_;
-  ParameterTable gradients_, contributions_, casts_;
+  AutogradGradients gradients_;
+  ParameterTable casts_;
   BufferRef accumulated_, wire_;
 };
 

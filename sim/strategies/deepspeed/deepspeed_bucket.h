@@ -43,7 +43,7 @@ class ReductionBucket {
   bool Fits(std::int64_t elements) const { return fill_ + elements <= capacity_; }
   /// Puts a gradient in, behind a flush where it does not fit, and frees it.
   void Add(const ParameterAt& at);
-  /// As Add, for a stretch of TrainedInOrder; whole blocks that fit are put in by a loop.
+  /// As Add, for a stretch of DefinitionOrder; whole blocks that fit are put in by a loop.
   void AddAll(const std::vector<ParameterAt>& members);
   /// Reduces what has been put in.
   void Flush();

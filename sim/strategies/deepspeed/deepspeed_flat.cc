@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
+#include "sim/strategies/parameter_order.h"
 
 namespace tidemark {
 namespace {
@@ -82,18 +83,10 @@ void FlatParameters::Gather(StreamId stream, GroupId group) {
 
 std::vector<BufferRef> FlatParameters::AllWeights() {
   std::vector<BufferRef> weights;
-  for (const ParameterAt& at : TrainedInOrder(role_)) {
+  for (const ParameterAt& at : DefinitionOrder(role_)) {
     weights.push_back(Weight(at));
   }
   return weights;
-}
-
-std::vector<ParameterAt> TrainedInOrder(const Role& role) {
-  std::vector<ParameterAt> all;
-  for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
-    ForEachTrained(role, position, [&](const ParameterAt& at) { all.push_back(at); });
-  }
-  return all;
 }
 
 }  // namespace tidemark

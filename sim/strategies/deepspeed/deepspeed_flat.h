@@ -49,11 +49,8 @@ class FlatParameters {
   bool moments_exist_;
 };
 
-/// Trained parameters in definition order, which is that of DeepSpeed's parameter groups.
-std::vector<ParameterAt> TrainedInOrder(const Role& role);
-
-/// Writes `body(ParameterAt)` for some of TrainedInOrder without a gap; whole blocks of one run become a loop. No block
-/// may be under construction.
+/// Writes `body(ParameterAt)` for some of DefinitionOrder (that of DeepSpeed's parameter groups) without a gap; whole
+/// blocks of one run become a loop. No block may be under construction.
 template <class Body>
 void EachMember(Role& role, const std::vector<ParameterAt>& members, Body body) {
   for (std::size_t i = 0; i < members.size();) {

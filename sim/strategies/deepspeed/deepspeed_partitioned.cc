@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/deepspeed/deepspeed_partitioned.h"
 
+#include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/deepspeed/deepspeed_bucket.h"
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
+#include "sim/strategies/parameter_order.h"
 
 namespace tidemark {
 namespace {
@@ -16,11 +18,9 @@ class DeepSpeedPartitioned : public DataParallel {
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         flat_(role, ranks_, FlatParameters::Moments::with_first_update),
-        bucket_(role, gradients_, stream_, group_) {
+        bucket_(role, gradients_.table(), stream_, group_) {
     const DType type = axes_.precision.params;
-    const auto trained = ParameterTable::Of::trained;
-    gradients_.Declare(role, "gradient of", Category::gradient, type, trained, false);
-    contributions_.Declare(role, "new gradient of", Category::gradient, type, trained, false);
+    gradients_.Declare(role, type);
     const std::int64_t part = CeilDiv(flat_.elements(), ranks_);
     const StreamId birth = axes_.sync.overlap ? stream_ : role.compute;
     averaged_ = flat_.Declare("averaged gradients of own part", Category::gradient, type, part, birth);
@@ -35,17 +35,12 @@ class DeepSpeedPartitioned : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return flat_.Weight(at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = GradientIsNew(microbatch) ? gradients_(role_, at) : contributions_(role_, at);
-    role_.Alloc(ref);
-    return ref;
+    return gradients_.Begin(role_, at, !GradientIsNew(microbatch));
   }
 
   /// The hook of one parameter.
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (!GradientIsNew(microbatch)) {
-      role_.AddKernel("accumulate gradient", role_.compute, contributions_(role_, at), gradients_(role_, at));
-      role_.Free(contributions_(role_, at));
-    }
+    gradients_.End(role_, at, !GradientIsNew(microbatch));
     if (axes_.sync.coalesce) {
       return;
     }
@@ -67,7 +62,7 @@ class DeepSpeedPartitioned : public DataParallel {
     if (ReducesFromHooks(microbatch)) {
       bucket_.Flush();
     } else {
-      bucket_.AddAll(TrainedInOrder(role_));
+      bucket_.AddAll(DefinitionOrder(role_));
     }
     if (axes_.sync.overlap) {
       role_.builder.Emit(HostSync{});  // the epilogue synchronises the device, in every backward pass
@@ -93,7 +88,7 @@ class DeepSpeedPartitioned : public DataParallel {
 
   /// zero_grad; the bucket would stay for the next window.
   void DiscardGradients(const Microbatch&) override {
-    EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+    gradients_.Free(role_);
     if (bucket_.open()) {
       bucket_.Close();
     }
@@ -169,7 +164,7 @@ class DeepSpeedPartitioned : public DataParallel {
   StreamId stream_;
   GroupId group_;
   FlatParameters flat_;
-  ParameterTable gradients_, contributions_;
+  AutogradGradients gradients_;
   ReductionBucket bucket_;
   bool reducing_ = false;  ///< hooks of the backward pass under way fill the bucket
   BufferRef averaged_, new_averaged_, flat_copy_, master_gradient_;

@@ -3,8 +3,10 @@
 
 #include <optional>
 
+#include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/parameter_order.h"
 
 namespace tidemark {
 namespace {
@@ -21,8 +23,7 @@ class DeepSpeedPlain : public DataParallel {
     const auto declare = [&](ParameterTable& table, const char* what, Category category, DType dtype) {
       table.Declare(role, what, category, dtype, ParameterTable::Of::trained, false);
     };
-    declare(gradients_, "gradient of", Category::gradient, precision.gradients);
-    declare(contributions_, "new gradient of", Category::gradient, precision.gradients);
+    gradients_.Declare(role, precision.gradients);
     declare(slots_, "bucket slot of", Category::bucket, precision.gradients);
     declare(casts_, "cast bucket slot of", Category::bucket, precision.reduce);
     if (precision.master) {
@@ -43,16 +44,11 @@ class DeepSpeedPlain : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return flat_ ? flat_->Weight(at) : weights_(role_, at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const BufferRef ref = microbatch.first() ? gradients_(role_, at) : contributions_(role_, at);
-    role_.Alloc(ref);
-    return ref;
+    return gradients_.Begin(role_, at, !microbatch.first());
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (!microbatch.first()) {
-      role_.AddKernel("accumulate gradient", role_.compute, contributions_(role_, at), gradients_(role_, at));
-      role_.Free(contributions_(role_, at));
-    }
+    gradients_.End(role_, at, !microbatch.first());
   }
 
   void EndBackward(const Microbatch& microbatch) override {
@@ -61,7 +57,7 @@ class DeepSpeedPlain : public DataParallel {
     }
     std::vector<ParameterAt> bucket;
     std::int64_t elements = 0;
-    for (const ParameterAt& at : TrainedInOrder(role_)) {
+    for (const ParameterAt& at : DefinitionOrder(role_)) {
       bucket.push_back(at);
       elements += ParameterOf(role_, at).elements;
       if (elements > axes_.sync.bucket_elements) {
@@ -81,7 +77,7 @@ class DeepSpeedPlain : public DataParallel {
     role_.builder.Emit(End{Phase::optimizer});
   }
 
-  void DiscardGradients(const Microbatch&) override { FreeGradients(); }
+  void DiscardGradients(const Microbatch&) override { gradients_.Free(role_); }
 
   std::vector<std::int64_t> Key(std::int64_t) const override { return {}; }
   void Shift(std::int64_t) override {}
@@ -91,7 +87,7 @@ class DeepSpeedPlain : public DataParallel {
  private:
   /// allreduce_and_copy. A bucket of one parameter is a view of it, not a copy.
   void Reduce(const std::vector<ParameterAt>& bucket, std::int64_t elements) {
-    const ParameterTable& flat = bucket.size() > 1 ? slots_ : gradients_;
+    const ParameterTable& flat = bucket.size() > 1 ? slots_ : gradients_.table();
     if (bucket.size() > 1) {
       EachMember(role_, bucket, [&](const ParameterAt& at) { role_.Alloc(slots_(role_, at)); });
       EachMember(role_, bucket, [&](const ParameterAt& at) {
@@ -154,14 +150,14 @@ class DeepSpeedPlain : public DataParallel {
       role_.CopyKernel("cast gradient", role_.compute, gradients_(role_, at), master_gradients_(role_, at));
     });
     std::vector<BufferRef> casts;
-    for (const ParameterAt& at : TrainedInOrder(role_)) {
+    for (const ParameterAt& at : DefinitionOrder(role_)) {
       casts.push_back(master_gradients_(role_, at));
     }
     role_.Alloc(flat_gradient_);
     role_.MemoryKernel("flatten gradients", role_.compute, Work::compute, std::move(casts), {flat_gradient_},
                        flat_->elements(), SizeOf(flat_->master_type()) * 2 * flat_->elements());
     EachTrained(role_, [&](const ParameterAt& at) { role_.Free(master_gradients_(role_, at)); });
-    FreeGradients();
+    gradients_.Free(role_);
     flat_->Update(flat_gradient_);
     role_.Free(flat_gradient_);
     EachTrained(role_, [&](const ParameterAt& at) {
@@ -184,11 +180,7 @@ class DeepSpeedPlain : public DataParallel {
                           SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2);
       }
     });
-    FreeGradients();
-  }
-
-  void FreeGradients() {
-    EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+    gradients_.Free(role_);
   }
 
   Role& role_;
@@ -196,7 +188,8 @@ class DeepSpeedPlain : public DataParallel {
   std::int64_t ranks_;
   StreamId stream_;
   GroupId group_;
-  ParameterTable weights_, gradients_, contributions_, slots_, casts_, master_gradients_;
+  AutogradGradients gradients_;
+  ParameterTable weights_, slots_, casts_, master_gradients_;
   std::optional<FlatParameters> flat_;
   BufferRef flat_gradient_;
   OptimizerState optimizer_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/ddp/bucket_layout.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
@@ -24,8 +25,7 @@ class CachedEncoders : public DataParallel {
     const auto trained = ParameterTable::Of::trained;
     const Precision& precision = axes_.precision;
     weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
-    gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained, false);
-    contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
+    gradients_.Declare(role_, precision.gradients);
     slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
     std::vector<std::int64_t> elements;
     for (const BlockRun& run : role_.stage.runs) {
@@ -49,16 +49,14 @@ class CachedEncoders : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     role_.EachBlock([&](std::int64_t position) { Update(position); });
-    EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
+    gradients_.Free(role_);
     for (Encoder& one : encoders_) {
       one.has_gradients = false;
     }
     role_.builder.Emit(End{Phase::optimizer});
   }
 
-  void DiscardGradients(const Microbatch&) override {
-    EachTrained(role_, [&](const ParameterAt& at) { role_.Free(gradients_(role_, at)); });
-  }
+  void DiscardGradients(const Microbatch&) override { gradients_.Free(role_); }
 
   std::vector<std::int64_t> KeyBetweenMicrobatches() const override {
     std::vector<std::int64_t> key;
@@ -72,16 +70,11 @@ class CachedEncoders : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return weights_(role_, at); }
 
   BufferRef BeginGradient(const Microbatch&, const ParameterAt& at) override {
-    const BufferRef ref = encoder().has_gradients ? contributions_(role_, at) : gradients_(role_, at);
-    role_.Alloc(ref);
-    return ref;
+    return gradients_.Begin(role_, at, encoder().has_gradients);
   }
 
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    if (encoder().has_gradients) {
-      role_.AddKernel("accumulate gradient", role_.compute, contributions_(role_, at), gradients_(role_, at));
-      role_.Free(contributions_(role_, at));
-    }
+    gradients_.End(role_, at, encoder().has_gradients);
     if (!microbatch.place.synchronises) {
       return;
     }
@@ -171,7 +164,8 @@ class CachedEncoders : public DataParallel {
   bool in_forward_ = false;
   std::size_t tower_ = 0;  ///< whose pass is under way
   std::array<Encoder, 2> encoders_;
-  ParameterTable weights_, gradients_, contributions_, slots_;
+  AutogradGradients gradients_;
+  ParameterTable weights_, slots_;
   OptimizerState optimizer_;
 };
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "sim/strategies/colossalai/flush_plan.h"
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -13,7 +13,7 @@ namespace {
 class Combined : public BucketLayout {
  public:
   explicit Combined(const Role& role) : role_(role), limit_(role.job.axes.sync.bucket_bytes) {
-    const FlushMembers order = ArrivalOrder(role);
+    const std::vector<ParameterAt> order = ArrivalOrder(role);
     Bytes next;
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
       next_[{at->position, at->parameter}] = next;

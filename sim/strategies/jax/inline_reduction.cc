@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/jax/inline_reduction.h"
 
-#include "sim/strategies/colossalai/flush_plan.h"
 #include "sim/strategies/jax/combined_buckets.h"
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/strategies/colossalai/flush_plan.h"
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -40,7 +40,7 @@ GradientBuffer::GradientBuffer(const Role& role) : role_(role), divided_(role.jo
 /// Buckets begin at multiples of their alignment, so all positions within one are counted from its start.
 void GradientBuffer::Cut() {
   const std::int64_t limit = LimitOf(role_);
-  FlushMembers order = DefinitionOrder(role_);
+  std::vector<ParameterAt> order = DefinitionOrder(role_);
   std::reverse(order.begin(), order.end());
   GradientBucket open;
   std::int64_t end = 0;
