@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "sim/strategies/jax/combined_buckets.h"
-#include "sim/strategies/jax/train_state.h"
-#include "sim/strategies/jax/versions.h"
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/xla/combined_buckets.h"
+#include "sim/strategies/xla/train_state.h"
+#include "sim/strategies/xla/versions.h"
 
 namespace tidemark {
 namespace {

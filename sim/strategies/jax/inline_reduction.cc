@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/jax/inline_reduction.h"
 
-#include "sim/strategies/jax/combined_buckets.h"
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/xla/combined_buckets.h"
 
 namespace tidemark {
 

@@ -3,8 +3,8 @@
 
 #include "sim/strategies/jax/inline_reduction.h"
 #include "sim/strategies/jax/microbatched.h"
-#include "sim/strategies/jax/train_state.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/xla/train_state.h"
 
 namespace tidemark {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "sim/strategies/jax/inline_reduction.h"
 #include "sim/strategies/jax/microbatched.h"
-#include "sim/strategies/jax/train_state.h"
-#include "sim/strategies/jax/versions.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/xla/train_state.h"
+#include "sim/strategies/xla/versions.h"
 
 namespace tidemark {
 namespace {

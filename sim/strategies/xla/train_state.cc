@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/jax/train_state.h"
+#include "sim/strategies/xla/train_state.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/jax/combined_buckets.h"
+#include "sim/strategies/xla/combined_buckets.h"
 
 #include <map>
 #include <utility>

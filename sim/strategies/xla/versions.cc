@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/strategies/jax/versions.h"
+#include "sim/strategies/xla/versions.h"
 
 namespace tidemark {
 
