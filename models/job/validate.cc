@@ -151,7 +151,8 @@ Status CheckContrastive(const Job& job) {
   if (!job.CachesRepresentations()) {
     return job.axes.chunks == 0 ? Status(Done{})
                                 : Wrong("gradient_flow.chunks", "is only looked at with gradient_flow.kind: gradcache",
-                                        "set strategy to gradcache");
+                                        "add --set gradient_flow.chunks=0: the batch is then accumulation_steps "
+                                        "microbatches; or set strategy to gradcache");
   }
   if (!dual) {
     return Wrong("gradient_flow.kind", "GradCache is for contrastive losses: the network must be a dual encoder",
