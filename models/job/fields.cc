@@ -54,6 +54,13 @@ struct WholeNumbers {
   std::string Example() const { return "[20, 20, 20, 20]"; }
 };
 
+/// A positive number; 0 is null.
+struct CountOrNull {
+  Result<std::int64_t> Read(const ConfigValue& value) const { return kCount.Read(value); }
+  std::string Write(std::int64_t number) const { return number == 0 ? "null" : kCount.Write(number); }
+  std::string Example() const { return "8"; }
+};
+
 using Fields = std::vector<Field<Job>>;
 
 Choice<LastWindow::Policy> LastWindowPolicy() {
@@ -84,6 +91,8 @@ void AddSizes(Fields& fields) {
        FieldAt<J>(
            "accumulation_steps", [](J & j) -> auto& { return j.accumulation_steps; }, kCount),
        FieldAt<J>(
+           "pipeline_microbatches", [](J & j) -> auto& { return j.pipeline_microbatches; }, CountOrNull{}),
+       FieldAt<J>(
            "last_window.microbatches", [](J & j) -> auto& { return j.last_window.microbatches; },
            WholeNumber{0, 1 << 24}),
        FieldAt<J>(
@@ -97,7 +106,8 @@ void AddSizes(Fields& fields) {
        NotYet<J>("layout.cp", "1", only_one("context parallelism")),
        FieldAt<J>(
            "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
-       NotYet<J>("layout.vpp", "1", only_one("virtual pipeline stages")),
+       FieldAt<J>(
+           "layout.vpp", [](J & j) -> auto& { return j.layout.vpp; }, kRanks),
        NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
        FieldAt<J>(
            "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; }, WholeNumbers{})});
@@ -260,8 +270,12 @@ void AddTheRest(Fields& fields) {
       fields.end(),
       {FieldAt<J>(
            "schedule", [](J & j) -> auto& { return j.schedule; },
-           Choice<Schedule>{{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}},
-                            {"interleaved", "zb-h1", "zb-h2", "dualpipe"}}),
+           Choice<Schedule>{{{"gpipe", Schedule::gpipe},
+                             {"1f1b", Schedule::one_f_one_b},
+                             {"interleaved", Schedule::interleaved},
+                             {"zb-h1", Schedule::zb_h1},
+                             {"zb-h2", Schedule::zb_h2},
+                             {"dualpipe", Schedule::dualpipe}}}),
        FieldAt<J>(
            "gradient_flow.kind", [](J & j) -> auto& { return j.axes.gradient_flow; },
            Choice<GradientFlow>{{{"microbatch", GradientFlow::microbatch},
@@ -316,9 +330,8 @@ const std::vector<Field<Job>>& JobFields() {
 
 const std::set<std::string>& JobKeys() {
   static const std::set<std::string> keys = [] {
-    std::set<std::string> all = {"network",       "network.from",          "network.name",
-                                 "network.table", "network.trainable",     "machine",
-                                 "strategy",      "pipeline_microbatches", "assumed"};
+    std::set<std::string> all = {"network",           "network.from", "network.name", "network.table",
+                                 "network.trainable", "machine",      "strategy",     "assumed"};
     for (const Field<Job>& field : JobFields()) {
       all.insert(field.key);
     }

@@ -21,7 +21,10 @@ namespace tidemark {
 struct Layout {
   std::int64_t dp = 1, tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
   bool sp = false;                             ///< sequence parallel over the tp group
-  std::vector<std::int64_t> layers_per_stage;  ///< empty: layers divide evenly by pp
+  std::vector<std::int64_t> layers_per_stage;  ///< empty: layers divide evenly by pp * vpp
+
+  /// Of the pipeline: `vpp` model chunks on each of `pp` ranks.
+  std::int64_t Stages() const { return pp * vpp; }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -109,7 +112,7 @@ struct Precision {
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-enum class Schedule : std::uint8_t { gpipe, one_f_one_b };
+enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zb_h1, zb_h2, dualpipe };
 enum class OptimizerKind : std::uint8_t { adamw, sgd, sgd_momentum };
 enum class AllocatorKind : std::uint8_t { exact, torch_caching };
 
@@ -175,8 +178,9 @@ struct Job {
   Network network;
   Machine machine;
   std::int64_t sequence_length = 0;
-  std::int64_t micro_batch_size = 1;    ///< sequences per rank per microbatch
-  std::int64_t accumulation_steps = 1;  ///< microbatches per optimizer step
+  std::int64_t micro_batch_size = 1;       ///< sequences per rank per microbatch
+  std::int64_t accumulation_steps = 1;     ///< microbatches per optimizer step
+  std::int64_t pipeline_microbatches = 0;  ///< of one pipeline flush; 0: all of a step
   LastWindow last_window;
   Layout layout;
   std::string strategy;  ///< a name of sim/strategies; only the lookup compares it
@@ -198,6 +202,8 @@ struct Job {
     const bool full = last_window.microbatches == 0 || last_window.policy == LastWindow::Policy::carry_over;
     return full ? accumulation_steps : last_window.microbatches;
   }
+  /// Pipeline flushes of the step, one behind the other.
+  std::int64_t Flushes() const { return pipeline_microbatches > 0 ? Microbatches() / pipeline_microbatches : 1; }
   std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
   /// Where a value came from; empty for a key that the job does not have.
   std::string SourceOf(const std::string& key) const {

@@ -174,16 +174,6 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
   }
 }
 
-Status CheckPipelineMicrobatches(const Job& job, const Settings& settings) {
-  const ConfigValue* value = Find(settings, "pipeline_microbatches");
-  if (value == nullptr || value->text == std::to_string(job.accumulation_steps)) {
-    return Done{};
-  }
-  return ErrorAt(*value, "pipeline_microbatches",
-                 "this version sends all microbatches of a step through one pipeline flush",
-                 "remove the key, or set it to accumulation_steps");
-}
-
 /// What somebody else's config could not say and was assumed stays marked when the resolved job is read again.
 void MarkAssumed(Job& job, const Settings& settings) {
   if (const ConfigValue* assumed = Find(settings, "assumed")) {
@@ -231,7 +221,6 @@ Result<Job> Resolve(const Settings& settings, const std::string& path, std::span
   TIDEMARK_TRY(ReadFields(job, settings, strategy));
   Derive(job, settings, strategy);
   MarkAssumed(job, settings);
-  TIDEMARK_TRY(CheckPipelineMicrobatches(job, settings));
   if (const Status valid = Validate(job); !valid) {
     return Placed(valid.error(), settings, path, job, strategy);
   }

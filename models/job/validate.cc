@@ -58,11 +58,26 @@ Status CheckTensorParallel(const Job& job) {
 
 Status CheckPipeline(const Job& job) {
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-  const std::int64_t pp = job.layout.pp;
+  const std::int64_t pp = job.layout.Stages();
   const std::vector<std::int64_t>& stages = job.layout.layers_per_stage;
+  if (job.layout.vpp > 1 && job.layout.pp == 1) {
+    return Wrong("layout.vpp", "model chunks are dealt out to the ranks of a pipeline, and there is none",
+                 "set layout.pp to more than 1, or remove the key");
+  }
+  if (job.pipeline_microbatches > 0 && job.Microbatches() % job.pipeline_microbatches != 0) {
+    return Wrong("pipeline_microbatches",
+                 fmt::format("flushes of {} microbatches do not divide the {} of a step", job.pipeline_microbatches,
+                             job.Microbatches()),
+                 "set it to a divisor of accumulation_steps");
+  }
+  if (job.pipeline_microbatches > 0 && job.layout.pp == 1 && job.pipeline_microbatches != job.Microbatches()) {
+    return Wrong("pipeline_microbatches", "there is no pipeline to flush",
+                 "set layout.pp to more than 1, or remove the key");
+  }
   if (!stages.empty() && static_cast<std::int64_t>(stages.size()) != pp) {
-    return Wrong("layout.layers_per_stage", fmt::format("names {} stages, but layout.pp is {}", stages.size(), pp),
-                 fmt::format("set layout.pp to {}, or remove the key to divide layers evenly", stages.size()));
+    return Wrong("layout.layers_per_stage",
+                 fmt::format("names {} stages, but there are {} (layout.pp * layout.vpp)", stages.size(), pp),
+                 fmt::format("name {} of them, or remove the key to divide layers evenly", pp));
   }
   if (decoder == nullptr) {
     return Done{};

@@ -16,14 +16,20 @@ void BlockPasses::Forward(const Microbatch& microbatch, const RunRange& runs, Bl
   }
 }
 
-void BlockPasses::Backward(const Microbatch& microbatch, const RunRange& runs) {
+void BlockPasses::Backward(const Microbatch& microbatch, const RunRange& runs, BlockWriter::Backwards kind) {
+  // Hooks surround the pass that completes gradients.
+  const bool completes = kind != BlockWriter::Backwards::of_inputs;
   for (std::size_t run = runs.end; run-- > runs.begin;) {
     const std::int64_t count = role_.stage.runs[run].count;
     FoldRun(role_, data_parallel_, blocks_, {role_.stage.first[run] + count - 1, count, -1},
             [&](std::int64_t position) {
-              data_parallel_.BeforeBackward(microbatch, position);
-              blocks_.Backward(microbatch, position);
-              data_parallel_.AfterBackward(microbatch, position);
+              if (completes) {
+                data_parallel_.BeforeBackward(microbatch, position);
+              }
+              blocks_.Backward(microbatch, position, kind);
+              if (completes) {
+                data_parallel_.AfterBackward(microbatch, position);
+              }
             });
   }
 }

@@ -15,7 +15,8 @@ class BlockPasses {
 
   void Forward(const Microbatch& microbatch, const RunRange& runs,
                BlockWriter::Forwards kind = BlockWriter::Forwards::saving);
-  void Backward(const Microbatch& microbatch, const RunRange& runs);
+  void Backward(const Microbatch& microbatch, const RunRange& runs,
+                BlockWriter::Backwards kind = BlockWriter::Backwards::all);
 
   DataParallel& data_parallel() { return data_parallel_; }
 

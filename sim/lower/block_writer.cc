@@ -61,13 +61,18 @@ void BlockWriter::DeclareTensors(const BlockRun& run) {
   if (role_.job.CachesRepresentations()) {
     tables.representing = PlanRepresenting(block, runs_.empty() && role_.stage.is_first());
   }
+  if (role_.program.splits_backward) {
+    tables.split = SplitBackward(block);
+    tables.split_plans = PlanActions(tables.split.block, runs_.empty() && role_.stage.is_first());
+  }
   const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (const Action& action : block.backward) {
     ForEachTouch(action,
                  [&](TensorId tensor, bool) { tables.reads_output_gradient |= tensor == block.output_gradient; });
   }
-  for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
-    const Tensor& tensor = block.tensors[i];
+  const Block& fullest = role_.program.splits_backward ? tables.split.block : block;
+  for (std::uint32_t i = 0; i < fullest.tensors.size(); ++i) {
+    const Tensor& tensor = fullest.tensors[i];
     BufferId id;
     if (IsBoundary(block, TensorId{i})) {
       id = BufferId{};
@@ -243,33 +248,46 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, F
   kind_ = Forwards::saving;
 }
 
-void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position) {
-  const Block& block = role_.stage.BlockAt(position);
-  if (position == role_.stage.blocks - 1) {
+void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, Backwards kind) {
+  const RunTables& tables = runs_[role_.stage.RunOf(position)];
+  split_ = kind != Backwards::all;
+  const Block& block = Walk(position).block;
+  const bool begins = kind != Backwards::of_weights && position == role_.stage.blocks - 1;
+  if (begins) {
     pool_.BeginBackward();
   }
-  if (role_.stage.is_last() && position == role_.stage.blocks - 1) {
+  if (begins && role_.stage.is_last()) {
     loss_scale_ = microbatch.place.loss_scale;  // the first kernel multiplies by the loss's own gradient
   }
-  for (std::size_t action = 0; action < block.backward.size(); ++action) {
+  const std::size_t begin = kind == Backwards::of_weights ? tables.split.weights : 0;
+  const std::size_t end = kind == Backwards::of_inputs ? tables.split.weights : block.backward.size();
+  for (std::size_t action = begin; action < end; ++action) {
     Act(microbatch, position, block.forward.size() + action);
   }
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
-  if (block.output_gradient.valid() && !runs_[role_.stage.RunOf(position)].reads_output_gradient) {
+  if (kind != Backwards::of_weights && block.output_gradient.valid() && !tables.reads_output_gradient) {
     role_.Free(BoundaryGradient(microbatch, position + 1));
   }
+  split_ = false;
+}
+
+BlockWriter::Walked BlockWriter::Walk(std::int64_t position) const {
+  const RunTables& tables = runs_[role_.stage.RunOf(position)];
+  if (split_) {
+    return {tables.split.block, tables.split_plans};
+  }
+  return {role_.stage.BlockAt(position), kind_ == Forwards::representing ? tables.representing : tables.plans};
 }
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
-  const std::size_t run = role_.stage.RunOf(position);
-  const ActionPlan& plan = kind_ == Forwards::representing ? runs_[run].representing[action] : runs_[run].plans[action];
+  const Walked walked = Walk(position);
+  const ActionPlan& plan = walked.plans[action];
   data_parallel_.BeforeAction(microbatch, position, action);
   pool_.Request(plan.pool_elements);
   for (const TensorId tensor : plan.births) {
     role_.Alloc(Ref(microbatch, position, tensor));
   }
-  std::visit([&](const auto& leaf) { Act(microbatch, position, plan.name, leaf); },
-             ActionAt(role_.stage.runs[run].block, action));
+  std::visit([&](const auto& leaf) { Act(microbatch, position, plan.name, leaf); }, ActionAt(walked.block, action));
   for (const TensorId tensor : plan.deaths) {
     const BufferRef ref = Ref(microbatch, position, tensor);
     if (role_.builder.buffer(ref.buffer).is_view()) {

@@ -10,6 +10,7 @@
 #include "sim/lower/data_parallel.h"
 #include "sim/lower/lifetime.h"
 #include "sim/lower/role.h"
+#include "sim/lower/split_backward.h"
 #include "sim/lower/tensor_pool.h"
 
 namespace tidemark {
@@ -30,7 +31,13 @@ class BlockWriter {
   /// Copies ids and labels of some runs' blocks to the device.
   void Load(const Microbatch& microbatch, const RunRange& runs);
   void Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind = Forwards::saving);
-  void Backward(const Microbatch& microbatch, std::int64_t position);
+  /// Which gradients a backward pass makes.
+  enum class Backwards : std::uint8_t {
+    all,
+    of_inputs,   ///< and those of weights that cannot wait
+    of_weights,  ///< those that have waited
+  };
+  void Backward(const Microbatch& microbatch, std::int64_t position, Backwards kind = Backwards::all);
 
   /// The residual stream between position - 1 and `position`, and its gradient; at either end of the stage it comes
   /// from or goes to a neighbour.
@@ -60,6 +67,8 @@ class BlockWriter {
     std::vector<BufferId> tensors;         ///< invalid for boundaries
     std::vector<ActionPlan> plans;         ///< of forward, then backward actions
     std::vector<ActionPlan> representing;  ///< of forward actions, where there is such a pass
+    SplitBlock split;                      ///< where backward passes come in two parts
+    std::vector<ActionPlan> split_plans;
     bool reads_output_gradient = false;
   };
 
@@ -79,6 +88,12 @@ class BlockWriter {
   bool BornHere(const Block& block, TensorId tensor) const;
   bool DiesHere(const Block& block, bool first_of_network, TensorId tensor) const;
 
+  /// The block at a position as the pass under way walks it.
+  struct Walked {
+    const Block& block;
+    const std::vector<ActionPlan>& plans;
+  };
+  Walked Walk(std::int64_t position) const;
   void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
@@ -99,6 +114,7 @@ class BlockWriter {
   std::vector<BoundaryRun> boundaries_;
   TensorPool pool_;
   Forwards kind_ = Forwards::saving;        ///< of the pass under way
+  bool split_ = false;                      ///< it is one part of a backward pass
   Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's

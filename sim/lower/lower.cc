@@ -24,6 +24,7 @@ struct Lowering {
   const Strategy& strategy;
   std::vector<WindowRun> windows;
   std::vector<Stage> stages;
+  std::vector<std::vector<Stage>> ranks;  ///< of the pipeline: the stages that each holds
   StepProgram program;
 };
 
@@ -37,10 +38,15 @@ Status Cut(Lowering& lowering) {
   return Done{};
 }
 
+Status DealOutStages(Lowering& lowering) {
+  lowering.ranks = DealOut(lowering.job, lowering.stages);
+  return Done{};
+}
+
 Status Write(Lowering& lowering) {
-  for (const Stage& stage : lowering.stages) {
+  for (const std::vector<Stage>& chunks : lowering.ranks) {
     lowering.program.roles.push_back(
-        WriteRole(lowering.job, stage, lowering.step, lowering.strategy, lowering.windows));
+        WriteRole(lowering.job, chunks, lowering.step, lowering.strategy, lowering.windows));
   }
   return Done{};
 }
@@ -76,6 +82,18 @@ std::string TextOf(const std::vector<Stage>& stages) {
   return text;
 }
 
+std::string TextOf(const std::vector<std::vector<Stage>>& ranks) {
+  std::string text;
+  for (const std::vector<Stage>& chunks : ranks) {
+    text += fmt::format("pipeline rank {}:", chunks.front().place.rank);
+    for (const Stage& chunk : chunks) {
+      text += fmt::format(" stage {}{}", chunk.index, chunk.place.direction > 0 ? " upwards" : "");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 std::string TextOf(const StepProgram& program) {
   std::string text;
   for (const Program& role : program.roles) {
@@ -89,22 +107,26 @@ std::string TextOf(const Lowering& lowering) {
   if (!lowering.program.roles.empty()) {
     return TextOf(lowering.program);
   }
+  if (!lowering.ranks.empty()) {
+    return TextOf(lowering.ranks);
+  }
   return lowering.stages.empty() ? TextOf(lowering.windows) : TextOf(lowering.stages);
 }
 
-struct Pass {
+struct LoweringPass {
   const char* name;
   Status (*run)(Lowering&);
 };
 
-constexpr std::array kPasses = {Pass{"find-windows", FindWindows}, Pass{"cut-into-stages", Cut},
-                                Pass{"write-roles", Write}, Pass{"mark-overlap", Mark}};
+constexpr std::array kPasses = {LoweringPass{"find-windows", FindWindows}, LoweringPass{"cut-into-stages", Cut},
+                                LoweringPass{"deal-out-stages", DealOutStages}, LoweringPass{"write-roles", Write},
+                                LoweringPass{"mark-overlap", Mark}};
 
 }  // namespace
 
 std::vector<std::string> LoweringPasses() {
   std::vector<std::string> names;
-  for (const Pass& pass : kPasses) {
+  for (const LoweringPass& pass : kPasses) {
     names.emplace_back(pass.name);
   }
   return names;
@@ -113,8 +135,8 @@ std::vector<std::string> LoweringPasses() {
 Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
   TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job.strategy));
   TIDEMARK_TRY(strategy.Accept(job));
-  Lowering lowering{job, step, strategy, {}, {}, {}};
-  for (const Pass& pass : kPasses) {
+  Lowering lowering{job, step, strategy, {}, {}, {}, {}};
+  for (const LoweringPass& pass : kPasses) {
     TIDEMARK_TRY(pass.run(lowering));
     if (dump) {
       dump(pass.name, TextOf(lowering));

@@ -4,17 +4,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tidemark {
 
-Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step)
+RoleProgram::RoleProgram(const Job& job, const std::vector<Stage>& the_chunks, std::vector<SlotRun> order)
+    : chunks(the_chunks),
+      builder(fmt::format("stage {}", chunks.front().place.rank), chunks.front().place.rank,
+              job.Ranks() / job.layout.pp),
+      compute(builder.AddStream("compute", StreamKind::compute)),
+      block_loop(builder.AddLoop("block")),
+      microbatch_loop(builder.AddLoop("microbatch")),
+      slots(std::move(order)) {
+  is_mirrored = chunks.back().place.direction > 0;
+  for (const SlotRun& run : slots) {
+    splits_backward |= std::any_of(run.slots.begin(), run.slots.end(),
+                                   [](const Slot& slot) { return slot.pass == Pass::backward_weight; });
+  }
+}
+
+Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RoleProgram& the_program)
     : job(the_job),
       stage(the_stage),
       step(the_step),
-      builder(fmt::format("stage {}", the_stage.index), the_stage.index, the_job.Ranks() / the_job.layout.pp),
-      compute(builder.AddStream("compute", StreamKind::compute)),
-      block_loop(builder.AddLoop("block")),
-      microbatch_loop(builder.AddLoop("microbatch")) {}
+      program(the_program),
+      builder(stage.chunk == 0 ? program.builder : program.builder.Under(fmt::format("stage {} ", stage.index))),
+      compute(program.compute),
+      block_loop(program.block_loop),
+      microbatch_loop(program.microbatch_loop) {}
 
 Index Role::At(std::int64_t position) const {
   const std::size_t run = stage.RunOf(position);
@@ -64,10 +81,10 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
 
 /// Ranks are numbered tensor parallel first, then data parallel.
 GroupId Role::AddGroup(const char* name, std::int64_t size, std::int64_t stride) {
-  if (const auto found = groups_.find(name); found != groups_.end()) {
+  if (const auto found = program.groups.find(name); found != program.groups.end()) {
     return found->second;
   }
-  return groups_[name] =
+  return program.groups[name] =
              builder.AddGroup({name, size, std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size)});
 }
 

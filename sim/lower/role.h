@@ -25,15 +25,37 @@ struct Microbatch {
   bool first() const { return !place.pending && !place.reduced; }
 };
 
+/// What the chunks of one rank write together: a program, and in which order.
+struct RoleProgram {
+  RoleProgram(const Job& job, const std::vector<Stage>& chunks, std::vector<SlotRun> order);
+
+  /// The block that pooled tensors of all chunks are views of.
+  struct Pool {
+    BufferId id;
+    bool exists = false;
+  };
+
+  const std::vector<Stage>& chunks;
+
+  ProgramBuilder builder;
+  StreamId compute;
+  LoopId block_loop, microbatch_loop;
+  std::vector<SlotRun> slots;
+  bool splits_backward = false;  ///< some backward passes leave weight gradients for later
+  bool is_mirrored = false;      ///< another rank holds the same stages, for other microbatches
+  std::map<std::string, GroupId> groups;
+  Pool pool;
+};
+
 /// One buffer family per run of the stage; invalid where the run has none.
 using RunBuffers = std::vector<BufferId>;
 
-/// What all passes that write one role's program share: the stage, the program under construction, and the position
-/// of the block that is being written. A position is turned into an index here and nowhere else: while a run of equal
-/// blocks is written, relative to the loop variable, so that bodies of equal blocks come out equal.
+/// What all passes that write one chunk of a role's program share: its stage, the program under construction, and the
+/// position of the block that is being written. A position is turned into an index here and nowhere else: while a run
+/// of equal blocks is written, relative to the loop variable, so that bodies of equal blocks come out equal.
 class Role {
  public:
-  Role(const Job& job, const Stage& stage, StepKind step);
+  Role(const Job& job, const Stage& stage, StepKind step, RoleProgram& program);
 
   /// Buffers that a tensor of one microbatch needs: one, or one per microbatch where several are in flight; with
   /// GradCache for both sides.
@@ -45,7 +67,8 @@ class Role {
   const Job& job;
   const Stage& stage;
   const StepKind step;
-  ProgramBuilder builder;
+  RoleProgram& program;    ///< of all chunks of the rank
+  ProgramBuilder builder;  ///< names what further chunks make after their stage
   StreamId compute;
   LoopId block_loop, microbatch_loop;
 
@@ -104,7 +127,6 @@ class Role {
   void ZeroKernel(std::string_view name, StreamId stream, Work work, const BufferRef& ref);
 
  private:
-  std::map<std::string, GroupId> groups_;
   std::int64_t current_ = -1;
 };
 

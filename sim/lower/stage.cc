@@ -11,7 +11,7 @@ namespace tidemark {
 namespace {
 
 Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t layers) {
-  const std::int64_t stages = job.layout.pp;
+  const std::int64_t stages = job.layout.Stages();
   if (!job.layout.layers_per_stage.empty()) {
     std::int64_t sum = 0;
     for (const std::int64_t count : job.layout.layers_per_stage) {
@@ -25,8 +25,9 @@ Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t la
     return job.layout.layers_per_stage;
   }
   if (layers % stages != 0) {
-    return BadInput(fmt::format("{} layers do not divide into {} pipeline stages", layers, stages),
-                    "set layout.pp to a divisor, or give the layers of each stage in layout.layers_per_stage");
+    return BadInput(
+        fmt::format("{} layers do not divide into {} pipeline stages", layers, stages),
+        "set layout.pp * layout.vpp to a divisor, or give the layers of each stage in layout.layers_per_stage");
   }
   return std::vector<std::int64_t>(static_cast<std::size_t>(stages), layers / stages);
 }
@@ -110,8 +111,8 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
     return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
   }
   TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts,
-                  job.layout.pp == 1 ? Result<std::vector<std::int64_t>>(std::vector<std::int64_t>{layers->count})
-                                     : LayersPerStage(job, layers->count));
+                  job.layout.Stages() == 1 ? Result<std::vector<std::int64_t>>(std::vector<std::int64_t>{layers->count})
+                                           : LayersPerStage(job, layers->count));
   std::vector<Stage> stages(counts.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     stages[i].index = static_cast<std::int64_t>(i);
@@ -126,6 +127,24 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
   }
   SeparateTiedCopies(stages);
   return stages;
+}
+
+std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>& stages) {
+  if (job.layout.pp == 1) {
+    return {stages};
+  }
+  const PipelineSchedule schedule = ScheduleOf(job.schedule);
+  std::vector<std::vector<Stage>> ranks(static_cast<std::size_t>(job.layout.pp));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::int64_t chunks = schedule.chunks(job.layout);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const PipelinePlace place = schedule.place({static_cast<std::int64_t>(rank), job.layout.pp, chunks}, chunk);
+      Stage& stage = ranks[rank].emplace_back(stages[static_cast<std::size_t>(place.stage)]);
+      stage.place = place;
+      stage.chunk = chunk;
+    }
+  }
+  return ranks;
 }
 
 }  // namespace tidemark

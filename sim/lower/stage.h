@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "models/job/job.h"
 #include "models/network/block.h"
+#include "sim/schedules/pipeline_schedule.h"
 
 namespace tidemark {
 
@@ -28,6 +29,8 @@ struct RunRange {
 /// stage; equal neighbours form a run.
 struct Stage {
   std::int64_t index = 0, count = 1;  ///< of `count` stages
+  PipelinePlace place;                ///< where it stands, as a chunk of the rank that holds it
+  std::int64_t chunk = 0;             ///< which of that rank's chunks
   std::vector<BlockRun> runs;
   std::vector<std::int64_t> first;  ///< position of each run's first block
   std::int64_t blocks = 0;
@@ -52,5 +55,8 @@ std::int64_t TrainableElements(const Block& block);
 /// what stands before it goes to the first stage, what stands behind it to the last. A table network is not cut. The
 /// last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
+
+/// What each rank of the pipeline holds: its chunks, in the order of the schedule.
+std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>& stages);
 
 }  // namespace tidemark

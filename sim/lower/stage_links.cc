@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "sim/strategies/parameter_table.h"
+
 namespace tidemark {
 
 StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blocks_(blocks) {
@@ -12,24 +17,30 @@ StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blo
   }
   send_ = role.builder.AddStream("send", StreamKind::peer);
   receive_ = role.builder.AddStream("receive", StreamKind::peer);
+  const PipelinePlace& place = stage.place;
   if (!stage.is_first()) {
-    activations_in_ = AddChannel("activations", stage.index - 1, stage.index);
-    gradients_out_ = AddChannel("gradients", stage.index, stage.index - 1);
+    activations_in_ = AddChannel("activations", {stage.index - 1, place.previous}, {stage.index, place.rank});
+    gradients_out_ = AddChannel("gradients", {stage.index, place.rank}, {stage.index - 1, place.previous});
   }
   if (!stage.is_last()) {
-    activations_out_ = AddChannel("activations", stage.index, stage.index + 1);
-    gradients_in_ = AddChannel("gradients", stage.index + 1, stage.index);
+    activations_out_ = AddChannel("activations", {stage.index, place.rank}, {stage.index + 1, place.next});
+    gradients_in_ = AddChannel("gradients", {stage.index + 1, place.next}, {stage.index, place.rank});
   }
 }
 
 /// Ranks are numbered tensor parallel first, then data parallel, then pipeline: neighbouring stages are dp * cp * tp
 /// ranks apart.
-ChannelId StageLinks::AddChannel(const char* name, std::int64_t from, std::int64_t to) {
+ChannelId StageLinks::AddChannel(const std::string& name, std::int64_t from, std::int64_t to) {
   const Layout& layout = role_.job.layout;
   const std::int64_t stage_ranks = layout.dp * layout.cp * layout.tp;
   const std::int64_t per_node = role_.job.machine.devices_per_node;
   const bool crosses = from * stage_ranks / per_node != to * stage_ranks / per_node;
-  return role_.builder.AddChannel({fmt::format("{} {} to {}", name, from, to), from, to, crosses});
+  return role_.builder.AddChannel({name, from, to, crosses});
+}
+
+ChannelId StageLinks::AddChannel(const char* name, const Holder& from, const Holder& to) {
+  const char* const direction = role_.stage.place.direction > 0 ? " upwards" : "";
+  return AddChannel(fmt::format("{} {} to {}{}", name, from.stage, to.stage, direction), from.rank, to.rank);
 }
 
 void StageLinks::Push(const char* name, ChannelId channel, const BufferRef& buffer) {
@@ -72,16 +83,23 @@ void StageLinks::SendGradient(const Microbatch& microbatch) {
   }
 }
 
-/// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two) and
-/// adds what it receives.
+void StageLinks::Exchange(const char* what, ChannelId out, ChannelId in, const BufferRef& own, const BufferRef& other) {
+  const Buffer& buffer = role_.builder.buffer(own.buffer);
+  Push(fmt::format("send {}", what).c_str(), out, own);
+  Pull(fmt::format("receive {}", what).c_str(), in, other);
+  role_.MemoryKernel(fmt::format("add {}", what), role_.compute, Work::compute, {own, other}, {own}, buffer.elements,
+                     buffer.bytes() * 3);
+  role_.Free(other);
+}
+
 void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   const Stage& stage = role_.stage;
   if (!stage.exchanges_tied_gradient) {
     return;
   }
-  const std::int64_t peer = stage.is_first() ? stage.count - 1 : 0;
-  const ChannelId out = AddChannel("tied gradient", stage.index, peer);
-  const ChannelId in = AddChannel("tied gradient", peer, stage.index);
+  // One copy is on the first rank, the other on the last.
+  const Holder here{stage.index, stage.place.rank};
+  const Holder there{stage.is_first() ? stage.count - 1 : 0, role_.job.layout.pp - 1 - here.rank};
   const BufferRef own = data_parallel.FinalGradient(stage.tied_copy);
   Buffer theirs = role_.builder.buffer(own.buffer);
   theirs.name = "other copy's tied gradient";
@@ -89,11 +107,51 @@ void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   theirs.resident = theirs.kept = false;
   const BufferRef other{role_.builder.AddBuffer(theirs), {}};
   role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});
-  Push("send tied gradient", out, own);
-  Pull("receive tied gradient", in, other);
-  role_.MemoryKernel("add tied gradient", role_.compute, Work::compute, {own, other}, {own}, theirs.elements,
-                     theirs.bytes() * 3);
-  role_.Free(other);
+  Exchange("tied gradient", AddChannel("tied gradient", here, there), AddChannel("tied gradient", there, here), own,
+           other);
+  role_.builder.Emit(End{Phase::reduce});
+}
+
+void StageLinks::ExchangeMirrored(DataParallel& data_parallel) {
+  const Stage& stage = role_.stage;
+  const std::int64_t here = stage.place.rank, there = role_.job.layout.pp - 1 - here;
+  const auto channel = [&](std::int64_t from, std::int64_t to) {
+    return AddChannel(fmt::format("gradients of stage {}, rank {} to {}", stage.index, from, to), from, to);
+  };
+  const ChannelId out = channel(here, there), in = channel(there, here);
+  std::vector<BufferRef> done;
+  const auto of_block = [&](std::int64_t position) {
+    std::vector<BufferRef> gradients;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
+      const BufferRef gradient = data_parallel.FinalGradient(at);
+      if (std::find(gradients.begin(), gradients.end(), gradient) == gradients.end() &&
+          std::find(done.begin(), done.end(), gradient) == done.end()) {
+        gradients.push_back(gradient);
+      }
+    });
+    return gradients;
+  };
+  role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});
+  for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+    const std::int64_t first = stage.first[run], count = stage.runs[run].count;
+    const std::vector<BufferRef> absolute = of_block(first);
+    // Blocks whose gradients lie in the same buffer are exchanged with it.
+    const bool each_has_own = count > 1 && of_block(first + 1) != absolute;
+    const std::size_t start = role_.builder.size();
+    role_.StandAt(each_has_own ? first : -1);
+    for (const BufferRef& gradient : of_block(first)) {
+      Buffer theirs = role_.builder.buffer(gradient.buffer);
+      theirs.name = "mirrored " + theirs.name;
+      theirs.extents = {1, 1};
+      theirs.resident = theirs.kept = false;
+      Exchange("mirrored gradient", out, in, gradient, {role_.builder.AddBuffer(theirs), {}});
+    }
+    role_.LeaveBlocks();
+    if (each_has_own && role_.builder.size() > start) {
+      role_.builder.Fold(start, {role_.block_loop, count, 0, 1, 0});
+    }
+    done.insert(done.end(), absolute.begin(), absolute.end());
+  }
   role_.builder.Emit(End{Phase::reduce});
 }
 

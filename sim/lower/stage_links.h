@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "sim/lower/block_writer.h"
 #include "sim/lower/data_parallel.h"
 #include "sim/lower/role.h"
 
 namespace tidemark {
 
-/// What a pipeline stage exchanges with its neighbours: activations forward, gradients back, and at the end of the
-/// window the gradient of an embedding that the first and the last stage both hold. As in nanotron, the compute stream
+/// What a pipeline stage exchanges with others: activations forward, gradients back, and at the end of the window the
+/// gradient of an embedding that the first and the last stage both hold, or of a whole stage that two ranks hold. As in
+/// nanotron, the compute stream
 /// waits for each message; an output stays until its backward, because it is the root of the stage's graph.
 class StageLinks {
  public:
@@ -19,9 +22,19 @@ class StageLinks {
   void ReceiveGradient(const Microbatch& microbatch);
   void SendGradient(const Microbatch& microbatch);
   void ExchangeTiedGradient(DataParallel& data_parallel);
+  /// Adds up the gradients of a stage that the mirrored rank holds as well.
+  void ExchangeMirrored(DataParallel& data_parallel);
 
  private:
-  ChannelId AddChannel(const char* name, std::int64_t from, std::int64_t to);
+  /// A stage, and the rank that holds it.
+  struct Holder {
+    std::int64_t stage, rank;
+  };
+  ChannelId AddChannel(const char* name, const Holder& from, const Holder& to);
+  ChannelId AddChannel(const std::string& name, std::int64_t from, std::int64_t to);
+  /// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two)
+  /// and adds what it receives.
+  void Exchange(const char* what, ChannelId out, ChannelId in, const BufferRef& own, const BufferRef& other);
   void Push(const char* name, ChannelId channel, const BufferRef& buffer);
   void Pull(const char* name, ChannelId channel, const BufferRef& buffer);
 

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/tensor_pool.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace tidemark {
 namespace {
 
-/// The largest pooled tensor of a stage; nullptr where there is none. All are of one pool and dtype.
-const Tensor* LargestPooled(const Stage& stage) {
+/// The largest pooled tensor of a rank; nullptr where there is none. All are of one pool and dtype.
+const Tensor* LargestPooled(const std::vector<Stage>& chunks) {
   const Tensor* largest = nullptr;
-  for (const BlockRun& run : stage.runs) {
-    for (const Tensor& tensor : run.block.tensors) {
-      if (tensor.pool.empty()) {
-        continue;
-      }
-      TIDEMARK_CHECK(largest == nullptr || (tensor.pool == largest->pool && tensor.dtype == largest->dtype));
-      if (largest == nullptr || tensor.elements > largest->elements) {
-        largest = &tensor;
-      }
+  const auto compare = [&](const Tensor& tensor) {
+    if (tensor.pool.empty()) {
+      return;
+    }
+    TIDEMARK_CHECK(largest == nullptr || (tensor.pool == largest->pool && tensor.dtype == largest->dtype));
+    if (largest == nullptr || tensor.elements > largest->elements) {
+      largest = &tensor;
+    }
+  };
+  for (const Stage& stage : chunks) {
+    for (const BlockRun& run : stage.runs) {
+      std::for_each(run.block.tensors.begin(), run.block.tensors.end(), compare);
     }
   }
   return largest;
@@ -36,23 +41,24 @@ TensorPool::First FirstPooled(const Block& block) {
 
 }  // namespace
 
-TensorPool::TensorPool(Role& role) : role_(role), exists_(role.step != StepKind::first) {
-  const Tensor* largest = LargestPooled(role.stage);
-  if (largest == nullptr) {
+TensorPool::TensorPool(Role& role) : role_(role), pool_(role.program.pool) {
+  const Tensor* largest = LargestPooled(role.program.chunks);
+  if (largest == nullptr || role.stage.chunk > 0) {
     return;
   }
+  pool_.exists = role.step != StepKind::first;
   const auto block = [&](std::string name, std::int64_t elements, bool stays) {
     return role.builder.AddBuffer({.name = std::move(name),
                                    .category = Category::tp_gather,
                                    .dtype = largest->dtype,
                                    .elements = elements,
                                    .stream = role.compute,
-                                   .resident = stays && exists_,
+                                   .resident = stays && pool_.exists,
                                    .kept = stays});
   };
-  pool_ = block("pool " + largest->pool, largest->elements, true);
+  pool_.id = block("pool " + largest->pool, largest->elements, true);
   first_ = FirstPooled(role.stage.runs.front().block);
-  if (exists_ || !first_.tensor.valid()) {
+  if (pool_.exists || !first_.tensor.valid()) {
     return;
   }
   const Tensor& first = role.stage.runs.front().block.tensors[first_.tensor.index];
@@ -74,11 +80,11 @@ BufferId TensorPool::AddView(std::string name, const Tensor& tensor, std::int64_
                                   .elements = tensor.elements,
                                   .extents = {microbatches, blocks},
                                   .stream = role_.compute,
-                                  .base = pool_});
+                                  .base = pool_.id});
 }
 
 void TensorPool::Request(std::int64_t elements) {
-  if (exists_ || elements == 0) {
+  if (pool_.exists || elements == 0) {
     return;
   }
   if (small_.valid() && elements <= role_.builder.buffer(small_).elements) {
@@ -88,8 +94,8 @@ void TensorPool::Request(std::int64_t elements) {
     }
     return;
   }
-  role_.Alloc({pool_, {}});
-  exists_ = true;
+  role_.Alloc({pool_.id, {}});
+  pool_.exists = true;
   if (small_alive_ && !first_.leaves_block) {
     role_.Free({small_, {}});
     small_alive_ = false;

@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-/// The block that all pooled tensors of a stage are views of, as nanotron's MemoryBuffer and Megatron's global buffer:
+/// The block that all pooled tensors of a rank are views of, as nanotron's MemoryBuffer and Megatron's global buffer:
 /// made at the first request of the first step, as large as that request; replaced by a larger one when more is asked
 /// for; never given back. The replaced block lives on while a tensor in it does.
 ///
@@ -28,7 +28,7 @@ class TensorPool {
   BufferId AddView(std::string name, const Tensor& tensor, std::int64_t microbatches, std::int64_t blocks);
 
   /// A microbatch's forward or backward pass begins. Backward passes come in the order of the forward passes.
-  void BeginForward() { in_small_ = small_.valid() && !exists_; }
+  void BeginForward() { in_small_ = small_.valid() && !pool_.exists; }
   void BeginBackward() { in_small_ = small_alive_; }
   /// An operator is about to touch a pooled tensor of so many elements.
   void Request(std::int64_t elements);
@@ -44,13 +44,14 @@ class TensorPool {
   BufferRef small_view() const { return {small_view_, {}}; }
 
   /// What is remembered between two blocks or microbatches.
-  std::int64_t Key() const { return (exists_ ? 1 : 0) + (small_alive_ ? 2 : 0); }
+  std::int64_t Key() const { return (pool_.exists ? 1 : 0) + (small_alive_ ? 2 : 0); }
 
  private:
   Role& role_;
-  BufferId pool_, small_, small_view_;
+  RoleProgram::Pool& pool_;
+  BufferId small_, small_view_;
   First first_;
-  bool exists_, small_alive_ = false, in_small_ = false;
+  bool small_alive_ = false, in_small_ = false;
 };
 
 /// Why a job's pooled tensors are read after they were overwritten; nullptr where they are not.

@@ -2,41 +2,33 @@
 #include "sim/lower/write_role.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "sim/lower/alike_blocks.h"
-#include "sim/lower/block_passes.h"
-#include "sim/lower/block_writer.h"
-#include "sim/lower/cache_passes.h"
+#include "sim/lower/chunk_writer.h"
 #include "sim/lower/schedule.h"
-#include "sim/lower/stage_links.h"
 
 namespace tidemark {
 namespace {
 
 class RoleWriter {
  public:
-  RoleWriter(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy,
+  RoleWriter(const Job& job, const std::vector<Stage>& chunks, StepKind step, const Strategy& strategy,
              const std::vector<WindowRun>& windows)
-      : role_(job, stage, step),
-        windows_(windows),
-        data_parallel_(strategy.data_parallel(role_)),
-        blocks_(role_, *data_parallel_),
-        links_(role_, blocks_),
-        passes_(role_, *data_parallel_, blocks_),
-        cache_(role_, passes_, blocks_) {
-    for (const WindowRun& run : windows) {
-      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + run.count);
+      : job_(job), program_(job, chunks, SlotsOf(job, chunks)) {
+    for (const Stage& chunk : chunks) {
+      chunks_.emplace_back(job, chunk, step, strategy, windows, program_);
     }
   }
 
   Program Write() {
-    for (const SlotRun& run : ScheduleOf(role_.job, role_.stage.index, role_.stage.count)) {
+    for (const SlotRun& run : program_.slots) {
       WriteSlots(run);
     }
-    if (!windows_.back().place.last) {
-      data_parallel_->DiscardGradients({{LoopId{}, role_.job.Microbatches() - 1, 0}, windows_.back().place});
+    for (ChunkWriter& chunk : chunks_) {
+      chunk.DiscardGradients();
     }
-    return std::move(role_.builder).Build();
+    return std::move(program_.builder).Build();
   }
 
  private:
@@ -56,26 +48,28 @@ class RoleWriter {
   /// Writes `period` iterations from `i` on, as a loop over `times` such periods if the first one leaves everything in
   /// the state in which it found it; returns whether it does.
   bool WriteAlike(const SlotRun& run, std::int64_t i, std::int64_t period, std::int64_t times) {
-    const std::int64_t number = run.reversed ? run.count - 1 - i : i;
-    const std::int64_t step = run.reversed ? -1 : 1;
+    ProgramBuilder& builder = program_.builder;
+    const LoopId loop = program_.microbatch_loop;
+    const std::int64_t number = run.reversed ? run.count - 1 - i : i * run.advance;
+    const std::int64_t step = run.reversed ? -1 : run.advance;
     const std::vector<std::int64_t> before = Key();
     std::vector<std::size_t> starts;
     for (std::int64_t j = 0; j < period; ++j) {
-      starts.push_back(role_.builder.size());
+      starts.push_back(builder.size());
       WriteIteration(run, i + j);
     }
     const bool repeats = times > 1 && Key() == before;
-    starts.push_back(role_.builder.size());
+    starts.push_back(builder.size());
     for (std::int64_t j = 0; j < period; ++j) {
       const std::size_t start = starts[static_cast<std::size_t>(j)], end = starts[static_cast<std::size_t>(j) + 1];
       if (repeats) {
-        role_.builder.Shift(start, end, role_.microbatch_loop, j * step);
+        builder.Shift(start, end, loop, j * step);
       } else {
-        role_.builder.Bind(start, end, role_.microbatch_loop, number + j * step);
+        builder.Bind(start, end, loop, number + j * step);
       }
     }
     if (repeats) {
-      role_.builder.Fold(starts.front(), {role_.microbatch_loop, times, number, step * period, 0});
+      builder.Fold(starts.front(), {loop, times, number, step * period, 0});
     }
     return repeats;
   }
@@ -85,18 +79,19 @@ class RoleWriter {
     std::int64_t begin, end, period;
   };
 
-  /// Those of a user's own predicate. One period is written out, so that it must be shorter than the loops over
-  /// iterations that stand alike one after the other. Ordinary windows have too few of those for any cycle.
+  /// Those of a user's own predicate, which a pipeline does not have. One period is written out, so that it must be
+  /// shorter than the loops over iterations that stand alike one after the other. Ordinary windows have too few of
+  /// those for any cycle.
   std::vector<Cycle> CyclesOf(const SlotRun& run) const {
     constexpr std::size_t kFew = 8;
     std::vector<Cycle> cycles;
-    if (windows_.size() < kFew) {
+    if (chunks_.front().runs() < kFew) {
       return cycles;
     }
     std::vector<std::vector<std::int64_t>> described(static_cast<std::size_t>(run.count));
     for (std::int64_t i = 0; i < run.count; ++i) {
       for (const Slot& slot : run.slots) {
-        const std::vector<std::int64_t> place = Described(PlaceAt(slot.offset + i));
+        const std::vector<std::int64_t> place = Described(ChunkOf(slot).PlaceAt(Order(run, slot, i)));
         std::vector<std::int64_t>& all = described[static_cast<std::size_t>(i)];
         all.insert(all.end(), place.begin(), place.end());
       }
@@ -116,113 +111,86 @@ class RoleWriter {
     return cycles;
   }
 
-  /// What is under way between two microbatches. The first step's first optimizer update differs from all others:
-  /// the optimizer's state appears.
+  /// What is under way between two microbatches.
   std::vector<std::int64_t> Key() const {
-    std::vector<std::int64_t> key = data_parallel_->KeyBetweenMicrobatches();
-    key.push_back(blocks_.Key());
-    key.push_back(role_.step == StepKind::first && stepped_ ? 1 : 0);
+    std::vector<std::int64_t> key{static_cast<std::int64_t>(held_.size())};
+    for (const ChunkWriter& chunk : chunks_) {
+      const std::vector<std::int64_t> own = chunk.Key();
+      key.insert(key.end(), own.begin(), own.end());
+      key.push_back(chunk.is_complete() ? 1 : 0);
+    }
     return key;
+  }
+
+  const ChunkWriter& ChunkOf(const Slot& slot) const { return chunks_[static_cast<std::size_t>(slot.chunk)]; }
+  std::int64_t Order(const SlotRun& run, const Slot& slot, std::int64_t iteration) const {
+    return OrderOf(job_, ChunkOf(slot).stage(), slot.offset + iteration * run.advance);
   }
 
   /// The number of iterations from `i` on in which every slot's microbatch stands in its window as it does in `i`.
   std::int64_t AlikeFrom(const SlotRun& run, std::int64_t i) const {
     std::int64_t alike = run.count - i;
     for (const Slot& slot : run.slots) {
-      alike = slot.in_window() ? std::min(alike, EndOfRunAt(slot.offset + i) - (slot.offset + i)) : alike;
+      const std::int64_t order = Order(run, slot, i);
+      const std::int64_t left = slot.in_window() ? ChunkOf(slot).EndOfRunAt(order) - order : INT64_MAX - run.advance;
+      alike = std::min(alike, (left + run.advance - 1) / run.advance);
     }
     return alike;
   }
 
-  /// The window run that holds the `order`-th microbatch, and where it ends.
-  std::size_t RunAt(std::int64_t order) const {
-    const auto end = std::upper_bound(ends_.begin(), ends_.end(), order);
-    TIDEMARK_CHECK(end != ends_.end());
-    return static_cast<std::size_t>(end - ends_.begin());
-  }
-  const WindowPlace& PlaceAt(std::int64_t order) const { return windows_[RunAt(order)].place; }
-  std::int64_t EndOfRunAt(std::int64_t order) const { return ends_[RunAt(order)]; }
-
   void WriteIteration(const SlotRun& run, std::int64_t iteration) {
     for (const Slot& slot : run.slots) {
-      const Microbatch microbatch{{role_.microbatch_loop, slot.offset, 0}, PlaceAt(slot.offset + iteration)};
-      Write(slot, microbatch);
+      const Index index{program_.microbatch_loop, slot.offset, 0};
+      const auto chunk = static_cast<std::size_t>(slot.chunk);
+      chunks_[chunk].Write(slot, index, Order(run, slot, iteration), [&] { SendHeld(); });
+      if (slot.held) {
+        held_.push_back({chunk, slot.pass, index});
+      }
+      if (std::all_of(chunks_.begin(), chunks_.end(), [](const ChunkWriter& each) { return each.is_complete(); })) {
+        Step();
+      }
+    }
+    for (Held& held : held_) {
+      // What is sent in another iteration does not move with that one's loop.
+      held.index =
+          held.index.loop.valid() ? Index{LoopId{}, held.index.offset + iteration * run.advance, 0} : held.index;
     }
   }
 
-  void Write(const Slot& slot, const Microbatch& microbatch) {
-    switch (slot.pass) {
-      case Pass::forward:
-        return Forward(microbatch);
-      case Pass::backward:
-        return Backward(microbatch);
-      case Pass::load:
-        return cache_.Load(microbatch, slot.side);
-      case Pass::represent:
-        return cache_.Represent(microbatch, slot.side);
-      case Pass::join:
-        return cache_.Join(slot.side);
-      case Pass::loss:
-        return cache_.Loss(microbatch);
-      case Pass::again:
-        return cache_.Forward(microbatch, slot.side);
-      case Pass::surrogate:
-        cache_.Backward(microbatch, slot.side);
-        return Finish(microbatch, cache_.NumberOf(microbatch, slot.side));
+  void SendHeld() {
+    for (const Held& held : held_) {
+      chunks_[held.chunk].Send(held.pass, held.index);
+    }
+    held_.clear();
+  }
+
+  void Step() {
+    for (ChunkWriter& chunk : chunks_) {
+      chunk.ExchangeGradients();
+    }
+    for (ChunkWriter& chunk : chunks_) {
+      chunk.Step();
     }
   }
 
-  void Forward(const Microbatch& microbatch) {
-    role_.builder.Emit(Begin{Phase::load, microbatch.index});
-    blocks_.Load(microbatch, role_.stage.AllRuns());
-    role_.builder.Emit(End{Phase::load});
-    role_.builder.Emit(Begin{Phase::forward, microbatch.index});
-    data_parallel_->BeginMicrobatch(microbatch);
-    links_.ReceiveActivation(microbatch);
-    passes_.Forward(microbatch, role_.stage.AllRuns());
-    data_parallel_->EndForward(microbatch);
-    links_.SendActivation(microbatch);
-    role_.builder.Emit(End{Phase::forward});
-  }
+  /// The result of a pass that is not sent yet.
+  struct Held {
+    std::size_t chunk;
+    Pass pass;
+    Index index;
+  };
 
-  void Backward(const Microbatch& microbatch) {
-    role_.builder.Emit(Begin{Phase::backward, microbatch.index});
-    links_.ReceiveGradient(microbatch);
-    passes_.Backward(microbatch, role_.stage.AllRuns());
-    links_.SendGradient(microbatch);
-    role_.builder.Emit(End{Phase::backward});
-    Finish(microbatch, microbatch.index);
-  }
-
-  /// What comes behind a backward pass; `number` names the microbatch.
-  void Finish(const Microbatch& microbatch, const Index& number) {
-    role_.builder.Emit(Begin{Phase::reduce, number});
-    data_parallel_->EndBackward(microbatch);
-    role_.builder.Emit(End{Phase::reduce});
-    if (microbatch.place.last) {
-      links_.ExchangeTiedGradient(*data_parallel_);
-      cache_.Drop();
-      data_parallel_->OptimizerStep();
-      stepped_ = true;
-    }
-  }
-
-  Role role_;
-  const std::vector<WindowRun>& windows_;
-  std::vector<std::int64_t> ends_;  ///< of the windows' runs, in microbatches
-  std::unique_ptr<DataParallel> data_parallel_;
-  BlockWriter blocks_;
-  StageLinks links_;
-  BlockPasses passes_;
-  CachePasses cache_;
-  bool stepped_ = false;
+  const Job& job_;
+  RoleProgram program_;
+  std::deque<ChunkWriter> chunks_;
+  std::vector<Held> held_;
 };
 
 }  // namespace
 
-Program WriteRole(const Job& job, const Stage& stage, StepKind step, const Strategy& strategy,
+Program WriteRole(const Job& job, const std::vector<Stage>& chunks, StepKind step, const Strategy& strategy,
                   const std::vector<WindowRun>& windows) {
-  return RoleWriter(job, stage, step, strategy, windows).Write();
+  return RoleWriter(job, chunks, step, strategy, windows).Write();
 }
 
 }  // namespace tidemark

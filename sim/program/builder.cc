@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/program/builder.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "sim/program/walk.h"
@@ -25,44 +26,58 @@ void ChangeRefs(std::vector<BufferRef>& refs, Change change) {
 
 }  // namespace
 
-ProgramBuilder::ProgramBuilder(std::string role, std::int64_t role_index, std::int64_t ranks) {
-  program_.role = std::move(role);
-  program_.role_index = role_index;
-  program_.ranks = ranks;
-  program_.nodes.reserve(4096);  // most programs fit: nodes are large, and moving them all again and again shows
+ProgramBuilder::ProgramBuilder(std::string role, std::int64_t role_index, std::int64_t ranks)
+    : state_(std::make_shared<State>()) {
+  state_->program.role = std::move(role);
+  state_->program.role_index = role_index;
+  state_->program.ranks = ranks;
+  state_->program.nodes.reserve(4096);  // most programs fit: nodes are large, and moving them all again and again shows
   AddStream("host", StreamKind::host);
 }
 
-StreamId ProgramBuilder::AddStream(std::string name, StreamKind kind) {
-  return Append<StreamId>(program_.streams, Stream{std::move(name), kind});
+ProgramBuilder ProgramBuilder::Under(const std::string& prefix) const {
+  ProgramBuilder under = *this;
+  under.prefix_ = prefix_ + prefix;
+  return under;
 }
 
-GroupId ProgramBuilder::AddGroup(Group group) { return Append<GroupId>(program_.groups, std::move(group)); }
+StreamId ProgramBuilder::AddStream(const std::string& name, StreamKind kind) {
+  std::vector<Stream>& streams = state_->program.streams;
+  const auto found =
+      std::find_if(streams.begin(), streams.end(), [&](const Stream& stream) { return stream.name == name; });
+  if (found != streams.end()) {
+    return StreamId{static_cast<std::uint32_t>(found - streams.begin())};
+  }
+  return Append<StreamId>(streams, Stream{name, kind});
+}
+
+GroupId ProgramBuilder::AddGroup(Group group) { return Append<GroupId>(state_->program.groups, std::move(group)); }
 
 ChannelId ProgramBuilder::AddChannel(Channel channel) {
-  return Append<ChannelId>(program_.channels, std::move(channel));
+  return Append<ChannelId>(state_->program.channels, std::move(channel));
 }
 
-LoopId ProgramBuilder::AddLoop(std::string name) { return Append<LoopId>(program_.loops, std::move(name)); }
+LoopId ProgramBuilder::AddLoop(std::string name) { return Append<LoopId>(state_->program.loops, std::move(name)); }
 
 BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
   TIDEMARK_CHECK(buffer.stream.valid());
-  TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < program_.buffers.size());
-  return Append<BufferId>(program_.buffers, std::move(buffer));
+  TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < state_->program.buffers.size());
+  buffer.name = prefix_ + buffer.name;
+  return Append<BufferId>(state_->program.buffers, std::move(buffer));
 }
 
 NameId ProgramBuilder::Named(std::string_view name) {
-  const auto [at, inserted] = names_.try_emplace(std::string(name));
+  const auto [at, inserted] = state_->names.try_emplace(prefix_ + std::string(name));
   if (inserted) {
-    at->second = Append<NameId>(program_.names, std::string(name));
+    at->second = Append<NameId>(state_->program.names, at->first);
   }
   return at->second;
 }
 
 EventId ProgramBuilder::Event(std::string_view name) {
-  const auto [at, inserted] = events_.try_emplace(std::string(name));
+  const auto [at, inserted] = state_->events.try_emplace(std::string(name));
   if (inserted) {
-    at->second = Append<EventId>(program_.events, std::string(name));
+    at->second = Append<EventId>(state_->program.events, std::string(name));
   }
   return at->second;
 }
@@ -75,7 +90,7 @@ void ProgramBuilder::Order(StreamId stream, StreamId other, std::string_view eve
 
 void ProgramBuilder::Fold(std::size_t start, Repeat repeat) {
   repeat.size = static_cast<std::uint32_t>(size() - start);
-  program_.nodes.insert(program_.nodes.begin() + static_cast<std::ptrdiff_t>(start), repeat);
+  state_->program.nodes.insert(state_->program.nodes.begin() + static_cast<std::ptrdiff_t>(start), repeat);
 }
 
 template <class Change>
@@ -94,7 +109,7 @@ void ProgramBuilder::ChangeIndices(std::size_t start, std::size_t end, Change ch
     }
   };
   for (std::size_t i = start; i < end; ++i) {
-    std::visit(change_node, program_.nodes[i]);
+    std::visit(change_node, state_->program.nodes[i]);
   }
 }
 
@@ -116,30 +131,31 @@ void ProgramBuilder::Bind(std::size_t start, std::size_t end, LoopId loop, std::
 }
 
 Program ProgramBuilder::Build() && {
-  std::vector<bool> named(program_.buffers.size());
-  for (const Node& node : program_.nodes) {
+  Program& program = state_->program;
+  std::vector<bool> named(program.buffers.size());
+  for (const Node& node : program.nodes) {
     ForEachAccess(node, [&](const BufferRef& ref, Access) { named[ref.buffer.index] = true; });
   }
   for (std::size_t i = 0; i < named.size(); ++i) {
-    if (named[i] && program_.buffers[i].is_view()) {
-      named[program_.buffers[i].base.index] = true;
+    if (named[i] && program.buffers[i].is_view()) {
+      named[program.buffers[i].base.index] = true;
     }
   }
-  std::vector<BufferId> moved(program_.buffers.size());
+  std::vector<BufferId> moved(program.buffers.size());
   std::vector<Buffer> kept;
   for (std::size_t i = 0; i < named.size(); ++i) {
-    if (named[i] || program_.buffers[i].resident) {
-      moved[i] = Append<BufferId>(kept, std::move(program_.buffers[i]));
+    if (named[i] || program.buffers[i].resident) {
+      moved[i] = Append<BufferId>(kept, std::move(program.buffers[i]));
       if (kept.back().is_view()) {
         kept.back().base = moved[kept.back().base.index];
       }
     }
   }
-  program_.buffers = std::move(kept);
-  for (Node& node : program_.nodes) {
+  program.buffers = std::move(kept);
+  for (Node& node : program.nodes) {
     ForEachAccess(node, [&](BufferRef& ref, Access) { ref.buffer = moved[ref.buffer.index]; });
   }
-  return std::move(program_);
+  return std::move(program);
 }
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,12 +12,17 @@
 
 namespace tidemark {
 
-/// Writes a Program: interns names and events, appends nodes, and folds stretches already written into loops.
+/// Writes a Program: interns names and events, appends nodes, and folds stretches already written into loops. Copies
+/// write the same program.
 class ProgramBuilder {
  public:
   ProgramBuilder(std::string role, std::int64_t role_index, std::int64_t ranks);
 
-  StreamId AddStream(std::string name, StreamKind kind);
+  /// Writes the same program; the buffers and kernels that it names have `prefix` before their names.
+  ProgramBuilder Under(const std::string& prefix) const;
+
+  /// The one of this name if there is one.
+  StreamId AddStream(const std::string& name, StreamKind kind);
   GroupId AddGroup(Group group);
   ChannelId AddChannel(Channel channel);
   LoopId AddLoop(std::string name);
@@ -24,10 +30,10 @@ class ProgramBuilder {
   NameId Named(std::string_view name);
   EventId Event(std::string_view name);
 
-  const Buffer& buffer(BufferId id) const { return program_.buffers[id.index]; }
+  const Buffer& buffer(BufferId id) const { return state_->program.buffers[id.index]; }
 
-  std::size_t size() const { return program_.nodes.size(); }
-  void Emit(Node node) { program_.nodes.push_back(std::move(node)); }
+  std::size_t size() const { return state_->program.nodes.size(); }
+  void Emit(Node node) { state_->program.nodes.push_back(std::move(node)); }
 
   /// `stream` waits for what `other` has been given so far.
   void Order(StreamId stream, StreamId other, std::string_view event);
@@ -46,9 +52,14 @@ class ProgramBuilder {
   template <class Change>
   void ChangeIndices(std::size_t start, std::size_t end, Change change);
 
-  Program program_;
-  std::unordered_map<std::string, NameId> names_;
-  std::unordered_map<std::string, EventId> events_;
+  struct State {
+    Program program;
+    std::unordered_map<std::string, NameId> names;
+    std::unordered_map<std::string, EventId> events;
+  };
+
+  std::shared_ptr<State> state_;
+  std::string prefix_;
 };
 
 }  // namespace tidemark

@@ -24,7 +24,6 @@ struct Exchange {
       sources;                                                 ///< kernel's name, which of its calls and writes
   std::vector<std::string> names;                              ///< of sources
   std::map<std::string, std::deque<GradientValue>> in_flight;  ///< by channel
-  bool starved = false;                                        ///< a message was asked for before it was sent
 };
 
 /// "1/8 on behalf of this rank, 0 of the others".
@@ -38,8 +37,8 @@ std::string Text(Rational factor) {
 
 class GradientFollower {
  public:
-  GradientFollower(const Program& program, Exchange& exchange, Findings* findings)
-      : program_(program), exchange_(exchange), findings_(findings) {
+  GradientFollower(const Program& program, Exchange& exchange, Findings& findings)
+      : program_(program), exchange_(exchange), findings_(findings), cursor_(program) {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(values_.size());
       values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
@@ -50,13 +49,21 @@ class GradientFollower {
     }
   }
 
-  void Run() {
-    ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
-      at_ = at;
-      loops_ = loops;
-      std::visit([&](const auto& leaf) { On(leaf); }, program_.nodes[at]);
-      return findings_ == nullptr || !findings_->full();
-    });
+  /// Goes on to the end, or to a message that was not sent yet. True when something was done.
+  bool Advance() {
+    bool moved = false;
+    for (; !cursor_.at_end() && !findings_.full(); cursor_.Next()) {
+      at_ = cursor_.node();
+      loops_ = cursor_.loops();
+      const Node& node = program_.nodes[at_];
+      if (const auto* recv = std::get_if<Recv>(&node); recv != nullptr && Messages(recv->channel).empty()) {
+        return moved;
+      }
+      std::visit([&](const auto& leaf) { On(leaf); }, node);
+      moved = true;
+    }
+    EndWindow();
+    return moved;
   }
 
  private:
@@ -73,17 +80,12 @@ class GradientFollower {
   void On(const Free& leaf) { Value(leaf.buffer) = {}; }
   void On(const Scale& leaf) { Value(leaf.buffer).Scale(leaf.factor); }
   void On(const Copy& leaf) { Write(leaf.writes, Sum(leaf.reads)); }
-  void On(const Send& leaf) {
-    exchange_.in_flight[program_.channels[leaf.channel.index].name].push_back(Value(leaf.buffer));
+  std::deque<GradientValue>& Messages(ChannelId channel) {
+    return exchange_.in_flight[program_.channels[channel.index].name];
   }
-
+  void On(const Send& leaf) { Messages(leaf.channel).push_back(Value(leaf.buffer)); }
   void On(const Recv& leaf) {
-    std::deque<GradientValue>& messages = exchange_.in_flight[program_.channels[leaf.channel.index].name];
-    Value(leaf.buffer) = {};
-    if (messages.empty()) {
-      exchange_.starved = true;
-      return;
-    }
+    std::deque<GradientValue>& messages = Messages(leaf.channel);
     Value(leaf.buffer) = std::move(messages.front());
     messages.pop_front();
   }
@@ -91,6 +93,7 @@ class GradientFollower {
   void On(const Begin& leaf) {
     phase_ = leaf.phase;
     if (leaf.phase == Phase::backward) {
+      EndWindow();
       microbatch_ = Resolve(leaf.microbatch, loops_);
       window_.insert(microbatch_);
       pass_ = passes_[microbatch_]++;
@@ -102,15 +105,21 @@ class GradientFollower {
   }
 
   void On(const End& leaf) {
-    if (leaf.phase == Phase::optimizer) {
-      CheckNothingIsLost();
-      window_.clear();
-      passes_.clear();
-      made_.clear();
-      arrived_.clear();
-      updated_.clear();
-    }
+    stepped_ |= leaf.phase == Phase::optimizer;
     phase_.reset();
+  }
+
+  /// Behind a step; the chunks of a pipeline rank are updated one after the other.
+  void EndWindow() {
+    if (!std::exchange(stepped_, false)) {
+      return;
+    }
+    CheckNothingIsLost();
+    window_.clear();
+    passes_.clear();
+    made_.clear();
+    arrived_.clear();
+    updated_.clear();
   }
 
   void On(const Compute& leaf) {
@@ -320,21 +329,21 @@ class GradientFollower {
   }
 
   void Report(Rule rule, const std::string& message) {
-    if (findings_ != nullptr) {
-      findings_->Add({rule, program_.role_index, at_, 0},
-                     fmt::format("{}: {}", DescribeNode(program_, at_, loops_), message));
-    }
+    findings_.Add({rule, program_.role_index, at_, 0},
+                  fmt::format("{}: {}", DescribeNode(program_, at_, loops_), message));
   }
 
   const Program& program_;
   Exchange& exchange_;
-  Findings* findings_;  ///< nullptr: only what is sent to others matters
+  Findings& findings_;
+  LeafCursor cursor_;
   std::int64_t shards_ = 1, replicas_ = 1;
   std::vector<std::size_t> first_slot_;  ///< by family
   std::vector<GradientValue> values_;    ///< by slot
   std::size_t at_ = 0;
   std::span<const std::int64_t> loops_;
   std::optional<Phase> phase_;
+  bool stepped_ = false;  ///< the optimizer has run since the last backward pass
   std::int64_t microbatch_ = 0;
   std::int64_t pass_ = 0;        ///< backward passes over this microbatch before: one encoder may be run for both sides
   std::optional<Factors> loss_;  ///< with which this backward pass began
@@ -345,27 +354,22 @@ class GradientFollower {
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it
 };
 
-/// From the last stage to the first, as gradients flow.
-void FollowAll(const StepProgram& step, Exchange& exchange, Findings* findings) {
-  for (auto program = step.roles.rbegin(); program != step.roles.rend(); ++program) {
-    GradientFollower(*program, exchange, findings).Run();
-  }
-}
-
 }  // namespace
 
 void CheckGradients(const StepProgram& step, Findings& findings) {
   Exchange exchange;
-  // Two copies of a tied embedding exchange their gradients both ways, so one of them asks before the other has sent:
-  // what the first walk leaves in the channels is what the second one asks for.
-  FollowAll(step, exchange, nullptr);
-  if (exchange.starved) {
-    exchange.starved = false;
-    FollowAll(step, exchange, &findings);
-    return;
+  std::deque<GradientFollower> followers;
+  // From the last stage to the first, as gradients flow.
+  for (auto program = step.roles.rbegin(); program != step.roles.rend(); ++program) {
+    followers.emplace_back(*program, exchange, findings);
   }
-  exchange.in_flight.clear();
-  FollowAll(step, exchange, &findings);
+  // A message that never comes is found elsewhere.
+  for (bool moved = true; moved && !findings.full();) {
+    moved = false;
+    for (GradientFollower& follower : followers) {
+      moved |= follower.Advance();
+    }
+  }
 }
 
 }  // namespace tidemark

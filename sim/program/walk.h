@@ -53,41 +53,67 @@ void ForEachAccess(AnyNode& node, Visitor visit) {
       node);
 }
 
-/// Calls `visit(node_index, loops)` for every leaf in issue order, every Repeat written out; stops when it returns
-/// false. `loops` are the loops' values by LoopId. The program is well nested: every body ends within the body around
-/// it.
-template <class Visitor>
-void ForEachLeaf(const Program& program, Visitor visit) {
+/// Stands at one leaf after the other in issue order, every Repeat written out. The program is well nested: every body
+/// ends within the body around it.
+class LeafCursor {
+ public:
+  explicit LeafCursor(const Program& program) : program_(program), loops_(program.loops.size()) { Settle(); }
+
+  bool at_end() const { return at_ == program_.nodes.size(); }
+  /// Index of the node.
+  std::size_t node() const { return at_; }
+  /// The loops' values by LoopId.
+  std::span<const std::int64_t> loops() const { return loops_; }
+  void Next() {
+    ++at_;
+    Settle();
+  }
+
+ private:
   struct Frame {
     const Repeat* repeat;
     std::size_t begin, end;
     std::int64_t left;
   };
-  std::vector<std::int64_t> loops(program.loops.size());
-  std::vector<Frame> frames;
-  std::size_t at = 0;
-  while (true) {
-    while (!frames.empty() && at == frames.back().end) {
-      Frame& frame = frames.back();
-      if (--frame.left == 0) {
-        frames.pop_back();
+
+  /// Out of bodies that have ended and into those that begin, up to a leaf.
+  void Settle() {
+    while (true) {
+      if (!frames_.empty() && at_ == frames_.back().end) {
+        Frame& frame = frames_.back();
+        if (--frame.left == 0) {
+          frames_.pop_back();
+        } else {
+          loops_[frame.repeat->loop.index] += frame.repeat->step;
+          at_ = frame.begin;
+        }
         continue;
       }
-      loops[frame.repeat->loop.index] += frame.repeat->step;
-      at = frame.begin;
-    }
-    if (at == program.nodes.size()) {
-      return;
-    }
-    if (const auto* repeat = std::get_if<Repeat>(&program.nodes[at])) {
-      ++at;
-      if (repeat->size > 0 && repeat->count > 0) {
-        loops[repeat->loop.index] = repeat->from;
-        frames.push_back({repeat, at, at + repeat->size, repeat->count});
-      } else {
-        at += repeat->size;
+      const auto* repeat = at_end() ? nullptr : std::get_if<Repeat>(&program_.nodes[at_]);
+      if (repeat == nullptr) {
+        return;
       }
-    } else if (!visit(at++, std::span<const std::int64_t>(loops))) {
+      ++at_;
+      if (repeat->size > 0 && repeat->count > 0) {
+        loops_[repeat->loop.index] = repeat->from;
+        frames_.push_back({repeat, at_, at_ + repeat->size, repeat->count});
+      } else {
+        at_ += repeat->size;
+      }
+    }
+  }
+
+  const Program& program_;
+  std::vector<std::int64_t> loops_;
+  std::vector<Frame> frames_;
+  std::size_t at_ = 0;
+};
+
+/// Calls `visit(node_index, loops)` for every leaf; stops when it returns false.
+template <class Visitor>
+void ForEachLeaf(const Program& program, Visitor visit) {
+  for (LeafCursor cursor(program); !cursor.at_end(); cursor.Next()) {
+    if (!visit(cursor.node(), cursor.loops())) {
       return;
     }
   }

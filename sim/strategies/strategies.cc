@@ -8,6 +8,7 @@
 #include "models/job/fields.h"
 #include "sim/lower/tensor_pool.h"
 #include "sim/lower/window.h"
+#include "sim/schedules/pipeline_schedule.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -35,6 +36,9 @@ std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string
 Status Strategy::Accept(const Job& job) const {
   TIDEMARK_TRY(refuse(job));
   TIDEMARK_TRY(WindowsOf(job));
+  if (job.layout.pp > 1) {
+    TIDEMARK_TRY(ScheduleOf(job.schedule).refuse(job));
+  }
   Job plain;
   plain.axes = defaults.axes;
   for (const Field<Job>& field : JobFields()) {

@@ -2,8 +2,8 @@
 #include "sim/strategies/ddp/reducer_state.h"
 
 #include <algorithm>
-
-#include "sim/lower/schedule.h"
+#include <array>
+#include <iterator>
 
 namespace tidemark {
 namespace {
@@ -43,14 +43,34 @@ Synchronised CountSynchronised(const std::vector<WindowRun>& windows, std::int64
   return found;
 }
 
+/// Where in a schedule a pass is: run, iteration, slot.
+using When = std::array<std::int64_t, 3>;
+
 /// Whether a forward pass of the same step comes after the `order`-th backward pass.
 bool ForwardFollows(const Role& role, std::int64_t order) {
-  for (const SlotRun& run : ScheduleOf(role.job, role.stage.index, role.stage.count)) {
-    if (run.slots.size() == 2) {
-      return order + 1 < run.count;  // one forward and one backward in turn, from the first backward on
+  When backward{-1, 0, 0}, last_forward{-1, 0, 0};
+  std::int64_t before = 0;  // backward passes
+  for (std::int64_t run = 0; run < std::ssize(role.program.slots); ++run) {
+    const SlotRun& of = role.program.slots[static_cast<std::size_t>(run)];
+    std::vector<std::int64_t> completing;  // slots
+    for (std::int64_t i = 0; i < std::ssize(of.slots); ++i) {
+      const Slot& slot = of.slots[static_cast<std::size_t>(i)];
+      const bool own = slot.chunk == role.stage.chunk && of.count > 0;
+      if (own && slot.pass == Pass::forward) {
+        last_forward = {run, of.count - 1, i};
+      }
+      if (own && (slot.pass == Pass::backward || slot.pass == Pass::backward_weight)) {
+        completing.push_back(i);
+      }
     }
+    const std::int64_t each = std::ssize(completing), passes = each * of.count;
+    if (order >= before && order < before + passes) {
+      const std::int64_t in_run = order - before;
+      backward = {run, in_run / each, completing[static_cast<std::size_t>(in_run % each)]};
+    }
+    before += passes;
   }
-  return false;
+  return last_forward > backward;
 }
 
 }  // namespace

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/split_backward.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "sim/lower/lifetime.h"
+
+namespace tidemark {
+namespace {
+
+bool IsWeightGradient(const Action& action) {
+  const auto* calculation = std::get_if<Calculate>(&action);
+  return calculation != nullptr && !calculation->gradients.empty() && calculation->writes.empty();
+}
+
+bool Writes(const Action& action, TensorId tensor) {
+  bool writes = false;
+  ForEachTouch(action, [&](TensorId touched, bool write) { writes |= write && touched == tensor; });
+  return writes;
+}
+
+/// Whether everything that an action writes is read by actions that wait, and by no other.
+bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector<bool>& waits) {
+  bool serves = false;
+  for (std::size_t i = 0; i < block.backward.size(); ++i) {
+    ForEachTouch(block.backward[i], [&](TensorId tensor, bool) {
+      serves |= i != action && waits[i] && Writes(block.backward[action], tensor);
+    });
+  }
+  for (std::size_t i = 0; i < block.backward.size() && serves; ++i) {
+    ForEachTouch(block.backward[i], [&](TensorId tensor, bool) {
+      serves &= i == action || waits[i] || !Writes(block.backward[action], tensor);
+    });
+  }
+  return serves;
+}
+
+/// Lets an action write the gradients of weights that it makes beside others to tensors of their own, and hands them
+/// over in `later`.
+void PutAside(Block& block, Action& action, std::vector<Action>& later) {
+  auto* calculation = std::get_if<Calculate>(&action);
+  if (calculation == nullptr) {
+    return;
+  }
+  for (const ParameterId parameter : calculation->gradients) {
+    const Parameter& of = block.parameters[parameter.index];
+    if (!of.trainable) {
+      continue;
+    }
+    const TensorId aside{static_cast<std::uint32_t>(block.tensors.size())};
+    const DType dtype = block.tensors[calculation->writes.front().index].dtype;
+    block.tensors.push_back({of.name + " gradient", Category::gradient, dtype, of.elements, {}, {}});
+    calculation->writes.push_back(aside);
+    const std::int64_t bytes = (SizeOf(dtype) * 2 * of.elements).count();
+    later.push_back(Calculate{Pointwise{of.elements, bytes, 1}, of.name + ".hand_over", {aside}, {}, {}, {parameter}});
+  }
+  calculation->gradients.clear();
+}
+
+}  // namespace
+
+SplitBlock SplitBackward(const Block& block) {
+  std::vector<bool> waits(block.backward.size());
+  std::transform(block.backward.begin(), block.backward.end(), waits.begin(), IsWeightGradient);
+  // What serves an action stands before it, so one walk backwards finds all.
+  for (std::size_t i = block.backward.size(); i-- > 0;) {
+    const auto* communication = std::get_if<Communicate>(&block.backward[i]);
+    const bool may_wait =
+        communication != nullptr ? !communication->asynchronous : std::holds_alternative<Calculate>(block.backward[i]);
+    waits[i] = waits[i] || (may_wait && OnlyServesWaiting(block, i, waits));
+  }
+  SplitBlock split{block, 0};
+  std::vector<Action> later;
+  split.block.backward.clear();
+  for (std::size_t i = 0; i < block.backward.size(); ++i) {
+    if (waits[i]) {
+      later.push_back(block.backward[i]);
+    } else {
+      split.block.backward.push_back(block.backward[i]);
+      PutAside(split.block, split.block.backward.back(), later);
+    }
+  }
+  split.weights = split.block.backward.size();
+  split.block.backward.insert(split.block.backward.end(), later.begin(), later.end());
+  return split;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/schedules/pipeline_schedule.h"
+
+namespace tidemark {
+
+std::vector<PipelineSchedule> AllSchedules() {
+  std::vector<PipelineSchedule> all;
+  for (std::vector<PipelineSchedule>& family : ScheduleFamilies()) {
+    all.insert(all.end(), family.begin(), family.end());
+  }
+  return all;
+}
+
+PipelineSchedule ScheduleOf(Schedule kind) {
+  for (PipelineSchedule& schedule : AllSchedules()) {
+    if (schedule.kind == kind) {
+      return std::move(schedule);
+    }
+  }
+  TIDEMARK_CHECK(false && "a schedule without a file");
+}
+
+PipelinePlace OnePerRank(const PipelineRank& rank, std::int64_t) {
+  return {rank.rank, rank.ranks, rank.rank, rank.rank - 1, rank.rank + 1 < rank.ranks ? rank.rank + 1 : -1, 0};
+}
+
+std::int64_t OneChunk(const Layout&) { return 1; }
+
+Status AcceptOneChunk(const Job& job) {
+  if (job.layout.vpp > 1) {
+    return BadKey("layout.vpp", "only the interleaved schedule deals out several model chunks to a rank",
+                  "set schedule to interleaved, or layout.vpp to 1");
+  }
+  return Done{};
+}
+
+}  // namespace tidemark
