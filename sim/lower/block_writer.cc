@@ -57,20 +57,22 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
 void BlockWriter::DeclareTensors(const BlockRun& run) {
   const Block& block = run.block;
   RunTables tables;
-  tables.plans = PlanActions(block, runs_.empty() && role_.stage.is_first());
-  if (role_.job.CachesRepresentations()) {
-    tables.representing = PlanRepresenting(block, runs_.empty() && role_.stage.is_first());
-  }
+  const bool first_of_network = runs_.empty() && role_.stage.is_first();
+  Block fullest = block;  // with the tensors that a split backward pass needs
   if (role_.program.splits_backward) {
     tables.split = SplitBackward(block);
-    tables.split_plans = PlanActions(tables.split.block, runs_.empty() && role_.stage.is_first());
+    tables.split_plans = PlanActions(tables.split.block, first_of_network);
+    fullest.tensors = tables.split.block.tensors;
+  }
+  tables.plans = PlanActions(fullest, first_of_network);
+  if (role_.job.CachesRepresentations()) {
+    tables.representing = PlanRepresenting(block, first_of_network);
   }
   const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (const Action& action : block.backward) {
     ForEachTouch(action,
                  [&](TensorId tensor, bool) { tables.reads_output_gradient |= tensor == block.output_gradient; });
   }
-  const Block& fullest = role_.program.splits_backward ? tables.split.block : block;
   for (std::uint32_t i = 0; i < fullest.tensors.size(); ++i) {
     const Tensor& tensor = fullest.tensors[i];
     BufferId id;

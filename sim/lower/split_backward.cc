@@ -37,6 +37,22 @@ bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector
   return serves;
 }
 
+/// What waits cannot lie in a pooled block, which others write meanwhile.
+void TakeOutOfPool(Block& block, const std::vector<Action>& later) {
+  std::vector<bool> written(block.tensors.size()), waits(block.tensors.size());
+  for (const Action& action : block.backward) {
+    ForEachTouch(action, [&](TensorId tensor, bool write) { written[tensor.index] = written[tensor.index] || write; });
+  }
+  for (const Action& action : later) {
+    ForEachTouch(action, [&](TensorId tensor, bool write) { waits[tensor.index] = waits[tensor.index] || !write; });
+  }
+  for (std::size_t i = 0; i < block.tensors.size(); ++i) {
+    if (written[i] && waits[i]) {
+      block.tensors[i].pool.clear();
+    }
+  }
+}
+
 /// Lets an action write the gradients of weights that it makes beside others to tensors of their own, and hands them
 /// over in `later`.
 void PutAside(Block& block, Action& action, std::vector<Action>& later) {
@@ -83,6 +99,7 @@ SplitBlock SplitBackward(const Block& block) {
     }
   }
   split.weights = split.block.backward.size();
+  TakeOutOfPool(split.block, later);
   split.block.backward.insert(split.block.backward.end(), later.begin(), later.end());
   return split;
 }

@@ -165,8 +165,15 @@ class RoleWriter {
   }
 
   void Step() {
+    // Both holders of a stage exchange its gradients at the same time: in the order of the stages.
+    std::vector<ChunkWriter*> by_stage;
     for (ChunkWriter& chunk : chunks_) {
-      chunk.ExchangeGradients();
+      by_stage.push_back(&chunk);
+    }
+    std::sort(by_stage.begin(), by_stage.end(),
+              [](const ChunkWriter* a, const ChunkWriter* b) { return a->stage().index < b->stage().index; });
+    for (ChunkWriter* chunk : by_stage) {
+      chunk->ExchangeGradients();
     }
     for (ChunkWriter& chunk : chunks_) {
       chunk.Step();

@@ -152,11 +152,11 @@ bool IsWrongResult(Finding::Rule rule) {
 }
 
 std::string_view Name(Finding::Rule rule) {
-  static constexpr std::array<std::string_view, 16> kNames = {
-      "bad_reference",      "used_before_alloc", "allocated_twice",     "read_before_write",
-      "never_freed",        "not_kept",          "wait_without_record", "unordered_access",
-      "index_out_of_range", "unbalanced_phase",  "send_without_recv",   "collective_order",
-      "wrong_factor",       "lost_gradient",     "stale_gradient",      "clobbered_value"};
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "bad_reference",     "used_before_alloc",   "allocated_twice",  "read_before_write",  "never_freed",
+      "not_kept",          "wait_without_record", "unordered_access", "index_out_of_range", "unbalanced_phase",
+      "send_without_recv", "collective_order",    "wrong_factor",     "lost_gradient",      "stale_gradient",
+      "deadlock",          "clobbered_value"};
   return kNames.at(static_cast<std::size_t>(rule));
 }
 

@@ -29,6 +29,7 @@ struct Finding {
     wrong_factor,       ///< the optimizer reads a gradient whose factor is not 1/(M N) on behalf of every rank
     lost_gradient,      ///< a microbatch's gradient does not reach the optimizer behind its window
     stale_gradient,     ///< a gradient of an earlier window reaches the optimizer
+    deadlock,           ///< all roles that are left wait for messages of each other
     clobbered_value,    ///< a value is read after its memory was written under another name (hazards.h)
   };
   Rule rule;

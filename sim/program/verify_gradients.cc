@@ -66,6 +66,12 @@ class GradientFollower {
     return moved;
   }
 
+  void ReportUnfinished() {
+    if (!cursor_.at_end() && !findings_.full()) {
+      Report(Rule::deadlock, "it waits for a message that the other role sends only behind one that it waits for");
+    }
+  }
+
  private:
   std::size_t SlotOf(const BufferRef& ref) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
@@ -363,12 +369,14 @@ void CheckGradients(const StepProgram& step, Findings& findings) {
   for (auto program = step.roles.rbegin(); program != step.roles.rend(); ++program) {
     followers.emplace_back(*program, exchange, findings);
   }
-  // A message that never comes is found elsewhere.
   for (bool moved = true; moved && !findings.full();) {
     moved = false;
     for (GradientFollower& follower : followers) {
       moved |= follower.Advance();
     }
+  }
+  for (GradientFollower& follower : followers) {
+    follower.ReportUnfinished();
   }
 }
 

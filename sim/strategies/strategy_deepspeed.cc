@@ -40,15 +40,12 @@ bool IsTied(const Job& job) {
 /// What holds for every stage below 3.
 Status RefuseAlways(const Job& job) {
   const Precision& precision = job.axes.precision;
-  const bool pipeline = job.layout.pp > 1;
   const Requirement requirements[] = {
       HasBucket(job.axes.sync, kDeepSpeedBucketHint),
       GradientsLikeParameters(precision),
       {precision.optimizer == precision.master.value_or(precision.params), "precision.optimizer",
        "moments have the dtype of what the optimizer updates",
        "give precision.optimizer the dtype of precision.master, or of precision.params where there is none"},
-      {!pipeline || job.schedule == Schedule::one_f_one_b, "schedule", "DeepSpeed's pipeline engine runs 1F1B",
-       "set schedule to 1f1b"},
       {StepsAreSynchronised(job), "sync.step_expression",
        "It is illegal to call Engine.step() inside no_sync context manager",
        "step behind microbatches that synchronise only"},

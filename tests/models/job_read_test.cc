@@ -226,12 +226,24 @@ TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
 
 /// Keys of the job format whose other values come in later versions: refused, never ignored.
 TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
-  for (const char* set : {"layout.cp=2", "layout.ep=2", "layout.vpp=2", "recompute.policy=full",
-                          "recompute.policy=selective", "recompute.policy=every_n", "schedule=interleaved",
-                          "schedule=zb-h1", "schedule=dualpipe", "allocator.kind=arena", "pipeline_microbatches=2"}) {
+  for (const char* set : {"layout.cp=2", "layout.ep=2", "recompute.policy=full", "recompute.policy=selective",
+                          "recompute.policy=every_n", "allocator.kind=arena"}) {
     EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
   }
   MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));
+}
+
+TEST(JobRead, ChunksAndFlushesNeedAPipelineThatTheyDivide) {
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.vpp=2"}), HasSubstr("dealt out to the ranks of a pipeline"));
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {"pipeline_microbatches=2"}),
+              HasSubstr("no pipeline to flush"));
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\nlayout: {pp: 2}\n"), {"pipeline_microbatches=3"}),
+              HasSubstr("flushes of 3 microbatches do not divide the 4 of a step"));
+  const Job job =
+      MustParse(SmallJob("accumulation_steps: 4\nlayout: {pp: 2, vpp: 2}\npipeline_microbatches: 2\n"
+                         "schedule: interleaved\n"));
+  EXPECT_EQ(job.Flushes(), 2);
+  EXPECT_EQ(job.layout.Stages(), 4);
 }
 
 TEST(JobRead, FilesThatAreNoJobsAreRefused) {

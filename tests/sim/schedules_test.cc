@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/cost/cost.h"
+#include "sim/engine/closed_form.h"
+#include "sim/engine/simulate.h"
+#include "sim/lower/lower.h"
+#include "sim/program/verify.h"
+#include "sim/schedules/pipeline_schedule.h"
+#include "tests/sim/oracle_job.h"
+
+namespace tidemark {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Le;
+
+/// One layer per stage; no tensor parallelism.
+Job PipelineJob(Schedule schedule, std::int64_t ranks, std::int64_t microbatches, std::int64_t chunks = 1) {
+  Job job = OracleJob("nanotron", microbatches);
+  job.layout.pp = ranks;
+  job.layout.vpp = chunks;
+  job.layout.dp = 1;
+  job.schedule = schedule;
+  std::get<Decoder>(job.network.shape).layers = ranks * chunks;
+  return job;
+}
+
+StepProgram Lowered(const Job& job, StepKind step = StepKind::steady) {
+  Result<StepProgram> program = Lower(job, step);
+  EXPECT_TRUE(program.ok()) << program.error().Text();
+  return program ? std::move(*program) : StepProgram{};
+}
+
+/// How many tensors of a name are alive at once, of all chunks of a rank.
+class Alive : public Listener {
+ public:
+  Alive(const Program& program, std::string name) : program_(program), name_(std::move(name)) {}
+  void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
+  void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
+  void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
+  void OnBegin(Phase, std::int64_t, Nanos) override {}
+  void OnEnd(Phase, Nanos) override {}
+
+  std::int64_t highest = 0;
+
+ private:
+  void Count(const BufferInstance& instance, std::int64_t sign) {
+    now_ += program_.buffers[instance.buffer.index].name.ends_with(name_) ? sign : 0;
+    highest = std::max(highest, now_);
+  }
+
+  const Program& program_;
+  std::string name_;
+  std::int64_t now_ = 0;
+};
+
+/// Of each rank, how many of a saved tensor it holds at most: stage passes in flight.
+std::vector<std::int64_t> InFlight(const Job& job, const std::string& tensor) {
+  const StepProgram program = Lowered(job);
+  std::vector<Alive> alive;
+  for (const Program& role : program.roles) {
+    alive.emplace_back(role, tensor);
+  }
+  std::vector<Listener*> listeners;
+  for (Alive& each : alive) {
+    listeners.push_back(&each);
+  }
+  Simulate(program, PriceAll(program, job.machine), listeners);
+  std::vector<std::int64_t> highest;
+  for (const Alive& each : alive) {
+    highest.push_back(each.highest);
+  }
+  return highest;
+}
+
+// What the attention saves for its backward pass (.lse) is in flight until B; the input of a linear layer (.qkv_in)
+// until W. Numbers: semantics section 8, p = 4, m = 8 and p = 8, m = 20.
+TEST(Schedules, HoldAsManyMicrobatchesAsTheirPapersSay) {
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::gpipe, 4, 8), ".lse"), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::one_f_one_b, 4, 8), ".lse"), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::interleaved, 4, 8, 2), ".lse"), ElementsAre(11, 9, 7, 5));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::dualpipe, 4, 8), ".lse"), ElementsAre(5, 5, 5, 5));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::dualpipe, 8, 20), ".lse"), Each(9));
+  // min(m v, 2 (p - r - 1) + (v - 1) p + 1) chunks.
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::interleaved, 4, 8, 3), ".lse"), ElementsAre(15, 13, 11, 9));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::interleaved, 4, 4, 2), ".lse"), ElementsAre(8, 8, 7, 5));
+  // Fewer microbatches than stages.
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::one_f_one_b, 4, 3), ".lse"), ElementsAre(3, 3, 2, 1));
+}
+
+TEST(Schedules, ZeroBubbleHoldsWhatTheWeightGradientsNeedLonger) {
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h1, 4, 8), ".lse"), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h1, 4, 8), ".qkv_in"), ElementsAre(4, 4, 4, 4));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h1, 8, 20), ".qkv_in"), Each(8));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 4, 8), ".lse"), ElementsAre(7, 5, 3, 1));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 4, 8), ".qkv_in"), Each(7));
+  EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 8, 20), ".qkv_in"), Each(15));
+}
+
+/// Durations of one stage's passes.
+struct PassTimes {
+  std::int64_t forward, input, weight;
+};
+
+/// The step's time where a layer's passes last as given and everything else takes none.
+std::int64_t StepTime(const Job& job, const PassTimes& times) {
+  const StepProgram program = Lowered(job);
+  std::vector<Costs> all;
+  for (const Program& role : program.roles) {
+    Costs costs = Price(role, job.machine);
+    costs.host_issue = Nanos(0);
+    for (std::size_t i = 0; i < role.nodes.size(); ++i) {
+      const auto* kernel = std::get_if<Compute>(&role.nodes[i]);
+      const std::string& name = kernel == nullptr ? std::string() : role.names[kernel->name.index];
+      const auto ends = [&](const char* end) { return name.ends_with(end); };
+      costs.device[i] = Nanos(ends("layer.attention.forward")      ? times.forward
+                              : ends("layer.attention.backward")   ? times.input
+                              : ends("layer.down.weight_gradient") ? times.weight
+                                                                   : 0);
+    }
+    all.push_back(std::move(costs));
+  }
+  const std::int64_t simulated = Simulate(program, all, {}).time.step.count();
+  EXPECT_EQ(FoldTime(program, all).step.count(), simulated);
+  return simulated;
+}
+
+// Semantics, section 8, with B including W: GPipe and 1F1B (p - 1) (F + B); interleaved the same / v; ZB-H1
+// (p - 1) (F + B - 2 W).
+TEST(Schedules, LeaveTheBubbleOfTheirClosedForms) {
+  const PassTimes times{10, 9, 8};
+  const std::int64_t pass = 10 + 9 + 8;
+  for (const auto& [ranks, microbatches] : {std::pair(4, 8), std::pair(8, 24)}) {
+    const auto bubble = [&, p = ranks, m = microbatches](Schedule schedule, std::int64_t chunks = 1) {
+      return StepTime(PipelineJob(schedule, p, m, chunks), times) - m * chunks * pass;
+    };
+    EXPECT_EQ(bubble(Schedule::gpipe), (ranks - 1) * pass);
+    EXPECT_EQ(bubble(Schedule::one_f_one_b), (ranks - 1) * pass);
+    // Each chunk is one v-th of a stage: in passes of a chunk the bubble is p - 1 of them.
+    EXPECT_EQ(bubble(Schedule::interleaved, 2), (ranks - 1) * pass);
+    EXPECT_EQ(bubble(Schedule::zb_h1), (ranks - 1) * (pass - 2 * 8));
+    // No rank waits between its first and its last pass; the last one begins p - 1 forward passes late.
+    EXPECT_EQ(bubble(Schedule::zb_h2), (ranks - 1) * 10);
+  }
+}
+
+// github.com/deepseek-ai/DualPipe: (p / 2 - 1) (F&B + B - 3 W), B including W. Exact where F, the two parts of B and W
+// last alike; a rank holds two stages, each of which does half of the microbatches.
+TEST(Schedules, DualPipeLeavesItsOwnBubble) {
+  for (const auto& [ranks, microbatches] : {std::pair(4, 8), std::pair(8, 20), std::pair(4, 16)}) {
+    const Job job = PipelineJob(Schedule::dualpipe, ranks, microbatches);
+    EXPECT_EQ(StepTime(job, {10, 10, 10}) - microbatches * 30, (ranks / 2 - 1) * (30 + 20 - 30));
+  }
+}
+
+TEST(Schedules, EveryProgramIsSoundAndBothEnginesAgree) {
+  for (const char* strategy : {"nanotron", "megatron", "megatron-dist-opt", "ddp-last", "alpa", "deepspeed-zero1"}) {
+    for (const PipelineSchedule& schedule : AllSchedules()) {
+      for (const StepKind step : {StepKind::first, StepKind::second, StepKind::steady}) {
+        Job job = OracleJob(strategy, 8);
+        job.layout.pp = 4;
+        job.layout.dp = 2;
+        job.layout.vpp = schedule.kind == Schedule::interleaved ? 3 : 1;
+        job.schedule = schedule.kind;
+        std::get<Decoder>(job.network.shape).layers = 24;
+        const std::string where = std::string(strategy) + " " + schedule.name;
+        const StepProgram program = Lowered(job, step);
+        const std::vector<Finding> findings = Verify(program);
+        EXPECT_TRUE(findings.empty()) << where << ": " << findings.front().message;
+        const std::vector<Costs> costs = PriceAll(program, job.machine);
+        EXPECT_EQ(EvaluateClosedForm(program, costs), Simulate(program, costs, {})) << where;
+      }
+    }
+  }
+}
+
+TEST(Schedules, SeveralFlushesAreSeveralPipelinesOneBehindTheOther) {
+  Job once = PipelineJob(Schedule::one_f_one_b, 4, 8);
+  Job twice = PipelineJob(Schedule::one_f_one_b, 4, 16);
+  twice.pipeline_microbatches = 8;
+  EXPECT_EQ(InFlight(twice, ".lse"), InFlight(once, ".lse"));
+  EXPECT_EQ(StepTime(twice, {10, 9, 8}), 2 * StepTime(once, {10, 9, 8}));
+  EXPECT_TRUE(Verify(Lowered(twice)).empty());
+}
+
+TEST(Schedules, WhatTheyCannotDoIsRefusedWithAWayOut) {
+  const auto refusal = [](Job job) {
+    const Result<StepProgram> program = Lower(job, StepKind::steady);
+    return program.ok() ? std::string() : program.error().Text();
+  };
+  EXPECT_THAT(refusal(PipelineJob(Schedule::interleaved, 4, 8, 1)), HasSubstr("at least two model chunks"));
+  EXPECT_THAT(refusal(PipelineJob(Schedule::interleaved, 4, 6, 2)), HasSubstr("groups of 4"));
+  EXPECT_THAT(refusal(PipelineJob(Schedule::one_f_one_b, 4, 8, 2)), HasSubstr("only the interleaved schedule"));
+  EXPECT_THAT(refusal(PipelineJob(Schedule::dualpipe, 3, 8)), HasSubstr("even number of ranks"));
+  EXPECT_THAT(refusal(PipelineJob(Schedule::dualpipe, 4, 6)), HasSubstr("at least 8"));
+}
+
+}  // namespace
+}  // namespace tidemark
