@@ -236,6 +236,9 @@ void AddMemoryAxes(Fields& fields) {
        FieldAt<J>(
            "buffers.fused_accumulation", [](J & j) -> auto& { return j.axes.buffers.fused_accumulation; }, Truth{}),
        FieldAt<J>(
+           "buffers.deallocate_pipeline_outputs",
+           [](J & j) -> auto& { return j.axes.buffers.deallocate_pipeline_outputs; }, Truth{}),
+       FieldAt<J>(
            "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
        FieldAt<J>(
            "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),

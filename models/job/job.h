@@ -85,13 +85,14 @@ struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached, async, pooled_unsafe } tp_gather = TpGather::fresh;
   /// Whether tensor-parallel inputs are gathered again in the backward pass: nothing else decides it.
   bool gathers_again() const { return tp_gather == TpGather::pooled || tp_gather == TpGather::async; }
-  bool gradient_as_bucket_view = false;  ///< DDP
-  bool set_to_none = true;               ///< zero_grad frees gradients instead of zeroing them in place
-  bool contiguous_gradients = true;      ///< DeepSpeed, Alpa: gradients are copied into one buffer to be reduced
-  bool donate = true;                    ///< Alpa, JAX: a program's outputs take the place of its inputs
-  bool mid_updates = false;              ///< optax.MultiSteps: updates of zeros in all microbatches but the last
-  bool stack_gradients = false;          ///< JAX: each microbatch's gradients are kept, and summed at the end
-  bool fused_accumulation = false;       ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
+  bool gradient_as_bucket_view = false;      ///< DDP
+  bool set_to_none = true;                   ///< zero_grad frees gradients instead of zeroing them in place
+  bool contiguous_gradients = true;          ///< DeepSpeed, Alpa: gradients are copied into one buffer to be reduced
+  bool donate = true;                        ///< Alpa, JAX: a program's outputs take the place of its inputs
+  bool mid_updates = false;                  ///< optax.MultiSteps: updates of zeros in all microbatches but the last
+  bool stack_gradients = false;              ///< JAX: each microbatch's gradients are kept, and summed at the end
+  bool fused_accumulation = false;           ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
+  bool deallocate_pipeline_outputs = false;  ///< Megatron: a stage's output goes when it was sent, not with its graph
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };

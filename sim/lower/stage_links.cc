@@ -65,13 +65,18 @@ void StageLinks::ReceiveActivation(const Microbatch& microbatch) {
 void StageLinks::SendActivation(const Microbatch& microbatch) {
   if (activations_out_.valid()) {
     Push("send activation", activations_out_, blocks_.Boundary(microbatch, role_.stage.blocks));
+    if (FreesOutputs()) {
+      role_.Free(blocks_.Boundary(microbatch, role_.stage.blocks));
+    }
   }
 }
 
 void StageLinks::ReceiveGradient(const Microbatch& microbatch) {
   if (gradients_in_.valid()) {
     Pull("receive gradient", gradients_in_, blocks_.BoundaryGradient(microbatch, role_.stage.blocks));
-    role_.Free(blocks_.Boundary(microbatch, role_.stage.blocks));
+    if (!FreesOutputs()) {
+      role_.Free(blocks_.Boundary(microbatch, role_.stage.blocks));
+    }
   }
 }
 
@@ -143,6 +148,7 @@ void StageLinks::ExchangeMirrored(DataParallel& data_parallel) {
       Buffer theirs = role_.builder.buffer(gradient.buffer);
       theirs.name = "mirrored " + theirs.name;
       theirs.extents = {1, 1};
+      theirs.stream = role_.compute;
       theirs.resident = theirs.kept = false;
       Exchange("mirrored gradient", out, in, gradient, {role_.builder.AddBuffer(theirs), {}});
     }

@@ -11,8 +11,9 @@ namespace tidemark {
 
 /// What a pipeline stage exchanges with others: activations forward, gradients back, and at the end of the window the
 /// gradient of an embedding that the first and the last stage both hold, or of a whole stage that two ranks hold. As in
-/// nanotron, the compute stream
-/// waits for each message; an output stays until its backward, because it is the root of the stage's graph.
+/// nanotron, the compute stream waits for each message. An output stays until its backward, because it is the root of
+/// the stage's graph, unless `buffers.deallocate_pipeline_outputs` (megatron/core/pipeline_parallel/schedules.py:
+/// deallocate_output_tensor).
 class StageLinks {
  public:
   StageLinks(Role& role, const BlockWriter& blocks);
@@ -35,6 +36,7 @@ class StageLinks {
   /// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two)
   /// and adds what it receives.
   void Exchange(const char* what, ChannelId out, ChannelId in, const BufferRef& own, const BufferRef& other);
+  bool FreesOutputs() const { return role_.job.axes.buffers.deallocate_pipeline_outputs; }
   void Push(const char* name, ChannelId channel, const BufferRef& buffer);
   void Pull(const char* name, ChannelId channel, const BufferRef& buffer);
 

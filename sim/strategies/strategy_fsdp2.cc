@@ -14,10 +14,13 @@ namespace {
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
+  const bool keeps_all = !axes.shard.reshard_after_forward && !axes.shard.reshard_after_backward;
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
-      {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
-       "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
+      {job.layout.pp == 1 || (keeps_all && axes.sync.when == Sync::When::last), "layout.pp",
+       "PyTorch's pipeline schedules run all backward passes of fully_shard unsynchronised and unsharded and reduce "
+       "behind the last one; resharding between passes is not modelled there",
+       "use fsdp2-keep-all, or set layout.pp to 1"},
       {axes.loss_scale != LossScale::global_batch, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},

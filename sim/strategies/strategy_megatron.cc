@@ -54,7 +54,8 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
   axes.loss = Partition::Loss::softmax_saving;
   strategy.defaults.keys = {"sync.bucket_elements", "sync.overlap", "sync.average_in_collective",
-                            "buffers.fused_accumulation"};
+                            "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
+  strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeContiguous;
   return strategy;

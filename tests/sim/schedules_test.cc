@@ -163,7 +163,8 @@ TEST(Schedules, DualPipeLeavesItsOwnBubble) {
 }
 
 TEST(Schedules, EveryProgramIsSoundAndBothEnginesAgree) {
-  for (const char* strategy : {"nanotron", "megatron", "megatron-dist-opt", "ddp-last", "alpa", "deepspeed-zero1"}) {
+  for (const char* strategy :
+       {"nanotron", "megatron", "megatron-dist-opt", "ddp-last", "alpa", "deepspeed-zero1", "fsdp2-keep-all"}) {
     for (const PipelineSchedule& schedule : AllSchedules()) {
       for (const StepKind step : {StepKind::first, StepKind::second, StepKind::steady}) {
         Job job = OracleJob(strategy, 8);
@@ -181,6 +182,66 @@ TEST(Schedules, EveryProgramIsSoundAndBothEnginesAgree) {
       }
     }
   }
+}
+
+/// What a rank holds at most before the optimizer, of some category.
+Bytes Highest(const Job& job, std::size_t rank, Category category) {
+  const StepProgram program = Lowered(job);
+  class Highest : public Alive {
+   public:
+    Highest(const Program& role, Category which) : Alive(role, ""), role_(role), which_(which) {}
+    void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
+    void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
+    Bytes highest_bytes;
+
+   private:
+    void Count(const BufferInstance& instance, std::int64_t sign) {
+      const Buffer& buffer = role_.buffers[instance.buffer.index];
+      now_ += buffer.category == which_ ? buffer.bytes() * sign : Bytes(0);
+      highest_bytes = std::max(highest_bytes, now_);
+    }
+    const Program& role_;
+    Category which_;
+    Bytes now_;
+  };
+  std::vector<Highest> all;
+  all.reserve(program.roles.size());
+  std::vector<Listener*> listeners;
+  for (const Program& role : program.roles) {
+    listeners.push_back(&all.emplace_back(role, category));
+  }
+  Simulate(program, PriceAll(program, job.machine), listeners);
+  return all[rank].highest_bytes;
+}
+
+// Semantics, section 8: Megatron frees a stage's output when it was sent, which saves 2 n h bytes per microbatch in
+// flight, 2 * 4,096 * 1,024: of the four on stage 0 the one whose backward pass is the peak has let go of it anyway.
+TEST(Schedules, MegatronLetsGoOfOutputsThatWereSent) {
+  Job job = OracleJob("megatron", 8);
+  job.layout.pp = 4;
+  const Bytes frees = Highest(job, 0, Category::activation);
+  job.axes.buffers.deallocate_pipeline_outputs = false;
+  EXPECT_EQ((Highest(job, 0, Category::activation) - frees).count(), 3 * 2 * 4096 * 1024);
+}
+
+// Semantics, section 8: parameters stay unsharded and gradients unsharded, in fp32, until all backward passes are
+// done; then each unit is resharded and scattered. Stage 1 of 4 holds one layer: 1,048,576 (wq) + 2 * 262,144 (wk, wv)
+// + 1,048,576 (wo) + 3 * 2,883,584 (gate, up, down) + 2 * 1,024 (norms).
+TEST(Schedules, Fsdp2InAPipelineReducesBehindTheLastBackwardPass) {
+  Job job = OracleJob("fsdp2-keep-all", 8);
+  job.layout.pp = 4;
+  const std::int64_t elements = 1'048'576 + 2 * 262'144 + 1'048'576 + 3 * 2'883'584 + 2 * 1'024;
+  EXPECT_EQ(Highest(job, 1, Category::accumulator).count(), 4 * elements);
+  std::int64_t scatters = 0, backwards_behind = 0;
+  const Program role = Lowered(job).roles[1];
+  for (const Node& node : role.nodes) {
+    const auto* collective = std::get_if<Collective>(&node);
+    const auto* begin = std::get_if<Begin>(&node);
+    scatters += collective != nullptr && collective->kind == CollectiveKind::reduce_scatter ? 1 : 0;
+    backwards_behind += scatters > 0 && begin != nullptr && begin->phase == Phase::backward ? 1 : 0;
+  }
+  EXPECT_EQ(scatters, 1);
+  EXPECT_EQ(backwards_behind, 0);
 }
 
 TEST(Schedules, SeveralFlushesAreSeveralPipelinesOneBehindTheOther) {

@@ -47,22 +47,28 @@ class FullySharded : public DataParallel {
     if (accumulated && !AccumulatesInPlace()) {
       ForEachGradient(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
     }
-    if (axes_.shard.reshard_after_backward || microbatch.place.last) {
+    const bool reduces = microbatch.place.synchronises && !ReducesBehind();
+    if (!ReducesBehind() && (axes_.shard.reshard_after_backward || microbatch.place.last)) {
       gather_.Reshard(position);
     }
-    if (microbatch.place.synchronises) {
-      std::vector<BufferRef> gradients;
-      ForEachGradient(position, [&](const ParameterAt& at) {
-        gradients.push_back(accumulated ? accumulators_(role_, at) : gradients_(role_, at));
-      });
-      scatter_.Scatter(microbatch, position, gradients,
-                       accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+    if (reduces) {
+      Scatter(microbatch, position, accumulated);
     } else if (!accumulated && !AccumulatesInPlace()) {
       ForEachGradient(position, [&](const ParameterAt& at) { StartAccumulator(at); });
     }
   }
 
-  void EndBackward(const Microbatch& microbatch) override { scatter_.EndBackward(microbatch); }
+  void EndBackward(const Microbatch& microbatch) override {
+    if (ReducesBehind() && microbatch.place.synchronises) {
+      for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
+        if (units_.Opens(position)) {
+          gather_.Reshard(position);
+          Scatter(microbatch, position, true);
+        }
+      }
+    }
+    scatter_.EndBackward(microbatch);
+  }
 
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
@@ -88,7 +94,7 @@ class FullySharded : public DataParallel {
   BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(units_.Of(at.position)); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
-    const bool starts = !microbatch.place.pending && !microbatch.place.synchronises;
+    const bool starts = !microbatch.place.pending && (!microbatch.place.synchronises || ReducesBehind());
     const BufferRef ref = AccumulatesInPlace() && starts ? accumulators_(role_, at) : gradients_(role_, at);
     role_.Alloc(ref);
     return ref;
@@ -118,6 +124,19 @@ class FullySharded : public DataParallel {
  private:
   /// Without a reduce dtype of its own the first microbatch's gradient itself is what later ones are added to.
   bool AccumulatesInPlace() const { return axes_.precision.reduce == axes_.precision.gradients; }
+
+  /// In a pipeline all backward passes run without synchronisation, and an action behind the last of them runs each
+  /// unit's post-backward (torch/distributed/pipelining, stage.py: perform_reduce_grad; schedules.py: REDUCE_GRAD).
+  bool ReducesBehind() const { return role_.stage.count > 1; }
+
+  /// Takes a unit's gradients, or what was accumulated of them.
+  void Scatter(const Microbatch& microbatch, std::int64_t unit, bool accumulated) {
+    std::vector<BufferRef> gradients;
+    ForEachGradient(unit, [&](const ParameterAt& at) {
+      gradients.push_back(accumulated ? accumulators_(role_, at) : gradients_(role_, at));
+    });
+    scatter_.Scatter(microbatch, unit, gradients, accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+  }
 
   template <class Visit>
   void ForEachGradient(std::int64_t unit, Visit visit) {
