@@ -233,7 +233,11 @@ void AddMemoryAxes(Fields& fields) {
            "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed),
        FieldAt<J>(
            "loss", [](J & j) -> auto& { return j.axes.loss; },
-           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits}, {"softmax-saving", Loss::softmax_saving}}})});
+           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits},
+                         {"upcast-returned", Loss::upcast_returned},
+                         {"upcast-wide-returned", Loss::upcast_wide_returned},
+                         {"low-precision", Loss::low_precision},
+                         {"softmax-saving", Loss::softmax_saving}}})});
 }
 
 void AddPrecision(Fields& fields) {

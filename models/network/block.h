@@ -116,7 +116,13 @@ struct Partition {
     again_async,   ///< into a fresh tensor, beside the product with the own rows; again in the backward pass
     pool_unsafe,   ///< results of all gathers and scatters are views of one pooled block, and kept as if they were not
   } gather = Gather::cached;
-  enum class Loss : std::uint8_t { upcast_logits, softmax_saving } loss = Loss::upcast_logits;
+  enum class Loss : std::uint8_t {
+    upcast_logits,         ///< F.cross_entropy on logits cast to fp32
+    upcast_returned,       ///< the same in a model that returns its logits: the caller holds them
+    upcast_wide_returned,  ///< the same, returned after the cast
+    low_precision,         ///< F.cross_entropy on the logits as they are
+    softmax_saving,        ///< Megatron's and nanotron's, its gradient taken in place
+  } loss = Loss::upcast_logits;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
   DType compute = DType::bf16;    ///< activations and the weights as computed with

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/network/eager_norm.h"
+
 namespace tidemark {
 namespace {
 
@@ -67,6 +69,9 @@ Gemm DecoderParts::MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) cons
 }
 
 NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std::string output_name) {
+  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
+    return EagerNorm(*this).Forward(name, input, std::move(output_name));
+  }
   const bool layer_norm = decoder_.norm == Decoder::Norm::layer;
   const std::string suffix = name.substr(std::string("norm").size());
   NormPart part;
@@ -89,6 +94,9 @@ NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std:
 }
 
 TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name) {
+  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
+    return EagerNorm(*this).Backward(part, output_gradient, std::move(input_gradient_name));
+  }
   const TensorId input_gradient = AddResidual(std::move(input_gradient_name));
   std::vector<TensorId> reads = {output_gradient, part.input, part.rstd};
   if (part.mean.valid()) {

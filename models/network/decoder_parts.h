@@ -29,6 +29,7 @@ struct NormPart {
   std::string name;
   ParameterId weight, bias;
   TensorId input, output, rstd, mean;
+  TensorId normalised, wide_weight;  ///< of an eager norm
 };
 
 /// A linear layer; `in` and `out` are its features on this rank.
