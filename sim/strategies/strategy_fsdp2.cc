@@ -17,7 +17,7 @@ Status Refuse(const Job& job) {
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP2 inside a pipeline is not modelled yet",
-       "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
+       "set layout.pp to 1, or use ddp-last, nanotron, megatron or alpa"},
       {axes.loss_scale != LossScale::global_batch, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},

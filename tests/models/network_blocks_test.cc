@@ -274,11 +274,15 @@ TEST(NetworkBlocks, AreSoundForEveryCombination) {
     d.dropout = bit(4) ? 0.1 : 0;
     d.positions = bit(4) ? 2048 : 0;
     d.rope = d.relu = bit(5);
+    d.norm_kernel = bit(0) ? Decoder::NormKernel::fused : static_cast<Decoder::NormKernel>(bits / 3 % 4);
+    d.attention_kernel = static_cast<Decoder::AttentionKernel>(bits / 5 % 3);
+    d.attention_dropout = d.dropout;
+    d.qkv_views = bit(3) != bit(7);
     Partition p = WorkedPartition(bit(6) ? 4 : 1, bit(7));
     p.gather = bit(8) ? Partition::Gather::cached : Partition::Gather::again_pooled;
     p.packed_qkv = p.packed_gate_up = bit(9);
     p.fused_glu = p.packed_qkv != bit(8);
-    p.loss = bit(10) ? Partition::Loss::softmax_saving : Partition::Loss::upcast_logits;
+    p.loss = static_cast<Partition::Loss>(bits / 7 % 5);
     if (bit(9) && bit(10)) {
       network.trainable = {"*norm*", "*.lm_head"};
     }

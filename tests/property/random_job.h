@@ -85,7 +85,14 @@ class JobGenerator {
       decoder.positions = 64;
       decoder.qkv_bias = decoder.linear_bias = true;
       decoder.dropout = dice_.OneIn(2) ? 0.1 : 0;
+    } else if (dice_.OneIn(3)) {
+      decoder.norm_kernel = static_cast<Decoder::NormKernel>(dice_.Roll(4));
     }
+    if (dice_.OneIn(3)) {
+      decoder.attention_kernel = static_cast<Decoder::AttentionKernel>(dice_.Roll(3));
+      decoder.attention_dropout = dice_.OneIn(2) ? 0.1 : 0;
+    }
+    decoder.qkv_views = dice_.OneIn(4);
     return decoder;
   }
 
@@ -197,6 +204,9 @@ class JobGenerator {
   void Vary(Job& job, const Strategy& strategy) {
     job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
     job.axes.buffers.fused_glu = dice_.OneIn(2);
+    if (dice_.OneIn(3)) {
+      job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
+    }
     if (job.layout.sp && dice_.OneIn(2)) {
       using TpGather = Buffers::TpGather;
       const TpGather ways[] = {TpGather::pooled, TpGather::cached, TpGather::async, TpGather::pooled_unsafe};
