@@ -270,14 +270,12 @@ TEST(NetworkBlocks, AreSoundForEveryCombination) {
     d.norm = bit(0) ? Decoder::Norm::layer : Decoder::Norm::rms;
     d.ffn_kind = bit(1) ? Decoder::Ffn::two_layer : Decoder::Ffn::glu;
     d.qkv_bias = d.linear_bias = bit(2);
-    d.parallel_residual = bit(3);
-    d.dropout = bit(4) ? 0.1 : 0;
+    d.parallel_residual = d.qkv_views = bit(3);
+    d.dropout = d.attention_dropout = bit(4) ? 0.1 : 0;
     d.positions = bit(4) ? 2048 : 0;
     d.rope = d.relu = bit(5);
     d.norm_kernel = bit(0) ? Decoder::NormKernel::fused : static_cast<Decoder::NormKernel>(bits / 3 % 4);
     d.attention_kernel = static_cast<Decoder::AttentionKernel>(bits / 5 % 3);
-    d.attention_dropout = d.dropout;
-    d.qkv_views = bit(3) != bit(7);
     Partition p = WorkedPartition(bit(6) ? 4 : 1, bit(7));
     p.gather = bit(8) ? Partition::Gather::cached : Partition::Gather::again_pooled;
     p.packed_qkv = p.packed_gate_up = bit(9);
