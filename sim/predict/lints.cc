@@ -43,6 +43,7 @@ class Linter {
     Synchronisation();
     LowPrecision();
     Memory();
+    Gathers();
     Contrastive();
     Pipeline();
     return std::move(lints_);
@@ -196,6 +197,19 @@ class Linter {
                       Grouped(bucket), Grouped(ParametersOf(job_))),
           "lower sync.bucket_elements (DeepSpeed: reduce_bucket_size)");
     }
+  }
+
+  void Gathers() {
+    const Buffers::TpGather usual = strategy_.defaults.axes.buffers.tp_gather;
+    if (job_.GathersRows() || axes_.buffers.tp_gather == usual) {
+      return;
+    }
+    Add("gather-without-effect", "note",
+        job_.layout.tp == 1 ? "buffers.tp_gather changes nothing: one tensor-parallel rank gathers nothing"
+                            : "buffers.tp_gather changes nothing: without sequence parallelism inputs are whole on "
+                              "every tensor-parallel rank",
+        job_.layout.tp == 1 ? "leave buffers.tp_gather out, or raise layout.tp"
+                            : "leave buffers.tp_gather out, or set layout.sp to true");
   }
 
   void Contrastive() {

@@ -207,11 +207,6 @@ class JobGenerator {
     if (dice_.OneIn(3)) {
       job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
     }
-    if (job.layout.sp && dice_.OneIn(2)) {
-      using TpGather = Buffers::TpGather;
-      const TpGather ways[] = {TpGather::pooled, TpGather::cached, TpGather::async, TpGather::pooled_unsafe};
-      job.axes.buffers.tp_gather = ways[dice_.Roll(4)];
-    }
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
         const std::string value = ValueToTry(key, dice_);
