@@ -104,7 +104,8 @@ class PredictCommand : public Command {
                       "leave one of them out");
     }
     if (*steps_ < 1 || *steps_ > kMostSteps) {
-      return BadInput(fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), *steps_));
+      return BadInput(fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), *steps_),
+                      "count steps from the first on: --steps 1 is the first one, --step steady any later one");
     }
     options_.steps = FirstSteps(*steps_);
     return Done{};

@@ -23,12 +23,22 @@ constexpr std::size_t kMostTraces = 8;  ///< more pictures beside each other tha
 
 Result<ReadTrace> Read(const std::string& path) {
   TIDEMARK_ASSIGN(const std::string bytes, ReadBinaryFile(path, kLargestTraceBytes));
-  TIDEMARK_ASSIGN(TraceFile file, ReadTraces(bytes).At(path));
+  Result<TraceFile> read = ReadTraces(bytes);
+  if (!read) {
+    Error error = read.error();
+    if (error.hint.empty()) {
+      error.hint = "write the trace again, for example with tidemark predict JOB --trace FILE";
+    }
+    return Result<ReadTrace>(std::move(error)).At(path);
+  }
+  TraceFile file = std::move(*read);
   if (!file.note.empty()) {
     return Result<ReadTrace>(BadInput(file.note, "write the trace again: its peak may be in what is missing")).At(path);
   }
   if (file.traces.empty()) {
-    return Result<ReadTrace>(BadInput("expected at least one trace, but the file holds none")).At(path);
+    return Result<ReadTrace>(BadInput("expected at least one trace, but the file holds none",
+                                      "write one with tidemark predict JOB --trace FILE"))
+        .At(path);
   }
   return ReadTrace{path, std::move(file)};
 }
@@ -70,7 +80,8 @@ class ReportCommand : public Command {
     TIDEMARK_ASSIGN(const std::string_view renderer, ChooseRenderer());
     if (paths_.size() > kMostTraces) {
       return BadInput(
-          fmt::format("{} traces are more than the {} that one report lays side by side", paths_.size(), kMostTraces));
+          fmt::format("{} traces are more than the {} that one report lays side by side", paths_.size(), kMostTraces),
+          "write several reports, each with the trace that the others are compared with as its first");
     }
     std::vector<ReadTrace> files;
     for (const std::string& path : paths_) {

@@ -79,9 +79,12 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
   return report;
 }
 
-CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome) {
-  return {capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes, outcome.outcome.failed_bytes,
-          outcome.phase};
+CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome, std::int64_t steps) {
+  CapacityReport report{capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes,
+                        outcome.outcome.failed_bytes, outcome.phase};
+  report.microbatch = outcome.microbatch;
+  report.step = steps > 1 ? outcome.step : -1;
+  return report;
 }
 
 EngineReport MakeEngine(const EngineRun& run) {
@@ -144,7 +147,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }
   if (prediction.capacity) {
-    report.capacity = MakeCapacity(*options.capacity, *prediction.capacity);
+    report.capacity = MakeCapacity(*options.capacity, *prediction.capacity, steps);
   }
   for (const StepPrediction& step : prediction.steps) {
     report.steps.push_back(

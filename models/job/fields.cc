@@ -200,6 +200,16 @@ void AddShard(Fields& fields) {
            "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAmount)});
 }
 
+/// A second name for part of what buffers.tp_gather says. It sets nothing: whoever reads the job compares the two.
+Field<Job> GathersAgain() {
+  return {"recompute.tp_gather",
+          [](Job&, const ConfigValue& value) -> Status {
+            TIDEMARK_TRY(Truth{}.Read(value));
+            return Done{};
+          },
+          [](const Job& job) { return Truth{}.Write(job.axes.buffers.gathers_again()); }, Truth{}.Example()};
+}
+
 void AddMemoryAxes(Fields& fields) {
   using J = Job;
   using Policy = Recompute::Policy;
@@ -211,8 +221,7 @@ void AddMemoryAxes(Fields& fields) {
       {FieldAt<J>(
            "recompute.policy", [](J & j) -> auto& { return j.axes.recompute.policy; },
            Choice<Policy>{{{"none", Policy::none}}, {"selective", "full", "every_n"}}),
-       FieldAt<J>(
-           "recompute.tp_gather", [](J & j) -> auto& { return j.axes.recompute.tp_gather; }, Truth{}),
+       GathersAgain(),
        FieldAt<J>(
            "buffers.tp_gather", [](J & j) -> auto& { return j.axes.buffers.tp_gather; },
            Choice<TpGather>{{{"fresh", TpGather::fresh},
@@ -246,7 +255,11 @@ void AddMemoryAxes(Fields& fields) {
            "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed),
        FieldAt<J>(
            "loss", [](J & j) -> auto& { return j.axes.loss; },
-           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits}, {"softmax-saving", Loss::softmax_saving}}})});
+           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits},
+                         {"upcast-returned", Loss::upcast_returned},
+                         {"upcast-wide-returned", Loss::upcast_wide_returned},
+                         {"low-precision", Loss::low_precision},
+                         {"softmax-saving", Loss::softmax_saving}}})});
 }
 
 void AddPrecision(Fields& fields) {
@@ -365,8 +378,7 @@ bool IsAxis(std::string_view key) {
 }
 
 bool IsCommonAxis(std::string_view key) {
-  constexpr std::array kCommon = {"recompute.", "packing.",          "precision.",
-                                  "loss",       "buffers.tp_gather", "buffers.fused_glu"};
+  constexpr std::array kCommon = {"recompute.", "packing.", "precision.", "loss", "buffers.fused_glu"};
   return key != "loss_scale" &&
          std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }

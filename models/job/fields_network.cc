@@ -11,6 +11,8 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   using D = Decoder;
   using Ffn = Decoder::Ffn;
   using Normalisation = Decoder::Norm;
+  using AttentionKernel = Decoder::AttentionKernel;
+  using NormKernel = Decoder::NormKernel;
   return {
       FieldAt<D>(
           "layers", [](D & d) -> auto& { return d.layers; }, WholeNumber{1, D::kMostLayers}),
@@ -48,6 +50,21 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
           "dropout", [](D & d) -> auto& { return d.dropout; }, RealNumber{0, 1}),
       FieldAt<D>(
           "causal", [](D & d) -> auto& { return d.causal; }, Truth{}),
+      FieldAt<D>(
+          "attention_kernel", [](D & d) -> auto& { return d.attention_kernel; },
+          Choice<AttentionKernel>{{{"flash", AttentionKernel::flash},
+                                   {"eager", AttentionKernel::eager},
+                                   {"eager-fp32-softmax", AttentionKernel::eager_fp32_softmax}}}),
+      FieldAt<D>(
+          "attention_dropout", [](D & d) -> auto& { return d.attention_dropout; }, RealNumber{0, 1}),
+      FieldAt<D>(
+          "norm_kernel", [](D & d) -> auto& { return d.norm_kernel; },
+          Choice<NormKernel>{{{"fused", NormKernel::fused},
+                              {"eager", NormKernel::eager},
+                              {"eager-fp32-weight", NormKernel::eager_fp32_weight},
+                              {"eager-low-precision", NormKernel::eager_low_precision}}}),
+      FieldAt<D>(
+          "qkv_views", [](D & d) -> auto& { return d.qkv_views; }, Truth{}),
   };
 }
 

@@ -77,13 +77,12 @@ struct Shard {
 
 struct Recompute {
   enum class Policy : std::uint8_t { none } policy = Policy::none;
-  bool tp_gather = false;  ///< gather tensor-parallel inputs again in the backward pass
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
 struct Buffers {
   enum class TpGather : std::uint8_t { fresh, pooled, cached, async, pooled_unsafe } tp_gather = TpGather::fresh;
-  /// Whether tensor-parallel inputs are gathered again in the backward pass: nothing else decides it.
+  /// Whether tensor-parallel inputs are gathered again in the backward pass: what the key recompute.tp_gather says.
   bool gathers_again() const { return tp_gather == TpGather::pooled || tp_gather == TpGather::async; }
   bool gradient_as_bucket_view = false;      ///< DDP
   bool set_to_none = true;                   ///< zero_grad frees gradients instead of zeroing them in place
@@ -154,6 +153,8 @@ struct Axes {
   Packing packing;
   Precision precision;
   Partition::Loss loss = Partition::Loss::upcast_logits;
+  /// Of the strategy's system; no key of the job. With buffers.tp_gather: async it is own_rows_first.
+  Partition::LinearOrder linear_order = Partition::LinearOrder::weight_gradient_first;
   GradientFlow gradient_flow = GradientFlow::microbatch;
   std::int64_t chunks = 0;       ///< GradCache: that the rank's batch is cut into; 0: accumulation_steps
   bool loss_times_ranks = true;  ///< GradCache: undoes DDP's division, which a loss over all ranks does not want
@@ -192,6 +193,9 @@ struct Job {
   std::map<std::string, std::string>
       sources;  ///< dotted key -> where its value came from ("job.yaml:7", "default of nanotron")
 
+  /// Whether rows of the residual stream lie scattered over tensor-parallel ranks: buffers.tp_gather has no effect
+  /// else.
+  bool GathersRows() const { return layout.sp && layout.tp > 1; }
   std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
   /// Whether one loss is taken over all microbatches of a step, each of them a chunk of its batch.
   bool CachesRepresentations() const { return axes.gradient_flow == GradientFlow::gradcache; }

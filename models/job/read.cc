@@ -169,9 +169,28 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
     job.sources["layout.sp"] = "over one rank the same as false";
   }
   if (!settings.contains("recompute.tp_gather")) {
-    job.axes.recompute.tp_gather = job.axes.buffers.gathers_again();
     job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";
   }
+  if (const auto source = job.sources.find("buffers.tp_gather"); source != job.sources.end() && !job.GathersRows()) {
+    source->second += job.layout.tp == 1 ? "; no effect, one tensor-parallel rank gathers nothing"
+                                         : "; no effect, without sequence parallelism nothing is gathered";
+  }
+}
+
+/// buffers.tp_gather alone decides whether gathers are done again; the other key may only agree.
+Status CheckGathersAgain(const Job& job, const Settings& settings) {
+  constexpr const char* kKey = "recompute.tp_gather";
+  const ConfigValue* value = Find(settings, kKey);
+  const bool again = job.axes.buffers.gathers_again();
+  if (value == nullptr || *Truth{}.Read(*value) == again) {
+    return Done{};
+  }
+  return ErrorAt(
+      *value, kKey, fmt::format("{} contradicts buffers.tp_gather, which alone decides it", value->text),
+      again ? "pooled and async gathers are done again in the backward pass: remove this key, or set buffers.tp_gather "
+              "to fresh or cached"
+            : "only pooled and async gathers are done again in the backward pass: remove this key, or set "
+              "buffers.tp_gather to one of them");
 }
 
 /// What somebody else's config could not say and was assumed stays marked when the resolved job is read again.
@@ -221,6 +240,7 @@ Result<Job> Resolve(const Settings& settings, const std::string& path, std::span
   TIDEMARK_TRY(ReadFields(job, settings, strategy));
   Derive(job, settings, strategy);
   MarkAssumed(job, settings);
+  TIDEMARK_TRY(CheckGathersAgain(job, settings));
   if (const Status valid = Validate(job); !valid) {
     return Placed(valid.error(), settings, path, job, strategy);
   }

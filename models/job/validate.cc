@@ -103,15 +103,6 @@ Status CheckAxes(const Job& job) {
         fmt::format("{} replicas do not divide the {} data-parallel ranks", axes.shard.replicas, job.layout.dp),
         fmt::format("expected a divisor of {}", job.layout.dp));
   }
-  const bool again = axes.buffers.gathers_again();
-  if (axes.recompute.tp_gather != again) {
-    return Wrong("recompute.tp_gather",
-                 fmt::format("{} contradicts buffers.tp_gather, which alone decides it", axes.recompute.tp_gather),
-                 again ? "pooled and async gathers are done again in the backward pass: remove this key, or set "
-                         "buffers.tp_gather to fresh or cached"
-                       : "only pooled and async gathers are done again in the backward pass: set buffers.tp_gather to "
-                         "one of them");
-  }
   return Done{};
 }
 
@@ -199,11 +190,39 @@ struct Totals {
               payload_bytes = 0, measured_ns = 0;
 };
 
-void Add(Totals& totals, const std::vector<Action>& actions, long double count) {
+/// Tensor units work on full tiles of the output, and at most one tile on each processor waits for the last ones.
+long double FlopsInTiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, const Machine& machine) {
+  const auto tiles = static_cast<long double>(CeilDiv(m, machine.tile_m)) *
+                         static_cast<long double>(CeilDiv(n, machine.tile_n)) * static_cast<long double>(batch) +
+                     static_cast<long double>(machine.processors);
+  return tiles * 2 * static_cast<long double>(machine.tile_m) * static_cast<long double>(machine.tile_n) *
+         static_cast<long double>(k);
+}
+
+/// Arithmetic that takes as long as the operator does, or less where it streams.
+long double FlopsBound(const Operator& op, const Machine& machine) {
+  if (const auto* gemm = std::get_if<Gemm>(&op)) {
+    return FlopsInTiles(gemm->m, gemm->n, gemm->k, gemm->batch, machine);
+  }
+  const auto flops = static_cast<long double>(FlopsOf(op).count());
+  if (const auto* attention = std::get_if<Attention>(&op)) {
+    const std::int64_t blocks = CeilDiv(attention->sequence, machine.tile_m);
+    return flops * static_cast<long double>(blocks * machine.tile_m) / static_cast<long double>(attention->sequence) *
+           static_cast<long double>(1 + CeilDiv(machine.processors, blocks));
+  }
+  if (const auto* loss = std::get_if<InfoNce>(&op)) {
+    return FlopsInTiles(loss->rows, loss->columns, loss->width, 1, machine) +
+           FlopsInTiles(loss->rows, loss->width, loss->columns, 1, machine) +
+           FlopsInTiles(loss->columns, loss->width, loss->rows, 1, machine);
+  }
+  return flops;
+}
+
+void Add(Totals& totals, const std::vector<Action>& actions, long double count, const Machine& machine) {
   for (const Action& action : actions) {
     totals.actions += count;
     if (const auto* calculate = std::get_if<Calculate>(&action)) {
-      totals.flops += count * static_cast<long double>(FlopsOf(calculate->op).count());
+      totals.flops += count * FlopsBound(calculate->op, machine);
       totals.moved_bytes += count * static_cast<long double>(BytesMovedBy(calculate->op).count());
       if (const auto* row = std::get_if<Tabulated>(&calculate->op)) {
         totals.measured_ns += count * static_cast<long double>(row->nanoseconds);
@@ -215,7 +234,7 @@ void Add(Totals& totals, const std::vector<Action>& actions, long double count) 
   }
 }
 
-Totals Sum(const std::vector<BlockRun>& runs) {
+Totals Sum(const std::vector<BlockRun>& runs, const Machine& machine) {
   Totals totals;
   for (const BlockRun& run : runs) {
     const auto count = static_cast<long double>(run.count);
@@ -231,17 +250,42 @@ Totals Sum(const std::vector<BlockRun>& runs) {
       totals.loaded_bytes +=
           count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
     }
-    Add(totals, run.block.forward, count);
-    Add(totals, run.block.backward, count);
+    Add(totals, run.block.forward, count, machine);
+    Add(totals, run.block.backward, count, machine);
   }
   return totals;
 }
 
-/// Everything is bounded from above and generously; jobs of any real size are ten powers of ten below.
+/// The key that makes a step larger than any: of those that multiply all the rest the one that is furthest beyond what
+/// is ever used, or the network's sizes.
+Error TooLarge(const Job& job, const std::string& what) {
+  struct Factor {
+    const char* key;
+    std::int64_t value, usual;
+  };
+  const Factor factors[] = {{"accumulation_steps", job.accumulation_steps, 1 << 14},
+                            {"micro_batch_size", job.micro_batch_size, 1 << 12},
+                            {"sequence_length", job.sequence_length, 1 << 21},
+                            {"layout.dp", job.layout.dp, 1 << 17}};
+  const Factor& furthest =
+      *std::max_element(std::begin(factors), std::end(factors), [](const Factor& a, const Factor& b) {
+        return static_cast<double>(a.value) / static_cast<double>(a.usual) <
+               static_cast<double>(b.value) / static_cast<double>(b.usual);
+      });
+  if (furthest.value <= furthest.usual) {
+    return Wrong("network", what, "is a size of the network, or a rate of the machine, mistyped?");
+  }
+  return Wrong(furthest.key, fmt::format("with {} here, {}", furthest.value, what),
+               fmt::format("is it mistyped? {} is more than is ever used", furthest.usual));
+}
+
+/// Everything is bounded from above; jobs of any real size are some powers of ten below.
 Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
-  const Totals totals = Sum(runs);
   const Machine& machine = job.machine;
-  const auto microbatches = static_cast<long double>(std::max(job.accumulation_steps, 4 * job.Microbatches()));
+  const Totals totals = Sum(runs, machine);
+  // A chunk of GradCache runs forward twice, and both sides' tensors are held.
+  const auto microbatches = static_cast<long double>(
+      std::max(job.accumulation_steps, (job.CachesRepresentations() ? 2 : 1) * job.Microbatches()));
   const auto ranks = static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
                      static_cast<long double>(job.layout.pp);
   constexpr long double kBytesPerParameter = 64;  // weights, gradients, accumulator, master, moments, buckets, padding
@@ -255,12 +299,11 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
                  "is a number of ranks mistyped?");
   }
   if (state + activations > kLargestTotal || payload > kLargestTotal) {
-    return Wrong("network", "the sizes of this job add up to more than 2^62 bytes",
-                 "is a size, a batch or a number of ranks mistyped?");
+    return TooLarge(job, "the sizes of this job add up to more than 2^62 bytes");
   }
-  constexpr long double kWaste = 1e3L;  // a matrix kernel of small shapes wastes most of its tiles
   const long double arithmetic =
-      machine.peak.at(job.axes.precision.params).per_second() * machine.achievable_flops / kWaste;
+      std::min(machine.peak.at(job.axes.precision.params).per_second(), machine.peak.at(DType::fp32).per_second()) *
+      machine.achievable_flops;
   const long double bandwidth = machine.memory_bandwidth.per_second() * machine.achievable_bandwidth;
   const long double link =
       std::min(machine.intra_node.bandwidth.per_second(), machine.inter_node.bandwidth.per_second());
@@ -269,28 +312,29 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const long double issue = static_cast<long double>((machine.kernel_launch + machine.host_issue).count());
   const long double work = totals.flops / arithmetic + totals.moved_bytes / bandwidth +
                            totals.loaded_bytes / machine.host_link.bandwidth.per_second() + totals.measured_ns / 1e9L;
+  constexpr long double kLeaves = 16, kCollectives = 4;  // that an action becomes, with all that is done around it
   const long double nanos =
-      microbatches * (work * 1e9L * machine.overlap_slowdown + (totals.actions + 100) * (issue + latency)) +
+      microbatches * (work * 1e9L * machine.overlap_slowdown + (totals.actions * kLeaves + 100) * issue +
+                      (totals.actions * kCollectives + 100) * latency) +
       2 * payload / link * 1e9L;
   // A single duration is rounded from seconds below 9e9; the engines add and double such totals without checks.
   if (nanos > kLargestTotal / 8) {
-    return Wrong("accumulation_steps", "a step of this job would take more than 18 years",
-                 "is a size, a batch or a rate of the machine mistyped?");
+    return TooLarge(job, "a step of this job may take more than 18 years");
   }
   return Done{};
 }
 
-Partition::Gather GatherOf(Buffers::TpGather gather) {
+Partition::Gathered GatheredOf(Buffers::TpGather gather) {
   switch (gather) {
     case Buffers::TpGather::fresh:
     case Buffers::TpGather::cached:
-      return Partition::Gather::cached;
+      return Partition::Gathered::kept;
     case Buffers::TpGather::pooled:
-      return Partition::Gather::again_pooled;
+      return Partition::Gathered::again_pooled;
     case Buffers::TpGather::async:
-      return Partition::Gather::again_async;
+      return Partition::Gathered::again;
     case Buffers::TpGather::pooled_unsafe:
-      return Partition::Gather::pool_unsafe;
+      return Partition::Gathered::pool_unsafe;
   }
   TIDEMARK_CHECK(false && "unknown gather");
 }
@@ -308,7 +352,10 @@ Partition PartitionOf(const Job& job) {
   partition.sequence_length = job.sequence_length;
   partition.tp = job.layout.tp;
   partition.sequence_parallel = job.layout.sp;
-  partition.gather = GatherOf(job.axes.buffers.tp_gather);
+  partition.gathered = GatheredOf(job.axes.buffers.tp_gather);
+  partition.linear_order = job.axes.buffers.tp_gather == Buffers::TpGather::async
+                               ? Partition::LinearOrder::own_rows_first
+                               : job.axes.linear_order;
   partition.loss = job.axes.loss;
   partition.fused_glu = job.axes.buffers.fused_glu;
   partition.packed_qkv = job.axes.packing.qkv;

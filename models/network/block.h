@@ -109,14 +109,29 @@ struct Partition {
   std::int64_t sequence_length = 1;   ///< tokens on this rank's sequences
   std::int64_t tp = 1;
   bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
-  /// What becomes of tensor-parallel inputs that were gathered, where rows are scattered.
-  enum class Gather : std::uint8_t {
-    cached,        ///< kept until the backward pass
-    again_pooled,  ///< into one pooled block; gathered again in the backward pass
-    again_async,   ///< into a fresh tensor, beside the product with the own rows; again in the backward pass
+  /// Where the gathered rows of a tensor-parallel input lie, where the residual stream is scattered, and how long.
+  enum class Gathered : std::uint8_t {
+    kept,          ///< in a tensor of their own, until the backward pass has read it
+    again,         ///< in a tensor of their own for one pass: the backward pass gathers them again
+    again_pooled,  ///< in a view of one pooled block for one pass: the backward pass gathers them again
     pool_unsafe,   ///< results of all gathers and scatters are views of one pooled block, and kept as if they were not
-  } gather = Gather::cached;
-  enum class Loss : std::uint8_t { upcast_logits, softmax_saving } loss = Loss::upcast_logits;
+  } gathered = Gathered::kept;
+  /// In what order linear layers multiply and communicate, and what thereby runs beside a collective.
+  enum class LinearOrder : std::uint8_t {
+    /// Backward: weight gradient before input gradient. Every collective is waited for at once: nothing runs beside it.
+    weight_gradient_first,
+    /// Backward: input gradient first, beside the second gather; its reduction runs beside the weight gradient.
+    input_gradient_first,
+    /// As input_gradient_first; moreover all other gathers run beside the product with the rows this rank has.
+    own_rows_first,
+  } linear_order = LinearOrder::weight_gradient_first;
+  enum class Loss : std::uint8_t {
+    upcast_logits,         ///< F.cross_entropy on logits cast to fp32
+    upcast_returned,       ///< the same in a model that returns its logits: the caller holds them
+    upcast_wide_returned,  ///< the same, returned after the cast
+    low_precision,         ///< F.cross_entropy on the logits as they are
+    softmax_saving,        ///< Megatron's and nanotron's, its gradient taken in place
+  } loss = Loss::upcast_logits;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
   DType compute = DType::bf16;    ///< activations and the weights as computed with

@@ -17,7 +17,10 @@ constexpr std::string_view kEmbeddingWeight = "embedding";
 ///
 ///   upcast_logits   logits 2, cast to fp32 4 (logits die), log-softmax 4 (the cast dies): saved 4, forward peak 8.
 ///                   Backward: NLL gradient 4 and log-softmax gradient 4 beside the saved 4: peak 12; then bf16 2.
-///   softmax_saving  logits 2 (held by the caller until the loss returns), cast 4, softmax 4: saved 4, forward peak
+///   upcast_returned the same; the caller holds the logits 2, here until the head's backward is done: 10, between
+///   6, 14. upcast_wide_returned  the same with the cast 4 held: 8, between 8, 16. low_precision   logits 2,
+///   log-softmax 2: saved 2, forward peak 4; backward 6. softmax_saving  logits 2 (held by the caller until the loss
+///   returns), cast 4, softmax 4: saved 4, forward peak
 ///                   10. Backward turns the softmax into its gradient in place, then bf16 2. (Megatron's and
 ///                   nanotron's vocabulary-parallel cross-entropy.)
 class LossTable {
@@ -26,7 +29,7 @@ class LossTable {
       : parts_(parts), logits_(logits), labels_(labels), wide_(logits) {}
 
   void Forward() {
-    if (SizeOf(parts_.partition().compute) < SizeOf(DType::fp32)) {
+    if (SizeOf(b().compute()) < SizeOf(DType::fp32) && kind() != Loss::low_precision) {
       wide_ = AddWide("logits_fp32");
       Pass(false, "logits.upcast", {logits_}, {wide_});
     }
@@ -34,7 +37,7 @@ class LossTable {
     row_max_ = AddRows("row_max", rows);
     row_sum_ = AddRows("row_sum", rows);
     target_ = AddRows("target_logit", rows);
-    if (parts_.partition().loss == Partition::Loss::softmax_saving) {
+    if (kind() == Loss::softmax_saving) {
       SoftmaxForward();
     } else {
       LogSoftmaxForward();
@@ -43,8 +46,7 @@ class LossTable {
 
   /// Returns the gradient of the logits.
   TensorId Backward() {
-    const TensorId wide =
-        parts_.partition().loss == Partition::Loss::softmax_saving ? SoftmaxBackward() : LogSoftmaxBackward();
+    const TensorId wide = kind() == Loss::softmax_saving ? SoftmaxBackward() : LogSoftmaxBackward();
     if (wide_ == logits_) {
       return wide;
     }
@@ -54,7 +56,15 @@ class LossTable {
     return d_logits;
   }
 
+  /// What a caller that was given the logits holds; invalid where nobody does.
+  TensorId Held() const {
+    return kind() == Loss::upcast_returned ? logits_ : kind() == Loss::upcast_wide_returned ? wide_ : TensorId();
+  }
+
  private:
+  using Loss = Partition::Loss;
+
+  Loss kind() const { return parts_.partition().loss; }
   BlockBuilder& b() { return parts_.builder(); }
 
   void SoftmaxForward() {
@@ -105,8 +115,8 @@ class LossTable {
   }
 
   TensorId AddWide(std::string name) {
-    const DType dtype =
-        wide_ == logits_ && SizeOf(parts_.partition().compute) > SizeOf(DType::fp32) ? DType::fp64 : DType::fp32;
+    const bool narrow = SizeOf(b().compute()) < SizeOf(DType::fp32);
+    const DType dtype = narrow && kind() != Loss::low_precision ? DType::fp32 : b().compute();
     return b().AddTensor(std::move(name), b().tensor(logits_).elements, Category::logits, dtype);
   }
   TensorId AddRows(std::string name, std::int64_t elements) {
@@ -211,6 +221,9 @@ Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, 
   const TensorId d_logits = loss.Backward();
   const TensorId d_norm_out = parts.ColumnBackward(column, {{d_logits}});
   block.input_gradient = parts.NormBackward(column.norm, d_norm_out, "d_norm_in");
+  if (loss.Held().valid()) {
+    std::get<Calculate>(b.backward().back()).reads.push_back(loss.Held());
+  }
   return std::move(b).Take();
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "models/network/decoder_parts.h"
+#include "models/network/eager_attention.h"
 
 namespace tidemark {
 namespace {
@@ -15,7 +16,7 @@ class LayerTable {
  public:
   LayerTable(const std::string& name, const Decoder& decoder, std::span<const std::string> trainable,
              const Partition& partition)
-      : parts_(name, decoder, trainable, partition) {}
+      : parts_(name, decoder, trainable, partition), eager_(parts_) {}
 
   Block Build() && {
     Block& block = b().block();
@@ -62,19 +63,45 @@ class LayerTable {
   TensorId AttentionForward(TensorId input) {
     const std::int64_t tokens = shape().tokens;
     qkv_ = parts_.ColumnInput("norm1", input, "qkv_in");
-    q_ = b().AddTensor("q", tokens * shape().query_width());
-    k_ = b().AddTensor("k", tokens * shape().key_width());
-    v_ = b().AddTensor("v", tokens * shape().key_width());
-    ProjectQkv();
-    if (decoder().rope) {
-      b().Add(b().forward(), "rope.forward", MakeRope(false), {q_, k_}, {q_, k_});
-    }
+    MakeQkv(tokens);
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
-    lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
-    b().Add(b().forward(), "attention.forward", MakeAttention(false), {q_, k_, v_}, {attention_out_, lse_});
+    if (IsFlash()) {
+      lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
+      b().Add(b().forward(), "attention.forward", MakeAttention(false), Qkv(), {attention_out_, lse_});
+    } else {
+      eager_.Forward(q_, k_, v_, attention_out_);
+    }
     return parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(), decoder().heads * decoder().head_size,
                              decoder().linear_bias);
   }
+
+  bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
+
+  /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
+  /// new tensors of q and k, which are views as well where nothing rotates them.
+  void MakeQkv(std::int64_t tokens) {
+    const std::int64_t queries = tokens * shape().query_width(), keys = tokens * shape().key_width();
+    const bool views = decoder().qkv_views && parts_.partition().packed_qkv;
+    if (views) {
+      packed_ = q_ = k_ = v_ = b().AddTensor("qkv", queries + 2 * keys);
+    }
+    if (!views || decoder().rope) {
+      q_ = b().AddTensor("q", queries);
+      k_ = b().AddTensor("k", keys);
+    }
+    if (!views) {
+      v_ = b().AddTensor("v", keys);
+    }
+    ProjectQkv();
+    if (decoder().rope) {
+      const std::vector<TensorId> rotated = {q_, k_};
+      b().Add(b().forward(), "rope.forward", MakeRope(false), views ? std::vector<TensorId>{packed_} : rotated,
+              rotated);
+    }
+  }
+
+  /// What attention reads: three tensors, or one where all are views of it.
+  std::vector<TensorId> Qkv() const { return q_ == v_ ? std::vector<TensorId>{q_} : std::vector<TensorId>{q_, k_, v_}; }
 
   void ProjectQkv() {
     const std::int64_t q = shape().query_width();
@@ -85,7 +112,7 @@ class LayerTable {
     std::vector<LinearPart> linears;
     if (parts_.partition().packed_qkv) {
       linears.push_back(parts_.AddColumnLinear("qkv", q + 2 * kv, full_q + 2 * full_kv, bias));
-      linears.back().outputs = {q_, k_, v_};
+      linears.back().outputs = packed_.valid() ? std::vector<TensorId>{packed_} : Qkv();
     } else {
       linears.push_back(parts_.AddColumnLinear("wq", q, full_q, bias));
       linears.back().outputs = {q_};
@@ -99,18 +126,17 @@ class LayerTable {
     }
   }
 
-  // FlashAttention's backward keeps an fp32 accumulator of dq and the row sums of dout * out ("delta").
   TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {
     const std::int64_t tokens = shape().tokens;
     const TensorId d_out = parts_.RowBackward(wo_, output_gradient, "d_attn_out");
     const TensorId dq = b().AddTensor("dq", tokens * shape().query_width());
     const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
     const TensorId dv = b().AddTensor("dv", tokens * shape().key_width());
-    const TensorId dq_sum =
-        b().AddTensor("dq_accumulator", tokens * shape().query_width(), Category::activation, DType::fp32);
-    const TensorId delta = b().AddTensor("delta", tokens * shape().heads, Category::activation, DType::fp32);
-    b().Add(b().backward(), "attention.backward", MakeAttention(true), {q_, k_, v_, attention_out_, lse_, d_out},
-            {dq, dk, dv, dq_sum, delta});
+    if (IsFlash()) {
+      FlashBackward(d_out, {dq, dk, dv});
+    } else {
+      eager_.Backward(d_out, dq, dk, dv);
+    }
     if (decoder().rope) {
       b().Add(b().backward(), "rope.backward", MakeRope(true), {dq, dk}, {dq, dk});
     }
@@ -120,6 +146,17 @@ class LayerTable {
     }
     const TensorId d_norm_out = parts_.ColumnBackward(qkv_, gradients);
     return parts_.NormBackward(qkv_.norm, d_norm_out, std::move(input_gradient_name));
+  }
+
+  // FlashAttention's backward keeps an fp32 accumulator of dq and the row sums of dout * out ("delta").
+  void FlashBackward(TensorId d_out, std::vector<TensorId> writes) {
+    const std::int64_t tokens = shape().tokens;
+    writes.push_back(
+        b().AddTensor("dq_accumulator", tokens * shape().query_width(), Category::activation, DType::fp32));
+    writes.push_back(b().AddTensor("delta", tokens * shape().heads, Category::activation, DType::fp32));
+    std::vector<TensorId> reads = Qkv();
+    reads.insert(reads.end(), {attention_out_, lse_, d_out});
+    b().Add(b().backward(), "attention.backward", MakeAttention(true), std::move(reads), std::move(writes));
   }
 
   TensorId FfnForward(TensorId input) {
@@ -227,9 +264,10 @@ class LayerTable {
   }
 
   DecoderParts parts_;
+  EagerAttention eager_;
   ColumnPart qkv_, ffn_in_;
   RowPart wo_, down_;
-  TensorId q_, k_, v_, attention_out_, lse_;
+  TensorId packed_, q_, k_, v_, attention_out_, lse_;  // packed_: where q, k and v are views
   TensorId gate_, up_, silu_, down_in_;  // gate_ and up_ are one tensor when packed; two_layer has gate_ only
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/network/eager_norm.h"
+
 namespace tidemark {
 namespace {
 
@@ -67,6 +69,9 @@ Gemm DecoderParts::MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) cons
 }
 
 NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std::string output_name) {
+  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
+    return EagerNorm(*this).Forward(name, input, std::move(output_name));
+  }
   const bool layer_norm = decoder_.norm == Decoder::Norm::layer;
   const std::string suffix = name.substr(std::string("norm").size());
   NormPart part;
@@ -89,6 +94,9 @@ NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std:
 }
 
 TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name) {
+  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
+    return EagerNorm(*this).Backward(part, output_gradient, std::move(input_gradient_name));
+  }
   const TensorId input_gradient = AddResidual(std::move(input_gradient_name));
   std::vector<TensorId> reads = {output_gradient, part.input, part.rstd};
   if (part.mean.valid()) {
@@ -107,23 +115,23 @@ TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradie
 
 TensorId DecoderParts::AddCollected(std::string name, std::int64_t rows, Category category) {
   const std::int64_t elements = rows * shape_.hidden;
-  return partition_.gather == Partition::Gather::pool_unsafe
+  return partition_.gathered == Gathered::pool_unsafe
              ? builder_.AddPooled(std::move(name), elements, category, std::string(kUnsafePool))
              : builder_.AddTensor(std::move(name), elements, category);
 }
 
 ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name) {
-  using Gather = Partition::Gather;
   ColumnPart part;
   part.input_name = input_name;
-  part.gather_again = shape_.scattered && (partition_.gather == Gather::again_pooled || IsAsync());
+  part.gather_again =
+      shape_.scattered && (partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again);
   const bool keeps_gathered = shape_.scattered && !part.gather_again;
   part.norm = NormForward(norm_name, input, keeps_gathered ? norm_name + "_out" : input_name);
   part.input = part.norm.output;
   if (!shape_.scattered) {
     return part;
   }
-  part.in_flight = IsAsync();
+  part.in_flight = GathersBesideOwnRows();
   part.input = AddGathered(part, false);
   if (part.in_flight) {
     builder_.AddAsynchronous(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
@@ -138,14 +146,17 @@ ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId inpu
 /// What the rows are gathered into, in the forward pass or again in the backward pass.
 TensorId DecoderParts::AddGathered(const ColumnPart& part, bool again) {
   const std::int64_t elements = shape_.tokens * shape_.hidden;
-  if (partition_.gather == Partition::Gather::again_pooled) {
-    return builder_.AddPooled(part.input_name + (again ? "_again" : "_gathered"), elements, Category::tp_gather,
-                              std::string(kGatherPool));
+  const std::string name = part.input_name + (again ? "_again" : "_gathered");
+  switch (partition_.gathered) {
+    case Gathered::again_pooled:
+      return builder_.AddPooled(name, elements, Category::tp_gather, std::string(kGatherPool));
+    case Gathered::again:
+      return builder_.AddTensor(name, elements, Category::tp_gather);
+    case Gathered::kept:
+    case Gathered::pool_unsafe:
+      return AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
   }
-  if (IsAsync()) {
-    return builder_.AddTensor(part.input_name + (again ? "_again" : "_gathered"), elements, Category::tp_gather);
-  }
-  return AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
+  TIDEMARK_CHECK(false && "unknown way to keep gathered rows");
 }
 
 void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
@@ -175,52 +186,56 @@ void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
 // in the first, which is what autograd's accumulation does; each later one is a transient of the full size.
 TensorId DecoderParts::ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients) {
   auto& backward = builder_.backward();
+  const std::string gather = part.input_name + ".gather_again";
   const bool any_trainable = std::any_of(part.linears.begin(), part.linears.end(),
                                          [&](const LinearPart& linear) { return builder_.trainable(linear.weight); });
-  if (IsAsync()) {
-    return AsyncColumnBackward(part, gradients, any_trainable);
-  }
+  const bool gathers = part.gather_again && any_trainable;
   TensorId input = part.input;
-  if (part.gather_again && any_trainable) {
+  if (gathers) {
     input = AddGathered(part, true);
-    builder_.AddCollective(backward, CollectiveKind::all_gather, part.input_name + ".gather_again", part.norm.output,
-                           input, true);
+    AddCollective(InputGradientFirst(), CollectiveKind::all_gather, gather, part.norm.output, input, true);
   }
-  const TensorId sum = ColumnInputGradient(part, gradients, input);
-  if (shape_.scattered) {
-    const TensorId scattered =
-        AddCollected("d_" + part.norm.name + "_out", shape_.residual_tokens, Category::activation);
-    builder_.AddCollective(backward, CollectiveKind::reduce_scatter, part.input_name + ".scatter_gradient", sum,
-                           scattered);
-    return scattered;
+  if (!InputGradientFirst()) {
+    return ReduceInputGradient(part, ColumnInputGradient(part, gradients, input));
   }
-  if (shape_.tp > 1) {
-    builder_.AddCollective(backward, CollectiveKind::all_reduce, part.input_name + ".reduce_gradient", sum, sum);
-  }
-  return sum;
-}
-
-TensorId DecoderParts::AsyncColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
-                                           bool any_trainable) {
-  auto& backward = builder_.backward();
-  const std::string gather = part.input_name + ".gather_again", scatter = part.input_name + ".scatter_gradient";
-  TensorId input;
-  if (any_trainable) {
-    input = AddGathered(part, true);
-    builder_.AddAsynchronous(backward, CollectiveKind::all_gather, gather, part.norm.output, input, true);
-  }
-  const TensorId sum = ColumnInputGradient(part, gradients, std::nullopt);
-  if (any_trainable) {
+  const TensorId partial = ColumnInputGradient(part, gradients, std::nullopt);
+  if (gathers) {
     builder_.AddAwait(backward, gather, part.norm.output, input);
   }
-  const TensorId scattered = AddResidual("d_" + part.norm.name + "_out");
-  builder_.AddAsynchronous(backward, CollectiveKind::reduce_scatter, scatter, sum, scattered);
+  const TensorId reduced = ReduceInputGradient(part, partial);
   for (std::size_t i = part.linears.size(); i-- > 0;) {
-    BiasGradient(part.linears[i], gradients.at(i));
     WeightGradient(part.linears[i], input, gradients.at(i));
+    BiasGradient(part.linears[i], gradients.at(i));
   }
-  builder_.AddAwait(backward, scatter, sum, scattered);
+  if (shape_.tp > 1) {
+    builder_.AddAwait(backward, part.input_name + (shape_.scattered ? ".scatter_gradient" : ".reduce_gradient"),
+                      partial, reduced);
+  }
+  return reduced;
+}
+
+TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId partial) {
+  if (shape_.tp == 1) {
+    return partial;
+  }
+  if (!shape_.scattered) {
+    AddCollective(InputGradientFirst(), CollectiveKind::all_reduce, part.input_name + ".reduce_gradient", partial,
+                  partial);
+    return partial;
+  }
+  const TensorId scattered = AddCollected("d_" + part.norm.name + "_out", shape_.residual_tokens, Category::activation);
+  AddCollective(InputGradientFirst(), CollectiveKind::reduce_scatter, part.input_name + ".scatter_gradient", partial,
+                scattered);
   return scattered;
+}
+
+void DecoderParts::AddCollective(bool asynchronous, CollectiveKind kind, const std::string& name, TensorId from,
+                                 TensorId to, bool recompute) {
+  if (asynchronous) {
+    builder_.AddAsynchronous(builder_.backward(), kind, name, from, to, recompute);
+  } else {
+    builder_.AddCollective(builder_.backward(), kind, name, from, to, recompute);
+  }
 }
 
 /// With `weights_input`, each linear's weight gradient is taken just before its input gradient.
@@ -277,7 +292,7 @@ TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient
   BiasGradient(part.linear, {dropped});
   const std::string name = "d_" + part.linear.name + "_out";
   const std::int64_t elements = shape_.tokens * part.linear.in;
-  if (IsAsync()) {
+  if (GathersBesideOwnRows()) {
     const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
     builder_.AddAsynchronous(builder_.backward(), CollectiveKind::all_gather, name + ".gather", dropped, gathered);
     const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
@@ -288,9 +303,14 @@ TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient
     return input_gradient;
   }
   const TensorId gathered = GatherBackward(name, dropped);
-  WeightGradient(part.linear, part.input, {gathered});
+  if (!InputGradientFirst()) {
+    WeightGradient(part.linear, part.input, {gathered});
+  }
   const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
   InputGradient(part.linear, {gathered}, shape_.tokens, input_gradient);
+  if (InputGradientFirst()) {
+    WeightGradient(part.linear, part.input, {gathered});
+  }
   return input_gradient;
 }
 

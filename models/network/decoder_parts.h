@@ -29,6 +29,7 @@ struct NormPart {
   std::string name;
   ParameterId weight, bias;
   TensorId input, output, rstd, mean;
+  TensorId normalised, wide_weight;  ///< of an eager norm
 };
 
 /// A linear layer; `in` and `out` are its features on this rank.
@@ -62,13 +63,19 @@ struct RowPart {
 ///
 /// Tensor-parallel communication (Korthikanti et al., Reducing Activation Recomputation, 2022, figures 4-6):
 ///                     forward                        backward
-///   column, scattered   all-gather X                   all-gather X again (Gather::again_pooled), reduce-scatter dX
+///   column, scattered   all-gather X                   all-gather X again (Gathered::again*), reduce-scatter dX
 ///   column, else        -                              all-reduce dX
 ///   row, scattered      reduce-scatter Y               all-gather dY
 ///   row, else           all-reduce Y                   -
-/// With tp = 1 there is none. Gather::again_async (nanotron's tp_linear_async_communication) runs them beside products
-/// that do not need them: gathers beside the product with the own rows, the gather of X in the backward pass beside dX,
-/// the scatter of dX beside dW.
+/// With tp = 1 there is none. Partition::LinearOrder says what runs beside it:
+///
+///   weight_gradient_first   Nothing: dW, dX, its reduction, one after the other.
+///
+///   input_gradient_first    X is gathered again beside dX, and dX reduced beside dW; a row's products have nothing
+///                           beside them (Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication).
+///
+///   own_rows_first          So too; moreover X in the forward pass and dY are gathered beside the product with the own
+///                           rows (nanotron's tp_linear_async_communication).
 class DecoderParts {
  public:
   DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,
@@ -108,14 +115,24 @@ class DecoderParts {
   TensorId DropoutBackward(const std::string& name, TensorId gradient, TensorId mask);
 
  private:
-  bool IsAsync() const { return shape_.scattered && partition_.gather == Partition::Gather::again_async; }
+  using Gathered = Partition::Gathered;
+  using LinearOrder = Partition::LinearOrder;
+
+  bool GathersBesideOwnRows() const {
+    return shape_.scattered && partition_.linear_order == LinearOrder::own_rows_first;
+  }
+  bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
   /// The result of a collective over `rows` rows of the residual stream.
   TensorId AddCollected(std::string name, std::int64_t rows, Category category);
   TensorId AddGathered(const ColumnPart& part, bool again);
   TensorId ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
                                const std::optional<TensorId>& weights_input);
-  TensorId AsyncColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
-                               bool any_trainable);
+  /// Sums an input gradient over the group, down to the own rows where they are scattered. With InputGradientFirst the
+  /// result must be awaited.
+  TensorId ReduceInputGradient(const ColumnPart& part, TensorId partial);
+  /// A collective that is waited for at once, or with `asynchronous` not.
+  void AddCollective(bool asynchronous, CollectiveKind kind, const std::string& name, TensorId from, TensorId to,
+                     bool recompute = false);
   void BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients);
   void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
   /// For `rows` rows of `to`.

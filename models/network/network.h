@@ -28,6 +28,23 @@ struct Decoder {
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0
   bool causal = true;              ///< each token attends to those before it only
+  /// How the modelling code computes attention: one memory-linear kernel, or a framework's single operations (scores in
+  /// memory), with the softmax in the activations' dtype or in fp32 and cast back.
+  enum class AttentionKernel : std::uint8_t {
+    flash,
+    eager,
+    eager_fp32_softmax
+  } attention_kernel = AttentionKernel::flash;
+  double attention_dropout = 0;  ///< of eager attention's probabilities; a flash kernel keeps no mask
+  /// How it computes RMSNorm: one kernel, or single operations that cast up and, before the weight or behind it, down
+  /// again, or that do not cast.
+  enum class NormKernel : std::uint8_t {
+    fused,
+    eager,
+    eager_fp32_weight,
+    eager_low_precision
+  } norm_kernel = NormKernel::fused;
+  bool qkv_views = false;  ///< v, and without rotation q and k, are views that keep the packed projection's output
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 

@@ -36,6 +36,13 @@ Status CheckBounds(const Decoder& d) {
   if (!(d.dropout >= 0 && d.dropout < 1)) {
     return BadInput(fmt::format("expected dropout of at least 0 and below 1, found {}", d.dropout));
   }
+  if (!(d.attention_dropout >= 0 && d.attention_dropout < 1)) {
+    return BadInput(fmt::format("expected attention_dropout of at least 0 and below 1, found {}", d.attention_dropout));
+  }
+  if (d.norm == Decoder::Norm::layer && d.norm_kernel != Decoder::NormKernel::fused) {
+    return BadInput("an eager norm_kernel is RMSNorm's: frameworks compute LayerNorm in one kernel",
+                    "set network.norm_kernel to fused");
+  }
   if (d.heads % d.kv_heads != 0) {
     return BadInput(fmt::format("expected heads ({}) to be a multiple of kv_heads ({})", d.heads, d.kv_heads),
                     "each key-value head serves the same number of query heads");
@@ -54,6 +61,7 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
   const double largest[] = {
       2 * tokens * widest * inner,                              // flops of a matrix product
       10 * tokens * real(p.sequence_length) * attention_width,  // flops of an attention backward
+      64 * tokens * real(p.sequence_length) * real(d.heads),    // bytes of eager attention's scores
       8 * 8 * (tokens + inner) * widest,                        // bytes that one operator touches
       16 * (2 * widest + real(d.positions)) * real(d.hidden),   // bytes of embeddings and their states
       16 * 8 * real(d.layers) * inner * inner,                  // bytes of all layers' weights and states

@@ -13,11 +13,23 @@
 namespace tidemark {
 namespace {
 
+/// "forward of microbatch 2 of step 3", counted as tables of steps and phases do.
+std::string PlaceOf(const CapacityReport& capacity) {
+  std::string place = capacity.phase;
+  if (capacity.microbatch >= 0) {
+    place += fmt::format(" of microbatch {}", capacity.microbatch);
+  }
+  if (capacity.step >= 0) {
+    place += fmt::format(" of step {}", capacity.step + 1);
+  }
+  return place;
+}
+
 std::string Verdict(const PredictionReport& report) {
   const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
   if (report.capacity && report.capacity->outcome == "out_of_memory") {
     return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
-                       Text(report.capacity->capacity), Text(report.capacity->request), report.capacity->phase);
+                       Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
   }
   const Bytes high = report.Worst().device.high;
   if (report.Fits()) {
@@ -67,7 +79,7 @@ Section StepsSection(const PredictionReport& report) {
   section.table.columns = {{"step", false, false},
                            {"time", true, false},
                            {"tensors at the peak", true, false},
-                           {"reserved after it", true, false}};
+                           {"reserved at most", true, false}};
   std::int64_t first = 1;
   for (const StepReport& step : report.steps) {
     const std::string numbers =
@@ -159,7 +171,7 @@ Section CapacitySection(const CapacityReport& capacity) {
   } else if (capacity.outcome == "out_of_memory") {
     remark = {"outcome",
               fmt::format("out of memory: a request of {} in {} fails after {} cache flushes",
-                          AllDigits(capacity.request), capacity.phase, capacity.cache_flushes),
+                          AllDigits(capacity.request), PlaceOf(capacity), capacity.cache_flushes),
               "", Tone::bad};
   }
   section.remarks.push_back(std::move(remark));

@@ -19,7 +19,9 @@ Json CapacityJson(const CapacityReport& capacity) {
           {"outcome", capacity.outcome},
           {"cache_flushes", capacity.cache_flushes},
           {"request_bytes", failed ? Json(capacity.request.count()) : Json(nullptr)},
-          {"phase", failed ? Json(capacity.phase) : Json(nullptr)}};
+          {"phase", failed ? Json(capacity.phase) : Json(nullptr)},
+          {"microbatch", failed && capacity.microbatch >= 0 ? Json(capacity.microbatch) : Json(nullptr)},
+          {"step", failed && capacity.step >= 0 ? Json(capacity.step) : Json(nullptr)}};
 }
 
 Json TimeJson(const TimeReport& time) {

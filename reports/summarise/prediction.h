@@ -38,8 +38,9 @@ struct CapacityReport {
   Bytes capacity;
   std::string outcome;  ///< fine, flushed, out_of_memory
   std::int64_t cache_flushes = 0;
-  Bytes request;      ///< the request that failed; 0: none did
-  std::string phase;  ///< in which it failed
+  Bytes request;                            ///< the request that failed; 0: none did
+  std::string phase;                        ///< in which it failed
+  std::int64_t microbatch = -1, step = -1;  ///< of that phase, counted from 0; -1: the whole step, the only step
 };
 
 /// All steps and their parts, on the last role to finish; the parts sum to `step`.
@@ -55,7 +56,7 @@ struct StepReport {
   std::int64_t count = 1;
   Nanos time;                     ///< of one of them
   Bytes allocated;                ///< the worst role's peak within them
-  std::optional<Bytes> reserved;  ///< what its allocator holds after the last of them
+  std::optional<Bytes> reserved;  ///< the most that its allocator has reserved within them
 };
 
 struct CommunicationReport {

@@ -155,7 +155,7 @@ void BlockWriter::DeclareBoundaries() {
     const auto declare = [&](std::string name, Category category) {
       // Where the residual stream is a view of the pool, it is in several pieces.
       const bool first = &run == &boundaries_.front() || !tower.empty();
-      name = tower + name + (first ? "" : fmt::format(" from block {}", run.base));
+      name = fmt::format("{}{}{}", tower, name, first ? "" : fmt::format(" from block {}", run.base));
       return role_.builder.AddBuffer({std::move(name),
                                       category,
                                       tensor.dtype,

@@ -27,6 +27,13 @@ void DeviceMemory::Give(Bytes bytes) {
   taken_ -= bytes;
 }
 
+DeviceMemory DeviceMemory::On(Bytes capacity) const {
+  DeviceMemory copy = *this;
+  copy.capacity_ = capacity;
+  copy.enough_for_next_.reset();
+  return copy;
+}
+
 std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes capacity) {
   switch (options.kind) {
     case AllocatorKind::exact:

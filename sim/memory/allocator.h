@@ -26,6 +26,8 @@ class DeviceMemory {
   /// Takes `bytes` if they fit into the capacity.
   bool Take(Bytes bytes);
   void Give(Bytes bytes);
+  /// The same bytes taken from a device of another capacity, which has refused nothing yet.
+  DeviceMemory On(Bytes capacity) const;
 
   Bytes taken() const { return taken_; }
   Bytes highest() const { return highest_; }
@@ -47,6 +49,8 @@ class Allocator {
   /// A request of no bytes is granted and charged nothing.
   virtual std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) = 0;
   virtual void Free(std::uint32_t handle) = 0;
+  /// One that goes on from here, with the same handles, on a device of another capacity.
+  virtual std::unique_ptr<Allocator> CopyOn(Bytes capacity) const = 0;
 
   virtual Bytes allocated() const = 0;  ///< charged bytes of live allocations
   virtual Bytes allocated_peak() const = 0;

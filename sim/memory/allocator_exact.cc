@@ -36,6 +36,12 @@ class ExactAllocator final : public Allocator {
     spare_.push_back(handle);
   }
 
+  std::unique_ptr<Allocator> CopyOn(Bytes capacity) const override {
+    auto copy = std::make_unique<ExactAllocator>(*this);
+    copy->device_ = device_.On(capacity);
+    return copy;
+  }
+
   Bytes allocated() const override { return device_.taken(); }
   Bytes allocated_peak() const override { return device_.highest(); }
   const DeviceMemory& device() const override { return device_; }

@@ -37,6 +37,11 @@ class TorchCachingAllocator final : public Allocator {
 
   std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) override;
   void Free(std::uint32_t handle) override;
+  std::unique_ptr<Allocator> CopyOn(Bytes capacity) const override {
+    auto copy = std::make_unique<TorchCachingAllocator>(*this);
+    copy->device_ = device_.On(capacity);
+    return copy;
+  }
 
   Bytes allocated() const override { return allocated_; }
   Bytes allocated_peak() const override { return allocated_peak_; }

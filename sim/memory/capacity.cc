@@ -13,50 +13,73 @@ namespace {
 
 constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
 
-struct Run {
-  Outcome outcome;
-  std::optional<Bytes> enough_for_next;
-};
+/// An allocator at some place of a log, with what it gave to the requests before it.
+class Playback {
+ public:
+  Playback(const AllocatorOptions& options, Bytes capacity) : allocator_(MakeAllocator(options, capacity)) {}
+  Playback(const Playback& other, Bytes capacity)
+      : allocator_(other.allocator_->CopyOn(capacity)), handles_(other.handles_), at_(other.at_) {}
 
-Run Play(std::span<const Request> log, const AllocatorOptions& options, Bytes capacity) {
-  const std::unique_ptr<Allocator> allocator = MakeAllocator(options, capacity);
-  std::vector<std::uint32_t> handles;  // by request id
-  Outcome outcome;
-  for (std::size_t i = 0; i < log.size() && outcome.succeeded(); ++i) {
-    const Request& request = log[i];
-    if (!request.alloc) {
-      allocator->Free(handles.at(request.id));
-      continue;
-    }
-    if (handles.size() <= request.id) {
-      handles.resize(request.id + std::size_t{1});
-    }
-    if (const std::optional<Allocation> given = allocator->Allocate(request.bytes, request.stream)) {
-      handles[request.id] = given->handle;
-    } else {
-      outcome.kind = Outcome::Kind::out_of_memory;
-      outcome.failed_request = i;
-      outcome.failed_bytes = request.bytes;
+  /// Plays on to request `end`, or to the first one before it that is refused.
+  void Play(std::span<const Request> log, std::size_t end) {
+    for (; at_ < end && outcome_.succeeded(); ++at_) {
+      const Request& request = log[at_];
+      if (!request.alloc) {
+        allocator_->Free(handles_.at(request.id));
+        continue;
+      }
+      if (handles_.size() <= request.id) {
+        handles_.resize(request.id + std::size_t{1});
+      }
+      const std::optional<Allocation> given = allocator_->Allocate(request.bytes, request.stream);
+      if (!first_refusal_ && allocator_->device().enough_for_next()) {
+        first_refusal_ = at_;
+      }
+      if (given) {
+        handles_[request.id] = given->handle;
+      } else {
+        outcome_.kind = Outcome::Kind::out_of_memory;
+        outcome_.failed_request = at_;
+        outcome_.failed_bytes = request.bytes;
+      }
     }
   }
-  outcome.cache_flushes = allocator->cache_flushes();
-  if (outcome.succeeded() && outcome.cache_flushes > 0) {
-    outcome.kind = Outcome::Kind::flushed;
+
+  Outcome outcome() const {
+    Outcome outcome = outcome_;
+    outcome.cache_flushes = allocator_->cache_flushes();
+    if (outcome.succeeded() && outcome.cache_flushes > 0) {
+      outcome.kind = Outcome::Kind::flushed;
+    }
+    outcome.allocated_peak = allocator_->allocated_peak();
+    outcome.reserved_peak = allocator_->reserved_peak();
+    return outcome;
   }
-  outcome.allocated_peak = allocator->allocated_peak();
-  outcome.reserved_peak = allocator->reserved_peak();
-  return {outcome, allocator->device().enough_for_next()};
-}
+
+  bool succeeded() const { return outcome_.succeeded(); }
+  /// The first request for which the device refused, whether or not a flush helped.
+  std::optional<std::size_t> first_refusal() const { return first_refusal_; }
+  std::optional<Bytes> enough_for_next() const { return allocator_->device().enough_for_next(); }
+
+ private:
+  std::unique_ptr<Allocator> allocator_;
+  std::vector<std::uint32_t> handles_;  // by request id
+  std::size_t at_ = 0;
+  std::optional<std::size_t> first_refusal_;
+  Outcome outcome_;
+};
 
 /// Highest sum of live requests: no capacity below it can do.
 Bytes LiveBytesPeak(std::span<const Request> log) {
-  return Play(log, {.kind = AllocatorKind::exact}, kUnlimited).outcome.allocated_peak;
+  return Replay(log, {.kind = AllocatorKind::exact}, kUnlimited).allocated_peak;
 }
 
 }  // namespace
 
 Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, Bytes capacity) {
-  return Play(log, options, capacity).outcome;
+  Playback playback(options, capacity);
+  playback.Play(log, log.size());
+  return playback.outcome();
 }
 
 // Why a scan and not a bisection: a smaller device flushes earlier, and may thereby give back a segment that a larger
@@ -66,13 +89,23 @@ Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, By
 // Why the scan need not try every page: the capacity enters a run only where the device refuses. A run that saw the
 // device refuse repeats itself, to its failure, under every capacity below the smallest that would have granted one of
 // those refused requests. The next candidate is that one.
+//
+// Nor need it play each of them from the start: up to a run's first refusal, a larger device does the same, so the next
+// run goes on from there. Where memory grows until the end that is nearly all of the log.
 Bytes MinimumCapacity(std::span<const Request> log, const AllocatorOptions& options) {
   Bytes capacity = LiveBytesPeak(log);
   if (options.kind == AllocatorKind::exact) {
     return capacity;
   }
-  for (Run run = Play(log, options, capacity); !run.outcome.succeeded(); run = Play(log, options, capacity)) {
-    capacity = *run.enough_for_next;
+  Playback sure(options, kUnlimited);  // up to where no capacity still in question has refused
+  while (true) {
+    Playback run(sure, capacity);
+    run.Play(log, log.size());
+    if (run.succeeded()) {
+      break;
+    }
+    sure.Play(log, *run.first_refusal());
+    capacity = *run.enough_for_next();
   }
   constexpr std::int64_t kPage = 2 << 20;
   return Bytes(RoundUp(capacity.count(), kPage));

@@ -13,6 +13,15 @@ ChunkPools::Key KeyOf(const Chunk& chunk, ChunkId id) {
 
 }  // namespace
 
+/// The orders' nodes lie in the copy's own memory.
+ChunkPools::ChunkPools(const ChunkPools& other) : chunks_(other.chunks_), spare_(other.spare_) {
+  for (const Pool& pool : other.pools_) {
+    Pool& copy = pools_.emplace_back(&nodes_);
+    copy.free = pool.free;
+    copy.unmapped = pool.unmapped;
+  }
+}
+
 bool ChunkPools::IsLive(std::uint32_t index) const {
   return index < chunks_.size() && chunks_[index].pool.valid() && chunks_[index].state == Chunk::State::live;
 }

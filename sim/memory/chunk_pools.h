@@ -43,6 +43,10 @@ class ChunkPools {
   };
   using Order = std::pmr::set<Key>;
 
+  ChunkPools() = default;
+  ChunkPools(const ChunkPools& other);
+  ChunkPools& operator=(const ChunkPools&) = delete;
+
   const Chunk& operator[](ChunkId id) const { return chunks_[id.index]; }
   bool IsLive(std::uint32_t index) const;
 

@@ -2,7 +2,9 @@
 #include "sim/predict/lints.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -41,6 +43,7 @@ class Linter {
     Synchronisation();
     LowPrecision();
     Memory();
+    Gathers();
     Contrastive();
     Pipeline();
     return std::move(lints_);
@@ -97,12 +100,22 @@ class Linter {
     }
   }
 
+  bool LooksAt(std::string_view key) const {
+    const std::vector<std::string>& keys = strategy_.defaults.keys;
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  }
+
   /// How to stop reducing in every microbatch, if this system can.
   std::string HowToDefer() const {
     Job deferred = job_;
     deferred.axes.sync.when = Sync::When::last;
-    return strategy_.Accept(deferred).ok()
-               ? "reduce in the last microbatch only: sync.when: last (PyTorch: forward and backward inside no_sync)"
+    if (strategy_.Accept(deferred).ok()) {
+      return fmt::format(
+          "reduce in the last microbatch only: sync.when: last{}",
+          LooksAt("sync.forward_in_no_sync") ? " (forward and backward of the others inside no_sync)" : "");
+    }
+    return strategy_.defer_hint != nullptr
+               ? strategy_.defer_hint
                : fmt::format("{} cannot defer; a strategy that keeps whole gradients can", job_.strategy);
   }
 
@@ -125,17 +138,23 @@ class Linter {
     }
   }
 
-  /// How to keep the running sum in fp32, if this system can.
+  /// How to keep the running sum in fp32, if this system can: by the sum's own key, or with those that must agree.
   std::string HowToSumInFp32(const RunningSum& sum) const {
-    Job wide = job_;
-    for (const Field<Job>& field : JobFields()) {
-      if (field.key == sum.key) {
-        TIDEMARK_CHECK(field.read(wide, MakeScalar("fp32", {})).ok());
+    const std::vector<std::string> all = {sum.key, "precision.reduce", "precision.master", "precision.optimizer"};
+    for (std::size_t keys = 1; keys <= all.size(); ++keys) {
+      Job wide = job_;
+      for (const Field<Job>& field : JobFields()) {
+        if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(keys), field.key) !=
+            all.begin() + static_cast<std::ptrdiff_t>(keys)) {
+          TIDEMARK_CHECK(field.read(wide, MakeScalar("fp32", {})).ok());
+        }
+      }
+      if (strategy_.Accept(wide).ok() && strategy_.SumOf(wide).dtype == DType::fp32) {
+        return fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches",
+                           fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(keys), ", "));
       }
     }
-    return strategy_.Accept(wide).ok()
-               ? fmt::format("keep the sum in fp32 ({}: fp32), or use fewer, larger microbatches", sum.key)
-               : fmt::format("use fewer, larger microbatches: {} cannot keep this sum in fp32", job_.strategy);
+    return fmt::format("use fewer, larger microbatches: {} cannot keep this sum in fp32", job_.strategy);
   }
 
   void LowPrecision() {
@@ -178,6 +197,19 @@ class Linter {
                       Grouped(bucket), Grouped(ParametersOf(job_))),
           "lower sync.bucket_elements (DeepSpeed: reduce_bucket_size)");
     }
+  }
+
+  void Gathers() {
+    const Buffers::TpGather usual = strategy_.defaults.axes.buffers.tp_gather;
+    if (job_.GathersRows() || axes_.buffers.tp_gather == usual) {
+      return;
+    }
+    Add("gather-without-effect", "note",
+        job_.layout.tp == 1 ? "buffers.tp_gather changes nothing: one tensor-parallel rank gathers nothing"
+                            : "buffers.tp_gather changes nothing: without sequence parallelism inputs are whole on "
+                              "every tensor-parallel rank",
+        job_.layout.tp == 1 ? "leave buffers.tp_gather out, or raise layout.tp"
+                            : "leave buffers.tp_gather out, or set layout.sp to true");
   }
 
   void Contrastive() {

@@ -15,7 +15,8 @@
 namespace tidemark {
 namespace {
 
-/// Plays all steps, one after the other; `recorders`, one per role, hear them.
+/// Plays all steps, one after the other; `recorders`, one per role, hear them. `reserved` becomes the most that each
+/// role's allocator has reserved in each run of equal steps.
 Result<StepsEvaluation> SimulateSteps(std::span<const LoweredRun> runs, std::vector<TraceRecorder>& recorders,
                                       std::vector<std::vector<Bytes>>& reserved) {
   std::vector<Listener*> listeners;
@@ -33,16 +34,16 @@ Result<StepsEvaluation> SimulateSteps(std::span<const LoweredRun> runs, std::vec
       }
       Evaluation evaluation = Simulate(lowered.program, lowered.costs, listeners);
       start += evaluation.time.step;
+      reserved.resize(kinds.size(), std::vector<Bytes>(recorders.size()));
+      for (std::size_t role = 0; role < recorders.size(); ++role) {
+        reserved.back()[role] = std::max(reserved.back()[role], recorders[role].reserved_in_step());
+      }
       for (TraceRecorder& recorder : recorders) {
         recorder.EndStep(start);
       }
       if (i == 0) {
         evaluations.push_back(std::move(evaluation));
       }
-    }
-    reserved.emplace_back();
-    for (const TraceRecorder& recorder : recorders) {
-      reserved.back().push_back(recorder.allocator().reserved());
     }
   }
   return InARow(kinds, std::move(evaluations));
@@ -93,8 +94,8 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     if (options.capacity) {
       const Outcome outcome = Replay(recorder.log(), job.allocator, *options.capacity);
       if (!prediction.capacity || IsWorse(outcome, prediction.capacity->outcome)) {
-        const std::string phase = outcome.succeeded() ? "" : recorder.PhaseOf(outcome.failed_request);
-        prediction.capacity = CapacityOutcome{outcome, role.role, phase};
+        const auto at = outcome.succeeded() ? TraceRecorder::Origin() : recorder.OriginOf(outcome.failed_request);
+        prediction.capacity = CapacityOutcome{outcome, role.role, at.phase, at.microbatch, at.step};
       }
     }
     if (options.traces) {

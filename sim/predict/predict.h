@@ -43,7 +43,9 @@ struct RolePrediction {
 /// most.
 struct CapacityOutcome {
   Outcome outcome;
-  std::string role, phase;  ///< phase of the request that failed
+  std::string role, phase;       ///< phase of the request that failed
+  std::int64_t microbatch = -1;  ///< of that phase; -1: of the whole step
+  std::int64_t step = 0;         ///< that it failed in, counted from 0
 };
 
 /// One engine's answer and how long it took, median of five runs from the job on.
@@ -57,7 +59,7 @@ struct StepPrediction {
   StepRun run;
   Nanos time;                     ///< of one of them
   Bytes allocated;                ///< the worst role's peak within them
-  std::optional<Bytes> reserved;  ///< what its allocator has reserved after the last of them
+  std::optional<Bytes> reserved;  ///< the most that its allocator has reserved within them
 };
 
 struct Prediction {

@@ -60,6 +60,7 @@ Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, N
   trace_.role = program.role;
   trace_.ranks = program.ranks;
   trace_.steps.push_back({std::string(kind), start, start, trace_.memory.size()});
+  reserved_in_step_ = allocator_->reserved();
   ReadTables();
   return Done{};
 }
@@ -170,6 +171,7 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
   event.span = open_spans_.empty() ? kNoSpan : open_spans_.back();
   event.allocator_bytes = allocator_->allocated();
   event.reserved_bytes = allocator_->reserved();
+  reserved_in_step_ = std::max(reserved_in_step_, event.reserved_bytes);
   trace_.memory.push_back(event);
 }
 
@@ -191,9 +193,17 @@ void TraceRecorder::OnEnd(Phase, Nanos host) {
   open_spans_.pop_back();
 }
 
-std::string TraceRecorder::PhaseOf(std::size_t index) const {
-  const MemoryEvent& event = trace_.memory[index];
-  return event.span == kNoSpan ? "before the step" : trace_.spans[event.span].phase;
+TraceRecorder::Origin TraceRecorder::OriginOf(std::size_t request) const {
+  const MemoryEvent& event = trace_.memory[request];
+  Origin origin{"before the step", -1, 0};
+  if (event.span != kNoSpan) {
+    origin.phase = trace_.spans[event.span].phase;
+    origin.microbatch = trace_.spans[event.span].microbatch;
+  }
+  for (std::size_t i = 1; i < trace_.steps.size() && trace_.steps[i].memory_begin <= request; ++i) {
+    origin.step = static_cast<std::int64_t>(i);
+  }
+  return origin;
 }
 
 Trace TraceRecorder::TakeTrace() && { return std::move(trace_); }

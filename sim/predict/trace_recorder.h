@@ -36,9 +36,16 @@ class TraceRecorder : public Listener {
   void OnEnd(Phase phase, Nanos host) override;
 
   const Allocator& allocator() const { return *allocator_; }
+  /// The most that the allocator has had reserved since the step began that is heard.
+  Bytes reserved_in_step() const { return reserved_in_step_; }
   const std::vector<Request>& log() const { return log_; }
-  /// Name of the phase in which request `index` of the log was made; "before the step" for what is resident.
-  std::string PhaseOf(std::size_t index) const;
+  /// Where in the steps a request of the log was made.
+  struct Origin {
+    std::string phase;             ///< "before the step" for what is resident
+    std::int64_t microbatch = -1;  ///< -1: of the whole step
+    std::int64_t step = 0;         ///< counted from 0
+  };
+  Origin OriginOf(std::size_t request) const;
   Trace TakeTrace() &&;
 
  private:
@@ -56,6 +63,7 @@ class TraceRecorder : public Listener {
 
   const Program* program_ = nullptr;  ///< of the step that is heard
   Nanos start_;                       ///< of that step
+  Bytes reserved_in_step_;
   std::unique_ptr<Allocator> allocator_;
   std::vector<std::uint32_t> first_slot_;  ///< by buffer
   std::vector<Held> held_;                 ///< by slot

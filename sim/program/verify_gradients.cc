@@ -268,7 +268,7 @@ class GradientFollower {
     for (const BufferRef& ref : leaf.reads) {
       read_elements += Value(ref).empty() ? 0 : program_.buffers[ref.buffer.index].elements;
     }
-    const bool whole = std::get<OptimizerUpdate>(leaf.op).elements >= read_elements;
+    const bool whole = !leaf.own_part && std::get<OptimizerUpdate>(leaf.op).elements >= read_elements;
     CheckOnce(leaf, sum);
     for (const GradientValue::Term& term : sum.terms()) {
       bool arrives = false;

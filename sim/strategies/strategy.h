@@ -32,6 +32,8 @@ struct Strategy {
   /// such a program is a lint, not a fault.
   const char* (*wrong)(const Job&) = nullptr;
   const char* wrong_hint = "";  ///< what to do about it
+  /// How its users reduce gradients in the last microbatch only, where `sync.when: last` is not the way; nullptr: none.
+  const char* defer_hint = nullptr;
   std::unique_ptr<DataParallel> (*data_parallel)(Role&) = nullptr;
   /// nullptr: in `precision.accumulate`.
   RunningSum (*running_sum)(const Job&) = nullptr;

@@ -29,17 +29,34 @@ Status RefuseAny(const Job& job) {
   const Axes& axes = job.axes;
   const bool short_window =
       job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
-  const bool scatters = axes.sync.collective == CollectiveKind::reduce_scatter;
   const Requirement requirements[] = {
       {!short_window, "last_window.policy",
        "a step cuts its batch into num_micro_batches equal microbatches: it cannot run fewer",
        "leave last_window.policy at carry-over"},
-      {scatters == axes.shard.optimizer, "sync.collective",
-       "Zero2Parallel reduce-scatters gradients and shards optimizer states; DataParallel does neither",
-       "use alpa-zero2 for both"},
   };
   TIDEMARK_TRY(Check(requirements));
   return RefusePrecision(axes.precision);
+}
+
+Status RefuseShards(const Job& job) {
+  const Requirement requirements[] = {
+      {!job.axes.shard.optimizer, "shard.optimizer",
+       "DataParallel keeps whole optimizer states on every rank; Zero2Parallel shards them", "use alpa-zero2"},
+      {job.axes.sync.collective == CollectiveKind::all_reduce, "sync.collective",
+       "DataParallel all-reduces gradients; Zero2Parallel reduce-scatters them", "use alpa-zero2"},
+  };
+  return Check(requirements);
+}
+
+Status RefuseWhole(const Job& job) {
+  const Requirement requirements[] = {
+      {job.axes.shard.optimizer, "shard.optimizer",
+       "Zero2Parallel shards optimizer states: that is what its reduce-scatter is for",
+       "set shard.optimizer to true, or use alpa, which keeps them whole"},
+      {job.axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
+       "Zero2Parallel reduce-scatters gradients", "set sync.collective to reduce_scatter, or use alpa"},
+  };
+  return Check(requirements);
 }
 
 /// Style 3, what shipped, and its alternatives.
@@ -56,7 +73,7 @@ Status Refuse(const Job& job) {
       {in_program || axes.loop == MicrobatchLoop::runtime, "gradient_flow.loop",
        "a step split into accumulate_grad and apply_grad loops in the runtime, or in the program",
        "set it to runtime or program, or use alpa-style1 (a loop outside) or alpa-style2 (unrolled)"},
-      {!in_program || one_executable, "sync.executable",
+      {!in_program || one_executable, "gradient_flow.loop",
        "a loop inside one executable cannot change executables or environment variables between microbatches",
        "set sync.executable to branch or separate, or gradient_flow.loop to runtime"},
       {!in_program || !pipeline, "gradient_flow.loop",
@@ -80,6 +97,16 @@ Status Refuse(const Job& job) {
   return RefuseAny(job);
 }
 
+Status RefuseDataParallel(const Job& job) {
+  TIDEMARK_TRY(RefuseShards(job));
+  return Refuse(job);
+}
+
+Status RefuseZero2(const Job& job) {
+  TIDEMARK_TRY(RefuseWhole(job));
+  return Refuse(job);
+}
+
 /// Styles 1 and 2 are compiled by ShardParallel only.
 Status RefuseStyle(const Job& job) {
   const Requirement requirements[] = {
@@ -88,6 +115,7 @@ Status RefuseStyle(const Job& job) {
        "set layout.pp to 1, or use alpa"},
   };
   TIDEMARK_TRY(Check(requirements));
+  TIDEMARK_TRY(RefuseShards(job));
   return RefuseAny(job);
 }
 
@@ -121,7 +149,7 @@ Strategy Style3(std::string name, std::string summary) {
   for (const char* key : {"sync.executable", "sync.rewrite", "gradient_flow.loop"}) {
     strategy.defaults.keys.emplace_back(key);
   }
-  strategy.refuse = Refuse;
+  strategy.refuse = RefuseDataParallel;
   strategy.wrong = Wrong;
   strategy.wrong_hint = "set sync.rewrite to true";
   return strategy;
@@ -135,10 +163,12 @@ std::vector<Strategy> StrategyAlpa() {
                           "end, sharded optimizer states");
   zero2.defaults.axes.sync.collective = CollectiveKind::reduce_scatter;
   zero2.defaults.axes.shard.optimizer = true;
+  zero2.refuse = RefuseZero2;
   Strategy style1 =
       Alpa("alpa-style1", "Alpa with the loop outside @parallelize: each microbatch returns its gradients all-reduced");
   style1.defaults.axes.sync.when = Sync::When::every;
   style1.defaults.axes.loop = MicrobatchLoop::outside;
+  style1.defer_hint = "let Alpa split the step: strategy alpa all-reduces the sum in the last microbatch";
   Strategy style2 = Alpa("alpa-style2",
                          "Alpa with the loop inside the jitted function, unrolled: one program that grows with the "
                          "microbatches, one all-reduce");

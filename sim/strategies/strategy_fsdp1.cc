@@ -45,7 +45,7 @@ Status Refuse(const Job& job) {
   const bool hybrid = axes.shard.replicas > 1;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP1 inside a pipeline is not modelled",
-       "set layout.pp to 1, or use a ddp-* strategy or nanotron"},
+       "set layout.pp to 1, or use ddp-last, nanotron, megatron or alpa"},
       {sharded, "shard", "FullyShardedDataParallel shards parameters, gradients and optimizer states",
        "to keep parameters unsharded between forward and backward set shard.reshard_after_forward to false "
        "(SHARD_GRAD_OP)"},

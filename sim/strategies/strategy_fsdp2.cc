@@ -20,7 +20,7 @@ Status Refuse(const Job& job) {
       {job.layout.pp == 1 || (keeps_all && axes.sync.when == Sync::When::last), "layout.pp",
        "PyTorch's pipeline schedules run all backward passes of fully_shard unsynchronised and unsharded and reduce "
        "behind the last one; resharding between passes is not modelled there",
-       "use fsdp2-keep-all, or set layout.pp to 1"},
+       "use fsdp2-keep-all, ddp-last, nanotron, megatron or alpa, or set layout.pp to 1"},
       {axes.loss_scale != LossScale::global_batch, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},
@@ -31,6 +31,10 @@ Status Refuse(const Job& job) {
        "set shard.reshard_after_forward to true, or remove shard.gathered_layers and shard.reshard_last_unit"},
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "fully_shard reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
+      {!axes.buffers.gathers_again() && axes.buffers.tp_gather != Buffers::TpGather::pooled_unsafe, "buffers.tp_gather",
+       "DTensor gathers an input into a tensor of its own, waits for it, and autograd keeps it for the backward pass: "
+       "there is no pool and no second gather",
+       "set buffers.tp_gather to fresh or cached, or use nanotron"},
       GradientsLikeParameters(axes.precision),
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
@@ -82,6 +86,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "shard.gathered_layers",
                             "shard.prefetch_forward",
                             "shard.prefetch_backward",
+                            "buffers.tp_gather",
                             "loss_scale"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;

@@ -35,7 +35,7 @@ Status RefuseScan(const Job& job) {
        "set sync.when to last or every"},
       {!axes.buffers.stack_gradients || axes.sync.when == Sync::When::every, "sync.when",
        "an all-reduce is moved out of the loop where it feeds a running sum, not where its result is kept",
-       "set sync.when to every, or buffers.stack_gradients to false"},
+       "set sync.when to every, or keep a running sum: jax-scan, with buffers.stack_gradients false"},
       {axes.sync.when == Sync::When::every || axes.precision.accumulate == axes.precision.gradients,
        "precision.accumulate", "an all-reduce is moved behind a sum of its own dtype only",
        "give precision.accumulate the dtype of precision.gradients, or set sync.when to every"},
@@ -72,6 +72,7 @@ std::vector<Strategy> StrategyJax() {
           "optax.MultiSteps under jit: a second tree for the mean gradient, all-reduced in every microbatch");
   multisteps.defaults.axes.sync.when = Sync::When::every;
   multisteps.defaults.axes.loss_scale = LossScale::global_tokens;
+  multisteps.defer_hint = "add microbatches up inside one jitted step: strategy jax-scan all-reduces their sum once";
   multisteps.defaults.keys.emplace_back("buffers.mid_updates");
   multisteps.refuse = RefuseAny;
   multisteps.data_parallel = MakeMultiSteps;
@@ -84,6 +85,7 @@ std::vector<Strategy> StrategyJax() {
                           "end: memory grows with the microbatches");
   stacked.defaults.axes.sync.when = Sync::When::every;
   stacked.defaults.axes.buffers.stack_gradients = true;
+  stacked.defer_hint = "keep a running sum of gradients instead: strategy jax-scan all-reduces it once";
   return {multisteps, scan, stacked};
 }
 

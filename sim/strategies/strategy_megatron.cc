@@ -11,11 +11,17 @@ Status Refuse(const Job& job) {
   const Precision& precision = axes.precision;
   const bool masters = SizeOf(precision.params) < SizeOf(DType::fp32);
   const bool right_master = masters ? precision.master == DType::fp32 : !precision.master;
+  const bool global_buffer = axes.buffers.tp_gather == Buffers::TpGather::pooled;
   const Requirement requirements[] = {
       {axes.sync.when == Sync::When::last, "sync.when",
        "Megatron's schedules run every microbatch but the last inside no_sync; its buffer may be reduced once per "
        "window only",
        "set sync.when to last"},
+      {global_buffer, "buffers.tp_gather",
+       "Megatron gathers sequence-parallel inputs into its global memory buffer, and again in the backward pass: it "
+       "has "
+       "no other way",
+       "leave buffers.tp_gather at pooled, or use nanotron, which has them all"},
       {precision.gradients == precision.params, "precision.gradients",
        "autograd makes gradients in the parameters' dtype", "give precision.gradients the dtype of precision.params"},
       {precision.accumulate == DType::fp32, "precision.accumulate",
@@ -50,7 +56,8 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.precision.optimizer = DType::fp32;
   axes.packing = {true, true};
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // the global memory buffer "mpu"
-  axes.recompute.tp_gather = true;
+  // LinearWithGradAccumulationAndAsyncCommunication
+  axes.linear_order = Partition::LinearOrder::input_gradient_first;
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
   axes.loss = Partition::Loss::softmax_saving;
   strategy.defaults.keys = {"sync.bucket_elements", "sync.overlap", "sync.average_in_collective",

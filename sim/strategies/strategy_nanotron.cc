@@ -10,6 +10,7 @@ Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool accumulator = axes.precision.accumulate != axes.precision.gradients;
   const bool enough = job.schedule != Schedule::one_f_one_b || job.accumulation_steps >= job.layout.pp - 1;
+  const bool can_gather = axes.buffers.tp_gather != Buffers::TpGather::async || job.layout.tp == 1 || job.layout.sp;
   const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
   const Requirement requirements[] = {
       {axes.sync.when == Sync::When::last, "sync.when", "nanotron runs every backward but the last inside no_sync",
@@ -33,6 +34,8 @@ Status Refuse(const Job& job) {
       {plain_gradients || !accumulator, "buffers",
        "nanotron frees gradients as soon as they are accumulated, and uses no bucket views",
        "leave buffers.gradient_as_bucket_view and buffers.set_to_none alone"},
+      {can_gather, "buffers.tp_gather", "async_communication is not supported for ALL_REDUCE mode",
+       "set layout.sp to true (tp_mode: REDUCE_SCATTER), or buffers.tp_gather to pooled"},
       {enough, "accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
        "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe"},
   };
@@ -56,11 +59,10 @@ std::vector<Strategy> StrategyNanotron() {
   axes.precision.optimizer = DType::fp32;
   axes.packing = {true, true};
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // tp_recompute_allgather = true
-  axes.recompute.tp_gather = true;
   axes.loss = Partition::Loss::softmax_saving;
-  strategy.defaults.keys = {"sync.bucket_bytes",  "sync.first_bucket_bytes", "sync.overlap",
-                            "sync.collective",    "shard.optimizer",         "buffers.gradient_as_bucket_view",
-                            "buffers.set_to_none"};
+  strategy.defaults.keys = {"sync.bucket_bytes",   "sync.first_bucket_bytes", "sync.overlap",
+                            "sync.collective",     "shard.optimizer",         "buffers.gradient_as_bucket_view",
+                            "buffers.set_to_none", "buffers.tp_gather"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return {strategy};

@@ -51,6 +51,15 @@ REFUSED = [
     ("deepspeed-coalesce", ["layout.pp=2"], "coalesce_grad_reduction is not supported under pipeline parallelism"),
     ("deepspeed-bf16", ["sync.coalesce=true"], "does not yet support optimizer wrapper BF16_Optimizer"),
     ("nanotron", ["sync.when=every"], "nanotron runs every backward but the last inside no_sync"),
+    ("nanotron", ["layout.tp=2", "layout.sp=false", "buffers.tp_gather=async"],
+     "buffers.tp_gather: async_communication is not supported for ALL_REDUCE mode"),
+    ("megatron", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=fresh"],
+     "buffers.tp_gather: Megatron gathers sequence-parallel inputs into its global memory buffer"),
+    ("fsdp2-defer", ["layout.tp=2", "buffers.tp_gather=pooled-unsafe"], "there is no pool and no second gather"),
+    ("hsdp", ["layout.tp=2", "layout.dp=4", "shard.replicas=2", "buffers.tp_gather=async"], "no second gather"),
+    ("single-backward", ["buffers.tp_gather=pooled-unsafe"], "only nanotron ever pooled"),
+    ("ddp-last", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=cached"], "ddp-last has no such setting"),
+    ("deepspeed-zero2", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=pooled"], "has no such setting"),
     ("megatron", ["sync.when=every"], "its buffer may be reduced once per window only"),
     ("megatron-dist-opt", ["optimizer=sgd"], "Only Adam currently supported, due to checkpointing requirements."),
     ("alpa", ["sync.when=every"], "Alpa clears XLA_SKIP_NCCL_COLLECTIVE_IDS for the last microbatch only"),
@@ -150,6 +159,9 @@ class BadInput(unittest.TestCase):
     def test_contradictions_are_refused(self):
         self.assert_job_refused(JOB, "contradicts buffers.tp_gather",
                                 changes=["strategy=nanotron", "buffers.tp_gather=pooled", "recompute.tp_gather=false"])
+        for strategy, again in (("nanotron", "false"), ("megatron", "false"), ("fsdp2-defer", "true"), ("ddp-last", "true")):
+            self.assert_job_refused(JOB, f"recompute.tp_gather: {again} contradicts buffers.tp_gather", "hint: ",
+                                    changes=[f"strategy={strategy}", f"recompute.tp_gather={again}"])
 
     def test_a_truncated_file_is_told_apart_from_a_wrong_one(self):
         for length in (len(JOB) - 20, len(JOB) - 40, 30, 9):
@@ -175,6 +187,10 @@ class BadInput(unittest.TestCase):
     def test_numbers_that_overflow_are_refused(self):
         self.assert_job_refused(JOB, "expected a whole number from 1 to", changes=["accumulation_steps=99999999999999999999"])
         self.assert_job_refused(JOB, "error: ", changes=["accumulation_steps=16777216", "micro_batch_size=16777216"])
+        self.assert_job_refused(JOB, "--set micro_batch_size=65536: micro_batch_size: with 65536 here, the sizes of this job",
+                                "4096 is more than is ever used", changes=["micro_batch_size=65536", "accumulation_steps=8192"])
+        self.assert_job_refused(JOB, "--set accumulation_steps=16777216: accumulation_steps: with 16777216 here, ",
+                                changes=["strategy=megatron", "accumulation_steps=16777216", "network=llama-3.1-405b"])
         self.assert_job_refused(JOB, "error: ", changes=["network.hidden=67108864", "network.ffn=67108864"])
         self.assert_job_refused(JOB, "more than 2^62 bytes", changes=["sync.bucket_bytes=1e30"])
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 PROGRAM = os.environ["TIDEMARK_PROGRAM"]
@@ -51,6 +52,71 @@ class Hints(unittest.TestCase):
                 error = run("job", JOB, "--set", f"{key}={value}").stderr.splitlines()
                 self.assertNotIn("expected", error[0] if error else "")
                 self.assertNotIn("there is no such key", error[0] if error else "")
+
+    def lints(self, *settings):
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        report = json.loads(run("predict", JOB, *arguments, "--format", "json", "--exit-zero").stdout)
+        return {lint["id"]: lint["hint"] for lint in report["lints"]}
+
+    def refusal(self, *settings):
+        done = run("job", JOB, *[part for setting in settings for part in ("--set", setting)])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        return done.stderr
+
+    def test_how_to_defer_is_told_in_the_terms_of_the_system(self):
+        for settings, way in ((["strategy=alpa-style1"], "strategy alpa"), (["strategy=jax-multisteps"], "jax-scan"),
+                              (["strategy=jax-scan-stacked"], "jax-scan"),
+                              (["strategy=jax-scan", "sync.when=every"], "sync.when: last")):
+            with self.subTest(settings=settings):
+                hint = self.lints(*settings, "accumulation_steps=4", "layout.dp=4")["sync-every-microbatch"]
+                self.assertIn(way, hint)
+                self.assertNotIn("no_sync", hint)
+                self.assertNotIn("cannot defer", hint)
+        ddp = self.lints("strategy=ddp-every", "accumulation_steps=4", "layout.dp=4")["sync-every-microbatch"]
+        self.assertIn("no_sync", ddp)
+
+    def test_the_sum_goes_back_to_fp32_by_what_the_hint_names(self):
+        narrow = ["strategy=nanotron", "accumulation_steps=64", "precision.accumulate=bf16", "precision.reduce=bf16"]
+        hint = self.lints(*narrow)["low-precision-sum"]
+        self.assertIn("precision.accumulate, precision.reduce: fp32", hint)
+        self.assertNotIn("low-precision-sum", self.lints("strategy=nanotron", "accumulation_steps=64",
+                                                         "precision.accumulate=fp32", "precision.reduce=fp32"))
+
+    def test_no_hint_sends_back_to_the_strategy_that_refused(self):
+        error = self.refusal("strategy=alpa-zero2", "shard.optimizer=false")
+        self.assertIn("shard.optimizer: Zero2Parallel shards optimizer states", error)
+        self.assertNotIn("use alpa-zero2", error)
+        error = self.refusal("strategy=alpa-zero2", "sync.collective=all_reduce")
+        self.assertIn("sync.collective: Zero2Parallel reduce-scatters gradients", error)
+        self.assertIn("use alpa-zero2", self.refusal("strategy=alpa", "shard.optimizer=true"))
+        self.assertIn("jax-scan, with buffers.stack_gradients false",
+                      self.refusal("strategy=jax-scan-stacked", "sync.when=last"))
+
+    def test_what_was_set_is_what_is_blamed(self):
+        self.assertIn("gradient_flow.loop: a loop inside one executable",
+                      self.refusal("strategy=alpa", "gradient_flow.loop=program"))
+
+    def test_a_pipeline_is_offered_where_there_is_one(self):
+        hint = self.refusal("strategy=fsdp2-defer", "layout.pp=2").split("hint: ")[1]
+        named = re.findall(r"ddp-last|nanotron|megatron|alpa", hint)
+        self.assertEqual(len(named), 4)
+        for strategy in named:
+            with self.subTest(strategy=strategy):
+                self.assertEqual(run("job", JOB, "--set", f"strategy={strategy}", "--set", "layout.pp=2").returncode, 0)
+
+    def test_every_mistake_at_the_command_line_has_a_way_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "step.trace"
+            self.assertEqual(run("predict", JOB, "--trace", trace, "--exit-zero").returncode, 0)
+            whole = trace.read_bytes()
+            cut = pathlib.Path(folder) / "cut.trace"
+            calls = [["predict", JOB, "--steps", "0"], ["report", *[trace] * 9]] + [["report", cut]] * 4
+            for call, length in zip(calls, (0, 0, 20, 40, len(whole) // 2, len(whole) - 1)):
+                cut.write_bytes(whole[:length])
+                with self.subTest(call=call[:2], length=length):
+                    done = run(*call)
+                    self.assertEqual(done.returncode, 2)
+                    self.assertIn("hint: ", done.stderr)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ TEST(ConfigNanotron, WithoutRecomputationGathersAreFresh) {
   const Job job =
       MustParse(SampleWith("tp_mode: REDUCE_SCATTER", "tp_mode: REDUCE_SCATTER\n  tp_recompute_allgather: false"));
   EXPECT_EQ(job.axes.buffers.tp_gather, Buffers::TpGather::fresh);
-  EXPECT_FALSE(job.axes.recompute.tp_gather);
+  EXPECT_FALSE(job.axes.buffers.gathers_again());
 }
 
 TEST(ConfigNanotron, EveryZeroStageAboveNoneMeansShardedOptimizerStates) {

@@ -19,7 +19,6 @@ inline std::vector<StrategyDefaults> TestStrategies() {
   pooled.name = "nanotron";
   pooled.axes.sync.when = Sync::When::last;
   pooled.axes.buffers.tp_gather = Buffers::TpGather::pooled;
-  pooled.axes.recompute.tp_gather = true;
   pooled.axes.packing = {true, true};
   pooled.axes.precision.master = DType::fp32;
   pooled.sp_with_tp = true;

@@ -155,10 +155,29 @@ TEST(JobRead, SequenceParallelismFollowsTheStrategyWhereRanksShareTensors) {
 }
 
 TEST(JobRead, TheTensorParallelBufferAloneDecidesWhetherGathersAreDoneAgain) {
-  EXPECT_TRUE(MustParse(SmallJob("buffers: {tp_gather: pooled}\n")).axes.recompute.tp_gather);
-  EXPECT_FALSE(MustParse(SmallJob("buffers: {tp_gather: cached}\n")).axes.recompute.tp_gather);
+  for (const auto& [gather, again] : {std::pair("fresh", "false"),
+                                      {"pooled", "true"},
+                                      {"cached", "false"},
+                                      {"async", "true"},
+                                      {"pooled-unsafe", "false"}}) {
+    const std::string text = SmallJob(fmt::format("buffers: {{tp_gather: {}}}\n", gather));
+    EXPECT_THAT(JobYaml(MustParse(text)), HasSubstr(fmt::format("tp_gather: {}  # follows", again)));
+    EXPECT_THAT(JobYaml(MustParse(text, {fmt::format("recompute.tp_gather={}", again)})),
+                HasSubstr(fmt::format("tp_gather: {}  # --set", again)));
+    EXPECT_THAT(Refusal(text, {fmt::format("recompute.tp_gather={}", again == std::string("true") ? "false" : "true")}),
+                HasSubstr("contradicts buffers.tp_gather"));
+  }
+  EXPECT_THAT(Refusal(SmallJob(), {"recompute.tp_gather=perhaps"}), HasSubstr("expected true or false"));
   EXPECT_THAT(Refusal(SmallJob("buffers: {tp_gather: pooled}\nrecompute: {tp_gather: false}\n")),
               AllOf(StartsWith("runs/job.yaml:13: recompute.tp_gather: "), HasSubstr("contradicts buffers.tp_gather")));
+}
+
+TEST(JobRead, SaysWhereTheTensorParallelBufferHasNoEffect) {
+  const auto source = [](const std::string& text) { return MustParse(SmallJob(text)).SourceOf("buffers.tp_gather"); };
+  EXPECT_THAT(source("buffers: {tp_gather: cached}\n"),
+              AllOf(StartsWith("job.yaml:12"), HasSubstr("no effect, one tensor-parallel rank")));
+  EXPECT_THAT(source("layout: {tp: 2}\nbuffers: {tp_gather: cached}\n"), HasSubstr("without sequence parallelism"));
+  EXPECT_EQ(source("layout: {tp: 2, sp: true}\nbuffers: {tp_gather: cached}\n"), "job.yaml:13");
 }
 
 TEST(JobRead, UnevenStagesMustAddUpToTheNetwork) {

@@ -125,9 +125,8 @@ std::vector<std::string> Between(const std::vector<Action>& pass, const std::str
 // nanotron's tp_linear_async_communication: the gather of X beside the product with the own rows; in the backward pass
 // the gather of X beside dX, the scatter of dX beside dW, and the gather of dY beside the product with the own rows.
 TEST(NetworkCommunication, RunsBesideProductsWhereItIsAsynchronous) {
-  Partition p = WorkedPartition(2, true);
+  Partition p = AsyncPartition();
   p.packed_qkv = p.packed_gate_up = true;
-  p.gather = Partition::Gather::again_async;
   const Block layer = Build(WorkedNetwork(), p).at(1).block;
   using Names = std::vector<std::string>;
   EXPECT_EQ(Between(layer.forward, "qkv_in.gather", "qkv.forward"),
@@ -143,9 +142,7 @@ TEST(NetworkCommunication, RunsBesideProductsWhereItIsAsynchronous) {
 TEST(NetworkCommunication, LeavesNoRowWithoutItsBiasWhereItIsAsynchronous) {
   Network network = WorkedNetwork();
   std::get<Decoder>(network.shape).qkv_bias = true;
-  Partition p = WorkedPartition(2, true);
-  p.gather = Partition::Gather::again_async;
-  const Block layer = Build(network, p).at(1).block;
+  const Block layer = Build(network, AsyncPartition()).at(1).block;
   int products = 0;
   for (const Action& action : layer.forward) {
     const auto* product = std::get_if<Calculate>(&action);
@@ -158,10 +155,8 @@ TEST(NetworkCommunication, LeavesNoRowWithoutItsBiasWhereItIsAsynchronous) {
 }
 
 TEST(NetworkCommunication, OfTheSameSizesWhereItIsAsynchronous) {
-  Partition p = WorkedPartition(2, true);
-  const Block again = Build(WorkedNetwork(), p).at(1).block;
-  p.gather = Partition::Gather::again_async;
-  const Block async = Build(WorkedNetwork(), p).at(1).block;
+  const Block again = Build(WorkedNetwork(), WorkedPartition(2, true)).at(1).block;
+  const Block async = Build(WorkedNetwork(), AsyncPartition()).at(1).block;
   for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
     EXPECT_EQ(Collectives(async.forward, kind), Collectives(again.forward, kind));
     EXPECT_EQ(Collectives(async.backward, kind).size(), Collectives(again.backward, kind).size());
@@ -198,7 +193,7 @@ TEST(NetworkCommunication, CountsFourCollectivesForwardAndSixBackward) {
   }
   EXPECT_EQ(repeated, 2);
 
-  p.gather = Partition::Gather::cached;
+  p.gathered = Partition::Gathered::kept;
   EXPECT_EQ(Collectives(Build(WorkedNetwork(), p).at(1).block.backward, CollectiveKind::all_gather).size(), 2u);
 
   const Block reduced = Build(WorkedNetwork(), WorkedPartition(2, false)).at(1).block;
@@ -270,15 +265,17 @@ TEST(NetworkBlocks, AreSoundForEveryCombination) {
     d.norm = bit(0) ? Decoder::Norm::layer : Decoder::Norm::rms;
     d.ffn_kind = bit(1) ? Decoder::Ffn::two_layer : Decoder::Ffn::glu;
     d.qkv_bias = d.linear_bias = bit(2);
-    d.parallel_residual = bit(3);
-    d.dropout = bit(4) ? 0.1 : 0;
+    d.parallel_residual = d.qkv_views = bit(3);
+    d.dropout = d.attention_dropout = bit(4) ? 0.1 : 0;
     d.positions = bit(4) ? 2048 : 0;
     d.rope = d.relu = bit(5);
+    d.norm_kernel = bit(0) ? Decoder::NormKernel::fused : static_cast<Decoder::NormKernel>(bits / 3 % 4);
+    d.attention_kernel = static_cast<Decoder::AttentionKernel>(bits / 5 % 3);
     Partition p = WorkedPartition(bit(6) ? 4 : 1, bit(7));
-    p.gather = bit(8) ? Partition::Gather::cached : Partition::Gather::again_pooled;
+    p.gathered = bit(8) ? Partition::Gathered::kept : Partition::Gathered::again_pooled;
     p.packed_qkv = p.packed_gate_up = bit(9);
     p.fused_glu = p.packed_qkv != bit(8);
-    p.loss = bit(10) ? Partition::Loss::softmax_saving : Partition::Loss::upcast_logits;
+    p.loss = static_cast<Partition::Loss>(bits / 7 % 5);
     if (bit(9) && bit(10)) {
       network.trainable = {"*norm*", "*.lm_head"};
     }

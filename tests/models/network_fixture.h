@@ -33,8 +33,17 @@ inline Partition WorkedPartition(std::int64_t tp, bool sequence_parallel) {
   p.sequence_length = 2048;
   p.tp = tp;
   p.sequence_parallel = sequence_parallel;
-  p.gather = Partition::Gather::again_pooled;
+  p.gathered = Partition::Gathered::again_pooled;
   p.packed_gate_up = true;
+  return p;
+}
+
+/// Two tensor-parallel ranks whose gathers and scatters run beside products, as with nanotron's
+/// tp_linear_async_communication.
+inline Partition AsyncPartition() {
+  Partition p = WorkedPartition(2, true);
+  p.gathered = Partition::Gathered::again;
+  p.linear_order = Partition::LinearOrder::own_rows_first;
   return p;
 }
 

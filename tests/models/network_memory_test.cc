@@ -24,7 +24,7 @@ TEST(LayerMemory, SavesTheWorkedSumsUnderSequenceParallelism) {
   EXPECT_EQ(SavedTotal(Layer(p)), 62'013'440);
   p.fused_glu = false;
   EXPECT_EQ(SavedTotal(Layer(p)), 73'547'776);
-  p.gather = Partition::Gather::cached;
+  p.gathered = Partition::Gathered::kept;
   EXPECT_EQ(SavedTotal(Layer(p)), 81'936'384);
   p.fused_glu = true;
   EXPECT_EQ(SavedTotal(Layer(p)), 70'402'048);
@@ -72,7 +72,7 @@ TEST(LayerMemory, SavesTheWorkedTensorsOneByOne) {
   EXPECT_EQ(Saved(Layer(WorkedPartition(2, true))), expected);
 
   Partition cached = WorkedPartition(2, true);
-  cached.gather = Partition::Gather::cached;
+  cached.gathered = Partition::Gathered::kept;
   auto kept = expected;
   kept["qkv_in"] = kept["gu_in"] = 8'388'608;  // 2nh, gathered
   EXPECT_EQ(Saved(Layer(cached)), kept);
@@ -104,8 +104,7 @@ TEST(LayerMemory, KeepsThePooledGatherOutOfEveryOtherCategory) {
 
 TEST(LayerMemory, KeepsTheOwnRowsWhereTheGatherRunsBesideProducts) {
   // As with the gather done again into a pool (62,013,440 with a fused GLU): only the shard 2nh/t is saved.
-  Partition async = WorkedPartition(2, true);
-  async.gather = Partition::Gather::again_async;
+  const Partition async = AsyncPartition();
   EXPECT_EQ(Saved(Layer(async)), Saved(Layer(WorkedPartition(2, true))));
   int gathered = 0;
   for (const Tensor& tensor : Layer(async).tensors) {

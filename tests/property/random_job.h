@@ -85,7 +85,14 @@ class JobGenerator {
       decoder.positions = 64;
       decoder.qkv_bias = decoder.linear_bias = true;
       decoder.dropout = dice_.OneIn(2) ? 0.1 : 0;
+    } else if (dice_.OneIn(3)) {
+      decoder.norm_kernel = static_cast<Decoder::NormKernel>(dice_.Roll(4));
     }
+    if (dice_.OneIn(3)) {
+      decoder.attention_kernel = static_cast<Decoder::AttentionKernel>(dice_.Roll(3));
+      decoder.attention_dropout = dice_.OneIn(2) ? 0.1 : 0;
+    }
+    decoder.qkv_views = dice_.OneIn(4);
     return decoder;
   }
 
@@ -112,6 +119,27 @@ class JobGenerator {
     return Validate(job).ok() && strategy.Accept(job).ok();
   }
 
+  void ChooseSchedule(Job& job) {
+    job.schedule = static_cast<Schedule>(dice_.Roll(6));
+    job.layout.vpp = 1;
+    job.pipeline_microbatches = 0;
+    if (job.layout.pp == 1) {
+      return;
+    }
+    if (job.schedule == Schedule::interleaved) {
+      job.layout.vpp = dice_.Number(2, 3);
+      job.layout.layers_per_stage.clear();
+      std::get<Decoder>(job.network.shape).layers = job.layout.Stages() * dice_.Number(1, 3);
+      job.accumulation_steps = job.layout.pp * dice_.Number(1, 4);
+    } else if (job.schedule == Schedule::dualpipe) {
+      job.accumulation_steps = 2 * (job.layout.pp + dice_.Number(0, 4));
+    }
+    if (dice_.OneIn(4)) {
+      job.pipeline_microbatches = job.accumulation_steps;
+      job.accumulation_steps *= dice_.Number(1, 3);
+    }
+  }
+
   /// Dresses the job for a random strategy; false if that one does not accept it.
   bool ChooseStrategy(Job& job) {
     const Strategy& strategy = strategies_[dice_.Roll(strategies_.size())];
@@ -124,13 +152,15 @@ class JobGenerator {
     job.strategy = strategy.defaults.name;
     job.axes = strategy.defaults.axes;
     job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
-    job.schedule = dice_.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
     job.last_window = {};
+    ChooseSchedule(job);
     if (looks_at("shard.replicas")) {
       job.axes.shard.replicas = dice_.OneIn(2) && job.layout.dp % 2 == 0 ? 2 : dice_.OneIn(2) ? job.layout.dp : 1;
     }
     if (!Accepts(strategy, job) && job.layout.pp > 1) {
       job.schedule = Schedule::gpipe;
+      job.layout.vpp = 1;
+      job.pipeline_microbatches = 0;
     }
     if (!Accepts(strategy, job)) {
       return false;
@@ -197,10 +227,8 @@ class JobGenerator {
   void Vary(Job& job, const Strategy& strategy) {
     job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
     job.axes.buffers.fused_glu = dice_.OneIn(2);
-    if (job.layout.sp && dice_.OneIn(2)) {
-      using TpGather = Buffers::TpGather;
-      const TpGather ways[] = {TpGather::pooled, TpGather::cached, TpGather::async, TpGather::pooled_unsafe};
-      job.axes.buffers.tp_gather = ways[dice_.Roll(4)];
+    if (dice_.OneIn(3)) {
+      job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
     }
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {

@@ -73,6 +73,28 @@ class Predict(unittest.TestCase):
         self.assertGreater(short["request_bytes"], 0)
         self.assertTrue(short["phase"])
 
+    def test_a_step_shows_what_its_allocator_reserved_at_most(self):
+        # The exact allocator gives everything back at once: what it holds after a step is less than within it.
+        report = self.json("--steps", "3", "--set", "allocator.kind=exact")
+        self.assertEqual(len(report["steps"]), 3)
+        for step in report["steps"]:
+            self.assertEqual(step["reserved_bytes"], step["allocated_bytes"])
+        for step in self.json("--steps", "3")["steps"]:
+            self.assertGreaterEqual(step["reserved_bytes"], step["allocated_bytes"])
+
+    def test_running_out_names_the_step_and_the_microbatch(self):
+        first, second = (step["allocated_bytes"] for step in self.json("--steps", "2", "--set", "strategy=ddp-last",
+                                                                       "--set", "allocator.kind=exact")["steps"])
+        self.assertLess(first, second)  # moments appear at the end of the first step
+        done = self.predict("--steps", "2", "--set", "strategy=ddp-last", "--set", "allocator.kind=exact",
+                            "--capacity", str(first), "--format", "json")
+        short = json.loads(done.stdout)["capacity"]
+        self.assertEqual((short["outcome"], short["step"]), ("out_of_memory", 1))
+        self.assertIn(short["microbatch"], range(4))
+        text = self.predict("--steps", "2", "--set", "strategy=ddp-last", "--set", "allocator.kind=exact",
+                            "--capacity", str(first)).stdout
+        self.assertIn(f"of microbatch {short['microbatch']} of step 2", text)
+
     def test_exit_zero_turns_a_finding_into_success(self):
         self.assertEqual(self.predict("--capacity", "1MiB").returncode, 1)
         self.assertEqual(self.predict("--capacity", "1MiB", "--exit-zero").returncode, 0)

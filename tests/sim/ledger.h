@@ -36,6 +36,9 @@ class Ledger : public Listener {
     }
   }
   void OnEnd(Phase phase, Nanos) override {
+    if (phase == Phase::forward) {
+      after_forward.push_back(live);
+    }
     if (phase == Phase::backward) {
       after_backward.push_back(live);
     }
@@ -46,10 +49,11 @@ class Ledger : public Listener {
 
   CategoryBytes live, at_window_end, after_optimizer;
   std::vector<CategoryBytes> between_microbatches;  ///< before each microbatch
-  std::vector<CategoryBytes> after_backward;
+  std::vector<CategoryBytes> after_forward, after_backward;
   Bytes highest_before_backward;  ///< of the first microbatch
   Bytes highest_system;           ///< before the optimizer
   Bytes highest_in_optimizer;
+  Bytes highest_logits, highest_logits_in_forward;
 
  private:
   void Count(const BufferInstance& instance, std::int64_t sign) {
@@ -57,6 +61,10 @@ class Ledger : public Listener {
     live[buffer.category] += buffer.bytes() * sign;
     if (before_backward_) {
       highest_before_backward = std::max(highest_before_backward, SystemBytes(live));
+    }
+    highest_logits = std::max(highest_logits, live[Category::logits]);
+    if (before_backward_) {
+      highest_logits_in_forward = highest_logits;
     }
     Bytes& highest = in_window_ ? highest_system : highest_in_optimizer;
     highest = std::max(highest, SystemBytes(live));

@@ -30,7 +30,6 @@ Job ShardedActivations(std::int64_t layers, std::int64_t microbatches) {
   job.layout.sp = true;
   job.axes.packing = {true, true};
   job.axes.buffers.tp_gather = Buffers::TpGather::pooled;
-  job.axes.recompute.tp_gather = true;
   return job;
 }
 

@@ -30,7 +30,6 @@ Job PoolJob(TpGather gather, std::int64_t layers, std::int64_t microbatches) {
   job.layout.sp = true;
   job.axes.packing = {true, true};
   job.axes.buffers.tp_gather = gather;
-  job.axes.recompute.tp_gather = job.axes.buffers.gathers_again();
   return job;
 }
 

@@ -5,6 +5,7 @@
 
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/updated_parameters.h"
 #include "sim/strategies/xla/combined_buckets.h"
 #include "sim/strategies/xla/train_state.h"
 #include "sim/strategies/xla/versions.h"
@@ -345,11 +346,8 @@ class GradientAccumulation : public DataParallel {
       return;
     }
     role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
-    role_.builder.Order(stream_, role_.compute, "updated");
-    role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
-                                  Reduction::none, Rational(1), group_, axes_.precision.params, elements, stream_,
-                                  weights, weights});
-    role_.builder.Order(role_.compute, stream_, "parameters gathered");
+    BetweenUpdateAndUse(role_, stream_,
+                        [&] { tidemark::GatherUpdated(role_, stream_, group_, elements, weights, weights); });
     role_.builder.Emit(End{Phase::gather});
   }
 

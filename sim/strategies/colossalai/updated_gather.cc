@@ -5,6 +5,7 @@
 
 #include "sim/lower/fold_alike.h"
 #include "sim/strategies/parameter_order.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 
@@ -181,18 +182,7 @@ void UpdatedGather::AllGather(const BufferRef& part, const BufferRef& whole, std
                        SizeOf(dtype) * 2 * elements);
     return;
   }
-  role_.builder.Order(stream_, role_.compute, "updated");
-  role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"),
-                                CollectiveKind::all_gather,
-                                Reduction::none,
-                                Rational(1),
-                                group_,
-                                dtype,
-                                elements,
-                                stream_,
-                                {part},
-                                {whole}});
-  role_.builder.Order(role_.compute, stream_, "parameters gathered");
+  BetweenUpdateAndUse(role_, stream_, [&] { GatherUpdated(role_, stream_, group_, elements, {part}, {whole}); });
 }
 
 }  // namespace tidemark

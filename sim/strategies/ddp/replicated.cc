@@ -8,6 +8,7 @@
 #include "sim/strategies/ddp/reducer_state.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 namespace {
@@ -57,9 +58,8 @@ class Replicated : public DataParallel {
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
       role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
-      role_.builder.Order(stream_, role_.compute, "updated");
-      role_.EachBlock([&](std::int64_t position) { GatherUpdated(position); });
-      role_.builder.Order(role_.compute, stream_, "parameters gathered");
+      BetweenUpdateAndUse(role_, stream_,
+                          [&] { role_.EachBlock([&](std::int64_t position) { GatherUpdatedBlock(position); }); });
       role_.builder.Emit(End{Phase::gather});
     }
   }
@@ -138,7 +138,7 @@ class Replicated : public DataParallel {
   void DeclareStates() {
     std::vector<std::int64_t> elements;
     for (const BlockRun& run : role_.stage.runs) {
-      elements.push_back(UpdatedElements(run.block));
+      elements.push_back(UpdatedElements(role_.job, run.block));
     }
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
@@ -167,11 +167,6 @@ class Replicated : public DataParallel {
                                        true,
                                        true});
     }
-  }
-
-  /// Elements of one block that this rank's optimizer updates.
-  std::int64_t UpdatedElements(const Block& block) const {
-    return axes_.shard.optimizer ? CeilDiv(TrainableElements(block), ranks_) : TrainableElements(block);
   }
 
   /// Gradients that still view the old buckets hold them until they have moved into the new ones. Otherwise the old
@@ -273,7 +268,7 @@ class Replicated : public DataParallel {
   }
 
   void Update(std::int64_t position) {
-    const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+    const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
     if (elements == 0) {
       return;
     }
@@ -302,16 +297,14 @@ class Replicated : public DataParallel {
     state_.ZeroGradients();
   }
 
-  void GatherUpdated(std::int64_t position) {
+  void GatherUpdatedBlock(std::int64_t position) {
     const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
     if (elements == 0) {
       return;
     }
     std::vector<BufferRef> weights;
     ForEachTrained(role_, position, [&](const ParameterAt& at) { weights.push_back(Weight(at)); });
-    role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
-                                  Reduction::none, Rational(1), group_, axes_.precision.params, elements, stream_,
-                                  weights, weights});
+    GatherUpdated(role_, stream_, group_, elements, weights, weights);
   }
 
   Role& role_;

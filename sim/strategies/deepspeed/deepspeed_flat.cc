@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
 #include "sim/strategies/parameter_order.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 namespace {
@@ -74,11 +75,7 @@ void FlatParameters::Gather(StreamId stream, GroupId group) {
     return;
   }
   const std::vector<BufferRef> weights = AllWeights();
-  role_.builder.Order(stream, role_.compute, "updated");
-  role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
-                                Reduction::none, Rational(1), group, role_.job.axes.precision.params, padded_, stream,
-                                weights, weights});
-  role_.builder.Order(role_.compute, stream, "parameters gathered");
+  BetweenUpdateAndUse(role_, stream, [&] { GatherUpdated(role_, stream, group, padded_, weights, weights); });
 }
 
 std::vector<BufferRef> FlatParameters::AllWeights() {

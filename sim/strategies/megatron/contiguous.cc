@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/megatron/contiguous.h"
 
-#include <algorithm>
-#include <map>
-#include <set>
-#include <string>
+#include <optional>
 #include <utility>
-#include <variant>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/megatron/fused_gradients.h"
 #include "sim/strategies/megatron/gradient_buffer.h"
+#include "sim/strategies/megatron/owned_parts.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 namespace {
-
-/// Parameters whose gradient is made by a GEMM of a linear layer.
-std::set<std::uint32_t> LinearsOf(const Block& block) {
-  std::set<std::uint32_t> linears;
-  for (const Action& action : block.backward) {
-    const auto* kernel = std::get_if<Calculate>(&action);
-    if (kernel != nullptr &&
-        (std::holds_alternative<Gemm>(kernel->op) || std::holds_alternative<Tabulated>(kernel->op))) {
-      for (const ParameterId parameter : kernel->gradients) {
-        linears.insert(parameter.index);
-      }
-    }
-  }
-  return linears;
-}
 
 class Contiguous : public DataParallel {
  public:
@@ -40,11 +24,10 @@ class Contiguous : public DataParallel {
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         buffer_(role),
+        fused_(role),
         eager_(axes_.sync.overlap && role.step != StepKind::first) {
-    FindFused();
     DeclareParameters();
     DeclareStates();
-    DeclareDummies();
   }
 
   void BeginMicrobatch(const Microbatch& microbatch) override {
@@ -66,8 +49,12 @@ class Contiguous : public DataParallel {
 
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    role_.EachBlock([&](std::int64_t position) { Update(position); });
-    if (axes_.precision.master) {
+    if (owned_) {
+      EachOwnedBucket(
+          [&](const GradientBucket& bucket) { owned_->Update(bucket, MainGradientsOf(bucket), WeightsOf(bucket)); });
+      EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyToWeights(bucket, WeightsOf(bucket)); });
+    } else {
+      role_.EachBlock([&](std::int64_t position) { Update(position); });
       role_.EachBlock([&](std::int64_t position) { CopyToWeights(position); });
     }
     role_.builder.Emit(End{Phase::optimizer});
@@ -86,25 +73,23 @@ class Contiguous : public DataParallel {
       role_.Alloc(gradients_(role_, at));
       return gradients_(role_, at);
     }
-    if (IsTiedHere(at)) {
-      role_.ZeroKernel("zero dummy gradient", role_.compute, Work::compute, Dummy(at));
+    if (fused_.IsTiedHere(at)) {
+      role_.ZeroKernel("zero dummy gradient", role_.compute, Work::compute, fused_.Dummy(at));
     }
     return main_gradients_(role_, at);
   }
 
-  bool AddsInKernel(const ParameterAt& at) const override {
-    return fused_[role_.stage.RunOf(at.position)].contains(at.parameter);
-  }
+  bool AddsInKernel(const ParameterAt& at) const override { return fused_.Contains(at); }
 
   /// The hook behind the parameter's gradient. That of a tied embedding adds the dummy too, which is why it was zeroed.
   void EndGradient(const Microbatch&, const ParameterAt& at) override {
     if (!AddsInKernel(at)) {
       role_.AddKernel("accumulate gradient", role_.compute, gradients_(role_, at), main_gradients_(role_, at));
       role_.Free(gradients_(role_, at));
-    } else if (IsTiedHere(at)) {
-      role_.AddKernel("accumulate dummy gradient", role_.compute, Dummy(at), main_gradients_(role_, at));
+    } else if (fused_.IsTiedHere(at)) {
+      role_.AddKernel("accumulate dummy gradient", role_.compute, fused_.Dummy(at), main_gradients_(role_, at));
     } else {
-      Dummy(at);
+      fused_.Dummy(at);
     }
     if (launching_) {
       for (const GradientBucket& bucket : buffer_.CompletedBy(at)) {
@@ -114,11 +99,11 @@ class Contiguous : public DataParallel {
     }
   }
 
-  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {DummiesMade()}; }
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {fused_.DummiesMade()}; }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     std::vector<std::int64_t> key = launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
-    key.push_back(DummiesMade());
+    key.push_back(fused_.DummiesMade());
     return key;
   }
   std::int64_t BlocksAlike(std::int64_t position) const override {
@@ -129,20 +114,6 @@ class Contiguous : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
 
  private:
-  void FindFused() {
-    bool tied = false;
-    for (const BlockRun& run : role_.stage.runs) {
-      fused_.push_back(axes_.buffers.fused_accumulation ? LinearsOf(run.block) : std::set<std::uint32_t>());
-      for (const Parameter& parameter : run.block.parameters) {
-        tied |= parameter.tied;
-      }
-    }
-    if (tied && axes_.buffers.fused_accumulation) {
-      fused_[role_.stage.RunOf(kEmbedding.position)].insert(kEmbedding.parameter);
-      tied_here_ = true;
-    }
-  }
-
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
     const auto trained = ParameterTable::Of::trained;
@@ -162,64 +133,19 @@ class Contiguous : public DataParallel {
   }
 
   void DeclareStates() {
+    if (axes_.shard.optimizer) {
+      owned_.emplace(role_, buffer_);
+      return;
+    }
     std::vector<std::int64_t> elements;
     for (const BlockRun& run : role_.stage.runs) {
-      elements.push_back(UpdatedElements(run.block));
+      elements.push_back(TrainableElements(run.block));
     }
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);
     }
     optimizer_.Declare(role_, elements);
-  }
-
-  void DeclareDummies() {
-    const bool exist = role_.step != StepKind::first;
-    for (std::size_t run = 0; run < fused_.size(); ++run) {
-      for (const std::uint32_t index : fused_[run]) {
-        const Parameter& parameter = role_.stage.runs[run].block.parameters[index];
-        if (!IsTrained(parameter)) {
-          continue;
-        }
-        const auto [found, added] = dummies_.try_emplace(ShapeOf(parameter));
-        if (added) {
-          found->second = {role_.builder.AddBuffer({"dummy gradient " + std::to_string(dummies_.size()),
-                                                    Category::workspace,
-                                                    axes_.precision.gradients,
-                                                    parameter.elements,
-                                                    {1, 1},
-                                                    role_.compute,
-                                                    Place::device,
-                                                    exist,
-                                                    true}),
-                           exist};
-        }
-      }
-    }
-  }
-
-  /// Rows and columns.
-  static std::pair<std::int64_t, std::int64_t> ShapeOf(const Parameter& parameter) {
-    return {parameter.rows, parameter.elements / parameter.rows};
-  }
-
-  BufferRef Dummy(const ParameterAt& at) {
-    auto& [buffer, exists] = dummies_.at(ShapeOf(ParameterOf(role_, at)));
-    if (!std::exchange(exists, true)) {
-      role_.Alloc({buffer, {}});
-    }
-    return {buffer, {}};
-  }
-
-  std::int64_t DummiesMade() const {
-    return std::count_if(dummies_.begin(), dummies_.end(), [](const auto& dummy) { return dummy.second.second; });
-  }
-
-  bool IsTiedHere(const ParameterAt& at) const { return tied_here_ && at == kEmbedding; }
-
-  /// Elements of one block that this rank's optimizer updates.
-  std::int64_t UpdatedElements(const Block& block) const {
-    return axes_.shard.optimizer ? CeilDiv(TrainableElements(block), ranks_) : TrainableElements(block);
   }
 
   void Zero(std::int64_t position) {
@@ -252,10 +178,7 @@ class Contiguous : public DataParallel {
     if (ranks_ == 1) {
       return;
     }
-    std::vector<BufferRef> gradients;
-    for (const ParameterAt& member : bucket.members) {
-      gradients.push_back(main_gradients_(role_, member));
-    }
+    const std::vector<BufferRef> gradients = MainGradientsOf(bucket);
     const bool scatters = axes_.shard.optimizer;
     role_.builder.Order(stream_, role_.compute, "bucket ready");
     role_.builder.Emit(Collective{role_.builder.Named(scatters ? "scatter bucket" : "reduce bucket"),
@@ -289,11 +212,45 @@ class Contiguous : public DataParallel {
     }
   }
 
+  std::vector<BufferRef> MainGradientsOf(const GradientBucket& bucket) {
+    std::vector<BufferRef> gradients;
+    for (const ParameterAt& member : bucket.members) {
+      gradients.push_back(main_gradients_(role_, member));
+    }
+    return gradients;
+  }
+
+  std::vector<BufferRef> WeightsOf(const GradientBucket& bucket) {
+    std::vector<BufferRef> weights;
+    for (const ParameterAt& member : bucket.members) {
+      weights.push_back(Weight(member));
+    }
+    return weights;
+  }
+
   /// Writes `body(bucket)` for every bucket, as loops where they repeat.
   template <class Body>
   void EachBucket(Body body) {
+    EachBucket([&](std::int64_t position) { return buffer_.Describe(position); }, body);
+  }
+
+  /// The same where the body looks at what this rank owns of the bucket.
+  template <class Body>
+  void EachOwnedBucket(Body body) {
+    EachBucket(
+        [&](std::int64_t position) {
+          std::vector<std::int64_t> key = buffer_.Describe(position);
+          const std::vector<std::int64_t> owned = owned_->Key(position);
+          key.insert(key.end(), owned.begin(), owned.end());
+          return key;
+        },
+        body);
+  }
+
+  template <class Body>
+  void EachBucket(const BlockKey& key, Body body) {
     EachBlockAlike(
-        role_, [&](std::int64_t position) { return buffer_.Describe(position); },
+        role_, key,
         [&](std::int64_t position) {
           for (const GradientBucket& bucket : buffer_.CompletedIn(position)) {
             body(bucket);
@@ -303,7 +260,7 @@ class Contiguous : public DataParallel {
   }
 
   void Update(std::int64_t position) {
-    const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
     if (elements == 0) {
       return;
     }
@@ -324,8 +281,8 @@ class Contiguous : public DataParallel {
   }
 
   void CopyToWeights(std::int64_t position) {
-    const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
-    if (elements > 0) {
+    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
+    if (elements > 0 && axes_.precision.master) {
       role_.MemoryKernel("masters to weights", role_.compute, Work::optimizer, {role_.Ref(masters_, position)},
                          Weights(position), elements,
                          (SizeOf(*axes_.precision.master) + SizeOf(axes_.precision.params)) * elements);
@@ -340,22 +297,13 @@ class Contiguous : public DataParallel {
 
   void GatherUpdated() {
     role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
-    role_.builder.Order(stream_, role_.compute, "updated");
-    EachBucket([&](const GradientBucket& bucket) {
-      std::vector<BufferRef> weights;
-      for (const ParameterAt& member : bucket.members) {
-        weights.push_back(Weight(member));
-      }
-      role_.builder.Emit(Collective{role_.builder.Named("gather updated parameters"), CollectiveKind::all_gather,
-                                    Reduction::none, Rational(1), group_, axes_.precision.params, bucket.elements,
-                                    stream_, weights, weights});
+    BetweenUpdateAndUse(role_, stream_, [&] {
+      EachBucket([&](const GradientBucket& bucket) {
+        tidemark::GatherUpdated(role_, stream_, group_, bucket.elements, WeightsOf(bucket), WeightsOf(bucket));
+      });
     });
-    role_.builder.Order(role_.compute, stream_, "parameters gathered");
     role_.builder.Emit(End{Phase::gather});
   }
-
-  /// Where a tied head on the same stage finds its weight.
-  static constexpr ParameterAt kEmbedding{0, 0};
 
   Role& role_;
   const Axes& axes_;
@@ -363,14 +311,13 @@ class Contiguous : public DataParallel {
   StreamId stream_;
   GroupId group_;
   GradientBuffer buffer_;
-  bool eager_;                                  ///< a bucket is reduced as soon as it is complete
-  bool launching_ = false;                      ///< in the backward pass under way
-  bool tied_here_ = false;                      ///< a head's GEMM adds to the embedding's gradient
-  std::vector<std::set<std::uint32_t>> fused_;  ///< by run: parameters whose kernel adds to the buffer itself
+  FusedGradients fused_;
+  bool eager_;              ///< a bucket is reduced as soon as it is complete
+  bool launching_ = false;  ///< in the backward pass under way
   ParameterTable weights_, gradients_, main_gradients_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<BufferId, bool>> dummies_;  ///< by shape; whether made
   RunBuffers masters_;
   OptimizerState optimizer_;
+  std::optional<OwnedParts> owned_;  ///< the distributed optimizer's, instead of the two
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace tidemark {
 /// never freed. The last microbatch of a window reduces it bucket by bucket, as buckets become complete; in the first
 /// step, which learns which gradients to expect, after its backward pass. Each bucket is scaled by 1/dp and summed, or
 /// with `sync.average_in_collective` averaged by the collective. With `shard.optimizer` (the distributed optimizer) the
-/// collective is a reduce-scatter into this rank's part of the bucket, masters and moments are divided among the ranks,
-/// and updated parameters are gathered bucket by bucket.
+/// collective is a reduce-scatter into this rank's part of the bucket, of which alone it keeps masters and moments
+/// (owned_parts.h), and updated parameters are gathered bucket by bucket.
 ///
 /// A gradient is added to its `main_grad` by a hook and freed. With `buffers.fused_accumulation` the GEMMs of linear
 /// layers add to it themselves, and return a dummy: one 16-bit tensor per distinct shape, made at its first use and

@@ -51,6 +51,7 @@ void GradientBuffer::Cut() {
       start = 0;
     }
     open.members.push_back(at);
+    open.starts.push_back(start);
     end = start + ParameterOf(role_, at).elements;
     if (end >= limit || IsShared(at)) {
       Close(open, end);
@@ -65,8 +66,11 @@ void GradientBuffer::Cut() {
 void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
   open.elements = divided_ ? RoundUp(end, std::lcm(role_.job.layout.dp, kBucketAlignment)) : end;
   padding_ += open.elements;
-  for (const ParameterAt& member : open.members) {
-    padding_ -= ParameterOf(role_, member).elements;
+  const std::int64_t range = divided_ ? open.elements / role_.job.layout.dp : open.elements;
+  for (std::size_t i = 0; i < open.members.size(); ++i) {
+    const std::int64_t elements = ParameterOf(role_, open.members[i]).elements;
+    padding_ -= elements;
+    open.owned += std::clamp<std::int64_t>(range - open.starts[i], 0, elements);
   }
   buckets_.push_back(std::move(open));
   open = {};
@@ -88,6 +92,7 @@ void GradientBuffer::FindCompletions() {
   for (const ParameterAt& at : ArrivalOrder(role_)) {
     const std::size_t bucket = bucket_of.at({at.position, at.parameter});
     if (--missing[bucket] == 0) {
+      buckets_[bucket].completed_in = at.position;
       completed_[{at.position, at.parameter}].push_back(buckets_[bucket]);
     }
   }
@@ -105,6 +110,9 @@ std::vector<GradientBucket> GradientBuffer::CompletedIn(std::int64_t position) c
   const auto end = completed_.lower_bound({position + 1, 0});
   for (auto by = completed_.lower_bound({position, 0}); by != end; ++by) {
     all.insert(all.begin(), by->second.begin(), by->second.end());
+  }
+  for (std::size_t slot = 0; slot < all.size(); ++slot) {
+    all[slot].slot = slot;
   }
   return all;
 }

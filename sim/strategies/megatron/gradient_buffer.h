@@ -14,7 +14,11 @@ namespace tidemark {
 /// A stretch of Megatron's gradient buffer that is reduced at once.
 struct GradientBucket {
   std::vector<ParameterAt> members;  ///< in the order in which they lie in the buffer
+  std::vector<std::int64_t> starts;  ///< of each member, from the start of the bucket
   std::int64_t elements = 0;         ///< with padding
+  std::int64_t owned = 0;            ///< of which rank 0 updates, without padding
+  std::int64_t completed_in = 0;     ///< position of the block whose backward pass completes it
+  std::size_t slot = 0;              ///< its number among those that this block completes
 };
 
 /// Where Megatron-LM's contiguous gradient buffer holds which gradient, and how it is cut into buckets

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 
@@ -13,7 +14,7 @@ TrainState::TrainState(Role& role)
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
   std::vector<std::int64_t> elements;
   for (const BlockRun& run : role.stage.runs) {
-    elements.push_back(UpdatedElements(run.block) * moments_);
+    elements.push_back(UpdatedElements(role.job, run.block) * moments_);
   }
   const auto declare_state = [&](const char* name, bool stays) {
     return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, stays, stays);
@@ -27,11 +28,6 @@ TrainState::TrainState(Role& role)
 }
 
 BufferRef TrainState::Weight(const ParameterAt& at) const { return weights_(role_, at); }
-
-std::int64_t TrainState::UpdatedElements(const Block& block) const {
-  const std::int64_t elements = TrainableElements(block);
-  return role_.job.axes.shard.optimizer ? CeilDiv(elements, role_.job.layout.dp) : elements;
-}
 
 std::vector<BufferRef> TrainState::StateOf(std::int64_t position, const RunBuffers& moments) const {
   const BufferRef state = role_.Ref(moments, position);
@@ -75,7 +71,7 @@ Bytes TrainState::TrafficOf(std::int64_t elements, const std::vector<BufferRef>&
 
 void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gradients,
                         const std::vector<BufferRef>& updates) {
-  const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+  const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
   if (elements == 0) {
     return;
   }
@@ -97,7 +93,7 @@ void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gra
 }
 
 void TrainState::MaskedUpdate(std::int64_t position, const std::vector<BufferRef>& gradients) {
-  const std::int64_t elements = UpdatedElements(role_.stage.BlockAt(position));
+  const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
   if (elements == 0) {
     return;
   }

@@ -21,8 +21,6 @@ class TrainState {
   explicit TrainState(Role& role);
 
   BufferRef Weight(const ParameterAt& at) const;
-  /// Elements of one block that this rank's optimizer updates.
-  std::int64_t UpdatedElements(const Block& block) const;
 
   /// Around an executable that returns the state; both do nothing where inputs are donated.
   void BeginReturning();

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/megatron/fused_gradients.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+namespace tidemark {
+namespace {
+
+/// Parameters whose gradient is made by a GEMM of a linear layer.
+std::set<std::uint32_t> LinearsOf(const Block& block) {
+  std::set<std::uint32_t> linears;
+  for (const Action& action : block.backward) {
+    const auto* kernel = std::get_if<Calculate>(&action);
+    if (kernel != nullptr &&
+        (std::holds_alternative<Gemm>(kernel->op) || std::holds_alternative<Tabulated>(kernel->op))) {
+      for (const ParameterId parameter : kernel->gradients) {
+        linears.insert(parameter.index);
+      }
+    }
+  }
+  return linears;
+}
+
+/// Rows and columns.
+std::pair<std::int64_t, std::int64_t> ShapeOf(const Parameter& parameter) {
+  return {parameter.rows, parameter.elements / parameter.rows};
+}
+
+}  // namespace
+
+FusedGradients::FusedGradients(Role& role) : role_(role) {
+  const bool fuses = role.job.axes.buffers.fused_accumulation;
+  for (const BlockRun& run : role.stage.runs) {
+    fused_.push_back(fuses ? LinearsOf(run.block) : std::set<std::uint32_t>());
+    for (const Parameter& parameter : run.block.parameters) {
+      tied_here_ |= fuses && parameter.tied;
+    }
+  }
+  if (tied_here_) {
+    fused_[role.stage.RunOf(kEmbedding.position)].insert(kEmbedding.parameter);
+  }
+  DeclareDummies();
+}
+
+void FusedGradients::DeclareDummies() {
+  const bool exist = role_.step != StepKind::first;
+  for (std::size_t run = 0; run < fused_.size(); ++run) {
+    for (const std::uint32_t index : fused_[run]) {
+      const Parameter& parameter = role_.stage.runs[run].block.parameters[index];
+      if (!IsTrained(parameter)) {
+        continue;
+      }
+      const auto [found, added] = dummies_.try_emplace(ShapeOf(parameter));
+      if (added) {
+        found->second = {role_.builder.AddBuffer({"dummy gradient " + std::to_string(dummies_.size()),
+                                                  Category::workspace,
+                                                  role_.job.axes.precision.gradients,
+                                                  parameter.elements,
+                                                  {1, 1},
+                                                  role_.compute,
+                                                  Place::device,
+                                                  exist,
+                                                  true}),
+                         exist};
+      }
+    }
+  }
+}
+
+BufferRef FusedGradients::Dummy(const ParameterAt& at) {
+  auto& [buffer, exists] = dummies_.at(ShapeOf(ParameterOf(role_, at)));
+  if (!std::exchange(exists, true)) {
+    role_.Alloc({buffer, {}});
+  }
+  return {buffer, {}};
+}
+
+std::int64_t FusedGradients::DummiesMade() const {
+  return std::count_if(dummies_.begin(), dummies_.end(), [](const auto& dummy) { return dummy.second.second; });
+}
+
+}  // namespace tidemark

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/strategies/megatron/gradient_buffer.h"
+#include "sim/strategies/optimizer.h"
+#include "sim/strategies/part_table.h"
+
+namespace tidemark {
+
+/// What a rank of Megatron's distributed optimizer keeps: masters and moments of its range of every bucket
+/// (megatron/core/optimizer/distrib_optimizer.py, _build_model_gbuf_range: the ranks divide a bucket evenly, padding
+/// and all; there is no state for padding). The range does not respect parameters: a block may have all of it or none.
+/// This is rank 0, whose ranges begin the buckets, so that no other rank keeps more.
+///
+/// A bucket's state is one buffer here, where the system has one per parameter that the range touches; it belongs to
+/// the block that completes the bucket.
+class OwnedParts {
+ public:
+  /// `buffer` must outlive it.
+  OwnedParts(Role& role, const GradientBuffer& buffer);
+
+  /// What a loop over blocks must depend on, besides GradientBuffer::Describe, to call the others for their buckets.
+  std::vector<std::int64_t> Key(std::int64_t position) const;
+  void Update(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
+              const std::vector<BufferRef>& weights);
+  /// Nothing without masters.
+  void CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights);
+
+ private:
+  Role& role_;
+  const Precision& precision_;
+  std::vector<PartTable> masters_;       ///< by GradientBucket::slot
+  std::vector<OptimizerState> moments_;  ///< by GradientBucket::slot
+};
+
+}  // namespace tidemark

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/lower/role.h"
+
+namespace tidemark {
+
+/// Elements of one block that this rank's optimizer updates: all that it trains, or with `shard.optimizer` an equal
+/// part for each data-parallel rank, rounded up.
+std::int64_t UpdatedElements(const Job& job, const Block& block);
+
+/// Brings the parts of `elements` parameters that each rank has updated together on all ranks, on `stream`. Orders
+/// nothing: the streams are the caller's.
+void GatherUpdated(Role& role, StreamId stream, GroupId group, std::int64_t elements, std::vector<BufferRef> parts,
+                   std::vector<BufferRef> whole);
+
+/// Writes `gathers()`, which starts when the compute stream has updated, and lets that stream wait for its end.
+template <class Gathers>
+void BetweenUpdateAndUse(Role& role, StreamId stream, Gathers gathers) {
+  role.builder.Order(stream, role.compute, "updated");
+  gathers();
+  role.builder.Order(role.compute, stream, "parameters gathered");
+}
+
+}  // namespace tidemark
