@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "sim/program/layers.h"
+
 namespace tidemark {
 
 Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step)
@@ -14,7 +16,20 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step)
       builder(fmt::format("stage {}", the_stage.index), the_stage.index, the_job.Ranks() / the_job.layout.pp),
       compute(builder.AddStream("compute", StreamKind::compute)),
       block_loop(builder.AddLoop("block")),
-      microbatch_loop(builder.AddLoop("microbatch")) {}
+      microbatch_loop(builder.AddLoop("microbatch")) {
+  std::int64_t layer = stage.layers_before, tower = stage.runs.front().block.tower;
+  for (const BlockRun& run : stage.runs) {
+    layer = run.block.tower == tower ? layer : 0;  // each tower counts its own
+    tower = run.block.tower;
+    if (LayerBlockOf(run.block.name) != run.block.name) {
+      continue;
+    }
+    if (layer > 0) {
+      builder.AddLayers({run.block.name, layer});
+    }
+    layer += run.count;
+  }
+}
 
 Index Role::At(std::int64_t position) const {
   const std::size_t run = stage.RunOf(position);

@@ -45,6 +45,8 @@ ChannelId ProgramBuilder::AddChannel(Channel channel) {
 
 LoopId ProgramBuilder::AddLoop(std::string name) { return Append<LoopId>(program_.loops, std::move(name)); }
 
+void ProgramBuilder::AddLayers(LayerRun run) { program_.layers.push_back(std::move(run)); }
+
 BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
   TIDEMARK_CHECK(buffer.stream.valid());
   TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < program_.buffers.size());

@@ -48,15 +48,21 @@ class GradientFollower {
       shards_ = group.name == "dp" ? group.size : shards_;
       replicas_ = group.name == "replicas" ? group.size : replicas_;
     }
+    meter_ = WindowMeter(shards_, replicas_);
   }
 
-  void Run() {
+  /// The windows, one for each time the optimizer stepped and one for what is left.
+  std::vector<WindowFactor> Run() {
     ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
       at_ = at;
       loops_ = loops;
       std::visit([&](const auto& leaf) { On(leaf); }, program_.nodes[at]);
       return findings_ == nullptr || !findings_->full();
     });
+    if (!window_.empty()) {
+      meter_.End(window_, false);
+    }
+    return meter_.windows();
   }
 
  private:
@@ -104,6 +110,7 @@ class GradientFollower {
   void On(const End& leaf) {
     if (leaf.phase == Phase::optimizer) {
       CheckNothingIsLost();
+      meter_.End(window_, true);
       window_.clear();
       passes_.clear();
       made_.clear();
@@ -273,6 +280,12 @@ class GradientFollower {
         }
       }
     }
+    for (auto first = sum.terms().begin(); first != sum.terms().end();) {
+      const auto other = [&](const GradientValue::Term& term) { return term.source != first->source; };
+      const auto end = std::find_if(first, sum.terms().end(), other);
+      meter_.Read({first, end}, whole);
+      first = end;
+    }
   }
 
   /// One window's gradient moves a weight once. Systems that cut an update into parts keep the parts in buffers of
@@ -306,6 +319,7 @@ class GradientFollower {
       if (!arrived_.contains({source, microbatch})) {
         Report(Rule::lost_gradient, fmt::format("{} of microbatch {} has not reached the optimizer",
                                                 exchange_.names[static_cast<std::size_t>(source)], microbatch));
+        meter_.Lose();
         return;
       }
     }
@@ -330,6 +344,7 @@ class GradientFollower {
   Exchange& exchange_;
   Findings* findings_;  ///< nullptr: only what is sent to others matters
   std::int64_t shards_ = 1, replicas_ = 1;
+  WindowMeter meter_{1, 1};
   std::vector<std::size_t> first_slot_;  ///< by family
   std::vector<GradientValue> values_;    ///< by slot
   std::size_t at_ = 0;
@@ -345,27 +360,35 @@ class GradientFollower {
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it
 };
 
-/// From the last stage to the first, as gradients flow.
-void FollowAll(const StepProgram& step, Exchange& exchange, Findings* findings) {
+/// From the last stage to the first, as gradients flow. The windows are those of the last stage, with the worst factor
+/// of all stages.
+std::vector<WindowFactor> FollowAll(const StepProgram& step, Exchange& exchange, Findings* findings) {
+  std::vector<WindowFactor> windows;
   for (auto program = step.roles.rbegin(); program != step.roles.rend(); ++program) {
-    GradientFollower(*program, exchange, findings).Run();
+    std::vector<WindowFactor> of_role = GradientFollower(*program, exchange, findings).Run();
+    for (std::size_t i = 0; i < of_role.size(); ++i) {
+      if (i < windows.size()) {
+        windows[i].Join(of_role[i]);
+      } else {
+        windows.push_back(std::move(of_role[i]));
+      }
+    }
   }
+  return windows;
 }
 
 }  // namespace
 
-void CheckGradients(const StepProgram& step, Findings& findings) {
+std::vector<WindowFactor> CheckGradients(const StepProgram& step, Findings& findings) {
   Exchange exchange;
   // Two copies of a tied embedding exchange their gradients both ways, so one of them asks before the other has sent:
   // what the first walk leaves in the channels is what the second one asks for.
   FollowAll(step, exchange, nullptr);
-  if (exchange.starved) {
-    exchange.starved = false;
-    FollowAll(step, exchange, &findings);
-    return;
+  if (!exchange.starved) {
+    exchange.in_flight.clear();
   }
-  exchange.in_flight.clear();
-  FollowAll(step, exchange, &findings);
+  exchange.starved = false;
+  return FollowAll(step, exchange, &findings);
 }
 
 }  // namespace tidemark
