@@ -186,8 +186,10 @@ Section HazardsSection(const AuditReport& report) {
   }
   if (report.hazards.size() > kHazardRows) {
     section.remarks.push_back(
-        {"left out", fmt::format("{} more", Grouped(static_cast<std::int64_t>(report.hazards.size() - kHazardRows))),
-         "--format json lists them", Tone::neutral});
+        {"left out",
+         fmt::format("{} more{}", Grouped(static_cast<std::int64_t>(report.hazards.size() - kHazardRows)),
+                     report.hazards_left_out ? ", and those that were not counted" : ""),
+         "--format json lists them; fewer layers or microbatches show the same in less", Tone::neutral});
   }
   return section;
 }
