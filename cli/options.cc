@@ -29,12 +29,14 @@ void AddJobOptions(CLI::App& app, JobOptions& options) {
       ->check(CLI::IsMember(formats));
 }
 
-Result<Job> LoadJob(const JobOptions& options) {
+Result<Job> LoadJob(const JobOptions& options) { return LoadJob(options, KnownStrategies()); }
+
+Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
   JobChanges changes{options.set, std::nullopt};
   if (!options.format.empty()) {
     changes.format = options.format;
   }
-  return ReadJob(options.path, changes, KnownStrategies());
+  return ReadJob(options.path, changes, strategies);
 }
 
 void AddFormatOption(CLI::App& app, OutputFormat& format) {

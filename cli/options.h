@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct JobOptions {
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);
+Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 
 enum class OutputFormat : std::uint8_t { text, json, markdown };
 void AddFormatOption(CLI::App& app, OutputFormat& format);

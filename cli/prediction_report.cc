@@ -158,6 +158,11 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
                  time.bubble, time.host};
   for (const Lint& lint : prediction.lints) {
     report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+    for (RoleReport& role : report.roles) {
+      if (role.trace) {
+        role.trace->lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+      }
+    }
   }
   for (const CommunicationRow& row : prediction.communication) {
     report.communication.push_back({row.kind, row.group, row.dtype, row.count, row.payload, row.wire});

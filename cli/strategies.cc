@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/strategies.h"
 
+#include "sim/predict/audit.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -10,6 +11,14 @@ std::vector<StrategyDefaults> KnownStrategies() {
   for (const Strategy& strategy : AllStrategies()) {
     known.push_back(strategy.defaults);
     known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
+  }
+  return known;
+}
+
+std::vector<StrategyDefaults> StrategiesForAudit() {
+  std::vector<StrategyDefaults> known = KnownStrategies();
+  for (StrategyDefaults& strategy : known) {
+    strategy.refuse = [refuse = strategy.refuse](const Job& job) { return refuse(WithPlainBoundary(job)); };
   }
   return known;
 }

@@ -64,6 +64,12 @@ struct TraceStream {
   std::string kind;  ///< host, compute, collective, peer, copy
 };
 
+/// What the job that was traced gives away, as its prediction said it.
+struct TraceLint {
+  std::string id, severity, message, hint;  ///< severity: note, warning, error
+  friend bool operator==(const TraceLint&, const TraceLint&) = default;
+};
+
 struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
   std::string tool_version;
@@ -74,6 +80,7 @@ struct Trace {
   Bytes device_memory;     ///< capacity; 0: unknown
   /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
   Bytes device_low, device_expected, device_high;
+  std::vector<TraceLint> lints;
   Nanos step;  ///< length of the whole span over all roles: of the step, or of all steps
   std::vector<std::string> strings;
   std::vector<TraceTensor> tensors;

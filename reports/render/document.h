@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/summarise/audit.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
 
@@ -59,5 +60,6 @@ struct Document {
 
 Document MakeDocument(const PredictionReport& report);
 Document MakeDocument(const TraceReport& report);
+Document MakeDocument(const AuditReport& report);
 
 }  // namespace tidemark

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "reports/render/document.h"
+#include "reports/render/lints.h"
 #include "reports/render/role_sections.h"
 
 namespace tidemark {
@@ -25,7 +26,8 @@ std::string PlaceOf(const CapacityReport& capacity) {
   return place;
 }
 
-std::string Verdict(const PredictionReport& report) {
+/// Whether it fits.
+std::string SizeVerdict(const PredictionReport& report) {
   const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
   if (report.capacity && report.capacity->outcome == "out_of_memory") {
     return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
@@ -40,8 +42,15 @@ std::string Verdict(const PredictionReport& report) {
                      Text(report.device_memory));
 }
 
+/// A size alone would recommend a job whose numbers are wrong.
+std::string Verdict(const PredictionReport& report) {
+  const std::string errors = ErrorSentence(report.lints);
+  return SizeVerdict(report) + (errors.empty() ? "" : "; but " + errors);
+}
+
 bool Good(const PredictionReport& report) {
-  return report.Fits() && !(report.capacity && report.capacity->outcome == "out_of_memory");
+  return report.Fits() && ErrorSentence(report.lints).empty() &&
+         !(report.capacity && report.capacity->outcome == "out_of_memory");
 }
 
 Figure SimulatedBytes(const std::string& label, const std::optional<Bytes>& bytes) {
@@ -156,8 +165,7 @@ Section EnginesSection(const PredictionReport& report) {
 Section LintsSection(const PredictionReport& report) {
   Section section{"Remarks on the job", "", {}, {}};
   for (const LintReport& lint : report.lints) {
-    const Tone tone = lint.severity == "error" ? Tone::bad : lint.severity == "warning" ? Tone::warning : Tone::neutral;
-    section.remarks.push_back({fmt::format("{} {}", lint.severity, lint.id), lint.message, lint.hint, tone});
+    section.remarks.push_back(LintRemark(lint));
   }
   return section;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "reports/summarise/audit.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
 
@@ -27,6 +28,7 @@ class Renderer {
 
   virtual std::string Render(const PredictionReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const TraceReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const AuditReport& report, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -35,5 +37,6 @@ std::vector<std::unique_ptr<Renderer>> MakeRenderers();
 /// Renders with the renderer of that name, which must exist.
 std::string RenderAs(std::string_view name, const PredictionReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const TraceReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const AuditReport& report, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -208,7 +208,8 @@ std::string PageHtml(const Document& document, std::string_view stage, const std
   for (const Section& section : document.sections) {
     out += SectionHtml(section);
   }
-  return out + "</div>\n</main>\n" + traces + Scripts() + "</body>\n</html>\n";
+  // Without pictures there is nothing for the scripts to do.
+  return out + "</div>\n</main>\n" + traces + (stage.empty() ? "" : Scripts()) + "</body>\n</html>\n";
 }
 
 class HtmlRenderer : public Renderer {
@@ -221,6 +222,9 @@ class HtmlRenderer : public Renderer {
   }
   std::string Render(const TraceReport& report, const RenderOptions&) const override {
     return PageHtml(MakeDocument(report), report.traces.size() == 1 ? kStage : kComparison, TracesOf(report));
+  }
+  std::string Render(const AuditReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), "", "");
   }
 };
 

@@ -3,6 +3,8 @@
 // "tidemark.prediction/1". Fields may be added; they are renamed or removed only with a new schema number.
 #include <nlohmann/json.hpp>
 
+#include "reports/render/audit_json.h"
+#include "reports/render/lints.h"
 #include "reports/render/render.h"
 #include "reports/render/role_json.h"
 #include "reports/render/trace_report_json.h"
@@ -60,14 +62,6 @@ Json CommunicationJson(const std::vector<CommunicationReport>& rows) {
   return array;
 }
 
-Json LintsJson(const std::vector<LintReport>& lints) {
-  Json array = Json::array();
-  for (const LintReport& lint : lints) {
-    array.push_back({{"id", lint.id}, {"severity", lint.severity}, {"message", lint.message}, {"hint", lint.hint}});
-  }
-  return array;
-}
-
 Json EngineJson(const EngineReport& engine) {
   return {{"allocated_bytes", engine.allocated.count()},
           {"step_ns", engine.step.count()},
@@ -115,7 +109,7 @@ Json ReportJson(const PredictionReport& report) {
 class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
-  std::string_view summary() const override { return "tidemark.prediction/1 or tidemark.report/1, for scripts and CI"; }
+  std::string_view summary() const override { return "tidemark.prediction/1, report/1 or audit/1, for scripts and CI"; }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
   std::string Render(const PredictionReport& report, const RenderOptions&) const override {
@@ -124,6 +118,7 @@ class JsonRenderer : public Renderer {
   std::string Render(const TraceReport& report, const RenderOptions&) const override {
     return Text(TraceReportJson(report));
   }
+  std::string Render(const AuditReport& report, const RenderOptions&) const override { return Text(AuditJson(report)); }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -69,6 +69,9 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const TraceReport& report, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(report));
   }
+  std::string Render(const AuditReport& report, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(report));
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {

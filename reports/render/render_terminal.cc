@@ -227,6 +227,9 @@ class TerminalRenderer : public Renderer {
   std::string Render(const TraceReport& report, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(report), options);
   }
+  std::string Render(const AuditReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {

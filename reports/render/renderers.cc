@@ -27,4 +27,8 @@ std::string RenderAs(std::string_view name, const TraceReport& report, const Ren
   return RenderBy(name, report, options);
 }
 
+std::string RenderAs(std::string_view name, const AuditReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
 }  // namespace tidemark

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "reports/render/document.h"
+#include "reports/render/lints.h"
 #include "reports/render/role_sections.h"
 
 namespace tidemark {
@@ -271,13 +272,45 @@ std::string Verdict(const TraceReport& report) {
                      good.empty() ? "" : fmt::format("; {} {}", Joined(good), good.size() == 1 ? "fits" : "fit"));
 }
 
+/// "but of pooled: GRADIENTS ARE WRONG: ...": what a verdict on sizes leaves out.
+std::string Errors(const TraceReport& report) {
+  std::string text;
+  for (const TraceSummary& trace : report.traces) {
+    if (const std::string errors = ErrorSentence(trace.lints); !errors.empty()) {
+      text +=
+          report.traces.size() == 1 ? fmt::format(" But {}.", errors) : fmt::format("; {}: {}", trace.label, errors);
+    }
+  }
+  return text;
+}
+
+/// The errors that the traces' jobs carry.
+Section ErrorsSection(const TraceReport& report) {
+  Section section{"What is wrong with the jobs", "", {}, {}};
+  for (const TraceSummary& trace : report.traces) {
+    for (const LintReport& lint : trace.lints) {
+      if (lint.severity == "error") {
+        Remark remark = LintRemark(lint);
+        remark.label = fmt::format("{}, {}", trace.label, remark.label);
+        section.remarks.push_back(std::move(remark));
+      }
+    }
+  }
+  return section;
+}
+
 Document Heading(const TraceReport& report) {
   if (report.traces.size() == 1) {
     const TraceSummary& trace = report.traces.front();
-    return {trace.title.empty() ? trace.label : trace.title, FitSentence(trace), Tone::neutral, {}, {}, {}};
+    return {trace.title.empty() ? trace.label : trace.title,
+            FitSentence(trace) + Errors(report),
+            Tone::neutral,
+            {},
+            {},
+            {}};
   }
   return {fmt::format("Peak memory of {} traces, {}", report.traces.size(), report.traces.front().role.role),
-          Verdict(report),
+          Verdict(report) + Errors(report),
           Tone::neutral,
           {},
           {},
@@ -290,8 +323,12 @@ Document MakeDocument(const TraceReport& report) {
   Document document = Heading(report);
   const bool all_fit = std::all_of(report.traces.begin(), report.traces.end(),
                                    [](const TraceSummary& trace) { return trace.Fits().value_or(true); });
-  document.tone = all_fit ? Tone::good : Tone::bad;
+  Section errors = ErrorsSection(report);
+  document.tone = all_fit && errors.remarks.empty() ? Tone::good : Tone::bad;
   document.figures = Figures(report);
+  if (!errors.remarks.empty()) {
+    document.sections.push_back(std::move(errors));
+  }
   document.sections.push_back(PeaksSection(report));
   if (report.traces.size() == 1) {
     const RoleReport& role = report.traces.front().role;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reports/render/lints.h"
 #include "reports/render/role_json.h"
 
 namespace tidemark {
@@ -28,6 +29,7 @@ Json TraceJson(const TraceSummary& trace) {
           {"title", trace.title},
           {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
           {"fits", fits ? Json(*fits) : Json(nullptr)},
+          {"lints", LintsJson(trace.lints)},
           {"peak", std::move(peak)},
           {"other_roles", std::move(others)},
           {"steps", std::max<std::size_t>(trace.trace().steps.size(), 1)},

@@ -298,6 +298,11 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
       role_.Free(ref);
     }
   }
+  if (!in_flight_) {
+    for (const ParameterAt& at : std::exchange(unfinished_, {})) {
+      EndGradient(microbatch, at);
+    }
+  }
   data_parallel_.AfterAction(microbatch, position, action);
 }
 
@@ -335,7 +340,11 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
                              loss_scale_, false, std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
   for (const ParameterAt& at : gradients) {
-    EndGradient(microbatch, at);
+    if (in_flight_) {
+      unfinished_.push_back(at);
+    } else {
+      EndGradient(microbatch, at);
+    }
   }
 }
 
@@ -380,6 +389,7 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
                           action.payload_elements, tp_, Refs(microbatch, position, action.reads),
                           Refs(microbatch, position, action.writes)});
+  in_flight_ = action.asynchronous;
   if (!action.asynchronous) {
     builder.Order(role_.compute, tp_, "tp done");
   }
@@ -387,6 +397,7 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
 
 void BlockWriter::Act(const Microbatch&, std::int64_t, NameId, const Await&) {
   role_.builder.Order(role_.compute, tp_, "tp done");
+  in_flight_ = false;
 }
 
 }  // namespace tidemark

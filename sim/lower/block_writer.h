@@ -113,8 +113,12 @@ class BlockWriter {
   std::vector<RunTables> runs_;
   std::vector<BoundaryRun> boundaries_;
   TensorPool pool_;
-  Forwards kind_ = Forwards::saving;        ///< of the pass under way
-  bool split_ = false;                      ///< it is one part of a backward pass
+  Forwards kind_ = Forwards::saving;  ///< of the pass under way
+  bool split_ = false;                ///< it is one part of a backward pass
+  bool in_flight_ = false;            ///< a collective that nothing has waited for
+  /// Gradients made meanwhile. Autograd's hooks run when the function that issued the collective returns: it waits
+  /// first.
+  std::vector<ParameterAt> unfinished_;
   Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's

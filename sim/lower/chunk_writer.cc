@@ -133,8 +133,7 @@ void ChunkWriter::Finish(const Microbatch& microbatch, const Index& number) {
   complete_ = microbatch.place.last;
 }
 
-void ChunkWriter::ExchangeGradients() {
-  links_.ExchangeTiedGradient(*data_parallel_);
+void ChunkWriter::ExchangeMirrored() {
   if (role_.program.is_mirrored) {
     links_.ExchangeMirrored(*data_parallel_);
   }

@@ -30,7 +30,8 @@ class ChunkWriter {
   /// Whether a window of this chunk is complete and waits for the optimizer.
   bool is_complete() const { return complete_; }
   /// When those of all chunks are: adds up what several ranks hold of one gradient; then the optimizer steps.
-  void ExchangeGradients();
+  void ExchangeTied() { links_.ExchangeTiedGradient(*data_parallel_); }
+  void ExchangeMirrored();
   void Step();
   /// Throws away what an incomplete window has left behind the last step.
   void DiscardGradients();

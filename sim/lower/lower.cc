@@ -143,7 +143,7 @@ Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
     }
   }
 #ifndef NDEBUG
-  const bool declared_wrong = strategy.DeclaredWrong(job) != nullptr;
+  const bool declared_wrong = strategy.DeclaredWrong(job).has_value();
   for (const Finding& finding : Verify(lowering.program)) {
     TIDEMARK_CHECK(declared_wrong && IsWrongResult(finding.rule));
   }

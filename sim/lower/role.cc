@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/program/layers.h"
+
 namespace tidemark {
 
 RoleProgram::RoleProgram(const Job& job, const std::vector<Stage>& the_chunks, std::vector<SlotRun> order)
@@ -31,7 +33,20 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RolePr
       builder(stage.chunk == 0 ? program.builder : program.builder.Under(fmt::format("stage {} ", stage.index))),
       compute(program.compute),
       block_loop(program.block_loop),
-      microbatch_loop(program.microbatch_loop) {}
+      microbatch_loop(program.microbatch_loop) {
+  std::int64_t layer = stage.layers_before, tower = stage.runs.front().block.tower;
+  for (const BlockRun& run : stage.runs) {
+    layer = run.block.tower == tower ? layer : 0;  // each tower counts its own
+    tower = run.block.tower;
+    if (LayerBlockOf(run.block.name) != run.block.name) {
+      continue;
+    }
+    if (layer > 0) {
+      builder.AddLayers({run.block.name, layer});
+    }
+    layer += run.count;
+  }
+}
 
 Index Role::At(std::int64_t position) const {
   const std::size_t run = stage.RunOf(position);

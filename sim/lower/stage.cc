@@ -117,6 +117,7 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
   for (std::size_t i = 0; i < stages.size(); ++i) {
     stages[i].index = static_cast<std::int64_t>(i);
     stages[i].count = static_cast<std::int64_t>(stages.size());
+    stages[i].layers_before = i == 0 ? 0 : stages[i - 1].layers_before + counts[i - 1];
     for (std::size_t run = 0; run < runs.size(); ++run) {
       if (run == layer_run) {
         AppendLayers(stages[i], {runs[run].block, counts[i]}, job.axes.shard.gathered_layers);

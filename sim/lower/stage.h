@@ -34,6 +34,7 @@ struct Stage {
   std::vector<BlockRun> runs;
   std::vector<std::int64_t> first;  ///< position of each run's first block
   std::int64_t blocks = 0;
+  std::int64_t layers_before = 0;        ///< layers of the model on earlier stages
   bool exchanges_tied_gradient = false;  ///< holds one of two copies of a tied embedding; the other is on another stage
   ParameterAt tied_copy;                 ///< that copy
   std::optional<std::size_t> gathered_run;  ///< the last layers, where shard.gathered_layers sets them apart

@@ -109,6 +109,7 @@ void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   Buffer theirs = role_.builder.buffer(own.buffer);
   theirs.name = "other copy's tied gradient";
   theirs.extents = {1, 1};
+  theirs.stream = role_.compute;
   theirs.resident = theirs.kept = false;
   const BufferRef other{role_.builder.AddBuffer(theirs), {}};
   role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});

@@ -102,11 +102,14 @@ void TensorPool::Request(std::int64_t elements) {
   }
 }
 
-const char* WhatIsWrongWithPool(const Job& job) {
+std::optional<WrongNumbers> WhatIsWrongWithPool(const Job& job) {
   const bool unsafe = job.axes.buffers.tp_gather == Buffers::TpGather::pooled_unsafe;
-  return unsafe && job.layout.sp && job.layout.tp > 1
-             ? "gathered and scattered tensors share one pooled block, which is written again before they are read"
-             : nullptr;
+  if (!unsafe || !job.layout.sp || job.layout.tp == 1) {
+    return std::nullopt;
+  }
+  return WrongNumbers{
+      "gathered and scattered tensors share one pooled block, which is written again before they are read",
+      "set buffers.tp_gather to pooled: one use at a time, and a second gather"};
 }
 
 void TensorPool::DropOutput() {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "sim/lower/role.h"
+#include "sim/lower/wrong_numbers.h"
 
 namespace tidemark {
 
@@ -54,7 +56,7 @@ class TensorPool {
   bool small_alive_ = false, in_small_ = false;
 };
 
-/// Why a job's pooled tensors are read after they were overwritten; nullptr where they are not.
-const char* WhatIsWrongWithPool(const Job& job);
+/// Why a job's pooled tensors are read after they were overwritten; nothing where they are not.
+std::optional<WrongNumbers> WhatIsWrongWithPool(const Job& job);
 
 }  // namespace tidemark

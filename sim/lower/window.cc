@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/expression.h"
 #include "base/text.h"
 #include "sim/lower/alike_blocks.h"
+#include "sim/lower/boundary.h"
 
 namespace tidemark {
 namespace {
@@ -23,14 +23,6 @@ void Append(std::vector<WindowRun>& runs, const WindowPlace& place, std::int64_t
   } else {
     runs.push_back({count, place});
   }
-}
-
-/// The loss's factor in a window that a user's loop divides by `microbatches`. The group's average brings 1/N; a loss
-/// over all tokens of the step already holds it, and so does one over all ranks, which leaves 1/M to the update.
-Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
-  const LossScale scale = job.axes.loss_scale;
-  const std::int64_t divided = scale == LossScale::global_batch ? 1 : microbatches;
-  return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.dp));
 }
 
 /// DDP decides at forward: a forward pass outside no_sync synchronises, whatever encloses the backward pass.
@@ -57,41 +49,25 @@ std::vector<WindowRun> OneWindow(const Job& job) {
   return runs;
 }
 
-Result<Expression> ParseAt(const char* key, const std::string& text) {
-  Result<Expression> expression = Expression::Parse(text, {"i", "steps"});
-  return std::move(expression).At(key);
-}
-
 /// What a user's own predicate makes of the microbatches: several windows, perhaps of several sizes, each divided by
 /// `accumulation_steps`, as the loop that such predicates are found in does.
 Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
-  const Sync& sync = job.axes.sync;
-  const char* const step_key = sync.step_expression.empty() ? "sync.expression" : "sync.step_expression";
-  TIDEMARK_ASSIGN(const Expression synchronises, ParseAt("sync.expression", sync.expression));
-  TIDEMARK_ASSIGN(const Expression steps,
-                  ParseAt(step_key, sync.step_expression.empty() ? sync.expression : sync.step_expression));
+  TIDEMARK_ASSIGN(const Boundary boundary, Boundary::Of(job));
   std::vector<WindowRun> runs;
   WindowPlace place;
   place.loss_scale = LossScaleOf(job, job.accumulation_steps);
   bool stepped = false;
   for (std::int64_t i = 0; i < job.accumulation_steps; ++i) {
-    const Result<std::int64_t> synchronise = synchronises.Evaluate({i, job.accumulation_steps});
-    const Result<std::int64_t> step = steps.Evaluate({i, job.accumulation_steps});
-    if (!synchronise || !step) {
-      const Error& error = !synchronise ? synchronise.error() : step.error();
-      return BadKey(!synchronise ? "sync.expression" : step_key,
-                    fmt::format("{} where i is {} and steps is {}", error.message, i, job.accumulation_steps),
-                    error.hint);
-    }
-    place.synchronises = *synchronise != 0;
-    place.last = *step != 0;
+    TIDEMARK_ASSIGN(const Boundary::Place at, boundary.At(i));
+    place.synchronises = at.synchronises;
+    place.last = at.steps;
     stepped |= place.last;
     Append(runs, place);
     place.reduced = !place.last && (place.reduced || place.synchronises);
     place.pending = !place.last && !place.synchronises;
   }
   if (!stepped) {
-    return BadKey(step_key,
+    return BadKey(boundary.step_key(),
                   fmt::format("the optimizer never steps within {} microbatch{}", Grouped(job.accumulation_steps),
                               job.accumulation_steps == 1 ? "" : "es"),
                   "an ordinary window is (i + 1) % steps == 0");
@@ -99,9 +75,8 @@ Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
   return runs;
 }
 
-/// A microbatch written out is some tens of kilobytes of program; evaluating an expression takes a microsecond.
+/// A microbatch written out is some tens of kilobytes of program.
 constexpr std::int64_t kMostIrregular = 256;
-constexpr std::int64_t kMostEvaluated = 65'536;
 
 /// Microbatches, or loops over microbatches that stand alike, that remain when repeating windows are written once.
 std::int64_t CountWritten(const std::vector<WindowRun>& runs) {
@@ -123,10 +98,10 @@ std::int64_t CountWritten(const std::vector<WindowRun>& runs) {
 }
 
 Result<std::vector<WindowRun>> RegularWindows(const Job& job) {
-  if (job.accumulation_steps > kMostEvaluated) {
+  if (job.accumulation_steps > Boundary::kMostMicrobatches) {
     return BadKey("sync.when",
                   fmt::format("expressions are evaluated for each of at most {} microbatches, not {}",
-                              Grouped(kMostEvaluated), Grouped(job.accumulation_steps)),
+                              Grouped(Boundary::kMostMicrobatches), Grouped(job.accumulation_steps)),
                   "set sync.when to last or every, or lower accumulation_steps");
   }
   TIDEMARK_ASSIGN(std::vector<WindowRun> runs, CustomWindows(job));
@@ -164,6 +139,12 @@ std::vector<WindowRun> CachedWindow(const Job& job) {
 
 }  // namespace
 
+Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
+  const LossScale scale = job.axes.loss_scale;
+  const std::int64_t divided = scale == LossScale::global_batch ? 1 : microbatches;
+  return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.dp));
+}
+
 std::vector<std::int64_t> Described(const WindowPlace& place) {
   return {place.pending,
           place.reduced,
@@ -180,10 +161,14 @@ Result<std::vector<WindowRun>> WindowsOf(const Job& job) {
   return job.axes.sync.when == Sync::When::custom ? RegularWindows(job) : OneWindow(job);
 }
 
-const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job) {
+std::optional<WrongNumbers> WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job) {
   if (job.CachesRepresentations()) {
-    return nullptr;  // one loss, and one window
+    return std::nullopt;  // one loss, and one window
   }
+  const char* const hint =
+      job.axes.sync.when == Sync::When::custom
+          ? "an ordinary window is sync.when: last, or sync.expression: (i + 1) % steps == 0"
+          : "divide a short window's loss by the microbatches it has: last_window.policy: rescaled";
   std::int64_t microbatches = 0;
   for (const WindowRun& run : windows) {
     const WindowPlace& place = run.place;
@@ -195,13 +180,13 @@ const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& jo
     const std::int64_t window = run.count > 1 ? 1 : microbatches;
     microbatches = 0;
     if (!place.synchronises && job.layout.dp > 1) {
-      return "the optimizer steps on gradients that were not synchronised: replicas drift apart";
+      return WrongNumbers{"the optimizer steps on gradients that were not synchronised: replicas drift apart", hint};
     }
     if (place.loss_scale != LossScaleOf(job, window)) {
-      return "the loss is divided by another number of microbatches than the window has";
+      return WrongNumbers{"the loss is divided by another number of microbatches than the window has", hint};
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace tidemark

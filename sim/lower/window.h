@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/rational.h"
 #include "base/result.h"
 #include "models/job/job.h"
+#include "sim/lower/wrong_numbers.h"
 
 namespace tidemark {
 
@@ -36,9 +38,13 @@ struct WindowRun {
 /// would have to be written out one by one.
 Result<std::vector<WindowRun>> WindowsOf(const Job& job);
 
+/// The loss's factor in a window that a user's loop divides by `microbatches`. The group's average brings 1/N; a loss
+/// over all tokens of the step already holds it, and so does one over all ranks, which leaves 1/M to the update.
+Rational LossScaleOf(const Job& job, std::int64_t microbatches);
+
 /// Why some window's gradient is not the mean over its microbatches and ranks, though the system does as it is told;
-/// nullptr where all are. The optimizer may step on gradients that were not synchronised, or the loss may be divided by
+/// nothing where all are. The optimizer may step on gradients that were not synchronised, or the loss may be divided by
 /// another number of microbatches than the window has.
-const char* WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job);
+std::optional<WrongNumbers> WhatIsWrongWith(const std::vector<WindowRun>& windows, const Job& job);
 
 }  // namespace tidemark

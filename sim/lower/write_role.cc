@@ -165,15 +165,17 @@ class RoleWriter {
   }
 
   void Step() {
-    // Both holders of a stage exchange its gradients at the same time: in the order of the stages.
-    std::vector<ChunkWriter*> by_stage;
+    // Each exchange is between two ranks, which must come to it at the same time: one direction's tied copies after the
+    // other's, then one stage's two holders after the other's.
+    std::vector<ChunkWriter*> in_order;
     for (ChunkWriter& chunk : chunks_) {
-      by_stage.push_back(&chunk);
+      chunk.ExchangeTied();
+      in_order.push_back(&chunk);
     }
-    std::sort(by_stage.begin(), by_stage.end(),
+    std::sort(in_order.begin(), in_order.end(),
               [](const ChunkWriter* a, const ChunkWriter* b) { return a->stage().index < b->stage().index; });
-    for (ChunkWriter* chunk : by_stage) {
-      chunk->ExchangeGradients();
+    for (ChunkWriter* chunk : in_order) {
+      chunk->ExchangeMirrored();
     }
     for (ChunkWriter& chunk : chunks_) {
       chunk.Step();

@@ -12,7 +12,6 @@
 #include "models/job/fields.h"
 #include "models/job/validate.h"
 #include "sim/lower/stage.h"
-#include "sim/lower/tensor_pool.h"
 #include "sim/lower/window.h"
 #include "sim/strategies/strategy.h"
 
@@ -56,18 +55,9 @@ class Linter {
   bool Accumulates() const { return job_.Microbatches() > 1; }
 
   void WrongGradient() {
-    const char* const reason = strategy_.DeclaredWrong(job_);
-    if (reason == nullptr) {
-      return;
+    if (const auto wrong = strategy_.DeclaredWrong(job_)) {
+      Add("wrong-gradient", "error", wrong->reason, wrong->hint);
     }
-    const bool by_design = strategy_.wrong != nullptr && strategy_.wrong(job_) != nullptr;
-    Add("wrong-gradient", "error", reason,
-        by_design ? strategy_.wrong_hint
-        : WhatIsWrongWithPool(job_) != nullptr
-            ? "set buffers.tp_gather to pooled: one use at a time, and a second gather"
-        : axes_.sync.when == Sync::When::custom
-            ? "an ordinary window is sync.when: last, or sync.expression: (i + 1) % steps == 0"
-            : "divide a short window's loss by the microbatches it has: last_window.policy: rescaled");
   }
 
   void Windows() {

@@ -59,6 +59,11 @@ ChannelId ProgramBuilder::AddChannel(Channel channel) {
 
 LoopId ProgramBuilder::AddLoop(std::string name) { return Append<LoopId>(state_->program.loops, std::move(name)); }
 
+void ProgramBuilder::AddLayers(LayerRun run) {
+  run.block = prefix_ + run.block;
+  state_->program.layers.push_back(std::move(run));
+}
+
 BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
   TIDEMARK_CHECK(buffer.stream.valid());
   TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < state_->program.buffers.size());

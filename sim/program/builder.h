@@ -26,6 +26,7 @@ class ProgramBuilder {
   GroupId AddGroup(Group group);
   ChannelId AddChannel(Channel channel);
   LoopId AddLoop(std::string name);
+  void AddLayers(LayerRun run);
   BufferId AddBuffer(Buffer buffer);
   NameId Named(std::string_view name);
   EventId Event(std::string_view name);

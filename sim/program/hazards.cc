@@ -4,19 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <span>
-#include <string_view>
 #include <tuple>
 
+#include "sim/program/layers.h"
 #include "sim/program/text.h"
+#include "sim/program/verify_role.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
 namespace {
-
-/// Operations and tensors of decoder layers are called "layer.<name>", tensors with the layer as second index.
-constexpr std::string_view kLayer = "layer.";
 
 class ValueFollower {
  public:
@@ -61,7 +60,7 @@ class ValueFollower {
       }
       return;
     }
-    memory = {++writes_, access == Access::alloc ? "its allocation" : NameOf(program_.nodes[at_])};
+    memory = {++writes_, access == Access::alloc ? "its allocation" : OperationName(program_, program_.nodes[at_])};
     written = memory.written;
   }
 
@@ -73,38 +72,22 @@ class ValueFollower {
 
   void Report(const BufferRef& ref, BufferId base, std::int64_t written, const Memory& memory) {
     if (seen_.insert({SlotOf(ref), written, memory.written}).second) {
-      hazards_.push_back({base, Resolved(ref), memory.by, NameOf(program_.nodes[at_]), microbatch_, LayerOf(at_), at_});
+      const Node& node = program_.nodes[at_];
+      hazards_.push_back({.kind = Hazard::Kind::clobber,
+                          .buffer = base,
+                          .value = Resolved(ref),
+                          .overwritten_by = memory.by,
+                          .read_by = OperationName(program_, node),
+                          .microbatch = microbatch_,
+                          .layer = LayerOf(program_, node, loops_),
+                          .read_node = at_,
+                          .streams = {}});
     }
-  }
-
-  std::string NameOf(const Node& node) const {
-    return std::visit(
-        [&](const auto& leaf) {
-          if constexpr (requires { leaf.name; }) {
-            return program_.names[leaf.name.index];
-          } else {
-            return Print(program_, Node(leaf));
-          }
-        },
-        node);
   }
 
   std::string Resolved(const BufferRef& ref) const {
     const auto constant = [&](const Index& index) { return Index{.loop = {}, .offset = Resolve(index, loops_)}; };
     return Print(program_, BufferRef{ref.buffer, {constant(ref.index[0]), constant(ref.index[1])}});
-  }
-
-  std::optional<std::int64_t> LayerOf(std::size_t at) const {
-    std::optional<std::int64_t> layer;
-    if (!NameOf(program_.nodes[at]).starts_with(kLayer)) {
-      return layer;
-    }
-    ForEachAccess(program_.nodes[at], [&](const BufferRef& ref, Access) {
-      if (program_.buffers[ref.buffer.index].name.starts_with(kLayer)) {
-        layer = Resolve(ref.index[1], loops_);
-      }
-    });
-    return layer;
   }
 
   const Program& program_;
@@ -127,12 +110,38 @@ std::vector<Hazard> FindHazards(const Program& program) {
   return shares ? ValueFollower(program).Run() : std::vector<Hazard>();
 }
 
+std::vector<Hazard> FindRaces(const Program& program, std::size_t limit) {
+  Findings findings(std::numeric_limits<std::size_t>::max());
+  std::vector<Hazard> races;
+  RoleVerifier verifier(program, findings);
+  verifier.CollectRaces(races, limit);
+  verifier.Run();
+  return races;
+}
+
+std::string OperationName(const Program& program, const Node& node) {
+  return std::visit(
+      [&](const auto& leaf) {
+        if constexpr (requires { leaf.name; }) {
+          return program.names[leaf.name.index];
+        } else {
+          return Print(program, Node(leaf));
+        }
+      },
+      node);
+}
+
 std::string Describe(const Program& program, const Hazard& hazard) {
   const std::string layer = hazard.layer ? fmt::format(", layer {}", *hazard.layer) : "";
+  const std::string place = fmt::format("microbatch {}{}", hazard.microbatch, layer);
+  if (hazard.kind == Hazard::Kind::race) {
+    return fmt::format("{}: {} and {} touch {} without an order between them, on {}", place, hazard.overwritten_by,
+                       hazard.read_by, hazard.value, hazard.streams);
+  }
   const std::string why =
       hazard.overwritten_by.empty() ? "nobody has written" : fmt::format("{} has overwritten", hazard.overwritten_by);
-  return fmt::format("microbatch {}{}: {} reads {}, which {} in {}", hazard.microbatch, layer, hazard.read_by,
-                     hazard.value, why, program.buffers[hazard.buffer.index].name);
+  return fmt::format("{}: {} reads {}, which {} in {}", place, hazard.read_by, hazard.value, why,
+                     program.buffers[hazard.buffer.index].name);
 }
 
 }  // namespace tidemark

@@ -39,6 +39,7 @@ class ProgramParser {
   Status Line(LineReader line);
   Status BeginSection(const LineReader& line);
   Status ReadRole(LineReader& line);
+  Status ReadLayers(LineReader& line);
   Status ReadGroup(LineReader& line);
   Status ReadChannel(LineReader& line);
   Status ReadStream(LineReader& line);
@@ -89,9 +90,10 @@ Status ProgramParser::Line(LineReader line) {
 
 Status ProgramParser::BeginSection(const LineReader& line) {
   static constexpr Section kSections[] = {
-      {"groups", &ProgramParser::ReadGroup},   {"channels", &ProgramParser::ReadChannel},
-      {"streams", &ProgramParser::ReadStream}, {"events", &ProgramParser::ReadEvent},
-      {"buffers", &ProgramParser::ReadBuffer}, {"program", &ProgramParser::ReadNode}};
+      {"layers", &ProgramParser::ReadLayers},    {"groups", &ProgramParser::ReadGroup},
+      {"channels", &ProgramParser::ReadChannel}, {"streams", &ProgramParser::ReadStream},
+      {"events", &ProgramParser::ReadEvent},     {"buffers", &ProgramParser::ReadBuffer},
+      {"program", &ProgramParser::ReadNode}};
   std::vector<std::string> titles;
   for (const Section& section : kSections) {
     titles.emplace_back(section.title);
@@ -117,6 +119,16 @@ Status ProgramParser::ReadRole(LineReader& line) {
   TIDEMARK_ASSIGN(program_.ranks, line.TakeInteger("a number of ranks", 1, kMostIndex));
   TIDEMARK_TRY(line.Require("ranks"));
   has_role_ = true;
+  return line.RequireEnd();
+}
+
+/// layer  from 20
+Status ProgramParser::ReadLayers(LineReader& line) {
+  LayerRun run;
+  TIDEMARK_ASSIGN(run.block, line.TakeName("a block of layers"));
+  TIDEMARK_TRY(line.Require("from"));
+  TIDEMARK_ASSIGN(run.first, line.TakeInteger("the model's number of its first layer", 0, kMostIndex));
+  program_.layers.push_back(std::move(run));
   return line.RequireEnd();
 }
 

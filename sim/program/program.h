@@ -207,6 +207,13 @@ struct Repeat {
 using Node =
     std::variant<Alloc, Free, Compute, Collective, Send, Recv, Copy, Scale, Record, Wait, HostSync, Begin, End, Repeat>;
 
+/// Equal blocks that are layers of the model. Operations and tensors of a block B are called "B.<name>" (layers.h).
+struct LayerRun {
+  std::string block;       ///< "layer"
+  std::int64_t first = 0;  ///< the model's number of the first of them
+  friend bool operator==(const LayerRun&, const LayerRun&) = default;
+};
+
 /// The program of one role. `ranks` ranks run it.
 struct Program {
   std::string role;  ///< "stage 0"
@@ -219,6 +226,7 @@ struct Program {
   std::vector<Group> groups;
   std::vector<Channel> channels;
   std::vector<std::string> loops;
+  std::vector<LayerRun> layers;  ///< those that do not begin with the model's layer 0
   std::vector<Node> nodes;
 };
 

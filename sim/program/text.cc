@@ -270,14 +270,17 @@ std::string Header(const Program& program) {
     return Row{Quoted(channel.name), fmt::format("role {} -> role {}{}", channel.from_role, channel.to_role,
                                                  channel.crosses_nodes ? ", crosses nodes" : "")};
   });
+  const auto layers = Rows(program.layers, [](const LayerRun& run) {
+    return Row{Quoted(run.block), fmt::format("from {}", run.first)};
+  });
   const auto streams = Rows(program.streams, [](const Stream& stream) {
     return Row{Quoted(stream.name), std::string(Name(stream.kind))};
   });
   const auto events = Rows(program.events, [](const std::string& event) { return Row{Quoted(event)}; });
   const auto buffers = Rows(program.buffers, [&](const Buffer& buffer) { return BufferRow(program, buffer); });
   return fmt::format("role {} {}, {} ranks\n\n", program.role_index, Quoted(program.role), program.ranks) +
-         Section("groups", groups) + Section("channels", channels) + Section("streams", streams) +
-         Section("events", events) + Section("buffers", buffers);
+         Section("layers", layers) + Section("groups", groups) + Section("channels", channels) +
+         Section("streams", streams) + Section("events", events) + Section("buffers", buffers);
 }
 
 }  // namespace

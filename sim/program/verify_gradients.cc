@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
 
 namespace tidemark {
@@ -20,9 +21,7 @@ using Axis = GradientValue::Axis;
 
 /// What is shared by the roles: the names of weight gradients, and messages on their way.
 struct Exchange {
-  std::map<std::pair<std::string, std::int64_t>, std::int64_t>
-      sources;                                                 ///< kernel's name, which of its calls and writes
-  std::vector<std::string> names;                              ///< of sources
+  GradientSources sources;
   std::map<std::string, std::deque<GradientValue>> in_flight;  ///< by channel
 };
 
@@ -47,6 +46,7 @@ class GradientFollower {
       shards_ = group.name == "dp" ? group.size : shards_;
       replicas_ = group.name == "replicas" ? group.size : replicas_;
     }
+    meter_ = WindowMeter(shards_, replicas_);
   }
 
   /// Goes on to the end, or to a message that was not sent yet. True when something was done.
@@ -70,6 +70,15 @@ class GradientFollower {
     if (!cursor_.at_end() && !findings_.full()) {
       Report(Rule::deadlock, "it waits for a message that the other role sends only behind one that it waits for");
     }
+  }
+
+  /// The windows, one for each time the optimizer stepped and one for what is left.
+  const std::vector<WindowFactor>& windows() {
+    if (!window_.empty()) {
+      meter_.End(window_, false);
+      window_.clear();
+    }
+    return meter_.windows();
   }
 
  private:
@@ -121,6 +130,7 @@ class GradientFollower {
       return;
     }
     CheckNothingIsLost();
+    meter_.End(window_, true);
     window_.clear();
     passes_.clear();
     made_.clear();
@@ -246,20 +256,13 @@ class GradientFollower {
     }
   }
 
-  /// The weight gradient that this call of the kernel makes. Backward passes walk the network alike, so the count of
-  /// calls within one says which block's it is.
+  /// The weight gradient that this call of the kernel makes.
   std::int64_t SourceOf(const Compute& leaf, std::size_t write) {
     std::string name = fmt::format("{} of {}, write {}", program_.names[leaf.name.index], program_.role, write);
     if (pass_ > 0) {
       name += fmt::format(", pass {} over its microbatch", pass_);
     }
-    const std::int64_t call = calls_[name]++;
-    const auto [found, added] =
-        exchange_.sources.try_emplace({name, call}, static_cast<std::int64_t>(exchange_.names.size()));
-    if (added) {
-      exchange_.names.push_back(fmt::format("{}, block {} of its backward pass", name, call));
-    }
-    return found->second;
+    return exchange_.sources.Number(name, calls_[name]++);
   }
 
   void Check(const Compute& leaf) {
@@ -287,6 +290,12 @@ class GradientFollower {
           CheckFactor(term, term.parts.rest);
         }
       }
+    }
+    for (auto first = sum.terms().begin(); first != sum.terms().end();) {
+      const auto other = [&](const GradientValue::Term& term) { return term.source != first->source; };
+      const auto end = std::find_if(first, sum.terms().end(), other);
+      meter_.Read({first, end}, whole);
+      first = end;
     }
   }
 
@@ -320,15 +329,14 @@ class GradientFollower {
     for (const auto& [source, microbatch] : made_) {
       if (!arrived_.contains({source, microbatch})) {
         Report(Rule::lost_gradient, fmt::format("{} of microbatch {} has not reached the optimizer",
-                                                exchange_.names[static_cast<std::size_t>(source)], microbatch));
+                                                exchange_.sources.Name(source), microbatch));
+        meter_.Lose();
         return;
       }
     }
   }
 
-  const std::string& NameOf(const GradientValue::Term& term) const {
-    return exchange_.names[static_cast<std::size_t>(term.source)];
-  }
+  const std::string& NameOf(const GradientValue::Term& term) const { return exchange_.sources.Name(term.source); }
   static std::string Microbatches(const GradientValue::Term& term) {
     return term.first == term.last ? fmt::format("microbatch {}", term.first)
                                    : fmt::format("microbatches {} to {}", term.first, term.last);
@@ -344,6 +352,7 @@ class GradientFollower {
   Findings& findings_;
   LeafCursor cursor_;
   std::int64_t shards_ = 1, replicas_ = 1;
+  WindowMeter meter_{1, 1};
   std::vector<std::size_t> first_slot_;  ///< by family
   std::vector<GradientValue> values_;    ///< by slot
   std::size_t at_ = 0;
@@ -362,7 +371,7 @@ class GradientFollower {
 
 }  // namespace
 
-void CheckGradients(const StepProgram& step, Findings& findings) {
+std::vector<WindowFactor> CheckGradients(const StepProgram& step, Findings& findings) {
   Exchange exchange;
   std::deque<GradientFollower> followers;
   // From the last stage to the first, as gradients flow.
@@ -378,6 +387,12 @@ void CheckGradients(const StepProgram& step, Findings& findings) {
   for (GradientFollower& follower : followers) {
     follower.ReportUnfinished();
   }
+  // The windows are those of the last stage, with the worst factor of all stages.
+  std::vector<WindowFactor> windows;
+  for (GradientFollower& follower : followers) {
+    JoinWindows(windows, follower.windows());
+  }
+  return windows;
 }
 
 }  // namespace tidemark

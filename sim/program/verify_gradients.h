@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "sim/program/verify_role.h"
+#include "sim/program/window_factor.h"
 
 namespace tidemark {
 
@@ -33,7 +36,8 @@ namespace tidemark {
 /// for a kernel that adds a shard back to its own part of a buffer.
 ///
 /// At an optimizer's update every gradient must have the factor 1/(M N) for each of the window's M microbatches, on
-/// behalf of all N ranks; and no gradient may stay behind.
-void CheckGradients(const StepProgram& step, Findings& findings);
+/// behalf of all N ranks; and no gradient may stay behind. Returns how much of its gradient each window's optimizer
+/// gets, as far as the findings leave room to look.
+std::vector<WindowFactor> CheckGradients(const StepProgram& step, Findings& findings);
 
 }  // namespace tidemark

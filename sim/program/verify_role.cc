@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <concepts>
 
+#include "sim/program/layers.h"
 #include "sim/program/text.h"
 
 namespace tidemark {
@@ -119,7 +120,8 @@ void RoleVerifier::Visit(std::size_t at, std::span<const std::int64_t> loops) {
 void RoleVerifier::Issue(StreamId stream) {
   stream_ = stream.index;
   Join(clocks_[stream_], clocks_[0]);
-  issued_[stream_].push_back(static_cast<std::uint32_t>(at_));
+  issued_[stream_].push_back({static_cast<std::uint32_t>(at_), microbatch_,
+                              races_ == nullptr ? std::nullopt : LayerOf(program_, program_.nodes[at_], loops_)});
   ++clocks_[stream_][stream_];
 }
 
@@ -192,10 +194,37 @@ void RoleVerifier::CheckOrder(std::size_t slot, const BufferRef& ref, Access acc
 
 void RoleVerifier::ReportOrder(const BufferRef& ref, Access access, std::uint32_t stream, std::string_view earlier,
                                std::uint32_t other, std::uint32_t count) {
+  if (races_ != nullptr) {
+    CollectRace(ref, access, stream, other, count);
+  }
   Add(Rule::unordered_access, ref.buffer.index,
       fmt::format("{} is {} on {}, which has not waited for {}, where {} {}", Resolved(ref), Participle(access),
                   program_.streams[stream].name, program_.streams[other].name,
-                  ShortName(program_, program_.nodes[issued_[other][count - 1]]), earlier));
+                  ShortName(program_, program_.nodes[issued_[other][count - 1].node]), earlier));
+}
+
+/// Whoever reads is told what it may not find; between two writes that is whoever wrote first.
+void RoleVerifier::CollectRace(const BufferRef& ref, Access access, std::uint32_t stream, std::uint32_t other,
+                               std::uint32_t count) {
+  const auto slot = static_cast<std::size_t>(SlotOf(ref));
+  if (races_->size() >= most_races_ || !raced_.insert({slot, other, count, at_}).second) {
+    return;
+  }
+  const Buffer& buffer = program_.buffers[ref.buffer.index];
+  const Issued& before = issued_[other][count - 1];
+  const bool later_reads = access == Access::read;
+  const Node& now = program_.nodes[at_];
+  const std::string earlier = OperationName(program_, program_.nodes[before.node]);
+  races_->push_back({.kind = Hazard::Kind::race,
+                     .buffer = buffer.is_view() ? buffer.base : ref.buffer,
+                     .value = Resolved(ref),
+                     .overwritten_by = later_reads ? earlier : OperationName(program_, now),
+                     .read_by = later_reads ? OperationName(program_, now) : earlier,
+                     .microbatch = later_reads ? microbatch_ : before.microbatch,
+                     .layer = later_reads ? LayerOf(program_, now, loops_) : before.layer,
+                     .read_node = later_reads ? at_ : before.node,
+                     .streams = fmt::format("{}, which has not waited for {}", program_.streams[stream].name,
+                                            program_.streams[other].name)});
 }
 
 void RoleVerifier::OnRecord(const Record& record) {
@@ -221,7 +250,10 @@ void RoleVerifier::OnSync(const HostSync& sync) {
   }
 }
 
-void RoleVerifier::OnBegin(const Begin& begin) { phases_.push_back(begin.phase); }
+void RoleVerifier::OnBegin(const Begin& begin) {
+  phases_.push_back(begin.phase);
+  microbatch_ = Resolve(begin.microbatch, loops_);
+}
 
 void RoleVerifier::OnEnd(const End& end) {
   if (phases_.empty() || phases_.back() != end.phase) {

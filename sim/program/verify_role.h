@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/program/hazards.h"
 #include "sim/program/program.h"
 #include "sim/program/verify.h"
 #include "sim/program/walk.h"
@@ -70,11 +72,23 @@ class RoleVerifier {
  public:
   RoleVerifier(const Program& program, Findings& findings);
 
+  /// Also collects unordered accesses one by one, up to `limit`. Before Run.
+  void CollectRaces(std::vector<Hazard>& races, std::size_t limit) {
+    races_ = &races;
+    most_races_ = limit;
+  }
   void Run();
   RoleTraffic TakeTraffic() && { return std::move(traffic_); }
 
  private:
   using Clock = std::vector<std::uint32_t>;  ///< by stream
+
+  /// A leaf of a stream, and what its reader would be told of it.
+  struct Issued {
+    std::uint32_t node = 0;
+    std::int64_t microbatch = -1;
+    std::optional<std::int64_t> layer;
+  };
 
   struct State {
     bool alive = false;
@@ -91,6 +105,7 @@ class RoleVerifier {
   void CheckOrder(std::size_t slot, const BufferRef& ref, Access access, std::uint32_t stream, const Clock& clock);
   void ReportOrder(const BufferRef& ref, Access access, std::uint32_t stream, std::string_view earlier,
                    std::uint32_t other, std::uint32_t count);
+  void CollectRace(const BufferRef& ref, Access access, std::uint32_t stream, std::uint32_t other, std::uint32_t count);
   void OnRecord(const Record& record);
   void OnWait(const Wait& wait);
   void OnSync(const HostSync& sync);
@@ -109,14 +124,18 @@ class RoleVerifier {
   const Program& program_;
   Findings& findings_;
   RoleTraffic traffic_;
-  std::vector<std::size_t> first_slot_;             ///< by family
-  std::vector<State> states_;                       ///< by slot
-  std::vector<std::uint32_t> reads_;                ///< by slot and stream: count of the last read since the last write
-  std::vector<Clock> clocks_;                       ///< by stream
-  std::vector<Clock> recorded_;                     ///< by event; empty before the first Record
-  std::vector<std::vector<std::uint32_t>> issued_;  ///< by stream: nodes of its leaves, for messages
-  std::vector<Phase> phases_;                       ///< open ones, outermost first
-  std::size_t at_ = 0;                              ///< current node
+  std::vector<std::size_t> first_slot_;      ///< by family
+  std::vector<State> states_;                ///< by slot
+  std::vector<std::uint32_t> reads_;         ///< by slot and stream: count of the last read since the last write
+  std::vector<Clock> clocks_;                ///< by stream
+  std::vector<Clock> recorded_;              ///< by event; empty before the first Record
+  std::vector<std::vector<Issued>> issued_;  ///< by stream: its leaves, for messages
+  std::vector<Phase> phases_;                ///< open ones, outermost first
+  std::vector<Hazard>* races_ = nullptr;     ///< nullptr: not wanted
+  std::size_t most_races_ = 0;
+  std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t, std::size_t>> raced_;  ///< slot, stream, leaf, node
+  std::int64_t microbatch_ = -1;
+  std::size_t at_ = 0;  ///< current node
   std::span<const std::int64_t> loops_;
   std::uint32_t stream_ = 0;  ///< of the current leaf
 };

@@ -57,15 +57,15 @@ Status Strategy::Accept(const Job& job) const {
   return Done{};
 }
 
-const char* Strategy::DeclaredWrong(const Job& job) const {
+std::optional<WrongNumbers> Strategy::DeclaredWrong(const Job& job) const {
   if (const char* reason = wrong == nullptr ? nullptr : wrong(job)) {
-    return reason;
+    return WrongNumbers{reason, wrong_hint};
   }
-  if (const char* reason = WhatIsWrongWithPool(job)) {
-    return reason;
+  if (const auto pool = WhatIsWrongWithPool(job)) {
+    return pool;
   }
   const Result<std::vector<WindowRun>> windows = WindowsOf(job);
-  return windows ? WhatIsWrongWith(*windows, job) : nullptr;
+  return windows ? WhatIsWrongWith(*windows, job) : std::nullopt;
 }
 
 RunningSum Strategy::SumOf(const Job& job) const {

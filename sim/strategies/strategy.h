@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "models/job/job.h"
 #include "sim/lower/data_parallel.h"
+#include "sim/lower/wrong_numbers.h"
 
 namespace tidemark {
 
@@ -44,8 +46,8 @@ struct Strategy {
   /// `defaults.keys`).
   Status Accept(const Job& job) const;
   /// Why the numbers of an accepted job are wrong: because of the strategy (`wrong`), of its tensor pool, or of the
-  /// job's windows. nullptr where they are right.
-  const char* DeclaredWrong(const Job& job) const;
+  /// job's windows. Nothing where they are right.
+  std::optional<WrongNumbers> DeclaredWrong(const Job& job) const;
   RunningSum SumOf(const Job& job) const;
 };
 

@@ -68,7 +68,7 @@ void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
   count("(strategy " + job.strategy + ")", true);
 }
 
-bool IsDeclaredWrong(const Job& job) { return FindStrategy(job.strategy)->DeclaredWrong(job) != nullptr; }
+bool IsDeclaredWrong(const Job& job) { return FindStrategy(job.strategy)->DeclaredWrong(job).has_value(); }
 
 /// The settings in which the job differs from its strategy's defaults, for messages.
 std::string Describe(const Job& job) {

@@ -94,6 +94,19 @@ TEST(TerminalReport, saysByHowMuchAJobFitsOrNot) {
               HasSubstr("DOES NOT FIT on h100-sxm-80gb (assumed): up to 3.00 GiB too much"));
 }
 
+// A size alone would recommend the job.
+TEST(TerminalReport, saysInTheHeadlineThatGradientsAreWrong) {
+  PredictionReport report = SampleReport();
+  report.lints.push_back({"wrong-gradient", "error", "the window is short", "rescale it"});
+  for (const char* renderer : {"terminal", "html", "markdown"}) {
+    const std::string text = RenderAs(renderer, report);
+    EXPECT_THAT(text.substr(0, text.find("the window is short")), HasSubstr("FITS on ")) << renderer;
+    EXPECT_THAT(text, HasSubstr("but GRADIENTS ARE WRONG: the")) << renderer;
+  }
+  EXPECT_THAT(RenderAs("terminal", report, {true}), HasSubstr("\x1b[1;31mFITS"));
+  EXPECT_THAT(RenderAs("terminal", SampleReport()), Not(HasSubstr("WRONG")));
+}
+
 TEST(TerminalReport, coloursOnlyWhenAsked) {
   EXPECT_THAT(RenderAs("terminal", SampleReport()), Not(HasSubstr("\x1b[")));
   EXPECT_THAT(RenderAs("terminal", SampleReport(), {true}), HasSubstr("\x1b[1;32mFITS"));

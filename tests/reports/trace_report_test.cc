@@ -204,6 +204,25 @@ TEST(TraceReport, everyRendererShowsOneTraceAndSeveral) {
   }
 }
 
+TEST(TraceReport, carriesTheErrorsOfTheJobsThatWereTraced) {
+  ReadTrace wrong = SampleFile("wrong.trace", {2, 3});
+  wrong.file.traces[0].lints = {{"wrong-gradient", "error", "its window is short", "rescale it"},
+                                {"view", "note", "nothing saved", ""}};
+  for (const TraceReport& report :
+       {MakeTraceReport({wrong}), MakeTraceReport({SampleFile("right.trace", {2, 3}), wrong})}) {
+    for (const char* renderer : {"terminal", "html", "markdown"}) {
+      const std::string text = RenderAs(renderer, report);
+      EXPECT_THAT(text, HasSubstr("GRADIENTS ARE WRONG: its window is short")) << renderer;
+      EXPECT_THAT(text, HasSubstr("rescale it")) << renderer;
+      EXPECT_THAT(text, Not(HasSubstr("nothing saved"))) << renderer;
+    }
+    const Json traces = Json::parse(RenderAs("json", report))["traces"];
+    EXPECT_EQ(traces.back()["lints"].size(), 2U);
+    EXPECT_EQ(traces.back()["lints"][0]["id"], "wrong-gradient");
+  }
+  EXPECT_THAT(RenderAs("terminal", MakeTraceReport({SampleFile("right.trace", {2, 3})})), Not(HasSubstr("WRONG")));
+}
+
 TEST(TraceReport, anEmptyTraceHasAPeakOfNothing) {
   EXPECT_EQ(MakeTraceReport({{"x", {{Trace()}, "", "tidemark"}}}).traces[0].role.peak.allocated, Bytes(0));
 }

@@ -6,9 +6,8 @@
 
 #include "sim/engine/closed_form.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/dice.h"
-#include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 
 // Expected bucket sizes are those that PyTorch 1.13 launched for the oracle model and for a model of small layers; the
@@ -27,17 +26,9 @@ struct Launched {
   Sizes buckets, used;  ///< bytes; used: the all-reduces of used parameters
 };
 
-StepProgram Lowered(const Job& job, StepKind kind) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().message;
-  const std::vector<Finding> findings = Verify(*step);
-  EXPECT_TRUE(findings.empty()) << findings.front().message;
-  return std::move(*step);
-}
-
 Launched LaunchedBy(const Job& job, StepKind kind) {
   Launched launched;
-  for (const Node& node : Unroll(Lowered(job, kind).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(job, kind).roles.front()).nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
       Sizes& sizes = collective->dtype == DType::int32 ? launched.used : launched.buckets;
       sizes.push_back(collective->payload().count());
@@ -117,9 +108,9 @@ TEST(DdpBuckets, AStaticGraphPutsGradientsIntoTheBucketAfterItsFirstBackward) {
   job.axes.buffers.gradient_as_bucket_view = true;
   // All gradients of their own beside the bucket; without a static graph each goes as it arrives, and the largest two
   // are never there together with the rest.
-  EXPECT_EQ(Audit(Lowered(job, StepKind::first), job.machine).highest_system.count(), 3 * kPFp32 + 4 * kParameters);
+  EXPECT_EQ(Audit(Sound(job, StepKind::first), job.machine).highest_system.count(), 3 * kPFp32 + 4 * kParameters);
   job.axes.sync.static_graph = false;
-  EXPECT_LT(Audit(Lowered(job, StepKind::first), job.machine).highest_system.count(), 2 * kPFp32 + kPFp32 / 3);
+  EXPECT_LT(Audit(Sound(job, StepKind::first), job.machine).highest_system.count(), 2 * kPFp32 + kPFp32 / 3);
 }
 
 TEST(DdpBuckets, WithUnusedParametersToFindBucketsFollowDefinitionOrderAndTheSmallOneComesLast) {
@@ -144,7 +135,7 @@ TEST(DdpBuckets, ManyLayersFoldIntoALoopWhicheverTheOrder) {
     Job job = Fp32Job("ddp-last", 1);
     job.axes.sync.find_unused_parameters = by_definition;
     std::get<Decoder>(job.network.shape).layers = 200;
-    const StepProgram step = Lowered(job, StepKind::steady);
+    const StepProgram step = Sound(job, StepKind::steady);
     EXPECT_LT(step.roles.front().nodes.size(), 2000U);
     const Sizes buckets = LaunchedBy(job, StepKind::steady).buckets;
     // One per layer of 45,096,960 bytes, and the two ends.

@@ -110,6 +110,67 @@ TEST(Hazards, TwoStreamsAtOnePoolNeedAnOrderThoughTheirNamesDiffer) {
               ElementsAre("unordered_access"));
 }
 
+std::vector<std::string> Races(const Program& program) {
+  std::vector<std::string> all;
+  for (const Hazard& race : FindRaces(program, 100)) {
+    EXPECT_EQ(race.kind, Hazard::Kind::race);
+    EXPECT_EQ(program.buffers[race.buffer.index].name, "pool");
+    all.push_back(Describe(program, race));
+  }
+  return all;
+}
+
+TEST(Hazards, ARaceNamesBothAccessesAndTheLayerOfTheReader) {
+  const Program program = Pooled(
+      "begin forward microbatch 2\n"
+      "compute a rope() on main writes layer.part[0][1]\n"
+      "compute layer.b rope() on main reads layer.part[0][1] writes out\n"
+      "compute c rope() on side writes whole\n"
+      "end forward\n");
+  EXPECT_THAT(Broken(program), ElementsAre("unordered_access"));
+  EXPECT_THAT(Races(program), ElementsAre("microbatch 2: c and a touch whole without an order between them, on side, "
+                                          "which has not waited for main"));
+}
+
+TEST(Hazards, ARaceOfAReaderBehindAWriterNamesTheReader) {
+  const Program program = Pooled(
+      "begin forward microbatch 2\n"
+      "compute c rope() on side writes layer.part[0][1]\n"
+      "compute layer.b rope() on main reads layer.part[0][1] writes out\n"
+      "end forward\n");
+  const std::vector<Hazard> races = FindRaces(program, 100);
+  ASSERT_EQ(races.size(), 1u);
+  EXPECT_EQ(races[0].overwritten_by, "c");
+  EXPECT_EQ(races[0].read_by, "layer.b");
+  EXPECT_EQ(races[0].value, "layer.part[0][1]");
+  EXPECT_EQ(races[0].microbatch, 2);
+  EXPECT_EQ(races[0].layer, 1);
+}
+
+TEST(Hazards, AWriterBehindAReaderOnAnotherStreamRacesWithIt) {
+  const Program program = Pooled(
+      "begin forward microbatch 1\n"
+      "compute a rope() on main writes layer.part[0][2]\nrecord e on main\nwait e on side\n"
+      "compute layer.b rope() on main reads layer.part[0][2] writes out\n"
+      "end forward\n"
+      "begin forward microbatch 3\n"
+      "compute c rope() on side writes whole\n"
+      "end forward\n");
+  const std::vector<Hazard> races = FindRaces(program, 100);
+  ASSERT_EQ(races.size(), 1u);
+  EXPECT_EQ(races[0].overwritten_by, "c");
+  EXPECT_EQ(races[0].read_by, "layer.b");
+  EXPECT_EQ(races[0].microbatch, 1);
+  EXPECT_EQ(races[0].layer, 2);
+  EXPECT_TRUE(FindRaces(program, 0).empty());
+}
+
+TEST(Hazards, WhatIsOrderedDoesNotRace) {
+  EXPECT_THAT(Races(Pooled("compute a rope() on main writes whole\nrecord e on main\nwait e on side\n"
+                           "compute b rope() on side reads whole writes out\n")),
+              IsEmpty());
+}
+
 TEST(Hazards, AViewHasNoMemoryOfItsOwn) {
   EXPECT_THAT(Broken(Pooled("alloc part\n")), ElementsAre("bad_reference"));
   EXPECT_THAT(Broken(Pooled("free part\n")), ElementsAre("bad_reference"));

@@ -4,11 +4,14 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
+#include "sim/lower/lifetime.h"
 #include "sim/program/text.h"
+#include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 #include "tests/sim/sound_program.h"
 
@@ -43,15 +46,15 @@ Job AsyncJob(std::int64_t layers = 2) {
   return job;
 }
 
-/// The network's own kernels that run beside a collective.
+/// The kernels that run beside a collective. What is done to a gradient once it is made is not: autograd's hooks run
+/// when the linear's backward pass has returned, and it waits before.
 std::set<std::string> Beside(const Job& job) {
   std::set<std::string> names;
   const Program program = Sound(job).roles.front();
   for (const Node& node : Unroll(program).nodes) {
     const auto* compute = std::get_if<Compute>(&node);
-    const std::string name = compute == nullptr ? "" : program.names[compute->name.index];
-    if (compute != nullptr && compute->beside_collective && name.find('.') != std::string::npos) {
-      names.insert(name);
+    if (compute != nullptr && compute->beside_collective) {
+      names.insert(program.names[compute->name.index]);
     }
   }
   return names;
@@ -137,6 +140,12 @@ TEST(LinearOrder, MegatronRunsTheProductsOfColumnsBesideCollectivesAndNoneOfRows
                           "layer.gate_up.weight_gradient", "layer.qkv.input_gradient", "layer.qkv.weight_gradient"));
 }
 
+TEST(LinearOrder, MegatronAddsGradientsToItsBufferWhenTheCollectiveIsDone) {
+  Job job = LinearJob("megatron", true);
+  job.axes.buffers.fused_accumulation = false;
+  EXPECT_EQ(Beside(job), Beside(LinearJob("megatron", true)));
+}
+
 TEST(LinearOrder, MegatronWithoutSequenceParallelismAllReducesBesideWeightGradientsOnly) {
   EXPECT_THAT(
       Beside(LinearJob("megatron", false)),
@@ -167,6 +176,18 @@ TEST(LinearOrder, MegatronTakesInputGradientsFirstInRowsToo) {
   const std::set<std::string> input = {"layer.down_in", "layer.d_down_in"};
   EXPECT_EQ(LiveAt(LinearJob("megatron", true, 1), "layer.down.weight_gradient", input), 2 * 11'534'336);
   EXPECT_EQ(LiveAt(LinearJob("nanotron", true, 1), "layer.down.weight_gradient", input), 11'534'336);
+}
+
+// n/t (12h + 4hk/a + 6f + 8 + 4a) bytes a layer; without sequence parallelism its undivided terms are whole.
+TEST(LinearOrder, MegatronSavesTheOwnRowsAndKeepsOneGlobalBuffer) {
+  for (const auto& [scattered, saved, pool] :
+       std::vector<std::tuple<bool, std::int64_t, std::int64_t>>{{true, 62'013'440, kWhole}, {false, 78'807'040, 0}}) {
+    const Job job = LinearJob("megatron", scattered);
+    const Result<std::vector<Stage>> stages = CutIntoStages(job);
+    ASSERT_TRUE(stages.ok());
+    EXPECT_EQ(SavedBytes(stages->front().BlockAt(1)).count(), saved);
+    EXPECT_EQ(Audit(Sound(job), job.machine).live[Category::tp_gather].count(), pool);
+  }
 }
 
 /// Kernels last longer than collectives, overlap costs nothing, and the host is never late.

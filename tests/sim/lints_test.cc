@@ -105,6 +105,19 @@ TEST(Lints, AWrongStrategyHasAHintOfItsOwn) {
   EXPECT_THAT(Find(job, "wrong-gradient").hint, HasSubstr("last_window.policy: rescaled"));
 }
 
+TEST(Lints, WhatIsDeclaredWrongComesWithItsHint) {
+  Job job = OracleJob("ddp-last", 4);
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "i % (steps - 1) == 0";
+  EXPECT_THAT(Find(job, "wrong-gradient").hint, HasSubstr("(i + 1) % steps == 0"));
+  job = OracleJob("nanotron", 2);
+  job.layout.tp = 2;
+  job.layout.sp = true;
+  job.axes.buffers.tp_gather = Buffers::TpGather::pooled_unsafe;
+  EXPECT_THAT(Find(job, "wrong-gradient").hint, HasSubstr("set buffers.tp_gather to pooled"));
+  EXPECT_EQ(Find(job, "wrong-gradient").hint, FindStrategy("nanotron")->DeclaredWrong(job)->hint);
+}
+
 TEST(Lints, MicrobatchesBehindTheLastStepArePointedOut) {
   Job job = OracleJob("ddp-last", 8);
   job.axes.sync.when = Sync::When::custom;

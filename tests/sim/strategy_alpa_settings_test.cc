@@ -33,8 +33,8 @@ TEST(Alpa, SkippingWithoutTheRewriteIsDeclaredWrongAndFoundToBe) {
     job.axes.sync.executable = executable;
     job.axes.sync.rewrite = false;
     const Result<Strategy> strategy = FindStrategy("alpa");
-    ASSERT_NE(strategy->DeclaredWrong(job), nullptr);
-    EXPECT_NE(std::string(strategy->DeclaredWrong(job)).find("rewrite_for_grad_acc"), std::string::npos);
+    ASSERT_TRUE(strategy->DeclaredWrong(job).has_value());
+    EXPECT_NE(std::string(strategy->DeclaredWrong(job)->reason).find("rewrite_for_grad_acc"), std::string::npos);
     const std::vector<Lint> lints = LintJob(job);
     ASSERT_FALSE(lints.empty());
     EXPECT_EQ(lints.front().id, "wrong-gradient");
@@ -49,11 +49,11 @@ TEST(Alpa, SkippingWithoutTheRewriteIsDeclaredWrongAndFoundToBe) {
               std::string::npos)
         << findings.front().message;
     job.accumulation_steps = 1;
-    EXPECT_EQ(strategy->DeclaredWrong(job), nullptr);
+    EXPECT_FALSE(strategy->DeclaredWrong(job).has_value());
     EXPECT_TRUE(Verify(LowerJob(job)).empty());
     job.accumulation_steps = 4;
     job.layout.dp = 1;
-    EXPECT_EQ(strategy->DeclaredWrong(job), nullptr);
+    EXPECT_FALSE(strategy->DeclaredWrong(job).has_value());
     EXPECT_TRUE(Verify(LowerJob(job)).empty());
   }
 }
@@ -220,7 +220,7 @@ TEST(Alpa, EnginesAgreeAndNumbersAreAsDeclaredOverRandomSettings) {
     const std::vector<Costs> costs = PriceAll(step, job.machine);
     const Evaluation simulated = Simulate(step, costs), closed = EvaluateClosedForm(step, costs);
     ASSERT_EQ(simulated, closed) << i << job.strategy;
-    const bool wrong = FindStrategy(job.strategy)->DeclaredWrong(job) != nullptr;
+    const bool wrong = FindStrategy(job.strategy)->DeclaredWrong(job).has_value();
     const std::vector<Finding> findings = Verify(step);
     ASSERT_EQ(wrong, !findings.empty()) << i << " " << job.strategy
                                         << (findings.empty() ? "" : findings.front().message);

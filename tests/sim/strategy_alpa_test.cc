@@ -7,7 +7,7 @@
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Memory is counted by hand in units of P, the bytes of the parameters: parameters P, two bf16 moments 2 P, accumulated
@@ -21,27 +21,15 @@ using Executable = Sync::Executable;
 constexpr std::int64_t kP = 221'267'968;
 constexpr std::int64_t kLargestGradient = 65'536'000;
 
-StepProgram LowerJob(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  return std::move(*step);
-}
-
-Ledger AuditJob(const Job& job) {
-  const StepProgram step = LowerJob(job);
-  EXPECT_TRUE(Verify(step).empty()) << Verify(step).front().message;
-  return Audit(step, job.machine);
-}
-
 CommunicationRow OnlyRow(const Job& job) {
-  const std::vector<CommunicationRow> rows = CountCommunication(LowerJob(job).roles.front());
+  const std::vector<CommunicationRow> rows = CountCommunication(Sound(job).roles.front());
   EXPECT_EQ(rows.size(), 1U);
   return rows.front();
 }
 
 /// Names of the executables that one step launches, in order.
 std::vector<std::string> Launches(const Job& job, std::size_t role = 0) {
-  const Program program = Unroll(LowerJob(job).roles[role]);
+  const Program program = Unroll(Sound(job).roles[role]);
   std::vector<std::string> launches;
   for (const Node& node : program.nodes) {
     const auto* compute = std::get_if<Compute>(&node);
@@ -55,13 +43,13 @@ std::vector<std::string> Launches(const Job& job, std::size_t role = 0) {
 
 template <class Leaf>
 std::int64_t CountOf(const Job& job) {
-  const Program program = Unroll(LowerJob(job).roles.front());
+  const Program program = Unroll(Sound(job).roles.front());
   return std::count_if(program.nodes.begin(), program.nodes.end(),
                        [](const Node& node) { return std::holds_alternative<Leaf>(node); });
 }
 
 std::int64_t KernelsBesideCollectives(const Job& job) {
-  const Program program = Unroll(LowerJob(job).roles.front());
+  const Program program = Unroll(Sound(job).roles.front());
   return std::count_if(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
     const auto* compute = std::get_if<Compute>(&node);
     return compute != nullptr && compute->beside_collective;
@@ -69,7 +57,7 @@ std::int64_t KernelsBesideCollectives(const Job& job) {
 }
 
 std::int64_t StepTime(const Job& job) {
-  const StepProgram step = LowerJob(job);
+  const StepProgram step = Sound(job);
   return Simulate(step, PriceAll(step, job.machine)).time.step.count();
 }
 
@@ -135,7 +123,7 @@ TEST(Alpa, ALaunchCostsTheHostAsMuchAsIssuingAnOperation) {
 TEST(Alpa, GradientsStartAsZerosBeforeTheFirstMicrobatch) {
   Job job = AlpaJob();
   job.axes.buffers.contiguous_gradients = false;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(0)).count(), 3 * kP);
   EXPECT_EQ(ledger.highest_before_backward.count(), 4 * kP);
   // 885,071,872 between microbatches: DDP's row without its buckets, 1,106,339,840 - 221,267,968.
@@ -152,9 +140,9 @@ TEST(Alpa, GradientsStartAsZerosBeforeTheFirstMicrobatch) {
 
 // The executable that shipped copies gradients into one buffer in every microbatch: only the all-reduce is skipped.
 TEST(Alpa, AContiguousBufferStandsBesideTheGradients) {
-  EXPECT_EQ(AuditJob(AlpaJob()).highest_system.count(), 5 * kP);
+  EXPECT_EQ(BookOf(AlpaJob()).highest_system.count(), 5 * kP);
   const auto contiguous_in_first = [](Executable executable) {
-    const StepProgram step = LowerJob(Separated(executable));
+    const StepProgram step = Sound(Separated(executable));
     std::int64_t allocated = 0;
     for (const Node& node : Unroll(step.roles.front()).nodes) {
       if (const auto* begin = std::get_if<Begin>(&node); begin != nullptr && begin->microbatch.offset == 1) {
@@ -177,7 +165,7 @@ TEST(Alpa, WithoutDonationOldAndNewGradientsAreAliveTogether) {
   Job job = AlpaJob();
   job.axes.buffers.contiguous_gradients = false;
   job.axes.buffers.donate = false;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(ledger.highest_system.count(), 5 * kP + kLargestGradient);
   EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(2)).count(), 4 * kP);
   // apply_grad: parameters and moments twice, and the gradients.
@@ -190,7 +178,7 @@ TEST(Alpa, ThePeakIsThatOfTheLargerExecutable) {
   Job job = AlpaJob();
   job.axes.buffers.donate = false;
   const auto peak_at = [](const Job& of) {
-    const StepProgram step = LowerJob(of);
+    const StepProgram step = Sound(of);
     return Simulate(step, PriceAll(step, of.machine)).roles.front().phase;
   };
   EXPECT_NE(peak_at(job), Phase::optimizer);
@@ -221,7 +209,7 @@ TEST(Alpa, ABranchAndASeparateExecutableExposeWhatTwoExecutablesHide) {
     Job job = Separated(executable);
     job.axes.buffers.contiguous_gradients = false;
     job.axes.sync.bucket_bytes = Bytes(32 << 20);
-    const StepProgram step = LowerJob(job);
+    const StepProgram step = Sound(job);
     return Simulate(step, PriceAll(step, job.machine)).time.exposed_communication.count();
   };
   EXPECT_LT(exposed(Executable::two), exposed(Executable::separate));
@@ -241,7 +229,7 @@ TEST(Alpa, TheCombinerClosesBeforeItsThreshold) {
   Job job = AlpaJob(1);
   job.axes.sync.bucket_bytes = Bytes(32 << 20);
   std::vector<std::int64_t> payloads;
-  for (const Node& node : Unroll(LowerJob(job).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(job).roles.front()).nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
       payloads.push_back(collective->payload().count());
     }
@@ -252,22 +240,22 @@ TEST(Alpa, TheCombinerClosesBeforeItsThreshold) {
 
 TEST(Alpa, Zero2AccumulatesWholeGradientsAndScattersOnce) {
   const Job job = OracleJob("alpa-zero2", 4);
-  const std::vector<CommunicationRow> rows = CountCommunication(LowerJob(job).roles.front());
+  const std::vector<CommunicationRow> rows = CountCommunication(Sound(job).roles.front());
   ASSERT_EQ(rows.size(), 2U);
   for (const CommunicationRow& row : rows) {
     EXPECT_EQ(row.count, 1);
     EXPECT_EQ(row.payload.count(), kP);
     EXPECT_EQ(row.wire.count(), 331'901'952 / 2);
   }
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(ledger.at_window_end[Category::accumulator].count(), kP);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 2 * kP / 4);
 }
 
 TEST(Alpa, StatesExistBeforeTheFirstStep) {
   const Job job = AlpaJob();
-  const Ledger first = Audit(LowerJob(job, StepKind::first), job.machine);
-  EXPECT_EQ(first.highest_system, Audit(LowerJob(job), job.machine).highest_system);
+  const Ledger first = Audit(Sound(job, StepKind::first), job.machine);
+  EXPECT_EQ(first.highest_system, Audit(Sound(job), job.machine).highest_system);
 }
 
 TEST(Alpa, APipelineSynchronisesInTheLastBackwardOfEachStage) {
@@ -275,7 +263,7 @@ TEST(Alpa, APipelineSynchronisesInTheLastBackwardOfEachStage) {
   job.layout.pp = 4;
   for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::gpipe}) {
     job.schedule = schedule;
-    const StepProgram step = LowerJob(job);
+    const StepProgram step = Sound(job);
     EXPECT_TRUE(Verify(step).empty()) << Verify(step).front().message;
     for (std::size_t role = 0; role < step.roles.size(); ++role) {
       EXPECT_EQ(CountCommunication(step.roles[role]).front().count, 1);

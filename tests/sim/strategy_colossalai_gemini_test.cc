@@ -190,7 +190,7 @@ TEST(Gemini, AccumulatingInAKeptGatheredChunkIsDeclaredWrong) {
   const Result<Strategy> strategy = FindStrategy("colossalai-gemini");
   ASSERT_TRUE(strategy.ok());
   const Job job = SmallJob(2, 1);
-  ASSERT_NE(strategy->DeclaredWrong(job), nullptr);
+  ASSERT_TRUE(strategy->DeclaredWrong(job).has_value());
   const std::vector<Finding> findings = Verify(Lowered(job));
   ASSERT_FALSE(findings.empty());
   for (const Finding& finding : findings) {
@@ -198,11 +198,11 @@ TEST(Gemini, AccumulatingInAKeptGatheredChunkIsDeclaredWrong) {
   }
   // 1/(M N) = 1/8; the first microbatch's arrives N = 4 times as large.
   EXPECT_NE(findings.front().message.find("1/2"), std::string::npos) << findings.front().message;
-  EXPECT_EQ(strategy->DeclaredWrong(SmallJob(1, 1)), nullptr);
-  EXPECT_EQ(strategy->DeclaredWrong(OracleJob("colossalai-gemini", 4)), nullptr);
+  EXPECT_FALSE(strategy->DeclaredWrong(SmallJob(1, 1)).has_value());
+  EXPECT_FALSE(strategy->DeclaredWrong(OracleJob("colossalai-gemini", 4)).has_value());
   Job alone = job;
   alone.layout.dp = 1;
-  EXPECT_EQ(strategy->DeclaredWrong(alone), nullptr);
+  EXPECT_FALSE(strategy->DeclaredWrong(alone).has_value());
   LoweredRight(alone);
 }
 
@@ -289,7 +289,7 @@ TEST(Gemini, EveryJobIsWellFormedRightAndTheSameInBothEngines) {
     const Job job = RandomJob(dice);
     const auto kind = static_cast<StepKind>(dice.Roll(3));
     const StepProgram step = Lowered(job, kind);
-    const bool wrong = FindStrategy(job.strategy)->DeclaredWrong(job) != nullptr;
+    const bool wrong = FindStrategy(job.strategy)->DeclaredWrong(job).has_value();
     for (const Finding& finding : Verify(step)) {
       ASSERT_TRUE(wrong && IsWrongResult(finding.rule)) << seed << ": " << finding.message;
     }

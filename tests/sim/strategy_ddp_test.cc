@@ -4,7 +4,7 @@
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Expected bucket sizes are those that PyTorch 1.13 logged and launched for this model; memory in units of P (parameter
@@ -35,13 +35,6 @@ std::vector<std::int64_t> Buckets(const Job& job, StepKind kind) {
 void MakeFp32(Job& job) {
   Precision& precision = job.axes.precision;
   precision.params = precision.gradients = precision.reduce = precision.accumulate = precision.optimizer = DType::fp32;
-}
-
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
-  const Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  return Audit(*step, job.machine);
 }
 
 std::int64_t GradientLike(const CategoryBytes& live) {
@@ -97,7 +90,7 @@ TEST(Ddp, DeferringCommunicatesOnce) {
 }
 
 TEST(Ddp, GradientsBesideBucketsTakeTwiceTheParameters) {
-  const Ledger ledger = AuditJob(OracleJob("ddp-last", 3));
+  const Ledger ledger = BookOf(OracleJob("ddp-last", 3));
   EXPECT_EQ(GradientLike(ledger.between_microbatches.at(0)), kP);
   EXPECT_EQ(GradientLike(ledger.between_microbatches.at(2)), 2 * kP);
   EXPECT_EQ(GradientLike(ledger.at_window_end), 2 * kP);
@@ -106,7 +99,7 @@ TEST(Ddp, GradientsBesideBucketsTakeTwiceTheParameters) {
 }
 
 TEST(Ddp, TheFirstStepsMomentsAppearBesideAllGradients) {
-  const Ledger first = AuditJob(OracleJob("ddp-last", 2), StepKind::first);
+  const Ledger first = BookOf(OracleJob("ddp-last", 2), StepKind::first);
   EXPECT_EQ(SystemBytes(first.at_window_end).count(), 1'106'339'840 - 2 * kP);
   EXPECT_EQ(first.highest_in_optimizer.count(), 1'106'339'840);
 }
@@ -114,7 +107,7 @@ TEST(Ddp, TheFirstStepsMomentsAppearBesideAllGradients) {
 TEST(Ddp, ViewsSaveNothingWhileMicrobatchesAccumulateWithoutSync) {
   Job job = OracleJob("ddp-last", 3);
   job.axes.buffers.gradient_as_bucket_view = true;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(GradientLike(ledger.between_microbatches.at(0)), kP);
   EXPECT_EQ(GradientLike(ledger.between_microbatches.at(2)), 2 * kP);
   EXPECT_EQ(GradientLike(ledger.after_backward.at(2)), kP);
@@ -125,11 +118,11 @@ TEST(Ddp, ViewsZeroedInPlaceAccumulateInTheBucketFromTheSecondStepOn) {
   Job job = OracleJob("ddp-last", 3);
   job.axes.buffers.gradient_as_bucket_view = true;
   job.axes.buffers.set_to_none = false;
-  const Ledger steady = AuditJob(job);
+  const Ledger steady = BookOf(job);
   EXPECT_EQ(GradientLike(steady.between_microbatches.at(0)), kP);
   EXPECT_EQ(GradientLike(steady.between_microbatches.at(2)), kP);
   EXPECT_EQ(GradientLike(steady.at_window_end), kP);
-  EXPECT_EQ(GradientLike(AuditJob(job, StepKind::first).between_microbatches.at(2)), 2 * kP);
+  EXPECT_EQ(GradientLike(BookOf(job, StepKind::first).between_microbatches.at(2)), 2 * kP);
 }
 
 TEST(Ddp, RebuildingBucketsThatGradientsStillViewHoldsBothForAMoment) {
@@ -152,12 +145,12 @@ TEST(Ddp, RebuildingBucketsThatGradientsStillViewHoldsBothForAMoment) {
 TEST(Ddp, GradientsZeroedInPlaceStayAllocated) {
   Job job = OracleJob("ddp-last", 3);
   job.axes.buffers.set_to_none = false;
-  EXPECT_EQ(GradientLike(AuditJob(job).between_microbatches.at(0)), 2 * kP);
+  EXPECT_EQ(GradientLike(BookOf(job).between_microbatches.at(0)), 2 * kP);
 }
 
 TEST(Ddp, ALaterMicrobatchHoldsOneTransientGradientMore) {
-  const Ledger one = AuditJob(OracleJob("ddp-last", 1));
-  const Ledger three = AuditJob(OracleJob("ddp-last", 3));
+  const Ledger one = BookOf(OracleJob("ddp-last", 1));
+  const Ledger three = BookOf(OracleJob("ddp-last", 3));
   // The highest point is the head's gradient, 32,768,000 bf16 elements, beside a full set.
   EXPECT_EQ((three.highest_system - one.highest_system).count(), 65'536'000);
 }
@@ -165,7 +158,7 @@ TEST(Ddp, ALaterMicrobatchHoldsOneTransientGradientMore) {
 TEST(Ddp, FrozenParametersHaveNoGradientNoStateAndNoBucket) {
   Job job = OracleJob("ddp-last", 2);
   job.network.trainable = {"head.*"};
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   const std::int64_t trained = 32'769'024;  // final norm and head
   EXPECT_EQ(ledger.at_window_end[Category::parameter].count(), kP);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 2 * 2 * trained);

@@ -6,8 +6,7 @@
 
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Expected bytes are printed by docs/fsdp1_oracle.py, which lists the allocations one by one in the order that
@@ -18,16 +17,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kElements = 110'633'984;
-
-StepProgram Lowered(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  const std::vector<Finding> findings = Verify(*step);
-  EXPECT_TRUE(findings.empty()) << findings.front().message;
-  return std::move(*step);
-}
-
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) { return Audit(Lowered(job, kind), job.machine); }
 
 Job ShardGradOp(const char* strategy, std::int64_t microbatches) {
   Job job = OracleJob(strategy, microbatches);
@@ -46,7 +35,7 @@ Job WithLayers(Job job, std::int64_t layers) {
   return job;
 }
 
-std::int64_t Peak(const Job& job) { return AuditJob(job).highest_system.count(); }
+std::int64_t Peak(const Job& job) { return BookOf(job).highest_system.count(); }
 
 struct Traffic {
   std::int64_t gathered = 0, scattered = 0, reduced = 0, wire = 0;
@@ -55,7 +44,7 @@ struct Traffic {
 
 Traffic TrafficOf(const Job& job) {
   Traffic traffic;
-  for (const CommunicationRow& row : CountCommunication(Lowered(job).roles.front())) {
+  for (const CommunicationRow& row : CountCommunication(Sound(job).roles.front())) {
     std::int64_t& payload = row.kind == "all_gather"       ? traffic.gathered
                             : row.kind == "reduce_scatter" ? traffic.scattered
                                                            : traffic.reduced;
@@ -74,7 +63,7 @@ std::ostream& operator<<(std::ostream& out, const Traffic& traffic) {
 std::vector<std::array<std::int64_t, 3>> Calls(const Job& job) {
   std::vector<std::array<std::int64_t, 3>> calls;
   bool backward = false;
-  for (const Node& node : Unroll(Lowered(job).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(job).roles.front()).nodes) {
     if (const auto* begin = std::get_if<Begin>(&node)) {
       backward = begin->phase == Phase::backward || begin->phase == Phase::reduce;
       if (begin->phase == Phase::forward) {
@@ -116,7 +105,7 @@ TEST(Fsdp1, ManyLayersFoldIntoALoopWithoutChangingAnything) {
 
 TEST(Fsdp1, EveryWindowEndsWithShardsMomentsAndShardedGradients) {
   for (const Job& job : {OracleJob("fsdp1", 4), OracleJob("fsdp1-no-sync", 4), ShardGradOp("fsdp1-no-sync", 4)}) {
-    const Ledger ledger = AuditJob(job);
+    const Ledger ledger = BookOf(job);
     EXPECT_EQ(SystemBytes(ledger.at_window_end).count(), 442'535'936);
     EXPECT_EQ(ledger.at_window_end[Category::parameter].count(), kElements * 4 / 4);
     EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), kElements * 8 / 4);
@@ -132,13 +121,13 @@ TEST(Fsdp1, PayloadsAndWireBytesOfAStep) {
 }
 
 TEST(Fsdp1, BetweenMicrobatchesGradientsAreShardedOrWhole) {
-  const CategoryBytes each = AuditJob(OracleJob("fsdp1", 4)).between_microbatches.at(2);
+  const CategoryBytes each = BookOf(OracleJob("fsdp1", 4)).between_microbatches.at(2);
   EXPECT_EQ(Gradients(each), kElements * 4 / 4);
   EXPECT_EQ(SystemBytes(each).count(), 442'535'936);
-  const CategoryBytes whole = AuditJob(OracleJob("fsdp1-no-sync", 4)).between_microbatches.at(2);
+  const CategoryBytes whole = BookOf(OracleJob("fsdp1-no-sync", 4)).between_microbatches.at(2);
   EXPECT_EQ(Gradients(whole), kElements * 2);
   EXPECT_EQ(SystemBytes(whole).count(), 553'169'920);
-  const CategoryBytes kept = AuditJob(ShardGradOp("fsdp1-no-sync", 4)).between_microbatches.at(2);
+  const CategoryBytes kept = BookOf(ShardGradOp("fsdp1-no-sync", 4)).between_microbatches.at(2);
   EXPECT_EQ(kept[Category::parameter].count(), kElements * 4 / 4 + kElements * 2);
   EXPECT_EQ(SystemBytes(kept).count(), 774'437'888);
 }
@@ -168,7 +157,7 @@ TEST(Fsdp1, GathersScattersAndKeepsWhatPyTorchWasSeenToDo) {
       precision.params = precision.gradients = precision.accumulate = DType::fp32;
       EXPECT_EQ(Calls(job), row.calls) << row.strategy << " reshards " << row.reshards;
       const std::int64_t bytes = 4 * (65'537'024 + 2 * 11'274'240);
-      const Ledger ledger = AuditJob(job);
+      const Ledger ledger = BookOf(job);
       for (const std::size_t microbatch : {0, 1}) {
         const CategoryBytes& behind = ledger.between_microbatches.at(microbatch + 1);
         EXPECT_EQ(Gradients(behind), row.whole_gradients ? bytes : bytes / ranks);
@@ -185,7 +174,7 @@ TEST(Fsdp1, HybridShardingReducesEveryShardOverTheReplicas) {
   EXPECT_EQ(TrafficOf(Hybrid("fsdp1-no-sync", 4)), (Traffic{1'245'847'552, 442'535'936, 221'267'968, 1'065'459'712}));
   EXPECT_EQ(Peak(Hybrid("fsdp1", 4)), 1'409'368'064);
   EXPECT_EQ(Peak(Hybrid("fsdp1-no-sync", 4)), 1'278'294'016);
-  EXPECT_EQ(SystemBytes(AuditJob(Hybrid("fsdp1", 4)).at_window_end).count(), 885'071'872);
+  EXPECT_EQ(SystemBytes(BookOf(Hybrid("fsdp1", 4)).at_window_end).count(), 885'071'872);
 }
 
 TEST(Fsdp1, AFlatParameterIsPaddedOnceAndItsGradientCopiedForIt) {
@@ -193,7 +182,7 @@ TEST(Fsdp1, AFlatParameterIsPaddedOnceAndItsGradientCopiedForIt) {
   job.layout.dp = 3;
   // The root's 65,537,024 is one short of a multiple of 3, a layer's 11,274,240 is one.
   EXPECT_EQ(TrafficOf(job), (Traffic{1'245'847'560, 1'770'143'760, 0, 2'010'660'880}));
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(ledger.highest_system.count(), 1'332'800'864);
   EXPECT_EQ(SystemBytes(ledger.at_window_end).count(), 590'047'920);
 }
@@ -205,7 +194,7 @@ std::vector<Rational> Factors(std::int64_t ranks, std::int64_t replicas = 1) {
   job.axes.shard.replicas = replicas;
   std::vector<Rational> factors;
   std::int64_t scatters = 0;
-  for (const Node& node : Unroll(Lowered(job).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(job).roles.front()).nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
       scatters += collective->kind == CollectiveKind::reduce_scatter ? 1 : 0;
       EXPECT_EQ(collective->scale, Rational(1));
@@ -233,20 +222,20 @@ TEST(Fsdp1, WithOneRankNothingIsShardedAndEveryUseCastsAnew) {
     Job job = OracleJob(strategy, 4);
     job.layout.dp = 1;
     EXPECT_EQ(TrafficOf(job), Traffic{});
-    const Ledger ledger = AuditJob(job);
+    const Ledger ledger = BookOf(job);
     EXPECT_EQ(SystemBytes(ledger.at_window_end).count(), kElements * (4 + 8 + 4));
     const bool whole = job.axes.sync.when == Sync::When::last;
     EXPECT_EQ(Gradients(ledger.between_microbatches.at(2)), kElements * (whole ? 2 : 4));
     job.axes.precision = Precision();  // all bf16: the shard itself is what kernels read
-    EXPECT_EQ(AuditJob(job).at_window_end[Category::parameter].count(), kElements * 2);
-    EXPECT_EQ(Gradients(AuditJob(job).at_window_end), kElements * 2);
+    EXPECT_EQ(BookOf(job).at_window_end[Category::parameter].count(), kElements * 2);
+    EXPECT_EQ(Gradients(BookOf(job).at_window_end), kElements * 2);
   }
 }
 
 TEST(Fsdp1, WithoutMixedPrecisionNothingIsCast) {
   Job job = OracleJob("fsdp1", 2);
   job.axes.precision = Precision();
-  const Program program = Lowered(job).roles.front();
+  const Program program = Sound(job).roles.front();
   for (const Node& node : program.nodes) {
     const auto* compute = std::get_if<Compute>(&node);
     EXPECT_FALSE(compute != nullptr && program.names[compute->name.index].starts_with("cast "));
@@ -257,9 +246,9 @@ TEST(Fsdp1, NarrowingForTheWireCastsTheShardBack) {
   Job job = OracleJob("fsdp1", 3);
   job.axes.precision.reduce = DType::bf16;
   EXPECT_EQ(TrafficOf(job).scattered, 3 * kElements * 2);
-  EXPECT_EQ(Gradients(AuditJob(job).at_window_end), kElements * 4 / 4);
+  EXPECT_EQ(Gradients(BookOf(job).at_window_end), kElements * 4 / 4);
   job.axes.shard.replicas = 2;
-  EXPECT_EQ(Gradients(AuditJob(job).at_window_end), kElements * 4 / 2);
+  EXPECT_EQ(Gradients(BookOf(job).at_window_end), kElements * 4 / 2);
 }
 
 std::vector<std::string> EventsOf(const Program& program, const std::vector<std::string>& wanted) {
@@ -274,7 +263,7 @@ std::vector<std::string> EventsOf(const Program& program, const std::vector<std:
 }
 
 TEST(Fsdp1, AMiddleLayersEventsComeInTheirOrder) {
-  const Program program = Unroll(Lowered(OracleJob("fsdp1", 1)).roles.front());
+  const Program program = Unroll(Sound(OracleJob("fsdp1", 1)).roles.front());
   const std::vector<std::string> layer = {R"(alloc "cast shard of layer"[1])",
                                           R"(alloc "unsharded layer"[1])",
                                           R"(free "cast shard of layer"[1] recorded)",
@@ -304,7 +293,7 @@ bool GathersBefore(Shard::BackwardPrefetch prefetch, const char* line) {
   Job job = OracleJob("fsdp1", 1);
   job.axes.shard.backward_prefetch = prefetch;
   const std::vector<std::string> events =
-      EventsOf(Unroll(Lowered(job).roles.front()), {R"(alloc "unsharded layer"[1])", line});
+      EventsOf(Unroll(Sound(job).roles.front()), {R"(alloc "unsharded layer"[1])", line});
   const auto found = std::find(events.begin(), events.end(), line);
   return std::count(events.begin(), found, R"(alloc "unsharded layer"[1])") == 2;
 }
@@ -320,7 +309,7 @@ TEST(Fsdp1, PrefetchDecidesWhenTheNextLayerIsGatheredInBackward) {
 }
 
 std::int64_t HostWaits(const Job& job, StepKind kind) {
-  const Program program = Unroll(Lowered(job, kind).roles.front());
+  const Program program = Unroll(Sound(job, kind).roles.front());
   return std::count_if(program.nodes.begin(), program.nodes.end(),
                        [](const Node& node) { return std::holds_alternative<HostSync>(node); });
 }
@@ -345,7 +334,7 @@ TEST(Fsdp1, TheLimiterTakesOneEventAnUnshardOnceTwoWait) {
 }
 
 TEST(Fsdp1, MomentsAppearWithTheFirstUpdateBesideAllGradients) {
-  const Ledger ledger = AuditJob(OracleJob("fsdp1", 2), StepKind::first);
+  const Ledger ledger = BookOf(OracleJob("fsdp1", 2), StepKind::first);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 0);
   EXPECT_EQ(ledger.highest_in_optimizer.count(), 442'535'936);
 }
@@ -353,7 +342,7 @@ TEST(Fsdp1, MomentsAppearWithTheFirstUpdateBesideAllGradients) {
 TEST(Fsdp1, ATiedHeadIsOnceInTheRootsFlatParameter) {
   Job job = OracleJob("fsdp1", 2);
   std::get<Decoder>(job.network.shape).tied_embeddings = true;
-  EXPECT_EQ(AuditJob(job).at_window_end[Category::parameter].count(), kElements - 32'768'000);
+  EXPECT_EQ(BookOf(job).at_window_end[Category::parameter].count(), kElements - 32'768'000);
 }
 
 TEST(Fsdp1, FrozenUnitsAreGatheredAndNeverScattered) {
@@ -370,7 +359,7 @@ TEST(Fsdp1, MicrobatchesMaySynchroniseInAnyOrder) {
   job.axes.sync.when = Sync::When::custom;
   job.axes.sync.expression = "i % 2 == 1";
   job.axes.sync.step_expression = "i == steps - 1";
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(Gradients(ledger.between_microbatches.at(1)), kElements * 2);
   EXPECT_EQ(Gradients(ledger.between_microbatches.at(2)), kElements * 4 / 4);
   EXPECT_EQ(Gradients(ledger.between_microbatches.at(3)), kElements * 2 + kElements * 4 / 4);

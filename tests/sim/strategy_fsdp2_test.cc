@@ -8,7 +8,7 @@
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 #include "tests/sim/sound_program.h"
 
@@ -18,14 +18,6 @@
 
 namespace tidemark {
 namespace {
-
-Ledger AuditJob(const std::string& strategy, std::int64_t microbatches) {
-  const Job job = OracleJob(strategy, microbatches);
-  const Result<StepProgram> step = Lower(job, StepKind::steady);
-  EXPECT_TRUE(step.ok());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  return Audit(*step, job.machine);
-}
 
 struct Traffic {
   std::int64_t gathered = 0, scattered = 0, wire = 0;
@@ -45,24 +37,24 @@ Traffic TrafficOf(const std::string& strategy, std::int64_t microbatches) {
 }
 
 TEST(Fsdp2, ScatteringOneMicrobatchPeaksAtTheEmbeddingUnit) {
-  EXPECT_EQ(AuditJob("fsdp2-scatter-each", 1).highest_system.count(), 606'375'936);
+  EXPECT_EQ(BookOf(OracleJob("fsdp2-scatter-each", 1)).highest_system.count(), 606'375'936);
 }
 
 TEST(Fsdp2, ScatteringEachMicrobatchPeaksInTheSecondMicrobatchsHead) {
-  EXPECT_EQ(AuditJob("fsdp2-scatter-each", 4).highest_system.count(), 661'698'560);
+  EXPECT_EQ(BookOf(OracleJob("fsdp2-scatter-each", 4)).highest_system.count(), 661'698'560);
 }
 
 TEST(Fsdp2, DeferringKeepsUnshardedGradients) {
-  EXPECT_EQ(AuditJob("fsdp2-defer", 4).highest_system.count(), 928'062'464);
+  EXPECT_EQ(BookOf(OracleJob("fsdp2-defer", 4)).highest_system.count(), 928'062'464);
 }
 
 TEST(Fsdp2, AWindowOfOneMicrobatchHasNothingToDefer) {
-  EXPECT_EQ(AuditJob("fsdp2-defer", 1).highest_system.count(), 606'375'936);
+  EXPECT_EQ(BookOf(OracleJob("fsdp2-defer", 1)).highest_system.count(), 606'375'936);
 }
 
 TEST(Fsdp2, EveryWindowEndsWithShardsMomentsAndShardedGradients) {
   for (const char* strategy : {"fsdp2-scatter-each", "fsdp2-defer"}) {
-    const Ledger ledger = AuditJob(strategy, 4);
+    const Ledger ledger = BookOf(OracleJob(strategy, 4));
     EXPECT_EQ(SystemBytes(ledger.at_window_end).count(), 442'535'936) << strategy;
     EXPECT_EQ(ledger.at_window_end[Category::parameter].count(), 110'633'984) << strategy;
     EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 221'267'968) << strategy;
@@ -70,16 +62,16 @@ TEST(Fsdp2, EveryWindowEndsWithShardsMomentsAndShardedGradients) {
 }
 
 TEST(Fsdp2, BetweenMicrobatchesGradientsAreShardedOrWhole) {
-  const CategoryBytes scattered = AuditJob("fsdp2-scatter-each", 4).between_microbatches.at(2);
+  const CategoryBytes scattered = BookOf(OracleJob("fsdp2-scatter-each", 4)).between_microbatches.at(2);
   EXPECT_EQ(scattered[Category::gradient].count(), 110'633'984);
   EXPECT_EQ(SystemBytes(scattered).count(), 442'535'936);
-  const CategoryBytes deferred = AuditJob("fsdp2-defer", 4).between_microbatches.at(2);
+  const CategoryBytes deferred = BookOf(OracleJob("fsdp2-defer", 4)).between_microbatches.at(2);
   EXPECT_EQ(deferred[Category::accumulator].count(), 442'535'936);
   EXPECT_EQ(SystemBytes(deferred).count(), 774'437'888);
 }
 
 TEST(Fsdp2, KeepingParametersAfterBackwardHoldsThemBetweenMicrobatches) {
-  const CategoryBytes between = AuditJob("fsdp2-keep-after-backward", 4).between_microbatches.at(2);
+  const CategoryBytes between = BookOf(OracleJob("fsdp2-keep-after-backward", 4)).between_microbatches.at(2);
   // Shards in fp32 and all parameters in bf16: 4 P / N + 2 P.
   EXPECT_EQ(between[Category::parameter].count(), 110'633'984 + 221'267'968);
 }
@@ -114,7 +106,7 @@ TEST(Fsdp2, TheFirstStepHasNoMomentsUntilItsUpdate) {
 
 TEST(Fsdp2, EverythingGoesBackToTheStateOfTheStepsStart) {
   for (const char* strategy : {"fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward", "fsdp2-keep-all"}) {
-    const Ledger ledger = AuditJob(strategy, 3);
+    const Ledger ledger = BookOf(OracleJob(strategy, 3));
     EXPECT_EQ(ledger.live, ledger.between_microbatches.at(0)) << strategy;
   }
 }

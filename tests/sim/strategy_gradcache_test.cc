@@ -237,7 +237,7 @@ TEST(GradCache, GradientsAreThoseOfTheLossOverAllRanks) {
 /// Measured with PyTorch: 1/2 of the gradient over 2 ranks, 1/4 over 4.
 TEST(GradCache, WithoutTheFactorEveryGradientIsTooSmallByTheNumberOfRanks) {
   const Job job = WorkedJob("gradcache-unscaled");
-  ASSERT_TRUE(FindStrategy(job.strategy)->DeclaredWrong(job) != nullptr);
+  ASSERT_TRUE(FindStrategy(job.strategy)->DeclaredWrong(job).has_value());
   const std::vector<Finding> findings = Verify(MustLower(job));
   ASSERT_FALSE(findings.empty());
   for (const Finding& finding : findings) {
@@ -248,7 +248,7 @@ TEST(GradCache, WithoutTheFactorEveryGradientIsTooSmallByTheNumberOfRanks) {
   Job alone = job;
   alone.layout.dp = 1;
   EXPECT_TRUE(Verify(MustLower(alone)).empty());
-  EXPECT_EQ(FindStrategy(job.strategy)->DeclaredWrong(alone), nullptr);
+  EXPECT_FALSE(FindStrategy(job.strategy)->DeclaredWrong(alone).has_value());
 }
 
 TEST(GradCache, ChunksTakeThePlaceOfMicrobatches) {

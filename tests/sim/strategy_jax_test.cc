@@ -9,8 +9,8 @@
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/dice.h"
-#include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 
 // Memory is counted by hand in units of P, the bytes of the parameters: parameters P, two bf16 moments 2 P, and what
@@ -22,25 +22,13 @@ namespace {
 constexpr std::int64_t kP = 221'267'968;
 constexpr std::int64_t kLargestGradient = 65'536'000;  // the head's, and the embedding's
 
-StepProgram LowerJob(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  return std::move(*step);
-}
-
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
-  const StepProgram step = LowerJob(job, kind);
-  EXPECT_TRUE(Verify(step).empty()) << Verify(step).front().message;
-  return Audit(step, job.machine);
-}
-
 std::int64_t WireBytesOf(const Job& job) {
-  const std::vector<CommunicationRow> rows = CountCommunication(LowerJob(job).roles.front());
+  const std::vector<CommunicationRow> rows = CountCommunication(Sound(job).roles.front());
   return rows.empty() ? 0 : rows.front().wire.count();
 }
 
 std::int64_t CountNamed(const Job& job, const std::string& name) {
-  const Program program = Unroll(LowerJob(job).roles.front());
+  const Program program = Unroll(Sound(job).roles.front());
   return std::count_if(program.nodes.begin(), program.nodes.end(), [&](const Node& node) {
     const auto* compute = std::get_if<Compute>(&node);
     return compute != nullptr && program.names[compute->name.index] == name;
@@ -50,7 +38,7 @@ std::int64_t CountNamed(const Job& job, const std::string& name) {
 // optax issues 320, 472 and 528: a buffer as large as the parameters, for ever.
 TEST(JaxMultiSteps, TheMeanGradientIsOneMoreTreeThatIsAlwaysThere) {
   for (const StepKind kind : {StepKind::first, StepKind::steady}) {
-    const Ledger ledger = AuditJob(OracleJob("jax-multisteps", 4), kind);
+    const Ledger ledger = BookOf(OracleJob("jax-multisteps", 4), kind);
     for (const CategoryBytes& live : ledger.between_microbatches) {
       EXPECT_EQ(SystemBytes(live).count(), 4 * kP);
       EXPECT_EQ(live[Category::accumulator].count(), kP);
@@ -64,7 +52,7 @@ TEST(JaxMultiSteps, TheMeanGradientIsOneMoreTreeThatIsAlwaysThere) {
 TEST(JaxMultiSteps, MidUpdatesAreASecondTree) {
   Job job = OracleJob("jax-multisteps", 4);
   job.axes.buffers.mid_updates = true;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(ledger.highest_system.count(), 6 * kP);
   EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(2)).count(), 4 * kP);
   EXPECT_EQ(CountNamed(job, "masked optimizer update"), 0);
@@ -90,14 +78,14 @@ TEST(JaxMultiSteps, EveryMicrobatchIsAStepThatAllReduces) {
 TEST(JaxMultiSteps, TheAccumulatorsDtypeIsASetting) {
   Job job = OracleJob("jax-multisteps", 4);
   job.axes.precision.accumulate = DType::fp32;
-  EXPECT_EQ(AuditJob(job).at_window_end[Category::accumulator].count(), 2 * kP);
+  EXPECT_EQ(BookOf(job).at_window_end[Category::accumulator].count(), 2 * kP);
 }
 
 TEST(JaxScan, TheRunningSumIsReducedOnceBehindTheLoop) {
   const Job job = OracleJob("jax-scan", 4);
   EXPECT_EQ(WireBytesOf(job), 331'901'952);
   EXPECT_EQ(CountNamed(job, "launch train_step"), 1);
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   for (std::size_t i = 1; i < 4; ++i) {
     EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(i)).count(), 4 * kP);
   }
@@ -109,13 +97,13 @@ TEST(JaxScan, WithoutTheCodeMotionItIsReducedInEveryMicrobatch) {
   Job job = OracleJob("jax-scan", 4);
   job.axes.sync.when = Sync::When::every;
   EXPECT_EQ(WireBytesOf(job), 1'327'607'808);
-  EXPECT_EQ(AuditJob(job).highest_system.count(), 5 * kP);
+  EXPECT_EQ(BookOf(job).highest_system.count(), 5 * kP);
 }
 
 // marin issue 6532: about P more for each microbatch, M P b in the end.
 TEST(JaxScan, StackedGradientsGrowWithTheMicrobatches) {
   for (const std::int64_t microbatches : {1, 2, 4, 8}) {
-    const Ledger ledger = AuditJob(OracleJob("jax-scan-stacked", microbatches));
+    const Ledger ledger = BookOf(OracleJob("jax-scan-stacked", microbatches));
     for (std::int64_t i = 0; i < microbatches; ++i) {
       EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(static_cast<std::size_t>(i))).count(), (3 + i) * kP);
     }
@@ -128,7 +116,7 @@ TEST(JaxScan, StackedGradientsGrowWithTheMicrobatches) {
 TEST(JaxScan, WithoutDonationTheNewStateStandsBesideTheOldOne) {
   Job job = OracleJob("jax-scan", 4);
   job.axes.buffers.donate = false;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = BookOf(job);
   EXPECT_EQ(ledger.highest_system.count(), 7 * kP + kLargestGradient);
   EXPECT_EQ(SystemBytes(ledger.after_optimizer).count(), 3 * kP);
 }
@@ -138,7 +126,7 @@ TEST(Jax, ProgramsDoNotGrowWithLayersOrMicrobatches) {
     Job job = OracleJob(name, microbatches);
     job.axes.sync.bucket_bytes = Bytes(std::int64_t{1} << 60);
     std::get<Decoder>(job.network.shape).layers = layers;
-    return LowerJob(job).roles.front().nodes.size();
+    return Sound(job).roles.front().nodes.size();
   };
   for (const char* name : {"jax-multisteps", "jax-scan", "jax-scan-stacked"}) {
     EXPECT_EQ(nodes(name, 30, 30), nodes(name, 80, 90)) << name;
@@ -212,7 +200,7 @@ TEST(Jax, EnginesAgreeAndGradientsAreMeansOverRandomSettings) {
   Dice dice(596);
   for (int i = 0; i < 300; ++i) {
     const Job job = RandomJob(dice);
-    const StepProgram step = LowerJob(job, static_cast<StepKind>(i % 3));
+    const StepProgram step = Sound(job, static_cast<StepKind>(i % 3));
     const std::vector<Costs> costs = PriceAll(step, job.machine);
     ASSERT_EQ(Simulate(step, costs), EvaluateClosedForm(step, costs)) << i << job.strategy;
     const std::vector<Finding> findings = Verify(step);

@@ -4,10 +4,10 @@
 #include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
 #include "tests/sim/dice.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
+#include "tests/sim/sound_program.h"
 
 namespace tidemark {
 namespace {
@@ -15,14 +15,6 @@ namespace {
 constexpr std::int64_t kEmbedding = 32'768'000, kLayer = 11'274'240;
 constexpr const char* kBoth[] = {"megatron", "megatron-dist-opt"};
 constexpr StepKind kSteps[] = {StepKind::first, StepKind::second, StepKind::steady};
-
-StepProgram LowerSoundly(const Job& job, StepKind kind) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  const std::vector<Finding> findings = Verify(*step);
-  EXPECT_TRUE(findings.empty()) << job.strategy << ": " << findings.front().message;
-  return std::move(*step);
-}
 
 void ExpectEnginesAgree(const StepProgram& step, const Job& job) {
   const std::vector<Costs> costs = PriceAll(step, job.machine);
@@ -75,7 +67,7 @@ TEST(MegatronShapes, ManyLayersFoldAndCountAsIfWrittenOut) {
       std::get<Decoder>(job.network.shape).layers = 160;
       job.axes.sync.bucket_elements = limit;
       for (const StepKind kind : {StepKind::first, StepKind::steady}) {
-        const StepProgram step = LowerSoundly(job, kind);
+        const StepProgram step = Sound(job, kind);
         EXPECT_EQ(BucketsOf(step.roles.front(), false), BucketsByRule(160, limit)) << name << " " << limit;
         if (job.axes.shard.optimizer) {
           EXPECT_EQ(BucketsOf(step.roles.front(), true), BucketsByRule(160, limit)) << limit;
@@ -104,8 +96,8 @@ Job LargeJob(const char* strategy) {
 TEST(MegatronShapes, ProgramsOfManyLayersStaySmall) {
   for (const char* name : kBoth) {
     for (const StepKind kind : kSteps) {
-      EXPECT_LT(Print(LowerSoundly(LargeJob(name), kind).roles.front()).size(),
-                Print(LowerSoundly(LargeJob("nanotron"), kind).roles.front()).size())
+      EXPECT_LT(Print(Sound(LargeJob(name), kind).roles.front()).size(),
+                Print(Sound(LargeJob("nanotron"), kind).roles.front()).size())
           << name;
     }
   }
@@ -115,7 +107,7 @@ TEST(MegatronShapes, FrozenParametersHaveNoPlaceInTheBuffer) {
   for (const char* name : kBoth) {
     Job job = OracleJob(name, 2);
     job.network.trainable = {"head.*"};
-    const StepProgram step = LowerSoundly(job, StepKind::steady);
+    const StepProgram step = Sound(job, StepKind::steady);
     EXPECT_EQ(BucketsOf(step.roles.front(), false), (std::vector<Bucket>{{kEmbedding + 1'024, 2}}));
     const CategoryBytes live = Audit(step, job.machine).at_window_end;
     EXPECT_EQ(live[Category::accumulator].count(), 4 * (kEmbedding + 1'024));
@@ -130,7 +122,7 @@ TEST(MegatronShapes, AStageThatTrainsNothingReducesNothing) {
     job.layout.pp = 2;
     job.network.trainable = {"head.*"};
     for (const StepKind kind : kSteps) {
-      const StepProgram step = LowerSoundly(job, kind);
+      const StepProgram step = Sound(job, kind);
       EXPECT_TRUE(BucketsOf(step.roles.front(), false).empty());
       EXPECT_EQ(BucketsOf(step.roles.back(), false), (std::vector<Bucket>{{kEmbedding + 1'024, 2}}));
       ExpectEnginesAgree(step, job);
@@ -145,7 +137,7 @@ TEST(MegatronShapes, WindowsThatTheDataDoesNotFillAreSound) {
       Job job = OracleJob(name, 4);
       job.last_window = {policy, 3};
       for (const StepKind kind : kSteps) {
-        ExpectEnginesAgree(LowerSoundly(job, kind), job);
+        ExpectEnginesAgree(Sound(job, kind), job);
       }
     }
   }
@@ -184,7 +176,7 @@ TEST(MegatronShapes, RandomSettingsAreSoundAndBothEnginesAgree) {
   for (int i = 0; i < 400; ++i) {
     const Job job = RandomJob(dice);
     ASSERT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
-    const StepProgram step = LowerSoundly(job, kSteps[dice.Roll(3)]);
+    const StepProgram step = Sound(job, kSteps[dice.Roll(3)]);
     ExpectEnginesAgree(step, job);
     // Every role reduces each element of its buffer once, padding included.
     for (const Program& program : step.roles) {

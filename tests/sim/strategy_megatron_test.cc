@@ -4,9 +4,8 @@
 #include "sim/engine/closed_form.h"
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/dice.h"
-#include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
 
 // Expected values: worked numbers of Megatron-LM for the oracle model of P = 110,633,984 parameters (55,321,600 on each
@@ -20,18 +19,6 @@ constexpr std::int64_t kP = 110'633'984;
 constexpr std::int64_t kEmbedding = 32'768'000;  // as many as the head
 constexpr const char* kBoth[] = {"megatron", "megatron-dist-opt"};
 constexpr StepKind kSteps[] = {StepKind::first, StepKind::second, StepKind::steady};
-
-StepProgram LowerSoundly(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  const std::vector<Finding> findings = Verify(*step);
-  EXPECT_TRUE(findings.empty()) << job.strategy << ": " << findings.front().message;
-  return std::move(*step);
-}
-
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
-  return Audit(LowerSoundly(job, kind), job.machine);
-}
 
 /// Collectives over the data-parallel group, in issue order.
 std::vector<Collective> CollectivesOf(const Program& program) {
@@ -48,7 +35,7 @@ std::vector<Collective> CollectivesOf(const Program& program) {
 /// Elements of the buckets of one role, in the order in which they are reduced.
 std::vector<std::int64_t> Buckets(const Job& job, StepKind kind = StepKind::steady, std::size_t role = 0) {
   std::vector<std::int64_t> elements;
-  for (const Collective& collective : CollectivesOf(LowerSoundly(job, kind).roles.at(role))) {
+  for (const Collective& collective : CollectivesOf(Sound(job, kind).roles.at(role))) {
     if (collective.kind != CollectiveKind::all_gather) {
       elements.push_back(collective.payload_elements);
     }
@@ -94,7 +81,7 @@ std::string Refusal(const Job& job) {
 }
 
 void ExpectEnginesAgree(const Job& job, StepKind kind) {
-  const StepProgram step = LowerSoundly(job, kind);
+  const StepProgram step = Sound(job, kind);
   const std::vector<Costs> costs = PriceAll(step, job.machine);
   EXPECT_EQ(Simulate(step, costs), EvaluateClosedForm(step, costs)) << job.strategy;
 }
@@ -148,7 +135,7 @@ TEST(Megatron, TheDistributedOptimizerAlignsParametersAndPadsBuckets) {
   job.axes.sync.bucket_elements = 200;
   // [0,10) [64,134) [192,262): closed, 262 up to a multiple of lcm(4, 128); then [0,70) [128,228), up to 256.
   EXPECT_EQ(Buckets(job), (std::vector<std::int64_t>{384, 256}));
-  const CategoryBytes live = AuditJob(job).at_window_end;
+  const CategoryBytes live = BookOf(job).at_window_end;
   EXPECT_EQ(live[Category::accumulator].count(), 4 * 640);
   EXPECT_EQ(live[Category::parameter].count(), 2 * 640);
   job.layout.dp = 3;  // lcm(3, 128) = 384
@@ -159,7 +146,7 @@ TEST(Megatron, WithoutTheDistributedOptimizerNothingIsPadded) {
   Job job = TableJob("megatron", 100, 3, 70, 10);
   job.axes.sync.bucket_elements = 200;
   EXPECT_EQ(Buckets(job), (std::vector<std::int64_t>{10 + 3 * 70, 100}));
-  EXPECT_EQ(AuditJob(job).at_window_end[Category::accumulator].count(), 4 * 320);
+  EXPECT_EQ(BookOf(job).at_window_end[Category::accumulator].count(), 4 * 320);
 }
 
 TEST(Megatron, OracleBucketsOnThreeRanksArePadded) {
@@ -190,7 +177,7 @@ TEST(Megatron, ATiedEmbeddingOnOneStageIsNotItsOwnBucket) {
 }
 
 TEST(Megatron, BetweenMicrobatchesARankHoldsEighteenBytesAParameter) {
-  const Ledger ledger = AuditJob(OracleJob("megatron", 4));
+  const Ledger ledger = BookOf(OracleJob("megatron", 4));
   const CategoryBytes between = ledger.between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 221'267'968);
   EXPECT_EQ(between[Category::accumulator].count(), 442'535'936);
@@ -201,7 +188,7 @@ TEST(Megatron, BetweenMicrobatchesARankHoldsEighteenBytesAParameter) {
 }
 
 TEST(Megatron, TheDistributedOptimizerHoldsSixBytesAndTwelveDividedByTheRanks) {
-  const Ledger ledger = AuditJob(OracleJob("megatron-dist-opt", 4));
+  const Ledger ledger = BookOf(OracleJob("megatron-dist-opt", 4));
   EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(2)).count(), 995'705'856);
   EXPECT_EQ(SystemBytes(ledger.between_microbatches.at(2)).count(), (6 + 12 / 4) * kP);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 12 * kP / 4);
@@ -211,7 +198,7 @@ TEST(Megatron, TensorParallelRanksHoldTheirShare) {
   Job job = OracleJob("megatron-dist-opt", 4);
   job.layout.tp = 2;
   job.layout.sp = true;
-  const CategoryBytes between = AuditJob(job).between_microbatches.at(2);
+  const CategoryBytes between = BookOf(job).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 110'643'200);
   EXPECT_EQ(between[Category::accumulator].count(), 221'286'400);
   EXPECT_EQ(between[Category::optimizer].count(), 165'964'800);
@@ -219,13 +206,13 @@ TEST(Megatron, TensorParallelRanksHoldTheirShare) {
 
 TEST(Megatron, TrafficIsOneReductionInFp32AndOneGather) {
   for (const std::int64_t microbatches : {1, 4}) {
-    const StepProgram plain = LowerSoundly(OracleJob("megatron", microbatches));
+    const StepProgram plain = Sound(OracleJob("megatron", microbatches));
     const std::vector<CommunicationRow> rows = CountCommunication(plain.roles.front());
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_EQ(rows[0].dtype, DType::fp32);
     EXPECT_EQ(rows[0].wire.count(), 663'803'904);
     Bytes wire;
-    const StepProgram sharded = LowerSoundly(OracleJob("megatron-dist-opt", microbatches));
+    const StepProgram sharded = Sound(OracleJob("megatron-dist-opt", microbatches));
     for (const CommunicationRow& row : CountCommunication(sharded.roles.front())) {
       EXPECT_EQ(row.dtype, row.kind == "all_gather" ? DType::bf16 : DType::fp32);
       wire += row.wire;
@@ -236,7 +223,7 @@ TEST(Megatron, TrafficIsOneReductionInFp32AndOneGather) {
 
 TEST(Megatron, UpdatedParametersAreGatheredBucketByBucket) {
   std::vector<std::int64_t> gathered;
-  for (const Collective& collective : CollectivesOf(LowerSoundly(OracleJob("megatron-dist-opt", 2)).roles.front())) {
+  for (const Collective& collective : CollectivesOf(Sound(OracleJob("megatron-dist-opt", 2)).roles.front())) {
     if (collective.kind == CollectiveKind::all_gather) {
       gathered.push_back(collective.payload_elements);
     }
@@ -247,7 +234,7 @@ TEST(Megatron, UpdatedParametersAreGatheredBucketByBucket) {
 TEST(Megatron, ABucketLeavesWhenItIsCompleteButInTheFirstStepNoneDoesBeforeTheEnd) {
   const Job job = OracleJob("megatron", 2);
   const auto before_embedding = [&](StepKind kind) {
-    return CollectivesBefore(LowerSoundly(job, kind).roles.front(), "embedding.embedding.backward");
+    return CollectivesBefore(Sound(job, kind).roles.front(), "embedding.embedding.backward");
   };
   EXPECT_EQ(before_embedding(StepKind::steady), (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(before_embedding(StepKind::first), (std::vector<std::int64_t>{0, 0}));
@@ -255,18 +242,18 @@ TEST(Megatron, ABucketLeavesWhenItIsCompleteButInTheFirstStepNoneDoesBeforeTheEn
 }
 
 TEST(Megatron, TheBufferIsZeroedWhenTheWindowBegins) {
-  const Program program = LowerSoundly(OracleJob("megatron", 3)).roles.front();
+  const Program program = Sound(OracleJob("megatron", 3)).roles.front();
   // Embedding, four layers and head, before anything else.
   EXPECT_EQ(CollectivesBefore(program, "zero gradient buffer"), std::vector<std::int64_t>(6, 0));
 }
 
 TEST(Megatron, RanksAreAveragedByScalingTheBufferOrByTheCollective) {
   Job job = OracleJob("megatron", 2);
-  const Program scaled = LowerSoundly(job).roles.front();
+  const Program scaled = Sound(job).roles.front();
   EXPECT_EQ(CountScales(scaled), 1 + 4 * 8 + 2);  // each parameter's part of its bucket
   EXPECT_EQ(CollectivesOf(scaled).front().reduction, Reduction::sum);
   job.axes.sync.average_in_collective = true;
-  const Program averaged = LowerSoundly(job).roles.front();
+  const Program averaged = Sound(job).roles.front();
   EXPECT_EQ(CountScales(averaged), 0);
   EXPECT_EQ(CollectivesOf(averaged).front().reduction, Reduction::avg);
 }
@@ -283,15 +270,15 @@ std::set<std::string> BuffersNamed(const Program& program, const std::string& pr
 
 TEST(Megatron, FusedAccumulationLeavesGradientsToNormsAndEmbedding) {
   Job job = OracleJob("megatron", 2);
-  const std::set<std::string> fused = BuffersNamed(LowerSoundly(job).roles.front(), "gradient of ");
+  const std::set<std::string> fused = BuffersNamed(Sound(job).roles.front(), "gradient of ");
   EXPECT_EQ(fused, (std::set<std::string>{"embedding.embedding", "layer.norm1", "layer.norm2", "head.norm"}));
   job.axes.buffers.fused_accumulation = false;
-  EXPECT_EQ(BuffersNamed(LowerSoundly(job).roles.front(), "gradient of ").size(), 1U + 8U + 2U);
+  EXPECT_EQ(BuffersNamed(Sound(job).roles.front(), "gradient of ").size(), 1U + 8U + 2U);
 }
 
 TEST(Megatron, FusedGemmsAddToTheBufferInFp32) {
   std::int64_t adding = 0;
-  for (const Node& node : Unroll(LowerSoundly(OracleJob("megatron", 1)).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(OracleJob("megatron", 1)).roles.front()).nodes) {
     const auto* compute = std::get_if<Compute>(&node);
     const Gemm* gemm = compute == nullptr ? nullptr : std::get_if<Gemm>(&compute->op);
     if (gemm != nullptr && gemm->accumulate && gemm->output == DType::fp32) {
@@ -302,17 +289,17 @@ TEST(Megatron, FusedGemmsAddToTheBufferInFp32) {
 }
 
 TEST(Megatron, FusedLinearsOfOneShapeShareADummyGradientThatStays) {
-  const Ledger first = AuditJob(OracleJob("megatron", 2), StepKind::first);
+  const Ledger first = BookOf(OracleJob("megatron", 2), StepKind::first);
   // 16 bits each of 32,000 x 1,024 (head), 5,632 x 1,024 (gate_up), 1,024 x 2,816 (down), 1,024 x 1,024 (q and o),
   // 256 x 1,024 (k and v).
   const std::int64_t dummies = 2 * (32'768'000 + 5'767'168 + 2'883'584 + 1'048'576 + 262'144);
   EXPECT_EQ(first.between_microbatches.at(0)[Category::workspace].count(), 0);
   EXPECT_EQ(first.between_microbatches.at(1)[Category::workspace].count(), dummies);
-  EXPECT_EQ(AuditJob(OracleJob("megatron", 2)).between_microbatches.at(0)[Category::workspace].count(), dummies);
+  EXPECT_EQ(BookOf(OracleJob("megatron", 2)).between_microbatches.at(0)[Category::workspace].count(), dummies);
 }
 
 TEST(Megatron, TheFirstStepLacksMomentsUntilItsUpdate) {
-  const Ledger first = AuditJob(OracleJob("megatron", 2), StepKind::first);
+  const Ledger first = BookOf(OracleJob("megatron", 2), StepKind::first);
   EXPECT_EQ(SystemBytes(first.at_window_end).count(), 10 * kP);
   EXPECT_EQ(SystemBytes(first.after_optimizer).count(), 18 * kP);
 }
@@ -322,7 +309,7 @@ TEST(Megatron, Fp32ParametersHaveNoMasters) {
   job.axes.precision.params = job.axes.precision.gradients = DType::fp32;
   EXPECT_NE(Refusal(job).find("none of fp32 ones"), std::string::npos);
   job.axes.precision.master.reset();
-  EXPECT_EQ(SystemBytes(AuditJob(job).at_window_end).count(), 16 * kP);
+  EXPECT_EQ(SystemBytes(BookOf(job).at_window_end).count(), 16 * kP);
 }
 
 TEST(Megatron, WhatTheSystemDoesNotHaveIsRefused) {

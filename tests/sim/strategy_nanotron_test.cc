@@ -3,8 +3,7 @@
 
 #include "sim/lower/block_writer.h"
 #include "sim/predict/communication.h"
-#include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Expected values: worked numbers of nanotron's data-parallel path and tensor-parallel modes for the oracle model
@@ -20,13 +19,6 @@ Job NanotronJob(std::int64_t tp, std::int64_t microbatches) {
   return job;
 }
 
-StepProgram Lowered(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  return std::move(*step);
-}
-
 CommunicationRow Row(const StepProgram& step, const std::string& kind, const std::string& group) {
   for (const CommunicationRow& row : CountCommunication(step.roles.front())) {
     if (row.kind == kind && row.group == group) {
@@ -38,7 +30,7 @@ CommunicationRow Row(const StepProgram& step, const std::string& kind, const std
 
 TEST(Nanotron, EveryTensorParallelRankHoldsItsShareOfEachState) {
   const Job job = NanotronJob(2, 4);
-  const CategoryBytes between = Audit(Lowered(job), job.machine).between_microbatches.at(2);
+  const CategoryBytes between = Audit(Sound(job), job.machine).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 110'643'200);
   EXPECT_EQ(between[Category::bucket].count(), 110'643'200);
   EXPECT_EQ(between[Category::accumulator].count(), 221'286'400);
@@ -47,30 +39,30 @@ TEST(Nanotron, EveryTensorParallelRankHoldsItsShareOfEachState) {
 
 TEST(Nanotron, BetweenMicrobatchesOnlyTheAccumulatorHoldsGradients) {
   const Job job = NanotronJob(1, 4);
-  EXPECT_EQ(SystemBytes(Audit(Lowered(job), job.machine).between_microbatches.at(2)).count(), 2'212'679'680);
+  EXPECT_EQ(SystemBytes(Audit(Sound(job), job.machine).between_microbatches.at(2)).count(), 2'212'679'680);
 }
 
 TEST(Nanotron, GradientsAreGoneAfterEveryBackwardTheSynchronisedOneToo) {
   const Job job = NanotronJob(1, 4);
-  EXPECT_EQ(SystemBytes(Audit(Lowered(job), job.machine).at_window_end).count(), 2'212'679'680);
+  EXPECT_EQ(SystemBytes(Audit(Sound(job), job.machine).at_window_end).count(), 2'212'679'680);
 }
 
 TEST(Nanotron, ZeroOneDividesMastersAndMomentsByTheGroup) {
   Job job = NanotronJob(1, 4);
   job.axes.shard.optimizer = true;
-  EXPECT_EQ(SystemBytes(Audit(Lowered(job), job.machine).between_microbatches.at(2)).count(), 1'216'973'824);
+  EXPECT_EQ(SystemBytes(Audit(Sound(job), job.machine).between_microbatches.at(2)).count(), 1'216'973'824);
   Job with_tp = NanotronJob(2, 4);
   with_tp.axes.shard.optimizer = true;
-  EXPECT_EQ(Audit(Lowered(with_tp), with_tp.machine).at_window_end[Category::optimizer].count(), 55'321'600 * 3);
+  EXPECT_EQ(Audit(Sound(with_tp), with_tp.machine).at_window_end[Category::optimizer].count(), 55'321'600 * 3);
 }
 
 TEST(Nanotron, GradientsAreReducedOnceInFp32) {
-  const StepProgram plain = Lowered(NanotronJob(1, 4));
+  const StepProgram plain = Sound(NanotronJob(1, 4));
   EXPECT_EQ(Row(plain, "all_reduce", "dp").payload.count(), 442'535'936);
   EXPECT_EQ(Row(plain, "all_reduce", "dp").wire.count(), 663'803'904);
   Job job = NanotronJob(1, 4);
   job.axes.shard.optimizer = true;
-  const StepProgram zero = Lowered(job);
+  const StepProgram zero = Sound(job);
   EXPECT_EQ(Row(zero, "reduce_scatter", "dp").payload.count(), 442'535'936);
   EXPECT_EQ(Row(zero, "all_gather", "dp").payload.count(), 221'267'968);
   EXPECT_EQ((Row(zero, "reduce_scatter", "dp").wire + Row(zero, "all_gather", "dp").wire).count(), 497'852'928);
@@ -79,8 +71,8 @@ TEST(Nanotron, GradientsAreReducedOnceInFp32) {
 TEST(Nanotron, GatheringAgainAddsTwoGathersPerLayerAndMicrobatch) {
   Job cached = NanotronJob(2, 1);
   cached.axes.buffers.tp_gather = Buffers::TpGather::fresh;
-  const std::int64_t again = Row(Lowered(NanotronJob(2, 1)), "all_gather", "tp").payload.count();
-  const std::int64_t once = Row(Lowered(cached), "all_gather", "tp").payload.count();
+  const std::int64_t again = Row(Sound(NanotronJob(2, 1)), "all_gather", "tp").payload.count();
+  const std::int64_t once = Row(Sound(cached), "all_gather", "tp").payload.count();
   // 2 per layer of 8,388,608 bytes, 4 layers, and the head's.
   EXPECT_EQ(again - once, (2 * 4 + 1) * 8'388'608);
 }
@@ -100,8 +92,8 @@ TEST(Nanotron, CachingTheGatherKeepsEightMebibytesMorePerLayer) {
 
 TEST(Nanotron, ThePoolIsOneBlockThatAppearsInTheFirstStepAndStays) {
   const Job job = NanotronJob(2, 2);
-  EXPECT_EQ(Audit(Lowered(job), job.machine).between_microbatches.at(0)[Category::tp_gather].count(), 8'388'608);
-  const Ledger first = Audit(Lowered(job, StepKind::first), job.machine);
+  EXPECT_EQ(Audit(Sound(job), job.machine).between_microbatches.at(0)[Category::tp_gather].count(), 8'388'608);
+  const Ledger first = Audit(Sound(job, StepKind::first), job.machine);
   EXPECT_EQ(first.between_microbatches.at(0)[Category::tp_gather].count(), 0);
   EXPECT_EQ(first.between_microbatches.at(1)[Category::tp_gather].count(), 8'388'608);
 }
@@ -109,7 +101,7 @@ TEST(Nanotron, ThePoolIsOneBlockThatAppearsInTheFirstStepAndStays) {
 TEST(Nanotron, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesAreLeft) {
   Job job = NanotronJob(1, 8);
   job.layout.pp = 4;
-  const StepProgram step = Lowered(job);
+  const StepProgram step = Sound(job);
   ASSERT_EQ(step.roles.size(), 4U);
   const std::vector<Costs> costs = PriceAll(step, job.machine);
   const Evaluation evaluation = Simulate(step, costs);
@@ -122,7 +114,7 @@ TEST(Nanotron, ATiedEmbeddingOnTwoStagesIsExchangedOnce) {
   Job job = NanotronJob(1, 4);
   job.layout.pp = 2;
   std::get<Decoder>(job.network.shape).tied_embeddings = true;
-  const StepProgram step = Lowered(job);
+  const StepProgram step = Sound(job);
   std::int64_t exchanged = 0;
   for (const CommunicationRow& row : CountCommunication(step.roles.front())) {
     if (row.kind == "send" && row.dtype == DType::fp32) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <string>
+#include <ostream>
 
-#include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Bytes that one layer keeps from its forward to its backward pass, per microbatch, read off whole jobs: a network of
@@ -27,13 +25,7 @@ Job PlainJob() { return OracleJob("ddp-last", 1); }
 Decoder& DecoderOf(Job& job) { return std::get<Decoder>(job.network.shape); }
 
 /// Activations that are alive between the forward and the backward pass.
-std::int64_t SavedBy(const Job& job) {
-  const Result<StepProgram> step = Lower(job, StepKind::steady);
-  EXPECT_TRUE(step.ok()) << (step ? "" : step.error().Text());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  const Ledger ledger = Audit(*step, job.machine);
-  return ledger.after_forward.at(0)[Category::activation].count();
-}
+std::int64_t SavedBy(const Job& job) { return BookOf(job).after_forward.at(0)[Category::activation].count(); }
 
 std::int64_t SavedPerLayer(Job job) {
   const std::int64_t four = SavedBy(job);
@@ -146,17 +138,17 @@ TEST(SavedPerLayer, HasKeysAndValuesOfEveryQueryHead) {
             147'095'552 + 12'582'912 - 262'144);
 }
 
+Job InFp32(Job job) {
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = precision.reduce = precision.accumulate = precision.optimizer = DType::fp32;
+  return job;
+}
+
 TEST(SavedPerLayer, IsThatOfAnFp32Network) {
-  const auto fp32 = [](Job job) {
-    Precision& precision = job.axes.precision;
-    precision.params = precision.gradients = precision.reduce = precision.accumulate = precision.optimizer =
-        DType::fp32;
-    return job;
-  };
-  EXPECT_EQ(SavedPerLayer(fp32(PlainJob())), 247'758'848);
+  EXPECT_EQ(SavedPerLayer(InFp32(PlainJob())), 247'758'848);
   // Measured: n (40h + 16f + 8) + 4 a s^2 b, + 24.
-  EXPECT_EQ(SavedPerLayer(fp32(EagerJob(AttentionKernel::eager, NormKernel::eager))), 889'225'216);
-  EXPECT_EQ(SavedPerLayer(fp32(EagerJob(AttentionKernel::eager_fp32_softmax, NormKernel::eager))), 889'225'216);
+  EXPECT_EQ(SavedPerLayer(InFp32(EagerJob(AttentionKernel::eager, NormKernel::eager))), 889'225'216);
+  EXPECT_EQ(SavedPerLayer(InFp32(EagerJob(AttentionKernel::eager_fp32_softmax, NormKernel::eager))), 889'225'216);
 }
 
 // sbh (34 + 5as/h) = 813,694,976 of a GPT-style layer with dropout everywhere and no flash attention; LayerNorm's means
@@ -191,10 +183,7 @@ void PrintTo(const LossBytes& bytes, std::ostream* out) {
 /// Of the head, in units of nV bytes: the highest in the forward pass, what lives between the passes, the highest.
 LossBytes LossOf(Job job, Partition::Loss loss) {
   job.axes.loss = loss;
-  const Result<StepProgram> step = Lower(job, StepKind::steady);
-  EXPECT_TRUE(step.ok());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  const Ledger ledger = Audit(*step, job.machine);
+  const Ledger ledger = BookOf(job);
   const auto units = [](Bytes bytes) {
     EXPECT_EQ(bytes.count() % (kN * 32000), 0);
     return bytes.count() / (kN * 32000);
@@ -211,16 +200,13 @@ TEST(CrossEntropy, PeaksAsEachFormWasMeasuredTo) {
   EXPECT_EQ(LossOf(job, Loss::upcast_wide_returned), (LossBytes{8, 8, 16}));
   EXPECT_EQ(LossOf(job, Loss::low_precision), (LossBytes{4, 2, 6}));
   EXPECT_EQ(LossOf(job, Loss::softmax_saving), (LossBytes{10, 4, 10}));
+  EXPECT_EQ(LossOf(InFp32(job), Loss::upcast_logits), (LossBytes{8, 4, 12}));
 }
 
 // t = 1: 12nV = 1,572,864,000. t = 2: forward peak 10nV/t = 655,360,000, of which 262,144,000 are kept.
 TEST(CrossEntropy, HasTheWorkedBytes) {
-  const auto logits = [](const Job& job) {
-    const Result<StepProgram> step = Lower(job, StepKind::steady);
-    return Audit(*step, job.machine);
-  };
-  EXPECT_EQ(logits(PlainJob()).highest_logits.count(), 1'572'864'000);
-  const Ledger divided = logits(Tensors(2, true, Buffers::TpGather::pooled, true));
+  EXPECT_EQ(BookOf(PlainJob()).highest_logits.count(), 1'572'864'000);
+  const Ledger divided = BookOf(Tensors(2, true, Buffers::TpGather::pooled, true));
   EXPECT_EQ(divided.highest_logits_in_forward.count(), 655'360'000);
   EXPECT_EQ(divided.highest_logits.count(), 655'360'000);
   EXPECT_EQ(divided.after_forward.at(0)[Category::logits].count(), 262'144'000);

@@ -8,8 +8,7 @@
 
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
 // Worked numbers of nanotron's tensor-parallel modes and of Alpa's ways to synchronise, read off whole jobs.
@@ -21,13 +20,6 @@ using TpGather = Buffers::TpGather;
 using Executable = Sync::Executable;
 
 constexpr std::int64_t kFull = 8'388'608;  // 2nh: n = 4096 tokens, h = 1024, bf16
-
-StepProgram Lowered(const Job& job) {
-  Result<StepProgram> step = Lower(job, StepKind::steady);
-  EXPECT_TRUE(step.ok()) << (step ? "" : step.error().Text());
-  EXPECT_TRUE(Verify(*step).empty()) << Verify(*step).front().message;
-  return std::move(*step);
-}
 
 Job TensorParallel(TpGather gather, bool sp = true) {
   Job job = OracleJob("nanotron", 1);
@@ -43,7 +35,7 @@ Job WithLayers(Job job, std::int64_t layers) {
 }
 
 CommunicationRow RowOf(const Job& job, const std::string& kind) {
-  for (const CommunicationRow& row : CountCommunication(Lowered(job).roles.front())) {
+  for (const CommunicationRow& row : CountCommunication(Sound(job).roles.front())) {
     if (row.kind == kind && row.group == "tp" && row.dtype == DType::bf16) {
       return row;
     }
@@ -76,7 +68,7 @@ TEST(TensorParallelModes, CommunicateAsOftenAsCounted) {
 /// Bytes of one layer's gathered tensors whose name ends in `ending`, all that are allocated in one microbatch.
 std::int64_t GatheredInALayer(const Job& job, std::string_view ending) {
   const auto allocated = [&](const Job& of) {
-    const Program program = Unroll(Lowered(of).roles.front());
+    const Program program = Unroll(Sound(of).roles.front());
     std::int64_t bytes = 0;
     for (const Node& node : program.nodes) {
       if (const auto* alloc = std::get_if<Alloc>(&node)) {
@@ -96,13 +88,13 @@ TEST(TensorParallelModes, AsynchronousOnesMakeTheFullInputTwice) {
   EXPECT_EQ(GatheredInALayer(job, "_gathered"), 2 * kFull);
   EXPECT_EQ(GatheredInALayer(job, "_again"), 2 * kFull);
   EXPECT_EQ(GatheredInALayer(job, ""), 6 * kFull);
-  EXPECT_EQ(Audit(Lowered(job), job.machine).after_forward.at(0)[Category::tp_gather].count(), 0);
+  EXPECT_EQ(Audit(Sound(job), job.machine).after_forward.at(0)[Category::tp_gather].count(), 0);
 }
 
 // Kept: two more of 2nh live between the passes, for each layer.
 TEST(TensorParallelModes, CachedOnesKeepTheFullInputs) {
   const auto kept = [](const Job& job) {
-    return Audit(Lowered(job), job.machine).after_forward.at(0)[Category::tp_gather].count();
+    return Audit(Sound(job), job.machine).after_forward.at(0)[Category::tp_gather].count();
   };
   const Job job = TensorParallel(TpGather::cached);
   EXPECT_EQ(kept(WithLayers(job, 5)) - kept(job), 2 * kFull);
@@ -113,7 +105,7 @@ TEST(TensorParallelModes, CachedOnesKeepTheFullInputs) {
 // rstd, head_in); token ids 32,768, and as many labels; the softmax 262,144,000.
 TEST(TensorParallelModes, KeepTheWorkedSumOfAModelsActivations) {
   const Job job = TensorParallel(TpGather::pooled);
-  const CategoryBytes live = Audit(Lowered(job), job.machine).after_forward.at(0);
+  const CategoryBytes live = Audit(Sound(job), job.machine).after_forward.at(0);
   EXPECT_EQ(live[Category::activation].count(), 248'053'760 + 8'396'800);
   EXPECT_EQ(live[Category::logits].count(), 262'144'000);
   EXPECT_EQ(live[Category::input].count(), 2 * 32'768);
@@ -133,7 +125,7 @@ Job Separated(Executable executable, bool contiguous = true) {
 }
 
 StepTime TimeOf(const Job& job) {
-  const StepProgram step = Lowered(job);
+  const StepProgram step = Sound(job);
   return Simulate(step, PriceAll(step, job.machine)).time;
 }
 
@@ -204,7 +196,7 @@ TEST(AlpaSeparation, HoldsTheContiguousBufferWhereItsProgramDoes) {
       std::int64_t live_ = 0;
     };
     const Job job = Separated(executable);
-    const StepProgram step = Lowered(job);
+    const StepProgram step = Sound(job);
     Watch watch(step.roles.front());
     const std::vector<Listener*> listeners = {&watch};
     Simulate(step, PriceAll(step, job.machine), listeners);

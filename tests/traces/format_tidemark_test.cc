@@ -22,6 +22,7 @@ std::vector<Trace> TwoRoles() {
   traces[1].device_low = Bytes(3);
   traces[1].device_expected = Bytes(5);
   traces[1].device_high = Bytes(8);
+  traces[1].lints = {{"wrong-gradient", "error", "its window is short", "rescale it"}, {"other", "note", "", ""}};
   traces[1].steps = {{"first", Nanos(0), Nanos(7), 0}, {"second", Nanos(7), Nanos(9), 20}};
   return traces;
 }
@@ -71,6 +72,7 @@ void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(left.reserved_bytes, right.reserved_bytes);
   }
   EXPECT_EQ(a.device_low, b.device_low);
+  EXPECT_EQ(a.lints, b.lints);
   EXPECT_EQ(a.device_expected, b.device_expected);
   EXPECT_EQ(a.device_high, b.device_high);
   ASSERT_EQ(a.steps.size(), b.steps.size());

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/render/audit_json.h"
+
+#include <optional>
+
+#include "reports/render/lints.h"
+#include "reports/render/yaml_json.h"
+
+namespace tidemark {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json NumberOrNull(const std::optional<std::int64_t>& number) { return number ? Json(*number) : Json(nullptr); }
+
+Json HazardJson(const HazardReport& hazard) {
+  return {{"kind", hazard.kind},
+          {"buffer", hazard.buffer},
+          {"value", hazard.value},
+          {"overwritten_by", hazard.overwritten_by},
+          {"read_by", hazard.read_by},
+          {"microbatch", NumberOrNull(hazard.microbatch)},
+          {"layer", NumberOrNull(hazard.layer)},
+          {"role", hazard.role},
+          {"stage", hazard.stage},
+          {"message", hazard.message}};
+}
+
+Json WindowJson(const WindowReport& window) {
+  return {{"microbatches", window.microbatches},
+          {"gradient_factor", window.factor},
+          {"gradient_factor_exact", window.exact},
+          {"uniform", window.uniform}};
+}
+
+}  // namespace
+
+Json AuditJson(const AuditReport& report) {
+  Json json = {{"schema", "tidemark.audit/1"},
+               {"title", report.title},
+               {"job", JsonOfYaml(report.job_yaml)},
+               {"step", report.step},
+               {"clean", report.Clean()}};
+  json["hazards"] = Json::array();
+  for (const HazardReport& hazard : report.hazards) {
+    json["hazards"].push_back(HazardJson(hazard));
+  }
+  json["hazards_left_out"] = report.hazards_left_out;
+  json["lints"] = LintsJson(report.lints);
+  json["windows"] = Json::array();
+  for (const WindowReport& window : report.windows) {
+    json["windows"].push_back(WindowJson(window));
+  }
+  json["pending"] = report.pending;
+  json["provenance"] = {{"version", report.version}};
+  return json;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "reports/render/document.h"
+#include "reports/summarise/prediction.h"
+
+namespace tidemark {
+
+/// `lints[]` of every schema.
+nlohmann::ordered_json LintsJson(const std::vector<LintReport>& lints);
+
+/// "error wrong-gradient: ..." with its hint.
+Remark LintRemark(const LintReport& lint);
+
+/// What a headline has to say beside the size: "its gradients are wrong (...)". Empty where no lint is an error.
+std::string ErrorSentence(const std::vector<LintReport>& lints);
+
+}  // namespace tidemark

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/summarise/prediction.h"
+
+namespace tidemark {
+
+// What `tidemark audit` tells: collected once, then rendered purely, as a prediction is.
+
+/// A value that its reader does not find, or may not find. Names are those of the program (`tidemark program`).
+struct HazardReport {
+  std::string kind;                        ///< clobber or race
+  std::string buffer, value;               ///< the memory, and the name under which it is read
+  std::string overwritten_by, read_by;     ///< operations
+  std::optional<std::int64_t> microbatch;  ///< of the read; none outside the microbatches
+  std::optional<std::int64_t> layer;       ///< of the reading operator; none outside layers
+  std::string role;                        ///< "stage 0"
+  std::int64_t stage = 0;
+  std::string message;
+};
+
+/// Microbatches behind the last of which the optimizer steps.
+struct WindowReport {
+  std::vector<std::int64_t> microbatches;
+  double factor = 1;    ///< its gradient over the true mean
+  std::string exact;    ///< the same as text: "3/4"
+  bool uniform = true;  ///< each microbatch and rank counts alike
+  bool right = true;
+};
+
+struct AuditReport {
+  std::string title;     ///< the job in one line: JobTitle()
+  std::string job_yaml;  ///< the resolved job
+  std::string step;      ///< first, second, steady
+  std::string version;
+  std::string synchronises, steps;  ///< the loop's own predicates; empty where it has none
+  std::int64_t accumulation_steps = 1;
+  bool several_roles = false;
+  std::vector<HazardReport> hazards;
+  bool hazards_left_out = false;
+  bool followed = true;   ///< false: no program could be made of the job, so there was nothing to follow
+  bool evaluated = true;  ///< false: a predicate could not be evaluated for all microbatches
+  std::vector<LintReport> lints;
+  std::vector<WindowReport> windows;
+  std::vector<std::int64_t> pending;  ///< microbatches behind the last optimizer step
+
+  std::int64_t CountOf(const std::string& kind) const;  ///< hazards of this kind
+  std::int64_t Errors() const;                          ///< lints that are errors
+  std::int64_t WrongWindows() const;
+  bool Clean() const { return hazards.empty() && Errors() == 0 && WrongWindows() == 0; }
+};
+
+}  // namespace tidemark

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace tidemark {
+
+/// Why a job's numbers are wrong although its program does what it is told to, and what its user can do about it.
+struct WrongNumbers {
+  const char* reason = "";
+  const char* hint = "";
+};
+
+}  // namespace tidemark

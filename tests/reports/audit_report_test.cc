@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/audit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "reports/render/render.h"
+
+namespace tidemark {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Json = nlohmann::ordered_json;
+
+AuditReport Wrong() {
+  AuditReport report;
+  report.title = "a made-up job";
+  report.step = "steady";
+  report.version = "1.0";
+  report.synchronises = report.steps = "i % 3 == 0";
+  report.accumulation_steps = 4;
+  report.hazards = {{"clobber", "pool", "layer.x[0][1]", "layer.y", "layer.z", 0, 1, "stage 0", 0, "a sentence"},
+                    {"race", "pool", "whole", "a", "b", std::nullopt, std::nullopt, "stage 0", 0, "another"}};
+  report.lints = {{"wrong-gradient", "error", "a reason", "a way out"}, {"other", "note", "a remark", ""}};
+  report.windows = {{{0}, 0.25, "1/4", true, false}};
+  for (std::int64_t first = 1; first < 10; first += 3) {
+    report.windows.push_back({{first, first + 1, first + 2}, 0.75, "3/4", true, false});
+  }
+  report.pending = {10, 11};
+  return report;
+}
+
+TEST(AuditReport, jsonHasEveryKeyOfItsSchema) {
+  const Json json = Json::parse(RenderAs("json", Wrong()));
+  EXPECT_EQ(json["schema"], "tidemark.audit/1");
+  for (const char* key : {"kind", "buffer", "value", "overwritten_by", "read_by", "microbatch", "layer"}) {
+    EXPECT_TRUE(json["hazards"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(json["hazards"][0]["layer"], 1);
+  EXPECT_TRUE(json["hazards"][1]["layer"].is_null());
+  EXPECT_EQ(json["hazards"][1]["kind"], "race");
+  EXPECT_EQ(json["lints"][0]["id"], "wrong-gradient");
+  EXPECT_EQ(json["windows"][1]["microbatches"], Json({1, 2, 3}));
+  EXPECT_EQ(json["windows"][1]["gradient_factor"], 0.75);
+  EXPECT_EQ(json["pending"], Json({10, 11}));
+  EXPECT_EQ(json["clean"], false);
+}
+
+TEST(AuditReport, textFoldsWindowsThatAreAlike) {
+  const std::string text = RenderAs("terminal", Wrong());
+  EXPECT_THAT(text, HasSubstr("WRONG: 1 clobbered value, 1 race, 4 windows with a wrong gradient, 1 error"));
+  EXPECT_THAT(text, HasSubstr("In 12 microbatches it steps behind 0, 3, 6, 9."));
+  EXPECT_THAT(text, HasSubstr("2 to 4   1 to 9"));
+  EXPECT_THAT(text, HasSubstr("3 each"));
+  EXPECT_THAT(text, HasSubstr("3/4 = 0.750"));
+  EXPECT_THAT(text, HasSubstr("pending"));
+  EXPECT_THAT(text, HasSubstr("a way out"));
+}
+
+TEST(AuditReport, textNamesTheRoleWhereThereAreSeveral) {
+  AuditReport report = Wrong();
+  EXPECT_THAT(RenderAs("terminal", report), Not(HasSubstr("stage 0")));
+  report.several_roles = true;
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("stage 0"));
+}
+
+TEST(AuditReport, ALongListIsCutAndSaysSo) {
+  AuditReport report = Wrong();
+  report.hazards.resize(50, report.hazards[0]);
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("10 more"));
+  EXPECT_EQ(Json::parse(RenderAs("json", report))["hazards"].size(), 50U);
+}
+
+TEST(AuditReport, everyRendererShowsIt) {
+  AuditReport right;
+  right.title = "a made-up job";
+  right.step = "steady";
+  right.windows = {{{0, 1}, 1, "1", true, true}};
+  EXPECT_TRUE(right.Clean());
+  for (const auto& renderer : MakeRenderers()) {
+    EXPECT_THAT(renderer->Render(right, {}), HasSubstr("a made-up job")) << renderer->name();
+    EXPECT_THAT(renderer->Render(Wrong(), {}), HasSubstr("layer.z")) << renderer->name();
+  }
+  EXPECT_THAT(RenderAs("terminal", right), HasSubstr("NOTHING WRONG FOUND"));
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/layers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "sim/lower/lower.h"
+#include "sim/program/text.h"
+#include "sim/program/walk.h"
+#include "tests/sim/oracle_job.h"
+
+namespace tidemark {
+namespace {
+
+TEST(Layers, AreToldByTheNameOfTheirBlock) {
+  EXPECT_EQ(LayerBlockOf("layer.wo.forward"), "layer");
+  EXPECT_EQ(LayerBlockOf("layer"), "layer");
+  EXPECT_EQ(LayerBlockOf("kept layer.wo.forward"), "kept layer");
+  EXPECT_EQ(LayerBlockOf("query.layer.layer.forward"), "query.layer");
+  EXPECT_EQ(LayerBlockOf("head.norm"), "");
+  EXPECT_EQ(LayerBlockOf("player.one"), "");
+  EXPECT_EQ(LayerBlockOf("layers.one"), "");
+  EXPECT_EQ(LayerBlockOf(""), "");
+}
+
+/// How many operations work for each layer, and how many of those that are named after one for none.
+std::map<std::int64_t, std::int64_t> CountByLayer(const Job& job) {
+  const Result<StepProgram> step = Lower(job, StepKind::first);
+  EXPECT_TRUE(step.ok()) << step.error().Text();
+  std::map<std::int64_t, std::int64_t> counts;
+  for (const Program& program : step->roles) {
+    ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
+      const auto* compute = std::get_if<Compute>(&program.nodes[at]);
+      const bool of_layer = compute != nullptr && !LayerBlockOf(program.names[compute->name.index]).empty() &&
+                            program.names[compute->name.index].find(" of ") == std::string::npos &&
+                            compute->work == Work::compute;
+      const auto layer = LayerOf(program, program.nodes[at], loops);
+      if (of_layer || layer) {
+        ++counts[layer.value_or(-1)];
+      }
+      return true;
+    });
+  }
+  return counts;
+}
+
+/// Every layer of the model is worked for alike, whatever cuts it into stages and runs.
+void ExpectAlike(const Job& job, std::int64_t layers) {
+  const std::map<std::int64_t, std::int64_t> counts = CountByLayer(job);
+  ASSERT_EQ(static_cast<std::int64_t>(counts.size()), layers);
+  std::int64_t next = 0;
+  for (const auto& [layer, count] : counts) {
+    EXPECT_EQ(layer, next++);
+    EXPECT_EQ(count, counts.at(0)) << "layer " << layer;
+  }
+}
+
+TEST(Layers, AreCountedThroughAllStages) {
+  for (const std::int64_t stages : {1, 2, 4}) {
+    Job job = OracleJob("nanotron", 4);
+    job.layout.pp = stages;
+    std::get<Decoder>(job.network.shape).layers = 8;
+    ExpectAlike(job, 8);
+    job.layout.tp = 2;
+    job.layout.sp = true;
+    ExpectAlike(job, 8);
+  }
+  Job job = OracleJob("nanotron", 4);
+  job.layout.pp = 2;
+  std::get<Decoder>(job.network.shape).layers = 8;
+  job.layout.layers_per_stage = {5, 3};
+  ExpectAlike(job, 8);
+}
+
+TEST(Layers, GoOnWhereTheLastOnesAreARunOfTheirOwn) {
+  Job job = OracleJob("fsdp2-defer", 2);
+  std::get<Decoder>(job.network.shape).layers = 7;
+  job.axes.shard.gathered_layers = 2;
+  ExpectAlike(job, 7);
+}
+
+TEST(Layers, WhereTheyStartStandsInTheText) {
+  Job job = OracleJob("nanotron", 2);
+  job.layout.pp = 2;
+  const Result<StepProgram> step = Lower(job, StepKind::steady);
+  ASSERT_TRUE(step.ok());
+  EXPECT_TRUE(step->roles[0].layers.empty());
+  EXPECT_EQ(step->roles[1].layers, (std::vector<LayerRun>{{"layer", 2}}));
+  const std::string text = Print(step->roles[1]);
+  EXPECT_NE(text.find("layers:\n  layer  from 2\n"), std::string::npos);
+  const Result<Program> again = ParseProgram(text);
+  ASSERT_TRUE(again.ok()) << again.error().Text();
+  EXPECT_EQ(again->layers, step->roles[1].layers);
+  EXPECT_EQ(Print(*again), text);
+}
+
+}  // namespace
+}  // namespace tidemark
