@@ -168,7 +168,12 @@ class RoleWriter {
         return cache_.Forward(microbatch, slot.side);
       case Pass::surrogate:
         cache_.Backward(microbatch, slot.side);
-        return Finish(microbatch, cache_.NumberOf(microbatch, slot.side));
+        Reduce(microbatch, cache_.BeginChunk(Phase::reduce, microbatch, slot.side));
+        if (microbatch.place.last) {
+          cache_.Drop();
+          Step();
+        }
+        return;
     }
   }
 
@@ -191,20 +196,23 @@ class RoleWriter {
     passes_.Backward(microbatch, role_.stage.AllRuns());
     links_.SendGradient(microbatch);
     role_.builder.Emit(End{Phase::backward});
-    Finish(microbatch, microbatch.index);
-  }
-
-  /// What comes behind a backward pass; `number` names the microbatch.
-  void Finish(const Microbatch& microbatch, const Index& number) {
-    role_.builder.Emit(Begin{Phase::reduce, number});
-    data_parallel_->EndBackward(microbatch);
-    role_.builder.Emit(End{Phase::reduce});
+    Reduce(microbatch, {Phase::reduce, microbatch.index});
     if (microbatch.place.last) {
       links_.ExchangeTiedGradient(*data_parallel_);
-      cache_.Drop();
-      data_parallel_->OptimizerStep();
-      stepped_ = true;
+      Step();
     }
+  }
+
+  /// Behind every backward pass.
+  void Reduce(const Microbatch& microbatch, const Begin& begin) {
+    role_.builder.Emit(begin);
+    data_parallel_->EndBackward(microbatch);
+    role_.builder.Emit(End{Phase::reduce});
+  }
+
+  void Step() {
+    data_parallel_->OptimizerStep();
+    stepped_ = true;
   }
 
   Role role_;
