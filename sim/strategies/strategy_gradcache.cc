@@ -41,8 +41,9 @@ const char* WhatIsWrong(const Job& job) {
     return nullptr;
   }
   if (!network->gather) {
-    return "representations are not gathered: each rank compares its own pairs only, whose gradient is not a multiple "
-           "of that of the loss over all pairs";
+    return job.axes.loss_times_ranks ? "representations are not gathered, but the loss is multiplied by the number of "
+                                       "ranks: every gradient is that many times too large"
+                                     : nullptr;
   }
   return job.axes.loss_times_ranks
              ? nullptr

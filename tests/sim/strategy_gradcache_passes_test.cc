@@ -219,15 +219,17 @@ TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndThatIsDeclar
   EXPECT_EQ(Messages(step, "all_gather").count, 0);
   EXPECT_EQ(Keep(step, job.machine).bytes.at("loss.logits"), 64 * 64 * 4);
   std::vector<Lint> lints = LintJob(job);
-  ASSERT_EQ(lints.size(), 1u);
+  ASSERT_EQ(lints.size(), 2u);
   EXPECT_EQ(lints[0].id, "wrong-gradient");
   EXPECT_THAT(lints[0].message, HasSubstr("not gathered"));
-  EXPECT_THAT(lints[0].hint, HasSubstr("network.dual_encoder.gather: true"));
+  EXPECT_EQ(lints[1].id, "contrastive-without-gather");
+  EXPECT_THAT(lints[1].message, HasSubstr("compares 64 pairs, not 256"));
+  EXPECT_THAT(lints[1].hint, HasSubstr("network.dual_encoder.gather: true"));
   // A mean over ranks is then what each rank's loss wants: times N it is that much too large.
   EXPECT_THAT(Verify(step).front().message, HasSubstr("with factor 1/8 on behalf of this rank"));  // not 1/(8 * 4)
   job.axes.loss_times_ranks = false;
   EXPECT_TRUE(Verify(MustLower(job)).empty());
-  EXPECT_EQ(LintJob(job).size(), 1u);
+  EXPECT_EQ(LintJob(job).size(), 1u);  // a sound mean of the wrong losses
   job.layout.dp = 1;
   EXPECT_TRUE(LintJob(job).empty());
   Job plain = WorkedJob("ddp-last");
