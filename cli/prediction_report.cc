@@ -82,6 +82,7 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
 CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome, std::int64_t steps) {
   CapacityReport report{capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes,
                         outcome.outcome.failed_bytes, outcome.phase};
+  report.side = outcome.side;
   report.microbatch = outcome.microbatch;
   report.step = steps > 1 ? outcome.step : -1;
   return report;

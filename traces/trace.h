@@ -43,6 +43,7 @@ struct Span {
   std::string phase;
   std::int64_t microbatch = -1;  ///< -1: the whole step
   Nanos begin, end;
+  std::string side = {};  ///< "query", "passage": `microbatch` counts the chunks of this side of a dual encoder's pairs
 };
 
 /// One optimizer step on the host's time line. The next one begins where it ends.

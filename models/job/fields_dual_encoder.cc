@@ -26,6 +26,10 @@ std::vector<Field<DualEncoder>> MakeDualEncoderFields() {
           "representation", [](D & d) -> auto& { return d.representation; }, WholeNumber{1, 1 << 20}),
       FieldAt<D>(
           "targets", [](D & d) -> auto& { return d.targets; }, WholeNumber{1, 1 << 16}),
+      FieldAt<D>(
+          "gather", [](D & d) -> auto& { return d.gather; }, Truth{}),
+      FieldAt<D>(
+          "lm_loss", [](D & d) -> auto& { return d.lm_loss; }, Truth{}),
   };
   AddTower(fields, "first.", &D::first);
   AddTower(fields, "second.", &D::second);

@@ -55,6 +55,9 @@ struct Calculate {
   std::vector<ParameterId> parameters;  ///< weights it reads
   std::vector<ParameterId> gradients;   ///< weight gradients it produces
   bool recompute = false;               ///< forward work done a second time
+  /// Of a loss in the midst of the network, on this block's own labels. In the forward pass: not run where only what
+  /// blocks hand on is wanted. In the backward pass: begins with that loss's gradient.
+  bool own_loss = false;
 };
 
 /// A collective within a block, over the tensor-parallel group unless it says otherwise.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -225,6 +226,31 @@ Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, 
     std::get<Calculate>(b.backward().back()).reads.push_back(loss.Held());
   }
   return std::move(b).Take();
+}
+
+std::function<TensorId()> AddHeadWithLoss(DecoderParts& parts, const NormPart& norm, TensorId labels) {
+  BlockBuilder& b = parts.builder();
+  const LocalShape& shape = parts.shape();
+  auto column = std::make_shared<ColumnPart>();
+  column->norm = norm;
+  column->input_name = "head_in";
+  column->input = norm.output;
+  LinearPart head = parts.AddColumnLinear("lm_head", shape.vocabulary, parts.decoder().vocabulary, false);
+  const TensorId logits = b.AddTensor("logits", shape.tokens * shape.vocabulary, Category::logits);
+  head.outputs = {logits};
+  parts.ColumnForward(*column, std::move(head));
+  auto loss = std::make_shared<LossTable>(parts, logits, labels);
+  const std::size_t begin = b.forward().size();
+  loss->Forward();
+  for (std::size_t i = begin; i < b.forward().size(); ++i) {
+    std::get<Calculate>(b.forward()[i]).own_loss = true;
+  }
+  return [&parts, column, loss] {
+    const std::size_t first = parts.builder().backward().size();
+    const TensorId d_logits = loss->Backward();
+    std::get<Calculate>(parts.builder().backward()[first]).own_loss = true;
+    return parts.ColumnBackward(*column, {{d_logits}});
+  };
 }
 
 }  // namespace tidemark

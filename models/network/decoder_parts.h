@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -150,5 +151,9 @@ Block BuildEmbedding(const Decoder& decoder, std::span<const std::string> traina
 Block BuildLayer(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition,
                  const std::string& name = "layer");
 Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, const Partition& partition);
+
+/// The forward half of a head and its loss (Calculate::own_loss) behind a norm that others read as well. Returns the
+/// backward half, which returns the head's part of the gradient of the norm's output; `parts` must live until then.
+std::function<TensorId()> AddHeadWithLoss(DecoderParts& parts, const NormPart& norm, TensorId labels);
 
 }  // namespace tidemark

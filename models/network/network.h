@@ -66,13 +66,20 @@ struct Table {
 
 /// Two transformer encoders, or one for both sides of a pair, each without a head: the last layer's first token,
 /// normalised, and projected where `representation` is another width than the tower's, is a sample's representation.
-/// Trained with InfoNCE over all pairs of the batch on all ranks. What a Decoder has beyond an encoder (tied
-/// embeddings) is left alone.
+/// Trained with InfoNCE over all pairs of the batch on all ranks, or on each rank by itself. What a Decoder has beyond
+/// an encoder (tied embeddings) is left alone.
+///
+/// `lm_loss` adds the loss of a language model on each tower's tokens, whose head reads the last norm's output and has
+/// a weight of its own. With GradCache it is a chunk's, beside its surrogate, times its share of the batch, so 1/chunks
+/// (coCondenser: github.com/luyug/Condenser, modeling.py, CoCondenserForPretraining, and trainer.py). The pass without
+/// gradients multiplies with the head all the same, as there, and throws the logits away.
 struct DualEncoder {
   Decoder first, second;  ///< the second is the first where it is shared
   bool shared = false;
   std::int64_t representation = 0;  ///< width of a representation, which is fp32
   std::int64_t targets = 1;         ///< samples of the second side for each of the first: 1 + hard negatives
+  bool gather = true;               ///< the loss is over the pairs of all ranks; false: of this rank only
+  bool lm_loss = false;
   friend bool operator==(const DualEncoder&, const DualEncoder&) = default;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,18 +20,26 @@ DType RepresentationType(const Partition& partition) {
   return partition.compute == DType::fp64 ? DType::fp64 : DType::fp32;
 }
 
-/// The end of a tower: final norm, first token, projection, cast. Its output goes to the loss, and its gradient comes
-/// from there, past the other tower.
+/// The end of a tower: final norm, the head of a language model if there is one, first token, projection, cast. Its
+/// output goes to the loss, and its gradient comes from there, past the other tower.
 class PoolTable {
  public:
-  PoolTable(const std::string& tower, const Decoder& encoder, std::int64_t width,
+  PoolTable(const std::string& tower, const Decoder& encoder, const DualEncoder& network,
             std::span<const std::string> trainable, const Partition& partition)
-      : parts_(tower + "pool", encoder, trainable, partition), tower_(tower), width_(width) {}
+      : parts_(tower + "pool", encoder, trainable, partition),
+        tower_(tower),
+        width_(network.representation),
+        lm_loss_(network.lm_loss) {}
 
   Block Build() && {
     Block& block = b().block();
     block.input = parts_.AddResidual("norm_in");
     const NormPart norm = parts_.NormForward("norm", block.input, "norm_out");
+    std::function<TensorId()> head_backward;
+    if (lm_loss_) {
+      block.loaded = {b().AddTensor("labels", parts_.shape().tokens, Category::input, DType::int64)};
+      head_backward = AddHeadWithLoss(parts_, norm, block.loaded.front());
+    }
     const TensorId rows = PoolForward(norm.output);
     const TensorId projected = ProjectForward(rows);
     const Category category = cached() ? Category::representation_cache : Category::activation;
@@ -41,6 +50,9 @@ class PoolTable {
     const TensorId d_projected = b().AddTensor("d_projected", samples() * width_);
     b().AddPointwise(b().backward(), "representation.backward", {gradient}, {d_projected});
     const TensorId d_norm_out = PoolBackward(ProjectBackward(rows, d_projected));
+    if (lm_loss_) {
+      b().AddPointwise(b().backward(), "norm_out.backward", {d_norm_out, head_backward()}, {d_norm_out});
+    }
     block.input_gradient = parts_.NormBackward(norm, d_norm_out, "d_norm_in");
     return std::move(b()).Take();
   }
@@ -106,6 +118,7 @@ class PoolTable {
   DecoderParts parts_;
   std::string tower_;
   std::int64_t width_;
+  bool lm_loss_;
   ParameterId projection_;
 };
 
@@ -116,10 +129,11 @@ struct Side {
   TensorId own, all, d_all, d_own;  ///< representations; over one rank `own` is `all`
 };
 
-/// InfoNCE over the representations of all ranks: softmax cross-entropy of each row of the similarities. What other
-/// ranks send is a constant; the gradients of this rank's own rows are handed back. The loss is multiplied by the
-/// number of ranks, or each of them would be that much too small after the average over ranks (semantics: the gradient
-/// of the loss over all pairs is the *sum* over ranks of what each rank's rows contribute).
+/// InfoNCE over the representations of all ranks, or of this one (`gather` off: then nothing below about ranks):
+/// softmax cross-entropy of each row of the similarities. What other ranks send is a constant; the gradients of this
+/// rank's own rows are handed back. The loss is multiplied by the number of ranks, or each of them would be that much
+/// too small after the average over ranks (semantics: the gradient of the loss over all pairs is the *sum* over ranks
+/// of what each rank's rows contribute).
 ///
 /// Gathered representations are counted once, as if they were gathered into one tensor. PyTorch's cross-entropy holds
 /// the logits until it returns, then the log-softmax; in the backward pass that, its gradient and the logits' are alive
@@ -129,7 +143,7 @@ class ContrastiveTable {
   ContrastiveTable(std::vector<Side> sides, const DualEncoder& network, const Partition& partition)
       : b_("loss", {}, partition.compute),
         sides_(std::move(sides)),
-        ranks_(partition.ranks),
+        ranks_(network.gather ? partition.ranks : 1),
         width_(network.representation),
         batch_(partition.cached_batch > 0 ? partition.cached_batch : partition.micro_batch_size),
         rows_(ranks_ * batch_),
@@ -224,6 +238,10 @@ Status CheckEncoders(const DualEncoder& network, const Partition& partition) {
   if (network.targets < 1 || network.targets > kMostTargets) {
     return BadInput(fmt::format("expected targets between 1 and {}, found {}", kMostTargets, network.targets));
   }
+  if (network.lm_loss && (network.first.tied_embeddings || network.second.tied_embeddings)) {
+    return BadInput("expected tied_embeddings of false with lm_loss, found true",
+                    "a tower's head has a weight of its own: one that is tied to the embedding is not modelled");
+  }
   if (network.shared && network.targets > 1 && partition.cached_batch > 0) {
     return BadInput(fmt::format("a shared encoder takes chunks of one size, but {} targets make the second side's "
                                 "larger",
@@ -260,7 +278,7 @@ Result<std::vector<BlockRun>> BuildDualEncoder(const DualEncoder& network, std::
     TIDEMARK_TRY(BuildDecoder(encoder, {}, part));
     runs.push_back({BuildEmbedding(encoder, trainable, part, name + "embedding"), 1});
     runs.push_back({BuildLayer(encoder, trainable, part, name + "layer"), encoder.layers});
-    runs.push_back({PoolTable(name, encoder, network.representation, trainable, part).Build(), 1});
+    runs.push_back({PoolTable(name, encoder, network, trainable, part).Build(), 1});
     for (auto run = runs.end() - 3; run != runs.end(); ++run) {
       run->block.tower = tower;
     }

@@ -14,16 +14,8 @@
 namespace tidemark {
 namespace {
 
-/// "forward of microbatch 2 of step 3", counted as tables of steps and phases do.
 std::string PlaceOf(const CapacityReport& capacity) {
-  std::string place = capacity.phase;
-  if (capacity.microbatch >= 0) {
-    place += fmt::format(" of microbatch {}", capacity.microbatch);
-  }
-  if (capacity.step >= 0) {
-    place += fmt::format(" of step {}", capacity.step + 1);
-  }
-  return place;
+  return PhaseText(capacity.phase, capacity.microbatch, capacity.step, capacity.side);
 }
 
 /// Whether it fits.
@@ -143,7 +135,7 @@ Section RolesSection(const PredictionReport& report) {
   for (const RoleReport& role : report.roles) {
     section.table.rows.push_back(
         {{role.role, Grouped(role.ranks), Text(role.peak.allocated), role.reserved ? Text(*role.reserved) : "-",
-          BandText(role.device), PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step)},
+          BandText(role.device), PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step, role.peak.side)},
          Share(role.peak.allocated.count(), report.Worst().peak.allocated.count())});
   }
   return section;

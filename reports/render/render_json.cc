@@ -16,13 +16,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json CapacityJson(const CapacityReport& capacity) {
-  const bool failed = capacity.outcome == "out_of_memory";
+  const bool failed = capacity.outcome == "out_of_memory", chunk = failed && !capacity.side.empty();
   return {{"capacity_bytes", capacity.capacity.count()},
           {"outcome", capacity.outcome},
           {"cache_flushes", capacity.cache_flushes},
           {"request_bytes", failed ? Json(capacity.request.count()) : Json(nullptr)},
           {"phase", failed ? Json(capacity.phase) : Json(nullptr)},
-          {"microbatch", failed && capacity.microbatch >= 0 ? Json(capacity.microbatch) : Json(nullptr)},
+          {"microbatch", failed && !chunk && capacity.microbatch >= 0 ? Json(capacity.microbatch) : Json(nullptr)},
+          {"side", chunk ? Json(capacity.side) : Json(nullptr)},
+          {"chunk", chunk ? Json(capacity.microbatch) : Json(nullptr)},
           {"step", failed && capacity.step >= 0 ? Json(capacity.step) : Json(nullptr)}};
 }
 

@@ -29,6 +29,9 @@ Json LiveJson(const std::vector<LiveBuffers>& all) {
   return array;
 }
 
+/// -1 is none.
+Json NumberJson(std::int64_t number) { return number < 0 ? Json(nullptr) : Json(number); }
+
 }  // namespace
 
 Json OptionalBytes(const std::optional<Bytes>& bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
@@ -41,7 +44,7 @@ Json RoleJson(const RoleReport& role) {
   }
   Json phases = Json::array();
   for (const PhasePeak& phase : role.phases) {
-    phases.push_back({{"phase", phase.phase}, {"allocated_bytes", phase.allocated.count()}});
+    phases.push_back({{"phase", phase.phase}, {"allocated_bytes", phase.allocated.count()}, {"where", phase.where}});
   }
   return {{"role", role.role},
           {"ranks", role.ranks},
@@ -56,7 +59,9 @@ Json RoleJson(const RoleReport& role) {
           {"at",
            {{"phase", role.peak.phase},
             {"step", std::max<std::int64_t>(role.peak.step, 0)},
-            {"microbatch", role.peak.microbatch < 0 ? Json(nullptr) : Json(role.peak.microbatch)},
+            {"microbatch", role.peak.side.empty() ? NumberJson(role.peak.microbatch) : Json(nullptr)},
+            {"side", role.peak.side.empty() ? Json(nullptr) : Json(role.peak.side)},
+            {"chunk", role.peak.side.empty() ? Json(nullptr) : NumberJson(role.peak.microbatch)},
             {"ns", role.peak.at ? Json(role.peak.at->count()) : Json(nullptr)}}},
           {"by_category", std::move(categories)},
           {"live", LiveJson(role.peak.live)},

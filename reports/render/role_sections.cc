@@ -28,7 +28,7 @@ std::string BandText(const Band& band) { return fmt::format("{} to {}", Text(ban
 
 Section CategorySection(const RoleReport& role) {
   const Peak& peak = role.peak;
-  const std::string phase = PhaseText(peak.phase, peak.microbatch, peak.step);
+  const std::string phase = PhaseText(peak.phase, peak.microbatch, peak.step, peak.side);
   Section section{
       "Peak memory by category", fmt::format("{}{}{}", role.role, phase.empty() ? "" : ", reached in ", phase), {}, {}};
   section.table.columns = {{"category", false, false}, {"bytes", true, false}, {"share", true, false}};
@@ -73,10 +73,11 @@ Section LiveSection(const RoleReport& role) {
 
 Section PhasesSection(const RoleReport& role) {
   Section section{"Highest point of each phase", role.role, {}, {}};
-  section.table.columns = {{"phase", false, false}, {"tensors", true, false}, {"of the peak", true, false}};
+  section.table.columns = {
+      {"phase", false, false}, {"tensors", true, false}, {"of the peak", true, false}, {"first in", false, true}};
   for (const PhasePeak& phase : role.phases) {
     const double share = Share(phase.allocated.count(), role.peak.allocated.count());
-    section.table.rows.push_back({{phase.phase, Text(phase.allocated), Percent(share)}, share});
+    section.table.rows.push_back({{phase.phase, Text(phase.allocated), Percent(share), phase.where}, share});
   }
   return section;
 }

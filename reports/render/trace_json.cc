@@ -87,7 +87,8 @@ Json TablesJson(const Trace& trace) {
   }
   json["spans"] = Json::array();
   for (const Span& span : trace.spans) {
-    json["spans"].push_back(Json::array({span.phase, span.microbatch, span.begin.count(), span.end.count()}));
+    json["spans"].push_back(
+        Json::array({span.phase, span.microbatch, span.begin.count(), span.end.count(), span.side}));
   }
   json["steps"] = Json::array();
   for (const StepMark& step : trace.steps) {

@@ -22,7 +22,7 @@ std::string SignedDigits(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + G
 
 Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
 
-std::string PlaceOf(const Peak& peak) { return PhaseText(peak.phase, peak.microbatch, peak.step); }
+std::string PlaceOf(const Peak& peak) { return PhaseText(peak.phase, peak.microbatch, peak.step, peak.side); }
 
 /// "a, b and c"
 std::string Joined(const std::vector<std::string>& words) {
@@ -113,14 +113,14 @@ Section PeaksSection(const TraceReport& report) {
     const RoleReport& role = trace.role;
     const auto text = [](const std::optional<Bytes>& bytes) { return bytes ? Text(*bytes) : std::string("-"); };
     const auto fits = trace.Fits();
-    section.table.rows.push_back(
-        {{trace.label, Text(role.peak.allocated), text(role.allocator_bytes), text(role.reserved),
-          role.device.high > Bytes(0) ? Text(role.device.expected) : "-",
-          !fits   ? "?"
-          : *fits ? "yes"
-                  : "no",
-          role.peak.at ? Text(*role.peak.at) : "-", PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step)},
-         std::nullopt});
+    section.table.rows.push_back({{trace.label, Text(role.peak.allocated), text(role.allocator_bytes),
+                                   text(role.reserved), role.device.high > Bytes(0) ? Text(role.device.expected) : "-",
+                                   !fits   ? "?"
+                                   : *fits ? "yes"
+                                           : "no",
+                                   role.peak.at ? Text(*role.peak.at) : "-",
+                                   PhaseLabel(role.peak.phase, role.peak.microbatch, role.peak.step, role.peak.side)},
+                                  std::nullopt});
   }
   for (const TraceSummary& trace : report.traces) {
     for (const auto& [name, allocated] : trace.others) {

@@ -52,7 +52,7 @@ std::string PhaseOf(const Trace& trace, std::size_t at) {
     return {};
   }
   const Span& span = trace.spans[event.span];
-  return PhaseLabel(span.phase, span.microbatch, StepOf(trace, at));
+  return PhaseLabel(span.phase, span.microbatch, StepOf(trace, at), span.side);
 }
 
 /// What the first `events` events leave alive: member -> index of its allocation.
@@ -127,16 +127,32 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
   return all;
 }
 
+/// "microbatch 2", "query chunk 2".
+std::string Counted(const std::string& side, std::int64_t number) {
+  return side.empty() ? fmt::format("microbatch {}", number) : fmt::format("{} chunk {}", side, number);
+}
+
+/// Which of all spans of its phase the one of memory event `at` is; empty where it is the only one.
+std::string WhichOf(const Trace& trace, std::size_t at) {
+  const Span& span = trace.spans[trace.memory[at].span];
+  const std::string number = span.microbatch < 0 ? std::string() : Counted(span.side, span.microbatch);
+  const std::int64_t step = StepOf(trace, at);
+  return step < 0         ? number
+         : number.empty() ? fmt::format("step {}", step + 1)
+                          : fmt::format("{}, step {}", number, step + 1);
+}
+
 }  // namespace
 
-std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step) {
-  const std::string label = phase.empty() || microbatch < 0 ? phase : fmt::format("{} {}", phase, microbatch);
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step, const std::string& side) {
+  const std::string of = side.empty() ? phase : phase + " " + side;
+  const std::string label = phase.empty() || microbatch < 0 ? of : fmt::format("{} {}", of, microbatch);
   return label.empty() || step < 0 ? label : fmt::format("{}, step {}", label, step + 1);
 }
 
-std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step) {
+std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step, const std::string& side) {
   const std::string text =
-      phase.empty() || microbatch < 0 ? phase : fmt::format("{} of microbatch {}", phase, microbatch);
+      phase.empty() || microbatch < 0 ? phase : fmt::format("{} of {}", phase, Counted(side, microbatch));
   return text.empty() || step < 0 ? text : fmt::format("{} of step {}", text, step + 1);
 }
 
@@ -153,6 +169,7 @@ Peak SummarisePeak(const Trace& trace) {
   if (event.span != kNoSpan) {
     peak.phase = trace.spans[event.span].phase;
     peak.microbatch = trace.spans[event.span].microbatch;
+    peak.side = trace.spans[event.span].side;
   }
   peak.live = SummariseLive(trace, highest.events);
   for (const LiveBuffers& live : peak.live) {
@@ -164,7 +181,8 @@ Peak SummarisePeak(const Trace& trace) {
 std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
   std::vector<PhasePeak> phases;
   Bytes total;
-  for (const MemoryEvent& event : trace.memory) {
+  for (std::size_t at = 0; at < trace.memory.size(); ++at) {
+    const MemoryEvent& event = trace.memory[at];
     const Bytes before = total;
     const Bytes bytes = trace.tensors[event.tensor.index].bytes;
     total = event.alloc ? total + bytes : total - bytes;
@@ -175,9 +193,12 @@ std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
     auto found =
         std::find_if(phases.begin(), phases.end(), [&](const PhasePeak& phase) { return phase.phase == name; });
     if (found == phases.end()) {
-      found = phases.insert(phases.end(), {name, Bytes(0)});
+      found = phases.insert(phases.end(), {name, Bytes(-1), {}});
     }
-    found->allocated = std::max({found->allocated, before, total});
+    if (const Bytes higher = std::max(before, total); higher > found->allocated) {
+      found->allocated = higher;
+      found->where = WhichOf(trace, at);
+    }
   }
   return phases;
 }

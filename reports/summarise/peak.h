@@ -30,6 +30,7 @@ struct Peak {
   CategoryBytes by_category;      ///< sums to `allocated`
   std::string phase;              ///< innermost phase of that instant
   std::int64_t microbatch = -1;   ///< of that phase; -1: none, or not known
+  std::string side;               ///< as in Span
   std::int64_t step = -1;         ///< of several steps the one of that instant, counted from 0; -1: there is one step
   std::optional<Nanos> at;        ///< host time; known from a trace only
   std::vector<LiveBuffers> live;  ///< largest first; from a trace only
@@ -42,6 +43,7 @@ Peak SummarisePeak(const Trace& trace);
 struct PhasePeak {
   std::string phase;
   Bytes allocated;
+  std::string where;  ///< the first span that reaches it: "microbatch 2", "query chunk 2, step 1"; empty: the only one
 };
 
 /// In order of first appearance.
@@ -49,9 +51,13 @@ std::vector<PhasePeak> SummarisePhases(const Trace& trace);
 
 /// "backward 2", "optimizer", for tables; empty for no phase. Of several steps: "backward 2, step 1" (steps count from
 /// 1 in text, from 0 in `step`; -1: there is one step).
-std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1);
+/// Of one side of a dual encoder's pairs: "C_backward query 2".
+std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
+                       const std::string& side = {});
 
-/// "backward of microbatch 2", "optimizer of step 3", within sentences; empty for no phase.
-std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1);
+/// "backward of microbatch 2", "C_backward of query chunk 2", "optimizer of step 3", within sentences; empty for no
+/// phase.
+std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
+                      const std::string& side = {});
 
 }  // namespace tidemark

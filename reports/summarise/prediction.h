@@ -40,6 +40,7 @@ struct CapacityReport {
   std::int64_t cache_flushes = 0;
   Bytes request;                            ///< the request that failed; 0: none did
   std::string phase;                        ///< in which it failed
+  std::string side = {};                    ///< as in Span
   std::int64_t microbatch = -1, step = -1;  ///< of that phase, counted from 0; -1: the whole step, the only step
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/trace_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -116,7 +118,7 @@ void Flatten(const Json& json, const std::string& key, std::map<std::string, std
     return;
   }
   for (const auto& [name, value] : json.items()) {
-    Flatten(value, key.empty() ? name : key + "." + name, out);
+    Flatten(value, key.empty() ? name : fmt::format("{}.{}", key, name), out);
   }
 }
 

@@ -281,7 +281,7 @@ class RoleSimulation {
   void Do(const Begin& leaf, Nanos) {
     phases_.push_back(leaf.phase);
     if (listener_ != nullptr) {
-      listener_->OnBegin(leaf.phase, Value(leaf.microbatch), host_);
+      listener_->OnBegin(leaf, Value(leaf.microbatch), host_);
     }
   }
   void Do(const tidemark::End& leaf, Nanos) {

@@ -29,7 +29,8 @@ class Listener {
   virtual void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
   virtual void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
   virtual void OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) = 0;
-  virtual void OnBegin(Phase phase, std::int64_t microbatch, Nanos host) = 0;
+  /// `microbatch` is the value of `begin.microbatch`.
+  virtual void OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) = 0;
   virtual void OnEnd(Phase phase, Nanos host) = 0;
 };
 

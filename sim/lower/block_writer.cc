@@ -26,6 +26,16 @@ bool HandsOnPooled(const Stage& stage, std::int64_t position) {
 
 std::string OutputName(const Block& block) { return block.name + "." + block.tensors[block.output.index].name; }
 
+bool HasOwnLoss(const Action& action) {
+  const auto* kernel = std::get_if<Calculate>(&action);
+  return kernel != nullptr && kernel->own_loss;
+}
+
+/// A chunk's own loss counts by the chunk's share of the batch, whatever becomes of the loss over all chunks.
+Rational OwnLossScale(const Job& job, const WindowPlace& place) {
+  return job.CachesRepresentations() ? Rational(1, job.Microbatches()) : place.loss_scale;
+}
+
 }  // namespace
 
 BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
@@ -245,7 +255,9 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, F
     pool_.BeginForward();
   }
   for (std::size_t action = 0; action < block.forward.size(); ++action) {
-    Act(microbatch, position, action);
+    if (kind != Forwards::representing || !HasOwnLoss(block.forward[action])) {
+      Act(microbatch, position, action);
+    }
   }
   kind_ = Forwards::saving;
 }
@@ -264,6 +276,9 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, 
   const std::size_t begin = kind == Backwards::of_weights ? tables.split.weights : 0;
   const std::size_t end = kind == Backwards::of_inputs ? tables.split.weights : block.backward.size();
   for (std::size_t action = begin; action < end; ++action) {
+    if (HasOwnLoss(block.backward[action])) {
+      loss_scale_ = OwnLossScale(role_.job, microbatch.place);
+    }
     Act(microbatch, position, block.forward.size() + action);
   }
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
@@ -335,9 +350,10 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
       }
     }
   }
-  role_.builder.Emit(Compute{name, op, role_.compute,
-                             action.recompute || kind_ == Forwards::again ? Work::recompute : Work::compute,
-                             loss_scale_, false, std::move(reads), std::move(writes)});
+  role_.builder.Emit(
+      Compute{name, op, role_.compute,
+              action.recompute || (kind_ == Forwards::again && !action.own_loss) ? Work::recompute : Work::compute,
+              loss_scale_, false, std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
   for (const ParameterAt& at : gradients) {
     if (in_flight_) {

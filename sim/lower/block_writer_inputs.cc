@@ -47,9 +47,16 @@ BufferRef BlockWriter::Carried(const Microbatch& microbatch, const std::string& 
   return {carried_.at(name), {MicrobatchIndex(microbatch), Index{}}};
 }
 
-/// Without a backward pass everything dies in the forward pass, but for what was loaded for the next one.
+/// Without a backward pass everything dies in the forward pass, but for what was loaded for the next one. Nor is there
+/// a loss of a block's own.
 std::vector<BlockWriter::ActionPlan> BlockWriter::PlanRepresenting(Block block, bool first_of_network) {
   block.backward.clear();
+  for (Action& action : block.forward) {
+    if (auto* kernel = std::get_if<Calculate>(&action); kernel != nullptr && kernel->own_loss) {
+      kernel->reads.clear();
+      kernel->writes.clear();
+    }
+  }
   std::vector<ActionPlan> plans = PlanActions(block, first_of_network);
   for (ActionPlan& plan : plans) {
     std::erase_if(plan.deaths, [&](TensorId tensor) {

@@ -4,6 +4,7 @@
 namespace tidemark {
 namespace {
 
+/// torch.get_rng_state, and torch.cuda.get_rng_state of one device.
 constexpr std::int64_t kRandomStateBytes = 5056 + 16;
 constexpr Index kWholeStep{LoopId{}, -1, 0};
 
@@ -27,13 +28,13 @@ CachePasses::CachePasses(Role& role, BlockPasses& passes, BlockWriter& blocks)
 }
 
 void CachePasses::Load(const Microbatch& microbatch, std::int64_t side) {
-  role_.builder.Emit(Begin{Phase::load, NumberOf(microbatch, side)});
+  role_.builder.Emit(BeginChunk(Phase::load, microbatch, side));
   blocks_.Load(microbatch, role_.stage.RunsOfSide(side));
   role_.builder.Emit(End{Phase::load});
 }
 
 void CachePasses::Represent(const Microbatch& microbatch, std::int64_t side) {
-  role_.builder.Emit(Begin{Phase::represent, NumberOf(microbatch, side)});
+  role_.builder.Emit(BeginChunk(Phase::represent, microbatch, side));
   role_.Alloc({random_, {microbatch.index, Index{}}});
   passes_.Forward(microbatch, role_.stage.RunsOfSide(side), BlockWriter::Forwards::representing);
   role_.builder.Emit(End{Phase::represent});
@@ -68,7 +69,7 @@ void CachePasses::Loss(const Microbatch& microbatch) {
 }
 
 void CachePasses::Forward(const Microbatch& microbatch, std::int64_t side) {
-  role_.builder.Emit(Begin{Phase::forward, NumberOf(microbatch, side)});
+  role_.builder.Emit(BeginChunk(Phase::chunk_forward, microbatch, side));
   passes_.data_parallel().BeginMicrobatch(microbatch);
   passes_.Forward(microbatch, role_.stage.RunsOfSide(side), BlockWriter::Forwards::again);
   passes_.data_parallel().EndForward(microbatch);
@@ -77,27 +78,24 @@ void CachePasses::Forward(const Microbatch& microbatch, std::int64_t side) {
   role_.Alloc({surrogate_, {}});
   role_.MemoryKernel("surrogate.forward", role_.compute, Work::compute, {representation, Whole(side, "cache")},
                      {{surrogate_, {}}}, buffer.elements, buffer.bytes() * 2);
-  role_.builder.Emit(End{Phase::forward});
+  role_.builder.Emit(End{Phase::chunk_forward});
 }
 
 void CachePasses::Backward(const Microbatch& microbatch, std::int64_t side) {
   const BufferRef representation = Chunk(microbatch, side, "representation");
   const BufferRef gradient = Chunk(microbatch, side, "representation gradient");
   const Buffer& buffer = role_.builder.buffer(gradient.buffer);
-  role_.builder.Emit(Begin{Phase::backward, NumberOf(microbatch, side)});
+  role_.builder.Emit(BeginChunk(Phase::chunk_backward, microbatch, side));
   role_.Alloc(gradient);
   role_.MemoryKernel("surrogate.backward", role_.compute, Work::compute, {Whole(side, "cache"), {surrogate_, {}}},
                      {gradient}, buffer.elements, buffer.bytes() * 2);
   role_.Free({surrogate_, {}});
   passes_.Backward(microbatch, role_.stage.RunsOfSide(side));
   role_.Free(representation);
-  role_.builder.Emit(End{Phase::backward});
+  role_.builder.Emit(End{Phase::chunk_backward});
 }
 
 void CachePasses::Drop() {
-  if (chunks_ == 0) {
-    return;
-  }
   for (const std::int64_t side : {0, 1}) {
     role_.Free(Whole(side, "representations"));
     role_.Free(Whole(side, "cache"));
@@ -105,8 +103,10 @@ void CachePasses::Drop() {
   EachChunk(role_.MicrobatchBuffers(), tidemark::Free{{random_, {Index{chunk_loop_, 0, 0}, Index{}}}});
 }
 
-Index CachePasses::NumberOf(const Microbatch& microbatch, std::int64_t side) const {
-  return {microbatch.index.loop, microbatch.index.offset - side * chunks_, 0};
+Begin CachePasses::BeginChunk(Phase phase, const Microbatch& microbatch, std::int64_t side) const {
+  return {phase,
+          {microbatch.index.loop, microbatch.index.offset - side * chunks_, 0},
+          side == 0 ? Side::query : Side::passage};
 }
 
 /// A tensor between a chunk of one side and the loss, which is named after the encoder that makes it.

@@ -14,7 +14,11 @@ namespace tidemark {
 /// representations, from which the chunk's own backward pass begins.
 ///
 /// The state of the random numbers before a chunk's first forward pass is kept on the host, so that the second one
-/// draws the same dropout masks: torch.get_rng_state is 5,056 bytes, that of a CUDA generator 16.
+/// draws the same dropout masks (GradCache's RandContext: torch.get_rng_state and that of each input's device). The
+/// size of the first is that of CPUGeneratorImplState (pytorch, aten/src/ATen/CPUGeneratorImpl.cpp): seed 8, left and
+/// seeded 4 each, next 8, 624 words of Mersenne Twister 8 each, three doubles, a flag, padded: 5,048; then a float and
+/// a flag, padded: 5,056 bytes. The second is a seed and an offset of Philox, 8 bytes each
+/// (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state): 16 bytes.
 /// Representations, cached gradients and states live until the step's last backward pass is done, as they do in
 /// `cache_step`; a chunk's ids until their last use. Concatenating costs a kernel a chunk (torch.cat: one for up to
 /// 128 of them).
@@ -33,8 +37,8 @@ class CachePasses {
   /// Before the optimizer: nothing that was cached is needed any more.
   void Drop();
 
-  /// The chunk's number within its side.
-  Index NumberOf(const Microbatch& microbatch, std::int64_t side) const;
+  /// A phase of one chunk, which is named by its side and its number there.
+  Begin BeginChunk(Phase phase, const Microbatch& microbatch, std::int64_t side) const;
 
  private:
   BufferRef Chunk(const Microbatch& microbatch, std::int64_t side, const std::string& name) const;
@@ -44,7 +48,7 @@ class CachePasses {
   Role& role_;
   BlockPasses& passes_;
   BlockWriter& blocks_;
-  std::int64_t chunks_ = 0;  ///< of a side; 0: the job does not cache
+  std::int64_t chunks_ = 0;  ///< of a side
   LoopId chunk_loop_;
   BufferId random_, surrogate_;
 };

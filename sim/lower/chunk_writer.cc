@@ -86,7 +86,10 @@ void ChunkWriter::Write(const Slot& slot, const Index& index, std::int64_t order
       return cache_.Forward(microbatch, slot.side);
     case Pass::surrogate:
       cache_.Backward(microbatch, slot.side);
-      return Finish(microbatch, cache_.NumberOf(microbatch, slot.side));
+      Finish(microbatch, cache_.BeginChunk(Phase::reduce, microbatch, slot.side));
+      if (complete_) {
+        cache_.Drop();
+      }
   }
 }
 
@@ -121,13 +124,12 @@ void ChunkWriter::Backward(const Microbatch& microbatch, BlockWriter::Backwards 
   send();
   role_.builder.Emit(End{Phase::backward});
   if (kind != BlockWriter::Backwards::of_inputs) {
-    Finish(microbatch, microbatch.index);
+    Finish(microbatch, {Phase::reduce, microbatch.index});
   }
 }
 
-/// What comes behind the pass that completes a microbatch's gradients; `number` names the microbatch.
-void ChunkWriter::Finish(const Microbatch& microbatch, const Index& number) {
-  role_.builder.Emit(Begin{Phase::reduce, number});
+void ChunkWriter::Finish(const Microbatch& microbatch, const Begin& begin) {
+  role_.builder.Emit(begin);
   data_parallel_->EndBackward(microbatch);
   role_.builder.Emit(End{Phase::reduce});
   complete_ = microbatch.place.last;
@@ -140,7 +142,6 @@ void ChunkWriter::ExchangeMirrored() {
 }
 
 void ChunkWriter::Step() {
-  cache_.Drop();
   data_parallel_->OptimizerStep();
   complete_ = false;
   stepped_ = true;

@@ -51,7 +51,8 @@ class ChunkWriter {
   using Sending = std::function<void()>;
   void Forward(const Microbatch& microbatch, const Sending& send);
   void Backward(const Microbatch& microbatch, BlockWriter::Backwards kind, const Sending& send);
-  void Finish(const Microbatch& microbatch, const Index& number);
+  /// What comes behind the pass that completes a microbatch's gradients.
+  void Finish(const Microbatch& microbatch, const Begin& begin);
 
   Role role_;
   std::vector<WindowRun> windows_;

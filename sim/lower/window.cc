@@ -118,13 +118,15 @@ Result<std::vector<WindowRun>> RegularWindows(const Job& job) {
 }
 
 /// GradCache: the chunks of one side, then of the other. Each encoder has a DDP of its own, which synchronises in its
-/// last chunk; one that serves both sides does so twice. The loss is over all of them at once, on all ranks.
+/// last chunk; one that serves both sides does so twice. The loss is over all of them at once, on all ranks: a sum over
+/// ranks, which the average over ranks makes too small by their number. One over this rank's alone is right as it is.
 std::vector<WindowRun> CachedWindow(const Job& job) {
   const auto* network = std::get_if<DualEncoder>(&job.network.shape);
   const bool shared = network != nullptr && network->shared;
+  const bool gathers = network == nullptr || network->gather;
   const bool each = SynchronisesEach(job);
   const std::int64_t chunks = job.Microbatches();
-  const Rational scale(1, chunks * (job.axes.loss_times_ranks ? 1 : job.layout.dp));
+  const Rational scale((job.axes.loss_times_ranks ? job.layout.dp : 1), chunks * (gathers ? job.layout.dp : 1));
   std::vector<WindowRun> runs;
   for (const bool second : {false, true}) {
     const bool reduced = second && shared;

@@ -212,6 +212,15 @@ class Linter {
                       job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
           "take one loss over the whole batch: strategy: gradcache");
     }
+    if (contrastive && !std::get<DualEncoder>(job_.network.shape).gather && job_.layout.dp > 1) {
+      const std::int64_t own = job_.micro_batch_size * (job_.CachesRepresentations() ? job_.accumulation_steps : 1);
+      Add("contrastive-without-gather", "error",
+          fmt::format(
+              "a contrastive loss on each of {} ranks compares {} pairs, not {}: its gradient is not a multiple "
+              "of that of the whole batch",
+              job_.layout.dp, Grouped(own), Grouped(own * job_.layout.dp)),
+          "gather representations before the loss: network.dual_encoder.gather: true");
+    }
   }
 
   void Pipeline() {

@@ -28,6 +28,7 @@ struct Lint {
 ///   retained-graphs           one backward pass for all microbatches
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
 ///   contrastive-accumulation  a contrastive loss per microbatch: each pair meets the negatives of its microbatch only
+///   contrastive-without-gather  a contrastive loss on each rank by itself
 ///   pipeline-underfilled      fewer microbatches than pipeline stages: some stage always waits
 std::vector<Lint> LintJob(const Job& job);
 

@@ -95,7 +95,7 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
       const Outcome outcome = Replay(recorder.log(), job.allocator, *options.capacity);
       if (!prediction.capacity || IsWorse(outcome, prediction.capacity->outcome)) {
         const auto at = outcome.succeeded() ? TraceRecorder::Origin() : recorder.OriginOf(outcome.failed_request);
-        prediction.capacity = CapacityOutcome{outcome, role.role, at.phase, at.microbatch, at.step};
+        prediction.capacity = CapacityOutcome{outcome, role.role, at.phase, at.side, at.microbatch, at.step};
       }
     }
     if (options.traces) {

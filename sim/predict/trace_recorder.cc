@@ -180,10 +180,11 @@ void TraceRecorder::OnSlice(StreamId stream, NameId name, Nanos start, Nanos end
                            start_ + start, start_ + end});
 }
 
-void TraceRecorder::OnBegin(Phase phase, std::int64_t microbatch, Nanos host) {
+void TraceRecorder::OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) {
   // The last usable index stands for all later phases: a span with 65,535 phases still has every event in order.
   if (trace_.spans.size() < kNoSpan) {
-    trace_.spans.push_back({std::string(Name(phase)), microbatch, start_ + host, start_ + host});
+    trace_.spans.push_back(
+        {std::string(Name(begin.phase)), microbatch, start_ + host, start_ + host, std::string(Name(begin.side))});
   }
   open_spans_.push_back(static_cast<std::uint16_t>(trace_.spans.size() - 1));
 }
@@ -195,10 +196,11 @@ void TraceRecorder::OnEnd(Phase, Nanos host) {
 
 TraceRecorder::Origin TraceRecorder::OriginOf(std::size_t request) const {
   const MemoryEvent& event = trace_.memory[request];
-  Origin origin{"before the step", -1, 0};
+  Origin origin{"before the step", {}, -1, 0};
   if (event.span != kNoSpan) {
     origin.phase = trace_.spans[event.span].phase;
     origin.microbatch = trace_.spans[event.span].microbatch;
+    origin.side = trace_.spans[event.span].side;
   }
   for (std::size_t i = 1; i < trace_.steps.size() && trace_.steps[i].memory_begin <= request; ++i) {
     origin.step = static_cast<std::int64_t>(i);

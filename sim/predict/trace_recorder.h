@@ -32,7 +32,7 @@ class TraceRecorder : public Listener {
   void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) override;
   void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) override;
   void OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) override;
-  void OnBegin(Phase phase, std::int64_t microbatch, Nanos host) override;
+  void OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) override;
   void OnEnd(Phase phase, Nanos host) override;
 
   const Allocator& allocator() const { return *allocator_; }
@@ -42,6 +42,7 @@ class TraceRecorder : public Listener {
   /// Where in the steps a request of the log was made.
   struct Origin {
     std::string phase;             ///< "before the step" for what is resident
+    std::string side;              ///< as in Span
     std::int64_t microbatch = -1;  ///< -1: of the whole step
     std::int64_t step = 0;         ///< counted from 0
   };

@@ -286,6 +286,14 @@ Result<Node> NodeParser::TakeSync(LineReader& line) {
 Result<Node> NodeParser::TakeBegin(LineReader& line) {
   Begin leaf{.phase = Phase::forward, .microbatch = {.loop = {}, .offset = -1}};
   TIDEMARK_ASSIGN(leaf.phase, TakeOne<Phase>(line, "a phase"));
+  for (const Side side : {Side::query, Side::passage}) {
+    if (line.Take(Name(side))) {
+      leaf.side = side;
+      TIDEMARK_TRY(line.Require("chunk"));
+      TIDEMARK_ASSIGN(leaf.microbatch, TakeIndex(line));
+      return Node(leaf);
+    }
+  }
   if (line.Take("microbatch")) {
     TIDEMARK_ASSIGN(leaf.microbatch, TakeIndex(line));
   }

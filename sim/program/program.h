@@ -90,10 +90,25 @@ struct Channel {
   bool crosses_nodes = false;
 };
 
-/// `represent` and `loss` are GradCache's: a forward pass that keeps representations only, and the loss over all of
-/// them with its gradient.
-enum class Phase : std::uint8_t { load, represent, loss, forward, backward, reduce, optimizer, gather };
-inline constexpr std::size_t kPhases = 8;
+/// Four are GradCache's, whose step is three passes: A, forward without gradients, which keeps representations only; B,
+/// the loss over all of them with its gradient; C, forward again and backward, chunk by chunk.
+enum class Phase : std::uint8_t {
+  load,
+  represent,       ///< "A_forward"
+  loss,            ///< "B_loss"
+  chunk_forward,   ///< "C_forward"
+  chunk_backward,  ///< "C_backward"
+  forward,
+  backward,
+  reduce,
+  optimizer,
+  gather
+};
+inline constexpr std::size_t kPhases = 10;
+
+/// The input of a dual encoder that a chunk is cut from: the first (queries) or the second (passages).
+enum class Side : std::uint8_t { none, query, passage };
+inline constexpr std::size_t kSides = 3;
 
 enum class Work : std::uint8_t { compute, recompute, optimizer };  ///< which part of the step's time a kernel is
 
@@ -188,7 +203,8 @@ struct HostSync {
 
 struct Begin {
   Phase phase = Phase::forward;
-  Index microbatch;  ///< -1: the phase belongs to the whole step
+  Index microbatch;        ///< -1: the phase belongs to the whole step
+  Side side = Side::none;  ///< otherwise `microbatch` counts the chunks of this side, from 0 on each
 };
 
 struct End {
@@ -236,6 +252,8 @@ struct StepProgram {
 };
 
 std::string_view Name(Phase phase);
+/// Empty for Side::none.
+std::string_view Name(Side side);
 std::string_view Name(CollectiveKind kind);
 std::string_view Name(StreamKind kind);
 std::string_view Name(Work work);

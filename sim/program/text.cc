@@ -148,6 +148,9 @@ class NodePrinter {
 
   std::string operator()(const Begin& leaf) const {
     const bool whole_step = leaf.microbatch == Index{.loop = {}, .offset = -1};
+    if (leaf.side != Side::none) {
+      return fmt::format("begin {} {} chunk {}", Name(leaf.phase), Name(leaf.side), Text(leaf.microbatch));
+    }
     return whole_step ? fmt::format("begin {}", Name(leaf.phase))
                       : fmt::format("begin {} microbatch {}", Name(leaf.phase), Text(leaf.microbatch));
   }

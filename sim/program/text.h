@@ -41,7 +41,8 @@ namespace tidemark {
 //
 // A `#` begins a comment; blank lines and indentation mean nothing. Names other than letters, digits, `_`, `.`, `:`
 // and `/` are quoted. Attributes of an operator that have their default value are left out, and so are `sum|avg` for
-// no reduction, `times R` for factor 1, and the microbatch of a phase that belongs to the whole step.
+// no reduction, `times R` for factor 1, and the microbatch of a phase that belongs to the whole step. A phase of a
+// chunk of one side of a dual encoder's pairs begins as `begin C_forward query chunk 0`.
 
 /// The program as text that a person reads and `ParseProgram` turns back into the same program. Names are unique within
 /// their table; every program can be printed, a dangling id as "?7".

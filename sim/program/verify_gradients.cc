@@ -106,15 +106,15 @@ class GradientFollower {
   }
 
   void On(const Begin& leaf) {
-    phase_ = leaf.phase;
-    if (leaf.phase == Phase::backward) {
+    phase_ = leaf.phase == Phase::chunk_backward ? Phase::backward : leaf.phase;
+    if (phase_ == Phase::backward) {
       EndWindow();
       microbatch_ = Resolve(leaf.microbatch, loops_);
       window_.insert(microbatch_);
       pass_ = passes_[microbatch_]++;
       calls_.clear();
     }
-    if (leaf.phase == Phase::backward || leaf.phase == Phase::loss) {
+    if (phase_ == Phase::backward || phase_ == Phase::loss) {
       loss_.reset();
     }
   }
@@ -228,8 +228,8 @@ class GradientFollower {
     if ((phase_ != Phase::backward && phase_ != Phase::loss) || !begins) {
       return std::nullopt;
     }
-    if (!loss_) {
-      // Blocks of a table pass no gradients on: the first one's factor is that of all.
+    if (!loss_ || entropy != nullptr) {
+      // Blocks of a table pass no gradients on: the first one's factor is that of all. Each cross-entropy has its own.
       loss_ = Factors::Own(leaf.scale, shards_ > 1, replicas_ > 1);
       return Factors::Own(Rational(1), shards_ > 1, replicas_ > 1);
     }

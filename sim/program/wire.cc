@@ -13,9 +13,14 @@ std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum v
 }  // namespace
 
 std::string_view Name(Phase phase) {
-  static constexpr std::array<std::string_view, kPhases> kNames = {"load",     "represent", "loss",      "forward",
-                                                                   "backward", "reduce",    "optimizer", "gather"};
+  static constexpr std::array<std::string_view, kPhases> kNames = {
+      "load", "A_forward", "B_loss", "C_forward", "C_backward", "forward", "backward", "reduce", "optimizer", "gather"};
   return NameIn(kNames, phase);
+}
+
+std::string_view Name(Side side) {
+  static constexpr std::array<std::string_view, kSides> kNames = {"", "query", "passage"};
+  return NameIn(kNames, side);
 }
 
 std::string_view Name(CollectiveKind kind) {

@@ -36,7 +36,16 @@ Status Refuse(const Job& job) {
 }
 
 const char* WhatIsWrong(const Job& job) {
-  return job.layout.dp == 1 || job.axes.loss_times_ranks
+  const auto* network = std::get_if<DualEncoder>(&job.network.shape);
+  if (job.layout.dp == 1 || network == nullptr) {
+    return nullptr;
+  }
+  if (!network->gather) {
+    return job.axes.loss_times_ranks ? "representations are not gathered, but the loss is multiplied by the number of "
+                                       "ranks: every gradient is that many times too large"
+                                     : nullptr;
+  }
+  return job.axes.loss_times_ranks
              ? nullptr
              : "the loss is over all ranks and is not multiplied by their number: DDP's average makes every gradient "
                "that many times too small";
@@ -52,7 +61,9 @@ Strategy GradCache(std::string name, std::string summary, Sync::When when = Sync
                             "sync.forward_in_no_sync"};
   strategy.refuse = Refuse;
   strategy.wrong = WhatIsWrong;
-  strategy.wrong_hint = "multiply the loss by the number of ranks: gradient_flow.loss_times_ranks: true";
+  strategy.wrong_hint =
+      "gather representations and multiply the loss by the number of ranks: network.dual_encoder.gather: true, "
+      "gradient_flow.loss_times_ranks: true";
   strategy.data_parallel = MakeCachedEncoders;
   return strategy;
 }

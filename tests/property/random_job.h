@@ -103,6 +103,8 @@ class JobGenerator {
     network.shared = dice_.OneIn(3);
     network.second = network.shared ? network.first : RandomDecoder(one_stage);
     network.first.causal = network.second.causal = false;
+    network.gather = !dice_.OneIn(4);
+    network.lm_loss = dice_.OneIn(3);
     network.representation = dice_.OneIn(2) ? network.first.hidden : 8 * dice_.Number(1, 9);
     network.targets = dice_.OneIn(3) ? dice_.Number(2, 3) : 1;
     return network;

@@ -80,6 +80,18 @@ TEST(SummarisePhases, findsTheHighestPointOfEachPhase) {
   EXPECT_EQ(phases[0].allocated, Bytes(160));
   EXPECT_EQ(phases[1].phase, "backward");
   EXPECT_EQ(phases[1].allocated, Bytes(160));
+  EXPECT_EQ(phases[0].where, "microbatch 2");
+}
+
+TEST(SummarisePhases, namesTheFirstChunkOfASideThatReachesIt) {
+  Trace trace = OnPaper();
+  trace.spans = {{"C_forward", 2, Nanos(0), Nanos(50), "query"}, {"C_backward", 2, Nanos(50), Nanos(90), "passage"}};
+  const std::vector<PhasePeak> phases = SummarisePhases(trace);
+  EXPECT_EQ(phases[0].where, "query chunk 2");
+  EXPECT_EQ(phases[1].where, "passage chunk 2");
+  EXPECT_EQ(SummarisePeak(trace).side, "query");
+  EXPECT_EQ(PhaseText("C_forward", 2, -1, "query"), "C_forward of query chunk 2");
+  EXPECT_EQ(PhaseLabel("C_forward", 2, 0, "query"), "C_forward query 2, step 1");
 }
 
 TEST(SummarisePhases, aPhaseThatOnlyFreesBeginsWithWhatItFound) {

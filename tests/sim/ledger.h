@@ -25,13 +25,13 @@ class Ledger : public Listener {
   void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
   void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
   void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-  void OnBegin(Phase phase, std::int64_t, Nanos) override {
-    if (phase == Phase::optimizer) {
+  void OnBegin(const Begin& begin, std::int64_t, Nanos) override {
+    if (begin.phase == Phase::optimizer) {
       at_window_end = live;
       in_window_ = false;
     }
-    before_backward_ &= phase != Phase::backward;
-    if (phase == Phase::load) {
+    before_backward_ &= begin.phase != Phase::backward;
+    if (begin.phase == Phase::load) {
       between_microbatches.push_back(live);
     }
   }

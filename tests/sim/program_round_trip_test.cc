@@ -108,8 +108,7 @@ class WellFormedProgram {
       case 8:
         return HostSync{dice_.OneIn(2) ? StreamId{} : stream};
       case 9:
-        return Begin{static_cast<Phase>(dice_.Roll(kPhases)),
-                     dice_.OneIn(2) ? Index{.loop = {}, .offset = -1} : AnyIndex()};
+        return AnyBegin();
       case 10:
         return End{static_cast<Phase>(dice_.Roll(kPhases))};
       case 11:
@@ -138,6 +137,12 @@ class WellFormedProgram {
       index.loop = around_[dice_.Roll(around_.size())];
     }
     return index;
+  }
+
+  Begin AnyBegin() {
+    const auto phase = static_cast<Phase>(dice_.Roll(kPhases));
+    return dice_.OneIn(2) ? Begin{phase, Index{.loop = {}, .offset = -1}}
+                          : Begin{phase, AnyIndex(), static_cast<Side>(dice_.Roll(kSides))};
   }
 
   BufferRef AnyRef() {

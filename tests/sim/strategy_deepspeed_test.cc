@@ -92,7 +92,7 @@ TEST(DeepSpeed, SteadyBytesOfOverlappingZeroTwoDuringALaterBackwardPass) {
       Count(instance, -1);
     }
     void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-    void OnBegin(Phase, std::int64_t, Nanos) override {}
+    void OnBegin(const Begin&, std::int64_t, Nanos) override {}
     void OnEnd(Phase, Nanos) override {}
     CategoryBytes live;
     std::vector<CategoryBytes> closing;

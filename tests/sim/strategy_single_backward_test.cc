@@ -43,8 +43,8 @@ std::int64_t ActivationsAfterForward(const Job& job) {
     void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
     void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
     void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-    void OnBegin(Phase phase, std::int64_t, Nanos) override {
-      if (phase == Phase::backward && found < 0) {
+    void OnBegin(const Begin& begin, std::int64_t, Nanos) override {
+      if (begin.phase == Phase::backward && found < 0) {
         found = live_[Category::activation].count();
       }
     }

@@ -174,8 +174,8 @@ TEST(AlpaSeparation, HoldsTheContiguousBufferWhereItsProgramDoes) {
       void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
       void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
       void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-      void OnBegin(Phase phase, std::int64_t, Nanos) override {
-        if (phase == Phase::load) {
+      void OnBegin(const Begin& begin, std::int64_t, Nanos) override {
+        if (begin.phase == Phase::load) {
           most.emplace_back(0);
         }
       }

@@ -53,6 +53,7 @@ void ExpectEqual(const Trace& a, const Trace& b) {
   for (std::size_t i = 0; i < a.spans.size(); ++i) {
     EXPECT_EQ(a.spans[i].phase, b.spans[i].phase);
     EXPECT_EQ(a.spans[i].microbatch, b.spans[i].microbatch);
+    EXPECT_EQ(a.spans[i].side, b.spans[i].side);
     EXPECT_EQ(a.spans[i].begin, b.spans[i].begin);
     EXPECT_EQ(a.spans[i].end, b.spans[i].end);
   }

@@ -121,6 +121,7 @@ wire::Record TablesRecord(const Trace& trace) {
     out.set_microbatch(span.microbatch);
     out.set_begin_ns(span.begin.count());
     out.set_end_ns(span.end.count());
+    out.set_side(span.side);
   }
   for (const StepMark& step : trace.steps) {
     wire::Step& out = *tables.add_steps();
@@ -226,7 +227,8 @@ class Assembler {
       trace.streams.push_back({stream.name(), stream.kind()});
     }
     for (const wire::Span& span : tables.spans()) {
-      trace.spans.push_back({span.phase(), span.microbatch(), Nanos(span.begin_ns()), Nanos(span.end_ns())});
+      trace.spans.push_back(
+          {span.phase(), span.microbatch(), Nanos(span.begin_ns()), Nanos(span.end_ns()), span.side()});
     }
     for (const wire::Step& step : tables.steps()) {
       trace.steps.push_back({step.kind(), Nanos(step.begin_ns()), Nanos(step.end_ns()), step.memory_begin()});

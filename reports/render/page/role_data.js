@@ -30,7 +30,7 @@ class RoleData {
   constructor(json) {
     Object.assign(this, {role: json.role, ranks: json.ranks, capacity: json.capacity, strings: json.strings});
     this.tensors = json.tensors.map(([name, category, bytes, dtype]) => ({name, category, bytes, dtype}));
-    this.spans = json.spans.map(([phase, microbatch, begin, end]) => ({phase, microbatch, begin, end}));
+    this.spans = json.spans.map(([phase, microbatch, begin, end, side]) => ({phase, microbatch, begin, end, side}));
     this.steps = json.steps.map(([kind, begin, end, firstEvent]) => ({kind, begin, end, firstEvent}));
     this.events = json.memory.tensor.length;
     this.tensorOf = Int32Array.from(json.memory.tensor);
@@ -153,7 +153,8 @@ class RoleData {
   phaseOf(event) {
     const span = event < 0 ? undefined : this.spans[this.spanOf[event]];
     if (!span) return '';
-    return span.phase + (span.microbatch >= 0 ? ' of microbatch ' + span.microbatch : '') + this.stepOf(event);
+    const counted = (span.side ? span.side + ' chunk ' : 'microbatch ') + span.microbatch;
+    return span.phase + (span.microbatch >= 0 ? ' of ' + counted : '') + this.stepOf(event);
   }
 
   /// " of step 2" where there are several.

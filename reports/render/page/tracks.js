@@ -9,6 +9,7 @@ const STREAM_COLOURS = {
 };
 const PHASE_COLOURS = {
   load: '#e8ecf1', forward: '#d3e3f3', backward: '#f6e3bd', reduce: '#f3d3d8', optimizer: '#d5ecd9', gather: '#e4d9ee',
+  'A_forward': '#e3eef7', 'B_loss': '#efe6c8', 'C_forward': '#d3e3f3', 'C_backward': '#f6e3bd',
 };
 
 /// A canvas of `height` pixels as wide as its parent, sharp on every screen; returns its cleared context.
@@ -65,7 +66,8 @@ class PhaseTrack {
       if (span.depth > 1) continue;
       const several = span.microbatch >= 0;
       box(span.depth, span.from, span.to, steps + span.depth * 22 + 1, PHASE_COLOURS[span.phase] || '#e8ecf1',
-          several ? span.phase + ' ' + span.microbatch : span.phase, several ? span.phase[0].toUpperCase() + span.microbatch : span.phase);
+          [span.phase, span.side, several ? span.microbatch : ''].filter(String).join(' '),
+          several ? span.phase[0].toUpperCase() + span.microbatch : span.phase);
     }
     context.fillStyle = '#5f6c7b';
     context.textAlign = 'right';

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/strategies/ddp/bucket_layout.h"
+#include "sim/strategies/ddp/launch_bucket.h"
 #include "sim/strategies/ddp/reducer_state.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
@@ -252,19 +253,13 @@ class Replicated : public DataParallel {
       }
       reduced.push_back(HasAccumulator() ? accumulators_(role_, member) : Slot(member));
     }
-    if (elements == 0 || ranks_ == 1) {
-      return;
-    }
-    role_.builder.Order(stream_, role_.compute, "bucket ready");
     const bool scatters = axes_.shard.optimizer;
-    role_.builder.Emit(Collective{role_.builder.Named(scatters ? "scatter bucket" : "reduce bucket"),
-                                  scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                                  HasAccumulator() ? Reduction::avg : Reduction::sum, Rational(1), group_,
-                                  HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients, elements,
-                                  stream_, reduced, reduced});
-    if (!axes_.sync.overlap) {
-      role_.builder.Order(role_.compute, stream_, "bucket reduced");
-    }
+    LaunchBucket(role_, stream_, group_,
+                 {scatters ? "scatter bucket" : "reduce bucket",
+                  scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                  HasAccumulator() ? Reduction::avg : Reduction::sum,
+                  HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients},
+                 elements, reduced);
   }
 
   void Update(std::int64_t position) {

@@ -6,6 +6,7 @@
 
 #include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/ddp/bucket_layout.h"
+#include "sim/strategies/ddp/launch_bucket.h"
 #include "sim/strategies/optimizer.h"
 #include "sim/strategies/parameter_table.h"
 
@@ -130,15 +131,7 @@ class CachedEncoders : public DataParallel {
       elements += ParameterOf(role_, member).elements;
       reduced.push_back(slots_(role_, member));
     }
-    if (elements == 0 || ranks_ == 1) {
-      return;
-    }
-    role_.builder.Order(stream_, role_.compute, "bucket ready");
-    role_.builder.Emit(Collective{role_.builder.Named("reduce bucket"), CollectiveKind::all_reduce, Reduction::sum,
-                                  Rational(1), group_, axes_.precision.gradients, elements, stream_, reduced, reduced});
-    if (!axes_.sync.overlap) {
-      role_.builder.Order(role_.compute, stream_, "bucket reduced");
-    }
+    LaunchBucket(role_, stream_, group_, {.dtype = axes_.precision.gradients}, elements, reduced);
   }
 
   void Update(std::int64_t position) {
