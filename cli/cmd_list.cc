@@ -16,6 +16,7 @@
 #include "models/machine/presets.h"
 #include "models/network/network.h"
 #include "models/zoo/zoo.h"
+#include "sim/schedules/pipeline_schedule.h"
 
 namespace tidemark {
 namespace {
@@ -66,6 +67,14 @@ std::vector<Entry> Formats() {
   return entries;
 }
 
+std::vector<Entry> Schedules() {
+  std::vector<Entry> entries;
+  for (const PipelineSchedule& schedule : AllSchedules()) {
+    entries.push_back({schedule.name, schedule.summary});
+  }
+  return entries;
+}
+
 std::string AsJson(const std::vector<Entry>& entries) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Entry& entry : entries) {
@@ -98,7 +107,7 @@ class ListCommand : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "List the strategies, networks, machines or config formats there are";
+    return "List the strategies, pipeline schedules, networks, machines or config formats there are";
   }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
@@ -106,17 +115,18 @@ class ListCommand : public Command {
   }
 
   void Setup(CLI::App& app) override {
-    app.add_option("WHAT", what_, "strategies, networks, machines or formats")
+    app.add_option("WHAT", what_, "strategies, schedules, networks, machines or formats")
         ->required()
-        ->check(CLI::IsMember({"strategies", "networks", "machines", "formats"}).description(""));
+        ->check(CLI::IsMember({"strategies", "schedules", "networks", "machines", "formats"}).description(""));
     AddFormatOption(app, format_);
   }
 
   Result<int> Run() override {
-    const std::vector<Entry> entries = what_ == "strategies" ? Strategies()
-                                       : what_ == "networks" ? Networks()
-                                       : what_ == "machines" ? Machines()
-                                                             : Formats();
+    const std::vector<Entry> entries = what_ == "strategies"  ? Strategies()
+                                       : what_ == "schedules" ? Schedules()
+                                       : what_ == "networks"  ? Networks()
+                                       : what_ == "machines"  ? Machines()
+                                                              : Formats();
     TIDEMARK_TRY(WriteOut(format_ == OutputFormat::json       ? AsJson(entries)
                           : format_ == OutputFormat::markdown ? AsMarkdown(entries)
                                                               : AsText(entries)));

@@ -13,6 +13,7 @@
 #include "models/job/validate.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/window.h"
+#include "sim/schedules/pipeline_schedule.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -224,10 +225,24 @@ class Linter {
   }
 
   void Pipeline() {
-    if (job_.accumulation_steps < job_.layout.pp) {
+    const std::int64_t microbatches = job_.Microbatches() / job_.Flushes();
+    if (job_.layout.pp == 1) {
+      return;
+    }
+    if (microbatches < job_.layout.pp) {
       Add("pipeline-underfilled", "warning",
-          fmt::format("{} microbatches cannot keep {} pipeline stages busy", job_.accumulation_steps, job_.layout.pp),
+          fmt::format("{} microbatches cannot keep {} pipeline stages busy", microbatches, job_.layout.pp),
           "raise accumulation_steps, or lower layout.pp");
+    }
+    const std::vector<Schedule>& shipped = strategy_.schedules;
+    if (std::find(shipped.begin(), shipped.end(), job_.schedule) == shipped.end()) {
+      std::vector<std::string> names;
+      for (const Schedule kind : shipped) {
+        names.push_back(ScheduleOf(kind).name);
+      }
+      Add("schedule-not-shipped", "note",
+          fmt::format("the system of {} does not ship the schedule {}", job_.strategy, ScheduleOf(job_.schedule).name),
+          fmt::format("it ships {}", fmt::join(names, ", ")));
     }
   }
 

@@ -30,6 +30,7 @@ struct Lint {
 ///   contrastive-accumulation  a contrastive loss per microbatch: each pair meets the negatives of its microbatch only
 ///   contrastive-without-gather  a contrastive loss on each rank by itself
 ///   pipeline-underfilled      fewer microbatches than pipeline stages: some stage always waits
+///   schedule-not-shipped      a pipeline schedule that the strategy's real system does not have
 std::vector<Lint> LintJob(const Job& job);
 
 }  // namespace tidemark

@@ -37,6 +37,9 @@ struct Strategy {
   /// How its users reduce gradients in the last microbatch only, where `sync.when: last` is not the way; nullptr: none.
   const char* defer_hint = nullptr;
   std::unique_ptr<DataParallel> (*data_parallel)(Role&) = nullptr;
+  /// Pipeline schedules that the system ships: those of torch.distributed.pipelining unless it has its own. It takes
+  /// all of them; one that is not shipped is a lint.
+  std::vector<Schedule> schedules = {Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved};
   /// nullptr: in `precision.accumulate`.
   RunningSum (*running_sum)(const Job&) = nullptr;
   /// Elements of a gradient bucket that is allocated whole, however small the model; nullptr: there is none.

@@ -140,6 +140,7 @@ Strategy Alpa(std::string name, std::string summary) {
   axes.loss_scale = LossScale::global_batch;
   strategy.defaults.keys = {"sync.bucket_bytes", "buffers.contiguous_gradients", "buffers.donate"};
   strategy.refuse = RefuseStyle;
+  strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeAlpa;
   return strategy;
 }

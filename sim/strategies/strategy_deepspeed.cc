@@ -197,6 +197,7 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
     AddKeys(strategy, BoundaryKeys());
   }
   strategy.refuse = gradients ? RefuseZero2 : RefuseZero1;
+  strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedPartitioned;
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };
   return strategy;
@@ -207,6 +208,7 @@ Strategy Zero0() {
       DeepSpeed("deepspeed-zero0", "DeepSpeed without ZeRO: one reduction behind the last backward", Sync::When::last);
   AddKeys(strategy, BoundaryKeys());
   strategy.refuse = RefusePlain;
+  strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedPlain;
   return strategy;
 }
@@ -224,6 +226,7 @@ Strategy Bf16() {
   strategy.defaults.keys = BoundaryKeys();
   AddKeys(strategy, {"sync.when"});
   strategy.refuse = RefuseBf16;
+  strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedBf16;
   return strategy;
 }

@@ -14,6 +14,8 @@ namespace {
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
+  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+  const bool tied = decoder != nullptr && decoder->tied_embeddings;
   const bool keeps_all = !axes.shard.reshard_after_forward && !axes.shard.reshard_after_backward;
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
@@ -21,6 +23,9 @@ Status Refuse(const Job& job) {
        "PyTorch's pipeline schedules run all backward passes of fully_shard unsynchronised and unsharded and reduce "
        "behind the last one; resharding between passes is not modelled there",
        "use fsdp2-keep-all, ddp-last, nanotron, megatron or alpa, or set layout.pp to 1"},
+      {job.layout.pp == 1 || !tied, "layout.pp",
+       "nothing adds up the sharded gradients of a tied embedding and head that are on different stages",
+       "untie the embedding, set layout.pp to 1, or use ddp-last, nanotron or megatron"},
       {axes.loss_scale != LossScale::global_batch, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},

@@ -64,6 +64,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
                             "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   strategy.refuse = Refuse;
+  strategy.schedules = {Schedule::one_f_one_b, Schedule::interleaved};
   strategy.data_parallel = MakeContiguous;
   return strategy;
 }

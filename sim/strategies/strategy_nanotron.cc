@@ -64,6 +64,7 @@ std::vector<Strategy> StrategyNanotron() {
                             "sync.collective",     "shard.optimizer",         "buffers.gradient_as_bucket_view",
                             "buffers.set_to_none", "buffers.tp_gather"};
   strategy.refuse = Refuse;
+  strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeReplicated;
   return {strategy};
 }

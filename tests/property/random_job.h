@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -58,6 +59,7 @@ class JobGenerator {
     job.sequence_length = 8 * dice_.Number(1, 4);
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
+    ChooseSchedule(job);
     return job;
   }
 
@@ -122,7 +124,10 @@ class JobGenerator {
   }
 
   void ChooseSchedule(Job& job) {
-    job.schedule = static_cast<Schedule>(dice_.Roll(6));
+    using enum Schedule;
+    job.schedule = dice_.OneIn(20)   ? interleaved
+                   : dice_.OneIn(20) ? dualpipe
+                                     : std::array{gpipe, one_f_one_b, zb_h1, zb_h2}[dice_.Roll(4)];
     job.layout.vpp = 1;
     job.pipeline_microbatches = 0;
     if (job.layout.pp == 1) {
@@ -136,7 +141,7 @@ class JobGenerator {
     } else if (job.schedule == Schedule::dualpipe) {
       job.accumulation_steps = 2 * (job.layout.pp + dice_.Number(0, 4));
     }
-    if (dice_.OneIn(4)) {
+    if (dice_.OneIn(10)) {
       job.pipeline_microbatches = job.accumulation_steps;
       job.accumulation_steps *= dice_.Number(1, 3);
     }
@@ -155,17 +160,18 @@ class JobGenerator {
     job.axes = strategy.defaults.axes;
     job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
     job.last_window = {};
-    ChooseSchedule(job);
     if (looks_at("shard.replicas")) {
       job.axes.shard.replicas = dice_.OneIn(2) && job.layout.dp % 2 == 0 ? 2 : dice_.OneIn(2) ? job.layout.dp : 1;
     }
-    if (!Accepts(strategy, job) && job.layout.pp > 1) {
-      job.schedule = Schedule::gpipe;
-      job.layout.vpp = 1;
-      job.pipeline_microbatches = 0;
-    }
     if (!Accepts(strategy, job)) {
-      return false;
+      Job all_forwards_first = job;
+      all_forwards_first.schedule = Schedule::gpipe;
+      all_forwards_first.layout.vpp = 1;
+      all_forwards_first.pipeline_microbatches = 0;
+      if (job.layout.pp == 1 || !Accepts(strategy, all_forwards_first)) {
+        return false;
+      }
+      job = std::move(all_forwards_first);
     }
     Vary(job, strategy);
     if (buckets) {
