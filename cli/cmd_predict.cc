@@ -58,7 +58,8 @@ class PredictCommand : public Command {
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options_));
     const bool engines_agree = prediction.engines_agree;
-    const PredictionReport report = MakeReport(job, options_, std::move(prediction));
+    PredictionReport report = MakeReport(job, options_, std::move(prediction));
+    LookAtFirstSteps(job, report);
     TIDEMARK_TRY(WriteFiles(report));
     if (trace_path_ != "-" && html_path_ != "-") {
       TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
@@ -109,6 +110,33 @@ class PredictCommand : public Command {
     }
     options_.steps = FirstSteps(*steps_);
     return Done{};
+  }
+
+  /// A steady step by itself may fit where the steps that lead to it do not: the first ones allocate what later ones
+  /// find, and hand on what the allocator has cached.
+  void LookAtFirstSteps(const Job& job, PredictionReport& report) const {
+    constexpr std::int64_t kFirst = 2;
+    if (steps_ || step_ || !report.Fits() || options_.engine == Engine::closed_form ||
+        job.last_window.microbatches > 0) {
+      return;
+    }
+    PredictOptions options;
+    options.steps = FirstSteps(kFirst);
+    options.traces = false;
+    Result<Prediction> prediction = Predict(job, options);
+    if (!prediction) {
+      return;  // too long to simulate twice: what was asked for stands
+    }
+    const PredictionReport first = MakeReport(job, options, std::move(*prediction));
+    if (first.Fits()) {
+      return;
+    }
+    const Bytes needed = first.Worst().device.high;
+    report.lints.push_back({"first-steps-do-not-fit", "error",
+                            fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more "
+                                        "than the device has",
+                                        kFirst, Text(needed), Text(needed - report.device_memory)),
+                            fmt::format("tidemark predict --steps {} shows them", kFirst)});
   }
 
   /// Whether writing to `path` would replace the file `other`.

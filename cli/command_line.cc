@@ -33,6 +33,11 @@ constexpr std::string_view kFooter =
     "  tidemark VERB --help                           options and examples of a verb\n"
     "Exit codes: 0 fine, 1 a check found something, 2 wrong input, 3 this machine cannot, 70 a fault of ours.";
 
+/// An empty value is a variable that a script forgot to set: dropping the option would drop what it asks for.
+std::string RefuseEmpty(const std::string& value) {
+  return value.empty() ? "expected a value, found an empty one" : std::string();
+}
+
 std::unique_ptr<CLI::App> MakeApp(const Commands& commands) {
   auto app = std::make_unique<CLI::App>(std::string(kDescription), "tidemark");
   app->footer(std::string(kFooter));
@@ -42,6 +47,9 @@ std::unique_ptr<CLI::App> MakeApp(const Commands& commands) {
     CLI::App* verb = app->add_subcommand(std::string(command->name()), std::string(command->summary()));
     verb->footer("Examples:\n" + std::string(command->examples()));
     command->Setup(*verb);
+    for (CLI::Option* option : verb->get_options([](CLI::Option* each) { return each->get_type_size() > 0; })) {
+      option->check(CLI::Validator(RefuseEmpty, ""));
+    }
   }
   return app;
 }

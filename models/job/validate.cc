@@ -114,10 +114,12 @@ Status CheckWindow(const Job& job) {
                  "for example sync.expression: (i + 1) % steps == 0");
   }
   if (!custom && !sync.expression.empty()) {
-    return Wrong("sync.expression", "is only looked at with sync.when: custom", "set sync.when to custom");
+    return Wrong("sync.expression", "is only looked at with sync.when: custom",
+                 "set sync.when to custom, or sync.expression to null");
   }
   if (!custom && !sync.step_expression.empty()) {
-    return Wrong("sync.step_expression", "is only looked at with sync.when: custom", "set sync.when to custom");
+    return Wrong("sync.step_expression", "is only looked at with sync.when: custom",
+                 "set sync.when to custom, or sync.step_expression to null");
   }
   if (custom && job.layout.pp > 1) {
     return Wrong("sync.when", "a pipeline flush is one window: custom works without a pipeline only",
@@ -162,7 +164,7 @@ Status CheckContrastive(const Job& job) {
   }
   if (!dual) {
     return Wrong("gradient_flow.kind", "GradCache is for contrastive losses: the network must be a dual encoder",
-                 "give network.dual_encoder, or use ddp-last");
+                 "leave gradient_flow.kind at microbatch, or give network.dual_encoder");
   }
   const std::int64_t batch = job.micro_batch_size * job.accumulation_steps;
   if (batch % job.Microbatches() != 0) {

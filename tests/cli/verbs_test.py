@@ -28,6 +28,24 @@ def without_sources(yaml):
     return re.sub(r"\s+#.*", "", yaml)
 
 
+class FirstSteps(unittest.TestCase):
+    """Megatron's first step makes what later steps find: with this micro batch a steady step fits 40 GiB, the first does not."""
+
+    JOB = (JOBS / "gpt2-ddp.yaml", "--set", "strategy=megatron", "--set", "micro_batch_size=40")
+
+    def lints(self, *arguments):
+        done = run("predict", *self.JOB, "--format", "json", *arguments)
+        prediction = json.loads(done.stdout)
+        return prediction["fits"], [lint["id"] for lint in prediction["lints"]]
+
+    def test_a_steady_step_that_fits_is_not_the_whole_answer(self):
+        self.assertEqual(self.lints("--step", "steady"), (True, []))
+        self.assertFalse(self.lints("--steps", "2")[0])
+        fits, lints = self.lints()
+        self.assertTrue(fits)
+        self.assertIn("first-steps-do-not-fit", lints)
+
+
 class Help(unittest.TestCase):
     def test_every_verb_has_examples_that_name_it(self):
         verbs = re.findall(r"^  ([a-z]+)  ", output("--help").split("Subcommands:")[1], re.MULTILINE)
@@ -36,6 +54,12 @@ class Help(unittest.TestCase):
             text = output(verb, "--help")
             self.assertIn("Examples:", text)
             self.assertIn(f"tidemark {verb} ", text.split("Examples:")[1])
+
+    def test_an_empty_value_is_no_value(self):
+        for option in ("--trace", "--html", "--capacity"):
+            done = run("predict", JOBS / "gpt2-ddp.yaml", option, "")
+            self.assertEqual(done.returncode, 2, option)
+            self.assertIn(f"{option}: expected a value, found an empty one", done.stderr)
 
     def test_the_version_is_one_line(self):
         self.assertRegex(output("--version"), r"^tidemark \d+\.\d+\.\d+\n$")
