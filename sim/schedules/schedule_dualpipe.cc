@@ -124,7 +124,7 @@ Status Refuse(const Job& job) {
   if (ranks % 2 != 0) {
     return BadKey("layout.pp",
                   fmt::format("DualPipe runs from both ends and needs an even number of ranks, not {}", ranks),
-                  "set layout.pp to an even number, or schedule to zb-h1");
+                  "lower layout.pp by one, or set schedule to zb-h1");
   }
   if (microbatches % 2 != 0 || microbatches < 2 * ranks) {
     return BadKey("accumulation_steps",

@@ -188,7 +188,7 @@ TEST(JobRead, UnevenStagesMustAddUpToTheNetwork) {
   EXPECT_EQ(job.layout.layers_per_stage, (std::vector<std::int64_t>{2, 1, 1}));
   EXPECT_THAT(Refusal(SmallJob("layout: {pp: 3, layers_per_stage: [2, 2, 1]}\n")), HasSubstr("adds up to 5 layers"));
   EXPECT_THAT(Refusal(SmallJob("layout: {pp: 2, layers_per_stage: [4]}\n")),
-              HasSubstr("names 1 stages, but layout.pp is 2"));
+              HasSubstr("names 1 stages, but there are 2 (layout.pp * layout.vpp)"));
 }
 
 TEST(JobRead, UnknownKeysAreRefusedWithTheNearest) {

@@ -47,7 +47,7 @@ class Alive : public Listener {
   void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
   void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
   void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-  void OnBegin(Phase, std::int64_t, Nanos) override {}
+  void OnBegin(const Begin&, std::int64_t, Nanos) override {}
   void OnEnd(Phase, Nanos) override {}
 
   std::int64_t highest = 0;
