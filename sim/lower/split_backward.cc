@@ -21,7 +21,8 @@ bool Writes(const Action& action, TensorId tensor) {
   return writes;
 }
 
-/// Whether everything that an action writes is read by actions that wait, and by no other.
+/// Whether everything that an action writes is read by actions that wait, and by no other. Waiting for a collective is
+/// no use of its result.
 bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector<bool>& waits) {
   bool serves = false;
   for (std::size_t i = 0; i < block.backward.size(); ++i) {
@@ -30,11 +31,32 @@ bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector
     });
   }
   for (std::size_t i = 0; i < block.backward.size() && serves; ++i) {
+    if (std::holds_alternative<Await>(block.backward[i])) {
+      continue;
+    }
     ForEachTouch(block.backward[i], [&](TensorId tensor, bool) {
       serves &= i == action || waits[i] || !Writes(block.backward[action], tensor);
     });
   }
   return serves;
+}
+
+/// A collective that waits has nothing to run beside, and nobody waits for it before.
+void StopAwaiting(Block& block, std::vector<Action>& later) {
+  for (Action& action : later) {
+    auto* communication = std::get_if<Communicate>(&action);
+    if (communication == nullptr) {
+      continue;
+    }
+    communication->asynchronous = false;
+    for (Action& other : block.backward) {
+      if (auto* await = std::get_if<Await>(&other)) {
+        const auto own = [&](TensorId tensor) { return Writes(action, tensor); };
+        std::erase_if(await->reads, own);
+        std::erase_if(await->writes, own);
+      }
+    }
+  }
 }
 
 /// What waits cannot lie in a pooled block, which others write meanwhile.
@@ -82,9 +104,7 @@ SplitBlock SplitBackward(const Block& block) {
   std::transform(block.backward.begin(), block.backward.end(), waits.begin(), IsWeightGradient);
   // What serves an action stands before it, so one walk backwards finds all.
   for (std::size_t i = block.backward.size(); i-- > 0;) {
-    const auto* communication = std::get_if<Communicate>(&block.backward[i]);
-    const bool may_wait =
-        communication != nullptr ? !communication->asynchronous : std::holds_alternative<Calculate>(block.backward[i]);
+    const bool may_wait = !std::holds_alternative<Await>(block.backward[i]);
     waits[i] = waits[i] || (may_wait && OnlyServesWaiting(block, i, waits));
   }
   SplitBlock split{block, 0};
@@ -99,6 +119,7 @@ SplitBlock SplitBackward(const Block& block) {
     }
   }
   split.weights = split.block.backward.size();
+  StopAwaiting(split.block, later);
   TakeOutOfPool(split.block, later);
   split.block.backward.insert(split.block.backward.end(), later.begin(), later.end());
   return split;

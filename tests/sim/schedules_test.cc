@@ -10,7 +10,10 @@
 #include "sim/cost/cost.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
+#include "sim/lower/lifetime.h"
 #include "sim/lower/lower.h"
+#include "sim/lower/split_backward.h"
+#include "sim/lower/stage.h"
 #include "sim/program/verify.h"
 #include "sim/schedules/pipeline_schedule.h"
 #include "tests/sim/oracle_job.h"
@@ -104,6 +107,30 @@ TEST(Schedules, ZeroBubbleHoldsWhatTheWeightGradientsNeedLonger) {
   EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 4, 8), ".lse"), ElementsAre(7, 5, 3, 1));
   EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 4, 8), ".qkv_in"), Each(7));
   EXPECT_THAT(InFlight(PipelineJob(Schedule::zb_h2, 8, 20), ".qkv_in"), Each(15));
+}
+
+// Semantics, section 8: what a microbatch keeps per layer between B and W is the linear layers' inputs, which were
+// saved already, and the gradients of their outputs, those of the row-parallel ones gathered. n = 4,096 tokens, h =
+// 1,024, k/a = 1/4, f = 2,816, t = 2, sequence parallel; gathered inputs are gathered again with W.
+TEST(Schedules, WeightGradientsThatWaitKeepInputsAndOutputGradients) {
+  Job job = OracleJob("megatron", 8);
+  job.layout.tp = 2;
+  job.layout.sp = true;
+  const std::vector<Stage> stages = *CutIntoStages(job);
+  const SplitBlock split = SplitBackward(stages.front().BlockAt(1));
+  const std::vector<Lifetime> lifetimes = LifetimesOf(split.block);
+  const std::size_t weights = split.block.forward.size() + split.weights;
+  std::int64_t kept = 0;
+  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+    const Tensor& tensor = split.block.tensors[i];
+    const bool waits = lifetimes[i].birth < weights && lifetimes[i].death >= weights;
+    kept += waits ? (SizeOf(tensor.dtype) * tensor.elements).count() : 0;
+  }
+  const std::int64_t inputs = 3 * (2 * 4096 * 1024 / 2) + 2 * 4096 * 2816 / 2;
+  const std::int64_t column_outputs = 2 * 4096 * (1024 + 2 * 256) / 2 + 4 * 4096 * 2816 / 2;
+  const std::int64_t row_outputs = 2 * (2 * 4096 * 1024);
+  const std::int64_t norms = 2 * (2 * 1024);  // gradients that wait to be handed over
+  EXPECT_EQ(kept, inputs + column_outputs + row_outputs + norms);
 }
 
 /// Durations of one stage's passes.
