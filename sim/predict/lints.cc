@@ -204,15 +204,19 @@ class Linter {
 
   void Contrastive() {
     const bool contrastive = std::holds_alternative<DualEncoder>(job_.network.shape);
-    if (contrastive && !job_.CachesRepresentations() && Accumulates()) {
-      const std::int64_t pairs = job_.micro_batch_size * job_.layout.dp;
+    if (!contrastive) {
+      return;
+    }
+    const bool gathers = std::get<DualEncoder>(job_.network.shape).gather;
+    if (!job_.CachesRepresentations() && Accumulates()) {
+      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.dp : 1);
       Add("contrastive-accumulation", "error",
           fmt::format("a contrastive loss in each of {} microbatches compares {} pairs at a time, not {}: fewer "
                       "negatives than one batch has, which no sum of gradients brings back",
                       job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
           "take one loss over the whole batch: strategy: gradcache");
     }
-    if (contrastive && !std::get<DualEncoder>(job_.network.shape).gather && job_.layout.dp > 1) {
+    if (!gathers && job_.layout.dp > 1) {
       const std::int64_t own = job_.micro_batch_size * (job_.CachesRepresentations() ? job_.accumulation_steps : 1);
       Add("contrastive-without-gather", "error",
           fmt::format(

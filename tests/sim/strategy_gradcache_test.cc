@@ -138,6 +138,8 @@ TEST(GradCache, GradientsAreThoseOfTheLossOverAllRanks) {
 TEST(GradCache, WithoutTheFactorEveryGradientIsTooSmallByTheNumberOfRanks) {
   const Job job = WorkedJob("gradcache-unscaled");
   ASSERT_TRUE(FindStrategy(job.strategy)->DeclaredWrong(job).has_value());
+  EXPECT_EQ(FindStrategy(job.strategy)->DeclaredWrong(job)->hint,
+            std::string("multiply the loss by the number of ranks: gradient_flow.loss_times_ranks: true"));
   const std::vector<Finding> findings = Verify(MustLower(job));
   ASSERT_FALSE(findings.empty());
   for (const Finding& finding : findings) {
