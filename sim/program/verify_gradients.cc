@@ -132,7 +132,7 @@ class GradientFollower {
       return;
     }
     if (leaf.own_part) {
-      AddOwnPart(leaf);
+      WriteOwnPart(leaf);
       return;
     }
     GradientValue sum = Sum(leaf.reads);
@@ -140,9 +140,15 @@ class GradientFollower {
     Write(leaf.writes, sum);
   }
 
-  /// What is added to this rank's part of a buffer is not in the rest of it, nor in the same part on another rank.
-  void AddOwnPart(const Compute& leaf) {
+  /// What is added to this rank's part of a buffer is in no other part. Without reading its target it overwrites it.
+  void WriteOwnPart(const Compute& leaf) {
     for (const BufferRef& target : leaf.writes) {
+      if (std::find(leaf.reads.begin(), leaf.reads.end(), target) == leaf.reads.end()) {
+        GradientValue part = Sum(leaf.reads);
+        part.Scale(leaf.scale);
+        Value(target).StoreOwnPart(part);
+        continue;
+      }
       GradientValue sum;
       for (const BufferRef& ref : leaf.reads) {
         GradientValue part = Value(ref);
