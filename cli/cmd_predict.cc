@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,9 +75,7 @@ class PredictCommand : public Command {
       return BadInput(fmt::format("--trace and --html both name '{}'", html_path_), "give each a file of its own");
     }
     for (const std::string& path : {html_path_, trace_path_}) {
-      if (IsSameFile(path, job_.path)) {
-        return BadInput(fmt::format("'{}' is the job itself and would be overwritten", path), "name another file");
-      }
+      TIDEMARK_TRY(RefuseToOverwrite(path, job_.path));
     }
     if (!capacity_.empty()) {
       TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
@@ -109,12 +106,6 @@ class PredictCommand : public Command {
     }
     options_.steps = FirstSteps(*steps_);
     return Done{};
-  }
-
-  /// Whether writing to `path` would replace the file `other`.
-  static bool IsSameFile(const std::string& path, const std::string& other) {
-    std::error_code none;
-    return !path.empty() && std::filesystem::equivalent(path, other, none);
   }
 
   Status WriteFiles(const PredictionReport& report) const {
