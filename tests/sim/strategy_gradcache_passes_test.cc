@@ -130,9 +130,12 @@ TEST(GradCachePasses, OneTowerWorksAfterTheOther) {
   const Job job = WorkedJob("gradcache");
   const Diary diary = Keep(MustLower(job), job.machine);
   // The second tower's gradients appear when the first one's are reduced.
+  ASSERT_TRUE(diary.died_in.contains("gradient of second.layer.wq"));
   EXPECT_EQ(diary.died_in.at("gradient of second.layer.wq"), std::set<Phase>{Phase::optimizer});
   const auto first_backward = std::find(diary.phases.begin(), diary.phases.end(), "C_backward passage 0");
   const auto last_reduced = std::find(diary.phases.begin(), diary.phases.end(), "reduce query 7");
+  ASSERT_NE(first_backward, diary.phases.end());
+  ASSERT_NE(last_reduced, diary.phases.end());
   EXPECT_LT(last_reduced - diary.phases.begin(), first_backward - diary.phases.begin());
 }
 
@@ -212,7 +215,7 @@ TEST(GradCachePasses, ATiedHeadOfATowerIsRefused) {
 }
 
 /// Seen with PyTorch: not a multiple of the full batch's gradient.
-TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndThatIsDeclaredWrong) {
+TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndTheFactorNBesideItIsDeclaredWrong) {
   Job job = WorkedJob("gradcache");
   NetworkOf(job).gather = false;
   const StepProgram step = MustLower(job);

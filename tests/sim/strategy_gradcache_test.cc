@@ -247,9 +247,9 @@ TEST(GradCache, ClosedFormAndSimulationAgree) {
     const std::vector<Costs> costs = PriceAll(step, job.machine);
     ASSERT_EQ(Simulate(step, costs), EvaluateClosedForm(step, costs)) << i;
     if (i % 10 == 0) {
+      const bool wrong = FindStrategy(job.strategy)->DeclaredWrong(job).has_value();
       for (const Finding& finding : Verify(step)) {
-        ASSERT_TRUE((job.strategy == "gradcache-unscaled" || !network.gather) && IsWrongResult(finding.rule))
-            << finding.message;
+        ASSERT_TRUE(wrong && IsWrongResult(finding.rule)) << finding.message;
       }
     }
   }
