@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/rational_text.h"
 #include "sim/program/gradient_value.h"
 
 namespace tidemark {
@@ -26,15 +27,6 @@ struct Exchange {
   std::map<std::string, std::deque<GradientValue>> in_flight;  ///< by channel
   bool starved = false;                                        ///< a message was asked for before it was sent
 };
-
-/// "1/8 on behalf of this rank, 0 of the others".
-std::string Text(Rational factor) {
-  if (factor.too_large()) {
-    return "too large to tell";
-  }
-  return factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
-                                   : fmt::format("{}/{}", factor.numerator(), factor.denominator());
-}
 
 class GradientFollower {
  public:
@@ -289,7 +281,7 @@ class GradientFollower {
     for (auto first = sum.terms().begin(); first != sum.terms().end();) {
       const auto other = [&](const GradientValue::Term& term) { return term.source != first->source; };
       const auto end = std::find_if(first, sum.terms().end(), other);
-      meter_.Read({first, end}, whole);
+      meter_.Read({first, end}, window_, whole);
       first = end;
     }
   }
@@ -321,6 +313,7 @@ class GradientFollower {
   }
 
   void CheckNothingIsLost() {
+    meter_.Miss(made_, arrived_);
     for (const auto& [source, microbatch] : made_) {
       if (!arrived_.contains({source, microbatch})) {
         Report(Rule::lost_gradient, fmt::format("{} of microbatch {} has not reached the optimizer",
