@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/audit_report.h"
 
-#include <fmt/format.h>
-
-#include <limits>
 #include <optional>
 
+#include "base/rational_text.h"
 #include "models/job/read.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/steps.h"
@@ -26,23 +24,18 @@ HazardReport MakeHazard(const RoleHazard& found) {
   report.role = found.role;
   report.stage = found.stage;
   report.message = found.message;
+  report.side = Name(hazard.side);
   return report;
 }
 
 WindowReport MakeWindow(const WindowFactor& window) {
-  const Rational factor = window.factor;
   WindowReport report;
   report.microbatches = window.microbatches;
   report.uniform = window.uniform;
+  report.lost = window.lost;
   report.right = window.right();
-  if (factor.too_large()) {
-    report.factor = std::numeric_limits<double>::max();
-    report.exact = "too large to tell";
-    return report;
-  }
-  report.factor = static_cast<double>(factor.numerator()) / static_cast<double>(factor.denominator());
-  report.exact = factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
-                                           : fmt::format("{}/{}", factor.numerator(), factor.denominator());
+  report.factor = window.factor.too_large() ? std::nullopt : std::optional(ToDouble(window.factor));
+  report.exact = Text(window.factor);
   return report;
 }
 
@@ -55,6 +48,9 @@ AuditReport MakeReport(const Job& job, StepKind step, const JobAudit& audit) {
   report.step = Name(step);
   report.version = TIDEMARK_VERSION;
   report.accumulation_steps = job.accumulation_steps;
+  report.evaluated_microbatches = kAuditedSpans * job.accumulation_steps;
+  report.chunks = job.CachesRepresentations();
+  report.clean = audit.clean();
   report.several_roles = job.layout.pp > 1;
   const Sync& sync = job.axes.sync;
   report.synchronises = sync.expression;

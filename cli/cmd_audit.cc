@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "cli/audit_report.h"
@@ -8,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/strategies.h"
+#include "cli/write_file.h"
 #include "reports/render/render.h"
 #include "sim/predict/audit.h"
 
@@ -31,6 +33,7 @@ class AuditCommand : public Command {
            "  tidemark audit job.yaml --step first                     the first step, where it is another program\n"
            "  tidemark audit job.yaml --format json                    for scripts; exit code 1 where it found "
            "something\n"
+           "  tidemark audit job.yaml --html audit.html                a page, for a browser\n"
            "\n"
            "Found are: values that are read after their memory was written under another name (clobber), accesses of\n"
            "two streams that nothing orders (race), windows whose gradient is not the mean over their microbatches\n"
@@ -43,20 +46,29 @@ class AuditCommand : public Command {
     AddChoice<StepKind>(app, "--step", step_,
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
+    app.add_option("--html", html_path_, "write the same as a page to this file")->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
   }
 
   Result<int> Run() override {
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_, StrategiesForAudit()));
     TIDEMARK_ASSIGN(const JobAudit audit, AuditJob(job, step_));
-    TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), MakeReport(job, step_, audit), {WantsColour()})));
-    return audit.clean() || exit_zero_ ? 0 : static_cast<int>(ErrorCode::finding);
+    const AuditReport report = MakeReport(job, step_, audit);
+    if (!html_path_.empty()) {
+      TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
+    }
+    if (html_path_ != "-") {
+      TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
+    }
+    return report.clean || exit_zero_ ? 0 : static_cast<int>(ErrorCode::finding);
   }
 
  private:
   JobOptions job_;
   StepKind step_ = StepKind::steady;
+  std::string html_path_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

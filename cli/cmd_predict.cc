@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,9 +76,7 @@ class PredictCommand : public Command {
       return BadInput(fmt::format("--trace and --html both name '{}'", html_path_), "give each a file of its own");
     }
     for (const std::string& path : {html_path_, trace_path_}) {
-      if (IsSameFile(path, job_.path)) {
-        return BadInput(fmt::format("'{}' is the job itself and would be overwritten", path), "name another file");
-      }
+      TIDEMARK_TRY(RefuseToOverwrite(path, job_.path));
     }
     if (!capacity_.empty()) {
       TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
@@ -137,12 +134,6 @@ class PredictCommand : public Command {
                                         "than the device has",
                                         kFirst, Text(needed), Text(needed - report.device_memory)),
                             fmt::format("tidemark predict --steps {} shows them", kFirst)});
-  }
-
-  /// Whether writing to `path` would replace the file `other`.
-  static bool IsSameFile(const std::string& path, const std::string& other) {
-    std::error_code none;
-    return !path.empty() && std::filesystem::equivalent(path, other, none);
   }
 
   Status WriteFiles(const PredictionReport& report) const {

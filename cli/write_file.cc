@@ -68,4 +68,12 @@ Status WriteFile(const std::string& path, std::string_view bytes) {
   return Done{};
 }
 
+Status RefuseToOverwrite(const std::string& path, const std::string& job) {
+  std::error_code none;
+  if (!path.empty() && std::filesystem::equivalent(path, job, none)) {
+    return BadInput(fmt::format("'{}' is the job itself and would be overwritten", path), "name another file");
+  }
+  return Done{};
+}
+
 }  // namespace tidemark

@@ -13,4 +13,7 @@ namespace tidemark {
 /// does not exist or may not be written, with machine_cannot where the disk is full.
 Status WriteFile(const std::string& path, std::string_view bytes);
 
+/// Refuses a place to write to that is the file `job` under the same or another name.
+Status RefuseToOverwrite(const std::string& path, const std::string& job);
+
 }  // namespace tidemark

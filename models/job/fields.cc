@@ -152,7 +152,9 @@ void AddSync(Fields& fields) {
        FieldAt<J>(
            "sync.rewrite", [](J & j) -> auto& { return j.axes.sync.rewrite; }, Truth{}),
        FieldAt<J>(
-           "sync.average_in_collective", [](J & j) -> auto& { return j.axes.sync.average_in_collective; }, Truth{})});
+           "sync.average_in_collective", [](J & j) -> auto& { return j.axes.sync.average_in_collective; }, Truth{}),
+       FieldAt<J>(
+           "sync.fp32_accumulation", [](J & j) -> auto& { return j.axes.sync.fp32_accumulation; }, Truth{})});
 }
 
 void AddShard(Fields& fields) {
@@ -257,7 +259,7 @@ void AddMemoryAxes(Fields& fields) {
            "loss", [](J & j) -> auto& { return j.axes.loss; },
            Choice<Loss>{{{"upcast-logits", Loss::upcast_logits},
                          {"upcast-returned", Loss::upcast_returned},
-                         {"upcast-wide-returned", Loss::upcast_wide_returned},
+                         {"upcast-fp32-returned", Loss::upcast_fp32_returned},
                          {"low-precision", Loss::low_precision},
                          {"softmax-saving", Loss::softmax_saving}}})});
 }

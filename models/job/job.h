@@ -51,6 +51,7 @@ struct Sync {
   } executable = Executable::skip_channels;  ///< Alpa: the compiled program that synchronises
   bool rewrite = true;                       ///< Alpa: rewrite_for_grad_acc, old + AR(g) to AR(old + g)
   bool average_in_collective = false;        ///< Megatron: the collective averages, the buffer is not scaled before it
+  bool fp32_accumulation = false;            ///< Megatron: reduce-scatters as an all-to-all and a local sum in fp32
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 

@@ -171,10 +171,6 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
   if (!settings.contains("recompute.tp_gather")) {
     job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";
   }
-  if (const auto source = job.sources.find("buffers.tp_gather"); source != job.sources.end() && !job.GathersRows()) {
-    source->second += job.layout.tp == 1 ? "; no effect, one tensor-parallel rank gathers nothing"
-                                         : "; no effect, without sequence parallelism nothing is gathered";
-  }
 }
 
 /// buffers.tp_gather alone decides whether gathers are done again; the other key may only agree.
@@ -187,10 +183,8 @@ Status CheckGathersAgain(const Job& job, const Settings& settings) {
   }
   return ErrorAt(
       *value, kKey, fmt::format("{} contradicts buffers.tp_gather, which alone decides it", value->text),
-      again ? "pooled and async gathers are done again in the backward pass: remove this key, or set buffers.tp_gather "
-              "to fresh or cached"
-            : "only pooled and async gathers are done again in the backward pass: remove this key, or set "
-              "buffers.tp_gather to one of them");
+      fmt::format("{}: remove this key", again ? "pooled and async gathers are done again in the backward pass"
+                                               : "fresh and cached gathers are kept for the backward pass"));
 }
 
 /// What somebody else's config could not say and was assumed stays marked when the resolved job is read again.

@@ -192,7 +192,8 @@ struct Totals {
               payload_bytes = 0, measured_ns = 0;
 };
 
-/// Tensor units work on full tiles of the output, and at most one tile on each processor waits for the last ones.
+/// Tensor units work on full tiles of the output; in the last wave processors without a tile wait for the others: at
+/// most one tile's time each.
 long double FlopsInTiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, const Machine& machine) {
   const auto tiles = static_cast<long double>(CeilDiv(m, machine.tile_m)) *
                          static_cast<long double>(CeilDiv(n, machine.tile_n)) * static_cast<long double>(batch) +

@@ -131,7 +131,7 @@ struct Partition {
   enum class Loss : std::uint8_t {
     upcast_logits,         ///< F.cross_entropy on logits cast to fp32
     upcast_returned,       ///< the same in a model that returns its logits: the caller holds them
-    upcast_wide_returned,  ///< the same, returned after the cast
+    upcast_fp32_returned,  ///< the same, returned after the cast
     low_precision,         ///< F.cross_entropy on the logits as they are
     softmax_saving,        ///< Megatron's and nanotron's, its gradient taken in place
   } loss = Loss::upcast_logits;

@@ -18,12 +18,13 @@ constexpr std::string_view kEmbeddingWeight = "embedding";
 ///
 ///   upcast_logits   logits 2, cast to fp32 4 (logits die), log-softmax 4 (the cast dies): saved 4, forward peak 8.
 ///                   Backward: NLL gradient 4 and log-softmax gradient 4 beside the saved 4: peak 12; then bf16 2.
-///   upcast_returned the same; the caller holds the logits 2, here until the head's backward is done: 10, between
-///   6, 14. upcast_wide_returned  the same with the cast 4 held: 8, between 8, 16. low_precision   logits 2,
-///   log-softmax 2: saved 2, forward peak 4; backward 6. softmax_saving  logits 2 (held by the caller until the loss
-///   returns), cast 4, softmax 4: saved 4, forward peak
-///                   10. Backward turns the softmax into its gradient in place, then bf16 2. (Megatron's and
-///                   nanotron's vocabulary-parallel cross-entropy.)
+///   upcast_returned the same; the caller holds the logits 2, here until the head's backward is done: forward peak 10,
+///                   between the passes 6, backward peak 14.
+///   upcast_fp32_returned  the same with the cast 4 held: forward peak 8, between the passes 8, backward peak 16.
+///   low_precision   logits 2, log-softmax 2: saved 2, forward peak 4. Backward peak 6.
+///   softmax_saving  logits 2 (held by the caller until the loss returns), cast 4, softmax 4: saved 4, forward peak 10.
+///                   Backward turns the softmax into its gradient in place, then bf16 2. (Megatron's and nanotron's
+///                   vocabulary-parallel cross-entropy.)
 class LossTable {
  public:
   LossTable(DecoderParts& parts, TensorId logits, TensorId labels)
@@ -59,7 +60,7 @@ class LossTable {
 
   /// What a caller that was given the logits holds; invalid where nobody does.
   TensorId Held() const {
-    return kind() == Loss::upcast_returned ? logits_ : kind() == Loss::upcast_wide_returned ? wide_ : TensorId();
+    return kind() == Loss::upcast_returned ? logits_ : kind() == Loss::upcast_fp32_returned ? wide_ : TensorId();
   }
 
  private:

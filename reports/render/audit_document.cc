@@ -39,9 +39,12 @@ std::string Verdict(const AuditReport& report) {
     faults.back() += " with a wrong gradient";
   }
   add(report.Errors(), "error");
-  return faults.empty() ? "NOTHING WRONG FOUND: every value is read before it is overwritten, every window's gradient "
-                          "is the mean over its microbatches and ranks"
-                        : fmt::format("WRONG: {}", fmt::join(faults, ", "));
+  if (!faults.empty()) {
+    return fmt::format("WRONG: {}", fmt::join(faults, ", "));
+  }
+  return fmt::format("NOTHING WRONG FOUND: every value is read before it is overwritten, {}",
+                     report.windows.empty() ? "and the optimizer does not step"
+                                            : "every window's gradient is the mean over its microbatches and ranks");
 }
 
 std::vector<Figure> Figures(const AuditReport& report) {
@@ -53,7 +56,8 @@ std::vector<Figure> Figures(const AuditReport& report) {
        "read after their memory was written under another name"},
       {"races", Grouped(report.CountOf("race")), "two streams at the same bytes, one writes, no order between them"},
       {"windows", Grouped(static_cast<std::int64_t>(report.windows.size())),
-       report.WrongWindows() == 0
+       report.windows.empty() ? "the optimizer does not step"
+       : report.WrongWindows() == 0
            ? fmt::format("each the mean of its microbatches{}", report.hazards.empty() ? "" : ", but of such values")
            : fmt::format("{} of them not the mean of their microbatches", Grouped(report.WrongWindows()))},
       {"program", report.step + " step", "of which values and gradients are followed"}};
@@ -65,7 +69,6 @@ std::string BoundaryParagraph(const AuditReport& report) {
   if (report.synchronises.empty()) {
     return {};
   }
-  const std::int64_t microbatches = 3 * report.accumulation_steps;
   const std::string where =
       report.steps == report.synchronises
           ? fmt::format("Gradients are synchronised and the optimizer steps where '{}'", report.steps)
@@ -79,7 +82,8 @@ std::string BoundaryParagraph(const AuditReport& report) {
   }
   const char* more = report.windows.size() > behind.size() ? ", ..." : "";
   std::string text = fmt::format("{}; i counts microbatches from 0, steps is {}. ", where, report.accumulation_steps);
-  const std::string within = report.evaluated ? fmt::format("In {} microbatches", microbatches) : "Before it fails";
+  const std::string within =
+      report.evaluated ? fmt::format("In {} microbatches", report.evaluated_microbatches) : "Before it fails";
   text += behind.empty() ? fmt::format("{} it never steps.", within)
                          : fmt::format("{} it steps behind {}{}.", within, fmt::join(behind, ", "), more);
   if (!report.pending.empty()) {
@@ -93,22 +97,33 @@ std::string BoundaryParagraph(const AuditReport& report) {
 }
 
 std::string MeaningOf(const WindowReport& window) {
+  if (window.lost) {
+    return "not all of its gradients reach the optimizer";
+  }
   if (!window.uniform) {
     return "not all ranks and microbatches count alike: replicas differ";
   }
-  return window.right ? "the mean" : window.factor < 1 ? "too small" : "too large";
+  return window.right ? "the mean" : window.factor && *window.factor < 1 ? "too small" : "too large";
+}
+
+/// "3/4 = 0.750", "2"
+std::string FactorText(const WindowReport& window) {
+  return window.factor && window.exact.find('/') != std::string::npos
+             ? fmt::format("{} = {:.3f}", window.exact, *window.factor)
+             : window.exact;
 }
 
 /// Equal windows in a row are one line.
 Section WindowsSection(const AuditReport& report) {
   Section section{"Windows", "what the optimizer steps on, over the mean of the window's microbatches", {}, {}};
   section.table.columns = {{"window", false, false},
-                           {"microbatches", false, false},
+                           {report.chunks ? "chunks of each side" : "microbatches", false, false},
                            {"of", true, false},
                            {"gradient over the mean", true, false},
                            {"", false, true}};
   const auto alike = [](const WindowReport& a, const WindowReport& b) {
-    return a.microbatches.size() == b.microbatches.size() && a.exact == b.exact && a.uniform == b.uniform;
+    return a.microbatches.size() == b.microbatches.size() && a.exact == b.exact && a.uniform == b.uniform &&
+           a.lost == b.lost;
   };
   const auto& windows = report.windows;
   for (std::size_t first = 0; first < windows.size();) {
@@ -127,8 +142,7 @@ Section WindowsSection(const AuditReport& report) {
           span.front() == span.back() ? fmt::format("{}", span.front())
                                       : fmt::format("{} to {}", span.front(), span.back()),
           fmt::format("{}{}", windows[first].microbatches.size(), first == last ? "" : " each"),
-          windows[first].exact == "1" ? "1" : fmt::format("{} = {:.3f}", windows[first].exact, windows[first].factor),
-          MeaningOf(windows[first])},
+          FactorText(windows[first]), MeaningOf(windows[first])},
          std::nullopt});
     first = last + 1;
   }
@@ -148,11 +162,17 @@ struct HazardColumn {
 
 std::string NumberText(const std::optional<std::int64_t>& number) { return number ? std::to_string(*number) : "-"; }
 
+/// "3"; of GradCache's chunks "query chunk 3".
+std::string MicrobatchText(const HazardReport& hazard) {
+  const std::string number = NumberText(hazard.microbatch);
+  return hazard.side.empty() ? number : fmt::format("{} chunk {}", hazard.side, number);
+}
+
 /// What is the same in all hazards is said once.
 Section HazardsSection(const AuditReport& report) {
   Section section{"Hazards", "names as in tidemark program", {}, {}};
   std::vector<HazardColumn> columns = {
-      {{"mb", true, false}, [](const HazardReport& hazard) { return NumberText(hazard.microbatch); }},
+      {{"mb", true, false}, [](const HazardReport& hazard) { return MicrobatchText(hazard); }},
       {{"layer", true, false}, [](const HazardReport& hazard) { return NumberText(hazard.layer); }},
       {{"read by", false, true}, [](const HazardReport& hazard) { return hazard.read_by; }},
       {{"value", false, true}, [](const HazardReport& hazard) { return hazard.value; }},
@@ -198,7 +218,7 @@ Section HazardsSection(const AuditReport& report) {
 
 Document MakeDocument(const AuditReport& report) {
   Document document{
-      "Audit of " + report.title, Verdict(report), report.Clean() ? Tone::good : Tone::bad, Figures(report), {}, {}};
+      "Audit of " + report.title, Verdict(report), report.clean ? Tone::good : Tone::bad, Figures(report), {}, {}};
   if (std::string boundary = BoundaryParagraph(report); !boundary.empty()) {
     document.paragraphs.push_back(std::move(boundary));
   }

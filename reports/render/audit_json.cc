@@ -19,18 +19,22 @@ Json HazardJson(const HazardReport& hazard) {
           {"value", hazard.value},
           {"overwritten_by", hazard.overwritten_by},
           {"read_by", hazard.read_by},
-          {"microbatch", NumberOrNull(hazard.microbatch)},
+          {"microbatch", hazard.side.empty() ? NumberOrNull(hazard.microbatch) : Json(nullptr)},
+          {"side", hazard.side.empty() ? Json(nullptr) : Json(hazard.side)},
+          {"chunk", hazard.side.empty() ? Json(nullptr) : NumberOrNull(hazard.microbatch)},
           {"layer", NumberOrNull(hazard.layer)},
           {"role", hazard.role},
           {"stage", hazard.stage},
           {"message", hazard.message}};
 }
 
-Json WindowJson(const WindowReport& window) {
-  return {{"microbatches", window.microbatches},
-          {"gradient_factor", window.factor},
+Json WindowJson(const WindowReport& window, bool chunks) {
+  return {{"microbatches", chunks ? Json(nullptr) : Json(window.microbatches)},
+          {"chunks", chunks ? Json(window.microbatches) : Json(nullptr)},
+          {"gradient_factor", window.factor ? Json(*window.factor) : Json(nullptr)},
           {"gradient_factor_exact", window.exact},
-          {"uniform", window.uniform}};
+          {"uniform", window.uniform},
+          {"lost", window.lost}};
 }
 
 }  // namespace
@@ -40,7 +44,7 @@ Json AuditJson(const AuditReport& report) {
                {"title", report.title},
                {"job", JsonOfYaml(report.job_yaml)},
                {"step", report.step},
-               {"clean", report.Clean()}};
+               {"clean", report.clean}};
   json["hazards"] = Json::array();
   for (const HazardReport& hazard : report.hazards) {
     json["hazards"].push_back(HazardJson(hazard));
@@ -49,7 +53,7 @@ Json AuditJson(const AuditReport& report) {
   json["lints"] = LintsJson(report.lints);
   json["windows"] = Json::array();
   for (const WindowReport& window : report.windows) {
-    json["windows"].push_back(WindowJson(window));
+    json["windows"].push_back(WindowJson(window, report.chunks));
   }
   json["pending"] = report.pending;
   json["provenance"] = {{"version", report.version}};

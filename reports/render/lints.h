@@ -15,7 +15,8 @@ nlohmann::ordered_json LintsJson(const std::vector<LintReport>& lints);
 /// "error wrong-gradient: ..." with its hint.
 Remark LintRemark(const LintReport& lint);
 
-/// What a headline has to say beside the size: "its gradients are wrong (...)". Empty where no lint is an error.
+/// What a headline has to say beside the size: "GRADIENTS ARE WRONG: ...; contrastive-accumulation: ...". Empty where
+/// no lint is an error.
 std::string ErrorSentence(const std::vector<LintReport>& lints);
 
 }  // namespace tidemark

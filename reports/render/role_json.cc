@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/render/role_json.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace tidemark {
@@ -58,7 +57,7 @@ Json RoleJson(const RoleReport& role) {
             {"high", role.device.high.count()}}},
           {"at",
            {{"phase", role.peak.phase},
-            {"step", std::max<std::int64_t>(role.peak.step, 0)},
+            {"step", NumberJson(role.peak.step)},
             {"microbatch", role.peak.side.empty() ? NumberJson(role.peak.microbatch) : Json(nullptr)},
             {"side", role.peak.side.empty() ? Json(nullptr) : Json(role.peak.side)},
             {"chunk", role.peak.side.empty() ? Json(nullptr) : NumberJson(role.peak.microbatch)},

@@ -17,20 +17,22 @@ struct HazardReport {
   std::string kind;                        ///< clobber or race
   std::string buffer, value;               ///< the memory, and the name under which it is read
   std::string overwritten_by, read_by;     ///< operations
-  std::optional<std::int64_t> microbatch;  ///< of the read; none outside the microbatches
+  std::optional<std::int64_t> microbatch;  ///< of the read; none outside the microbatches. With a side: the chunk
   std::optional<std::int64_t> layer;       ///< of the reading operator; none outside layers
   std::string role;                        ///< "stage 0"
   std::int64_t stage = 0;
   std::string message;
+  std::string side;  ///< of GradCache's chunks: query or passage; else empty
 };
 
 /// Microbatches behind the last of which the optimizer steps.
 struct WindowReport {
   std::vector<std::int64_t> microbatches;
-  double factor = 1;    ///< its gradient over the true mean
-  std::string exact;    ///< the same as text: "3/4"
-  bool uniform = true;  ///< each microbatch and rank counts alike
+  std::optional<double> factor = 1;  ///< its gradient over the true mean; none: too large to tell
+  std::string exact;                 ///< the same as text: "3/4"
+  bool uniform = true;               ///< each microbatch and rank counts alike
   bool right = true;
+  bool lost = false;  ///< some gradient of it never reaches the optimizer
 };
 
 struct AuditReport {
@@ -40,6 +42,8 @@ struct AuditReport {
   std::string version;
   std::string synchronises, steps;  ///< the loop's own predicates; empty where it has none
   std::int64_t accumulation_steps = 1;
+  std::int64_t evaluated_microbatches = 0;  ///< for which the predicates were asked
+  bool chunks = false;  ///< windows are of GradCache's chunks, of each side, in place of microbatches
   bool several_roles = false;
   std::vector<HazardReport> hazards;
   bool hazards_left_out = false;
@@ -48,11 +52,11 @@ struct AuditReport {
   std::vector<LintReport> lints;
   std::vector<WindowReport> windows;
   std::vector<std::int64_t> pending;  ///< microbatches behind the last optimizer step
+  bool clean = true;                  ///< nothing that an exit code should tell
 
   std::int64_t CountOf(const std::string& kind) const;  ///< hazards of this kind
   std::int64_t Errors() const;                          ///< lints that are errors
   std::int64_t WrongWindows() const;
-  bool Clean() const { return hazards.empty() && Errors() == 0 && WrongWindows() == 0; }
 };
 
 }  // namespace tidemark

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/text.h"
+
 namespace tidemark {
 namespace {
 
@@ -35,6 +37,22 @@ Result<Boundary::Place> Boundary::At(std::int64_t i) const {
                   fmt::format("{} where i is {} and steps is {}", error.message, i, microbatches_), error.hint);
   }
   return Place{*synchronise != 0, *step != 0};
+}
+
+Result<std::vector<Boundary::Place>> Boundary::Places() const {
+  std::vector<Place> places;
+  for (std::int64_t i = 0; i < microbatches_; ++i) {
+    TIDEMARK_ASSIGN(const Place place, At(i));
+    places.push_back(place);
+  }
+  return places;
+}
+
+Error Boundary::NeverSteps() const {
+  return BadKey(step_key_,
+                fmt::format("the optimizer never steps within {} microbatch{}", Grouped(microbatches_),
+                            microbatches_ == 1 ? "" : "es"),
+                "an ordinary window is (i + 1) % steps == 0");
 }
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/expression.h"
 #include "base/result.h"
@@ -28,8 +29,11 @@ class Boundary {
   /// beyond 64 bits.
   Result<Place> At(std::int64_t i) const;
 
-  /// The key that decides where the optimizer steps.
-  const char* step_key() const { return step_key_; }
+  /// Of the job's own microbatches; refuses what At refuses of the first that fails.
+  Result<std::vector<Place>> Places() const;
+
+  /// What there is to say where none of them steps.
+  Error NeverSteps() const;
 
  private:
   Boundary(Expression synchronises, Expression steps, const char* step_key, std::int64_t microbatches)

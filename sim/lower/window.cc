@@ -53,12 +53,12 @@ std::vector<WindowRun> OneWindow(const Job& job) {
 /// `accumulation_steps`, as the loop that such predicates are found in does.
 Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
   TIDEMARK_ASSIGN(const Boundary boundary, Boundary::Of(job));
+  TIDEMARK_ASSIGN(const std::vector<Boundary::Place> places, boundary.Places());
   std::vector<WindowRun> runs;
   WindowPlace place;
   place.loss_scale = LossScaleOf(job, job.accumulation_steps);
   bool stepped = false;
-  for (std::int64_t i = 0; i < job.accumulation_steps; ++i) {
-    TIDEMARK_ASSIGN(const Boundary::Place at, boundary.At(i));
+  for (const Boundary::Place& at : places) {
     place.synchronises = at.synchronises;
     place.last = at.steps;
     stepped |= place.last;
@@ -67,10 +67,7 @@ Result<std::vector<WindowRun>> CustomWindows(const Job& job) {
     place.pending = !place.last && !place.synchronises;
   }
   if (!stepped) {
-    return BadKey(boundary.step_key(),
-                  fmt::format("the optimizer never steps within {} microbatch{}", Grouped(job.accumulation_steps),
-                              job.accumulation_steps == 1 ? "" : "es"),
-                  "an ordinary window is (i + 1) % steps == 0");
+    return boundary.NeverSteps();
   }
   return runs;
 }

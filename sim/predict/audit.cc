@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/text.h"
 #include "sim/lower/boundary.h"
 #include "sim/lower/window.h"
 #include "sim/program/verify.h"
@@ -16,7 +15,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kSpans = 3;  ///< windows' worth of microbatches over which a predicate is looked at
+constexpr std::size_t kMostFindings = 10'000;
 constexpr std::size_t kMostHazards = 10'000;
 
 bool HasOwnBoundary(const Job& job) { return job.axes.sync.when == Sync::When::custom && !job.CachesRepresentations(); }
@@ -24,7 +23,8 @@ bool HasOwnBoundary(const Job& job) { return job.axes.sync.when == Sync::When::c
 /// Why no step can be made of the job's own predicates: nothing, a sentence for the first microbatch that fails, or
 /// that none of them steps.
 struct BoundaryFault {
-  std::string id, message, hint;
+  std::string id;
+  Error error;
 };
 
 std::optional<BoundaryFault> FaultOf(const Job& job) {
@@ -35,22 +35,31 @@ std::optional<BoundaryFault> FaultOf(const Job& job) {
   if (!boundary) {
     return std::nullopt;  // and what does not parse
   }
-  bool steps = false;
-  for (std::int64_t i = 0; i < job.accumulation_steps; ++i) {
-    const Result<Boundary::Place> place = boundary->At(i);
-    if (!place) {
-      const Error& error = place.error();
-      return BoundaryFault{kBoundaryFails, fmt::format("{}: {}", error.where, error.message), error.hint};
+  const Result<std::vector<Boundary::Place>> places = boundary->Places();
+  if (!places) {
+    return BoundaryFault{kBoundaryFails, places.error()};
+  }
+  if (std::none_of(places->begin(), places->end(), [](const Boundary::Place& place) { return place.steps; })) {
+    return BoundaryFault{"never-steps", boundary->NeverSteps()};
+  }
+  return std::nullopt;
+}
+
+Error FaultOfOurs(const Finding& finding) {
+  return {ErrorCode::internal, std::string(Name(finding.rule)), finding.message,
+          "this is a fault of tidemark: please report the job"};
+}
+
+/// Appends to `list` up to `limit`.
+void AddHazards(const Program& role, std::vector<Hazard> hazards, std::size_t limit, HazardList& list) {
+  for (Hazard& hazard : hazards) {
+    if (list.hazards.size() == limit) {
+      list.left_out = true;
+      return;
     }
-    steps = steps || place->steps;
+    list.hazards.push_back({role.role, role.role_index, role.buffers[hazard.buffer.index].name, Describe(role, hazard),
+                            std::move(hazard)});
   }
-  if (steps) {
-    return std::nullopt;
-  }
-  return BoundaryFault{"never-steps",
-                       fmt::format("{}: the optimizer does not step within {} microbatch{}", boundary->step_key(),
-                                   Grouped(job.accumulation_steps), job.accumulation_steps == 1 ? "" : "es"),
-                       "an ordinary window is (i + 1) % steps == 0"};
 }
 
 class Auditor {
@@ -64,18 +73,18 @@ class Auditor {
       TIDEMARK_TRY(FollowBoundary(fault.has_value()));
     }
     if (fault) {
-      AddLint(fault->id, fault->message, fault->hint);
+      AddLint(fault->id, fault->error);
       audit_.followed = false;
       return std::move(audit_);
     }
     TIDEMARK_ASSIGN(const StepProgram program, Lower(job_, step_));
-    Follow(program);
+    TIDEMARK_TRY(Follow(program));
     return std::move(audit_);
   }
 
  private:
-  void AddLint(std::string id, std::string message, std::string hint) {
-    audit_.lints.push_back({std::move(id), "error", std::move(message), std::move(hint)});
+  void AddLint(std::string id, const Error& error) {
+    audit_.lints.push_back({std::move(id), "error", fmt::format("{}: {}", error.where, error.message), error.hint});
   }
   bool HasLint(std::string_view id) const {
     return std::any_of(audit_.lints.begin(), audit_.lints.end(), [id](const Lint& lint) { return lint.id == id; });
@@ -93,12 +102,11 @@ class Auditor {
       window.steps = steps;
       audit_.windows.push_back(std::exchange(window, {}));
     };
-    for (std::int64_t i = 0; i < kSpans * job_.accumulation_steps; ++i) {
+    for (std::int64_t i = 0; i < kAuditedSpans * job_.accumulation_steps; ++i) {
       const Result<Boundary::Place> place = boundary.At(i);
       if (!place) {
         if (!reported) {
-          AddLint(kBoundaryFails, fmt::format("{}: {}", place.error().where, place.error().message),
-                  place.error().hint);
+          AddLint(kBoundaryFails, place.error());
         }
         break;
       }
@@ -115,42 +123,15 @@ class Auditor {
 
   static Rational Inverse(Rational factor) { return Rational(factor.denominator(), factor.numerator()); }
 
-  void Follow(const StepProgram& program) {
-    bool races = false;
-    for (const Finding& finding : Verify(program, kMostHazards)) {
-      races = races || finding.rule == Finding::Rule::unordered_access;
-      if (finding.rule == Finding::Rule::unordered_access || finding.rule == Finding::Rule::clobbered_value) {
-        continue;  // listed below, one by one
-      }
-      if (!IsWrongResult(finding.rule)) {
-        AddLint("malformed-program", fmt::format("{}: {}", Name(finding.rule), finding.message),
-                "this is a fault of tidemark: please report the job");
-        return;
-      }
-      if (!HasLint("wrong-gradient")) {
-        AddLint("wrong-gradient", fmt::format("{}: {}", Name(finding.rule), finding.message),
-                "the strategy does not declare this: please report the job");
-      }
-    }
-    for (const Program& role : program.roles) {
-      AddHazards(role, FindHazards(role));
-      AddHazards(role, races ? FindRaces(role, kMostHazards) : std::vector<Hazard>());
-    }
+  Status Follow(const StepProgram& program) {
+    TIDEMARK_ASSIGN(HazardList list, FindAllHazards(program, HasLint("wrong-gradient"), kMostHazards));
+    audit_.hazards = std::move(list.hazards);
+    audit_.hazards_left_out = list.left_out;
     if (!HasOwnBoundary(job_)) {
       Findings unused(1'000'000);
       audit_.windows = CheckGradients(program, unused);
     }
-  }
-
-  void AddHazards(const Program& role, std::vector<Hazard> hazards) {
-    for (Hazard& hazard : hazards) {
-      if (audit_.hazards.size() == kMostHazards) {
-        audit_.hazards_left_out = true;
-        return;
-      }
-      audit_.hazards.push_back({role.role, role.role_index, role.buffers[hazard.buffer.index].name,
-                                Describe(role, hazard), std::move(hazard)});
-    }
+    return Done{};
   }
 
   const Job& job_;
@@ -159,6 +140,26 @@ class Auditor {
 };
 
 }  // namespace
+
+Result<HazardList> FindAllHazards(const StepProgram& program, bool declared_wrong, std::size_t limit) {
+  bool races = false;
+  for (const Finding& finding : Verify(program, kMostFindings)) {
+    races = races || finding.rule == Finding::Rule::unordered_access;
+    if (finding.rule == Finding::Rule::unordered_access || finding.rule == Finding::Rule::clobbered_value) {
+      continue;  // listed below, one by one
+    }
+    if (!declared_wrong || !IsWrongResult(finding.rule)) {
+      return FaultOfOurs(finding);
+    }
+  }
+  HazardList list;
+  for (const Program& role : program.roles) {
+    AddHazards(role, FindHazards(role), limit, list);
+    // One more than fits, to know whether any is left out.
+    AddHazards(role, races ? FindRaces(role, limit + 1) : std::vector<Hazard>(), limit, list);
+  }
+  return list;
+}
 
 bool JobAudit::clean() const {
   return hazards.empty() &&

@@ -44,6 +44,7 @@ class Linter {
     LowPrecision();
     Memory();
     Gathers();
+    NetworkOptions();
     Contrastive();
     Pipeline();
     return std::move(lints_);
@@ -203,17 +204,50 @@ class Linter {
                             : "leave buffers.tp_gather out, or set layout.sp to true");
   }
 
+  /// Options of how modelling code computes that change nothing in this job.
+  void NetworkOptions() {
+    const auto* dual = std::get_if<DualEncoder>(&job_.network.shape);
+    const auto* decoder = dual != nullptr ? &dual->first : std::get_if<Decoder>(&job_.network.shape);
+    const auto add = [&](const std::string& message, const std::string& hint) {
+      Add("option-without-effect", "note", message, hint);
+    };
+    const auto any = [&](auto holds) {
+      return decoder != nullptr && (holds(*decoder) || (dual != nullptr && holds(dual->second)));
+    };
+    if (!axes_.packing.qkv && any([](const Decoder& d) { return d.qkv_views; })) {
+      add("qkv_views changes nothing: without packing.qkv there is no packed projection to be a view of",
+          "leave qkv_views out, or set packing.qkv to packed");
+    }
+    const auto keeps_no_mask = [](const Decoder& d) {
+      return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;
+    };
+    if (any(keeps_no_mask)) {
+      add("attention_dropout changes nothing: a flash kernel keeps no mask",
+          "leave attention_dropout out, or choose an attention_kernel that keeps one: eager");
+    }
+    const bool returned =
+        axes_.loss == Partition::Loss::upcast_returned || axes_.loss == Partition::Loss::upcast_fp32_returned;
+    if (dual != nullptr && dual->lm_loss && returned) {
+      add("loss holds no logits for a caller here: a language model's loss beside a contrastive one returns none",
+          "set loss to upcast-logits, which is the same");
+    }
+  }
+
   void Contrastive() {
     const bool contrastive = std::holds_alternative<DualEncoder>(job_.network.shape);
-    if (contrastive && !job_.CachesRepresentations() && Accumulates()) {
-      const std::int64_t pairs = job_.micro_batch_size * job_.layout.dp;
+    if (!contrastive) {
+      return;
+    }
+    const bool gathers = std::get<DualEncoder>(job_.network.shape).gather;
+    if (!job_.CachesRepresentations() && Accumulates()) {
+      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.dp : 1);
       Add("contrastive-accumulation", "error",
           fmt::format("a contrastive loss in each of {} microbatches compares {} pairs at a time, not {}: fewer "
                       "negatives than one batch has, which no sum of gradients brings back",
                       job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
           "take one loss over the whole batch: strategy: gradcache");
     }
-    if (contrastive && !std::get<DualEncoder>(job_.network.shape).gather && job_.layout.dp > 1) {
+    if (!gathers && job_.layout.dp > 1) {
       const std::int64_t own = job_.micro_batch_size * (job_.CachesRepresentations() ? job_.accumulation_steps : 1);
       Add("contrastive-without-gather", "error",
           fmt::format(

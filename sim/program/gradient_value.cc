@@ -143,6 +143,20 @@ void GradientValue::KeepThoseOf(const GradientValue& other) {
   *this = std::move(kept);
 }
 
+void GradientValue::StoreOwnPart(const GradientValue& other) {
+  GradientValue stored;
+  const auto overwritten = [&](Term term) {
+    term.parts.own = {};
+    stored.Append(term);
+  };
+  const auto elsewhere = [](const Term&) {};
+  Sweep(terms_, other.terms_, overwritten, elsewhere, [&](Term term, const Parts& theirs) {
+    term.parts.own = theirs.own;
+    stored.Append(term);
+  });
+  *this = std::move(stored);
+}
+
 void GradientValue::DropRest() {
   for (Term& term : terms_) {
     term.parts.rest = {};

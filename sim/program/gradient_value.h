@@ -60,6 +60,8 @@ class GradientValue {
   void Reduce(Axis axis, std::int64_t ranks, Rational scale, bool in_place);
   /// Forgets what lies outside this rank's part.
   void DropRest();
+  /// Overwrites this rank's part with that of `other`, of those gradients that belong here.
+  void StoreOwnPart(const GradientValue& other);
   /// Forgets the gradients that `other` does not hold.
   void KeepThoseOf(const GradientValue& other);
 

@@ -32,6 +32,7 @@ class ValueFollower {
       loops_ = loops;
       if (const auto* begin = std::get_if<Begin>(&program_.nodes[at])) {
         microbatch_ = Resolve(begin->microbatch, loops);
+        side_ = begin->side;
       }
       ForEachAccess(program_.nodes[at], [&](const BufferRef& ref, Access access) { Touch(ref, access); });
       return true;
@@ -79,6 +80,7 @@ class ValueFollower {
                           .overwritten_by = memory.by,
                           .read_by = OperationName(program_, node),
                           .microbatch = microbatch_,
+                          .side = side_,
                           .layer = LayerOf(program_, node, loops_),
                           .read_node = at_,
                           .streams = {}});
@@ -100,6 +102,7 @@ class ValueFollower {
   std::size_t at_ = 0;
   std::span<const std::int64_t> loops_;
   std::int64_t microbatch_ = -1;
+  Side side_ = Side::none;
 };
 
 }  // namespace
@@ -133,7 +136,8 @@ std::string OperationName(const Program& program, const Node& node) {
 
 std::string Describe(const Program& program, const Hazard& hazard) {
   const std::string layer = hazard.layer ? fmt::format(", layer {}", *hazard.layer) : "";
-  const std::string place = fmt::format("microbatch {}{}", hazard.microbatch, layer);
+  const std::string counted = hazard.side == Side::none ? "microbatch" : fmt::format("{} chunk", Name(hazard.side));
+  const std::string place = fmt::format("{} {}{}", counted, hazard.microbatch, layer);
   if (hazard.kind == Hazard::Kind::race) {
     return fmt::format("{}: {} and {} touch {} without an order between them, on {}", place, hazard.overwritten_by,
                        hazard.read_by, hazard.value, hazard.streams);

@@ -27,6 +27,7 @@ struct Hazard {
   std::string overwritten_by;         ///< an operation: "layer.wo.scatter"; empty: nothing was ever written
   std::string read_by;                ///< an operation: "layer.residual1.forward"
   std::int64_t microbatch = 0;        ///< of the read; -1 outside the microbatches
+  Side side = Side::none;             ///< otherwise `microbatch` is a chunk of this side
   std::optional<std::int64_t> layer;  ///< of the reading operator: the model's, from 0; none where it is in no layer
   std::size_t read_node = 0;
   std::string streams;  ///< of a race, in words: "compute, which has not waited for tp"

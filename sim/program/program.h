@@ -132,8 +132,8 @@ struct Compute {
   Rational scale{1};  ///< what it writes is multiplied by this: the loss's 1/M where a backward pass begins
   bool beside_collective = false;  ///< set by a pass: a collective is in flight, which slows the kernel
   std::vector<BufferRef> reads, writes;
-  /// What it reads is this rank's part of what it writes to (its shard of the group "dp"), and it writes that part
-  /// only.
+  /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update,
+  /// of what it writes where a shard is added back or stored.
   bool own_part = false;
 };
 

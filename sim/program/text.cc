@@ -8,6 +8,8 @@
 #include <iterator>
 #include <type_traits>
 
+#include "base/rational_text.h"
+
 namespace tidemark {
 namespace {
 
@@ -50,11 +52,6 @@ const std::string& NameOf(const Entry& entry) {
 template <class Table, class Tag>
 std::string NameIn(const Table& table, Id<Tag> id) {
   return id.index < table.size() ? Quoted(NameOf(table[id.index])) : fmt::format("\"?{}\"", id.index);
-}
-
-std::string Text(Rational factor) {
-  return factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
-                                   : fmt::format("{}/{}", factor.numerator(), factor.denominator());
 }
 
 /// How many dimensions a family is declared with.

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/rational_text.h"
 #include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
 
@@ -24,15 +25,6 @@ struct Exchange {
   GradientSources sources;
   std::map<std::string, std::deque<GradientValue>> in_flight;  ///< by channel
 };
-
-/// "1/8 on behalf of this rank, 0 of the others".
-std::string Text(Rational factor) {
-  if (factor.too_large()) {
-    return "too large to tell";
-  }
-  return factor.denominator() == 1 ? fmt::format("{}", factor.numerator())
-                                   : fmt::format("{}/{}", factor.numerator(), factor.denominator());
-}
 
 class GradientFollower {
  public:
@@ -150,7 +142,7 @@ class GradientFollower {
       return;
     }
     if (leaf.own_part) {
-      AddOwnPart(leaf);
+      WriteOwnPart(leaf);
       return;
     }
     GradientValue sum = Sum(leaf.reads);
@@ -158,9 +150,15 @@ class GradientFollower {
     Write(leaf.writes, sum);
   }
 
-  /// What is added to this rank's part of a buffer is not in the rest of it, nor in the same part on another rank.
-  void AddOwnPart(const Compute& leaf) {
+  /// What is added to this rank's part of a buffer is in no other part. Without reading its target it overwrites it.
+  void WriteOwnPart(const Compute& leaf) {
     for (const BufferRef& target : leaf.writes) {
+      if (std::find(leaf.reads.begin(), leaf.reads.end(), target) == leaf.reads.end()) {
+        GradientValue part = Sum(leaf.reads);
+        part.Scale(leaf.scale);
+        Value(target).StoreOwnPart(part);
+        continue;
+      }
       GradientValue sum;
       for (const BufferRef& ref : leaf.reads) {
         GradientValue part = Value(ref);
@@ -294,7 +292,7 @@ class GradientFollower {
     for (auto first = sum.terms().begin(); first != sum.terms().end();) {
       const auto other = [&](const GradientValue::Term& term) { return term.source != first->source; };
       const auto end = std::find_if(first, sum.terms().end(), other);
-      meter_.Read({first, end}, whole);
+      meter_.Read({first, end}, window_, whole);
       first = end;
     }
   }
@@ -326,6 +324,7 @@ class GradientFollower {
   }
 
   void CheckNothingIsLost() {
+    meter_.Miss(made_, arrived_);
     for (const auto& [source, microbatch] : made_) {
       if (!arrived_.contains({source, microbatch})) {
         Report(Rule::lost_gradient, fmt::format("{} of microbatch {} has not reached the optimizer",

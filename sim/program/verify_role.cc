@@ -120,7 +120,7 @@ void RoleVerifier::Visit(std::size_t at, std::span<const std::int64_t> loops) {
 void RoleVerifier::Issue(StreamId stream) {
   stream_ = stream.index;
   Join(clocks_[stream_], clocks_[0]);
-  issued_[stream_].push_back({static_cast<std::uint32_t>(at_), microbatch_,
+  issued_[stream_].push_back({static_cast<std::uint32_t>(at_), microbatch_, side_,
                               races_ == nullptr ? std::nullopt : LayerOf(program_, program_.nodes[at_], loops_)});
   ++clocks_[stream_][stream_];
 }
@@ -221,6 +221,7 @@ void RoleVerifier::CollectRace(const BufferRef& ref, Access access, std::uint32_
                      .overwritten_by = later_reads ? earlier : OperationName(program_, now),
                      .read_by = later_reads ? OperationName(program_, now) : earlier,
                      .microbatch = later_reads ? microbatch_ : before.microbatch,
+                     .side = later_reads ? side_ : before.side,
                      .layer = later_reads ? LayerOf(program_, now, loops_) : before.layer,
                      .read_node = later_reads ? at_ : before.node,
                      .streams = fmt::format("{}, which has not waited for {}", program_.streams[stream].name,
@@ -253,6 +254,7 @@ void RoleVerifier::OnSync(const HostSync& sync) {
 void RoleVerifier::OnBegin(const Begin& begin) {
   phases_.push_back(begin.phase);
   microbatch_ = Resolve(begin.microbatch, loops_);
+  side_ = begin.side;
 }
 
 void RoleVerifier::OnEnd(const End& end) {

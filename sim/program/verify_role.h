@@ -87,6 +87,7 @@ class RoleVerifier {
   struct Issued {
     std::uint32_t node = 0;
     std::int64_t microbatch = -1;
+    Side side = Side::none;
     std::optional<std::int64_t> layer;
   };
 
@@ -135,6 +136,7 @@ class RoleVerifier {
   std::size_t most_races_ = 0;
   std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t, std::size_t>> raced_;  ///< slot, stream, leaf, node
   std::int64_t microbatch_ = -1;
+  Side side_ = Side::none;
   std::size_t at_ = 0;  ///< current node
   std::span<const std::int64_t> loops_;
   std::uint32_t stream_ = 0;  ///< of the current leaf

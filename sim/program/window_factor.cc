@@ -4,22 +4,40 @@
 #include <cmath>
 #include <limits>
 
+#include "base/rational_text.h"
+
 namespace tidemark {
 namespace {
 
+/// Nothing is as far as too much.
 double DistanceFromOne(Rational factor) {
-  return factor.too_large()
-             ? std::numeric_limits<double>::infinity()
-             : std::abs(static_cast<double>(factor.numerator()) / static_cast<double>(factor.denominator()) - 1);
+  return factor == Rational(0) ? std::numeric_limits<double>::infinity() : std::abs(ToDouble(factor) - 1);
 }
 
 Rational Farther(Rational a, Rational b) { return DistanceFromOne(b) > DistanceFromOne(a) ? b : a; }
+
+std::vector<GradientValue::Term> Within(const std::set<std::int64_t>& window,
+                                        const std::vector<GradientValue::Term>& terms) {
+  std::vector<GradientValue::Term> within;
+  for (const GradientValue::Term& term : terms) {
+    const std::size_t begin = within.size();
+    for (auto at = window.lower_bound(term.first); at != window.end() && *at <= term.last; ++at) {
+      if (within.size() > begin && within.back().last == *at - 1) {
+        within.back().last = *at;
+      } else {
+        within.push_back({term.source, *at, *at, term.parts});
+      }
+    }
+  }
+  return within;
+}
 
 }  // namespace
 
 void WindowFactor::Join(const WindowFactor& other) {
   factor = Farther(factor, other.factor);
   uniform = uniform && other.uniform;
+  lost = lost || other.lost;
 }
 
 void JoinWindows(std::vector<WindowFactor>& windows, const std::vector<WindowFactor>& of_role) {
@@ -43,10 +61,26 @@ Rational WindowMeter::TotalOf(const Factors& factors) const {
   return total;
 }
 
-void WindowMeter::Read(const std::vector<GradientValue::Term>& terms, bool whole) {
-  Read(terms, &GradientValue::Parts::own);
+void WindowMeter::Read(const std::vector<GradientValue::Term>& terms, const std::set<std::int64_t>& window,
+                       bool whole) {
+  const std::vector<GradientValue::Term> within = Within(window, terms);
+  if (within.empty()) {
+    return;
+  }
+  Read(within, &GradientValue::Parts::own);
   if (whole) {
-    Read(terms, &GradientValue::Parts::rest);
+    Read(within, &GradientValue::Parts::rest);
+  }
+}
+
+void WindowMeter::Miss(const std::set<std::pair<std::int64_t, std::int64_t>>& made,
+                       const std::set<std::pair<std::int64_t, std::int64_t>>& arrived) {
+  for (const auto& [source, microbatch] : made) {
+    const auto first = arrived.lower_bound({source, std::numeric_limits<std::int64_t>::min()});
+    if (first == arrived.end() || first->first != source) {
+      window_.factor = Rational(0);
+      return;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/rational.h"
@@ -14,10 +15,11 @@ namespace tidemark {
 struct WindowFactor {
   std::vector<std::int64_t> microbatches;  ///< of the window, ascending
   /// The gradient over the mean of the window's microbatches and of all ranks, where their gradients are alike: the sum
-  /// of the factors with which they arrive. Of the weight for which it is farthest from 1.
+  /// of the factors with which they arrive. Of the weight for which it is farthest from 1, 0 being the farthest.
   Rational factor{1};
   bool uniform = true;  ///< each of them arrives with its part of `factor`, for every weight
-  bool steps = true;    ///< false: the step ends before the optimizer gets it
+  bool lost = false;  ///< some gradient never arrives; then not uniform, and `factor` is 0 if all of a weight's do not
+  bool steps = true;  ///< false: the step ends before the optimizer gets it
 
   /// What is stepped on is the mean. Of what is not stepped on nothing can be said.
   bool right() const { return !steps || (uniform && factor == Rational(1)); }
@@ -33,11 +35,18 @@ class WindowMeter {
  public:
   WindowMeter(std::int64_t shards, std::int64_t replicas) : shards_(shards), replicas_(replicas) {}
 
-  /// An update that contains a source's gradients: `terms` are those of one source, all of the window. `whole`: it also
-  /// reads the part of the buffer that is not this rank's.
-  void Read(const std::vector<GradientValue::Term>& terms, bool whole);
+  /// An update that contains a source's gradients: `terms` are those of one source. What they hold of microbatches
+  /// that are not in `window` is left out. `whole`: the update also reads the part of the buffer that is not this
+  /// rank's.
+  void Read(const std::vector<GradientValue::Term>& terms, const std::set<std::int64_t>& window, bool whole);
   /// A gradient that was made and never read.
-  void Lose() { window_.uniform = false; }
+  void Lose() {
+    window_.lost = true;
+    window_.uniform = false;
+  }
+  /// Of a source of which nothing arrives the factor is 0. Both are the window's, as (source, microbatch).
+  void Miss(const std::set<std::pair<std::int64_t, std::int64_t>>& made,
+            const std::set<std::pair<std::int64_t, std::int64_t>>& arrived);
   /// Behind the last microbatch of a window, or of the step.
   void End(const std::set<std::int64_t>& microbatches, bool steps);
 

@@ -58,8 +58,8 @@ Status Strategy::Accept(const Job& job) const {
 }
 
 std::optional<WrongNumbers> Strategy::DeclaredWrong(const Job& job) const {
-  if (const char* reason = wrong == nullptr ? nullptr : wrong(job)) {
-    return WrongNumbers{reason, wrong_hint};
+  if (auto numbers = wrong == nullptr ? std::nullopt : wrong(job)) {
+    return numbers;
   }
   if (const auto pool = WhatIsWrongWithPool(job)) {
     return pool;

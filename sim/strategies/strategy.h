@@ -30,10 +30,9 @@ struct Strategy {
   StrategyDefaults defaults;
   /// The reason, in the words of the real system, why it would not run this job; nothing when it would.
   Status (*refuse)(const Job&) = nullptr;
-  /// Whether the numbers that its program computes are meant to be wrong: the reason, or nullptr. What Verify finds in
-  /// such a program is a lint, not a fault.
-  const char* (*wrong)(const Job&) = nullptr;
-  const char* wrong_hint = "";  ///< what to do about it
+  /// Whether the numbers that its program computes are meant to be wrong, why, and what to do about it. What Verify
+  /// finds in such a program is a lint, not a fault. nullptr: they are right.
+  std::optional<WrongNumbers> (*wrong)(const Job&) = nullptr;
   /// How its users reduce gradients in the last microbatch only, where `sync.when: last` is not the way; nullptr: none.
   const char* defer_hint = nullptr;
   std::unique_ptr<DataParallel> (*data_parallel)(Role&) = nullptr;

@@ -121,12 +121,14 @@ Status RefuseStyle(const Job& job) {
 
 /// tensorflow/compiler/xla/service/spmd/grad_acc_rewrite.h of Alpa's XLA: skipping is right only together with this
 /// pass.
-const char* Wrong(const Job& job) {
+std::optional<WrongNumbers> Wrong(const Job& job) {
   if (job.axes.sync.rewrite || job.layout.dp == 1 || job.Microbatches() == 1) {
-    return nullptr;
+    return std::nullopt;
   }
-  return "without rewrite_for_grad_acc the all-reduce stands on each microbatch's own gradient: skipping it leaves the "
-         "sum of the earlier local gradients plus the all-reduced last one, and replicas drift apart";
+  return WrongNumbers{
+      "without rewrite_for_grad_acc the all-reduce stands on each microbatch's own gradient: skipping it leaves the "
+      "sum of the earlier local gradients plus the all-reduced last one, and replicas drift apart",
+      "set sync.rewrite to true"};
 }
 
 /// AutoShardingOption's defaults: all_reduce_threshold 2^60; combiner::use_continuous_buffer is always on.
@@ -152,7 +154,6 @@ Strategy Style3(std::string name, std::string summary) {
   }
   strategy.refuse = RefuseDataParallel;
   strategy.wrong = Wrong;
-  strategy.wrong_hint = "set sync.rewrite to true";
   return strategy;
 }
 

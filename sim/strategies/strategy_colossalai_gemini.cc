@@ -57,16 +57,18 @@ Status Refuse(const Job& job) {
 /// rearrange_accumulated_grad_chunk multiplies by N for the division that follows the reduction to cancel it. That is
 /// right for a shard, which one rank contributes. A gathered chunk is contributed by all N: the sum is N times N times
 /// what was accumulated, and the division leaves a factor N for every further microbatch.
-const char* Wrong(const Job& job) {
+std::optional<WrongNumbers> Wrong(const Job& job) {
   if (job.layout.dp == 1 || job.Microbatches() == 1) {
-    return nullptr;
+    return std::nullopt;
   }
   const Result<std::vector<Stage>> stages = CutIntoStages(job);
   if (!stages || !KeepsGathered(stages->front(), job.axes.shard)) {
-    return nullptr;
+    return std::nullopt;
   }
-  return "all parameters fit one chunk that Gemini keeps gathered, and accumulating in it multiplies what was there by "
-         "the number of ranks at each further microbatch";
+  return WrongNumbers{
+      "all parameters fit one chunk that Gemini keeps gathered, and accumulating in it multiplies what was there by "
+      "the number of ranks at each further microbatch",
+      "lower shard.min_chunk_elements, so that chunks are sharded"};
 }
 
 /// What is there already is multiplied by N within the chunk, for the division behind the reduction to cancel it.
@@ -91,7 +93,6 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   strategy.defaults.keys = {"sync.overlap", "shard.chunk_elements", "shard.min_chunk_elements"};
   strategy.refuse = Refuse;
   strategy.wrong = Wrong;
-  strategy.wrong_hint = "lower shard.min_chunk_elements, so that chunks are sharded";
   strategy.running_sum = SumInChunk;
   strategy.data_parallel = MakeGemini;
   return {strategy};

@@ -35,20 +35,22 @@ Status Refuse(const Job& job) {
   return RefuseAsDdpModule(job);
 }
 
-const char* WhatIsWrong(const Job& job) {
+/// DDP averages over ranks: right for losses of each rank's own pairs, N times too small for one over those of all.
+std::optional<WrongNumbers> WhatIsWrong(const Job& job) {
   const auto* network = std::get_if<DualEncoder>(&job.network.shape);
-  if (job.layout.dp == 1 || network == nullptr) {
-    return nullptr;
+  if (job.layout.dp == 1 || network == nullptr || network->gather == job.axes.loss_times_ranks) {
+    return std::nullopt;
   }
-  if (!network->gather) {
-    return job.axes.loss_times_ranks ? "representations are not gathered, but the loss is multiplied by the number of "
-                                       "ranks: every gradient is that many times too large"
-                                     : nullptr;
+  if (network->gather) {
+    return WrongNumbers{
+        "the loss is over all ranks and is not multiplied by their number: DDP's average makes every gradient that "
+        "many times too small",
+        "multiply the loss by the number of ranks: gradient_flow.loss_times_ranks: true"};
   }
-  return job.axes.loss_times_ranks
-             ? nullptr
-             : "the loss is over all ranks and is not multiplied by their number: DDP's average makes every gradient "
-               "that many times too small";
+  return WrongNumbers{
+      "representations are not gathered, but the loss is multiplied by the number of ranks: every gradient is that "
+      "many times too large",
+      "gather representations, which the factor is for: network.dual_encoder.gather: true"};
 }
 
 /// GradCache (github.com/luyug/GradCache; Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited
@@ -61,9 +63,6 @@ Strategy GradCache(std::string name, std::string summary, Sync::When when = Sync
                             "sync.forward_in_no_sync"};
   strategy.refuse = Refuse;
   strategy.wrong = WhatIsWrong;
-  strategy.wrong_hint =
-      "gather representations and multiply the loss by the number of ranks: network.dual_encoder.gather: true, "
-      "gradient_flow.loss_times_ranks: true";
   strategy.data_parallel = MakeCachedEncoders;
   return strategy;
 }

@@ -19,14 +19,25 @@ Status Refuse(const Job& job) {
        "set sync.when to last"},
       {global_buffer, "buffers.tp_gather",
        "Megatron gathers sequence-parallel inputs into its global memory buffer, and again in the backward pass: it "
-       "has "
-       "no other way",
+       "has no other way",
        "leave buffers.tp_gather at pooled, or use nanotron, which has them all"},
       {precision.gradients == precision.params, "precision.gradients",
        "autograd makes gradients in the parameters' dtype", "give precision.gradients the dtype of precision.params"},
-      {precision.accumulate == DType::fp32, "precision.accumulate",
-       "Megatron accumulates and reduces in fp32; --grad-reduce-in-bf16 is not modelled",
-       "set precision.accumulate to fp32"},
+      {precision.accumulate == DType::fp32 || precision.accumulate == precision.params, "precision.accumulate",
+       "Megatron's gradient buffer is in fp32, or with --grad-reduce-in-bf16 in the parameters' dtype",
+       "set precision.accumulate to fp32, or to the dtype of precision.params"},
+      {precision.accumulate == DType::fp32 || axes.shard.optimizer, "precision.accumulate",
+       "--grad-reduce-in-bf16 is modelled with the distributed optimizer only",
+       "set precision.accumulate to fp32, or use megatron-dist-opt"},
+      {!axes.sync.fp32_accumulation || axes.shard.optimizer, "sync.fp32_accumulation",
+       "it is a way to reduce-scatter, which only the distributed optimizer does", "use megatron-dist-opt"},
+      {!axes.sync.fp32_accumulation || precision.accumulate != DType::fp32, "sync.fp32_accumulation",
+       "Megatron switches it off where the gradient buffer is in fp32, which is reduced in fp32 already",
+       "set precision.accumulate and precision.reduce to the dtype of precision.params (--grad-reduce-in-bf16), or "
+       "sync.fp32_accumulation to false"},
+      {!axes.sync.fp32_accumulation || !axes.sync.average_in_collective, "sync.fp32_accumulation",
+       "Megatron's reduce_scatter_with_fp32_accumulation asserts that it sums: op == ReduceOp.SUM",
+       "set sync.average_in_collective to false"},
       {precision.reduce == precision.accumulate, "precision.reduce",
        "the gradient buffer itself is what Megatron reduces, in its dtype",
        "give precision.reduce the dtype of precision.accumulate"},
@@ -63,6 +74,9 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   strategy.defaults.keys = {"sync.bucket_elements", "sync.overlap", "sync.average_in_collective",
                             "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
+  if (distributed_optimizer) {
+    strategy.defaults.keys.push_back("sync.fp32_accumulation");
+  }
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::one_f_one_b, Schedule::interleaved};
   strategy.data_parallel = MakeContiguous;

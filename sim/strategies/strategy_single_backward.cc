@@ -21,8 +21,6 @@ Status Refuse(const Job& job) {
        "this strategy is the single backward pass", "use ddp-last for a backward pass per microbatch"},
       {runs_backward, "last_window.policy", "a window that is dropped never reaches its backward pass",
        "set last_window.policy to carry-over, rescaled or not-rescaled"},
-      {axes.buffers.tp_gather != Buffers::TpGather::pooled_unsafe, "buffers.tp_gather",
-       "only nanotron ever pooled the results of gathers and scatters alike", "set buffers.tp_gather to pooled"},
       {axes.buffers.set_to_none, "buffers.set_to_none",
        "autograd adds up the graphs' gradients beside gradients that were zeroed in place; that is not modelled",
        "leave buffers.set_to_none at true"},
@@ -45,8 +43,7 @@ std::vector<Strategy> StrategySingleBackward() {
                                 Sync::When::last);
   strategy.defaults.axes.gradient_flow = GradientFlow::single_backward;
   strategy.defaults.keys = {"sync.bucket_bytes", "sync.first_bucket_bytes",     "sync.overlap",
-                            "sync.static_graph", "sync.find_unused_parameters", "buffers.gradient_as_bucket_view",
-                            "buffers.tp_gather"};
+                            "sync.static_graph", "sync.find_unused_parameters", "buffers.gradient_as_bucket_view"};
   strategy.refuse = Refuse;
   return {strategy};
 }

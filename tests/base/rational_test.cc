@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "base/rational_text.h"
+
 namespace tidemark {
 namespace {
 
@@ -41,6 +43,15 @@ TEST(Rational, SaysWhereAFollowedFactorNoLongerFits) {
   EXPECT_TRUE(SaturatingProduct(Rational(-kLarge), Rational(std::int64_t{1} << 23)).too_large());  // exactly -2^63
   EXPECT_EQ(SaturatingSum(Rational(1, 3), Rational(1, 6)), Rational(1, 2));
   EXPECT_FALSE(Rational(kLarge).too_large());
+}
+
+TEST(Rational, IsWrittenAsAFractionAndAsTheNearestNumber) {
+  EXPECT_EQ(Text(Rational(3, 4)), "3/4");
+  EXPECT_EQ(Text(Rational(-2)), "-2");
+  EXPECT_EQ(Text(Rational::TooLarge()), "too large to tell");
+  EXPECT_EQ(ToDouble(Rational(3, 4)), 0.75);
+  EXPECT_EQ(ToDouble(Rational(0)), 0);
+  EXPECT_EQ(ToDouble(Rational::TooLarge()), std::numeric_limits<double>::infinity());
 }
 
 TEST(RationalDeathTest, FaultsWhereTheExactProductDoesNotFit) {

@@ -164,6 +164,9 @@ class Audit(unittest.TestCase):
     def test_what_is_thrown_away_is_pending_and_no_error(self):
         report = self.audit("plain", "--set", "last_window={policy: drop, microbatches: 3}", code=0)
         self.assertEqual((report["windows"], report["pending"]), ([], [0, 1, 2]))
+        text = self.run_it("plain", "--set", "last_window={policy: drop, microbatches: 3}").stdout
+        self.assertIn("the optimizer does not step", text)
+        self.assertNotIn("every window's gradient", text)
 
     def test_exit_zero_and_bad_input(self):
         self.assertEqual(self.run_it("pool", "--exit-zero").returncode, 0)
@@ -190,6 +193,19 @@ class Audit(unittest.TestCase):
         for job in ("pool", "plain"):
             self.assertLessEqual(max(map(len, self.run_it(job).stdout.splitlines())), 100)
         self.assertTrue(self.run_it("pool", "--format", "markdown").stdout.startswith("## Audit of oracle"))
+
+    def test_writes_a_page_but_never_over_the_job(self):
+        page = self.folder / "audit.html"
+        done = self.run_it("pool", "--html", page, "--exit-zero")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("12 clobbered values", done.stdout)
+        self.assertTrue(page.read_text().startswith("<!"))
+        self.assertIn("layer.d_wo_out.gather", page.read_text())
+        self.assertEqual(self.run_it("pool", "--html", "-", "--exit-zero").stdout, page.read_text())
+        done = self.run_it("pool", "--html", self.folder / "pool.yaml")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("would be overwritten", done.stderr)
+        self.assertEqual((self.folder / "pool.yaml").read_text(), POOL)
 
     def test_says_the_same_twice(self):
         for form in ("text", "json", "markdown"):

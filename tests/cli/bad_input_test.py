@@ -57,7 +57,7 @@ REFUSED = [
      "buffers.tp_gather: Megatron gathers sequence-parallel inputs into its global memory buffer"),
     ("fsdp2-defer", ["layout.tp=2", "buffers.tp_gather=pooled-unsafe"], "there is no pool and no second gather"),
     ("hsdp", ["layout.tp=2", "layout.dp=4", "shard.replicas=2", "buffers.tp_gather=async"], "no second gather"),
-    ("single-backward", ["buffers.tp_gather=pooled-unsafe"], "only nanotron ever pooled"),
+    ("single-backward", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=pooled"], "single-backward has no such setting"),
     ("ddp-last", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=cached"], "ddp-last has no such setting"),
     ("deepspeed-zero2", ["layout.tp=2", "layout.sp=true", "buffers.tp_gather=pooled"], "has no such setting"),
     ("megatron", ["sync.when=every"], "its buffer may be reduced once per window only"),
@@ -160,8 +160,10 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "contradicts buffers.tp_gather",
                                 changes=["strategy=nanotron", "buffers.tp_gather=pooled", "recompute.tp_gather=false"])
         for strategy, again in (("nanotron", "false"), ("megatron", "false"), ("fsdp2-defer", "true"), ("ddp-last", "true")):
-            self.assert_job_refused(JOB, f"recompute.tp_gather: {again} contradicts buffers.tp_gather", "hint: ",
+            self.assert_job_refused(JOB, f"recompute.tp_gather: {again} contradicts buffers.tp_gather", ": remove this key",
                                     changes=[f"strategy={strategy}", f"recompute.tp_gather={again}"])
+            done = run("job", self.write(JOB), "--set", f"strategy={strategy}")  # as the hint says
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_a_truncated_file_is_told_apart_from_a_wrong_one(self):
         for length in (len(JOB) - 20, len(JOB) - 40, 30, 9):

@@ -36,6 +36,8 @@ class GradCache(unittest.TestCase):
         self.assertGreater(highest["A_forward"], highest["B_loss"])
 
     def test_a_chunk_is_named_by_side_and_number(self):
+        # The query tower has its gradients since its own pass, the passage tower since its chunk 0: chunk 1 is the first
+        # that has both beside a whole chunk's activations, and later ones rise no higher.
         at = self.predict()["peak"]["at"]
         self.assertEqual((at["phase"], at["side"], at["chunk"], at["microbatch"]), ("C_backward", "passage", 1, None))
         text = self.run_program("predict", str(JOB)).stdout

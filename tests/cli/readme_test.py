@@ -19,7 +19,7 @@ class Readme(unittest.TestCase):
         blocks = re.findall(r"```text\n\$ build/tidemark ([^\n]*)\n(.*?)```", text, re.DOTALL)
         self.assertGreaterEqual(len(blocks), 1)
         for arguments, shown in blocks:
-            printed = subprocess.run([os.environ["TIDEMARK_PROGRAM"], *arguments.split()], cwd=ROOT, check=False,
+            printed = subprocess.run(["sh", "-c", f'"$TIDEMARK_PROGRAM" {arguments}'], cwd=ROOT, check=False,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
             at = 0
             for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):

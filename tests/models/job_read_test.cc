@@ -172,14 +172,6 @@ TEST(JobRead, TheTensorParallelBufferAloneDecidesWhetherGathersAreDoneAgain) {
               AllOf(StartsWith("runs/job.yaml:13: recompute.tp_gather: "), HasSubstr("contradicts buffers.tp_gather")));
 }
 
-TEST(JobRead, SaysWhereTheTensorParallelBufferHasNoEffect) {
-  const auto source = [](const std::string& text) { return MustParse(SmallJob(text)).SourceOf("buffers.tp_gather"); };
-  EXPECT_THAT(source("buffers: {tp_gather: cached}\n"),
-              AllOf(StartsWith("job.yaml:12"), HasSubstr("no effect, one tensor-parallel rank")));
-  EXPECT_THAT(source("layout: {tp: 2}\nbuffers: {tp_gather: cached}\n"), HasSubstr("without sequence parallelism"));
-  EXPECT_EQ(source("layout: {tp: 2, sp: true}\nbuffers: {tp_gather: cached}\n"), "job.yaml:13");
-}
-
 TEST(JobRead, UnevenStagesMustAddUpToTheNetwork) {
   EXPECT_THAT(
       Refusal(SmallJob("layout: {pp: 3}\n")),

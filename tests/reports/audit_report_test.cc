@@ -22,8 +22,10 @@ AuditReport Wrong() {
   report.version = "1.0";
   report.synchronises = report.steps = "i % 3 == 0";
   report.accumulation_steps = 4;
-  report.hazards = {{"clobber", "pool", "layer.x[0][1]", "layer.y", "layer.z", 0, 1, "stage 0", 0, "a sentence"},
-                    {"race", "pool", "whole", "a", "b", std::nullopt, std::nullopt, "stage 0", 0, "another"}};
+  report.evaluated_microbatches = 12;
+  report.clean = false;
+  report.hazards = {{"clobber", "pool", "layer.x[0][1]", "layer.y", "layer.z", 0, 1, "stage 0", 0, "a sentence", ""},
+                    {"race", "pool", "whole", "a", "b", std::nullopt, std::nullopt, "stage 0", 0, "another", ""}};
   report.lints = {{"wrong-gradient", "error", "a reason", "a way out"}, {"other", "note", "a remark", ""}};
   report.windows = {{{0}, 0.25, "1/4", true, false}};
   for (std::int64_t first = 1; first < 10; first += 3) {
@@ -45,8 +47,54 @@ TEST(AuditReport, jsonHasEveryKeyOfItsSchema) {
   EXPECT_EQ(json["lints"][0]["id"], "wrong-gradient");
   EXPECT_EQ(json["windows"][1]["microbatches"], Json({1, 2, 3}));
   EXPECT_EQ(json["windows"][1]["gradient_factor"], 0.75);
+  EXPECT_EQ(json["windows"][1]["lost"], false);
+  EXPECT_TRUE(json["windows"][1]["chunks"].is_null());
+  EXPECT_TRUE(json["hazards"][0]["side"].is_null());
+  EXPECT_TRUE(json["hazards"][0]["chunk"].is_null());
   EXPECT_EQ(json["pending"], Json({10, 11}));
   EXPECT_EQ(json["clean"], false);
+}
+
+TEST(AuditReport, gradCachesChunksAreOfASideAndNoMicrobatches) {
+  AuditReport report = Wrong();
+  report.chunks = true;
+  report.hazards[0].side = "passage";
+  const Json json = Json::parse(RenderAs("json", report));
+  EXPECT_TRUE(json["hazards"][0]["microbatch"].is_null());
+  EXPECT_EQ(json["hazards"][0]["side"], "passage");
+  EXPECT_EQ(json["hazards"][0]["chunk"], 0);
+  EXPECT_TRUE(json["windows"][1]["microbatches"].is_null());
+  EXPECT_EQ(json["windows"][1]["chunks"], Json({1, 2, 3}));
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("passage chunk 0"));
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("chunks of each side"));
+}
+
+TEST(AuditReport, aFactorBeyondAllNumbersIsNullAndNamedInWords) {
+  AuditReport report = Wrong();
+  report.windows = {{{0}, std::nullopt, "too large to tell", true, false}};
+  const Json json = Json::parse(RenderAs("json", report));
+  EXPECT_TRUE(json["windows"][0]["gradient_factor"].is_null());
+  EXPECT_EQ(json["windows"][0]["gradient_factor_exact"], "too large to tell");
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("too large to tell  too large"));
+}
+
+TEST(AuditReport, lostGradientsAreNotCalledReplicasThatDiffer) {
+  AuditReport report = Wrong();
+  report.windows = {{{0}, 0, "0", false, false, true}};
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("0  not all of its gradients reach the optimizer"));
+  EXPECT_THAT(RenderAs("terminal", report), Not(HasSubstr("replicas differ")));
+  EXPECT_EQ(Json::parse(RenderAs("json", report))["windows"][0]["lost"], true);
+}
+
+TEST(AuditReport, withoutAWindowNothingIsSaidOfItsMean) {
+  AuditReport dropped;
+  dropped.title = "a made-up job";
+  dropped.pending = {0, 1, 2};
+  const std::string text = RenderAs("terminal", dropped);
+  EXPECT_THAT(text, HasSubstr("NOTHING WRONG FOUND"));
+  EXPECT_THAT(text, HasSubstr("the optimizer does not step"));
+  EXPECT_THAT(text, Not(HasSubstr("the mean of its microbatches")));
+  EXPECT_THAT(text, Not(HasSubstr("every window's gradient")));
 }
 
 TEST(AuditReport, textFoldsWindowsThatAreAlike) {
@@ -79,7 +127,6 @@ TEST(AuditReport, everyRendererShowsIt) {
   right.title = "a made-up job";
   right.step = "steady";
   right.windows = {{{0, 1}, 1, "1", true, true}};
-  EXPECT_TRUE(right.Clean());
   for (const auto& renderer : MakeRenderers()) {
     EXPECT_THAT(renderer->Render(right, {}), HasSubstr("a made-up job")) << renderer->name();
     EXPECT_THAT(renderer->Render(Wrong(), {}), HasSubstr("layer.z")) << renderer->name();

@@ -95,6 +95,12 @@ class Predict(unittest.TestCase):
                             "--capacity", str(first)).stdout
         self.assertIn(f"of microbatch {short['microbatch']} of step 2", text)
 
+    def test_a_step_is_named_where_there_are_several(self):
+        self.assertIn(self.json("--steps", "2")["peak"]["at"]["step"], (0, 1))
+        one = self.json("--capacity", "1GiB", "--exit-zero")
+        self.assertIsNone(one["peak"]["at"]["step"])
+        self.assertIsNone(one["capacity"]["step"])
+
     def test_exit_zero_turns_a_finding_into_success(self):
         self.assertEqual(self.predict("--capacity", "1MiB").returncode, 1)
         self.assertEqual(self.predict("--capacity", "1MiB", "--exit-zero").returncode, 0)

@@ -11,9 +11,9 @@
 #include "sim/engine/closed_form.h"
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
-#include "sim/program/verify.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle_job.h"
+#include "tests/sim/sound_program.h"
 
 namespace tidemark::deepspeed {
 
@@ -23,22 +23,14 @@ constexpr std::int64_t kHead = 32'768'000;  // the embedding and the head, each
 inline const std::vector<std::string> kAll = {"deepspeed-zero0", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-bf16",
                                               "deepspeed-coalesce"};
 
-inline StepProgram LowerSoundly(const Job& job, StepKind kind = StepKind::steady) {
-  Result<StepProgram> step = Lower(job, kind);
-  EXPECT_TRUE(step.ok()) << step.error().Text();
-  const std::vector<Finding> findings = Verify(*step);
-  EXPECT_TRUE(findings.empty()) << job.strategy << ": " << findings.front().message;
-  return std::move(*step);
-}
-
 inline Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
-  return Audit(LowerSoundly(job, kind), job.machine);
+  return Audit(Sound(job, kind), job.machine);
 }
 
 /// (count, payload, wire) of one kind over the data-parallel group.
 inline CommunicationRow RowOf(const Job& job, const std::string& kind) {
   CommunicationRow sum;
-  for (const CommunicationRow& row : CountCommunication(LowerSoundly(job).roles.front())) {
+  for (const CommunicationRow& row : CountCommunication(Sound(job).roles.front())) {
     if (row.kind == kind && row.group == "dp") {
       sum.count += row.count;
       sum.payload += row.payload;
@@ -50,7 +42,7 @@ inline CommunicationRow RowOf(const Job& job, const std::string& kind) {
 
 inline std::int64_t WireOf(const Job& job) {
   std::int64_t wire = 0;
-  for (const CommunicationRow& row : CountCommunication(LowerSoundly(job).roles.front())) {
+  for (const CommunicationRow& row : CountCommunication(Sound(job).roles.front())) {
     wire += row.wire.count();
   }
   return wire;
@@ -59,7 +51,7 @@ inline std::int64_t WireOf(const Job& job) {
 /// Payloads of one kind in issue order, elements.
 inline std::vector<std::int64_t> PayloadsOf(const Job& job, CollectiveKind kind) {
   std::vector<std::int64_t> elements;
-  for (const Node& node : Unroll(LowerSoundly(job).roles.front()).nodes) {
+  for (const Node& node : Unroll(Sound(job).roles.front()).nodes) {
     const auto* collective = std::get_if<Collective>(&node);
     if (collective != nullptr && collective->kind == kind) {
       elements.push_back(collective->payload_elements);
@@ -82,7 +74,7 @@ inline std::string Refusal(const Job& job) {
 inline std::vector<std::int64_t> FlushesOf(const Job& job) { return PayloadsOf(job, CollectiveKind::all_reduce); }
 
 inline void ExpectEnginesAgree(const Job& job, StepKind kind) {
-  const StepProgram step = LowerSoundly(job, kind);
+  const StepProgram step = Sound(job, kind);
   const std::vector<Costs> costs = PriceAll(step, job.machine);
   EXPECT_EQ(Simulate(step, costs), EvaluateClosedForm(step, costs)) << job.strategy;
 }

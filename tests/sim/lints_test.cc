@@ -186,5 +186,33 @@ TEST(Lints, APipelineWithFewerMicrobatchesThanStagesIsPointedOut) {
   EXPECT_FALSE(Has(job, "pipeline-underfilled"));
 }
 
+TEST(Lints, OptionsOfANetworkThatChangeNothingAreNamed) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("ddp-last", 4);
+  Decoder& decoder = std::get<Decoder>(job.network.shape);
+  EXPECT_FALSE(Has(job, kId));
+  decoder.qkv_views = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("qkv_views"));
+  job.axes.packing.qkv = true;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+  decoder.attention_dropout = 0.1;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("keeps no mask"));
+  decoder.attention_kernel = Decoder::AttentionKernel::eager;
+  EXPECT_FALSE(Has(job, kId));
+}
+
+TEST(Lints, ALanguageModelsLossBesideAContrastiveOneReturnsNoLogits) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("gradcache", 4);
+  job.axes.loss = Partition::Loss::upcast_returned;
+  EXPECT_FALSE(Has(job, kId));  // there is no such loss
+  std::get<DualEncoder>(job.network.shape).lm_loss = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("holds no logits"));
+  job.axes.loss = Partition::Loss::upcast_fp32_returned;
+  EXPECT_TRUE(Has(job, kId));
+  job.axes.loss = Partition::Loss::upcast_logits;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+}
+
 }  // namespace
 }  // namespace tidemark

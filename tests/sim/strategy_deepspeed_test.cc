@@ -104,7 +104,7 @@ TEST(DeepSpeed, SteadyBytesOfOverlappingZeroTwoDuringALaterBackwardPass) {
     }
     const Program& program_;
   };
-  const StepProgram step = LowerSoundly(job);
+  const StepProgram step = Sound(job);
   Watch watch(step.roles.front());
   const std::vector<Costs> costs = PriceAll(step, job.machine);
   const std::vector<Listener*> listeners{&watch};
@@ -146,7 +146,7 @@ TEST(DeepSpeed, ABucketBiggerThanTheModelIsFlushedOnceAndKeepsItsSize) {
     // 500,000,000 elements of bf16, whatever the model's size, and the flattened copy of what is in it.
     const auto bucket_bytes = [&](const Job& of) {
       std::int64_t bytes = 0;
-      const StepProgram step = LowerSoundly(of);
+      const StepProgram step = Sound(of);
       for (const Buffer& buffer : step.roles.front().buffers) {
         bytes += buffer.name.ends_with("reduction bucket") ? buffer.bytes().count() : 0;
       }
@@ -271,7 +271,7 @@ TEST(DeepSpeed, PipelinesRunWithAndWithoutZeroOne) {
     Job job = OracleJob(name, 4);
     job.layout.pp = 2;
     EXPECT_EQ(Refusal(job), "") << name;
-    LowerSoundly(job);
+    Sound(job);
   }
   Job job = OracleJob("deepspeed-zero1", 4);
   job.layout.pp = 2;

@@ -130,9 +130,12 @@ TEST(GradCachePasses, OneTowerWorksAfterTheOther) {
   const Job job = WorkedJob("gradcache");
   const Diary diary = Keep(MustLower(job), job.machine);
   // The second tower's gradients appear when the first one's are reduced.
+  ASSERT_TRUE(diary.died_in.contains("gradient of second.layer.wq"));
   EXPECT_EQ(diary.died_in.at("gradient of second.layer.wq"), std::set<Phase>{Phase::optimizer});
   const auto first_backward = std::find(diary.phases.begin(), diary.phases.end(), "C_backward passage 0");
   const auto last_reduced = std::find(diary.phases.begin(), diary.phases.end(), "reduce query 7");
+  ASSERT_NE(first_backward, diary.phases.end());
+  ASSERT_NE(last_reduced, diary.phases.end());
   EXPECT_LT(last_reduced - diary.phases.begin(), first_backward - diary.phases.begin());
 }
 
@@ -212,7 +215,7 @@ TEST(GradCachePasses, ATiedHeadOfATowerIsRefused) {
 }
 
 /// Seen with PyTorch: not a multiple of the full batch's gradient.
-TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndThatIsDeclaredWrong) {
+TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndTheFactorNBesideItIsDeclaredWrong) {
   Job job = WorkedJob("gradcache");
   NetworkOf(job).gather = false;
   const StepProgram step = MustLower(job);
@@ -222,6 +225,8 @@ TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndThatIsDeclar
   ASSERT_EQ(lints.size(), 2u);
   EXPECT_EQ(lints[0].id, "wrong-gradient");
   EXPECT_THAT(lints[0].message, HasSubstr("not gathered"));
+  EXPECT_THAT(lints[0].hint, HasSubstr("network.dual_encoder.gather: true"));
+  EXPECT_THAT(lints[0].hint, Not(HasSubstr("loss_times_ranks")));  // that is set
   EXPECT_EQ(lints[1].id, "contrastive-without-gather");
   EXPECT_THAT(lints[1].message, HasSubstr("compares 64 pairs, not 256"));
   EXPECT_THAT(lints[1].hint, HasSubstr("network.dual_encoder.gather: true"));
@@ -238,6 +243,24 @@ TEST(GradCachePasses, WithoutTheGatherEachRankComparesItsOwnPairsAndThatIsDeclar
   ASSERT_EQ(lints.size(), 1u);
   EXPECT_EQ(lints[0].id, "contrastive-without-gather");
   EXPECT_THAT(lints[0].message, HasSubstr("compares 64 pairs, not 256"));
+}
+
+/// 8 microbatches of 8 pairs on 4 ranks: without the gather a loss sees its rank's 8 pairs, with it those of all ranks.
+TEST(GradCachePasses, ALossPerMicrobatchAndRankIsTwoMistakesAndEachCountsItsOwn) {
+  Job job = WorkedJob("ddp-last");
+  job.micro_batch_size = 8;
+  job.accumulation_steps = 8;
+  std::vector<Lint> lints = LintJob(job);
+  ASSERT_EQ(lints.size(), 1u);
+  EXPECT_EQ(lints[0].id, "contrastive-accumulation");
+  EXPECT_THAT(lints[0].message, HasSubstr("compares 32 pairs at a time, not 256"));
+  NetworkOf(job).gather = false;
+  lints = LintJob(job);
+  ASSERT_EQ(lints.size(), 2u);
+  EXPECT_EQ(lints[0].id, "contrastive-accumulation");
+  EXPECT_THAT(lints[0].message, HasSubstr("compares 8 pairs at a time, not 64"));
+  EXPECT_EQ(lints[1].id, "contrastive-without-gather");
+  EXPECT_THAT(lints[1].message, HasSubstr("compares 8 pairs, not 32"));
 }
 
 }  // namespace

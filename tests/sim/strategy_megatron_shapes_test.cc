@@ -166,6 +166,11 @@ Job RandomJob(Dice& dice) {
   job.axes.sync.overlap = !dice.OneIn(4);
   job.axes.sync.average_in_collective = dice.OneIn(3);
   job.axes.sync.bucket_elements = dice.OneIn(6) ? 0 : dice.Number(1, 20'000);
+  if (job.axes.shard.optimizer && dice.OneIn(2)) {
+    job.axes.precision.accumulate = job.axes.precision.reduce = DType::bf16;
+    job.axes.sync.fp32_accumulation = !job.axes.sync.average_in_collective;
+    job.axes.precision.optimizer = dice.OneIn(3) ? DType::bf16 : DType::fp32;
+  }
   job.axes.buffers.fused_accumulation = !dice.OneIn(3);
   job.schedule = dice.OneIn(2) ? Schedule::gpipe : Schedule::one_f_one_b;
   return job;

@@ -322,8 +322,6 @@ TEST(Megatron, WhatTheSystemDoesNotHaveIsRefused) {
     EXPECT_EQ(refusal(name, [](Job&) {}), "");
     EXPECT_NE(refusal(name, [](Job& job) { job.axes.sync.when = Sync::When::every; }).find("once per window only"),
               std::string::npos);
-    EXPECT_NE(refusal(name, [](Job& job) { job.axes.precision.accumulate = DType::bf16; }).find("grad-reduce-in-bf16"),
-              std::string::npos);
     EXPECT_NE(refusal(name, [](Job& job) { job.axes.precision.reduce = DType::bf16; }).find("in its dtype"),
               std::string::npos);
     EXPECT_NE(refusal(name, [](Job& job) { job.axes.precision.gradients = DType::fp32; }).find("autograd"),
@@ -331,6 +329,9 @@ TEST(Megatron, WhatTheSystemDoesNotHaveIsRefused) {
     EXPECT_NE(refusal(name, [](Job& job) { job.axes.shard.params = true; }).find("has no such setting"),
               std::string::npos);
   }
+  const auto narrow = [](Job& job) { job.axes.precision.accumulate = job.axes.precision.reduce = DType::bf16; };
+  EXPECT_NE(refusal("megatron", narrow).find("with the distributed optimizer only"), std::string::npos);
+  EXPECT_EQ(refusal("megatron-dist-opt", narrow), "");
   const auto sgd = [](Job& job) { job.optimizer = OptimizerKind::sgd; };
   EXPECT_EQ(refusal("megatron", sgd), "");
   EXPECT_EQ(refusal("megatron-dist-opt", sgd),

@@ -8,6 +8,7 @@
 #include "sim/program/gradient_value.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
+#include "sim/program/verify_gradients.h"
 #include "tests/sim/oracle_job.h"
 
 namespace tidemark {
@@ -195,6 +196,90 @@ TEST(VerifyGradients, AGradientThatWasNotZeroedIsFoundInTheNextWindow) {
             0);
   ASSERT_FALSE(stale().empty());
   EXPECT_THAT(stale().front(), HasSubstr("of microbatch 0, which an earlier window was for"));
+}
+
+/// The windows of a program, whatever else is wrong with it.
+std::vector<WindowFactor> WindowsOf(const StepProgram& step) {
+  Findings unused(100'000);
+  return CheckGradients(step, unused);
+}
+
+TEST(VerifyGradients, AWindowWhoseOptimizerGetsNothingHasFactorZero) {
+  StepProgram step = ProgramOf("ddp-last", 2);
+  EXPECT_GT(Spoil(step,
+                  [](const Program&, Node& node) {
+                    auto* compute = std::get_if<Compute>(&node);
+                    const bool updates = compute != nullptr && std::holds_alternative<OptimizerUpdate>(compute->op);
+                    if (updates) {
+                      compute->reads.clear();
+                    }
+                    return updates;
+                  }),
+            0);
+  const std::vector<WindowFactor> windows = WindowsOf(step);
+  ASSERT_EQ(windows.size(), 1u);
+  EXPECT_EQ(windows[0].factor, Rational(0));
+  EXPECT_TRUE(windows[0].lost);
+  EXPECT_FALSE(windows[0].uniform);
+  EXPECT_FALSE(windows[0].right());
+}
+
+TEST(VerifyGradients, AMicrobatchThatIsLostLeavesTheOthersPart) {
+  StepProgram step = ProgramOf("ddp-last", 2);
+  EXPECT_GT(Spoil(step,
+                  [](const Program& program, Node& node) {
+                    const bool adds = IsNamed(program, node, "accumulate gradient");
+                    if (adds) {
+                      std::get<Compute>(node).reads.resize(1);  // the addend only: a copy
+                    }
+                    return adds;
+                  }),
+            0);
+  const std::vector<WindowFactor> windows = WindowsOf(step);
+  ASSERT_EQ(windows.size(), 1u);
+  EXPECT_EQ(windows[0].factor, Rational(1, 2));
+  EXPECT_TRUE(windows[0].lost);
+}
+
+// Two windows of one microbatch, divided by 2, of which the first is not zeroed: its gradient is in the second's
+// buffer, but the second's own gradient is what its factor measures.
+TEST(VerifyGradients, WhatAnEarlierWindowLeftIsNoPartOfAWindowsFactor) {
+  Job job = OracleJob("ddp-last", 2);
+  std::get<Decoder>(job.network.shape).layers = 2;
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "True";
+  job.axes.buffers.set_to_none = false;
+  StepProgram step = Lowered(job);
+  EXPECT_GT(Spoil(step,
+                  [](const Program& program, Node& node) {
+                    const bool zeroes = IsNamed(program, node, "zero gradient");
+                    if (zeroes) {
+                      std::get<Compute>(node).writes.clear();
+                    }
+                    return zeroes;
+                  }),
+            0);
+  const std::vector<WindowFactor> windows = WindowsOf(step);
+  ASSERT_EQ(windows.size(), 2u);
+  for (const WindowFactor& window : windows) {
+    EXPECT_EQ(window.factor, Rational(1, 2));
+    EXPECT_TRUE(window.uniform);
+  }
+}
+
+// One source: microbatches 0 and 1 as a term each, of which the window has the second; then a source that never comes.
+TEST(VerifyGradients, TheMeterLeavesOutStaleTermsAndTakesZeroAsTheFarthest) {
+  WindowMeter meter(1, 1);
+  const Factors whole = Factors::Own(Rational(1), false, false);
+  const Factors five = Factors::Own(Rational(5), false, false);
+  meter.Read({{7, 0, 0, {five, five}}, {7, 1, 1, {whole, whole}}}, {1}, true);
+  meter.Read({{8, 0, 0, {five, five}}}, {1}, true);
+  meter.End({1}, true);
+  EXPECT_TRUE(meter.windows()[0].right());
+  meter.Read({{7, 2, 2, {five, five}}}, {2}, true);
+  meter.Miss({{7, 2}, {9, 2}}, {{7, 2}});
+  meter.End({2}, true);
+  EXPECT_EQ(meter.windows()[1].factor, Rational(0));
 }
 
 // Gemini in a chunk that it keeps gathered: a factor N = 4 for each further microbatch, 4^39 of the first of 40.

@@ -197,7 +197,7 @@ TEST(CrossEntropy, PeaksAsEachFormWasMeasuredTo) {
   const Job job = PlainJob();
   EXPECT_EQ(LossOf(job, Loss::upcast_logits), (LossBytes{8, 4, 12}));
   EXPECT_EQ(LossOf(job, Loss::upcast_returned), (LossBytes{10, 6, 14}));
-  EXPECT_EQ(LossOf(job, Loss::upcast_wide_returned), (LossBytes{8, 8, 16}));
+  EXPECT_EQ(LossOf(job, Loss::upcast_fp32_returned), (LossBytes{8, 8, 16}));
   EXPECT_EQ(LossOf(job, Loss::low_precision), (LossBytes{4, 2, 6}));
   EXPECT_EQ(LossOf(job, Loss::softmax_saving), (LossBytes{10, 4, 10}));
   EXPECT_EQ(LossOf(InFp32(job), Loss::upcast_logits), (LossBytes{8, 4, 12}));

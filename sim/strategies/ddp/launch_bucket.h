@@ -17,6 +17,14 @@ struct BucketReduction {
   DType dtype = DType::bf16;
 };
 
+/// Reduces a bucket on `stream`, in place, when the compute stream has come so far.
+inline void StartBucket(Role& role, StreamId stream, GroupId group, const BucketReduction& what, std::int64_t elements,
+                        const std::vector<BufferRef>& buffers) {
+  role.builder.Order(stream, role.compute, "bucket ready");
+  role.builder.Emit(Collective{role.builder.Named(what.name), what.kind, what.reduction, Rational(1), group, what.dtype,
+                               elements, stream, buffers, buffers});
+}
+
 /// Launches a bucket of `elements` on DistributedDataParallel's stream when the compute stream has come so far; with
 /// `sync.overlap` off, that waits for it. Nothing over one rank, or where there are no elements.
 inline void LaunchBucket(Role& role, StreamId stream, GroupId group, const BucketReduction& what, std::int64_t elements,
@@ -24,9 +32,7 @@ inline void LaunchBucket(Role& role, StreamId stream, GroupId group, const Bucke
   if (elements == 0 || role.job.layout.dp == 1) {
     return;
   }
-  role.builder.Order(stream, role.compute, "bucket ready");
-  role.builder.Emit(Collective{role.builder.Named(what.name), what.kind, what.reduction, Rational(1), group, what.dtype,
-                               elements, stream, buffers, buffers});
+  StartBucket(role, stream, group, what, elements, buffers);
   if (!role.job.axes.sync.overlap) {
     role.builder.Order(role.compute, stream, "bucket reduced");
   }

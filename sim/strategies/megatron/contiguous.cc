@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/ddp/launch_bucket.h"
+#include "sim/strategies/megatron/fp32_exchange.h"
 #include "sim/strategies/megatron/fused_gradients.h"
 #include "sim/strategies/megatron/gradient_buffer.h"
 #include "sim/strategies/megatron/owned_parts.h"
@@ -25,6 +27,8 @@ class Contiguous : public DataParallel {
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         buffer_(role),
         fused_(role),
+        exchange_(role, stream_, group_),
+        exchanges_(axes_.sync.fp32_accumulation && ranks_ > 1),
         eager_(axes_.sync.overlap && role.step != StepKind::first) {
     DeclareParameters();
     DeclareStates();
@@ -33,6 +37,9 @@ class Contiguous : public DataParallel {
   void BeginMicrobatch(const Microbatch& microbatch) override {
     if (microbatch.first()) {
       role_.EachBlock([&](std::int64_t position) { Zero(position); });
+      if (std::exchange(has_copies_, false)) {
+        EachOwnedBucket([&](const GradientBucket& bucket) { owned_->FreeCopy(bucket); });
+      }
     }
   }
 
@@ -50,6 +57,10 @@ class Contiguous : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (owned_) {
+      if (owned_->CopiesGradients()) {
+        EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyGradients(bucket, MainGradientsOf(bucket)); });
+        has_copies_ = true;
+      }
       EachOwnedBucket(
           [&](const GradientBucket& bucket) { owned_->Update(bucket, MainGradientsOf(bucket), WeightsOf(bucket)); });
       EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyToWeights(bucket, WeightsOf(bucket)); });
@@ -93,23 +104,33 @@ class Contiguous : public DataParallel {
     }
     if (launching_) {
       for (const GradientBucket& bucket : buffer_.CompletedBy(at)) {
+        DrainBefore(bucket);
         Scale(bucket);
         Reduce(bucket);
       }
     }
   }
 
-  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {fused_.DummiesMade()}; }
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override {
+    return {fused_.DummiesMade(), has_copies_ ? 1 : 0};
+  }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     std::vector<std::int64_t> key = launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
     key.push_back(fused_.DummiesMade());
+    const std::vector<std::int64_t> exchanges = exchange_.Key(position, LaunchesNothing(position));
+    key.insert(key.end(), exchanges.begin(), exchanges.end());
     return key;
   }
   std::int64_t BlocksAlike(std::int64_t position) const override {
     return launching_ ? buffer_.BlocksAlike(position) : INT64_MAX;
   }
-  void Shift(std::int64_t) override {}
+  /// Called with the last block written, so what follows begins at the one below it.
+  void Shift(std::int64_t blocks) override {
+    if (launching_ && !LaunchesNothing(role_.current() - 1)) {
+      exchange_.Shift(role_.current() - 1, blocks);
+    }
+  }
 
   BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
 
@@ -135,6 +156,7 @@ class Contiguous : public DataParallel {
   void DeclareStates() {
     if (axes_.shard.optimizer) {
       owned_.emplace(role_, buffer_);
+      has_copies_ = owned_->CopiesAtStart();
       return;
     }
     std::vector<std::int64_t> elements;
@@ -179,21 +201,51 @@ class Contiguous : public DataParallel {
       return;
     }
     const std::vector<BufferRef> gradients = MainGradientsOf(bucket);
+    if (exchanges_) {
+      exchange_.Launch(bucket, gradients);
+      return;
+    }
     const bool scatters = axes_.shard.optimizer;
-    role_.builder.Order(stream_, role_.compute, "bucket ready");
-    role_.builder.Emit(Collective{role_.builder.Named(scatters ? "scatter bucket" : "reduce bucket"),
-                                  scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                                  axes_.sync.average_in_collective ? Reduction::avg : Reduction::sum, Rational(1),
-                                  group_, axes_.precision.accumulate, bucket.elements, stream_, gradients, gradients});
+    StartBucket(role_, stream_, group_,
+                {scatters ? "scatter bucket" : "reduce bucket",
+                 scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                 axes_.sync.average_in_collective ? Reduction::avg : Reduction::sum, axes_.precision.accumulate},
+                bucket.elements, gradients);
+  }
+
+  bool LaunchesNothing(std::int64_t position) const { return buffer_.Describe(position).empty(); }
+
+  /// An exchange is drained before the one of the next bucket in the buffer begins.
+  void DrainBefore(const GradientBucket& bucket) {
+    const std::vector<GradientBucket>& all = buffer_.buckets();
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      if (all[i].members.front() == bucket.members.front()) {
+        Drain(all[i - 1]);
+      }
+    }
+  }
+
+  void Drain(const GradientBucket& bucket) {
+    if (exchange_.IsUnderWay(bucket)) {
+      exchange_.Drain(bucket, MainGradientsOf(bucket));
+    }
   }
 
   /// Waits for the buckets that are under way; else starts them one after the other, each waited for.
   void FinishReduction() {
     const auto reduce = [&](const GradientBucket& bucket) {
       Reduce(bucket);
-      WaitForCollectives("bucket reduced");
+      if (exchanges_) {
+        Drain(bucket);
+      } else {
+        WaitForCollectives("bucket reduced");
+      }
     };
-    if (eager_) {
+    if (eager_ && exchanges_) {
+      for (const GradientBucket& bucket : buffer_.buckets()) {
+        Drain(bucket);
+      }
+    } else if (eager_) {
       WaitForCollectives("buckets reduced");
     } else if (axes_.sync.overlap) {
       EachBucket([&](const GradientBucket& bucket) {
@@ -312,11 +364,14 @@ class Contiguous : public DataParallel {
   GroupId group_;
   GradientBuffer buffer_;
   FusedGradients fused_;
+  Fp32Exchange exchange_;
+  bool exchanges_;          ///< instead of reducing in the collective
   bool eager_;              ///< a bucket is reduced as soon as it is complete
   bool launching_ = false;  ///< in the backward pass under way
   ParameterTable weights_, gradients_, main_gradients_;
   RunBuffers masters_;
   OptimizerState optimizer_;
+  bool has_copies_ = false;          ///< of the last window's gradients in fp32
   std::optional<OwnedParts> owned_;  ///< the distributed optimizer's, instead of the two
 };
 

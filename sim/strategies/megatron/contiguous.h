@@ -13,7 +13,9 @@ namespace tidemark {
 /// step, which learns which gradients to expect, after its backward pass. Each bucket is scaled by 1/dp and summed, or
 /// with `sync.average_in_collective` averaged by the collective. With `shard.optimizer` (the distributed optimizer) the
 /// collective is a reduce-scatter into this rank's part of the bucket, of which alone it keeps masters and moments
-/// (owned_parts.h), and updated parameters are gathered bucket by bucket.
+/// (owned_parts.h), and updated parameters are gathered bucket by bucket. Its buffer may be in 16 bits
+/// (--grad-reduce-in-bf16); then `sync.fp32_accumulation` makes each reduce-scatter an all-to-all and a local sum
+/// (fp32_exchange.h).
 ///
 /// A gradient is added to its `main_grad` by a hook and freed. With `buffers.fused_accumulation` the GEMMs of linear
 /// layers add to it themselves, and return a dummy: one 16-bit tensor per distinct shape, made at its first use and
@@ -21,9 +23,8 @@ namespace tidemark {
 ///
 /// The buffer is a family per parameter and block here, so that layers fold: its bytes are exact, an allocator that
 /// rounds sees several tensors where there is one. Not modelled: --overlap-param-gather (the gather ends before the
-/// next step begins), --grad-reduce-in-bf16, reduce_scatter_with_fp32_accumulation, norm checks of gradients, clipping,
-/// and the second transient copy of a tied embedding's gradient that autograd makes where it adds the head's dummy to
-/// it.
+/// next step begins), norm checks of gradients, clipping, and the second transient copy of a tied embedding's gradient
+/// that autograd makes where it adds the head's dummy to it.
 std::unique_ptr<DataParallel> MakeContiguous(Role& role);
 
 }  // namespace tidemark

@@ -5,7 +5,18 @@
 
 #include <utility>
 
+#include "sim/lower/window.h"
+
 namespace tidemark {
+namespace {
+
+/// Whether an update is the last that a step does: no window behind it stays incomplete.
+bool EndsWithUpdate(const Job& job) {
+  const Result<std::vector<WindowRun>> windows = WindowsOf(job);
+  return windows.ok() && !windows->empty() && windows->back().place.last;
+}
+
+}  // namespace
 
 OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), precision_(role.job.axes.precision) {
   std::vector<std::vector<std::int64_t>> owned;  // by slot and position
@@ -17,10 +28,17 @@ OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), 
       owned[bucket.slot][static_cast<std::size_t>(position)] = bucket.owned;
     }
   }
+  const bool copies = precision_.master && precision_.optimizer == DType::fp32 && precision_.accumulate != DType::fp32;
+  const bool copies_at_end = copies && EndsWithUpdate(role.job);
+  copies_at_start_ = copies_at_end && role.step != StepKind::first;
   for (std::size_t slot = 0; slot < owned.size(); ++slot) {
     if (precision_.master) {
       masters_.emplace_back().Declare(role, fmt::format("master weights of bucket {} of", slot), Category::optimizer,
                                       *precision_.master, owned[slot], true, true);
+    }
+    if (copies) {
+      copies_.emplace_back().Declare(role, fmt::format("fp32 gradient of bucket {} of", slot), Category::gradient,
+                                     DType::fp32, owned[slot], copies_at_start_, copies_at_end);
     }
     moments_.emplace_back().Declare(role, fmt::format("moments of bucket {} of", slot), owned[slot]);
   }
@@ -34,13 +52,26 @@ std::vector<std::int64_t> OwnedParts::Key(std::int64_t position) const {
   return families;
 }
 
+void OwnedParts::FreeCopy(const GradientBucket& bucket) {
+  role_.Free(copies_[bucket.slot](role_, bucket.completed_in));
+}
+
+void OwnedParts::CopyGradients(const GradientBucket& bucket, const std::vector<BufferRef>& gradients) {
+  const BufferRef copy = copies_[bucket.slot](role_, bucket.completed_in);
+  role_.Alloc(copy);
+  role_.MemoryKernel("gradients to fp32", role_.compute, Work::optimizer, gradients, {copy}, bucket.owned,
+                     (SizeOf(precision_.accumulate) + SizeOf(DType::fp32)) * bucket.owned);
+}
+
 void OwnedParts::Update(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
                         const std::vector<BufferRef>& weights) {
   const std::vector<BufferRef> updated =
       precision_.master ? std::vector<BufferRef>{masters_[bucket.slot](role_, bucket.completed_in)} : weights;
-  const Bytes moved = SizeOf(precision_.accumulate) + SizeOf(precision_.master.value_or(precision_.params)) * 2;
-  moments_[bucket.slot].Update(role_, bucket.completed_in, bucket.owned, gradients, updated, moved,
-                               role_.job.layout.dp > 1);
+  const std::vector<BufferRef> read =
+      CopiesGradients() ? std::vector<BufferRef>{copies_[bucket.slot](role_, bucket.completed_in)} : gradients;
+  const DType dtype = CopiesGradients() ? DType::fp32 : precision_.accumulate;
+  const Bytes moved = SizeOf(dtype) + SizeOf(precision_.master.value_or(precision_.params)) * 2;
+  moments_[bucket.slot].Update(role_, bucket.completed_in, bucket.owned, read, updated, moved, role_.job.layout.dp > 1);
 }
 
 void OwnedParts::CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights) {

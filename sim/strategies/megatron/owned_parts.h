@@ -15,6 +15,10 @@ namespace tidemark {
 /// and all; there is no state for padding). The range does not respect parameters: a block may have all of it or none.
 /// This is rank 0, whose ranges begin the buckets, so that no other rank keeps more.
 ///
+/// Masters in fp32 are updated with fp32 gradients: where the gradient buffer is in 16 bits, each rank's range of it is
+/// copied before the update, and the copies live until the next window begins (_copy_model_grads_to_main_grads,
+/// zero_grad). A precision-aware optimizer, which is one with other moments than fp32, reads the buffer itself.
+///
 /// A bucket's state is one buffer here, where the system has one per parameter that the range touches; it belongs to
 /// the block that completes the bucket.
 class OwnedParts {
@@ -24,6 +28,11 @@ class OwnedParts {
 
   /// What a loop over blocks must depend on, besides GradientBuffer::Describe, to call the others for their buckets.
   std::vector<std::int64_t> Key(std::int64_t position) const;
+  bool CopiesGradients() const { return !copies_.empty(); }
+  /// Whether copies of the window before are alive when a step begins.
+  bool CopiesAtStart() const { return copies_at_start_; }
+  void FreeCopy(const GradientBucket& bucket);
+  void CopyGradients(const GradientBucket& bucket, const std::vector<BufferRef>& gradients);
   void Update(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
               const std::vector<BufferRef>& weights);
   /// Nothing without masters.
@@ -32,7 +41,9 @@ class OwnedParts {
  private:
   Role& role_;
   const Precision& precision_;
-  std::vector<PartTable> masters_;       ///< by GradientBucket::slot
+  std::vector<PartTable> masters_;  ///< by GradientBucket::slot
+  std::vector<PartTable> copies_;   ///< by GradientBucket::slot: gradients in fp32
+  bool copies_at_start_ = false;
   std::vector<OptimizerState> moments_;  ///< by GradientBucket::slot
 };
 
