@@ -272,7 +272,8 @@ std::string Verdict(const TraceReport& report) {
                      good.empty() ? "" : fmt::format("; {} {}", Joined(good), good.size() == 1 ? "fits" : "fit"));
 }
 
-/// " But GRADIENTS ARE WRONG: ...." of one trace, "; pooled: GRADIENTS ARE WRONG: ..." of several: what a verdict on sizes leaves out.
+/// " But GRADIENTS ARE WRONG: ...." of one trace, "; pooled: GRADIENTS ARE WRONG: ..." of several: what a verdict on
+/// sizes leaves out.
 std::string Errors(const TraceReport& report) {
   std::string text;
   for (const TraceSummary& trace : report.traces) {
