@@ -2,6 +2,8 @@
 #include "sim/strategies/deepspeed/zero3_fetch.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace tidemark {
@@ -92,18 +94,24 @@ class Coordinator {
     GatherSet set;
     for (const std::int64_t member : wanted) {
       if (IsMissing(member)) {
-        set.push_back(member);
+        set.members.push_back(member);
         live_ += Of(member).elements;
       }
     }
-    if (set.empty()) {
+    if (set.members.empty()) {
       return;
     }
-    std::sort(set.begin(), set.end());
-    for (const std::int64_t member : set) {
+    std::sort(set.members.begin(), set.members.end());
+    for (const std::int64_t member : set.members) {
       inflight_[Slot(member)] = static_cast<std::int64_t>(sets_.size());
     }
-    sets_.push_back({set, false, static_cast<std::int64_t>(set.size())});
+    if (set.members.size() > 1) {
+      std::set<std::int64_t>& copies = copies_[set.members.front()];
+      while (!copies.insert(set.copy).second) {
+        ++set.copy;
+      }
+    }
+    sets_.push_back({set, false, static_cast<std::int64_t>(set.members.size())});
     gathers.push_back(std::move(set));
   }
 
@@ -113,13 +121,15 @@ class Coordinator {
     if (number < 0) {
       return;
     }
-    UnderWay& set = sets_[Slot(number)];
+    UnderWay& under_way = sets_[Slot(number)];
+    const GatherSet& set = under_way.set;
     plan_.available[Slot(member)] = true;
-    if (set.members.size() > 1 && !std::exchange(set.landed, true)) {
-      here.landings.push_back(set.members);
+    if (set.members.size() > 1 && !std::exchange(under_way.landed, true)) {
+      here.landings.push_back(set);
     }
-    if (--set.left == 0 && set.members.size() > 1) {
-      here.given_back.push_back(set.members);
+    if (--under_way.left == 0 && set.members.size() > 1) {
+      copies_[set.members.front()].erase(set.copy);
+      here.given_back.push_back(set);
     }
   }
 
@@ -176,7 +186,7 @@ class Coordinator {
   }
 
   struct UnderWay {
-    GatherSet members;
+    GatherSet set;
     bool landed = false;
     std::int64_t left = 0;
   };
@@ -186,7 +196,8 @@ class Coordinator {
   bool traced_;
   FetchPlan plan_;
   std::vector<UnderWay> sets_;
-  std::vector<std::int64_t> inflight_;     ///< by parameter: its gather, or -1
+  std::map<std::int64_t, std::set<std::int64_t>> copies_;  ///< by first member: those of gathers under way
+  std::vector<std::int64_t> inflight_;                     ///< by parameter: its gather, or -1
   std::vector<std::int64_t> fetched_for_;  ///< by parameter: the latest step it was taken off the queue for, or -1
   std::vector<std::int64_t> users_;        ///< by parameter: modules under way
   std::vector<std::vector<std::int64_t>> next_uses_;

@@ -11,7 +11,10 @@ namespace tidemark {
 
 /// Parameters that one all-gather fetches. A single one is gathered in place; several go through a flat buffer, from
 /// which each is copied when the first of them is waited for, and which is given back when the last of them was.
-using GatherSet = std::vector<std::int64_t>;
+struct GatherSet {
+  std::vector<std::int64_t> members;  ///< ascending
+  std::int64_t copy = 0;              ///< tells it from gathers with the same first member whose buffers it overlaps
+};
 
 /// What the coordinator does for one module's pass.
 struct FetchStep {

@@ -113,16 +113,17 @@ std::int64_t Zero3Fetcher::Padded(std::int64_t member) const {
 
 BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
   std::int64_t elements = 0;
-  for (const std::int64_t member : set) {
+  for (const std::int64_t member : set.members) {
     elements += Padded(member);
   }
-  const ParameterAt& first = At(set.front());
+  const ParameterAt& first = At(set.members.front());
   const std::size_t run = role_.stage.RunOf(first.position);
-  BufferId& buffer = flats_[{run, first.parameter, elements}];
+  BufferId& buffer = flats_[{run, first.parameter, elements, set.copy}];
   if (!buffer.valid()) {
     const BlockRun& of = role_.stage.runs[run];
     buffer = role_.builder.AddBuffer({"flat gather of " + std::to_string(elements) + " from " + of.block.name + "." +
-                                          of.block.parameters[first.parameter].name,
+                                          of.block.parameters[first.parameter].name +
+                                          (set.copy == 0 ? "" : ", copy " + std::to_string(set.copy + 1)),
                                       Category::bucket,
                                       role_.job.axes.precision.params,
                                       elements,
@@ -138,16 +139,16 @@ void Zero3Fetcher::Gather(const GatherSet& set) {
   }
   std::vector<BufferRef> parts;
   std::int64_t elements = 0;
-  for (const std::int64_t member : set) {
+  for (const std::int64_t member : set.members) {
     elements += Padded(member);
     const BufferRef part = Partition(At(member).position);
     if (parts.empty() || !(parts.back() == part)) {
       parts.push_back(part);
     }
   }
-  const BufferRef to = set.size() == 1 ? Weight(At(set.front())) : Flat(set);
+  const BufferRef to = set.members.size() == 1 ? Weight(At(set.members.front())) : Flat(set);
   role_.Alloc(to);
-  if (set.size() == 1) {
+  if (set.members.size() == 1) {
     EmitGather(elements, parts, to);
   } else {
     const std::int64_t own = elements / ranks_;
@@ -174,7 +175,7 @@ void Zero3Fetcher::EmitGather(std::int64_t elements, const std::vector<BufferRef
 }
 
 void Zero3Fetcher::Land(const GatherSet& set) {
-  for (const std::int64_t member : set) {
+  for (const std::int64_t member : set.members) {
     const BufferRef weight = Weight(At(member));
     role_.Alloc(weight);
     role_.CopyKernel("join gathered parameter", stream_, Flat(set), weight);
@@ -243,7 +244,10 @@ void Zero3Fetcher::Describe(std::int64_t plan, std::int64_t position, bool backw
     const FetchStep& step = plans_[static_cast<std::size_t>(plan)].steps[number];
     for (const std::vector<GatherSet>* sets : {&step.gathers, &step.landings, &step.given_back, &step.prefetches}) {
       description.push_back(static_cast<std::int64_t>(sets->size()));
-      std::for_each(sets->begin(), sets->end(), add);
+      for (const GatherSet& set : *sets) {
+        add(set.members);
+        description.push_back(set.copy);
+      }
     }
     add(step.released);
   }

@@ -63,8 +63,9 @@ class Zero3Fetcher {
   StreamId stream_;
   GroupId group_;
   RunBuffers partitions_;
-  std::vector<std::vector<BufferId>> weights_;                                      ///< by run and parameter
-  std::map<std::tuple<std::size_t, std::uint32_t, std::int64_t>, BufferId> flats_;  ///< by first member and size
+  std::vector<std::vector<BufferId>> weights_;  ///< by run and parameter
+  std::map<std::tuple<std::size_t, std::uint32_t, std::int64_t, std::int64_t>, BufferId>
+      flats_;  ///< by first member, size and copy
 };
 
 }  // namespace tidemark
