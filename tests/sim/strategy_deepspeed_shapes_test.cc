@@ -126,5 +126,45 @@ TEST(DeepSpeedShapes, RandomJobsAreSoundAndBothEnginesAgree) {
   }
 }
 
+// A tower that serves both sides is walked twice in a forward pass: its first set is prefetched for the second walk
+// while the flat buffer that the first one takes its parameters from is not given back yet.
+TEST(DeepSpeedShapes, TwoGathersOfOneSetMayBeUnderWay) {
+  Decoder tower;
+  tower.layers = 8;
+  tower.hidden = 64;
+  tower.ffn = 54;
+  tower.heads = 8;
+  tower.kv_heads = 4;
+  tower.head_size = 8;
+  tower.vocabulary = 452;
+  tower.positions = 64;
+  tower.norm = Decoder::Norm::layer;
+  tower.ffn_kind = Decoder::Ffn::two_layer;
+  tower.rope = tower.causal = false;
+  tower.qkv_bias = tower.linear_bias = true;
+  tower.dropout = 0.1;
+  Job job = OracleJob("deepspeed-zero3", 3);
+  job.axes.packing = {true, false};
+  job.network.shape = DualEncoder{tower, tower, true, tower.hidden, 1};
+  job.sequence_length = 32;
+  job.micro_batch_size = 1;
+  job.axes.shard.reuse_distance = 49'883;
+  job.axes.shard.persistence_threshold = 2'354;
+  job.axes.shard.prefetch_elements = 23'135;
+  const StepProgram step = Sound(job, StepKind::first);
+  const std::vector<Buffer>& buffers = step.roles.front().buffers;
+  EXPECT_TRUE(std::any_of(buffers.begin(), buffers.end(),
+                          [](const Buffer& buffer) { return buffer.name.ends_with(", copy 2"); }));
+}
+
+// Small parameters stay gathered from the first update on. A first step that throws its window away has none.
+TEST(DeepSpeedShapes, AFirstStepWithoutAnUpdateKeepsNothingGathered) {
+  Job job = OracleJob("deepspeed-zero3", 6);
+  job.last_window = {LastWindow::Policy::drop, 1};
+  Sound(job, StepKind::first);
+  job.last_window.microbatches = 4;
+  Sound(job, StepKind::first);
+}
+
 }  // namespace
 }  // namespace tidemark::deepspeed

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "sim/lower/window_steps.h"
+
 namespace tidemark {
 
 Zero3Fetcher::Zero3Fetcher(Role& role, GroupId group)
@@ -13,22 +15,32 @@ Zero3Fetcher::Zero3Fetcher(Role& role, GroupId group)
       trace_(TraceModules(role.stage, role.job.axes.shard.persistence_threshold)),
       stream_(role.builder.AddStream("all_gather", StreamKind::collective)),
       group_(group) {
-  Declare();
-  if (ranks_ == 1) {
-    return;  // a group of one gathers nothing: parameters are views of their partitions
+  // A group of one gathers nothing: parameters are views of their partitions.
+  if (ranks_ > 1) {
+    const Shard& shard = role.job.axes.shard;
+    const std::vector<bool> nothing(trace_.parameters.size());
+    plans_[0] = PlanFetches(trace_, shard, false, nothing);
+    plans_[1] = PlanFetches(trace_, shard, true, plans_[0].available);
+    plans_[2] = PlanFetches(trace_, shard, true, plans_[1].available);
   }
-  const Shard& shard = role.job.axes.shard;
-  const std::vector<bool> nothing(trace_.parameters.size());
-  plans_[0] = PlanFetches(trace_, shard, false, nothing);
-  plans_[1] = PlanFetches(trace_, shard, true, plans_[0].available);
-  plans_[2] = PlanFetches(trace_, shard, true, plans_[1].available);
+  Declare();
+}
+
+/// A parameter that stays gathered from the first update on does so when the step ends, unless the first step ends
+/// without one: then as the last microbatch leaves it.
+bool Zero3Fetcher::EndsGathered(std::int64_t member) const {
+  const bool updates = !HoldsThroughout(role_.job, [](const WindowPlace& place) { return !place.last; });
+  const auto last = static_cast<std::size_t>(std::min<std::int64_t>(role_.job.Microbatches(), 3) - 1);
+  return updates || role_.step != StepKind::first || plans_[last].available[static_cast<std::size_t>(member)];
 }
 
 void Zero3Fetcher::Declare() {
   const DType dtype = role_.job.axes.precision.params;
   std::vector<std::int64_t> elements;
   const std::int64_t threshold = role_.job.axes.shard.persistence_threshold;
-  for (const BlockRun& run : role_.stage.runs) {
+  for (std::size_t number = 0; number < role_.stage.runs.size(); ++number) {
+    const BlockRun& run = role_.stage.runs[number];
+    std::int64_t member = trace_.first_number[static_cast<std::size_t>(role_.stage.first[number])];
     elements.push_back(0);
     weights_.emplace_back();
     for (const Parameter& parameter : run.block.parameters) {
@@ -45,7 +57,8 @@ void Zero3Fetcher::Declare() {
                                                                stream_,
                                                                Place::device,
                                                                persists && role_.step != StepKind::first,
-                                                               persists}));
+                                                               persists && EndsGathered(member)}));
+      ++member;
     }
   }
   partitions_ = role_.PerBlock("partitions of", Category::parameter, dtype, role_.compute, elements, true, true);

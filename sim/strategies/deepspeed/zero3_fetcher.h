@@ -47,6 +47,7 @@ class Zero3Fetcher {
   void Gather(const GatherSet& set);
   void Land(const GatherSet& set);
   BufferRef Flat(const GatherSet& set);
+  bool EndsGathered(std::int64_t member) const;
   void FreeAll(const std::vector<std::int64_t>& members);
   std::int64_t Padded(std::int64_t member) const;
   const ParameterAt& At(std::int64_t member) const { return trace_.parameters[static_cast<std::size_t>(member)].at; }
