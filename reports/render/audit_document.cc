@@ -40,7 +40,7 @@ std::string Verdict(const AuditReport& report) {
   }
   add(report.Errors(), "error");
   if (!faults.empty()) {
-    return fmt::format("WRONG: {}", fmt::join(faults, ", "));
+    return fmt::format("WRONG: {}{}", report.hazards_left_out ? "more than " : "", fmt::join(faults, ", "));
   }
   return fmt::format("NOTHING WRONG FOUND: every value is read before it is overwritten, {}",
                      report.windows.empty() ? "and the optimizer does not step"
@@ -209,7 +209,9 @@ Section HazardsSection(const AuditReport& report) {
         {"left out",
          fmt::format("{} more{}", Grouped(static_cast<std::int64_t>(report.hazards.size() - kHazardRows)),
                      report.hazards_left_out ? ", and those that were not counted" : ""),
-         "--format json lists them; fewer layers or microbatches show the same in less", Tone::neutral});
+         report.hazards_left_out ? "fewer layers or microbatches show the same in less"
+                                 : "--format json lists them; fewer layers or microbatches show the same in less",
+         Tone::neutral});
   }
   return section;
 }

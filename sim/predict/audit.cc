@@ -9,6 +9,7 @@
 
 #include "sim/lower/boundary.h"
 #include "sim/lower/window.h"
+#include "sim/predict/program_length.h"
 #include "sim/program/verify.h"
 #include "sim/program/verify_gradients.h"
 
@@ -78,6 +79,7 @@ class Auditor {
       return std::move(audit_);
     }
     TIDEMARK_ASSIGN(const StepProgram program, Lower(job_, step_));
+    TIDEMARK_TRY(CheckLength(program, job_, "use fewer microbatches: what is lost among many is lost among few"));
     TIDEMARK_TRY(Follow(program));
     return std::move(audit_);
   }

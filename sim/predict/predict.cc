@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
+#include "sim/predict/program_length.h"
 #include "sim/predict/trace_recorder.h"
 
 namespace tidemark {
@@ -158,32 +159,18 @@ void AddSteps(Prediction& prediction, const StepsEvaluation& evaluation, std::sp
   }
 }
 
-/// A simulation keeps every event: this many take about a gigabyte and some seconds.
-constexpr std::int64_t kMostLeaves = 20'000'000;
-
-Error TooManyMicrobatches(std::int64_t microbatches, std::int64_t leaves) {
-  return BadKey("accumulation_steps",
-                fmt::format("with {} microbatches a step has {} events, more than the {} that a simulation keeps",
-                            Grouped(microbatches), Grouped(leaves), Grouped(kMostLeaves)),
-                "use --engine closed-form, which does not grow with microbatches, or fewer microbatches");
-}
-
 Error TooManySteps(std::int64_t steps, std::int64_t leaves) {
   return BadInput(fmt::format("--steps: {} steps of {} events each are more than the {} that a simulation keeps",
-                              Grouped(steps), Grouped(leaves), Grouped(kMostLeaves)),
+                              Grouped(steps), Grouped(leaves), Grouped(kMostEvents)),
                   "use --engine closed-form, which does not grow with steps, or fewer steps");
 }
 
 Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_t steps) {
-  std::int64_t left = kMostLeaves;
+  std::int64_t left = kMostEvents;
   for (const LoweredRun& lowered : runs) {
-    std::int64_t leaves = 0;
-    for (const Program& program : lowered.program.roles) {
-      leaves += CountLeaves(program);
-    }
-    if (leaves > kMostLeaves) {
-      return TooManyMicrobatches(job.accumulation_steps, leaves);
-    }
+    TIDEMARK_TRY(CheckLength(lowered.program, job,
+                             "use --engine closed-form, which does not grow with microbatches, or fewer microbatches"));
+    const std::int64_t leaves = CountEvents(lowered.program);
     if (leaves > left / lowered.run.count) {
       return TooManySteps(steps, leaves);
     }

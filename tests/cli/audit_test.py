@@ -207,6 +207,16 @@ class Audit(unittest.TestCase):
         self.assertIn("would be overwritten", done.stderr)
         self.assertEqual((self.folder / "pool.yaml").read_text(), POOL)
 
+    def test_a_step_that_is_too_long_to_follow_is_refused(self):
+        done = self.run_it("plain", "--set", "accumulation_steps=1000000")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("more than the 20,000,000 that are kept", done.stderr)
+        self.assertIn("hint: use fewer microbatches", done.stderr)
+
+    def test_a_count_that_was_cut_short_is_called_so(self):
+        first = self.run_it("pool", "--set", "accumulation_steps=1000", "--set", "network.layers=4").stdout.splitlines()[1]
+        self.assertTrue(first.startswith("WRONG: more than 10,000 clobbered values"), first)
+
     def test_says_the_same_twice(self):
         for form in ("text", "json", "markdown"):
             self.assertEqual(self.run_it("pool", "--format", form).stdout, self.run_it("pool", "--format", form).stdout)
