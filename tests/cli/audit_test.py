@@ -214,7 +214,7 @@ class Audit(unittest.TestCase):
         self.assertIn("hint: use fewer microbatches", done.stderr)
 
     def test_a_count_that_was_cut_short_is_called_so(self):
-        first = self.run_it("pool", "--set", "accumulation_steps=1000", "--set", "network.layers=4").stdout.splitlines()[1]
+        first = self.run_it("pool", "--set", "accumulation_steps=1100", "--set", "network.layers=4").stdout.splitlines()[1]
         self.assertTrue(first.startswith("WRONG: more than 10,000 clobbered values"), first)
 
     def test_says_the_same_twice(self):
