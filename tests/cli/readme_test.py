@@ -43,6 +43,22 @@ class Readme(unittest.TestCase):
                  "yes" if printed["fits"] else "no", f"{printed['time']['step_ns'] / 1e9:.2f}", f"{wire / 2**30:.0f}"),
                 (tensors, reserved, fits, step, sent), f"{strategy} {microbatches}")
 
+    def test_the_table_of_schedules_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        number = r"([\d.]+)"
+        rows = re.findall(rf"\| `([\w-]+)` \| [^|]* \| {number} \| {number} \| {number} s \| {number} ms \|", text)
+        self.assertGreaterEqual(len(rows), 6)
+        for schedule, first, last, step, bubble in rows:
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-70b-tp8-pp4.yaml", "--exit-zero",
+                 "--set", "strategy=megatron", "--set", "accumulation_steps=16", "--set", f"schedule={schedule}",
+                 "--set", f"layout.vpp={2 if schedule == 'interleaved' else 1}", "--format", "json"],
+                cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            peaks = [f"{role['allocated_bytes'] / 2**30:.1f}" for role in printed["roles"]]
+            self.assertEqual(
+                (peaks[0], peaks[-1], f"{printed['time']['step_ns'] / 1e9:.2f}", f"{printed['time']['bubble_ns'] / 1e6:.0f}"),
+                (first, last, step, bubble), schedule)
+
 
 if __name__ == "__main__":
     unittest.main()
