@@ -129,11 +129,16 @@ class PredictCommand : public Command {
       return;
     }
     const Bytes needed = first.Worst().device.high;
-    report.lints.push_back({"first-steps-do-not-fit", "error",
-                            fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more "
-                                        "than the device has",
-                                        kFirst, Text(needed), Text(needed - report.device_memory)),
-                            fmt::format("tidemark predict --steps {} shows them", kFirst)});
+    const std::string message =
+        fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than the device has",
+                    kFirst, Text(needed), Text(needed - report.device_memory));
+    const std::string hint = fmt::format("tidemark predict --steps {} shows them", kFirst);
+    report.lints.push_back({"first-steps-do-not-fit", "error", message, hint});
+    for (RoleReport& role : report.roles) {
+      if (role.trace) {
+        role.trace->lints.push_back({"first-steps-do-not-fit", "error", message, hint});
+      }
+    }
   }
 
   Status WriteFiles(const PredictionReport& report) const {

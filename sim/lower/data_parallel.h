@@ -11,7 +11,7 @@ namespace tidemark {
 
 /// What a data-parallel system does around the blocks of a step: where parameters live, what becomes of gradients, when
 /// the group communicates, and the optimizer. The lowering walks microbatches and blocks and calls the hooks; an
-/// implementation writes nodes and remembers what it has under way. One object per role and lowering.
+/// implementation writes nodes and remembers what it has under way. One object per chunk of a role and lowering.
 class DataParallel {
  public:
   virtual ~DataParallel() = default;

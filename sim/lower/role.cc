@@ -30,7 +30,8 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RolePr
       stage(the_stage),
       step(the_step),
       program(the_program),
-      builder(stage.chunk == 0 ? program.builder : program.builder.Under(fmt::format("stage {} ", stage.index))),
+      builder(program.chunks.size() == 1 ? program.builder
+                                         : program.builder.Under(fmt::format("stage {} ", stage.index))),
       compute(program.compute),
       block_loop(program.block_loop),
       microbatch_loop(program.microbatch_loop) {

@@ -68,7 +68,7 @@ class Role {
   const Stage& stage;
   const StepKind step;
   RoleProgram& program;    ///< of all chunks of the rank
-  ProgramBuilder builder;  ///< names what further chunks make after their stage
+  ProgramBuilder builder;  ///< names what chunks make after their stage, where there are several
   StreamId compute;
   LoopId block_loop, microbatch_loop;
 

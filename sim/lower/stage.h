@@ -52,12 +52,12 @@ struct Stage {
 std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
-/// Cuts the network into `job.layout.pp` stages by `layout.layers_per_stage`, or evenly: the longest run is the layers;
-/// what stands before it goes to the first stage, what stands behind it to the last. A table network is not cut. The
-/// last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own.
+/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run is the
+/// layers; what stands before it goes to the first stage, what stands behind it to the last. A table network is not
+/// cut. The last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
-/// What each rank of the pipeline holds: its chunks, in the order of the schedule.
+/// What each rank of the pipeline holds: its chunks, in the order of their numbers.
 std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>& stages);
 
 }  // namespace tidemark

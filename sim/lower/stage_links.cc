@@ -151,7 +151,7 @@ void StageLinks::ExchangeMirrored(DataParallel& data_parallel) {
       theirs.extents = {1, 1};
       theirs.stream = role_.compute;
       theirs.resident = theirs.kept = false;
-      Exchange("mirrored gradient", out, in, gradient, {role_.builder.AddBuffer(theirs), {}});
+      Exchange("mirrored gradient", out, in, gradient, {role_.program.builder.AddBuffer(theirs), {}});
     }
     role_.LeaveBlocks();
     if (each_has_own && role_.builder.size() > start) {

@@ -30,4 +30,30 @@ class GradientSources {
   std::vector<std::string> names_;
 };
 
+/// Counts the calls of kernels in the backward passes of one role.
+class KernelCalls {
+ public:
+  struct Call {
+    std::int64_t pass =
+        0;  ///< earlier passes over the microbatch that called it: one encoder may be run for both sides
+    std::int64_t count = 0;  ///< earlier calls in this pass
+  };
+
+  void BeginPass() { calls_.clear(); }
+  void EndWindow() { passes_.clear(); }
+  Call Next(const std::string& kernel, std::int64_t microbatch) {
+    const auto [call, first] = calls_.try_emplace(kernel);
+    if (first) {
+      call->second.pass = passes_[{kernel, microbatch}]++;
+    }
+    const Call now = call->second;
+    ++call->second.count;
+    return now;
+  }
+
+ private:
+  std::map<std::string, Call> calls_;                                    ///< of the pass under way
+  std::map<std::pair<std::string, std::int64_t>, std::int64_t> passes_;  ///< over a microbatch of the window
+};
+
 }  // namespace tidemark

@@ -103,8 +103,7 @@ class GradientFollower {
       EndWindow();
       microbatch_ = Resolve(leaf.microbatch, loops_);
       window_.insert(microbatch_);
-      pass_ = passes_[microbatch_]++;
-      calls_.clear();
+      calls_.BeginPass();
     }
     if (phase_ == Phase::backward || phase_ == Phase::loss) {
       loss_.reset();
@@ -124,7 +123,7 @@ class GradientFollower {
     CheckNothingIsLost();
     meter_.End(window_, true);
     window_.clear();
-    passes_.clear();
+    calls_.EndWindow();
     made_.clear();
     arrived_.clear();
     updated_.clear();
@@ -256,11 +255,15 @@ class GradientFollower {
 
   /// The weight gradient that this call of the kernel makes.
   std::int64_t SourceOf(const Compute& leaf, std::size_t write) {
-    std::string name = fmt::format("{} of {}, write {}", program_.names[leaf.name.index], program_.role, write);
-    if (pass_ > 0) {
-      name += fmt::format(", pass {} over its microbatch", pass_);
+    // A rank that holds several stages names its kernels after them; two ranks may hold one stage.
+    const std::string& kernel = program_.names[leaf.name.index];
+    const std::string where = kernel.starts_with("stage ") ? "" : " of " + program_.role;
+    std::string name = fmt::format("{}{}, write {}", kernel, where, write);
+    const KernelCalls::Call call = calls_.Next(name, microbatch_);
+    if (call.pass > 0) {
+      name += fmt::format(", pass {} over its microbatch", call.pass);
     }
-    return exchange_.sources.Number(name, calls_[name]++);
+    return exchange_.sources.Number(name, call.count);
   }
 
   void Check(const Compute& leaf) {
@@ -359,10 +362,10 @@ class GradientFollower {
   std::optional<Phase> phase_;
   bool stepped_ = false;  ///< the optimizer has run since the last backward pass
   std::int64_t microbatch_ = 0;
-  std::int64_t pass_ = 0;        ///< backward passes over this microbatch before: one encoder may be run for both sides
   std::optional<Factors> loss_;  ///< with which this backward pass began
-  std::map<std::string, std::int64_t> calls_;                       ///< of each kernel in this backward pass
-  std::map<std::int64_t, std::int64_t> passes_;                     ///< of each microbatch of the window
+  KernelCalls calls_;
+  std::map<std::pair<std::string, std::int64_t>, std::int64_t>
+      passes_;                                                      ///< of a kernel over a microbatch of the window
   std::set<std::int64_t> window_;                                   ///< microbatches since the last update
   std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it

@@ -127,10 +127,11 @@ Status Refuse(const Job& job) {
                   "lower layout.pp by one, or set schedule to zb-h1");
   }
   if (microbatches % 2 != 0 || microbatches < 2 * ranks) {
-    return BadKey("accumulation_steps",
+    const char* const key = job.pipeline_microbatches > 0 ? "pipeline_microbatches" : "accumulation_steps";
+    return BadKey(key,
                   fmt::format("DualPipe needs an even number of microbatches, at least {} (2 * layout.pp), not {}",
                               2 * ranks, microbatches),
-                  fmt::format("set accumulation_steps to {}", std::max(2 * ranks, microbatches + 1)));
+                  fmt::format("set {} to {}", key, std::max(2 * ranks, microbatches + 1)));
   }
   return Done{};
 }

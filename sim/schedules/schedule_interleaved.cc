@@ -83,11 +83,12 @@ Status Refuse(const Job& job) {
   }
   const std::int64_t microbatches = job.Microbatches() / job.Flushes();
   if (microbatches % job.layout.pp != 0) {
-    return BadKey("accumulation_steps",
+    const char* const key = job.pipeline_microbatches > 0 ? "pipeline_microbatches" : "accumulation_steps";
+    return BadKey(key,
                   fmt::format("the interleaved schedule takes microbatches in groups of {} (layout.pp), and {} is no "
                               "multiple of that",
                               job.layout.pp, microbatches),
-                  fmt::format("set accumulation_steps to a multiple of {}", job.layout.pp));
+                  fmt::format("set {} to a multiple of {}", key, job.layout.pp));
   }
   return Done{};
 }

@@ -37,20 +37,22 @@ std::vector<SlotRun> Order(const PipelineRank& rank, std::int64_t depth) {
 
 /// ZB-H1 and ZB-H2, the handcrafted schedules of arXiv 2401.10241, section 2.
 std::vector<PipelineSchedule> ScheduleZeroBubble() {
-  return {{.kind = Schedule::zb_h1,
-           .name = "zb-h1",
-           .summary = "1F1B with weight gradients moved into the bubble, in the memory of 1F1B",
-           .chunks = OneChunk,
-           .place = OnePerRank,
-           .order = [](const PipelineRank& rank) { return Order(rank, 1); },
-           .refuse = AcceptOneChunk},
-          {.kind = Schedule::zb_h2,
-           .name = "zb-h2",
-           .summary = "as zb-h1, with twice as many microbatches in flight and no idle time",
-           .chunks = OneChunk,
-           .place = OnePerRank,
-           .order = [](const PipelineRank& rank) { return Order(rank, 2); },
-           .refuse = AcceptOneChunk}};
+  return {
+      {.kind = Schedule::zb_h1,
+       .name = "zb-h1",
+       .summary =
+           "1F1B with weight gradients moved into the bubble; every rank holds as many microbatches as the first",
+       .chunks = OneChunk,
+       .place = OnePerRank,
+       .order = [](const PipelineRank& rank) { return Order(rank, 1); },
+       .refuse = AcceptOneChunk},
+      {.kind = Schedule::zb_h2,
+       .name = "zb-h2",
+       .summary = "as zb-h1, with twice as many microbatches in flight: no rank idles between its first and last pass",
+       .chunks = OneChunk,
+       .place = OnePerRank,
+       .order = [](const PipelineRank& rank) { return Order(rank, 2); },
+       .refuse = AcceptOneChunk}};
 }
 
 }  // namespace tidemark

@@ -9,7 +9,7 @@ namespace {
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool accumulator = axes.precision.accumulate != axes.precision.gradients;
-  const bool enough = job.schedule != Schedule::one_f_one_b || job.accumulation_steps >= job.layout.pp - 1;
+  const bool enough = job.schedule != Schedule::one_f_one_b || job.Microbatches() / job.Flushes() >= job.layout.pp - 1;
   const bool can_gather = axes.buffers.tp_gather != Buffers::TpGather::async || job.layout.tp == 1 || job.layout.sp;
   const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
   const Requirement requirements[] = {

@@ -9,6 +9,7 @@
 #include "tests/sim/audited_job.h"
 #include "tests/sim/dice.h"
 #include "tests/sim/oracle_job.h"
+#include "tests/sim/sound_program.h"
 
 // Expected bucket sizes are those that PyTorch 1.13 launched for the oracle model and for a model of small layers; the
 // rules are torch/csrc/distributed/c10d/reducer.cpp's.
@@ -186,6 +187,25 @@ TEST(DdpBuckets, OverManyLayersAndLimitsTheSizesAreThoseOfAPlainCount) {
     job.axes.sync.find_unused_parameters = true;
     EXPECT_EQ(LaunchedBy(job, StepKind::steady).buckets, ByDefinition(parameters, job.axes.sync));
   }
+}
+
+// The first synchronised backward pass is the first step's last; the second step's first forward pass rebuilds, however
+// few microbatches the second step has.
+TEST(DdpBuckets, AShortSecondStepRebuildsAsAFullOneDoes) {
+  Job job = OracleJob("ddp-last", 4);
+  job.axes.buffers.gradient_as_bucket_view = true;
+  job.axes.buffers.set_to_none = false;
+  const auto rebuilds = [&] {
+    const Program role = Sound(job, StepKind::second).roles.front();
+    return std::count_if(role.nodes.begin(), role.nodes.end(), [&](const Node& node) {
+      const auto* kernel = std::get_if<Compute>(&node);
+      return kernel != nullptr && role.names[kernel->name.index] == "gradient to rebuilt bucket";
+    });
+  };
+  const auto full = rebuilds();
+  EXPECT_GT(full, 0);
+  job.last_window = {LastWindow::Policy::rescaled, 2};
+  EXPECT_EQ(rebuilds(), full);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "sim/lower/lower.h"
 #include "sim/lower/split_backward.h"
 #include "sim/lower/stage.h"
+#include "sim/predict/audit.h"
 #include "sim/program/verify.h"
 #include "sim/schedules/pipeline_schedule.h"
 #include "tests/sim/oracle_job.h"
@@ -24,7 +25,6 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Le;
 
 /// One layer per stage; no tensor parallelism.
 Job PipelineJob(Schedule schedule, std::int64_t ranks, std::int64_t microbatches, std::int64_t chunks = 1) {
@@ -269,6 +269,30 @@ TEST(Schedules, Fsdp2InAPipelineReducesBehindTheLastBackwardPass) {
   }
   EXPECT_EQ(scatters, 1);
   EXPECT_EQ(backwards_behind, 0);
+}
+
+// A stage that two ranks hold gets each one's half of the microbatches from the other.
+TEST(Schedules, EveryWindowIsTheMeanOfAllItsMicrobatches) {
+  for (const char* strategy : {"nanotron", "megatron", "megatron-dist-opt", "ddp-last", "fsdp2-keep-all"}) {
+    for (const PipelineSchedule& schedule : AllSchedules()) {
+      for (const std::int64_t flushes : {1, 2}) {
+        Job job = OracleJob(strategy, 8 * flushes);
+        job.layout.pp = 4;
+        job.layout.dp = 2;
+        job.layout.vpp = schedule.kind == Schedule::interleaved ? 2 : 1;
+        job.schedule = schedule.kind;
+        job.pipeline_microbatches = 8;
+        std::get<Decoder>(job.network.shape).layers = job.layout.Stages();
+        const Result<JobAudit> audit = AuditJob(job, StepKind::steady);
+        ASSERT_TRUE(audit.ok()) << audit.error().Text();
+        const std::string where = std::string(strategy) + " " + schedule.name;
+        EXPECT_TRUE(audit->hazards.empty()) << where;
+        ASSERT_EQ(audit->windows.size(), 1U) << where;
+        EXPECT_EQ(audit->windows[0].factor, Rational(1)) << where;
+        EXPECT_TRUE(audit->windows[0].right()) << where;
+      }
+    }
+  }
 }
 
 TEST(Schedules, SeveralFlushesAreSeveralPipelinesOneBehindTheOther) {

@@ -46,7 +46,8 @@ Synchronised CountSynchronised(const std::vector<WindowRun>& windows, std::int64
 /// Where in a schedule a pass is: run, iteration, slot.
 using When = std::array<std::int64_t, 3>;
 
-/// Whether a forward pass of the same step comes after the `order`-th backward pass.
+/// Whether a forward pass of the same step comes after the `order`-th backward pass. A step that has fewer of them, or
+/// that runs the chunk on one half of the microbatches only, ends before it.
 bool ForwardFollows(const Role& role, std::int64_t order) {
   When backward{-1, 0, 0}, last_forward{-1, 0, 0};
   std::int64_t before = 0;  // backward passes
@@ -70,7 +71,7 @@ bool ForwardFollows(const Role& role, std::int64_t order) {
     }
     before += passes;
   }
-  return last_forward > backward;
+  return backward.front() >= 0 && last_forward > backward;
 }
 
 }  // namespace
