@@ -52,13 +52,15 @@ class RoleWriter {
     const LoopId loop = program_.microbatch_loop;
     const std::int64_t number = run.reversed ? run.count - 1 - i : i * run.advance;
     const std::int64_t step = run.reversed ? -1 : run.advance;
+    // What is sent in another iteration than its own is sent once.
+    const bool began_with_all_sent = held_.empty();
     const std::vector<std::int64_t> before = Key();
     std::vector<std::size_t> starts;
     for (std::int64_t j = 0; j < period; ++j) {
       starts.push_back(builder.size());
       WriteIteration(run, i + j);
     }
-    const bool repeats = times > 1 && Key() == before;
+    const bool repeats = times > 1 && began_with_all_sent && held_.empty() && Key() == before;
     starts.push_back(builder.size());
     for (std::int64_t j = 0; j < period; ++j) {
       const std::size_t start = starts[static_cast<std::size_t>(j)], end = starts[static_cast<std::size_t>(j) + 1];
@@ -113,7 +115,7 @@ class RoleWriter {
 
   /// What is under way between two microbatches.
   std::vector<std::int64_t> Key() const {
-    std::vector<std::int64_t> key{static_cast<std::int64_t>(held_.size())};
+    std::vector<std::int64_t> key;
     for (const ChunkWriter& chunk : chunks_) {
       const std::vector<std::int64_t> own = chunk.Key();
       key.insert(key.end(), own.begin(), own.end());
