@@ -55,7 +55,8 @@ class DataParallel {
   /// Moves everything remembered by `blocks` positions: that many were folded into a loop.
   virtual void Shift(std::int64_t blocks) = 0;
 
-  /// The gradient as the optimizer will read it, for the copies of a tied embedding that two stages add up.
+  /// The gradient as the optimizer will read it, for copies that two ranks add up: of a tied embedding, or of a
+  /// stage that both hold.
   virtual BufferRef FinalGradient(const ParameterAt& at) = 0;
 };
 

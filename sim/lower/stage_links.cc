@@ -97,6 +97,15 @@ void StageLinks::Exchange(const char* what, ChannelId out, ChannelId in, const B
   role_.Free(other);
 }
 
+BufferRef StageLinks::DeclareOther(const BufferRef& own, ProgramBuilder builder, const std::string& name) const {
+  Buffer other = builder.buffer(own.buffer);
+  other.name = name;
+  other.extents = {1, 1};
+  other.stream = role_.compute;
+  other.resident = other.kept = false;
+  return {builder.AddBuffer(std::move(other)), {}};
+}
+
 void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   const Stage& stage = role_.stage;
   if (!stage.exchanges_tied_gradient) {
@@ -106,12 +115,7 @@ void StageLinks::ExchangeTiedGradient(DataParallel& data_parallel) {
   const Holder here{stage.index, stage.place.rank};
   const Holder there{stage.is_first() ? stage.count - 1 : 0, role_.job.layout.pp - 1 - here.rank};
   const BufferRef own = data_parallel.FinalGradient(stage.tied_copy);
-  Buffer theirs = role_.builder.buffer(own.buffer);
-  theirs.name = "other copy's tied gradient";
-  theirs.extents = {1, 1};
-  theirs.stream = role_.compute;
-  theirs.resident = theirs.kept = false;
-  const BufferRef other{role_.builder.AddBuffer(theirs), {}};
+  const BufferRef other = DeclareOther(own, role_.builder, "other copy's tied gradient");
   role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});
   Exchange("tied gradient", AddChannel("tied gradient", here, there), AddChannel("tied gradient", there, here), own,
            other);
@@ -146,12 +150,9 @@ void StageLinks::ExchangeMirrored(DataParallel& data_parallel) {
     const std::size_t start = role_.builder.size();
     role_.StandAt(each_has_own ? first : -1);
     for (const BufferRef& gradient : of_block(first)) {
-      Buffer theirs = role_.builder.buffer(gradient.buffer);
-      theirs.name = "mirrored " + theirs.name;
-      theirs.extents = {1, 1};
-      theirs.stream = role_.compute;
-      theirs.resident = theirs.kept = false;
-      Exchange("mirrored gradient", out, in, gradient, {role_.program.builder.AddBuffer(theirs), {}});
+      // Its name says already which stage it belongs to.
+      const std::string name = "mirrored " + role_.builder.buffer(gradient.buffer).name;
+      Exchange("mirrored gradient", out, in, gradient, DeclareOther(gradient, role_.program.builder, name));
     }
     role_.LeaveBlocks();
     if (each_has_own && role_.builder.size() > start) {

@@ -36,6 +36,8 @@ class StageLinks {
   /// An all-reduce of two ranks is an exchange: each sends its gradient (the wire bytes of a ring all-reduce of two)
   /// and adds what it receives.
   void Exchange(const char* what, ChannelId out, ChannelId in, const BufferRef& own, const BufferRef& other);
+  /// A buffer for what the other rank holds of a gradient, under `builder`'s prefix.
+  BufferRef DeclareOther(const BufferRef& own, ProgramBuilder builder, const std::string& name) const;
   bool FreesOutputs() const { return role_.job.axes.buffers.deallocate_pipeline_outputs; }
   void Push(const char* name, ChannelId channel, const BufferRef& buffer);
   void Pull(const char* name, ChannelId channel, const BufferRef& buffer);
