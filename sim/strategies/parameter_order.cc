@@ -32,4 +32,20 @@ std::vector<ParameterAt> DefinitionOrder(const Role& role) {
   return order;
 }
 
+void AppendMembers(const Role& role, const std::vector<ParameterAt>& members, std::int64_t position,
+                   std::vector<std::int64_t>& key) {
+  for (const ParameterAt& member : members) {
+    key.push_back(role.KeyOf(member.position, position));
+    key.push_back(member.parameter);
+  }
+}
+
+/// Those of the run that is being folded move; what was remembered of another one stays.
+void ShiftMembers(const Role& role, std::vector<ParameterAt>& members, std::int64_t blocks) {
+  const std::size_t run = role.stage.RunOf(role.current());
+  for (ParameterAt& member : members) {
+    member.position += role.stage.RunOf(member.position) == run ? blocks : 0;
+  }
+}
+
 }  // namespace tidemark

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/strategies/parameter_table.h"
@@ -12,5 +13,10 @@ std::vector<ParameterAt> ArrivalOrder(const Role& role);
 
 /// Trained parameters of a stage in the order in which the network defines them.
 std::vector<ParameterAt> DefinitionOrder(const Role& role);
+
+/// Parameters remembered between two blocks, as DataParallel::Key and Shift want them.
+void AppendMembers(const Role& role, const std::vector<ParameterAt>& members, std::int64_t position,
+                   std::vector<std::int64_t>& key);
+void ShiftMembers(const Role& role, std::vector<ParameterAt>& members, std::int64_t blocks);
 
 }  // namespace tidemark

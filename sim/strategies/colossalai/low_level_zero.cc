@@ -102,19 +102,11 @@ class LowLevelZero : public DataParallel {
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     std::vector<std::int64_t> key{held_};
-    for (const ParameterAt& member : bucket_) {
-      key.push_back(role_.KeyOf(member.position, position));
-      key.push_back(member.parameter);
-    }
+    AppendMembers(role_, bucket_, position, key);
     return key;
   }
 
-  void Shift(std::int64_t blocks) override {
-    const std::size_t run = role_.stage.RunOf(role_.current());
-    for (ParameterAt& member : bucket_) {
-      member.position += role_.stage.RunOf(member.position) == run ? blocks : 0;
-    }
-  }
+  void Shift(std::int64_t blocks) override { ShiftMembers(role_, bucket_, blocks); }
 
   BufferRef FinalGradient(const ParameterAt& at) override {
     const std::optional<FlushPlace> place = plan_.FlushOf(at);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -43,10 +44,7 @@ class Filling {
 
   std::vector<std::int64_t> Key(std::int64_t position) const {
     std::vector<std::int64_t> key{bytes_.count(), first_ ? 1 : 0};
-    for (const ParameterAt& member : members) {
-      key.push_back(role_.KeyOf(member.position, position));
-      key.push_back(member.parameter);
-    }
+    AppendMembers(role_, members, position, key);
     return key;
   }
 
@@ -89,12 +87,7 @@ class ByArrival : public BucketLayout {
     return rest;
   }
   std::vector<std::int64_t> Key(std::int64_t position) const override { return filling_.Key(position); }
-  void Shift(std::int64_t blocks) override {
-    const std::size_t run = role_.stage.RunOf(role_.current());
-    for (ParameterAt& member : filling_.members) {
-      member.position += role_.stage.RunOf(member.position) == run ? blocks : 0;
-    }
-  }
+  void Shift(std::int64_t blocks) override { ShiftMembers(role_, filling_.members, blocks); }
 
  private:
   const Role& role_;
@@ -183,10 +176,7 @@ class ByDefinition : public BucketLayout {
       all.push_back(launch->first.second);
       for (const BucketMembers& bucket : launch->second) {
         all.push_back(kNextBucket);
-        for (const ParameterAt& member : bucket) {
-          all.push_back(role_.KeyOf(member.position, position));
-          all.push_back(member.parameter);
-        }
+        AppendMembers(role_, bucket, position, all);
       }
     }
     return all;

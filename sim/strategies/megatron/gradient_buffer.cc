@@ -124,10 +124,7 @@ std::vector<std::int64_t> GradientBuffer::Describe(std::int64_t position) const 
   for (auto by = completed_.lower_bound({position, 0}); by != end; ++by) {
     for (const GradientBucket& bucket : by->second) {
       all.insert(all.end(), {kNextBucket, by->first.second, bucket.elements});
-      for (const ParameterAt& member : bucket.members) {
-        all.push_back(role_.KeyOf(member.position, position));
-        all.push_back(member.parameter);
-      }
+      AppendMembers(role_, bucket.members, position, all);
     }
   }
   return all;

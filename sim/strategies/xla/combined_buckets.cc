@@ -47,19 +47,11 @@ class Combined : public BucketLayout {
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     std::vector<std::int64_t> key;
-    for (const ParameterAt& member : members_) {
-      key.push_back(role_.KeyOf(member.position, position));
-      key.push_back(member.parameter);
-    }
+    AppendMembers(role_, members_, position, key);
     return key;
   }
 
-  void Shift(std::int64_t blocks) override {
-    const std::size_t run = role_.stage.RunOf(role_.current());
-    for (ParameterAt& member : members_) {
-      member.position += role_.stage.RunOf(member.position) == run ? blocks : 0;
-    }
-  }
+  void Shift(std::int64_t blocks) override { ShiftMembers(role_, members_, blocks); }
 
  private:
   Bytes SizeAt(const ParameterAt& at) const {
