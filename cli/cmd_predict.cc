@@ -110,7 +110,7 @@ class PredictCommand : public Command {
   }
 
   /// A steady step by itself may fit where the steps that lead to it do not: the first ones allocate what later ones
-  /// find, and hand on what the allocator has cached.
+  /// find, and hand on what the allocator has cached. The last window of an epoch comes once: no steps lead to it.
   void LookAtFirstSteps(const Job& job, PredictionReport& report) const {
     constexpr std::int64_t kFirst = 2;
     if (steps_ || step_ || !report.Fits() || options_.engine == Engine::closed_form ||
@@ -129,16 +129,12 @@ class PredictCommand : public Command {
       return;
     }
     const Bytes needed = first.Worst().device.high;
-    const std::string message =
-        fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than the device has",
-                    kFirst, Text(needed), Text(needed - report.device_memory));
-    const std::string hint = fmt::format("tidemark predict --steps {} shows them", kFirst);
-    report.lints.push_back({"first-steps-do-not-fit", "error", message, hint});
-    for (RoleReport& role : report.roles) {
-      if (role.trace) {
-        role.trace->lints.push_back({"first-steps-do-not-fit", "error", message, hint});
-      }
-    }
+    AddLint(
+        report,
+        {"first-steps-do-not-fit", "error",
+         fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than the device has",
+                     kFirst, Text(needed), Text(needed - report.device_memory)),
+         fmt::format("tidemark predict --steps {} shows them", kFirst)});
   }
 
   Status WriteFiles(const PredictionReport& report) const {

@@ -158,12 +158,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
                  time.bubble, time.host};
   for (const Lint& lint : prediction.lints) {
-    report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
-    for (RoleReport& role : report.roles) {
-      if (role.trace) {
-        role.trace->lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
-      }
-    }
+    AddLint(report, lint);
   }
   for (const CommunicationRow& row : prediction.communication) {
     report.communication.push_back({row.kind, row.group, row.dtype, row.count, row.payload, row.wire});
@@ -173,6 +168,15 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   }
   report.provenance = MakeProvenance(job, steps);
   return report;
+}
+
+void AddLint(PredictionReport& report, const Lint& lint) {
+  report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+  for (RoleReport& role : report.roles) {
+    if (role.trace) {
+      role.trace->lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+    }
+  }
 }
 
 }  // namespace tidemark

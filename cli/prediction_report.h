@@ -11,4 +11,7 @@ namespace tidemark {
 /// the job's title, its resolved YAML and the version of this tool.
 PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction);
 
+/// Adds a remark to the report and to its traces.
+void AddLint(PredictionReport& report, const Lint& lint);
+
 }  // namespace tidemark
