@@ -124,8 +124,7 @@ TEST(VerifyGradients, ReplicasThatAreNotReducedAreFound) {
   EXPECT_THAT(message, HasSubstr("and 0 of another"));
 }
 
-TEST(VerifyGradients, AnAccumulationThatOverwritesLosesAMicrobatch) {
-  StepProgram step = ProgramOf("ddp-last", 2);
+void OverwriteWhereItAccumulates(StepProgram& step) {
   EXPECT_GT(Spoil(step,
                   [](const Program& program, Node& node) {
                     const bool adds = IsNamed(program, node, "accumulate gradient");
@@ -135,6 +134,11 @@ TEST(VerifyGradients, AnAccumulationThatOverwritesLosesAMicrobatch) {
                     return adds;
                   }),
             0);
+}
+
+TEST(VerifyGradients, AnAccumulationThatOverwritesLosesAMicrobatch) {
+  StepProgram step = ProgramOf("ddp-last", 2);
+  OverwriteWhereItAccumulates(step);
   const auto [rule, message] = FirstOf(step);
   EXPECT_EQ(rule, Rule::lost_gradient);
   EXPECT_THAT(message, HasSubstr("of microbatch 0 has not reached the optimizer"));
@@ -226,15 +230,7 @@ TEST(VerifyGradients, AWindowWhoseOptimizerGetsNothingHasFactorZero) {
 
 TEST(VerifyGradients, AMicrobatchThatIsLostLeavesTheOthersPart) {
   StepProgram step = ProgramOf("ddp-last", 2);
-  EXPECT_GT(Spoil(step,
-                  [](const Program& program, Node& node) {
-                    const bool adds = IsNamed(program, node, "accumulate gradient");
-                    if (adds) {
-                      std::get<Compute>(node).reads.resize(1);  // the addend only: a copy
-                    }
-                    return adds;
-                  }),
-            0);
+  OverwriteWhereItAccumulates(step);
   const std::vector<WindowFactor> windows = WindowsOf(step);
   ASSERT_EQ(windows.size(), 1u);
   EXPECT_EQ(windows[0].factor, Rational(1, 2));
