@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "sim/lower/stage.h"
 #include "sim/predict/audit.h"
 #include "sim/program/verify.h"
+#include "sim/program/verify_gradients.h"
+#include "sim/program/walk.h"
 #include "sim/schedules/pipeline_schedule.h"
 #include "tests/sim/oracle_job.h"
 
@@ -43,10 +46,12 @@ StepProgram Lowered(const Job& job, StepKind step = StepKind::steady) {
   return program ? std::move(*program) : StepProgram{};
 }
 
-/// How many tensors of a name are alive at once, of all chunks of a rank.
-class Alive : public Listener {
+/// The most that is alive at once of what `weigh` gives a weight, over all chunks of a rank.
+class Highest : public Listener {
  public:
-  Alive(const Program& program, std::string name) : program_(program), name_(std::move(name)) {}
+  using Weigh = std::function<std::int64_t(const Buffer&)>;
+
+  Highest(const Program& program, Weigh weigh) : program_(program), weigh_(std::move(weigh)) {}
   void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
   void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
   void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
@@ -57,32 +62,40 @@ class Alive : public Listener {
 
  private:
   void Count(const BufferInstance& instance, std::int64_t sign) {
-    now_ += program_.buffers[instance.buffer.index].name.ends_with(name_) ? sign : 0;
+    now_ += sign * weigh_(program_.buffers[instance.buffer.index]);
     highest = std::max(highest, now_);
   }
 
   const Program& program_;
-  std::string name_;
+  Weigh weigh_;
   std::int64_t now_ = 0;
 };
 
-/// Of each rank, how many of a saved tensor it holds at most: stage passes in flight.
-std::vector<std::int64_t> InFlight(const Job& job, const std::string& tensor) {
+/// By rank.
+std::vector<std::int64_t> HighestOf(const Job& job, const Highest::Weigh& weigh) {
   const StepProgram program = Lowered(job);
-  std::vector<Alive> alive;
-  for (const Program& role : program.roles) {
-    alive.emplace_back(role, tensor);
-  }
+  std::vector<Highest> ranks;
+  ranks.reserve(program.roles.size());
   std::vector<Listener*> listeners;
-  for (Alive& each : alive) {
-    listeners.push_back(&each);
+  for (const Program& role : program.roles) {
+    listeners.push_back(&ranks.emplace_back(role, weigh));
   }
   Simulate(program, PriceAll(program, job.machine), listeners);
   std::vector<std::int64_t> highest;
-  for (const Alive& each : alive) {
-    highest.push_back(each.highest);
+  for (const Highest& rank : ranks) {
+    highest.push_back(rank.highest);
   }
   return highest;
+}
+
+/// How many of a saved tensor each rank holds at most: stage passes in flight.
+std::vector<std::int64_t> InFlight(const Job& job, const std::string& tensor) {
+  return HighestOf(job, [&](const Buffer& buffer) { return buffer.name.ends_with(tensor) ? 1 : 0; });
+}
+
+/// The most bytes of a category that each rank holds.
+std::vector<std::int64_t> HighestBytes(const Job& job, Category category) {
+  return HighestOf(job, [&](const Buffer& buffer) { return buffer.category == category ? buffer.bytes().count() : 0; });
 }
 
 // What the attention saves for its backward pass (.lse) is in flight until B; the input of a linear layer (.qkv_in)
@@ -211,44 +224,14 @@ TEST(Schedules, EveryProgramIsSoundAndBothEnginesAgree) {
   }
 }
 
-/// What a rank holds at most before the optimizer, of some category.
-Bytes Highest(const Job& job, std::size_t rank, Category category) {
-  const StepProgram program = Lowered(job);
-  class Highest : public Alive {
-   public:
-    Highest(const Program& role, Category which) : Alive(role, ""), role_(role), which_(which) {}
-    void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
-    void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
-    Bytes highest_bytes;
-
-   private:
-    void Count(const BufferInstance& instance, std::int64_t sign) {
-      const Buffer& buffer = role_.buffers[instance.buffer.index];
-      now_ += buffer.category == which_ ? buffer.bytes() * sign : Bytes(0);
-      highest_bytes = std::max(highest_bytes, now_);
-    }
-    const Program& role_;
-    Category which_;
-    Bytes now_;
-  };
-  std::vector<Highest> all;
-  all.reserve(program.roles.size());
-  std::vector<Listener*> listeners;
-  for (const Program& role : program.roles) {
-    listeners.push_back(&all.emplace_back(role, category));
-  }
-  Simulate(program, PriceAll(program, job.machine), listeners);
-  return all[rank].highest_bytes;
-}
-
 // Semantics, section 8: Megatron frees a stage's output when it was sent, which saves 2 n h bytes per microbatch in
 // flight, 2 * 4,096 * 1,024: of the four on stage 0 the one whose backward pass is the peak has let go of it anyway.
 TEST(Schedules, MegatronLetsGoOfOutputsThatWereSent) {
   Job job = OracleJob("megatron", 8);
   job.layout.pp = 4;
-  const Bytes frees = Highest(job, 0, Category::activation);
+  const std::int64_t frees = HighestBytes(job, Category::activation)[0];
   job.axes.buffers.deallocate_pipeline_outputs = false;
-  EXPECT_EQ((Highest(job, 0, Category::activation) - frees).count(), 3 * 2 * 4096 * 1024);
+  EXPECT_EQ(HighestBytes(job, Category::activation)[0] - frees, 3 * 2 * 4096 * 1024);
 }
 
 // Semantics, section 8: parameters stay unsharded and gradients unsharded, in fp32, until all backward passes are
@@ -258,16 +241,22 @@ TEST(Schedules, Fsdp2InAPipelineReducesBehindTheLastBackwardPass) {
   Job job = OracleJob("fsdp2-keep-all", 8);
   job.layout.pp = 4;
   const std::int64_t elements = 1'048'576 + 2 * 262'144 + 1'048'576 + 3 * 2'883'584 + 2 * 1'024;
-  EXPECT_EQ(Highest(job, 1, Category::accumulator).count(), 4 * elements);
-  std::int64_t scatters = 0, backwards_behind = 0;
+  EXPECT_EQ(HighestBytes(job, Category::accumulator)[1], 4 * elements);
+  std::int64_t gathers = 0, scatters = 0, backwards = 0, backwards_behind = 0;
   const Program role = Lowered(job).roles[1];
-  for (const Node& node : role.nodes) {
-    const auto* collective = std::get_if<Collective>(&node);
-    const auto* begin = std::get_if<Begin>(&node);
+  ForEachLeaf(role, [&](std::size_t at, std::span<const std::int64_t>) {
+    const auto* collective = std::get_if<Collective>(&role.nodes[at]);
+    const auto* begin = std::get_if<Begin>(&role.nodes[at]);
+    const bool begins_backward = begin != nullptr && begin->phase == Phase::backward;
+    gathers += collective != nullptr && collective->kind == CollectiveKind::all_gather ? 1 : 0;
     scatters += collective != nullptr && collective->kind == CollectiveKind::reduce_scatter ? 1 : 0;
-    backwards_behind += scatters > 0 && begin != nullptr && begin->phase == Phase::backward ? 1 : 0;
-  }
+    backwards += begins_backward ? 1 : 0;
+    backwards_behind += scatters > 0 && begins_backward ? 1 : 0;
+    return true;
+  });
+  EXPECT_EQ(gathers, 1);
   EXPECT_EQ(scatters, 1);
+  EXPECT_EQ(backwards, 8);
   EXPECT_EQ(backwards_behind, 0);
 }
 
@@ -293,6 +282,23 @@ TEST(Schedules, EveryWindowIsTheMeanOfAllItsMicrobatches) {
       }
     }
   }
+}
+
+TEST(Schedules, WithoutTheExchangeAStageGetsHalfOfItsGradient) {
+  StepProgram step = Lowered(PipelineJob(Schedule::dualpipe, 4, 8));
+  for (Program& role : step.roles) {
+    for (Node& node : role.nodes) {
+      auto* kernel = std::get_if<Compute>(&node);
+      if (kernel != nullptr && role.names[kernel->name.index].ends_with("add mirrored gradient")) {
+        kernel->reads.resize(1);  // its own half only
+      }
+    }
+  }
+  Findings findings(20);
+  const std::vector<WindowFactor> windows = CheckGradients(step, findings);
+  ASSERT_EQ(windows.size(), 1U);
+  EXPECT_EQ(windows[0].factor, Rational(1, 2));
+  EXPECT_FALSE(windows[0].right());
 }
 
 TEST(Schedules, SeveralFlushesAreSeveralPipelinesOneBehindTheOther) {
