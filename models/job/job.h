@@ -76,8 +76,19 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
+/// What of a layer's forward pass is not kept for its backward pass, but computed again there.
 struct Recompute {
-  enum class Policy : std::uint8_t { none } policy = Policy::none;
+  enum class Policy : std::uint8_t {
+    none,
+    selective,  ///< the operators named below
+    full,       ///< whole layers: only a layer's input is kept
+    every_n,    ///< whole layers, one of `every`
+  } policy = Policy::none;
+  std::int64_t every = 2;
+  bool attention = true;      ///< selective: scores and what becomes of them (Korthikanti et al., 2022)
+  bool norm = false;          ///< selective: the outputs of norms, which linear layers read
+  bool activation = false;    ///< selective: the input of the down projection
+  bool feed_forward = false;  ///< selective: all between the second norm and the down projection's output
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
@@ -145,6 +156,19 @@ enum class LossScale : std::uint8_t {
   global_batch,   ///< the mean over the microbatch's tokens on all ranks; the group sums, the update divides by M
 };
 
+/// How gradients become new parameters.
+struct OptimizerStep {
+  enum class Kernel : std::uint8_t {
+    fused,     ///< one kernel per block or shard
+    foreach_,  ///< one kernel per operation over a list of all tensors, with lists of temporaries
+    for_loop,  ///< single operations, tensor by tensor, with temporaries of one tensor
+  } kernel = Kernel::fused;
+  bool in_backward = false;  ///< each parameter is updated as soon as its gradient exists, which then goes
+  bool offload = false;      ///< masters and moments lie in host memory, and the host updates them
+  double clip_norm = 0;      ///< gradients are scaled down to this norm; 0: they are left as they are
+  friend bool operator==(const OptimizerStep&, const OptimizerStep&) = default;
+};
+
 /// The axes of a strategy, with the defaults of its real system. A named strategy is a preset over them.
 struct Axes {
   Sync sync;
@@ -153,7 +177,9 @@ struct Axes {
   Buffers buffers;
   Packing packing;
   Precision precision;
+  OptimizerStep optimizer_step;
   Partition::Loss loss = Partition::Loss::upcast_logits;
+  std::int64_t loss_chunk_tokens = 1024;  ///< of losses that take the logits of so many tokens at a time
   /// Of the strategy's system; no key of the job. With buffers.tp_gather: async it is own_rows_first.
   Partition::LinearOrder linear_order = Partition::LinearOrder::weight_gradient_first;
   GradientFlow gradient_flow = GradientFlow::microbatch;
@@ -180,7 +206,8 @@ struct LastWindow {
 struct Job {
   Network network;
   Machine machine;
-  std::int64_t sequence_length = 0;
+  std::int64_t sequence_length = 0;        ///< the longest, which decides memory
+  std::int64_t mean_sequence_length = 0;   ///< decides time; 0: all are equally long
   std::int64_t micro_batch_size = 1;       ///< sequences per rank per microbatch
   std::int64_t accumulation_steps = 1;     ///< microbatches per optimizer step
   std::int64_t pipeline_microbatches = 0;  ///< of one pipeline flush; 0: all of a step

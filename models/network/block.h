@@ -134,7 +134,10 @@ struct Partition {
     upcast_fp32_returned,  ///< the same, returned after the cast
     low_precision,         ///< F.cross_entropy on the logits as they are
     softmax_saving,        ///< Megatron's and nanotron's, its gradient taken in place
+    chunked,               ///< forward and backward of the head for some tokens at a time, upcast logits each
+    fused,                 ///< one kernel for some tokens at a time, which turns their logits into their gradient
   } loss = Loss::upcast_logits;
+  std::int64_t loss_chunk_tokens = 1024;  ///< of chunked and fused losses
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
   DType compute = DType::bf16;    ///< activations and the weights as computed with
