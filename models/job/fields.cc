@@ -79,6 +79,11 @@ Choice<Sync::Executable> SyncExecutable() {
            {"separate", Executable::separate}}};
 }
 
+Choice<OptimizerStep::Kernel> UpdateKernel() {
+  using Kernel = OptimizerStep::Kernel;
+  return {{{"fused", Kernel::fused}, {"foreach", Kernel::foreach_}, {"for-loop", Kernel::for_loop}}};
+}
+
 void AddSizes(Fields& fields) {
   using J = Job;
   const auto only_one = [](std::string what) { return fmt::format("it has no {} yet", what); };
@@ -321,6 +326,8 @@ void AddTheRest(Fields& fields) {
                                   {"sgd-momentum", OptimizerKind::sgd_momentum}},
                                  {"adam", "lamb", "muon", "adafactor"}}),
        FieldAt<J>(
+           "optimizer_step.kernel", [](J & j) -> auto& { return j.axes.optimizer_step.kernel; }, UpdateKernel()),
+       FieldAt<J>(
            "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; },
            Choice<AllocatorKind>{{{"exact", AllocatorKind::exact}, {"torch-caching", AllocatorKind::torch_caching}},
                                  {"cuda-async", "arena"}}),
@@ -374,8 +381,8 @@ const std::set<std::string>& NullableJobKeys() {
 }
 
 bool IsAxis(std::string_view key) {
-  constexpr std::array kAxes = {"sync.",    "shard.",     "recompute.", "buffers.",
-                                "packing.", "precision.", "loss",       "gradient_flow."};
+  constexpr std::array kAxes = {"sync.",      "shard.", "recompute.",     "buffers.",       "packing.",
+                                "precision.", "loss",   "gradient_flow.", "optimizer_step."};
   return std::any_of(kAxes.begin(), kAxes.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }
 

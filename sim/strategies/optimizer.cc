@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
+
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 namespace {
@@ -17,61 +22,186 @@ bool ExistsAtEnd(const Role& role) {
          std::any_of(windows->begin(), windows->end(), [](const WindowRun& run) { return run.place.last; });
 }
 
+/// By position, elements of the tensor of this number; 0 where a block has no such tensor.
+std::vector<std::int64_t> SizesOf(const std::vector<TensorSizes>& sizes, std::size_t tensor) {
+  std::vector<std::int64_t> elements;
+  for (const TensorSizes& block : sizes) {
+    elements.push_back(tensor < block.size() ? block[tensor] : 0);
+  }
+  return elements;
+}
+
 }  // namespace
 
-std::int64_t MomentsOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adamw:
-      return 2;
-    case OptimizerKind::sgd_momentum:
-      return 1;
-    case OptimizerKind::sgd:
-      return 0;
+TensorSizes TrainedSizes(const Role& role, std::int64_t position) {
+  TensorSizes sizes;
+  ForEachTrained(role, position, [&](const ParameterAt& at) { sizes.push_back(ParameterOf(role, at).elements); });
+  return sizes;
+}
+
+void OptimizerState::Declare(Role& role, const SizesAt& sizes, bool joined) {
+  joined_ = joined;
+  Slot slot{"moments of", {}};
+  for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
+    slot.sizes.push_back(sizes(position));
   }
-  TIDEMARK_CHECK(false && "unknown optimizer");
+  Declare(role, std::vector<Slot>{std::move(slot)});
 }
 
-std::int64_t UpdateFlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
-
-void OptimizerState::Declare(Role& role, const std::vector<std::int64_t>& elements) {
-  Declare(role, "moments of", ByPosition(role, elements));
-}
-
-void OptimizerState::Declare(Role& role, const std::string& name, const std::vector<std::int64_t>& elements) {
+void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
   moments_ = MomentsOf(role.job.optimizer);
-  std::vector<std::int64_t> sizes;
-  for (const std::int64_t count : elements) {
-    sizes.push_back(count * moments_);
+  for (const Slot& slot : slots) {
+    std::vector<std::int64_t> elements;
+    for (const TensorSizes& sizes : slot.sizes) {
+      elements.push_back(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) * moments_);
+    }
+    states_.emplace_back().Declare(role, slot.name, Category::optimizer, role.job.axes.precision.optimizer, elements,
+                                   role.step != StepKind::first, ExistsAtEnd(role));
   }
-  state_.Declare(role, name, Category::optimizer, role.job.axes.precision.optimizer, sizes,
-                 role.step != StepKind::first, ExistsAtEnd(role));
+  if (UpdateKernels::MakesRoots(role.job)) {
+    DeclareTemporaries(role, slots);
+  }
 }
 
-void OptimizerState::Update(Role& role, std::int64_t position, std::int64_t elements,
-                            const std::vector<BufferRef>& gradients, const std::vector<BufferRef>& updated,
-                            Bytes moved_per_element, bool own_part) {
-  std::vector<BufferRef> reads = gradients;
-  std::vector<BufferRef> writes = updated;
-  if (moments_ > 0) {
-    const BufferRef state = state_(role, position);
-    if (role.step == StepKind::first && made_.insert(position).second) {
-      role.Alloc(state);
-      role.ZeroKernel("zero moments", role.compute, Work::optimizer, state);
+bool OptimizerState::TakesOneByOne(const Job& job) const {
+  return !joined_ && UpdateKernels::MakesRoots(job) &&
+         job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop;
+}
+
+/// Operations over lists see a block's tensors together.
+void OptimizerState::DeclareTemporaries(Role& role, const std::vector<Slot>& slots) {
+  for (const Slot& slot : slots) {
+    std::vector<TensorSizes>& sizes = sizes_.emplace_back(slot.sizes);
+    std::size_t most = 0;
+    for (TensorSizes& block : sizes) {
+      std::erase(block, 0);
+      if (!TakesOneByOne(role.job) && !block.empty()) {
+        block = {std::accumulate(block.begin(), block.end(), std::int64_t{0})};
+      }
+      most = std::max(most, block.size());
     }
-    writes.push_back(state);
+    const auto declare = [&](const char* what, std::vector<PartTable>& tables) {
+      for (std::size_t tensor = 0; tensor < most; ++tensor) {
+        const std::string number = most > 1 ? fmt::format(" {}", tensor) : "";
+        tables.emplace_back().Declare(role, fmt::format("{}{} for {}", what, number, slot.name), Category::workspace,
+                                      role.job.axes.precision.optimizer, SizesOf(sizes, tensor), false, false);
+      }
+    };
+    declare("root", roots_.emplace_back());
+    declare("denominator", denominators_.emplace_back());
   }
-  reads.insert(reads.end(), writes.begin(), writes.end());
-  const Bytes moved = (moved_per_element + SizeOf(role.job.axes.precision.optimizer) * 2 * moments_) * elements;
-  Compute update{role.builder.Named("optimizer update"),
-                 OptimizerUpdate{elements, moved.count(), UpdateFlopsPerElement(role.job.optimizer)},
-                 role.compute,
-                 Work::optimizer,
-                 Rational(1),
-                 false,
-                 std::move(reads),
-                 std::move(writes)};
-  update.own_part = own_part;
-  role.builder.Emit(std::move(update));
+}
+
+UpdatePiece OptimizerState::PieceOf(const Role& role, std::int64_t position, TensorUpdate update) const {
+  UpdatePiece piece{std::move(update), {}, {}, {}};
+  const std::size_t slot = piece.update.slot;
+  if (moments_ > 0) {
+    piece.state = states_[slot](role, position);
+  }
+  if (UpdateKernels::MakesRoots(role.job)) {
+    piece.root = roots_[slot].front()(role, position);
+    piece.denominator = denominators_[slot].front()(role, position);
+  }
+  return piece;
+}
+
+EachPiece OptimizerState::Pieces(Role& role, const Updates& updates) const {
+  return [this, &role, &updates](const PieceVisitor& visit) {
+    EachBlockAlike(
+        role, updates.key,
+        [&](std::int64_t position) {
+          for (TensorUpdate& update : updates.at(position)) {
+            visit(PieceOf(role, position, std::move(update)));
+          }
+        },
+        updates.order);
+  };
+}
+
+void OptimizerState::MakeStates(const Role& role, const EachPiece& each, const UpdateKernels& write) {
+  if (role.step != StepKind::first || moments_ == 0) {
+    return;
+  }
+  each([&](const UpdatePiece& piece) {
+    if (made_.insert({piece.update.slot, role.current()}).second) {
+      write.MakeState(piece);
+    }
+  });
+}
+
+void OptimizerState::Step(Role& role, const Updates& updates) {
+  const EachPiece each = Pieces(role, updates);
+  MakeStates(role, each, UpdateKernels(role));
+  if (TakesOneByOne(role.job)) {
+    UpdateOneByOne(role, updates);
+  } else {
+    UpdateInLists(role, each, role.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop);
+  }
+}
+
+/// By position: the last tensor that the loop took before it came to the block.
+std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore(BlockOrder order) {
+  const auto blocks = static_cast<std::int64_t>(sizes_.front().size());
+  std::vector<std::optional<Tensor>> before(static_cast<std::size_t>(blocks) + 1);
+  std::optional<Tensor> last;
+  for (std::int64_t walked = 0; walked < blocks; ++walked) {
+    const std::int64_t position = order == BlockOrder::first_to_last ? walked : blocks - 1 - walked;
+    before[static_cast<std::size_t>(position)] = last;
+    for (std::size_t slot = 0; slot < sizes_.size(); ++slot) {
+      const TensorSizes& sizes = sizes_[slot][static_cast<std::size_t>(position)];
+      if (!sizes.empty()) {
+        last = Tensor{position, slot, sizes.size() - 1};
+      }
+    }
+  }
+  before.back() = last;  // of all
+  return before;
+}
+
+void OptimizerState::UpdateOneByOne(Role& role, const Updates& updates) {
+  const UpdateKernels write(role);
+  const std::vector<std::optional<Tensor>> before = TensorsBefore(updates.order);
+  const auto denominator = [&](const Tensor& tensor) {
+    return denominators_[tensor.slot][tensor.index](role, tensor.position);
+  };
+  std::optional<Tensor> last;
+  const auto take = [&](const UpdatePiece& piece, const Tensor& tensor) {
+    const BufferRef root = roots_[tensor.slot][tensor.index](role, tensor.position);
+    role.Alloc(root);
+    write.TakeRoot(piece.state, root);
+    role.Alloc(denominator(tensor));
+    write.Divide(root, denominator(tensor));
+    role.Free(root);
+    write.AddEpsilon(denominator(tensor));
+    if (last) {
+      role.Free(denominator(*last));
+    }
+    write.Apply(piece, denominator(tensor), role.builder.buffer(denominator(tensor).buffer).elements);
+    last = tensor;
+  };
+  const auto key = [&](std::int64_t position) {
+    std::vector<std::int64_t> all = updates.key(position);
+    const std::optional<Tensor>& other = before[static_cast<std::size_t>(position)];
+    all.push_back(role.KeyOf(other ? std::optional(other->position) : std::nullopt, position));
+    return all;
+  };
+  EachBlockAlike(
+      role, key,
+      [&](std::int64_t position) {
+        last = before[static_cast<std::size_t>(position)];
+        for (TensorUpdate& update : updates.at(position)) {
+          const UpdatePiece piece = PieceOf(role, position, std::move(update));
+          write.UpdateMoments(piece);
+          const std::size_t slot = piece.update.slot;
+          for (std::size_t index = 0; index < sizes_[slot][static_cast<std::size_t>(position)].size(); ++index) {
+            take(piece, {position, slot, index});
+          }
+        }
+      },
+      updates.order);
+  if (before.back()) {
+    role.Free(denominator(*before.back()));
+  }
 }
 
 }  // namespace tidemark

@@ -2,40 +2,79 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "sim/lower/role.h"
+#include "sim/lower/fold_alike.h"
 #include "sim/strategies/part_table.h"
+#include "sim/strategies/update_kernels.h"
 
 namespace tidemark {
 
-/// Numbers that an optimizer keeps per element.
-std::int64_t MomentsOf(OptimizerKind kind);
-/// Multiply-adds of one element: AdamW's two moments, bias corrections, root and quotient; SGD's one or two.
-std::int64_t UpdateFlopsPerElement(OptimizerKind kind);
+/// The updates of one optimizer step, block by block.
+struct Updates {
+  /// Those of one block, by slot; it may have none.
+  std::function<std::vector<TensorUpdate>(std::int64_t position)> at;
+  /// What `at` depends on beside the block's own shape.
+  BlockKey key = [](std::int64_t) { return std::vector<std::int64_t>(); };
+  BlockOrder order = BlockOrder::first_to_last;
+};
 
-/// The optimizer's state per block and its fused update. AdamW keeps two moments per element, SGD with momentum one,
-/// SGD none. The state is made lazily: in the first step it appears with the first update and is there ever after, also
-/// for the updates of later windows of that step.
+/// Elements of each tensor of a block, in the order in which the optimizer is given them.
+using TensorSizes = std::vector<std::int64_t>;
+/// Of what a rank updates of each trained parameter of a block: the whole parameter.
+TensorSizes TrainedSizes(const Role& role, std::int64_t position);
+
+/// The optimizer's state per block, and its step. AdamW keeps two moments per element, SGD with momentum one, SGD none.
+/// The state is made lazily: the first step makes that of all blocks before the first update, and it is there ever
+/// after, also for the updates of later windows of that step (torch.optim: _init_group).
+///
+/// The kernels are those of optimizer_step.kernel (UpdateKernels). `fused` updates a block with one. `foreach` keeps
+/// the second moments' roots of everything that it updates at once. The for-loop takes tensor after tensor: one needs
+/// its root and the quotient beside it, while the denominator of the one before is still bound to the loop's variable.
 class OptimizerState {
  public:
-  /// `elements` per run: what one rank updates of one block.
-  void Declare(Role& role, const std::vector<std::int64_t>& elements);
-  /// `elements` by position; `name` as in PartTable. For parts of which a block has several, or that differ in size.
-  void Declare(Role& role, const std::string& name, const std::vector<std::int64_t>& elements);
+  using SizesAt = std::function<TensorSizes(std::int64_t position)>;
+  /// What a block has beside others: with a name as in PartTable.
+  struct Slot {
+    std::string name;
+    std::vector<TensorSizes> sizes;  ///< by position
+  };
+
+  /// One state per block. `joined`: all that one Step updates is one tensor, whichever blocks its pieces are of.
+  void Declare(Role& role, const SizesAt& sizes, bool joined = false);
+  /// For blocks with several states.
+  void Declare(Role& role, const std::vector<Slot>& slots);
   /// As PartTable::FamilyOf.
-  std::int64_t FamilyOf(std::int64_t position) const { return state_.FamilyOf(position); }
-  /// One fused kernel: reads `gradient`, reads and writes the state and `updated`. `moved_per_element` counts the bytes
-  /// of all but the state. `own_part`: as Compute::own_part, for gradients of which the rest was not reduced.
-  void Update(Role& role, std::int64_t position, std::int64_t elements, const std::vector<BufferRef>& gradients,
-              const std::vector<BufferRef>& updated, Bytes moved_per_element, bool own_part = false);
+  std::int64_t FamilyOf(std::size_t slot, std::int64_t position) const { return states_[slot].FamilyOf(position); }
+
+  void Step(Role& role, const Updates& updates);
 
  private:
-  PartTable state_;
+  /// One that the for-loop takes: the `index`th of a slot's tensors.
+  struct Tensor {
+    std::int64_t position = 0;
+    std::size_t slot = 0, index = 0;
+  };
+
+  bool TakesOneByOne(const Job& job) const;
+  void DeclareTemporaries(Role& role, const std::vector<Slot>& slots);
+  EachPiece Pieces(Role& role, const Updates& updates) const;
+  UpdatePiece PieceOf(const Role& role, std::int64_t position, TensorUpdate update) const;
+  void MakeStates(const Role& role, const EachPiece& each, const UpdateKernels& write);
+  void UpdateOneByOne(Role& role, const Updates& updates);
+  std::vector<std::optional<Tensor>> TensorsBefore(BlockOrder order);
+
+  std::vector<PartTable> states_;                             ///< by slot
+  std::vector<std::vector<PartTable>> roots_, denominators_;  ///< by slot and tensor
+  std::vector<std::vector<TensorSizes>> sizes_;               ///< by slot and position
   std::int64_t moments_ = 0;
-  std::set<std::int64_t> made_;  ///< positions whose state the first step has made
+  bool joined_ = false;
+  std::set<std::pair<std::size_t, std::int64_t>> made_;  ///< slots and positions whose state the first step has made
 };
 
 }  // namespace tidemark

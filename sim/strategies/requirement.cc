@@ -18,6 +18,12 @@ Requirement GradientsLikeParameters(const Precision& precision) {
           "give precision.gradients the dtype of precision.params"};
 }
 
+Requirement NoForLoop(const OptimizerStep& step) {
+  return {step.kernel != OptimizerStep::Kernel::for_loop, "optimizer_step.kernel",
+          "torch.optim takes the for-loop on GPUs only with foreach: false, which this system does not pass on",
+          "set optimizer_step.kernel to fused or foreach"};
+}
+
 Requirement HasBucket(const Sync& sync, const char* hint) {
   return {sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing", hint};
 }

@@ -23,6 +23,8 @@ Status Check(std::span<const Requirement> requirements);
 
 /// Autograd's own rule, which holds wherever a system leaves `.grad` to it.
 Requirement GradientsLikeParameters(const Precision& precision);
+/// Of a system that makes its optimizer itself, or torch's without saying which of its implementations.
+Requirement NoForLoop(const OptimizerStep& step);
 /// Of a system with a bucket of `sync.bucket_elements`.
 Requirement HasBucket(const Sync& sync, const char* hint);
 

@@ -134,8 +134,8 @@ Strategy LowLevelZeroPlugin(std::string name, std::string summary) {
   axes.sync.bucket_elements = 12 << 20;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.expression", "sync.step_expression", "sync.bucket_elements",
-                            "sync.overlap"};
+  strategy.defaults.keys = {"sync.when",    "sync.expression",      "sync.step_expression", "sync.bucket_elements",
+                            "sync.overlap", "optimizer_step.kernel"};
   strategy.data_parallel = MakeLowLevelZero;
   return strategy;
 }

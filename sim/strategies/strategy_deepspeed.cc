@@ -77,6 +77,9 @@ Status RefusePlain(const Job& job) {
       {fp32 || job.optimizer == OptimizerKind::adamw, "optimizer",
        "for other optimizers than FusedAdam DeepSpeed takes FP16_UnfusedOptimizer, which is not modelled",
        "set optimizer to adamw"},
+      {fp32 || axes.optimizer_step.kernel == OptimizerStep::Kernel::fused, "optimizer_step.kernel",
+       "for other optimizers than FusedAdam DeepSpeed takes FP16_UnfusedOptimizer, which is not modelled",
+       "set optimizer_step.kernel to fused"},
       {job.layout.pp == 1 || axes.precision.params != DType::bf16, "layout.pp",
        "DeepSpeed runs bf16 pipelines with BF16_Optimizer, also in stage 0", "use deepspeed-bf16"},
   };
@@ -183,7 +186,7 @@ Strategy DeepSpeed(std::string name, std::string summary, Sync::When when) {
   axes.sync.overlap = false;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.bucket_elements"};
+  strategy.defaults.keys = {"sync.when", "sync.bucket_elements", "optimizer_step.kernel"};
   return strategy;
 }
 
@@ -224,7 +227,7 @@ Strategy Bf16() {
   strategy.defaults.axes.precision.accumulate = DType::fp32;
   strategy.defaults.axes.precision.reduce = DType::fp32;
   strategy.defaults.keys = BoundaryKeys();
-  AddKeys(strategy, {"sync.when"});
+  AddKeys(strategy, {"sync.when", "optimizer_step.kernel"});
   strategy.refuse = RefuseBf16;
   strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedBf16;

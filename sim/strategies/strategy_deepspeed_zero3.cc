@@ -55,7 +55,8 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
   axes.precision.optimizer = DType::fp32;
   strategy.defaults.keys = {"sync.bucket_elements",    "sync.overlap",
                             "shard.reuse_distance",    "shard.persistence_threshold",
-                            "shard.prefetch_elements", "shard.max_live_elements"};
+                            "shard.prefetch_elements", "shard.max_live_elements",
+                            "optimizer_step.kernel"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };

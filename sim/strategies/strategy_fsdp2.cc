@@ -92,7 +92,8 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "shard.prefetch_forward",
                             "shard.prefetch_backward",
                             "buffers.tp_gather",
-                            "loss_scale"};
+                            "loss_scale",
+                            "optimizer_step.kernel"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
   strategy.running_sum = SumInMasterWhereScattered;

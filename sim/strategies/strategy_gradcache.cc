@@ -58,8 +58,13 @@ std::optional<WrongNumbers> WhatIsWrong(const Job& job) {
 Strategy GradCache(std::string name, std::string summary, Sync::When when = Sync::When::last) {
   Strategy strategy = DdpPreset(std::move(name), std::move(summary), when);
   strategy.defaults.axes.gradient_flow = GradientFlow::gradcache;
-  strategy.defaults.keys = {"gradient_flow.chunks",   "gradient_flow.loss_times_ranks", "sync.when",
-                            "sync.bucket_bytes",      "sync.first_bucket_bytes",        "sync.overlap",
+  strategy.defaults.keys = {"optimizer_step.kernel",
+                            "gradient_flow.chunks",
+                            "gradient_flow.loss_times_ranks",
+                            "sync.when",
+                            "sync.bucket_bytes",
+                            "sync.first_bucket_bytes",
+                            "sync.overlap",
                             "sync.forward_in_no_sync"};
   strategy.refuse = Refuse;
   strategy.wrong = WhatIsWrong;

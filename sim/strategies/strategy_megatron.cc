@@ -46,6 +46,7 @@ Status Refuse(const Job& job) {
       {precision.optimizer == DType::fp32 || axes.shard.optimizer, "precision.optimizer",
        "only the distributed optimizer can keep moments in another dtype than fp32 (--use-precision-aware-optimizer)",
        "set precision.optimizer to fp32, or use megatron-dist-opt"},
+      NoForLoop(axes.optimizer_step),
       {job.optimizer == OptimizerKind::adamw || !axes.shard.optimizer, "optimizer",
        "Only Adam currently supported, due to checkpointing requirements.", "set optimizer to adamw, or use megatron"},
   };
@@ -71,8 +72,9 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.linear_order = Partition::LinearOrder::input_gradient_first;
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
   axes.loss = Partition::Loss::softmax_saving;
-  strategy.defaults.keys = {"sync.bucket_elements", "sync.overlap", "sync.average_in_collective",
-                            "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
+  strategy.defaults.keys = {
+      "optimizer_step.kernel",      "sync.bucket_elements",       "sync.overlap",
+      "sync.average_in_collective", "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   if (distributed_optimizer) {
     strategy.defaults.keys.push_back("sync.fp32_accumulation");

@@ -36,6 +36,7 @@ Status Refuse(const Job& job) {
        "leave buffers.gradient_as_bucket_view and buffers.set_to_none alone"},
       {can_gather, "buffers.tp_gather", "async_communication is not supported for ALL_REDUCE mode",
        "set layout.sp to true (tp_mode: REDUCE_SCATTER), or buffers.tp_gather to pooled"},
+      NoForLoop(axes.optimizer_step),
       {enough, "accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
        "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe"},
   };
@@ -60,9 +61,10 @@ std::vector<Strategy> StrategyNanotron() {
   axes.packing = {true, true};
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // tp_recompute_allgather = true
   axes.loss = Partition::Loss::softmax_saving;
-  strategy.defaults.keys = {"sync.bucket_bytes",   "sync.first_bucket_bytes", "sync.overlap",
-                            "sync.collective",     "shard.optimizer",         "buffers.gradient_as_bucket_view",
-                            "buffers.set_to_none", "buffers.tp_gather"};
+  strategy.defaults.keys = {
+      "optimizer_step.kernel", "sync.bucket_bytes", "sync.first_bucket_bytes",         "sync.overlap",
+      "sync.collective",       "shard.optimizer",   "buffers.gradient_as_bucket_view", "buffers.set_to_none",
+      "buffers.tp_gather"};
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeReplicated;

@@ -60,7 +60,10 @@ inline std::vector<std::string> WordsOf(std::string_view key) {
                                  "skip-channels",
                                  "two",
                                  "branch",
-                                 "separate"};
+                                 "separate",
+                                 "fused",
+                                 "foreach",
+                                 "for-loop"};
   std::vector<std::string> words;
   Job job;
   std::copy_if(kWords.begin(), kWords.end(), std::back_inserter(words),

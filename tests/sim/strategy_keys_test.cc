@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ std::vector<Job> BasesOf(const std::string& strategy) {
       [](Axes& axes) { axes.sync.coalesce = true; },
       [](Axes& axes) { axes.sync.coalesce = false; },
       [](Axes& axes) { axes.sync.forward_in_no_sync = true; },
+      [](Axes& axes) {
+        constexpr DType kWide = DType::fp32;
+        axes.precision = {kWide, kWide, kWide, kWide, std::nullopt, kWide};
+      },
       [](Axes& axes) { axes.precision.reduce = axes.precision.accumulate = axes.precision.gradients; },
   };
   std::vector<Job> bases;

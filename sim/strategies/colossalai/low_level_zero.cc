@@ -62,7 +62,8 @@ class LowLevelZero : public DataParallel {
     if (CastsGradients()) {
       EachOwned([&](std::int64_t position, std::int64_t elements) { Unscale(position, elements); });
     }
-    EachBlockWithStores([&](std::int64_t position) { Update(position); });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); },
+                            [&](std::int64_t position) { return KeyOfStores(position); }});
     if (CastsGradients()) {
       EachOwned([&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(cast_gradients_, position)); });
     }
@@ -148,7 +149,12 @@ class LowLevelZero : public DataParallel {
     norm_copies_.Declare(
         role_, "gradient for the norm of", Category::workspace, DType::fp64,
         [&](const Parameter& parameter) { return CeilDiv(parameter.elements, ranks_); }, false, false);
-    optimizer_.Declare(role_, owned);
+    optimizer_.Declare(role_, [&](std::int64_t position) {
+      TensorSizes sizes;
+      ForEachTrained(role_, position,
+                     [&](const ParameterAt& at) { sizes.push_back(CeilDiv(ParameterOf(role_, at).elements, ranks_)); });
+      return sizes;
+    });
   }
 
   void Flush(const Microbatch& microbatch) {
@@ -196,21 +202,22 @@ class LowLevelZero : public DataParallel {
   template <class Body>
   void EachBlockWithStores(Body body) {
     EachBlockAlike(
-        role_,
-        [&](std::int64_t position) {
-          std::vector<std::int64_t> key;
-          ForEachTrained(role_, position, [&](const ParameterAt& at) {
-            if (const std::optional<FlushPlace> place = plan_.FlushOf(at)) {
-              plan_.AppendKey(*place, position, key);
-            }
-          });
-          return key;
-        },
+        role_, [&](std::int64_t position) { return KeyOfStores(position); },
         [&](std::int64_t position) {
           if (Owned(role_.stage.BlockAt(position)) > 0) {
             body(position);
           }
         });
+  }
+
+  std::vector<std::int64_t> KeyOfStores(std::int64_t position) const {
+    std::vector<std::int64_t> key;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
+      if (const std::optional<FlushPlace> place = plan_.FlushOf(at)) {
+        plan_.AppendKey(*place, position, key);
+      }
+    });
+    return key;
   }
 
   template <class Body>
@@ -263,7 +270,11 @@ class LowLevelZero : public DataParallel {
                        SizeOf(MasterType()) * 2 * elements);
   }
 
-  void Update(std::int64_t position) {
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
+    const std::int64_t elements = Owned(role_.stage.BlockAt(position));
+    if (elements == 0) {
+      return {};
+    }
     std::vector<BufferRef> updated;
     if (axes_.precision.master) {
       updated.push_back(role_.Ref(masters_, position));
@@ -272,8 +283,7 @@ class LowLevelZero : public DataParallel {
     }
     const std::vector<BufferRef> gradients =
         CastsGradients() ? std::vector<BufferRef>{role_.Ref(cast_gradients_, position)} : StoresOf(position);
-    optimizer_.Update(role_, position, Owned(role_.stage.BlockAt(position)), gradients, updated,
-                      SizeOf(MasterType()) * 3);
+    return {{0, elements, gradients, updated, SizeOf(MasterType()) * 3}};
   }
 
   /// What this rank's part of a parameter is gathered from.

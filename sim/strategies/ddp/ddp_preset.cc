@@ -73,7 +73,8 @@ Strategy DdpPreset(std::string name, std::string summary, Sync::When when) {
                             "sync.static_graph",
                             "sync.find_unused_parameters",
                             "buffers.gradient_as_bucket_view",
-                            "buffers.set_to_none"};
+                            "buffers.set_to_none",
+                            "optimizer_step.kernel"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return strategy;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "sim/strategies/ddp/bucket_layout.h"
 #include "sim/strategies/ddp/launch_bucket.h"
@@ -54,7 +55,7 @@ class Replicated : public DataParallel {
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    role_.EachBlock([&](std::int64_t position) { Update(position); });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
     ZeroGradients();
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
@@ -145,7 +146,10 @@ class Replicated : public DataParallel {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);
     }
-    optimizer_.Declare(role_, elements);
+    optimizer_.Declare(role_, [&](std::int64_t position) {
+      return axes_.shard.optimizer ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
+                                   : TrainedSizes(role_, position);
+    });
   }
 
   void DeclareBuckets() {
@@ -262,10 +266,10 @@ class Replicated : public DataParallel {
                  elements, reduced);
   }
 
-  void Update(std::int64_t position) {
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
     const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
     if (elements == 0) {
-      return;
+      return {};
     }
     std::vector<BufferRef> gradients, weights;
     if (axes_.precision.master) {
@@ -278,7 +282,7 @@ class Replicated : public DataParallel {
     const DType gradient_type = HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients;
     const Bytes moved = SizeOf(gradient_type) + SizeOf(axes_.precision.params) * (axes_.precision.master ? 1 : 2) +
                         (axes_.precision.master ? SizeOf(*axes_.precision.master) * 2 : Bytes(0));
-    optimizer_.Update(role_, position, elements, gradients, weights, moved);
+    return {{0, elements, std::move(gradients), std::move(weights), moved}};
   }
 
   void ZeroGradients() {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
+
+#include <utility>
+
 #include "sim/strategies/parameter_order.h"
+#include "sim/strategies/update_kernels.h"
 #include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
@@ -8,13 +12,6 @@ namespace {
 
 /// nccl_start_alignment_factor: parts begin at multiples of two elements.
 constexpr std::int64_t kAlignment = 2;
-
-std::int64_t MomentsOf(OptimizerKind kind) {
-  return kind == OptimizerKind::adamw ? 2 : kind == OptimizerKind::sgd_momentum ? 1 : 0;
-}
-
-/// As for the updates of sim/strategies/optimizer.cc.
-std::int64_t FlopsPerElement(OptimizerKind kind) { return kind == OptimizerKind::adamw ? 12 : 4; }
 
 }  // namespace
 
@@ -38,6 +35,10 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
   master_ = kept("master weights", Category::optimizer, master_type_, part(), true);
   moments_ =
       kept("moments", Category::optimizer, precision.optimizer, MomentsOf(role.job.optimizer) * part(), moments_exist_);
+  const std::int64_t temporary = UpdateKernels::MakesRoots(role.job) ? part() : 0;
+  root_ = Declare("root for the moments", Category::workspace, precision.optimizer, temporary, role.compute);
+  denominator_ =
+      Declare("denominator for the moments", Category::workspace, precision.optimizer, temporary, role.compute);
 }
 
 BufferRef FlatParameters::Declare(const char* name, Category category, DType dtype, std::int64_t elements,
@@ -46,23 +47,14 @@ BufferRef FlatParameters::Declare(const char* name, Category category, DType dty
 }
 
 void FlatParameters::Update(const BufferRef& gradient) {
-  std::vector<BufferRef> writes{master()};
-  if (moments_.valid()) {
-    if (!moments_exist_) {
-      role_.Alloc({moments_, {}});
-      role_.ZeroKernel("zero moments", role_.compute, Work::optimizer, {moments_, {}});
-      moments_exist_ = true;
-    }
-    writes.push_back({moments_, {}});
+  const Bytes moved = SizeOf(master_type_) * 2 + SizeOf(role_.builder.buffer(gradient.buffer).dtype);
+  const UpdatePiece piece{{0, part(), {gradient}, {master()}, moved}, {moments_, {}}, root_, denominator_};
+  if (moments_.valid() && !std::exchange(moments_exist_, true)) {
+    UpdateKernels(role_).MakeState(piece);
   }
-  std::vector<BufferRef> reads = writes;
-  reads.push_back(gradient);
-  const Bytes moved = (SizeOf(master_type_) * 2 + SizeOf(role_.builder.buffer(gradient.buffer).dtype) +
-                       SizeOf(role_.job.axes.precision.optimizer) * 2 * MomentsOf(role_.job.optimizer)) *
-                      part();
-  role_.builder.Emit(Compute{role_.builder.Named("optimizer update"),
-                             OptimizerUpdate{part(), moved.count(), FlopsPerElement(role_.job.optimizer)},
-                             role_.compute, Work::optimizer, Rational(1), false, std::move(reads), std::move(writes)});
+  const bool for_loop = role_.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop;
+  UpdateInLists(
+      role_, [&](const PieceVisitor& visit) { visit(piece); }, for_loop);
 }
 
 void FlatParameters::CopyToWeights() {

@@ -10,7 +10,7 @@
 namespace tidemark {
 
 /// Trained parameters that lie one behind the other in one tensor, with a master copy and optimizer state of this
-/// rank's part of it. DeepSpeed's optimizers update that part as one tensor, with one kernel.
+/// rank's part of it. DeepSpeed's optimizers update that part as one tensor.
 ///
 /// Ranks cut the tensor into equal parts, so it is padded to a multiple of 2 * ranks elements
 /// (deepspeed/runtime/zero/stage_1_and_2.py, bf16_optimizer.py: nccl_start_alignment_factor = 2).
@@ -46,6 +46,7 @@ class FlatParameters {
   DType master_type_;
   ParameterTable weights_;
   BufferId master_, moments_;
+  BufferRef root_, denominator_;  ///< of AdamW where its update is not one kernel
   bool moments_exist_;
 };
 

@@ -34,11 +34,7 @@ class DeepSpeedPlain : public DataParallel {
       return;
     }
     weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
-    std::vector<std::int64_t> elements;
-    for (const BlockRun& run : role.stage.runs) {
-      elements.push_back(TrainableElements(run.block));
-    }
-    optimizer_.Declare(role, elements);
+    optimizer_.Declare(role, [&](std::int64_t position) { return TrainedSizes(role_, position); });
   }
 
   BufferRef Weight(const ParameterAt& at) override { return flat_ ? flat_->Weight(at) : weights_(role_, at); }
@@ -168,19 +164,22 @@ class DeepSpeedPlain : public DataParallel {
   }
 
   void UpdateWeights() {
-    role_.EachBlock([&](std::int64_t position) {
-      const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
-      std::vector<BufferRef> gradients, weights;
-      ForEachTrained(role_, position, [&](const ParameterAt& at) {
-        gradients.push_back(gradients_(role_, at));
-        weights.push_back(Weight(at));
-      });
-      if (elements > 0) {
-        optimizer_.Update(role_, position, elements, gradients, weights,
-                          SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2);
-      }
-    });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
     gradients_.Free(role_);
+  }
+
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
+    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
+    if (elements == 0) {
+      return {};
+    }
+    std::vector<BufferRef> gradients, weights;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) {
+      gradients.push_back(gradients_(role_, at));
+      weights.push_back(Weight(at));
+    });
+    return {{0, elements, std::move(gradients), std::move(weights),
+             SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2}};
   }
 
   Role& role_;

@@ -30,7 +30,8 @@ class Zero3 : public DataParallel {
         reducer_(role, group_) {
     const std::vector<std::int64_t>& elements = reducer_.partition_elements();
     masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true);
-    optimizer_.Declare(role, elements);
+    optimizer_.Declare(
+        role, [&](std::int64_t position) { return TensorSizes{elements[role.stage.RunOf(position)]}; }, true);
     joined_ = role.PerBlock("joined gradients of", Category::gradient, role.job.axes.precision.accumulate, role.compute,
                             elements);
     wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements);
@@ -178,10 +179,18 @@ class Zero3 : public DataParallel {
   }
 
   void Update(const SubGroup& group) {
-    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
-      optimizer_.Update(role_, position, elements, {role_.Ref(wide_, position)}, {role_.Ref(masters_, position)},
-                        SizeOf(DType::fp32) * 3);
-    });
+    const auto joined = [&](std::int64_t position) { return group.begin <= position && position < group.end; };
+    const auto at = [&](std::int64_t position) {
+      const std::int64_t elements = reducer_.partition_elements()[role_.stage.RunOf(position)];
+      std::vector<TensorUpdate> updates;
+      if (joined(position) && elements > 0) {
+        updates.push_back(
+            {0, elements, {role_.Ref(wide_, position)}, {role_.Ref(masters_, position)}, SizeOf(DType::fp32) * 3});
+      }
+      return updates;
+    };
+    optimizer_.Step(role_,
+                    {at, [&](std::int64_t position) { return std::vector<std::int64_t>{joined(position) ? 1 : 0}; }});
     EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
       CopyInOptimizer("cast masters", role_.Ref(masters_, position), fetcher_.Partition(position), elements);
     });

@@ -21,11 +21,10 @@ class FlatSharded : public DataParallel {
         layout_(role),
         gradients_(layout_),
         limiter_(role, shard_.limit_all_gathers && !layout_.whole(), EventsLeftByTheStepBefore()) {
-    std::vector<std::int64_t> updated;
-    for (const FlatUnit& unit : layout_.units.sizes) {
-      updated.push_back(unit.trained ? unit.padded / layout_.shards : 0);
-    }
-    optimizer_.Declare(role, updated);
+    optimizer_.Declare(role, [&](std::int64_t position) {
+      const bool unit = layout_.IsTrainedUnit(position);
+      return unit ? TensorSizes{layout_.shard_elements(position)} : TensorSizes{};
+    });
   }
 
   /// The root's pre-forward: gathers wait for whatever updated the shards, and the root comes first.
@@ -95,10 +94,7 @@ class FlatSharded : public DataParallel {
 
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    layout_.EachTrainedUnit([&](std::int64_t unit) {
-      optimizer_.Update(role_, unit, layout_.shard_elements(unit), {gradients_.Final(unit)},
-                        {role_.Ref(layout_.shard, unit)}, SizeOf(layout_.master) * 3);
-    });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
     role_.builder.Order(layout_.scatter_stream, role_.compute, "updated");
     layout_.EachTrainedUnit([&](std::int64_t unit) { gradients_.FreeFinal(unit); });
     role_.builder.Emit(End{Phase::optimizer});
@@ -141,6 +137,18 @@ class FlatSharded : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return gradients_.Final(layout_.Unit(at.position)); }
 
  private:
+  /// A unit is one tensor.
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
+    if (!layout_.IsTrainedUnit(position)) {
+      return {};
+    }
+    return {{0,
+             layout_.shard_elements(position),
+             {gradients_.Final(position)},
+             {role_.Ref(layout_.shard, position)},
+             SizeOf(layout_.master) * 3}};
+  }
+
   std::int64_t EventsLeftByTheStepBefore() const {
     std::int64_t layers = 0;
     for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {

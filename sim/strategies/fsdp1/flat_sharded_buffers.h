@@ -44,11 +44,13 @@ struct FlatLayout {
     }
   }
 
+  bool IsTrainedUnit(std::int64_t position) const { return Unit(position) == position && SizeOfUnit(position).trained; }
+
   /// Calls `body(unit)` for each unit that is trained, root first, as one loop per run.
   template <class Body>
   void EachTrainedUnit(Body body) const {
     role.EachBlock([&](std::int64_t position) {
-      if (Unit(position) == position && SizeOfUnit(position).trained) {
+      if (IsTrainedUnit(position)) {
         body(position);
       }
     });

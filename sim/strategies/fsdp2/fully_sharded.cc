@@ -21,7 +21,7 @@ class FullySharded : public DataParallel {
         group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
         gather_(role, units_, group_),
         scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
-    optimizer_.Declare(role, units_.Sizes(&UnitSize::trainable_padded, units_.shards));
+    optimizer_.Declare(role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); });
     gradients_.Declare(role, "gradient of", Category::gradient, axes_.precision.gradients, ParameterTable::Of::trained,
                        false);
     // Without a dtype of its own to accumulate in, later gradients are added to the first one.
@@ -73,10 +73,7 @@ class FullySharded : public DataParallel {
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    units_.EachTrained(role_, [&](std::int64_t unit, std::int64_t elements) {
-      optimizer_.Update(role_, unit, elements, {scatter_.Sharded(unit)}, {gather_.Shard(unit)},
-                        SizeOf(gather_.StoredType()) * 3);
-    });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
     scatter_.FreeSharded();
     role_.builder.Emit(End{Phase::optimizer});
   }
@@ -136,6 +133,14 @@ class FullySharded : public DataParallel {
       gradients.push_back(accumulated ? accumulators_(role_, at) : gradients_(role_, at));
     });
     scatter_.Scatter(microbatch, unit, gradients, accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+  }
+
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
+    const std::int64_t elements = units_.SizeAt(position).trainable_padded / units_.shards;
+    if (elements == 0 || !units_.Opens(position)) {
+      return {};
+    }
+    return {{0, elements, {scatter_.Sharded(position)}, {gather_.Shard(position)}, SizeOf(gather_.StoredType()) * 3}};
   }
 
   template <class Visit>

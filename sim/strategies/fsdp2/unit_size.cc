@@ -4,11 +4,15 @@
 namespace tidemark {
 namespace {
 
+std::int64_t Padded(const Parameter& parameter, std::int64_t shards) {
+  return RoundUp(parameter.rows, shards) * (parameter.elements / parameter.rows);
+}
+
 void Add(UnitSize& size, const Parameter& parameter, std::int64_t shards) {
   if (parameter.tied) {
     return;
   }
-  const std::int64_t padded = RoundUp(parameter.rows, shards) * (parameter.elements / parameter.rows);
+  const std::int64_t padded = Padded(parameter, shards);
   size.elements += parameter.elements;
   size.padded += padded;
   size.trainable_padded += parameter.trainable ? padded : 0;
@@ -22,6 +26,16 @@ std::vector<std::int64_t> Units::Sizes(std::int64_t UnitSize::*member, std::int6
     all.push_back(size.*member / divisor);
   }
   return all;
+}
+
+std::vector<std::int64_t> Units::ShardsOf(const Role& role, std::int64_t position) const {
+  std::vector<std::int64_t> elements;
+  if (Opens(position)) {
+    ForEachTrainedOf(role, position, [&](const ParameterAt& at) {
+      elements.push_back(Padded(ParameterOf(role, at), shards) / shards);
+    });
+  }
+  return elements;
 }
 
 Units MeasureUnits(const Stage& stage, std::int64_t shards) {

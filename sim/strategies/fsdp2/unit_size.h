@@ -32,6 +32,9 @@ struct Units {
   /// The last one.
   bool Closes(std::int64_t position) const { return !(tied && position == 0) && SizeAt(position).elements > 0; }
 
+  /// Elements of this rank's shards of what is trained of the unit that begins at `position`, by parameter.
+  std::vector<std::int64_t> ShardsOf(const Role& role, std::int64_t position) const;
+
   /// Per run, elements of `member` over `divisor`.
   std::vector<std::int64_t> Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const;
 

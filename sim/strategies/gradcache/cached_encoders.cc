@@ -28,11 +28,7 @@ class CachedEncoders : public DataParallel {
     weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
     gradients_.Declare(role_, precision.gradients);
     slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
-    std::vector<std::int64_t> elements;
-    for (const BlockRun& run : role_.stage.runs) {
-      elements.push_back(TrainableElements(run.block));
-    }
-    optimizer_.Declare(role_, elements);
+    optimizer_.Declare(role_, [&](std::int64_t position) { return TrainedSizes(role_, position); });
   }
 
   void BeginMicrobatch(const Microbatch&) override { in_forward_ = true; }
@@ -49,7 +45,7 @@ class CachedEncoders : public DataParallel {
 
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    role_.EachBlock([&](std::int64_t position) { Update(position); });
+    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
     gradients_.Free(role_);
     for (Encoder& one : encoders_) {
       one.has_gradients = false;
@@ -134,18 +130,18 @@ class CachedEncoders : public DataParallel {
     LaunchBucket(role_, stream_, group_, {.dtype = axes_.precision.gradients}, elements, reduced);
   }
 
-  void Update(std::int64_t position) {
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
     const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
     if (elements == 0) {
-      return;
+      return {};
     }
     std::vector<BufferRef> gradients, weights;
     ForEachTrained(role_, position, [&](const ParameterAt& at) {
       gradients.push_back(gradients_(role_, at));
       weights.push_back(weights_(role_, at));
     });
-    optimizer_.Update(role_, position, elements, gradients, weights,
-                      SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2);
+    return {{0, elements, std::move(gradients), std::move(weights),
+             SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2}};
   }
 
   Role& role_;

@@ -61,11 +61,10 @@ class Contiguous : public DataParallel {
         EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyGradients(bucket, MainGradientsOf(bucket)); });
         has_copies_ = true;
       }
-      EachOwnedBucket(
-          [&](const GradientBucket& bucket) { owned_->Update(bucket, MainGradientsOf(bucket), WeightsOf(bucket)); });
+      owned_->Step(OwnedUpdates());
       EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyToWeights(bucket, WeightsOf(bucket)); });
     } else {
-      role_.EachBlock([&](std::int64_t position) { Update(position); });
+      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
       role_.EachBlock([&](std::int64_t position) { CopyToWeights(position); });
     }
     role_.builder.Emit(End{Phase::optimizer});
@@ -159,15 +158,15 @@ class Contiguous : public DataParallel {
       has_copies_ = owned_->CopiesAtStart();
       return;
     }
-    std::vector<std::int64_t> elements;
-    for (const BlockRun& run : role_.stage.runs) {
-      elements.push_back(TrainableElements(run.block));
-    }
     if (axes_.precision.master) {
+      std::vector<std::int64_t> elements;
+      for (const BlockRun& run : role_.stage.runs) {
+        elements.push_back(TrainableElements(run.block));
+      }
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);
     }
-    optimizer_.Declare(role_, elements);
+    optimizer_.Declare(role_, [&](std::int64_t position) { return TrainedSizes(role_, position); });
   }
 
   void Zero(std::int64_t position) {
@@ -289,14 +288,25 @@ class Contiguous : public DataParallel {
   /// The same where the body looks at what this rank owns of the bucket.
   template <class Body>
   void EachOwnedBucket(Body body) {
-    EachBucket(
-        [&](std::int64_t position) {
-          std::vector<std::int64_t> key = buffer_.Describe(position);
-          const std::vector<std::int64_t> owned = owned_->Key(position);
-          key.insert(key.end(), owned.begin(), owned.end());
-          return key;
-        },
-        body);
+    EachBucket([&](std::int64_t position) { return OwnedKey(position); }, body);
+  }
+
+  std::vector<std::int64_t> OwnedKey(std::int64_t position) const {
+    std::vector<std::int64_t> key = buffer_.Describe(position);
+    const std::vector<std::int64_t> owned = owned_->Key(position);
+    key.insert(key.end(), owned.begin(), owned.end());
+    return key;
+  }
+
+  Updates OwnedUpdates() {
+    const auto at = [&](std::int64_t position) {
+      std::vector<TensorUpdate> updates;
+      for (const GradientBucket& bucket : buffer_.CompletedIn(position)) {
+        updates.push_back(owned_->UpdateOf(bucket, MainGradientsOf(bucket), WeightsOf(bucket)));
+      }
+      return updates;
+    };
+    return {at, [&](std::int64_t position) { return OwnedKey(position); }, BlockOrder::last_to_first};
   }
 
   template <class Body>
@@ -311,10 +321,10 @@ class Contiguous : public DataParallel {
         BlockOrder::last_to_first);
   }
 
-  void Update(std::int64_t position) {
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
     const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
     if (elements == 0) {
-      return;
+      return {};
     }
     const bool masters = axes_.precision.master.has_value();
     std::vector<BufferRef> gradients, updated;
@@ -329,7 +339,7 @@ class Contiguous : public DataParallel {
     });
     const Bytes moved =
         SizeOf(axes_.precision.accumulate) + SizeOf(axes_.precision.master.value_or(axes_.precision.params)) * 2;
-    optimizer_.Update(role_, position, elements, gradients, updated, moved);
+    return {{0, elements, std::move(gradients), std::move(updated), moved}};
   }
 
   void CopyToWeights(std::int64_t position) {

@@ -31,6 +31,7 @@ OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), 
   const bool copies = precision_.master && precision_.optimizer == DType::fp32 && precision_.accumulate != DType::fp32;
   const bool copies_at_end = copies && EndsWithUpdate(role.job);
   copies_at_start_ = copies_at_end && role.step != StepKind::first;
+  std::vector<OptimizerState::Slot> moments;
   for (std::size_t slot = 0; slot < owned.size(); ++slot) {
     if (precision_.master) {
       masters_.emplace_back().Declare(role, fmt::format("master weights of bucket {} of", slot), Category::optimizer,
@@ -40,14 +41,19 @@ OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), 
       copies_.emplace_back().Declare(role, fmt::format("fp32 gradient of bucket {} of", slot), Category::gradient,
                                      DType::fp32, owned[slot], copies_at_start_, copies_at_end);
     }
-    moments_.emplace_back().Declare(role, fmt::format("moments of bucket {} of", slot), owned[slot]);
+    OptimizerState::Slot& state = moments.emplace_back(fmt::format("moments of bucket {} of", slot));
+    for (const std::int64_t elements : owned[slot]) {
+      state.sizes.push_back({elements});
+    }
   }
+  slots_ = moments.size();
+  optimizer_.Declare(role, moments);
 }
 
 std::vector<std::int64_t> OwnedParts::Key(std::int64_t position) const {
   std::vector<std::int64_t> families;
-  for (const OptimizerState& moments : moments_) {
-    families.push_back(moments.FamilyOf(position));
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    families.push_back(optimizer_.FamilyOf(slot, position));
   }
   return families;
 }
@@ -63,15 +69,15 @@ void OwnedParts::CopyGradients(const GradientBucket& bucket, const std::vector<B
                      (SizeOf(precision_.accumulate) + SizeOf(DType::fp32)) * bucket.owned);
 }
 
-void OwnedParts::Update(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
-                        const std::vector<BufferRef>& weights) {
+TensorUpdate OwnedParts::UpdateOf(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
+                                  const std::vector<BufferRef>& weights) const {
   const std::vector<BufferRef> updated =
       precision_.master ? std::vector<BufferRef>{masters_[bucket.slot](role_, bucket.completed_in)} : weights;
   const std::vector<BufferRef> read =
       CopiesGradients() ? std::vector<BufferRef>{copies_[bucket.slot](role_, bucket.completed_in)} : gradients;
   const DType dtype = CopiesGradients() ? DType::fp32 : precision_.accumulate;
   const Bytes moved = SizeOf(dtype) + SizeOf(precision_.master.value_or(precision_.params)) * 2;
-  moments_[bucket.slot].Update(role_, bucket.completed_in, bucket.owned, read, updated, moved, role_.job.layout.dp > 1);
+  return {bucket.slot, bucket.owned, read, updated, moved, role_.job.layout.dp > 1};
 }
 
 void OwnedParts::CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights) {

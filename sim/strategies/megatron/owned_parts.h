@@ -33,8 +33,10 @@ class OwnedParts {
   bool CopiesAtStart() const { return copies_at_start_; }
   void FreeCopy(const GradientBucket& bucket);
   void CopyGradients(const GradientBucket& bucket, const std::vector<BufferRef>& gradients);
-  void Update(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
-              const std::vector<BufferRef>& weights);
+  /// How this rank's range of a bucket is updated.
+  TensorUpdate UpdateOf(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
+                        const std::vector<BufferRef>& weights) const;
+  void Step(const Updates& updates) { optimizer_.Step(role_, updates); }
   /// Nothing without masters.
   void CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights);
 
@@ -44,7 +46,8 @@ class OwnedParts {
   std::vector<PartTable> masters_;  ///< by GradientBucket::slot
   std::vector<PartTable> copies_;   ///< by GradientBucket::slot: gradients in fp32
   bool copies_at_start_ = false;
-  std::vector<OptimizerState> moments_;  ///< by GradientBucket::slot
+  std::size_t slots_ = 0;     ///< the most buckets that one block completes
+  OptimizerState optimizer_;  ///< by GradientBucket::slot
 };
 
 }  // namespace tidemark

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "sim/predict/communication.h"
+#include "tests/sim/audited_job.h"
+#include "tests/sim/oracle_job.h"
+
+// The oracle's model has 110,633,984 parameters: P = 442,535,936 bytes in fp32.
+
+namespace tidemark {
+namespace {
+
+using Kernel = OptimizerStep::Kernel;
+using testing::HasSubstr;
+
+constexpr std::int64_t kElements = 110'633'984;
+constexpr std::int64_t kP = kElements * 4;
+
+/// The most that is alive while the optimizer runs: all of it, and temporaries alone.
+class OptimizerBook : public Listener {
+ public:
+  explicit OptimizerBook(const Program& program) : program_(program) {}
+  void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
+  void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
+  void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
+  void OnBegin(const Begin& begin, std::int64_t, Nanos) override {
+    inside_ = begin.phase == Phase::optimizer;
+    at_begin = inside_ ? live_ : at_begin;
+    highest = inside_ ? std::max(highest, live_) : highest;
+  }
+  void OnEnd(Phase, Nanos) override { inside_ = false; }
+
+  Bytes at_begin, highest, highest_temporaries;
+
+ private:
+  void Count(const BufferInstance& instance, std::int64_t sign) {
+    const Buffer& buffer = program_.buffers[instance.buffer.index];
+    live_ += buffer.bytes() * sign;
+    temporaries_ += buffer.category == Category::workspace ? buffer.bytes() * sign : Bytes(0);
+    if (inside_) {
+      highest = std::max(highest, live_);
+      highest_temporaries = std::max(highest_temporaries, temporaries_);
+    }
+  }
+
+  const Program& program_;
+  Bytes live_, temporaries_;
+  bool inside_ = false;
+};
+
+OptimizerBook BookOfOptimizer(const Job& job, StepKind kind = StepKind::steady) {
+  const StepProgram step = Sound(job, kind);
+  const std::vector<Costs> costs = PriceAll(step, job.machine);
+  OptimizerBook book(step.roles.front());
+  std::vector<Listener*> listeners(step.roles.size(), nullptr);
+  listeners.front() = &book;
+  Simulate(step, costs, listeners);
+  return book;
+}
+
+Job WithKernel(const std::string& strategy, Kernel kernel) {
+  Job job = OracleJob(strategy, 4);
+  job.axes.optimizer_step.kernel = kernel;
+  const Status accepted = FindStrategy(strategy)->Accept(job);
+  EXPECT_TRUE(accepted.ok()) << accepted.error().Text();
+  return job;
+}
+
+void MakeFp32(Job& job) {
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = precision.reduce = precision.accumulate = precision.optimizer = DType::fp32;
+}
+
+std::int64_t Temporaries(const Job& job) { return BookOfOptimizer(job).highest_temporaries.count(); }
+
+/// Blocks of one weight each.
+Job TableJob(const std::vector<std::int64_t>& sizes, Kernel kernel) {
+  Job job = WithKernel("ddp-last", kernel);
+  MakeFp32(job);
+  Table table;
+  for (const std::int64_t size : sizes) {
+    table.rows.push_back({"block" + std::to_string(table.rows.size()), 1, size, 2048, 0, 8192, 16384, 0, 0});
+  }
+  job.network = {"table", table, {}};
+  return job;
+}
+
+// pytorch/pytorch#97712: foreach needs one more set of parameters than the for-loop's state. The denominators of all
+// tensors live at once; releases up to 1.13 had a second list of them (measured: 2.0 P).
+TEST(OptimizerStep, ForeachAdamNeedsOneMoreSetOfParameters) {
+  Job job = WithKernel("ddp-last", Kernel::foreach_);
+  MakeFp32(job);
+  const OptimizerBook book = BookOfOptimizer(job);
+  EXPECT_EQ(book.highest_temporaries.count(), kP);
+  // Weights, gradients, buckets and two moments are there already.
+  EXPECT_EQ(book.highest.count() - book.at_begin.count(), kP);
+  EXPECT_GE(book.at_begin.count(), 5 * kP);
+}
+
+TEST(OptimizerStep, AFusedKernelNeedsNothing) {
+  const OptimizerBook book = BookOfOptimizer(WithKernel("ddp-last", Kernel::fused));
+  EXPECT_EQ(book.highest, book.at_begin);
+}
+
+// FSDP2 updates fp32 shards: P / N. Every dimension 0 of the oracle's model is divisible by 4.
+TEST(OptimizerStep, ForeachOverShardsNeedsOneMoreShardOfThem) {
+  EXPECT_EQ(Temporaries(WithKernel("fsdp2-scatter-each", Kernel::foreach_)), kP / 4);
+  EXPECT_EQ(Temporaries(WithKernel("fsdp1", Kernel::foreach_)), kP / 4);
+}
+
+// Measured with PyTorch 1.13 (for-loop, no weight decay added to gradients): tensors of .25, .125, .375 and .25 P need
+// max(2 p_i + p_(i-1)) = 2 * .375 + .125 = .875 P. Later releases compute the same expression.
+TEST(OptimizerStep, TheForLoopNeedsTwoOfATensorAndTheOneBefore) {
+  EXPECT_EQ(Temporaries(TableJob({2'000'000, 1'000'000, 3'000'000, 2'000'000}, Kernel::for_loop)), 7'000'000 * 4);
+  EXPECT_EQ(Temporaries(TableJob({2'000'000, 1'000'000, 3'000'000, 2'000'000}, Kernel::foreach_)), 8'000'000 * 4);
+}
+
+// A block's parameters are tensors of their own: behind the last norm (1,024) comes the head (32,000 x 1,024).
+TEST(OptimizerStep, TheForLoopTakesTheParametersOfABlockOneByOne) {
+  Job job = WithKernel("ddp-last", Kernel::for_loop);
+  MakeFp32(job);
+  EXPECT_EQ(Temporaries(job), (2 * 32'768'000 + 1'024) * 4);
+  // Of FSDP2's shards likewise.
+  EXPECT_EQ(Temporaries(WithKernel("fsdp2-scatter-each", Kernel::for_loop)), (2 * 32'768'000 + 1'024));
+}
+
+// ZeRO's partition is one flat tensor: 110,633,984 / 4 elements, evenly. FP32 masters and moments.
+TEST(OptimizerStep, OverAFlatPartitionTheForLoopNeedsMoreThanForeach) {
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-bf16", "deepspeed-zero3"}) {
+    EXPECT_EQ(Temporaries(WithKernel(strategy, Kernel::foreach_)), kP / 4) << strategy;
+    EXPECT_EQ(Temporaries(WithKernel(strategy, Kernel::for_loop)), kP / 4 * 2) << strategy;
+  }
+}
+
+TEST(OptimizerStep, MomentumIsUpdatedInPlace) {
+  Job job = WithKernel("ddp-last", Kernel::foreach_);
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum}) {
+    job.optimizer = kind;
+    EXPECT_EQ(Temporaries(job), 0);
+  }
+}
+
+// torch.optim's _init_group makes the state of all parameters before the first kernel: lists come on top of it.
+TEST(OptimizerStep, InTheFirstStepTemporariesComeOnTopOfTheNewState) {
+  Job job = WithKernel("ddp-last", Kernel::foreach_);
+  MakeFp32(job);
+  const OptimizerBook first = BookOfOptimizer(job, StepKind::first), steady = BookOfOptimizer(job);
+  EXPECT_EQ((first.highest - first.at_begin).count(), 3 * kP);  // two moments, one list
+  EXPECT_EQ(first.highest, steady.highest);
+}
+
+TEST(OptimizerStep, LoopsOverEqualBlocksStayFolded) {
+  for (const Kernel kernel : {Kernel::foreach_, Kernel::for_loop}) {
+    for (const char* strategy : {"ddp-last", "fsdp2-defer", "fsdp1-no-sync", "deepspeed-zero3", "colossalai-zero2"}) {
+      const auto more_nodes = [&](std::int64_t layers) {
+        Job job = WithKernel(strategy, kernel), fused = WithKernel(strategy, Kernel::fused);
+        std::get<Decoder>(job.network.shape).layers = std::get<Decoder>(fused.network.shape).layers = layers;
+        return Sound(job).roles.front().nodes.size() - Sound(fused).roles.front().nodes.size();
+      };
+      EXPECT_EQ(more_nodes(120), more_nodes(12)) << strategy;
+    }
+  }
+}
+
+TEST(OptimizerStep, MoreKernelsTakeLonger) {
+  const auto busy = [](Kernel kernel) {
+    const Job job = WithKernel("ddp-last", kernel);
+    const StepProgram step = Sound(job);
+    const std::vector<Costs> costs = PriceAll(step, job.machine);
+    return Simulate(step, costs).time.step;
+  };
+  EXPECT_LT(busy(Kernel::fused), busy(Kernel::foreach_));
+  EXPECT_LT(busy(Kernel::foreach_), busy(Kernel::for_loop));
+}
+
+TEST(OptimizerStep, SystemsRefuseKernelsThatTheyDoNotHave) {
+  const auto refused = [](const char* strategy, Kernel kernel) {
+    Job job = OracleJob(strategy, 4);
+    job.axes.optimizer_step.kernel = kernel;
+    const Status accepted = FindStrategy(strategy)->Accept(job);
+    return accepted.ok() ? std::string() : accepted.error().Text();
+  };
+  EXPECT_THAT(refused("megatron", Kernel::for_loop), HasSubstr("foreach: false"));
+  EXPECT_THAT(refused("nanotron", Kernel::for_loop), HasSubstr("foreach: false"));
+  EXPECT_EQ(refused("megatron-dist-opt", Kernel::foreach_), "");
+  EXPECT_THAT(refused("alpa", Kernel::foreach_), HasSubstr("has no such setting"));
+  EXPECT_THAT(refused("colossalai-gemini", Kernel::foreach_), HasSubstr("has no such setting"));
+  EXPECT_THAT(refused("deepspeed-zero0", Kernel::foreach_), HasSubstr("FP16_UnfusedOptimizer"));
+}
+
+}  // namespace
+}  // namespace tidemark
