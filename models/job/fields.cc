@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "models/job/fields_optimizer_step.h"
 #include "models/machine/presets.h"
 
 namespace tidemark {
@@ -77,11 +78,6 @@ Choice<Sync::Executable> SyncExecutable() {
            {"two", Executable::two},
            {"branch", Executable::branch},
            {"separate", Executable::separate}}};
-}
-
-Choice<OptimizerStep::Kernel> UpdateKernel() {
-  using Kernel = OptimizerStep::Kernel;
-  return {{{"fused", Kernel::fused}, {"foreach", Kernel::foreach_}, {"for-loop", Kernel::for_loop}}};
 }
 
 void AddSizes(Fields& fields) {
@@ -326,8 +322,6 @@ void AddTheRest(Fields& fields) {
                                   {"sgd-momentum", OptimizerKind::sgd_momentum}},
                                  {"adam", "lamb", "muon", "adafactor"}}),
        FieldAt<J>(
-           "optimizer_step.kernel", [](J & j) -> auto& { return j.axes.optimizer_step.kernel; }, UpdateKernel()),
-       FieldAt<J>(
            "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; },
            Choice<AllocatorKind>{{{"exact", AllocatorKind::exact}, {"torch-caching", AllocatorKind::torch_caching}},
                                  {"cuda-async", "arena"}}),
@@ -342,6 +336,7 @@ Fields MakeJobFields() {
   AddShard(fields);
   AddMemoryAxes(fields);
   AddPrecision(fields);
+  AddOptimizerStep(fields);
   AddTheRest(fields);
   return fields;
 }
@@ -376,7 +371,7 @@ const std::set<std::string>& JobKeys() {
 
 const std::set<std::string>& NullableJobKeys() {
   static const std::set<std::string> keys = {"pipeline_microbatches", "layout.layers_per_stage", "sync.expression",
-                                             "sync.step_expression"};
+                                             "sync.step_expression", "optimizer_step.clip_norm"};
   return keys;
 }
 

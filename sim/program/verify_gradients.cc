@@ -13,6 +13,7 @@
 #include "base/rational_text.h"
 #include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
+#include "sim/program/kernel_reads.h"
 
 namespace tidemark {
 namespace {
@@ -144,15 +145,15 @@ class GradientFollower {
       WriteOwnPart(leaf);
       return;
     }
-    GradientValue sum = Sum(leaf.reads);
+    GradientValue sum = Measures(program_, leaf) ? GradientValue() : Sum(leaf.reads);
     sum.Scale(leaf.scale);
-    Write(leaf.writes, sum);
+    ScalesInPlace(leaf) ? WriteToEach(leaf.writes, sum) : Write(leaf.writes, sum);
   }
 
   /// What is added to this rank's part of a buffer is in no other part. Without reading its target it overwrites it.
   void WriteOwnPart(const Compute& leaf) {
     for (const BufferRef& target : leaf.writes) {
-      if (std::find(leaf.reads.begin(), leaf.reads.end(), target) == leaf.reads.end()) {
+      if (!Reads(leaf, target)) {
         GradientValue part = Sum(leaf.reads);
         part.Scale(leaf.scale);
         Value(target).StoreOwnPart(part);
@@ -185,15 +186,15 @@ class GradientFollower {
         sum.Scale(leaf.scale);
       }
     }
-    // A collective over a list of buffers does to each what it does to the whole; their gradients are different ones.
-    if (leaf.reads == leaf.writes) {
-      for (const BufferRef& ref : leaf.writes) {
-        GradientValue kept = sum;
-        kept.KeepThoseOf(Value(ref));
-        Value(ref) = std::move(kept);
-      }
-    } else {
-      Write(leaf.writes, sum);
+    leaf.reads == leaf.writes ? WriteToEach(leaf.writes, sum) : Write(leaf.writes, sum);
+  }
+
+  /// What is done to a list of buffers in place is done to each; their gradients are different ones.
+  void WriteToEach(const std::vector<BufferRef>& list, const GradientValue& sum) {
+    for (const BufferRef& ref : list) {
+      GradientValue kept = sum;
+      kept.KeepThoseOf(Value(ref));
+      Value(ref) = std::move(kept);
     }
   }
 
@@ -244,7 +245,7 @@ class GradientFollower {
       }
       const std::int64_t source = SourceOf(leaf, i);
       made_.insert({source, microbatch_});
-      const bool adds = std::find(leaf.reads.begin(), leaf.reads.end(), ref) != leaf.reads.end();
+      const bool adds = Reads(leaf, ref);
       GradientValue value = GradientValue::Of(source, microbatch_, factors);
       if (adds) {
         value.Add(Value(ref));
@@ -364,8 +365,6 @@ class GradientFollower {
   std::int64_t microbatch_ = 0;
   std::optional<Factors> loss_;  ///< with which this backward pass began
   KernelCalls calls_;
-  std::map<std::pair<std::string, std::int64_t>, std::int64_t>
-      passes_;                                                      ///< of a kernel over a microbatch of the window
   std::set<std::int64_t> window_;                                   ///< microbatches since the last update
   std::set<std::pair<std::int64_t, std::int64_t>> made_, arrived_;  ///< (source, microbatch) of this window
   std::set<std::pair<std::size_t, std::int64_t>> updated_;          ///< (slot, source) in it

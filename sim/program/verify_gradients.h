@@ -28,6 +28,9 @@ namespace tidemark {
 /// A kernel of the backward pass that reads `loss` values and writes a buffer of category gradient, accumulator or
 /// bucket makes a weight gradient. A kernel that reads no gradient writes none (zeroing, gathering weights).
 ///
+/// Two things about kernels of the optimizer: what one writes into a workspace is a number about gradients (a norm) and
+/// no gradient; and one that writes only what it reads changes each of these buffers by itself (it scales them).
+///
 /// Ranks of a group run one program, so a value looks alike from each of them: a factor for what the rank itself
 /// contributed and one for what each other rank did, for the group over which data is split ("dp") and for that over
 /// which shards are repeated ("replicas"). A reduction over n ranks that scales by s turns (own, other) into

@@ -50,14 +50,17 @@ void OptimizerState::Declare(Role& role, const SizesAt& sizes, bool joined) {
 
 void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
   moments_ = MomentsOf(role.job.optimizer);
+  std::int64_t tensors = 0;
   for (const Slot& slot : slots) {
     std::vector<std::int64_t> elements;
     for (const TensorSizes& sizes : slot.sizes) {
+      tensors += static_cast<std::int64_t>(sizes.size()) - std::count(sizes.begin(), sizes.end(), 0);
       elements.push_back(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) * moments_);
     }
     states_.emplace_back().Declare(role, slot.name, Category::optimizer, role.job.axes.precision.optimizer, elements,
                                    role.step != StepKind::first, ExistsAtEnd(role));
   }
+  clip_.emplace(role, tensors);
   if (UpdateKernels::MakesRoots(role.job)) {
     DeclareTemporaries(role, slots);
   }
@@ -131,12 +134,24 @@ void OptimizerState::MakeStates(const Role& role, const EachPiece& each, const U
 
 void OptimizerState::Step(Role& role, const Updates& updates) {
   const EachPiece each = Pieces(role, updates);
+  const bool measures = !clip_->measured();
+  if (measures) {
+    clip_->Measure(each, role.job.axes.shard.optimizer, updates.host_reads_norm);
+  }
+  clip_->Scale(each);
+  if (measures) {
+    clip_->Forget();
+  }
   MakeStates(role, each, UpdateKernels(role));
   if (TakesOneByOne(role.job)) {
     UpdateOneByOne(role, updates);
   } else {
     UpdateInLists(role, each, role.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop);
   }
+}
+
+void OptimizerState::MeasureNorm(Role& role, const Updates& updates) {
+  clip_->Measure(Pieces(role, updates), role.job.axes.shard.optimizer, updates.host_reads_norm);
 }
 
 /// By position: the last tensor that the loop took before it came to the block.

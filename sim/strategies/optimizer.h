@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/gradient_clip.h"
 #include "sim/strategies/part_table.h"
 #include "sim/strategies/update_kernels.h"
 
@@ -22,6 +23,7 @@ struct Updates {
   /// What `at` depends on beside the block's own shape.
   BlockKey key = [](std::int64_t) { return std::vector<std::int64_t>(); };
   BlockOrder order = BlockOrder::first_to_last;
+  bool host_reads_norm = false;  ///< before gradients are clipped
 };
 
 /// Elements of each tensor of a block, in the order in which the optimizer is given them.
@@ -52,7 +54,12 @@ class OptimizerState {
   /// As PartTable::FamilyOf.
   std::int64_t FamilyOf(std::size_t slot, std::int64_t position) const { return states_[slot].FamilyOf(position); }
 
+  /// Clips the gradients, then updates with them.
   void Step(Role& role, const Updates& updates);
+  /// Of a system that takes the norm of more than a Step's gradients: those that it has before. ForgetNorm ends what
+  /// the norm is for; both do nothing in jobs that do not clip.
+  void MeasureNorm(Role& role, const Updates& updates);
+  void ForgetNorm() { clip_->Forget(); }
 
  private:
   /// One that the for-loop takes: the `index`th of a slot's tensors.
@@ -72,6 +79,7 @@ class OptimizerState {
   std::vector<PartTable> states_;                             ///< by slot
   std::vector<std::vector<PartTable>> roots_, denominators_;  ///< by slot and tensor
   std::vector<std::vector<TensorSizes>> sizes_;               ///< by slot and position
+  std::optional<GradientClip> clip_;
   std::int64_t moments_ = 0;
   bool joined_ = false;
   std::set<std::pair<std::size_t, std::int64_t>> made_;  ///< slots and positions whose state the first step has made

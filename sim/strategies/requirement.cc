@@ -24,6 +24,10 @@ Requirement NoForLoop(const OptimizerStep& step) {
           "set optimizer_step.kernel to fused or foreach"};
 }
 
+Requirement DoesNotClip(const OptimizerStep& step, const char* reason) {
+  return {step.clip_norm == 0, "optimizer_step.clip_norm", reason, "remove optimizer_step.clip_norm"};
+}
+
 Requirement HasBucket(const Sync& sync, const char* hint) {
   return {sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing", hint};
 }

@@ -25,6 +25,8 @@ Status Check(std::span<const Requirement> requirements);
 Requirement GradientsLikeParameters(const Precision& precision);
 /// Of a system that makes its optimizer itself, or torch's without saying which of its implementations.
 Requirement NoForLoop(const OptimizerStep& step);
+/// Of a system whose clipping is not modelled, for this reason.
+Requirement DoesNotClip(const OptimizerStep& step, const char* reason);
 /// Of a system with a bucket of `sync.bucket_elements`.
 Requirement HasBucket(const Sync& sync, const char* hint);
 

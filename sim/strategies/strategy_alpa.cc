@@ -8,6 +8,13 @@ namespace {
 
 using Executable = Sync::Executable;
 
+Status RefuseClipping(const OptimizerStep& step) {
+  const Requirement requirement[] = {DoesNotClip(
+      step,
+      "optax.clip_by_global_norm returns new gradients, and what XLA fuses of that with the update is not modelled")};
+  return Check(requirement);
+}
+
 Status RefusePrecision(const Precision& precision) {
   const Requirement requirements[] = {
       {precision.gradients == precision.params, "precision.gradients",
@@ -35,6 +42,7 @@ Status RefuseAny(const Job& job) {
        "leave last_window.policy at carry-over"},
   };
   TIDEMARK_TRY(Check(requirements));
+  TIDEMARK_TRY(RefuseClipping(axes.optimizer_step));
   return RefusePrecision(axes.precision);
 }
 

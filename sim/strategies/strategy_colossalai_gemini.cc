@@ -32,6 +32,9 @@ Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool drops = job.last_window.microbatches > 0 && job.last_window.policy == LastWindow::Policy::drop;
   const Requirement requirements[] = {
+      DoesNotClip(axes.optimizer_step,
+                  "GeminiOptimizer takes the norm over chunks and divides inside HybridAdam's kernel, which is not "
+                  "modelled"),
       {axes.sync.when == Sync::When::every, "sync.when",
        "The plugin GeminiPlugin does not support no_sync. (its no_sync raises NotImplementedError)",
        "leave sync.when at every: with enable_gradient_accumulation each microbatch is reduced and added up in shards"},

@@ -186,7 +186,7 @@ Strategy DeepSpeed(std::string name, std::string summary, Sync::When when) {
   axes.sync.overlap = false;
   axes.precision.master = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {"sync.when", "sync.bucket_elements", "optimizer_step.kernel"};
+  strategy.defaults.keys = {"sync.when", "sync.bucket_elements", "optimizer_step.kernel", "optimizer_step.clip_norm"};
   return strategy;
 }
 
@@ -227,7 +227,7 @@ Strategy Bf16() {
   strategy.defaults.axes.precision.accumulate = DType::fp32;
   strategy.defaults.axes.precision.reduce = DType::fp32;
   strategy.defaults.keys = BoundaryKeys();
-  AddKeys(strategy, {"sync.when", "optimizer_step.kernel"});
+  AddKeys(strategy, {"sync.when", "optimizer_step.kernel", "optimizer_step.clip_norm"});
   strategy.refuse = RefuseBf16;
   strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedBf16;

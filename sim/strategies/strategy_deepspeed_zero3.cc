@@ -56,7 +56,7 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
   strategy.defaults.keys = {"sync.bucket_elements",    "sync.overlap",
                             "shard.reuse_distance",    "shard.persistence_threshold",
                             "shard.prefetch_elements", "shard.max_live_elements",
-                            "optimizer_step.kernel"};
+                            "optimizer_step.kernel",   "optimizer_step.clip_norm"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };

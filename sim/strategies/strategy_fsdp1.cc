@@ -84,9 +84,15 @@ Strategy Fsdp1(std::string name, std::string summary, Sync::When when) {
   axes.precision.master = DType::fp32;
   axes.precision.reduce = DType::fp32;
   axes.precision.optimizer = DType::fp32;
-  strategy.defaults.keys = {
-      "sync.when",      "sync.expression",         "sync.step_expression",    "shard.reshard_after_forward",
-      "shard.replicas", "shard.backward_prefetch", "shard.limit_all_gathers", "optimizer_step.kernel"};
+  strategy.defaults.keys = {"sync.when",
+                            "sync.expression",
+                            "sync.step_expression",
+                            "shard.reshard_after_forward",
+                            "shard.replicas",
+                            "shard.backward_prefetch",
+                            "shard.limit_all_gathers",
+                            "optimizer_step.kernel",
+                            "optimizer_step.clip_norm"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFlatSharded;
   strategy.running_sum = SumInMasterWhereScattered;

@@ -93,7 +93,8 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "shard.prefetch_backward",
                             "buffers.tp_gather",
                             "loss_scale",
-                            "optimizer_step.kernel"};
+                            "optimizer_step.kernel",
+                            "optimizer_step.clip_norm"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
   strategy.running_sum = SumInMasterWhereScattered;

@@ -59,6 +59,7 @@ Strategy GradCache(std::string name, std::string summary, Sync::When when = Sync
   Strategy strategy = DdpPreset(std::move(name), std::move(summary), when);
   strategy.defaults.axes.gradient_flow = GradientFlow::gradcache;
   strategy.defaults.keys = {"optimizer_step.kernel",
+                            "optimizer_step.clip_norm",
                             "gradient_flow.chunks",
                             "gradient_flow.loss_times_ranks",
                             "sync.when",

@@ -11,6 +11,9 @@ Status RefuseAny(const Job& job) {
   const bool short_window =
       job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
   const Requirement requirements[] = {
+      DoesNotClip(job.axes.optimizer_step,
+                  "optax.clip_by_global_norm returns new gradients, and what XLA fuses of that with the update is not "
+                  "modelled"),
       {job.layout.pp == 1, "layout.pp", "a jitted step over a data-parallel mesh has no pipeline stages",
        "set layout.pp to 1, or use alpa"},
       {!short_window, "last_window.policy",

@@ -72,9 +72,13 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.linear_order = Partition::LinearOrder::input_gradient_first;
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
   axes.loss = Partition::Loss::softmax_saving;
-  strategy.defaults.keys = {
-      "optimizer_step.kernel",      "sync.bucket_elements",       "sync.overlap",
-      "sync.average_in_collective", "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs"};
+  strategy.defaults.keys = {"optimizer_step.kernel",
+                            "optimizer_step.clip_norm",
+                            "sync.bucket_elements",
+                            "sync.overlap",
+                            "sync.average_in_collective",
+                            "buffers.fused_accumulation",
+                            "buffers.deallocate_pipeline_outputs"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   if (distributed_optimizer) {
     strategy.defaults.keys.push_back("sync.fp32_accumulation");

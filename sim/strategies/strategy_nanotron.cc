@@ -62,9 +62,9 @@ std::vector<Strategy> StrategyNanotron() {
   axes.buffers.tp_gather = Buffers::TpGather::pooled;  // tp_recompute_allgather = true
   axes.loss = Partition::Loss::softmax_saving;
   strategy.defaults.keys = {
-      "optimizer_step.kernel", "sync.bucket_bytes", "sync.first_bucket_bytes",         "sync.overlap",
-      "sync.collective",       "shard.optimizer",   "buffers.gradient_as_bucket_view", "buffers.set_to_none",
-      "buffers.tp_gather"};
+      "optimizer_step.kernel", "optimizer_step.clip_norm", "sync.bucket_bytes", "sync.first_bucket_bytes",
+      "sync.overlap",          "sync.collective",          "shard.optimizer",   "buffers.gradient_as_bucket_view",
+      "buffers.set_to_none",   "buffers.tp_gather"};
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeReplicated;

@@ -42,9 +42,14 @@ std::vector<Strategy> StrategySingleBackward() {
                                 "keeps every microbatch's graph",
                                 Sync::When::last);
   strategy.defaults.axes.gradient_flow = GradientFlow::single_backward;
-  strategy.defaults.keys = {
-      "optimizer_step.kernel", "sync.bucket_bytes",           "sync.first_bucket_bytes",        "sync.overlap",
-      "sync.static_graph",     "sync.find_unused_parameters", "buffers.gradient_as_bucket_view"};
+  strategy.defaults.keys = {"optimizer_step.kernel",
+                            "optimizer_step.clip_norm",
+                            "sync.bucket_bytes",
+                            "sync.first_bucket_bytes",
+                            "sync.overlap",
+                            "sync.static_graph",
+                            "sync.find_unused_parameters",
+                            "buffers.gradient_as_bucket_view"};
   strategy.refuse = Refuse;
   return {strategy};
 }

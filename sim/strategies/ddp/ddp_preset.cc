@@ -74,7 +74,8 @@ Strategy DdpPreset(std::string name, std::string summary, Sync::When when) {
                             "sync.find_unused_parameters",
                             "buffers.gradient_as_bucket_view",
                             "buffers.set_to_none",
-                            "optimizer_step.kernel"};
+                            "optimizer_step.kernel",
+                            "optimizer_step.clip_norm"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return strategy;

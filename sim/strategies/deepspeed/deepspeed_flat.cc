@@ -35,6 +35,7 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
   master_ = kept("master weights", Category::optimizer, master_type_, part(), true);
   moments_ =
       kept("moments", Category::optimizer, precision.optimizer, MomentsOf(role.job.optimizer) * part(), moments_exist_);
+  clip_.emplace(role, elements_ > 0 ? 1 : 0);
   const std::int64_t temporary = UpdateKernels::MakesRoots(role.job) ? part() : 0;
   root_ = Declare("root for the moments", Category::workspace, precision.optimizer, temporary, role.compute);
   denominator_ =
@@ -49,12 +50,23 @@ BufferRef FlatParameters::Declare(const char* name, Category category, DType dty
 void FlatParameters::Update(const BufferRef& gradient) {
   const Bytes moved = SizeOf(master_type_) * 2 + SizeOf(role_.builder.buffer(gradient.buffer).dtype);
   const UpdatePiece piece{{0, part(), {gradient}, {master()}, moved}, {moments_, {}}, root_, denominator_};
+  const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
+  Clip(gradient);
   if (moments_.valid() && !std::exchange(moments_exist_, true)) {
     UpdateKernels(role_).MakeState(piece);
   }
   const bool for_loop = role_.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop;
-  UpdateInLists(
-      role_, [&](const PieceVisitor& visit) { visit(piece); }, for_loop);
+  UpdateInLists(role_, each, for_loop);
+}
+
+/// All of the gradient: with BF16_Optimizer each rank holds the whole one and clips it.
+void FlatParameters::Clip(const BufferRef& gradient) {
+  const std::int64_t elements = role_.builder.buffer(gradient.buffer).elements;
+  const UpdatePiece piece{{0, elements, {gradient}, {}, Bytes(0)}, {}, {}, {}};
+  const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
+  clip_->Measure(each, elements < padded_, false);
+  clip_->Scale(each);
+  clip_->Forget();
 }
 
 void FlatParameters::CopyToWeights() {

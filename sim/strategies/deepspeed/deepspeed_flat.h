@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "sim/strategies/gradient_clip.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -31,7 +33,8 @@ class FlatParameters {
   /// A buffer for this rank's part or the whole, alive only where it is allocated.
   BufferRef Declare(const char* name, Category category, DType dtype, std::int64_t elements, StreamId stream);
 
-  /// One update of this rank's part; in the first step the moments may appear with it.
+  /// One update of this rank's part, with gradients clipped where the job says so; in the first step the moments may
+  /// appear with it.
   void Update(const BufferRef& gradient);
   /// Writes this rank's part of the weights, cast from the masters.
   void CopyToWeights();
@@ -40,6 +43,7 @@ class FlatParameters {
 
  private:
   std::vector<BufferRef> AllWeights();
+  void Clip(const BufferRef& gradient);
 
   Role& role_;
   std::int64_t parts_, elements_ = 0, padded_ = 0;
@@ -48,6 +52,7 @@ class FlatParameters {
   BufferId master_, moments_;
   BufferRef root_, denominator_;  ///< of AdamW where its update is not one kernel
   bool moments_exist_;
+  std::optional<GradientClip> clip_;
 };
 
 /// Writes `body(ParameterAt)` for some of DefinitionOrder (that of DeepSpeed's parameter groups) without a gap; whole

@@ -59,10 +59,13 @@ class Zero3 : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     fetcher_.ReleasePersistent();
+    optimizer_.MeasureNorm(role_,
+                           {[&](std::int64_t position) { return UpdatesOf(position, reducer_.Partition(position)); }});
     for (const SubGroup& group : groups_) {
       JoinGradients(group);
       Update(group);
     }
+    optimizer_.ForgetNorm();
     fetcher_.FollowUpdate();
     role_.builder.Emit(End{Phase::optimizer});
     fetcher_.GatherPersistent();
@@ -178,16 +181,18 @@ class Zero3 : public DataParallel {
     EachTrained(group, [&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(joined_, position)); });
   }
 
+  std::vector<TensorUpdate> UpdatesOf(std::int64_t position, const BufferRef& gradient) {
+    const std::int64_t elements = reducer_.partition_elements()[role_.stage.RunOf(position)];
+    if (elements == 0) {
+      return {};
+    }
+    return {{0, elements, {gradient}, {role_.Ref(masters_, position)}, SizeOf(DType::fp32) * 3}};
+  }
+
   void Update(const SubGroup& group) {
     const auto joined = [&](std::int64_t position) { return group.begin <= position && position < group.end; };
     const auto at = [&](std::int64_t position) {
-      const std::int64_t elements = reducer_.partition_elements()[role_.stage.RunOf(position)];
-      std::vector<TensorUpdate> updates;
-      if (joined(position) && elements > 0) {
-        updates.push_back(
-            {0, elements, {role_.Ref(wide_, position)}, {role_.Ref(masters_, position)}, SizeOf(DType::fp32) * 3});
-      }
-      return updates;
+      return joined(position) ? UpdatesOf(position, role_.Ref(wide_, position)) : std::vector<TensorUpdate>();
     };
     optimizer_.Step(role_,
                     {at, [&](std::int64_t position) { return std::vector<std::int64_t>{joined(position) ? 1 : 0}; }});

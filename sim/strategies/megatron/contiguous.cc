@@ -64,7 +64,9 @@ class Contiguous : public DataParallel {
       owned_->Step(OwnedUpdates());
       EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyToWeights(bucket, WeightsOf(bucket)); });
     } else {
-      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+      Updates updates{[&](std::int64_t position) { return UpdatesOf(position); }};
+      updates.host_reads_norm = true;
+      optimizer_.Step(role_, updates);
       role_.EachBlock([&](std::int64_t position) { CopyToWeights(position); });
     }
     role_.builder.Emit(End{Phase::optimizer});
@@ -306,7 +308,7 @@ class Contiguous : public DataParallel {
       }
       return updates;
     };
-    return {at, [&](std::int64_t position) { return OwnedKey(position); }, BlockOrder::last_to_first};
+    return {at, [&](std::int64_t position) { return OwnedKey(position); }, BlockOrder::last_to_first, true};
   }
 
   template <class Body>

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "sim/strategies/update_kernels.h"
+
+namespace tidemark {
+
+/// Scales gradients down to optimizer_step.clip_norm, over the pieces that the optimizer is about to read; does nothing
+/// in jobs that do not clip. As torch.nn.utils.clip_grad_norm_ does it: one number per tensor, the norm of these
+/// numbers, summed as squares over the groups that gradients are divided among, the coefficient, and all gradients
+/// times that, in place. The coefficient stays on the device and is applied whatever it is, so the host waits for
+/// nothing.
+///
+/// Where a system reads the norm on the host, as Megatron does (core/optimizer/clip_grads.py), it multiplies only where
+/// the norm is too large: here it always is. Megatron sums over data and model parallel ranks in one all-reduce, which
+/// here are one each. The numbers per tensor lie in one buffer.
+class GradientClip {
+ public:
+  GradientClip(Role& role, std::int64_t tensors);
+
+  /// `divided`: each data-parallel rank has a part of the gradients.
+  void Measure(const EachPiece& each, bool divided, bool host_reads_norm);
+  bool measured() const { return measured_; }
+  void Scale(const EachPiece& each);
+  void Forget();
+
+ private:
+  void Reduce(const char* group, std::int64_t ranks, std::int64_t stride);
+  void TinyKernel(const char* name, const BufferRef& from, const BufferRef& to);
+
+  Role& role_;
+  BufferRef norms_, total_;  ///< invalid: nothing is clipped
+  bool measured_ = false;
+};
+
+}  // namespace tidemark
