@@ -24,7 +24,9 @@ void AddOptimizerStep(std::vector<Field<Job>>& fields) {
       {FieldAt<J>(
            "optimizer_step.kernel", [](J & j) -> auto& { return j.axes.optimizer_step.kernel; }, kernel),
        FieldAt<J>(
-           "optimizer_step.clip_norm", [](J & j) -> auto& { return j.axes.optimizer_step.clip_norm; }, NormOrNull{})});
+           "optimizer_step.clip_norm", [](J & j) -> auto& { return j.axes.optimizer_step.clip_norm; }, NormOrNull{}),
+       FieldAt<J>(
+           "optimizer_step.in_backward", [](J & j) -> auto& { return j.axes.optimizer_step.in_backward; }, Truth{})});
 }
 
 }  // namespace tidemark

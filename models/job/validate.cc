@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "models/job/check_optimizer_step.h"
 #include "models/network/operator.h"
 
 namespace tidemark {
@@ -60,11 +61,6 @@ Status CheckPipeline(const Job& job) {
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t pp = job.layout.Stages();
   const std::vector<std::int64_t>& stages = job.layout.layers_per_stage;
-  if (job.axes.optimizer_step.clip_norm > 0 && job.layout.pp > 1) {
-    return Wrong("optimizer_step.clip_norm",
-                 "the norm of a pipeline's gradients is taken over all stages together, which is not modelled yet",
-                 "set layout.pp to 1, or optimizer_step.clip_norm to null");
-  }
   if (job.layout.vpp > 1 && job.layout.pp == 1) {
     return Wrong("layout.vpp", "model chunks are dealt out to the ranks of a pipeline, and there is none",
                  "set layout.pp to more than 1, or remove the key");
@@ -376,6 +372,7 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
+  TIDEMARK_TRY(CheckOptimizerStep(job));
   TIDEMARK_TRY(CheckContrastive(job));
   TIDEMARK_TRY(CheckWindow(job));
   TIDEMARK_TRY(CheckMachine(job));

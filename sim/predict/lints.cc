@@ -45,6 +45,7 @@ class Linter {
     Memory();
     Gathers();
     NetworkOptions();
+    UpdateOptions();
     Contrastive();
     Pipeline();
     return std::move(lints_);
@@ -230,6 +231,14 @@ class Linter {
     if (dual != nullptr && dual->lm_loss && returned) {
       add("loss holds no logits for a caller here: a language model's loss beside a contrastive one returns none",
           "set loss to upcast-logits, which is the same");
+    }
+  }
+
+  void UpdateOptions() {
+    if (job_.optimizer == OptimizerKind::sgd && axes_.optimizer_step.kernel != OptimizerStep::Kernel::fused) {
+      Add("option-without-effect", "note",
+          "optimizer_step.kernel changes nothing: SGD without momentum is one operation in place",
+          "leave optimizer_step.kernel out, or choose another optimizer");
     }
   }
 

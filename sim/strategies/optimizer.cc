@@ -142,12 +142,21 @@ void OptimizerState::Step(Role& role, const Updates& updates) {
   if (measures) {
     clip_->Forget();
   }
-  MakeStates(role, each, UpdateKernels(role));
+  MakeStates(role, each, UpdateKernels(role, role.compute));
   if (TakesOneByOne(role.job)) {
     UpdateOneByOne(role, updates);
   } else {
     UpdateInLists(role, each, role.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop);
   }
+}
+
+void OptimizerState::UpdateInBackward(Role& role, std::int64_t position, TensorUpdate update, StreamId stream) {
+  const UpdateKernels write(role, stream);
+  const UpdatePiece piece = PieceOf(role, position, std::move(update));
+  if (role.step == StepKind::first && moments_ > 0) {
+    write.MakeState(piece);
+  }
+  write.UpdateAtOnce(piece);
 }
 
 void OptimizerState::MeasureNorm(Role& role, const Updates& updates) {
@@ -174,7 +183,7 @@ std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore
 }
 
 void OptimizerState::UpdateOneByOne(Role& role, const Updates& updates) {
-  const UpdateKernels write(role);
+  const UpdateKernels write(role, role.compute);
   const std::vector<std::optional<Tensor>> before = TensorsBefore(updates.order);
   const auto denominator = [&](const Tensor& tensor) {
     return denominators_[tensor.slot][tensor.index](role, tensor.position);

@@ -56,6 +56,9 @@ class OptimizerState {
 
   /// Clips the gradients, then updates with them.
   void Step(Role& role, const Updates& updates);
+  /// One update by itself, of a gradient that has just been made, on the stream that made it; of jobs with
+  /// optimizer_step.in_backward, whose step has one microbatch and whose kernel is one.
+  void UpdateInBackward(Role& role, std::int64_t position, TensorUpdate update, StreamId stream);
   /// Of a system that takes the norm of more than a Step's gradients: those that it has before. ForgetNorm ends what
   /// the norm is for; both do nothing in jobs that do not clip.
   void MeasureNorm(Role& role, const Updates& updates);

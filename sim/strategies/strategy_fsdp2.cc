@@ -40,6 +40,8 @@ Status Refuse(const Job& job) {
        "DTensor gathers an input into a tensor of its own, waits for it, and autograd keeps it for the backward pass: "
        "there is no pool and no second gather",
        "set buffers.tp_gather to fresh or cached, or use nanotron"},
+      {!axes.optimizer_step.in_backward || axes.shard.replicas == 1, "optimizer_step.in_backward",
+       "a step behind the all-reduce between replicas is not modelled", "set shard.replicas to 1"},
       GradientsLikeParameters(axes.precision),
       {axes.precision.accumulate == axes.precision.reduce, "precision.accumulate",
        "fully_shard accumulates deferred gradients in the reduce dtype",
@@ -94,7 +96,8 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "buffers.tp_gather",
                             "loss_scale",
                             "optimizer_step.kernel",
-                            "optimizer_step.clip_norm"};
+                            "optimizer_step.clip_norm",
+                            "optimizer_step.in_backward"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
   strategy.running_sum = SumInMasterWhereScattered;
@@ -105,6 +108,7 @@ Strategy Hybrid() {
   Strategy strategy = Fsdp2(
       "hsdp", "FSDP2 within shard.replicas replicas: scattered every microbatch, all-reduced between them in the last",
       Sync::When::every, true, true);
+  std::erase(strategy.defaults.keys, "optimizer_step.in_backward");
   strategy.refuse = RefuseHybrid;
   strategy.data_parallel = MakeHybridSharded;
   strategy.running_sum = [](const Job& job) { return RunningSum{job.axes.precision.reduce, "precision.reduce"}; };

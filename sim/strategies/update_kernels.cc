@@ -25,7 +25,7 @@ bool UpdateKernels::IsOne(const Job& job) {
 
 void UpdateKernels::MakeState(const UpdatePiece& piece) const {
   role_.Alloc(piece.state);
-  role_.ZeroKernel("zero moments", role_.compute, Work::optimizer, piece.state);
+  role_.ZeroKernel("zero moments", stream_, Work::optimizer, piece.state);
 }
 
 Bytes UpdateKernels::GradientBytes(const UpdatePiece& piece) const {
@@ -44,7 +44,7 @@ void UpdateKernels::Emit(const char* name, const UpdatePiece& piece, Bytes moved
   Compute update{
       role_.builder.Named(name),
       OptimizerUpdate{elements, (moved_per_element * elements).count(), UpdateFlopsPerElement(role_.job.optimizer)},
-      role_.compute,
+      stream_,
       Work::optimizer,
       Rational(1),
       false,
@@ -56,7 +56,7 @@ void UpdateKernels::Emit(const char* name, const UpdatePiece& piece, Bytes moved
 
 void UpdateKernels::EmitPointwise(const char* name, std::vector<BufferRef> reads, std::vector<BufferRef> writes,
                                   std::int64_t elements, Bytes moved_per_element) const {
-  role_.MemoryKernel(name, role_.compute, Work::optimizer, std::move(reads), std::move(writes), elements,
+  role_.MemoryKernel(name, stream_, Work::optimizer, std::move(reads), std::move(writes), elements,
                      moved_per_element * elements);
 }
 
@@ -99,7 +99,7 @@ void UpdateKernels::Apply(const UpdatePiece& piece, const BufferRef& denominator
 }
 
 void UpdateInLists(Role& role, const EachPiece& each, bool divides_apart) {
-  const UpdateKernels write(role);
+  const UpdateKernels write(role, role.compute);
   if (UpdateKernels::IsOne(role.job)) {
     each([&](const UpdatePiece& piece) { write.UpdateAtOnce(piece); });
     return;

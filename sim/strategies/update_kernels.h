@@ -42,8 +42,11 @@ using EachPiece = std::function<void(const PieceVisitor&)>;
 /// weights in place; SGD has none, which is PyTorch's default.
 class UpdateKernels {
  public:
-  explicit UpdateKernels(Role& role)
-      : role_(role), moments_(MomentsOf(role.job.optimizer)), dtype_(role.job.axes.precision.optimizer) {}
+  UpdateKernels(Role& role, StreamId stream)
+      : role_(role),
+        stream_(stream),
+        moments_(MomentsOf(role.job.optimizer)),
+        dtype_(role.job.axes.precision.optimizer) {}
 
   /// Whether one kernel does it all.
   static bool IsOne(const Job& job);
@@ -68,6 +71,7 @@ class UpdateKernels {
                      std::int64_t elements, Bytes moved_per_element) const;
 
   Role& role_;
+  StreamId stream_;
   std::int64_t moments_;
   DType dtype_;  ///< of the moments
 };

@@ -201,6 +201,15 @@ TEST(Lints, OptionsOfANetworkThatChangeNothingAreNamed) {
   EXPECT_FALSE(Has(job, kId));
 }
 
+TEST(Lints, AKernelOfAnUpdateThatIsOneOperationAnywayIsPointedOut) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("ddp-last", 4);
+  job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_;
+  EXPECT_FALSE(Has(job, kId));
+  job.optimizer = OptimizerKind::sgd;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("one operation in place"));
+}
+
 TEST(Lints, ALanguageModelsLossBesideAContrastiveOneReturnsNoLogits) {
   constexpr const char* kId = "option-without-effect";
   Job job = OracleJob("gradcache", 4);

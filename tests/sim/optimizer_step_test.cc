@@ -37,12 +37,15 @@ class OptimizerBook : public Listener {
   void OnEnd(Phase, Nanos) override { inside_ = false; }
 
   Bytes at_begin, highest, highest_temporaries;
+  Bytes highest_gradients;  ///< of the whole step
 
  private:
   void Count(const BufferInstance& instance, std::int64_t sign) {
     const Buffer& buffer = program_.buffers[instance.buffer.index];
     live_ += buffer.bytes() * sign;
     temporaries_ += buffer.category == Category::workspace ? buffer.bytes() * sign : Bytes(0);
+    gradients_ += buffer.category == Category::gradient ? buffer.bytes() * sign : Bytes(0);
+    highest_gradients = std::max(highest_gradients, gradients_);
     if (inside_) {
       highest = std::max(highest, live_);
       highest_temporaries = std::max(highest_temporaries, temporaries_);
@@ -50,7 +53,7 @@ class OptimizerBook : public Listener {
   }
 
   const Program& program_;
-  Bytes live_, temporaries_;
+  Bytes live_, temporaries_, gradients_;
   bool inside_ = false;
 };
 
@@ -266,6 +269,72 @@ TEST(Clipping, IsRefusedWhereItIsNotModelled) {
   Job pipeline = WithClipping("megatron");
   pipeline.layout.pp = 2;
   EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("over all stages together"));
+}
+
+Job WithStepInBackward(const std::string& strategy) {
+  Job job = OracleJob(strategy, 1);
+  job.axes.optimizer_step.in_backward = true;
+  return job;
+}
+
+/// The most gradients alive, in bytes.
+std::int64_t HighestGradients(const Job& job, StepKind kind = StepKind::steady) {
+  EXPECT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
+  EXPECT_TRUE(FindStrategy(job.strategy)->Accept(job).ok()) << FindStrategy(job.strategy)->Accept(job).error().Text();
+  const StepProgram step = Sound(job, kind);
+  const std::vector<Costs> costs = PriceAll(step, job.machine);
+  OptimizerBook book(step.roles.front());
+  std::vector<Listener*> listeners(step.roles.size(), nullptr);
+  listeners.front() = &book;
+  Simulate(step, costs, listeners);
+  return book.highest_gradients.count();
+}
+
+// One rank, one gradient at a time: the largest is the head's or the embedding's, 32,000 x 1,024 in bf16.
+TEST(StepInBackward, OneGradientIsAliveAtATime) {
+  Job job = WithStepInBackward("ddp-last");
+  job.layout.dp = 1;
+  EXPECT_EQ(HighestGradients(job), 32'768'000 * 2);
+  EXPECT_EQ(HighestGradients(job, StepKind::first), 32'768'000 * 2);
+  job.axes.optimizer_step.in_backward = false;
+  EXPECT_EQ(HighestGradients(job), kElements * 2);
+}
+
+// FSDP2: the bf16 gradients of the unit in backward, and the fp32 shard of one.
+TEST(StepInBackward, FullyShardHasOneUnitsGradientsAtATime) {
+  Job job = WithStepInBackward("fsdp2-scatter-each");
+  EXPECT_LE(HighestGradients(job), 32'768'000 * 2 + 32'768'000 / 4 * 4);
+  job.axes.optimizer_step.in_backward = false;
+  EXPECT_GE(HighestGradients(job), kP / 4);
+}
+
+TEST(StepInBackward, LeavesTheOptimizerNothingToDo) {
+  Job job = WithStepInBackward("fsdp2-scatter-each");
+  const OptimizerBook book = BookOfOptimizer(job);
+  EXPECT_EQ(book.highest, book.at_begin);
+  // Shards and two moments of them in fp32 are all there is.
+  EXPECT_EQ(book.at_begin.count(), 3 * kP / 4);
+}
+
+TEST(StepInBackward, IsRefusedWhereGradientsAreNeededTogether) {
+  const auto refused = [](auto change) {
+    Job job = WithStepInBackward("fsdp2-scatter-each");
+    change(job);
+    const Status valid = Validate(job);
+    const Status accepted = FindStrategy(job.strategy)->Accept(job);
+    return !valid.ok() ? valid.error().Text() : accepted.ok() ? std::string() : accepted.error().Text();
+  };
+  EXPECT_EQ(refused([](Job&) {}), "");
+  EXPECT_THAT(refused([](Job& job) { job.accumulation_steps = 2; }), HasSubstr("weights changed"));
+  EXPECT_THAT(refused([](Job& job) { job.axes.optimizer_step.clip_norm = 1; }), HasSubstr("the norm is known only"));
+  EXPECT_THAT(refused([](Job& job) { job.axes.optimizer_step.kernel = Kernel::foreach_; }), HasSubstr("fused"));
+  EXPECT_THAT(refused([](Job& job) { std::get<Decoder>(job.network.shape).tied_embeddings = true; }),
+              HasSubstr("tied embedding"));
+  EXPECT_THAT(refused([](Job& job) { job.axes.shard.replicas = 2; }), HasSubstr("between replicas"));
+  EXPECT_THAT(refused([](Job& job) { job.strategy = "ddp-last", job.axes = WithStepInBackward("ddp-last").axes; }),
+              HasSubstr("set layout.dp to 1"));
+  EXPECT_THAT(refused([](Job& job) { job.strategy = "megatron", job.axes = WithStepInBackward("megatron").axes; }),
+              HasSubstr("no such setting"));
 }
 
 TEST(OptimizerStep, SystemsRefuseKernelsThatTheyDoNotHave) {

@@ -15,6 +15,8 @@ namespace {
 /// Windows and, within each of them, settings from which some change of a key is accepted that is refused from others.
 std::vector<Job> BasesOf(const std::string& strategy) {
   std::vector<Job> windows(1, OracleJob(strategy, 4));
+  windows.push_back(OracleJob(strategy, 1));
+  windows.back().layout.dp = 1;
   for (const Sync::When when : {Sync::When::every, Sync::When::last}) {
     windows.push_back(windows[0]);
     windows.back().axes.sync.when = when;

@@ -10,6 +10,11 @@ namespace tidemark {
 namespace {
 
 /// The loop around it.
+bool IsPlain(const Axes& axes) {
+  return !axes.sync.static_graph && !axes.sync.find_unused_parameters && !axes.buffers.gradient_as_bucket_view &&
+         axes.buffers.set_to_none;
+}
+
 Status Refuse(const Job& job) {
   TIDEMARK_TRY(RefuseAsDdpModule(job));
   const Sync& sync = job.axes.sync;
@@ -20,6 +25,13 @@ Status Refuse(const Job& job) {
       {sync.forward_in_no_sync || sync.when == Sync::When::last, "sync.forward_in_no_sync",
        "only a loop that defers synchronisation to its last microbatch can leave forward passes outside no_sync",
        "set sync.when to last, or leave sync.forward_in_no_sync at true"},
+      {!job.axes.optimizer_step.in_backward || job.layout.dp == 1, "optimizer_step.in_backward",
+       "DDP has gradients in its buckets until they are reduced; a step from within its hooks is not modelled",
+       "set layout.dp to 1, or use fsdp2-scatter-each"},
+      {!job.axes.optimizer_step.in_backward || IsPlain(job.axes), "optimizer_step.in_backward",
+       "on one rank it is a loop without DDP, which has none of DDP's options",
+       "leave sync.static_graph, sync.find_unused_parameters, buffers.gradient_as_bucket_view and buffers.set_to_none "
+       "alone"},
       {job.layout.pp == 1 || once, "layout.pp",
        "in a pipeline DDP synchronises in the last backward pass only: several backward passes behind synchronised "
        "forward passes reduce the first of them and let replicas drift apart",
@@ -75,7 +87,8 @@ Strategy DdpPreset(std::string name, std::string summary, Sync::When when) {
                             "buffers.gradient_as_bucket_view",
                             "buffers.set_to_none",
                             "optimizer_step.kernel",
-                            "optimizer_step.clip_norm"};
+                            "optimizer_step.clip_norm",
+                            "optimizer_step.in_backward"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
   return strategy;

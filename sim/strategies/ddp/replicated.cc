@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/ddp/replicated.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -41,7 +43,7 @@ class Replicated : public DataParallel {
   void EndForward(const Microbatch&) override { in_forward_ = false; }
 
   void EndBackward(const Microbatch& microbatch) override {
-    if (microbatch.place.synchronises) {
+    if (microbatch.place.synchronises && !InBackward()) {
       FinishReduction();
     } else if (HasAccumulator()) {
       EachTrained(role_, [&](const ParameterAt& at) {
@@ -55,8 +57,12 @@ class Replicated : public DataParallel {
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
-    ZeroGradients();
+    if (InBackward()) {
+      state_.ZeroGradients();
+    } else {
+      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+      ZeroGradients();
+    }
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
       role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
@@ -84,6 +90,11 @@ class Replicated : public DataParallel {
       role_.AddKernel("accumulate gradient", role_.compute, contribution, LivesInBucket() ? Slot(at) : Gradient(at));
       role_.Free(contribution);
     }
+    if (InBackward()) {
+      optimizer_.UpdateInBackward(role_, at.position, UpdateOf(at), role_.compute);
+      role_.Free(Gradient(at));
+      return;
+    }
     if (!microbatch.place.synchronises || state_.Delays()) {
       return;
     }
@@ -104,6 +115,8 @@ class Replicated : public DataParallel {
   }
 
  private:
+  /// A loop on one rank without the module DistributedDataParallel: there are no buckets.
+  bool InBackward() const { return axes_.optimizer_step.in_backward; }
   /// With an accumulator, `.grad` is set to None after every backward pass, and a hook that reduces the accumulator
   /// stands in the place of the division and the all-reduce of the bucket.
   bool HasAccumulator() const { return axes_.precision.accumulate != axes_.precision.gradients; }
@@ -130,7 +143,9 @@ class Replicated : public DataParallel {
                        !HasAccumulator() && state_.gradients() == own,
                        !HasAccumulator() && state_.GradientsAtEnd(role_) == own);
     contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
-    slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
+    if (!InBackward()) {
+      slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
+    }
     if (HasAccumulator()) {
       accumulators_.Declare(role_, "accumulated gradient of", Category::accumulator, precision.accumulate, trained,
                             true);
@@ -146,10 +161,29 @@ class Replicated : public DataParallel {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);
     }
+    if (InBackward()) {
+      DeclareStatesOfParameters();
+      return;
+    }
     optimizer_.Declare(role_, [&](std::int64_t position) {
       return axes_.shard.optimizer ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
                                    : TrainedSizes(role_, position);
     });
+  }
+
+  /// Each has an optimizer of its own.
+  void DeclareStatesOfParameters() {
+    std::vector<OptimizerState::Slot> slots;
+    for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
+      ForEachTrained(role_, position, [&](const ParameterAt& at) {
+        while (slots.size() <= at.parameter) {
+          slots.push_back({fmt::format("moments of parameter {} of", slots.size()),
+                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks))});
+        }
+        slots[at.parameter].sizes[static_cast<std::size_t>(position)] = {ParameterOf(role_, at).elements};
+      });
+    }
+    optimizer_.Declare(role_, slots);
   }
 
   void DeclareBuckets() {
@@ -266,6 +300,21 @@ class Replicated : public DataParallel {
                  elements, reduced);
   }
 
+  /// Bytes that a fused update moves per element, but for the moments.
+  Bytes Moved() const {
+    const DType gradient_type = HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients;
+    return SizeOf(gradient_type) + SizeOf(axes_.precision.params) * (axes_.precision.master ? 1 : 2) +
+           (axes_.precision.master ? SizeOf(*axes_.precision.master) * 2 : Bytes(0));
+  }
+
+  TensorUpdate UpdateOf(const ParameterAt& at) {
+    std::vector<BufferRef> weights{Weight(at)};
+    if (axes_.precision.master) {
+      weights.push_back(role_.Ref(masters_, at.position));
+    }
+    return {at.parameter, ParameterOf(role_, at).elements, {Gradient(at)}, std::move(weights), Moved()};
+  }
+
   std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
     const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
     if (elements == 0) {
@@ -279,10 +328,7 @@ class Replicated : public DataParallel {
       gradients.push_back(FinalGradient(at));
       weights.push_back(Weight(at));
     });
-    const DType gradient_type = HasAccumulator() ? axes_.precision.accumulate : axes_.precision.gradients;
-    const Bytes moved = SizeOf(gradient_type) + SizeOf(axes_.precision.params) * (axes_.precision.master ? 1 : 2) +
-                        (axes_.precision.master ? SizeOf(*axes_.precision.master) * 2 : Bytes(0));
-    return {{0, elements, std::move(gradients), std::move(weights), moved}};
+    return {{0, elements, std::move(gradients), std::move(weights), Moved()}};
   }
 
   void ZeroGradients() {

@@ -53,7 +53,7 @@ void FlatParameters::Update(const BufferRef& gradient) {
   const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
   Clip(gradient);
   if (moments_.valid() && !std::exchange(moments_exist_, true)) {
-    UpdateKernels(role_).MakeState(piece);
+    UpdateKernels(role_, role_.compute).MakeState(piece);
   }
   const bool for_loop = role_.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop;
   UpdateInLists(role_, each, for_loop);

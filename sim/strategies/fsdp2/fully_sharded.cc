@@ -22,6 +22,12 @@ class FullySharded : public DataParallel {
         gather_(role, units_, group_),
         scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
     optimizer_.Declare(role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); });
+    if (axes_.optimizer_step.in_backward) {
+      scatter_.SetHook([&](std::int64_t unit, StreamId behind) {
+        optimizer_.UpdateInBackward(role_, unit, UpdatesOf(unit).front(), behind);
+        role_.Free(scatter_.Sharded(unit));
+      });
+    }
     gradients_.Declare(role, "gradient of", Category::gradient, axes_.precision.gradients, ParameterTable::Of::trained,
                        false);
     // Without a dtype of its own to accumulate in, later gradients are added to the first one.
@@ -73,8 +79,10 @@ class FullySharded : public DataParallel {
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
-    scatter_.FreeSharded();
+    if (!axes_.optimizer_step.in_backward) {
+      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+      scatter_.FreeSharded();
+    }
     role_.builder.Emit(End{Phase::optimizer});
   }
 

@@ -104,6 +104,9 @@ void GradientScatter::Scatter(const Microbatch& microbatch, std::int64_t unit, c
     }
     AllReduce(unit, output);
     TakeShard(microbatch, unit, output);
+    if (hook_) {
+      hook_(unit, behind_);
+    }
     if (HasPartial(microbatch)) {
       role_.Free(partial);
     }

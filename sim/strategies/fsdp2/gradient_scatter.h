@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/lower/data_parallel.h"
@@ -32,6 +34,11 @@ class GradientScatter {
  public:
   /// `stored`: dtype of the shards.
   GradientScatter(Role& role, const Units& units, GroupId group, DType stored, AllReduceWhen all_reduce_when);
+
+  /// What is done to a unit's sharded gradient as soon as there is one, on stream `behind`: the parameters'
+  /// post-accumulate-grad hooks. It takes the gradient.
+  using Hook = std::function<void(std::int64_t unit, StreamId behind)>;
+  void SetHook(Hook hook) { hook_ = std::move(hook); }
 
   /// Takes and frees `gradients`, all of dtype `from`.
   void Scatter(const Microbatch& microbatch, std::int64_t unit, const std::vector<BufferRef>& gradients, DType from);
@@ -73,6 +80,7 @@ class GradientScatter {
   const std::int64_t replicas_;
   const AllReduceWhen all_reduce_when_;
   const bool sums_tokens_;  ///< the loss holds 1/N
+  Hook hook_;
   GroupId group_, replica_group_;
   StreamId scatter_stream_, all_reduce_stream_;
   StreamId behind_;  ///< the stream of what follows the last collective

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/result.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// What optimizer_step.* rules out by itself, whatever the strategy.
+Status CheckOptimizerStep(const Job& job);
+
+}  // namespace tidemark
