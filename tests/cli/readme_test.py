@@ -43,6 +43,19 @@ class Readme(unittest.TestCase):
                  "yes" if printed["fits"] else "no", f"{printed['time']['step_ns'] / 1e9:.2f}", f"{wire / 2**30:.0f}"),
                 (tensors, reserved, fits, step, sent), f"{strategy} {microbatches}")
 
+    def test_the_table_of_optimizer_steps_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        rows = re.findall(r"\| `((?:kernel|clip_norm|in_backward)=[\w.-]+)` \| ([\d.]+) \| (\w+) \|", text)
+        self.assertEqual(len(rows), 5)
+        for setting, tensors, phase in rows:
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-8b-fsdp2.yaml", "--exit-zero",
+                 "--set", "strategy=ddp-last", "--set", "layout.dp=1", "--set", "sequence_length=2048",
+                 "--set", "accumulation_steps=1", "--set", f"optimizer_step.{setting}", "--format", "json"],
+                cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            peak = printed["peak"]
+            self.assertEqual((f"{peak['allocated_bytes'] / 2**30:.1f}", peak["at"]["phase"]), (tensors, phase), setting)
+
     def test_the_table_of_schedules_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         number = r"([\d.]+)"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/job/validate.h"
+#include "sim/engine/closed_form.h"
 #include "sim/program/text.h"
 #include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
@@ -158,6 +159,14 @@ TEST(OptimizerStep, InTheFirstStepTemporariesComeOnTopOfTheNewState) {
   EXPECT_EQ(first.highest, steady.highest);
 }
 
+// Megatron's first step lacks Adam's two moments until its update: 8 bytes a parameter.
+TEST(OptimizerStep, MegatronsFirstStepHasNoStateBeforeItsUpdate) {
+  const Job job = OracleJob("megatron", 4);
+  const OptimizerBook first = BookOfOptimizer(job, StepKind::first), second = BookOfOptimizer(job, StepKind::second);
+  EXPECT_EQ((second.at_begin - first.at_begin).count(), kElements * 8);
+  EXPECT_EQ(second.highest, first.highest);
+}
+
 TEST(OptimizerStep, LoopsOverEqualBlocksStayFolded) {
   for (const Kernel kernel : {Kernel::foreach_, Kernel::for_loop}) {
     for (const char* strategy : {"ddp-last", "fsdp2-defer", "fsdp1-no-sync", "deepspeed-zero3", "colossalai-zero2"}) {
@@ -256,6 +265,21 @@ TEST(Clipping, MegatronsHostWaitsForTheNorm) {
   EXPECT_EQ(syncs(WithClipping("ddp-last")), syncs(OracleJob("ddp-last", 4)));
 }
 
+// Verify follows gradients through the scaling: one that is not by the coefficient alone is found.
+TEST(Clipping, AWrongFactorBesideTheCoefficientIsFound) {
+  StepProgram step = Sound(WithClipping("ddp-last"));
+  Program& program = step.roles.front();
+  for (Node& node : program.nodes) {
+    auto* compute = std::get_if<Compute>(&node);
+    if (compute != nullptr && program.names[compute->name.index] == "clip gradients") {
+      compute->scale = Rational(1, 2);
+    }
+  }
+  const std::vector<Finding> findings = Verify(step);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings.front().rule, Finding::Rule::wrong_factor);
+}
+
 TEST(Clipping, IsRefusedWhereItIsNotModelled) {
   const auto refused = [](const char* strategy) {
     Job job = OracleJob(strategy, 4);
@@ -314,6 +338,24 @@ TEST(StepInBackward, LeavesTheOptimizerNothingToDo) {
   EXPECT_EQ(book.highest, book.at_begin);
   // Shards and two moments of them in fp32 are all there is.
   EXPECT_EQ(book.at_begin.count(), 3 * kP / 4);
+}
+
+// The tutorial "How to save memory by fusing the optimizer step into the backward pass" (pytorch/tutorials#2568) shows
+// a peak that moves from foreach Adam's temporaries to the start of the backward pass.
+TEST(StepInBackward, MovesThePeakFromTheOptimizerToTheStartOfTheBackwardPass) {
+  const auto peak = [](bool in_backward) {
+    Job job = OracleJob("ddp-last", 1);
+    job.layout.dp = 1;
+    job.sequence_length = 512;
+    job.axes.optimizer_step.kernel = in_backward ? Kernel::fused : Kernel::foreach_;
+    job.axes.optimizer_step.in_backward = in_backward;
+    const StepProgram step = Sound(job);
+    return EvaluateClosedForm(step, PriceAll(step, job.machine)).roles.front();
+  };
+  EXPECT_EQ(peak(false).phase, Phase::optimizer);
+  EXPECT_EQ(peak(true).phase, Phase::backward);
+  EXPECT_LT(peak(true).allocated, peak(false).allocated);
+  EXPECT_EQ(peak(true).by_category[Category::gradient], Bytes(0));
 }
 
 TEST(StepInBackward, IsRefusedWhereGradientsAreNeededTogether) {
