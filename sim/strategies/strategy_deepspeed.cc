@@ -22,8 +22,9 @@
 //   data_types.grad_accum_dtype                           precision.accumulate
 //   communication_data_type                               precision.reduce
 //   set_gradient_accumulation_boundary by hand, no_sync   sync.when: custom
-// Loss scaling, clipping, offload and round_robin_gradients are not modelled. Stages 1 and 2 take SGD as with
-// zero_allow_untested_optimizer.
+// Loss scaling, offload and round_robin_gradients are not modelled, nor is the norm that ZeRO takes whether or not it
+// clips, from a copy of one gradient at a time in fp64. optimizer_step.kernel is about a client's torch.optim (or
+// torch_adam): DeepSpeed's FusedAdam is the fused one. Stages 1 and 2 take SGD as with zero_allow_untested_optimizer.
 
 namespace tidemark {
 namespace {

@@ -34,12 +34,12 @@ using PieceVisitor = std::function<void(const UpdatePiece&)>;
 /// Calls the visitor for each piece of a step, in order; blocks that are alike as one loop.
 using EachPiece = std::function<void(const PieceVisitor&)>;
 
-/// The kernels of torch.optim (optim/adam.py, optim/adamw.py, optim/sgd.py of PyTorch 2.9), by
+/// The kernels of torch.optim (optim/adam.py: _single_tensor_adam, _multi_tensor_adam; optim/sgd.py), by
 /// optimizer_step.kernel. Fused, everything happens in one of them. Else AdamW's are: the decayed weights and both
 /// moments, four operations in place that are priced as one kernel here; the root of the second moments, which is a new
 /// tensor; its division by the bias correction; epsilon; and the weights, divided by that. SGD's are the momentum and
 /// the weights, all in place; without momentum there is one kernel anyway. Weight decay is AdamW's, which multiplies
-/// weights in place; SGD has none, which is PyTorch's default.
+/// weights in place; SGD has none, which is PyTorch's default. Releases up to 1.13 had denominators in a second list.
 class UpdateKernels {
  public:
   UpdateKernels(Role& role, StreamId stream)

@@ -346,7 +346,7 @@ TEST(StepInBackward, MovesThePeakFromTheOptimizerToTheStartOfTheBackwardPass) {
   const auto peak = [](bool in_backward) {
     Job job = OracleJob("ddp-last", 1);
     job.layout.dp = 1;
-    job.sequence_length = 512;
+    job.sequence_length = 160;
     job.axes.optimizer_step.kernel = in_backward ? Kernel::fused : Kernel::foreach_;
     job.axes.optimizer_step.in_backward = in_backward;
     const StepProgram step = Sound(job);

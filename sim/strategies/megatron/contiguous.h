@@ -23,8 +23,8 @@ namespace tidemark {
 ///
 /// The buffer is a family per parameter and block here, so that layers fold: its bytes are exact, an allocator that
 /// rounds sees several tensors where there is one. Not modelled: --overlap-param-gather (the gather ends before the
-/// next step begins), norm checks of gradients, clipping, and the second transient copy of a tied embedding's gradient
-/// that autograd makes where it adds the head's dummy to it.
+/// next step begins), norm checks of gradients, and the second transient copy of a tied embedding's gradient that
+/// autograd makes where it adds the head's dummy to it.
 std::unique_ptr<DataParallel> MakeContiguous(Role& role);
 
 }  // namespace tidemark
