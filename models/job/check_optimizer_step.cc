@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/job/check_optimizer_step.h"
 
+#include <span>
 #include <variant>
 
 namespace tidemark {
@@ -17,16 +18,30 @@ bool IsTied(const Network& network) {
   return decoder != nullptr && decoder->tied_embeddings;
 }
 
+Status Check(const char* key, bool is_set, std::span<const Rule> rules) {
+  for (const Rule& rule : rules) {
+    if (is_set && !rule.holds) {
+      return Error{ErrorCode::bad_input, key, rule.message, rule.hint};
+    }
+  }
+  return Done{};
+}
+
 }  // namespace
 
 Status CheckOptimizerStep(const Job& job) {
   const OptimizerStep& step = job.axes.optimizer_step;
-  if (step.clip_norm > 0 && job.layout.pp > 1) {
-    return Error{ErrorCode::bad_input, "optimizer_step.clip_norm",
-                 "the norm of a pipeline's gradients is taken over all stages together, which is not modelled yet",
-                 "set layout.pp to 1, or optimizer_step.clip_norm to null"};
-  }
-  const Rule rules[] = {
+  const bool one_chunk = job.layout.vpp == 1 && job.schedule != Schedule::dualpipe;
+  const Rule clipping[] = {
+      {job.layout.pp == 1 || one_chunk,
+       "a rank that holds several stages takes one norm of all of them, which is not modelled yet",
+       "set schedule to 1f1b and layout.vpp to 1, or optimizer_step.clip_norm to null"},
+      {job.layout.pp == 1 || job.network.trainable.empty(),
+       "in a pipeline whose parameters are partly frozen a stage may have no gradients, which is not modelled yet",
+       "set layout.pp to 1, or optimizer_step.clip_norm to null"},
+  };
+  TIDEMARK_TRY(Check("optimizer_step.clip_norm", step.clip_norm > 0, clipping));
+  const Rule in_backward[] = {
       {job.accumulation_steps == 1, "every backward pass updates: a second microbatch would find weights changed",
        "set accumulation_steps to 1, and raise micro_batch_size"},
       {step.clip_norm == 0,
@@ -42,12 +57,7 @@ Status CheckOptimizerStep(const Job& job) {
       {!IsTied(job.network), "the gradient of a tied embedding is complete only at the end, which is not modelled yet",
        "untie the embedding (network.tied_embeddings: false)"},
   };
-  for (const Rule& rule : rules) {
-    if (step.in_backward && !rule.holds) {
-      return Error{ErrorCode::bad_input, "optimizer_step.in_backward", rule.message, rule.hint};
-    }
-  }
-  return Done{};
+  return Check("optimizer_step.in_backward", step.in_backward, in_backward);
 }
 
 }  // namespace tidemark

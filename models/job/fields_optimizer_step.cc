@@ -26,7 +26,8 @@ void AddOptimizerStep(std::vector<Field<Job>>& fields) {
        FieldAt<J>(
            "optimizer_step.clip_norm", [](J & j) -> auto& { return j.axes.optimizer_step.clip_norm; }, NormOrNull{}),
        FieldAt<J>(
-           "optimizer_step.in_backward", [](J & j) -> auto& { return j.axes.optimizer_step.in_backward; }, Truth{})});
+           "optimizer_step.in_backward", [](J & j) -> auto& { return j.axes.optimizer_step.in_backward; }, Truth{}),
+       NotYet<J>("optimizer_step.offload", "false", "it has no optimizer in host memory yet")});
 }
 
 }  // namespace tidemark

@@ -66,6 +66,7 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
     Reduce("dp", layout.dp / role_.job.axes.shard.replicas, layout.tp);
   }
   Reduce("tp", layout.tp, 1);
+  Reduce("pp", layout.pp, layout.dp * layout.tp);
   if (host_reads_norm) {
     role_.builder.Emit(HostSync{role_.compute});
   } else {

@@ -16,6 +16,9 @@ namespace tidemark {
 /// Where a system reads the norm on the host, as Megatron does (core/optimizer/clip_grads.py), it multiplies only where
 /// the norm is too large: here it always is. Megatron sums over data and model parallel ranks in one all-reduce, which
 /// here are one each. The numbers per tensor lie in one buffer.
+///
+/// Stages of a pipeline sum the norm as well. A collective does not wait for other stages here, as it does in a real
+/// run: the stage that comes to its norm last, which is the first stage of most schedules, is timed exactly.
 class GradientClip {
  public:
   GradientClip(Role& role, std::int64_t tensors);

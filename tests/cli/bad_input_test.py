@@ -198,7 +198,7 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
 
     def test_values_of_later_versions_are_refused_by_name(self):
-        for change in ("recompute.policy=full", "layout.cp=2"):
+        for change in ("recompute.policy=full", "layout.cp=2", "optimizer_step.offload=true"):
             self.assert_job_refused(JOB, "not supported by this version", changes=[change])
 
     def test_names_that_do_not_exist_get_the_nearest(self):

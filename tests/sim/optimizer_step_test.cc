@@ -233,6 +233,9 @@ TEST(Clipping, SumsSquaresOverTheGroupsThatGradientsAreDividedAmong) {
   Job tensor_parallel = WithClipping("fsdp2-defer");
   tensor_parallel.layout.tp = 2;
   EXPECT_EQ(NormReductions(tensor_parallel), (Groups{"dp", "tp"}));
+  Job pipeline = WithClipping("megatron");
+  pipeline.layout.pp = 2;
+  EXPECT_EQ(NormReductions(pipeline), Groups{"pp"});
 }
 
 TEST(Clipping, ReadsAndScalesEveryGradientOnce) {
@@ -291,8 +294,14 @@ TEST(Clipping, IsRefusedWhereItIsNotModelled) {
   EXPECT_THAT(refused("colossalai-zero1"), HasSubstr("nothing would change"));
   EXPECT_THAT(refused("colossalai-gemini"), HasSubstr("HybridAdam"));
   Job pipeline = WithClipping("megatron");
-  pipeline.layout.pp = 2;
-  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("over all stages together"));
+  pipeline.layout.pp = pipeline.layout.vpp = 2;
+  pipeline.schedule = Schedule::interleaved;
+  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("several stages"));
+  pipeline.layout.vpp = 1;
+  pipeline.schedule = Schedule::one_f_one_b;
+  EXPECT_TRUE(Validate(pipeline).ok());
+  pipeline.network.trainable = {"head.*"};
+  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("no gradients"));
 }
 
 Job WithStepInBackward(const std::string& strategy) {
