@@ -8,65 +8,13 @@
 
 #include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
-#include "sim/program/text.h"
-#include "tests/sim/audited_job.h"
-#include "tests/sim/oracle_job.h"
-
-// The oracle's model has 110,633,984 parameters: P = 442,535,936 bytes in fp32.
+#include "tests/sim/optimizer_book.h"
 
 namespace tidemark {
 namespace {
 
 using Kernel = OptimizerStep::Kernel;
 using testing::HasSubstr;
-
-constexpr std::int64_t kElements = 110'633'984;
-constexpr std::int64_t kP = kElements * 4;
-
-/// The most that is alive while the optimizer runs: all of it, and temporaries alone.
-class OptimizerBook : public Listener {
- public:
-  explicit OptimizerBook(const Program& program) : program_(program) {}
-  void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
-  void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
-  void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-  void OnBegin(const Begin& begin, std::int64_t, Nanos) override {
-    inside_ = begin.phase == Phase::optimizer;
-    at_begin = inside_ ? live_ : at_begin;
-    highest = inside_ ? std::max(highest, live_) : highest;
-  }
-  void OnEnd(Phase, Nanos) override { inside_ = false; }
-
-  Bytes at_begin, highest, highest_temporaries;
-  Bytes highest_gradients;  ///< of the whole step
-
- private:
-  void Count(const BufferInstance& instance, std::int64_t sign) {
-    const Buffer& buffer = program_.buffers[instance.buffer.index];
-    live_ += buffer.bytes() * sign;
-    temporaries_ += buffer.category == Category::workspace ? buffer.bytes() * sign : Bytes(0);
-    gradients_ += buffer.category == Category::gradient ? buffer.bytes() * sign : Bytes(0);
-    highest_gradients = std::max(highest_gradients, gradients_);
-    if (inside_) {
-      highest = std::max(highest, live_);
-      highest_temporaries = std::max(highest_temporaries, temporaries_);
-    }
-  }
-
-  const Program& program_;
-  Bytes live_, temporaries_, gradients_;
-  bool inside_ = false;
-};
-
-OptimizerBook BookOfOptimizer(const Job& job, StepKind kind = StepKind::steady) {
-  const StepProgram step = Sound(job, kind);
-  const std::vector<Costs> costs = PriceAll(step, job.machine);
-  OptimizerBook book(step.roles.front());
-  std::vector<Listener*> listeners(step.roles.size(), nullptr);
-  listeners.front() = &book;
-  Simulate(step, costs, listeners);
-  return book;
-}
 
 Job WithKernel(const std::string& strategy, Kernel kernel) {
   Job job = OracleJob(strategy, 4);
@@ -80,8 +28,6 @@ void MakeFp32(Job& job) {
   Precision& precision = job.axes.precision;
   precision.params = precision.gradients = precision.reduce = precision.accumulate = precision.optimizer = DType::fp32;
 }
-
-std::int64_t Temporaries(const Job& job) { return BookOfOptimizer(job).highest_temporaries.count(); }
 
 /// Blocks of one weight each.
 Job TableJob(const std::vector<std::int64_t>& sizes, Kernel kernel) {
@@ -189,119 +135,6 @@ TEST(OptimizerStep, MoreKernelsTakeLonger) {
   };
   EXPECT_LT(busy(Kernel::fused), busy(Kernel::foreach_));
   EXPECT_LT(busy(Kernel::foreach_), busy(Kernel::for_loop));
-}
-
-Job WithClipping(const std::string& strategy) {
-  Job job = OracleJob(strategy, 4);
-  job.axes.optimizer_step.clip_norm = 1;
-  const Status accepted = FindStrategy(strategy)->Accept(job);
-  EXPECT_TRUE(accepted.ok()) << accepted.error().Text();
-  return job;
-}
-
-/// All-reduces of a single number, by group.
-std::vector<std::string> NormReductions(const Job& job) {
-  const StepProgram step = Sound(job);
-  const Program& program = step.roles.front();
-  std::vector<std::string> groups;
-  for (const Node& node : program.nodes) {
-    const auto* collective = std::get_if<Collective>(&node);
-    if (collective != nullptr && collective->payload_elements == 1) {
-      groups.push_back(program.groups[collective->group.index].name);
-    }
-  }
-  return groups;
-}
-
-// torch.nn.utils.clip_grad_norm_, measured: no memory to speak of. One fp32 number for each of the 35 tensors (4 layers
-// of 8, the embedding, the last norm, the head), or for the one that there is.
-TEST(Clipping, TakesNoMoreMemoryThanANumberPerTensorAndTheirNorm) {
-  EXPECT_EQ(Temporaries(WithClipping("ddp-last")), (35 + 1) * 4);
-  EXPECT_EQ(Temporaries(WithClipping("fsdp2-scatter-each")), (35 + 1) * 4);
-  EXPECT_EQ(Temporaries(WithClipping("deepspeed-zero1")), (1 + 1) * 4);
-}
-
-TEST(Clipping, SumsSquaresOverTheGroupsThatGradientsAreDividedAmong) {
-  using Groups = std::vector<std::string>;
-  EXPECT_EQ(NormReductions(WithClipping("ddp-last")), Groups());
-  EXPECT_EQ(NormReductions(WithClipping("megatron")), Groups());
-  for (const char* strategy : {"fsdp1", "fsdp2-defer", "megatron-dist-opt", "deepspeed-zero2", "deepspeed-zero3"}) {
-    EXPECT_EQ(NormReductions(WithClipping(strategy)), Groups{"dp"}) << strategy;
-  }
-  // BF16_Optimizer's gradients are whole on every rank.
-  EXPECT_EQ(NormReductions(WithClipping("deepspeed-bf16")), Groups());
-  Job tensor_parallel = WithClipping("fsdp2-defer");
-  tensor_parallel.layout.tp = 2;
-  EXPECT_EQ(NormReductions(tensor_parallel), (Groups{"dp", "tp"}));
-  Job pipeline = WithClipping("megatron");
-  pipeline.layout.pp = 2;
-  EXPECT_EQ(NormReductions(pipeline), Groups{"pp"});
-}
-
-TEST(Clipping, ReadsAndScalesEveryGradientOnce) {
-  const auto moved = [](const Job& job, const std::string& kernel) {
-    const Program program = Unroll(Sound(job).roles.front());
-    std::int64_t bytes = 0;
-    for (const Node& node : program.nodes) {
-      const auto* compute = std::get_if<Compute>(&node);
-      if (compute != nullptr && program.names[compute->name.index] == kernel) {
-        bytes += std::get<Pointwise>(compute->op).bytes_moved;
-      }
-    }
-    return bytes;
-  };
-  // bf16 gradients of DDP; this rank's quarter of ZeRO-3, whose norm is that of bf16 partitions and which scales the
-  // fp32 copies of them.
-  EXPECT_EQ(moved(WithClipping("ddp-last"), "gradient norms"), kElements * 2);
-  EXPECT_EQ(moved(WithClipping("ddp-last"), "clip gradients"), kElements * 2 * 2);
-  EXPECT_EQ(moved(WithClipping("deepspeed-zero3"), "gradient norms"), kElements / 4 * 2);
-  EXPECT_EQ(moved(WithClipping("deepspeed-zero3"), "clip gradients"), kElements / 4 * 4 * 2);
-}
-
-TEST(Clipping, MegatronsHostWaitsForTheNorm) {
-  const auto syncs = [](const Job& job) {
-    const std::vector<Node> nodes = Sound(job).roles.front().nodes;
-    return std::count_if(nodes.begin(), nodes.end(),
-                         [](const Node& node) { return std::holds_alternative<HostSync>(node); });
-  };
-  EXPECT_EQ(syncs(WithClipping("megatron")) - syncs(OracleJob("megatron", 4)), 1);
-  EXPECT_EQ(syncs(WithClipping("ddp-last")), syncs(OracleJob("ddp-last", 4)));
-}
-
-// Verify follows gradients through the scaling: one that is not by the coefficient alone is found.
-TEST(Clipping, AWrongFactorBesideTheCoefficientIsFound) {
-  StepProgram step = Sound(WithClipping("ddp-last"));
-  Program& program = step.roles.front();
-  for (Node& node : program.nodes) {
-    auto* compute = std::get_if<Compute>(&node);
-    if (compute != nullptr && program.names[compute->name.index] == "clip gradients") {
-      compute->scale = Rational(1, 2);
-    }
-  }
-  const std::vector<Finding> findings = Verify(step);
-  ASSERT_FALSE(findings.empty());
-  EXPECT_EQ(findings.front().rule, Finding::Rule::wrong_factor);
-}
-
-TEST(Clipping, IsRefusedWhereItIsNotModelled) {
-  const auto refused = [](const char* strategy) {
-    Job job = OracleJob(strategy, 4);
-    job.axes.optimizer_step.clip_norm = 1;
-    return FindStrategy(strategy)->Accept(job).error().Text();
-  };
-  EXPECT_THAT(refused("alpa"), HasSubstr("optax.clip_by_global_norm"));
-  EXPECT_THAT(refused("jax-scan"), HasSubstr("optax.clip_by_global_norm"));
-  EXPECT_THAT(refused("colossalai-zero1"), HasSubstr("nothing would change"));
-  EXPECT_THAT(refused("colossalai-gemini"), HasSubstr("HybridAdam"));
-  Job pipeline = WithClipping("megatron");
-  pipeline.layout.pp = pipeline.layout.vpp = 2;
-  pipeline.schedule = Schedule::interleaved;
-  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("several stages"));
-  pipeline.layout.vpp = 1;
-  pipeline.schedule = Schedule::one_f_one_b;
-  EXPECT_TRUE(Validate(pipeline).ok());
-  pipeline.network.trainable = {"head.*"};
-  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("no gradients"));
 }
 
 Job WithStepInBackward(const std::string& strategy) {
