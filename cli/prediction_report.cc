@@ -147,6 +147,9 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   for (RolePrediction& role : prediction.roles) {
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }
+  if (report.Worst().trace) {
+    report.instants = FindInstants(*report.Worst().trace);
+  }
   if (prediction.capacity) {
     report.capacity = MakeCapacity(*options.capacity, *prediction.capacity, steps);
   }

@@ -130,6 +130,11 @@ std::string Verify(const Trace& trace) {
   if (std::string fault = MemoryVerifier(trace).Verify(); !fault.empty()) {
     return fault;
   }
+  for (const InstantMark& mark : trace.marks) {
+    if (mark.events == 0 || mark.events > trace.memory.size()) {
+      return fmt::format("the instant '{}' is none of its memory events", mark.name);
+    }
+  }
   return VerifySlices(trace);
 }
 

@@ -24,6 +24,9 @@ struct TraceTensor {
   Category category = Category::activation;
   DType dtype = DType::bf16;
   Bytes bytes;  ///< requested, of one tensor
+  /// What part of its whole it is: "whole", "1/8 over dp", "1/2 over tp, 1/8 over dp", "part"; "own": there is no
+  /// whole, each rank has what its own microbatch needs. Empty: not known.
+  std::string sharding = {};
 };
 
 /// An allocation or a free, in issue order.
@@ -65,6 +68,12 @@ struct TraceStream {
   std::string kind;  ///< host, compute, collective, peer, copy
 };
 
+/// An instant that a reader may ask for by its name ("reduce", "clip", "gather") and that no phase tells.
+struct InstantMark {
+  std::string name;
+  std::uint64_t events = 0;  ///< memory events that lead to it, at least one
+};
+
 /// What the job that was traced gives away, as its prediction said it.
 struct TraceLint {
   std::string id, severity, message, hint;  ///< severity: note, warning, error
@@ -90,6 +99,7 @@ struct Trace {
   std::vector<StepMark> steps;      ///< in order; empty: not known, taken as one
   std::vector<MemoryEvent> memory;  ///< resident tensors first, as allocations at time 0
   std::vector<Slice> slices;
+  std::vector<InstantMark> marks;
 };
 
 /// Checks what every trace promises: ids in range, each free matches a live allocation, spans and steps do not run

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reports/summarise/audit.h"
+#include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
 
@@ -61,5 +62,6 @@ struct Document {
 Document MakeDocument(const PredictionReport& report);
 Document MakeDocument(const TraceReport& report);
 Document MakeDocument(const AuditReport& report);
+Document MakeDocument(const Explanation& explanation);
 
 }  // namespace tidemark

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "reports/render/document.h"
+#include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_sections.h"
 
@@ -205,6 +206,9 @@ Document MakeDocument(const PredictionReport& report) {
   }
   if (!report.Worst().phases.empty()) {
     document.sections.push_back(PhasesSection(report.Worst()));
+  }
+  if (!report.instants.empty()) {
+    document.sections.push_back(InstantsSection("Named instants", report.Worst(), report.instants));
   }
   if (report.Steps() > 1) {
     document.sections.push_back(StepsSection(report));

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "reports/summarise/audit.h"
+#include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
 
@@ -29,6 +30,7 @@ class Renderer {
   virtual std::string Render(const PredictionReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const TraceReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const AuditReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const Explanation& explanation, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -38,5 +40,6 @@ std::vector<std::unique_ptr<Renderer>> MakeRenderers();
 std::string RenderAs(std::string_view name, const PredictionReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const TraceReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const AuditReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const Explanation& explanation, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -195,6 +195,11 @@ std::string TracesOf(const TraceReport& report) {
   return out;
 }
 
+std::string TracesOf(const Explanation& explanation) {
+  return Embedded(*explanation.before.report.Worst().trace, Streams::left_out, " data-label=\"before\"") +
+         Embedded(*explanation.after.report.Worst().trace, Streams::left_out, " data-label=\"after\"");
+}
+
 std::string PageHtml(const Document& document, std::string_view stage, const std::string& traces) {
   std::string out = Head(document.title) + "<body>\n<main>\n<header>\n";
   out += fmt::format("<h1>{}</h1>\n<p class=\"verdict {}\">{}</p>\n</header>\n", Escape(document.title),
@@ -225,6 +230,9 @@ class HtmlRenderer : public Renderer {
   }
   std::string Render(const AuditReport& report, const RenderOptions&) const override {
     return PageHtml(MakeDocument(report), "", "");
+  }
+  std::string Render(const Explanation& explanation, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(explanation), kComparison, TracesOf(explanation));
   }
 };
 

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/render/audit_json.h"
+#include "reports/render/explanation_json.h"
+#include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/render.h"
 #include "reports/render/role_json.h"
@@ -86,6 +88,7 @@ Json ReportJson(const PredictionReport& report) {
   if (report.capacity) {
     json["capacity"] = CapacityJson(*report.capacity);
   }
+  json["instants"] = InstantsJson(report.instants);
   json["time"] = TimeJson(report.time);
   json["throughput"] = {{"tokens_per_s_per_gpu", report.throughput.tokens_per_s_per_gpu},
                         {"model_tflops_per_gpu", report.throughput.model_tflops_per_gpu},
@@ -111,7 +114,9 @@ Json ReportJson(const PredictionReport& report) {
 class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
-  std::string_view summary() const override { return "tidemark.prediction/1, report/1 or audit/1, for scripts and CI"; }
+  std::string_view summary() const override {
+    return "tidemark.prediction/1, report/1, audit/1 or explanation/1, for scripts and CI";
+  }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
   std::string Render(const PredictionReport& report, const RenderOptions&) const override {
@@ -121,6 +126,9 @@ class JsonRenderer : public Renderer {
     return Text(TraceReportJson(report));
   }
   std::string Render(const AuditReport& report, const RenderOptions&) const override { return Text(AuditJson(report)); }
+  std::string Render(const Explanation& explanation, const RenderOptions&) const override {
+    return Text(ExplanationJson(explanation));
+  }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -72,6 +72,9 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const AuditReport& report, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(report));
   }
+  std::string Render(const Explanation& explanation, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(explanation));
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {

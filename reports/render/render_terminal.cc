@@ -230,6 +230,9 @@ class TerminalRenderer : public Renderer {
   std::string Render(const AuditReport& report, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(report), options);
   }
+  std::string Render(const Explanation& explanation, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(explanation), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {

@@ -31,4 +31,8 @@ std::string RenderAs(std::string_view name, const AuditReport& report, const Ren
   return RenderBy(name, report, options);
 }
 
+std::string RenderAs(std::string_view name, const Explanation& explanation, const RenderOptions& options) {
+  return RenderBy(name, explanation, options);
+}
+
 }  // namespace tidemark

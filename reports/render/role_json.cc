@@ -18,6 +18,8 @@ Json LiveJson(const std::vector<LiveBuffers>& all) {
     }
     array.push_back({{"name", live.name},
                      {"category", Name(live.category)},
+                     {"dtype", Name(live.dtype)},
+                     {"sharding", live.sharding.empty() ? Json(nullptr) : Json(live.sharding)},
                      {"bytes", live.bytes.count()},
                      {"count", live.count},
                      {"since", live.since.count()},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace tidemark {
@@ -46,15 +47,6 @@ std::int64_t StepOf(const Trace& trace, std::size_t at) {
   return std::max<std::int64_t>(0, next - trace.steps.begin() - 1);
 }
 
-std::string PhaseOf(const Trace& trace, std::size_t at) {
-  const MemoryEvent& event = trace.memory[at];
-  if (event.span == kNoSpan) {
-    return {};
-  }
-  const Span& span = trace.spans[event.span];
-  return PhaseLabel(span.phase, span.microbatch, StepOf(trace, at), span.side);
-}
-
 /// What the first `events` events leave alive: member -> index of its allocation.
 std::map<Member, std::size_t> AliveAfter(const Trace& trace, std::size_t events) {
   std::map<Member, std::size_t> alive;
@@ -85,8 +77,11 @@ LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, std::size_t
   LiveBuffers live;
   live.name = tensor.name;
   live.category = tensor.category;
+  live.dtype = tensor.dtype;
+  live.sharding = tensor.sharding;
   live.since = trace.memory[first_alloc].issue;
-  live.since_phase = PhaseOf(trace, first_alloc);
+  live.born = PlaceOf(trace, first_alloc);
+  live.since_phase = PhaseLabel(live.born);
   if (live.since_phase.empty()) {
     live.since_phase = trace.steps.size() > 1 ? "before the steps" : "before the step";
   }
@@ -100,12 +95,15 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
     std::int64_t count = 0;
     std::size_t first_alloc = ~std::size_t{0}, last_free = 0;
     bool outlives = false;
+    std::set<std::int64_t> microbatches;
   };
   std::map<std::uint32_t, Family> families;
   for (const auto& [member, alloc] : alive) {
     Family& family = families[std::get<0>(member)];
     ++family.count;
     family.first_alloc = std::min(family.first_alloc, alloc);
+    const std::uint16_t span = trace.memory[alloc].span;
+    family.microbatches.insert(span == kNoSpan ? -1 : trace.spans[span].microbatch);
     const auto free = frees.find(member);
     family.outlives = family.outlives || free == frees.end();
     family.last_free = std::max(family.last_free, free == frees.end() ? 0 : free->second);
@@ -115,7 +113,9 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
     LiveBuffers live = Summarise(trace, trace.tensors[id], family.first_alloc);
     live.count = family.count;
     live.bytes = trace.tensors[id].bytes * family.count;
-    live.until_phase = !family.outlives         ? PhaseOf(trace, family.last_free)
+    live.copies = static_cast<std::int64_t>(family.microbatches.size());
+    live.died = family.outlives ? PhasePlace() : PlaceOf(trace, family.last_free);
+    live.until_phase = !family.outlives         ? PhaseLabel(live.died)
                        : trace.steps.size() > 1 ? "after the steps"
                                                 : "after the step";
     if (!family.outlives) {
@@ -143,6 +143,19 @@ std::string WhichOf(const Trace& trace, std::size_t at) {
 }
 
 }  // namespace
+
+PhasePlace PlaceOf(const Trace& trace, std::size_t event) {
+  const std::uint16_t at = trace.memory[event].span;
+  if (at == kNoSpan) {
+    return {};
+  }
+  const Span& span = trace.spans[at];
+  return {span.phase, span.microbatch, StepOf(trace, event), span.side};
+}
+
+std::string PhaseLabel(const PhasePlace& place) {
+  return PhaseLabel(place.phase, place.microbatch, place.step, place.side);
+}
 
 std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step, const std::string& side) {
   const std::string of = side.empty() ? phase : phase + " " + side;

@@ -7,10 +7,22 @@
 #include <vector>
 
 #include "base/category.h"
+#include "base/dtype.h"
 #include "base/quantity.h"
 #include "traces/trace.h"
 
 namespace tidemark {
+
+/// Where in a step something happens. No phase: before or after everything.
+struct PhasePlace {
+  std::string phase;
+  std::int64_t microbatch = -1;  ///< -1: of the whole step
+  std::int64_t step = -1;        ///< of several, counted from 0; -1: there is one step
+  std::string side = {};         ///< as in Span
+};
+
+/// The phase of a memory event.
+PhasePlace PlaceOf(const Trace& trace, std::size_t event);
 
 /// The members of one family of tensors that are alive at the peak, as one line of a report.
 struct LiveBuffers {
@@ -22,6 +34,10 @@ struct LiveBuffers {
   std::optional<Nanos> until;  ///< when the last of them is freed; nothing: it outlives the step
   std::string since_phase;     ///< "forward 0", of several steps "forward 0, step 2"; "before the step": was resident
   std::string until_phase;     ///< "after the step": is kept
+  DType dtype = DType::bf16;
+  std::string sharding;     ///< as in TraceTensor
+  std::int64_t copies = 1;  ///< microbatches in whose passes the living members were born
+  PhasePlace born, died;    ///< since and until, as places
 };
 
 /// The highest point of a role's memory, at the first instant of the highest total.
@@ -54,6 +70,7 @@ std::vector<PhasePeak> SummarisePhases(const Trace& trace);
 /// Of one side of a dual encoder's pairs: "C_backward query 2".
 std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
                        const std::string& side = {});
+std::string PhaseLabel(const PhasePlace& place);
 
 /// "backward of microbatch 2", "C_backward of query chunk 2", "optimizer of step 3", within sentences; empty for no
 /// phase.

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/quantity.h"
 #include "models/machine/machine.h"
+#include "reports/summarise/instants.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/throughput.h"
 #include "traces/trace.h"
@@ -96,6 +97,7 @@ struct PredictionReport {
   Bytes device_memory;
   std::vector<RoleReport> roles;  ///< at least one
   std::size_t worst = 0;          ///< the role with the most allocated bytes
+  std::vector<Instant> instants;  ///< of that role; empty without a trace
   std::optional<CapacityReport> capacity;
   std::vector<StepReport> steps;  ///< in order, at least one
   TimeReport time;

@@ -7,12 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 #include <tuple>
 
-#include "reports/render/yaml_json.h"
 #include "reports/summarise/device_bytes.h"
 
 namespace tidemark {
@@ -109,19 +107,6 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   return summary;
 }
 
-using Json = nlohmann::ordered_json;
-
-/// "layout.tp" -> "8", for every scalar and list.
-void Flatten(const Json& json, const std::string& key, std::map<std::string, std::string>& out) {
-  if (!json.is_object()) {
-    out[key] = json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    return;
-  }
-  for (const auto& [name, value] : json.items()) {
-    Flatten(value, key.empty() ? name : fmt::format("{}.{}", key, name), out);
-  }
-}
-
 /// What a tensor belongs to: "w" of "gradient of w" and of "layer.w".
 std::string_view OwnerOf(std::string_view name) {
   constexpr std::string_view kOf = " of ";
@@ -152,28 +137,6 @@ void PairRenamed(std::vector<TensorDifference>& tensors) {
   }
   std::erase_if(tensors,
                 [](const TensorDifference& tensor) { return tensor.before == Bytes(0) && tensor.after == Bytes(0); });
-}
-
-std::vector<JobDifference> CompareJobs(const std::vector<TraceSummary>& traces) {
-  std::map<std::string, std::vector<std::string>> values;
-  for (std::size_t i = 0; i < traces.size(); ++i) {
-    if (traces[i].job_yaml.empty()) {
-      return {};
-    }
-    std::map<std::string, std::string> keys;
-    Flatten(JsonOfYaml(traces[i].job_yaml), "", keys);
-    for (const auto& [key, value] : keys) {
-      values[key].resize(traces.size(), "-");
-      values[key][i] = value;
-    }
-  }
-  std::vector<JobDifference> differences;
-  for (auto& [key, all] : values) {
-    if (std::any_of(all.begin(), all.end(), [&first = all.front()](const auto& value) { return value != first; })) {
-      differences.push_back({key, std::move(all)});
-    }
-  }
-  return differences;
 }
 
 }  // namespace
@@ -251,7 +214,11 @@ TraceReport MakeTraceReport(std::vector<ReadTrace> files, const std::string& rol
     difference.other = i;
     report.differences.push_back(std::move(difference));
   }
-  report.jobs = CompareJobs(report.traces);
+  std::vector<std::string> jobs;
+  for (const TraceSummary& trace : report.traces) {
+    jobs.push_back(trace.job_yaml);
+  }
+  report.jobs = CompareJobs(jobs);
   return report;
 }
 

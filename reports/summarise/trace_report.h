@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/summarise/job_differences.h"
 #include "reports/summarise/prediction.h"
 #include "traces/formats/format.h"
 
@@ -56,12 +57,6 @@ struct PeakDifference {
   Bytes before, after;                    ///< the peaks
 
   Bytes difference() const { return after - before; }
-};
-
-/// One key in which the resolved jobs differ.
-struct JobDifference {
-  std::string key;                  ///< "buffers.tp_gather"
-  std::vector<std::string> values;  ///< by trace; "-": the job does not have it
 };
 
 struct TraceReport {

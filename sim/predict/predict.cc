@@ -11,6 +11,7 @@
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
 #include "sim/predict/program_length.h"
+#include "sim/predict/sharding.h"
 #include "sim/predict/trace_recorder.h"
 
 namespace tidemark {
@@ -18,7 +19,8 @@ namespace {
 
 /// Plays all steps, one after the other; `recorders`, one per role, hear them. `reserved` becomes the most that each
 /// role's allocator has reserved in each run of equal steps.
-Result<StepsEvaluation> SimulateSteps(std::span<const LoweredRun> runs, std::vector<TraceRecorder>& recorders,
+Result<StepsEvaluation> SimulateSteps(const Job& job, std::span<const LoweredRun> runs,
+                                      std::vector<TraceRecorder>& recorders,
                                       std::vector<std::vector<Bytes>>& reserved) {
   std::vector<Listener*> listeners;
   for (TraceRecorder& recorder : recorders) {
@@ -29,9 +31,12 @@ Result<StepsEvaluation> SimulateSteps(std::span<const LoweredRun> runs, std::vec
   Nanos start;
   for (const LoweredRun& lowered : runs) {
     kinds.push_back(lowered.run);
+    const auto shardings =
+        recorders.empty() ? std::vector<std::vector<std::string>>() : ShardingsOf(job, lowered.program);
     for (std::int64_t i = 0; i < lowered.run.count; ++i) {
       for (std::size_t role = 0; role < recorders.size(); ++role) {
-        TIDEMARK_TRY(recorders[role].BeginStep(lowered.program.roles[role], Name(lowered.run.kind), start));
+        TIDEMARK_TRY(
+            recorders[role].BeginStep(lowered.program.roles[role], Name(lowered.run.kind), start, shardings[role]));
       }
       Evaluation evaluation = Simulate(lowered.program, lowered.costs, listeners);
       start += evaluation.time.step;
@@ -72,10 +77,10 @@ EngineRun TimeClosedForm(const Job& job, std::span<const StepRun> steps) {
 }
 
 EngineRun TimeSimulation(const Job& job, std::span<const StepRun> steps) {
-  return TimeEngine(job, steps, [](std::span<const LoweredRun> runs) {
+  return TimeEngine(job, steps, [&job](std::span<const LoweredRun> runs) {
     std::vector<TraceRecorder> nobody;
     std::vector<std::vector<Bytes>> reserved;
-    return *SimulateSteps(runs, nobody, reserved);
+    return *SimulateSteps(job, runs, nobody, reserved);
   });
 }
 
@@ -205,7 +210,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
     for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
       recorders.emplace_back(job.allocator);
     }
-    TIDEMARK_ASSIGN(evaluation, SimulateSteps(runs, recorders, reserved));
+    TIDEMARK_ASSIGN(evaluation, SimulateSteps(job, runs, recorders, reserved));
   }
   prediction.time = evaluation.whole.time;
   AddRoles(prediction, evaluation, runs.front().program);

@@ -21,7 +21,7 @@ namespace tidemark {
 enum class Engine : std::uint8_t { simulate, closed_form, both };
 
 struct PredictOptions {
-  std::vector<StepRun> steps{{StepKind::steady, 1}};  ///< in order; one after the other in one simulation
+  std::vector<StepRun> steps = std::vector<StepRun>(1);  ///< in order, one after the other; by default one steady step
   Engine engine = Engine::simulate;
   bool traces = true;             ///< keep each role's trace (simulation only)
   std::optional<Bytes> capacity;  ///< ask what happens on a device of this size (simulation only)

@@ -46,7 +46,8 @@ TraceRecorder::TraceRecorder(const AllocatorOptions& options) : allocator_(MakeA
   trace_.origin = "predicted";
 }
 
-Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, Nanos start) {
+Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, Nanos start,
+                                std::span<const std::string> shardings) {
   TIDEMARK_CHECK(open_spans_.empty());
   std::vector<std::uint32_t> first_slot = FirstSlots(program);
   std::vector<Held> held(first_slot.back());
@@ -61,7 +62,8 @@ Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, N
   trace_.ranks = program.ranks;
   trace_.steps.push_back({std::string(kind), start, start, trace_.memory.size()});
   reserved_in_step_ = allocator_->reserved();
-  ReadTables();
+  ReadTables(shardings);
+  FindMarks();
   return Done{};
 }
 
@@ -93,12 +95,15 @@ Result<std::vector<TraceRecorder::Held>> TraceRecorder::HandOver(const Program& 
   return held;
 }
 
-void TraceRecorder::ReadTables() {
+void TraceRecorder::ReadTables(std::span<const std::string> shardings) {
+  TIDEMARK_CHECK(shardings.empty() || shardings.size() == program_->buffers.size());
   tensors_.clear();
-  for (const Buffer& buffer : program_->buffers) {
+  for (std::size_t i = 0; i < program_->buffers.size(); ++i) {
+    const Buffer& buffer = program_->buffers[i];
     const TensorKey key{buffer.name, buffer.category, buffer.dtype, buffer.bytes()};
     tensors_.push_back(PlaceOf(known_tensors_, key, trace_.tensors.size(), [&] {
-      trace_.tensors.push_back({buffer.name, buffer.category, buffer.dtype, buffer.bytes()});
+      trace_.tensors.push_back({buffer.name, buffer.category, buffer.dtype, buffer.bytes(),
+                                shardings.empty() ? std::string() : shardings[i]});
     }));
   }
   strings_.clear();
@@ -111,6 +116,41 @@ void TraceRecorder::ReadTables() {
       trace_.streams.push_back({stream.name, std::string(Name(stream.kind))});
     }));
   }
+}
+
+/// Data-parallel collectives are where gradients are reduced and parameters gathered, in whichever phase that is.
+void TraceRecorder::FindMarks() {
+  marks_.clear();
+  const auto touches = [&](const std::vector<BufferRef>& refs, std::initializer_list<Category> categories) {
+    return std::any_of(refs.begin(), refs.end(), [&](const BufferRef& ref) {
+      return std::find(categories.begin(), categories.end(), program_->buffers[ref.buffer.index].category) !=
+             categories.end();
+    });
+  };
+  for (const Node& node : program_->nodes) {
+    const auto* collective = std::get_if<Collective>(&node);
+    if (collective == nullptr || program_->groups[collective->group.index].name == "tp") {
+      continue;
+    }
+    const bool gathers =
+        collective->kind == CollectiveKind::all_gather || collective->kind == CollectiveKind::broadcast;
+    if (gathers && touches(collective->reads, {Category::parameter, Category::bucket, Category::optimizer})) {
+      marks_[collective->name] = "gather";
+    } else if (!gathers && touches(collective->reads, {Category::gradient, Category::accumulator, Category::bucket})) {
+      marks_[collective->name] = "reduce";
+    }
+  }
+}
+
+/// Of the instants of one name the trace keeps the one at which most is alive, the first of these.
+void TraceRecorder::Mark(const std::string& name) {
+  const auto [highest, is_new] = marked_.emplace(name, total_);
+  if (trace_.memory.empty() || (!is_new && total_ <= highest->second)) {
+    return;
+  }
+  highest->second = total_;
+  std::erase_if(trace_.marks, [&](const InstantMark& mark) { return mark.name == name; });
+  trace_.marks.push_back({name, trace_.memory.size()});
 }
 
 void TraceRecorder::EndStep(Nanos end) {
@@ -172,10 +212,15 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
   event.allocator_bytes = allocator_->allocated();
   event.reserved_bytes = allocator_->reserved();
   reserved_in_step_ = std::max(reserved_in_step_, event.reserved_bytes);
+  const Bytes bytes = program_->buffers[instance.buffer.index].bytes();
+  total_ = alloc ? total_ + bytes : total_ - bytes;
   trace_.memory.push_back(event);
 }
 
 void TraceRecorder::OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) {
+  if (const auto mark = marks_.find(name); mark != marks_.end()) {
+    Mark(mark->second);
+  }
   trace_.slices.push_back({static_cast<std::uint16_t>(streams_[stream.index]), TraceStringId{strings_[name.index]},
                            start_ + start, start_ + end});
 }

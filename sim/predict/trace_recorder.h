@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,7 +26,9 @@ class TraceRecorder : public Listener {
 
   /// What is heard from now on belongs to the next step, which runs `program` from `start` on. The program's resident
   /// buffers must be those that the step before kept, by name, index and shape: anything else is a fault of ours.
-  Status BeginStep(const Program& program, std::string_view kind, Nanos start);
+  /// `shardings`: of its buffers (ShardingsOf); empty: not known.
+  Status BeginStep(const Program& program, std::string_view kind, Nanos start,
+                   std::span<const std::string> shardings = {});
   void EndStep(Nanos end);
 
   void OnResident(const BufferInstance& instance) override;
@@ -58,7 +61,9 @@ class TraceRecorder : public Listener {
   using TensorKey = std::tuple<std::string, Category, DType, Bytes>;
 
   Result<std::vector<Held>> HandOver(const Program& next, const std::vector<std::uint32_t>& first_slot) const;
-  void ReadTables();
+  void ReadTables(std::span<const std::string> shardings);
+  void FindMarks();
+  void Mark(const std::string& name);
   std::uint32_t TakeLogId();
   void Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready, std::uint64_t address);
 
@@ -76,6 +81,9 @@ class TraceRecorder : public Listener {
 
   // Where the tables of the step's program stand in those of the trace.
   std::vector<std::uint32_t> tensors_, streams_, strings_;
+  std::map<NameId, std::string> marks_;  ///< instants by the name of the operation that makes them
+  Bytes total_;                          ///< of the tensors that are alive
+  std::map<std::string, Bytes> marked_;  ///< the total at each instant of Trace::marks
   std::map<TensorKey, std::uint32_t> known_tensors_;
   std::map<std::string, std::uint32_t> known_streams_, known_strings_;
 };

@@ -109,6 +109,7 @@ wire::Record TablesRecord(const Trace& trace) {
     out.set_category(std::string(Name(tensor.category)));
     out.set_dtype(std::string(Name(tensor.dtype)));
     out.set_n_bytes(tensor.bytes.count());
+    out.set_sharding(tensor.sharding);
   }
   for (const TraceStream& stream : trace.streams) {
     wire::Stream& out = *tables.add_streams();
@@ -129,6 +130,11 @@ wire::Record TablesRecord(const Trace& trace) {
     out.set_begin_ns(step.begin.count());
     out.set_end_ns(step.end.count());
     out.set_memory_begin(step.memory_begin);
+  }
+  for (const InstantMark& mark : trace.marks) {
+    wire::Mark& out = *tables.add_marks();
+    out.set_name(mark.name);
+    out.set_events(mark.events);
   }
   return record;
 }
@@ -221,7 +227,7 @@ class Assembler {
       if (!category || !dtype) {
         return fmt::format("tensor '{}' has an unknown category or dtype", tensor.name());
       }
-      trace.tensors.push_back({tensor.name(), *category, *dtype, Bytes(tensor.n_bytes())});
+      trace.tensors.push_back({tensor.name(), *category, *dtype, Bytes(tensor.n_bytes()), tensor.sharding()});
     }
     for (const wire::Stream& stream : tables.streams()) {
       trace.streams.push_back({stream.name(), stream.kind()});
@@ -232,6 +238,9 @@ class Assembler {
     }
     for (const wire::Step& step : tables.steps()) {
       trace.steps.push_back({step.kind(), Nanos(step.begin_ns()), Nanos(step.end_ns()), step.memory_begin()});
+    }
+    for (const wire::Mark& mark : tables.marks()) {
+      trace.marks.push_back({mark.name(), mark.events()});
     }
     return {};
   }

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "reports/summarise/explanation.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kMostCauses = 3;
+
+Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
+
+/// What a key of the job means, for those who do not know it. A key that is not here explains itself or is left alone.
+std::string_view Meaning(std::string_view key) {
+  constexpr std::array kMeanings = {
+      std::pair("accumulation_steps",
+                "how many microbatches a GPU works through, adding up their gradients, before the weights change once"),
+      std::pair("micro_batch_size", "how many sequences a GPU works through at a time"),
+      std::pair("precision.accumulate", "the number format in which gradients are added up"),
+      std::pair("layout.dp", "how many GPUs work on different data"),
+      std::pair("layout.tp", "how many GPUs share each layer"),
+      std::pair("layout.pp", "how many groups of GPUs share the layers among them"),
+      std::pair("strategy", "the way in which GPUs share weights and exchange gradients")};
+  const auto found =
+      std::find_if(kMeanings.begin(), kMeanings.end(), [&](const auto& entry) { return entry.first == key; });
+  return found == kMeanings.end() ? std::string_view() : found->second;
+}
+
+std::string_view NounOf(Category category) {
+  switch (category) {
+    case Category::parameter:
+      return "weights";
+    case Category::gradient:
+      return "gradients";
+    case Category::accumulator:
+      return "the running sum of gradients";
+    case Category::optimizer:
+      return "the optimizer's state";
+    case Category::activation:
+      return "activations (results of the forward pass that the backward pass needs)";
+    case Category::tp_gather:
+      return "inputs gathered from the GPUs that share a layer";
+    case Category::bucket:
+      return "communication buffers";
+    case Category::logits:
+      return "logits (a score for each word of the vocabulary, for each token)";
+    case Category::representation_cache:
+      return "cached representations";
+    case Category::rng:
+      return "states of the random generator";
+    case Category::workspace:
+      return "scratch memory";
+    case Category::input:
+      break;
+  }
+  return "inputs";
+}
+
+std::string Ordinal(std::int64_t number) {
+  constexpr std::array<const char*, 10> kWords = {"first", "second",  "third",  "fourth", "fifth",
+                                                  "sixth", "seventh", "eighth", "ninth",  "tenth"};
+  return number < static_cast<std::int64_t>(kWords.size()) ? kWords.at(static_cast<std::size_t>(number))
+                                                           : fmt::format("{}th", number + 1);
+}
+
+/// "the backward pass of the first microbatch", "the optimizer's update". `count` microbatches make a step.
+std::string PlaceText(const PhasePlace& place, std::int64_t count) {
+  const std::string& phase = place.phase;
+  const std::string what = phase == "forward"     ? "the forward pass"
+                           : phase == "backward"  ? "the backward pass"
+                           : phase == "optimizer" ? "the optimizer's update"
+                           : phase == "load"      ? "the loading"
+                           : phase == "reduce"    ? "the reduction of gradients"
+                           : phase == "gather"    ? "the gathering of weights"
+                                                  : "the phase " + phase;
+  if (place.microbatch < 0) {
+    return what;
+  }
+  if (!place.side.empty()) {
+    return fmt::format("{} of the {} chunk of {} inputs", what, Ordinal(place.microbatch), place.side);
+  }
+  const bool last = count > 1 && place.microbatch == count - 1;
+  return count == 1 ? what + " of the only microbatch"
+                    : fmt::format("{} of the {} microbatch", what, last ? "last" : Ordinal(place.microbatch));
+}
+
+/// Tensors that are alike in all that the paragraph says of them.
+struct Cause {
+  Category category = Category::activation;
+  std::string dtype, sharding;
+  Bytes before, after;
+  std::int64_t copies_before = 0, copies_after = 0;
+  PhasePlace born, died;  ///< the longest life among those of the side that has more
+  Nanos since;
+  std::optional<Nanos> until;
+
+  Bytes delta() const { return after - before; }
+  bool grows() const { return after > before; }
+};
+
+class Causes {
+ public:
+  void Add(const Peak& peak, bool is_after) {
+    for (const LiveBuffers& live : peak.live) {
+      Cause& cause = causes_[{live.category, std::string(Name(live.dtype)), live.sharding}];
+      cause.category = live.category;
+      cause.dtype = Name(live.dtype);
+      cause.sharding = live.sharding;
+      (is_after ? cause.after : cause.before) += live.bytes;
+      std::int64_t& copies = is_after ? cause.copies_after : cause.copies_before;
+      copies = std::max(copies, live.copies);
+    }
+  }
+
+  /// Largest first.
+  std::vector<const Cause*> Unchanged() const {
+    std::vector<const Cause*> all;
+    for (const auto& [key, cause] : causes_) {
+      if (cause.delta() == Bytes(0)) {
+        all.push_back(&cause);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Cause* a, const Cause* b) { return a->after > b->after; });
+    return all;
+  }
+
+  /// Tells of each cause the life on the side that has more of it, of equals after.
+  void AddLives(const Peak& peak, bool is_after) {
+    for (const LiveBuffers& live : peak.live) {
+      Cause& cause = causes_.at({live.category, std::string(Name(live.dtype)), live.sharding});
+      if ((cause.after >= cause.before) != is_after) {
+        continue;
+      }
+      const bool is_first = lives_.insert(&cause).second;
+      if (is_first || live.since < cause.since) {
+        cause.since = live.since;
+        cause.born = live.born;
+      }
+      if (is_first || (cause.until && (!live.until || *live.until > *cause.until))) {
+        cause.until = live.until;
+        cause.died = live.died;
+      }
+    }
+  }
+
+  /// Largest first; those that grow, or those that shrink.
+  std::vector<const Cause*> Sorted(bool grow) const {
+    std::vector<const Cause*> all;
+    for (const auto& [key, cause] : causes_) {
+      if (cause.delta() != Bytes(0) && cause.grows() == grow) {
+        all.push_back(&cause);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Cause* a, const Cause* b) { return Size(a->delta()) > Size(b->delta()); });
+    return all;
+  }
+
+ private:
+  std::map<std::tuple<Category, std::string, std::string>, Cause> causes_;
+  std::set<const Cause*> lives_;
+};
+
+class Words {
+ public:
+  explicit Words(const Explanation& explanation)
+      : explanation_(explanation), before_(explanation.before), after_(explanation.after) {
+    causes_.Add(before_.peak(), false);
+    causes_.Add(after_.peak(), true);
+    causes_.AddLives(before_.peak(), false);
+    causes_.AddLives(after_.peak(), true);
+  }
+
+  std::string Text() const {
+    std::string text = ChangeSentence();
+    for (const std::string& sentence : {WhySentence(), MomentSentence(), TimeSentence(), TrySentence()}) {
+      text += sentence.empty() ? "" : " " + sentence;
+    }
+    return text;
+  }
+
+ private:
+  /// "With accumulation_steps 4 instead of 1 (...)"
+  std::string ChangeText() const {
+    if (explanation_.changes.empty()) {
+      return "Between two equal jobs";
+    }
+    if (explanation_.asked == 0) {
+      return fmt::format("From '{}' to '{}'", before_.report.title, after_.report.title);
+    }
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < explanation_.asked; ++i) {
+      const JobDifference& change = explanation_.changes[i];
+      const std::string_view meaning = Meaning(change.key);
+      parts.push_back(fmt::format("{} {} instead of {}{}", change.key, change.values[1], change.values[0],
+                                  meaning.empty() ? "" : fmt::format(" ({})", meaning)));
+    }
+    return "With " + fmt::format("{}", fmt::join(parts, " and "));
+  }
+
+  std::string FitText() const {
+    const bool fitted = before_.report.Fits(), fits = after_.report.Fits();
+    const Bytes memory = after_.report.device_memory, need = after_.report.Worst().device.high;
+    const std::string need_text = fmt::format("up to {} with the driver and the allocator's cache, on a device of {}",
+                                              tidemark::Text(need), tidemark::Text(memory));
+    if (fitted == fits) {
+      return fits ? fmt::format("it still fits ({})", need_text)
+                  : fmt::format("it does not fit, as before ({})", need_text);
+    }
+    return fits ? fmt::format("it now fits ({})", need_text) : fmt::format("it no longer fits ({})", need_text);
+  }
+
+  std::string ChangeSentence() const {
+    const Bytes before = before_.peak().allocated, after = after_.peak().allocated;
+    if (before == after) {
+      return fmt::format(
+          "{}, the fullest GPU needs exactly as much memory: {} for tensors at its fullest moment, and {}.",
+          ChangeText(), tidemark::Text(after), FitText());
+    }
+    return fmt::format(
+        "{}, the fullest GPU needs {} {} memory: {} for tensors at its fullest moment instead of {}, and {}.",
+        ChangeText(), tidemark::Text(Size(after - before)), after > before ? "more" : "less", tidemark::Text(after),
+        tidemark::Text(before), FitText());
+  }
+
+  /// ", whole on every GPU": where a tensor has a whole.
+  std::string ShardingText(const Cause& cause, const ExplainedSide& side) const {
+    if (cause.sharding == "whole") {
+      return side.stages > 1 ? ", whole for all layers that the GPU holds" : ", whole on every GPU";
+    }
+    if (cause.sharding.empty() || cause.sharding == "own") {
+      return {};
+    }
+    return cause.sharding == "part" ? ", a part on each GPU" : fmt::format(", {} on each GPU", cause.sharding);
+  }
+
+  static std::string LifeText(const Cause& cause, std::int64_t microbatches) {
+    const std::string born = cause.born.phase.empty() ? "" : PlaceText(cause.born, microbatches);
+    const std::string died = cause.died.phase.empty() ? "" : PlaceText(cause.died, microbatches);
+    if (born.empty() && died.empty()) {
+      return "there all the time";
+    }
+    if (born == died) {
+      return "alive within " + born;
+    }
+    return fmt::format("alive from {} {}", born.empty() ? "before the step" : born,
+                       died.empty() ? "on, beyond the step" : "to " + died);
+  }
+
+  static std::string CopiesText(std::int64_t copies) {
+    return copies > 1 ? fmt::format(", those of {} microbatches at once", copies) : "";
+  }
+
+  std::string CauseText(const Cause& cause) const {
+    const bool grows = cause.grows();
+    const ExplainedSide& side = grows ? after_ : before_;
+    const Bytes less = grows ? cause.before : cause.after;
+    const std::int64_t copies = grows ? cause.copies_after : cause.copies_before;
+    const std::int64_t fewer = grows ? cause.copies_before : cause.copies_after;
+    const std::string than = less == Bytes(0) ? "none"
+                             : copies != fewer && fewer > 0
+                                 ? fmt::format("{}, those of {}", tidemark::Text(less), fewer)
+                                 : tidemark::Text(less);
+    return fmt::format("{}, {} in {}{}{}, {} ({} {})", NounOf(cause.category),
+                       tidemark::Text(grows ? cause.after : cause.before), cause.dtype, ShardingText(cause, side),
+                       CopiesText(copies), LifeText(cause, side.microbatches), grows ? "before:" : "now:", than);
+  }
+
+  /// The largest causes, until they make up most of the difference.
+  std::vector<std::string> CausesThat(bool grow, Bytes most) const {
+    std::vector<std::string> texts;
+    Bytes told;
+    for (const Cause* cause : causes_.Sorted(grow)) {
+      if (texts.size() == kMostCauses || told * 10 > most * 9 || Size(cause->delta()) * 20 < most) {
+        break;
+      }
+      told += Size(cause->delta());
+      texts.push_back(CauseText(*cause));
+    }
+    return texts;
+  }
+
+  Bytes SumOf(bool grow) const {
+    Bytes sum;
+    for (const Cause* cause : causes_.Sorted(grow)) {
+      sum += Size(cause->delta());
+    }
+    return sum;
+  }
+
+  std::string WhySentence() const {
+    const Bytes up = SumOf(true), down = SumOf(false);
+    if (up == Bytes(0) && down == Bytes(0)) {
+      return "At that moment the same tensors are alive." + UnchangedSentence();
+    }
+    const bool grows = up >= down;
+    std::string text = fmt::format("What is {}: {}.", grows ? "added" : "saved",
+                                   fmt::join(CausesThat(grows, grows ? up : down), "; "));
+    const Bytes against = grows ? down : up, most = grows ? up : down;
+    if (against * 4 > most) {
+      text += fmt::format(" Against that, {}: {}.", grows ? "there is less of" : "there is more of",
+                          fmt::join(CausesThat(!grows, against), "; "));
+    }
+    return text + UnchangedSentence();
+  }
+
+  /// With another number of microbatches a reader looks for sums of gradients: where they are there in both, it says
+  /// so.
+  std::string UnchangedSentence() const {
+    if (before_.microbatches == after_.microbatches) {
+      return {};
+    }
+    std::vector<std::string> texts;
+    for (const Cause* cause : causes_.Unchanged()) {
+      const bool sums = cause->category == Category::gradient || cause->category == Category::accumulator;
+      if (sums && cause->after * 20 > after_.peak().allocated) {
+        texts.push_back(fmt::format("{}, {} in {}{}, {}", NounOf(cause->category), tidemark::Text(cause->after),
+                                    cause->dtype, ShardingText(*cause, after_), LifeText(*cause, after_.microbatches)));
+      }
+    }
+    return texts.empty() ? "" : fmt::format(" There in both: {}.", fmt::join(texts, "; "));
+  }
+
+  std::string MomentOf(const ExplainedSide& side) const {
+    const Peak& peak = side.peak();
+    const std::string place = PlaceText({peak.phase, peak.microbatch, -1, peak.side}, side.microbatches);
+    return side.report.roles.size() > 1 ? fmt::format("{}, on the GPUs of {}", place, side.report.Worst().role) : place;
+  }
+
+  std::string MomentSentence() const {
+    const std::string before = MomentOf(before_), after = MomentOf(after_);
+    return before == after ? fmt::format("Memory is fullest in {}, in both.", after)
+                           : fmt::format("Memory is fullest in {}; before, in {}.", after, before);
+  }
+
+  std::string TimeSentence() const {
+    const Nanos before = before_.report.time.step, after = after_.report.time.step;
+    if (before == after) {
+      return fmt::format("A step takes as long: {}.", tidemark::Text(after));
+    }
+    std::string text = fmt::format("A step takes {} instead of {}", tidemark::Text(after), tidemark::Text(before));
+    if (before_.tokens != after_.tokens) {
+      const auto per = [](const ExplainedSide& side) {
+        return Nanos(side.report.time.step.count() / std::max<std::int64_t>(1, side.microbatches));
+      };
+      const double tokens = after_.tokens / before_.tokens;
+      text += before_.microbatches == after_.microbatches
+                  ? fmt::format(", for {:.3g} times as many tokens", tokens)
+                  : fmt::format(", but for {:.3g} times as many tokens: {} for each microbatch instead of {}", tokens,
+                                tidemark::Text(per(after_)), tidemark::Text(per(before_)));
+      return text + ".";
+    }
+    const auto most = std::max_element(explanation_.times.begin(), explanation_.times.end(),
+                                       [](const ExplainedTime& a, const ExplainedTime& b) {
+                                         return std::abs(a.delta().count()) < std::abs(b.delta().count());
+                                       });
+    return text + fmt::format(" for the same tokens, most of the difference in {} ({} instead of {}).", most->cause,
+                              tidemark::Text(most->after), tidemark::Text(most->before));
+  }
+
+  /// What a remark on the second job advises that the first did not need, else what was tried and found to help.
+  std::string TrySentence() const {
+    for (const LintReport& lint : after_.report.lints) {
+      const bool old = std::any_of(before_.report.lints.begin(), before_.report.lints.end(),
+                                   [&](const LintReport& other) { return other.id == lint.id; });
+      if (!old && !lint.hint.empty() && lint.severity != "note") {
+        return fmt::format("To try: {}.", lint.hint);
+      }
+    }
+    if (!explanation_.suggestion) {
+      return {};
+    }
+    const Suggestion& suggestion = *explanation_.suggestion;
+    return fmt::format("To try: {} brings the fullest moment down to {}, at {} a step.", suggestion.change,
+                       tidemark::Text(suggestion.allocated), tidemark::Text(suggestion.step));
+  }
+
+  const Explanation& explanation_;
+  const ExplainedSide &before_, &after_;
+  Causes causes_;
+};
+
+}  // namespace
+
+std::string ExplainInWords(const Explanation& explanation) { return Words(explanation).Text(); }
+
+}  // namespace tidemark

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/predict/sharding.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "sim/lower/stage.h"
+#include "sim/strategies/optimizer.h"
+
+namespace tidemark {
+namespace {
+
+/// What a buffer holds numbers for: a parameter, a block, or all that the role stores. Elements of this
+/// tensor-parallel rank; `full`: over all of them.
+struct Whole {
+  std::int64_t stored = 0, trained = 0, full = 0;
+
+  void Add(const Parameter& parameter, std::int64_t times) {
+    if (!parameter.tied) {
+      stored += parameter.elements * times;
+      trained += parameter.trainable ? parameter.elements * times : 0;
+      full += parameter.elements_full * times;
+    }
+  }
+};
+
+bool EndsInWord(std::string_view name, std::string_view word) {
+  return name.ends_with(word) && (name.size() == word.size() || name[name.size() - word.size() - 1] == ' ');
+}
+
+/// "bucket 3 of" and "bucket 12 of" are alike.
+std::string WithoutNumbers(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!digit) {
+      out += c;
+    } else if (out.empty() || out.back() != '#') {
+      out += '#';
+    }
+  }
+  return out;
+}
+
+class RoleShardings {
+ public:
+  RoleShardings(const Job& job, const std::vector<Stage>& chunks, const Program& program)
+      : job_(job), program_(program) {
+    for (const Stage& stage : chunks) {
+      for (const BlockRun& run : stage.runs) {
+        AddBlock(run);
+      }
+    }
+    for (const Group& group : program.groups) {
+      shards_ = group.name == "dp" ? group.size : shards_;
+      replicas_ = group.name == "replicas" ? group.size : replicas_;
+    }
+    for (const Buffer& buffer : program.buffers) {
+      groups_[GroupOf(buffer)].push_back(&buffer);
+    }
+  }
+
+  std::string Of(const Buffer& buffer) const {
+    const bool wire = buffer.category == Category::bucket;
+    if (!wire && !HasWhole(buffer.category)) {
+      return "own";
+    }
+    const Whole* named = NamedBy(buffer);
+    if (wire && named == nullptr) {
+      return "own";
+    }
+    const std::optional<std::int64_t> parts = PartsOf(buffer, named);
+    return parts ? TextOf(*parts, named != nullptr ? *named : all_) : wire ? "own" : "part";
+  }
+
+ private:
+  /// Buffers that hold the same of different blocks.
+  using GroupKey = std::tuple<std::string, Category>;
+
+  static bool HasWhole(Category category) {
+    return category == Category::parameter || category == Category::gradient || category == Category::accumulator ||
+           category == Category::optimizer;
+  }
+
+  void AddBlock(const BlockRun& run) {
+    Whole& block = blocks_[run.block.name];
+    block = {};
+    for (const Parameter& parameter : run.block.parameters) {
+      block.Add(parameter, 1);
+      all_.Add(parameter, run.count);
+      parameters_[run.block.name + "." + parameter.name].Add(parameter, 1);
+    }
+  }
+
+  /// The last word of a name tells what it belongs to; nullptr: it does not.
+  const Whole* NamedBy(const Buffer& buffer) const {
+    const std::string word = buffer.name.substr(buffer.name.rfind(' ') + 1);
+    if (const auto parameter = parameters_.find(word); parameter != parameters_.end()) {
+      return &parameter->second;
+    }
+    const auto block = blocks_.find(word);
+    return block == blocks_.end() ? nullptr : &block->second;
+  }
+
+  bool NamesParameter(const Buffer& buffer) const {
+    return parameters_.contains(buffer.name.substr(buffer.name.rfind(' ') + 1));
+  }
+
+  GroupKey GroupOf(const Buffer& buffer) const {
+    std::string_view what = buffer.name;
+    for (const auto& [block, whole] : blocks_) {
+      // "moments of layer", or of a stretch of its run: "moments of layer 2"
+      std::string_view rest = what;
+      while (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest.back())) != 0) {
+        rest.remove_suffix(1);
+      }
+      rest = rest.ends_with(' ') ? rest.substr(0, rest.size() - 1) : what;
+      if (EndsInWord(what, block) || EndsInWord(rest, block)) {
+        what = rest.ends_with(block) ? rest.substr(0, rest.size() - block.size())
+                                     : what.substr(0, what.size() - block.size());
+        break;
+      }
+    }
+    return {WithoutNumbers(what), buffer.category};
+  }
+
+  /// Numbers that a buffer holds for each of its elements.
+  std::int64_t PerElement(const Buffer& buffer) const {
+    const bool moments = buffer.category == Category::optimizer && buffer.name.find("moments") != std::string::npos;
+    return moments ? std::max<std::int64_t>(1, MomentsOf(job_.optimizer)) : 1;
+  }
+
+  /// The fewest parts of `whole` that cannot be larger than `elements`; none where even padding does not explain them.
+  std::optional<std::int64_t> Parts(std::int64_t elements, const Whole& whole, Category category) const {
+    for (const std::int64_t parts : {std::int64_t{1}, shards_, shards_ * replicas_}) {
+      for (const std::int64_t of : {whole.stored, category == Category::parameter ? whole.stored : whole.trained}) {
+        if (of > 0 && elements * parts >= of && (parts == 1 || elements * parts < 2 * of)) {
+          return parts;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// All buffers of a group together against all that the role has.
+  std::optional<std::int64_t> PartsOfGroup(const Buffer& buffer) const {
+    std::int64_t elements = 0;
+    for (const Buffer* other : groups_.at(GroupOf(buffer))) {
+      elements += other->elements / PerElement(*other) * other->extents[0];
+    }
+    return Parts(elements, all_, buffer.category);
+  }
+
+  /// Each buffer of a group against its own block, where all come to the same.
+  std::optional<std::int64_t> PartsOfBlocks(const Buffer& buffer) const {
+    std::optional<std::int64_t> all;
+    for (const Buffer* other : groups_.at(GroupOf(buffer))) {
+      const Whole* named = NamedBy(*other);
+      const auto parts =
+          named == nullptr ? std::nullopt : Parts(other->elements / PerElement(*other), *named, other->category);
+      if (!parts || (all && *all != *parts)) {
+        return std::nullopt;
+      }
+      all = parts;
+    }
+    return all;
+  }
+
+  /// A rank that owns a stretch of what all ranks hold may own some blocks whole and others not at all: state of the
+  /// optimizer, and what is numbered, counts as a group first.
+  std::optional<std::int64_t> PartsOf(const Buffer& buffer, const Whole* named) const {
+    if (NamesParameter(buffer)) {
+      return Parts(buffer.elements / PerElement(buffer), *named, buffer.category);
+    }
+    const bool stretch = named == nullptr || buffer.category == Category::optimizer ||
+                         std::get<0>(GroupOf(buffer)).find('#') != std::string::npos;
+    const auto first = stretch ? PartsOfGroup(buffer) : PartsOfBlocks(buffer);
+    if (first) {
+      return first;
+    }
+    const auto second = stretch ? PartsOfBlocks(buffer) : PartsOfGroup(buffer);
+    const bool one_parameter = std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& parameter) {
+      return parameter.second.stored == buffer.elements;
+    });
+    return !second && one_parameter ? std::optional<std::int64_t>(1) : second;
+  }
+
+  std::string TextOf(std::int64_t parts, const Whole& whole) const {
+    std::vector<std::string> cuts;
+    const std::int64_t tp = job_.layout.tp;
+    if (tp > 1 && 2 * whole.full > (tp + 1) * whole.stored) {
+      cuts.push_back(fmt::format("1/{} over tp", tp));
+    }
+    if (parts > 1) {
+      cuts.push_back(fmt::format("1/{} over dp", shards_));
+    }
+    if (parts > shards_) {
+      cuts.push_back(fmt::format("1/{} over replicas", replicas_));
+    }
+    return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, ", "));
+  }
+
+  const Job& job_;
+  const Program& program_;
+  std::map<std::string, Whole> blocks_, parameters_;  ///< by name
+  Whole all_;
+  std::int64_t shards_ = 1, replicas_ = 1;
+  std::map<GroupKey, std::vector<const Buffer*>> groups_;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::string>> ShardingsOf(const Job& job, const StepProgram& step) {
+  const Result<std::vector<Stage>> stages = CutIntoStages(job);
+  TIDEMARK_CHECK(stages.ok());
+  const std::vector<std::vector<Stage>> ranks = DealOut(job, *stages);
+  TIDEMARK_CHECK(ranks.size() == step.roles.size());
+  std::vector<std::vector<std::string>> all;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RoleShardings role(job, ranks[i], step.roles[i]);
+    std::vector<std::string>& shardings = all.emplace_back();
+    for (const Buffer& buffer : step.roles[i].buffers) {
+      shardings.push_back(role.Of(buffer));
+    }
+  }
+  return all;
+}
+
+}  // namespace tidemark
