@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <map>
-#include <optional>
-#include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "reports/summarise/explanation.h"
+#include "reports/summarise/explanation_causes.h"
 
 namespace tidemark {
 namespace {
@@ -24,7 +21,10 @@ constexpr std::size_t kMostCauses = 3;
 Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
 
 /// What a key of the job means, for those who do not know it. A key that is not here explains itself or is left alone.
-std::string_view Meaning(std::string_view key) {
+std::string_view Meaning(std::string_view key, bool pipeline) {
+  if (pipeline && key == "accumulation_steps") {
+    return "how many microbatches go through the pipeline, their gradients added up, before the weights change once";
+  }
   constexpr std::array kMeanings = {
       std::pair("accumulation_steps",
                 "how many microbatches a GPU works through, adding up their gradients, before the weights change once"),
@@ -97,92 +97,13 @@ std::string PlaceText(const PhasePlace& place, std::int64_t count) {
                     : fmt::format("{} of the {} microbatch", what, last ? "last" : Ordinal(place.microbatch));
 }
 
-/// Tensors that are alike in all that the paragraph says of them.
-struct Cause {
-  Category category = Category::activation;
-  std::string dtype, sharding;
-  Bytes before, after;
-  std::int64_t copies_before = 0, copies_after = 0;
-  PhasePlace born, died;  ///< the longest life among those of the side that has more
-  Nanos since;
-  std::optional<Nanos> until;
-
-  Bytes delta() const { return after - before; }
-  bool grows() const { return after > before; }
-};
-
-class Causes {
- public:
-  void Add(const Peak& peak, bool is_after) {
-    for (const LiveBuffers& live : peak.live) {
-      Cause& cause = causes_[{live.category, std::string(Name(live.dtype)), live.sharding}];
-      cause.category = live.category;
-      cause.dtype = Name(live.dtype);
-      cause.sharding = live.sharding;
-      (is_after ? cause.after : cause.before) += live.bytes;
-      std::int64_t& copies = is_after ? cause.copies_after : cause.copies_before;
-      copies = std::max(copies, live.copies);
-    }
-  }
-
-  /// Largest first.
-  std::vector<const Cause*> Unchanged() const {
-    std::vector<const Cause*> all;
-    for (const auto& [key, cause] : causes_) {
-      if (cause.delta() == Bytes(0)) {
-        all.push_back(&cause);
-      }
-    }
-    std::stable_sort(all.begin(), all.end(), [](const Cause* a, const Cause* b) { return a->after > b->after; });
-    return all;
-  }
-
-  /// Tells of each cause the life on the side that has more of it, of equals after.
-  void AddLives(const Peak& peak, bool is_after) {
-    for (const LiveBuffers& live : peak.live) {
-      Cause& cause = causes_.at({live.category, std::string(Name(live.dtype)), live.sharding});
-      if ((cause.after >= cause.before) != is_after) {
-        continue;
-      }
-      const bool is_first = lives_.insert(&cause).second;
-      if (is_first || live.since < cause.since) {
-        cause.since = live.since;
-        cause.born = live.born;
-      }
-      if (is_first || (cause.until && (!live.until || *live.until > *cause.until))) {
-        cause.until = live.until;
-        cause.died = live.died;
-      }
-    }
-  }
-
-  /// Largest first; those that grow, or those that shrink.
-  std::vector<const Cause*> Sorted(bool grow) const {
-    std::vector<const Cause*> all;
-    for (const auto& [key, cause] : causes_) {
-      if (cause.delta() != Bytes(0) && cause.grows() == grow) {
-        all.push_back(&cause);
-      }
-    }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Cause* a, const Cause* b) { return Size(a->delta()) > Size(b->delta()); });
-    return all;
-  }
-
- private:
-  std::map<std::tuple<Category, std::string, std::string>, Cause> causes_;
-  std::set<const Cause*> lives_;
-};
-
 class Words {
  public:
   explicit Words(const Explanation& explanation)
-      : explanation_(explanation), before_(explanation.before), after_(explanation.after) {
-    causes_.Add(before_.peak(), false);
-    causes_.Add(after_.peak(), true);
-    causes_.AddLives(before_.peak(), false);
-    causes_.AddLives(after_.peak(), true);
-  }
+      : explanation_(explanation),
+        before_(explanation.before),
+        after_(explanation.after),
+        causes_(before_.peak(), after_.peak()) {}
 
   std::string Text() const {
     std::string text = ChangeSentence();
@@ -204,7 +125,7 @@ class Words {
     std::vector<std::string> parts;
     for (std::size_t i = 0; i < explanation_.asked; ++i) {
       const JobDifference& change = explanation_.changes[i];
-      const std::string_view meaning = Meaning(change.key);
+      const std::string_view meaning = Meaning(change.key, after_.stages > 1);
       parts.push_back(fmt::format("{} {} instead of {}{}", change.key, change.values[1], change.values[0],
                                   meaning.empty() ? "" : fmt::format(" ({})", meaning)));
     }
@@ -236,15 +157,24 @@ class Words {
         tidemark::Text(before), FitText());
   }
 
+  /// 16 of "1/2 over tp, 1/8 over dp".
+  static std::int64_t PartsOf(const std::string& sharding) {
+    std::int64_t parts = 1;
+    for (std::size_t at = sharding.find("1/"); at != std::string::npos; at = sharding.find("1/", at + 1)) {
+      parts *= std::max<std::int64_t>(1, std::strtoll(sharding.c_str() + at + 2, nullptr, 10));
+    }
+    return parts;
+  }
+
   /// ", whole on every GPU": where a tensor has a whole.
-  std::string ShardingText(const Cause& cause, const ExplainedSide& side) const {
-    if (cause.sharding == "whole") {
+  static std::string ShardingText(const std::string& sharding, const ExplainedSide& side) {
+    if (sharding == "whole") {
       return side.stages > 1 ? ", whole for all layers that the GPU holds" : ", whole on every GPU";
     }
-    if (cause.sharding.empty() || cause.sharding == "own") {
+    if (sharding.empty() || sharding == "own") {
       return {};
     }
-    return cause.sharding == "part" ? ", a part on each GPU" : fmt::format(", {} on each GPU", cause.sharding);
+    return sharding == "part" ? ", a part on each GPU" : fmt::format(", 1/{} on each GPU", PartsOf(sharding));
   }
 
   static std::string LifeText(const Cause& cause, std::int64_t microbatches) {
@@ -264,26 +194,38 @@ class Words {
     return copies > 1 ? fmt::format(", those of {} microbatches at once", copies) : "";
   }
 
-  std::string CauseText(const Cause& cause) const {
+  /// What the side that has less of it has.
+  std::string ThanText(const Cause& cause) const {
     const bool grows = cause.grows();
-    const ExplainedSide& side = grows ? after_ : before_;
     const Bytes less = grows ? cause.before : cause.after;
     const std::int64_t copies = grows ? cause.copies_after : cause.copies_before;
     const std::int64_t fewer = grows ? cause.copies_before : cause.copies_after;
-    const std::string than = less == Bytes(0) ? "none"
-                             : copies != fewer && fewer > 0
-                                 ? fmt::format("{}, those of {}", tidemark::Text(less), fewer)
-                                 : tidemark::Text(less);
-    return fmt::format("{}, {} in {}{}{}, {} ({} {})", NounOf(cause.category),
-                       tidemark::Text(grows ? cause.after : cause.before), cause.dtype, ShardingText(cause, side),
-                       CopiesText(copies), LifeText(cause, side.microbatches), grows ? "before:" : "now:", than);
+    if (less == Bytes(0)) {
+      return "none";
+    }
+    if (cause.changes()) {
+      return fmt::format("{} in {}{}", tidemark::Text(less), grows ? cause.dtype_before : cause.dtype_after,
+                         ShardingText(grows ? cause.sharding_before : cause.sharding_after, grows ? before_ : after_));
+    }
+    return copies != fewer && fewer > 0 ? fmt::format("{}, those of {}", tidemark::Text(less), fewer)
+                                        : tidemark::Text(less);
+  }
+
+  std::string CauseText(const Cause& cause) const {
+    const bool grows = cause.grows();
+    const ExplainedSide& side = grows ? after_ : before_;
+    return fmt::format("{}, {} in {}{}{}, {} (at the fullest moment {}: {})", NounOf(cause.category),
+                       tidemark::Text(grows ? cause.after : cause.before), cause.dtype(),
+                       ShardingText(cause.sharding(), side),
+                       CopiesText(grows ? cause.copies_after : cause.copies_before), LifeText(cause, side.microbatches),
+                       grows ? "before" : "now", ThanText(cause));
   }
 
   /// The largest causes, until they make up most of the difference.
   std::vector<std::string> CausesThat(bool grow, Bytes most) const {
     std::vector<std::string> texts;
     Bytes told;
-    for (const Cause* cause : causes_.Sorted(grow)) {
+    for (const Cause* cause : causes_.ThatGrow(grow)) {
       if (texts.size() == kMostCauses || told * 10 > most * 9 || Size(cause->delta()) * 20 < most) {
         break;
       }
@@ -295,7 +237,7 @@ class Words {
 
   Bytes SumOf(bool grow) const {
     Bytes sum;
-    for (const Cause* cause : causes_.Sorted(grow)) {
+    for (const Cause* cause : causes_.ThatGrow(grow)) {
       sum += Size(cause->delta());
     }
     return sum;
@@ -328,7 +270,8 @@ class Words {
       const bool sums = cause->category == Category::gradient || cause->category == Category::accumulator;
       if (sums && cause->after * 20 > after_.peak().allocated) {
         texts.push_back(fmt::format("{}, {} in {}{}, {}", NounOf(cause->category), tidemark::Text(cause->after),
-                                    cause->dtype, ShardingText(*cause, after_), LifeText(*cause, after_.microbatches)));
+                                    cause->dtype(), ShardingText(cause->sharding(), after_),
+                                    LifeText(*cause, after_.microbatches)));
       }
     }
     return texts.empty() ? "" : fmt::format(" There in both: {}.", fmt::join(texts, "; "));

@@ -18,6 +18,8 @@ std::vector<Trace> TwoRoles() {
   std::vector<Trace> traces = {SampleTrace({2, 3}).Make(), SampleTrace({1, 2}).Make()};
   traces[0].job_yaml = "network: llama-3-8b\n";
   traces[0].memory[5].address = 0x7f00deadbeef;
+  traces[0].tensors[0].sharding = "1/2 over tp, 1/8 over dp";
+  traces[0].marks = {{"reduce", 7}, {"gather", 11}};
   traces[1].role = "stage 1";
   traces[1].device_low = Bytes(3);
   traces[1].device_expected = Bytes(5);
@@ -43,11 +45,17 @@ void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(a.tensors[i].category, b.tensors[i].category);
     EXPECT_EQ(a.tensors[i].dtype, b.tensors[i].dtype);
     EXPECT_EQ(a.tensors[i].bytes, b.tensors[i].bytes);
+    EXPECT_EQ(a.tensors[i].sharding, b.tensors[i].sharding);
   }
   ASSERT_EQ(a.streams.size(), b.streams.size());
   for (std::size_t i = 0; i < a.streams.size(); ++i) {
     EXPECT_EQ(a.streams[i].name, b.streams[i].name);
     EXPECT_EQ(a.streams[i].kind, b.streams[i].kind);
+  }
+  ASSERT_EQ(a.marks.size(), b.marks.size());
+  for (std::size_t i = 0; i < a.marks.size(); ++i) {
+    EXPECT_EQ(a.marks[i].name, b.marks[i].name);
+    EXPECT_EQ(a.marks[i].events, b.marks[i].events);
   }
   ASSERT_EQ(a.spans.size(), b.spans.size());
   for (std::size_t i = 0; i < a.spans.size(); ++i) {

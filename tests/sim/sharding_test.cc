@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/predict/sharding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "sim/lower/lower.h"
+#include "tests/sim/oracle_job.h"
+
+namespace tidemark {
+namespace {
+
+using Shardings = std::map<std::string, std::string>;
+
+/// Of the weights, gradients and optimizer state of all roles, by buffer.
+Shardings ShardingsIn(const Job& job, StepKind step, std::set<Category> categories) {
+  const Result<StepProgram> program = Lower(job, step);
+  EXPECT_TRUE(program.ok()) << job.strategy << ": " << program.error().Text();
+  const std::vector<std::vector<std::string>> all = ShardingsOf(job, *program);
+  Shardings shardings;
+  for (std::size_t role = 0; role < all.size(); ++role) {
+    for (std::size_t i = 0; i < all[role].size(); ++i) {
+      const Buffer& buffer = program->roles[role].buffers[i];
+      if (categories.contains(buffer.category)) {
+        shardings.emplace(buffer.name, all[role][i]);
+      }
+    }
+  }
+  return shardings;
+}
+
+Job JobOf(const std::string& strategy, std::int64_t microbatches) {
+  Job job = OracleJob(strategy, microbatches);
+  if (strategy == "hsdp") {
+    job.axes.shard.replicas = 2;
+  }
+  return job;
+}
+
+const std::set<Category> kState = {Category::parameter, Category::gradient, Category::accumulator, Category::optimizer};
+
+/// Strategies by what each of their 4 ranks keeps of the optimizer's state, as their systems' papers say.
+const std::set<std::string> kOptimizerInParts = {"fsdp1",
+                                                 "fsdp1-no-sync",
+                                                 "fsdp2-scatter-each",
+                                                 "fsdp2-defer",
+                                                 "fsdp2-keep-after-backward",
+                                                 "fsdp2-keep-all",
+                                                 "alpa-zero2",
+                                                 "colossalai-zero1",
+                                                 "colossalai-zero2",
+                                                 "colossalai-gemini",
+                                                 "deepspeed-zero1",
+                                                 "deepspeed-zero2",
+                                                 "deepspeed-zero3",
+                                                 "deepspeed-bf16",
+                                                 "deepspeed-coalesce",
+                                                 "megatron-dist-opt"};
+/// And of the weights, outside of the passes that need them.
+const std::set<std::string> kWeightsInParts = {
+    "fsdp1",          "fsdp1-no-sync",     "fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward",
+    "fsdp2-keep-all", "colossalai-gemini", "deepspeed-zero3"};
+
+TEST(Sharding, ofTheOptimizersStateIsThatOfEachStrategy) {
+  for (const Strategy& strategy : AllStrategies()) {
+    const std::string name = strategy.defaults.name;
+    const std::string part = name == "hsdp"                     ? "1/2 over dp"
+                             : kOptimizerInParts.contains(name) ? "1/4 over dp"
+                                                                : "whole";
+    const Shardings state = ShardingsIn(JobOf(name, 2), StepKind::steady, {Category::optimizer});
+    EXPECT_FALSE(state.empty()) << name;
+    for (const auto& [buffer, sharding] : state) {
+      const bool update = buffer.starts_with("update of");  // optax's update is a whole tensor of the parameter's shape
+      EXPECT_EQ(sharding, update ? "whole" : part) << name << ": " << buffer;
+    }
+  }
+}
+
+TEST(Sharding, ofWeightsThatStayIsThatOfEachStrategy) {
+  for (const Strategy& strategy : AllStrategies()) {
+    const std::string name = strategy.defaults.name;
+    const Job job = JobOf(name, 2);
+    const Result<StepProgram> program = Lower(job, StepKind::steady);
+    ASSERT_TRUE(program.ok()) << name;
+    const std::vector<std::string> shardings = ShardingsOf(job, *program)[0];
+    for (std::size_t i = 0; i < shardings.size(); ++i) {
+      const Buffer& buffer = program->roles[0].buffers[i];
+      if (buffer.category == Category::parameter && buffer.resident) {
+        const std::string part = name == "hsdp"                   ? "1/2 over dp"
+                                 : kWeightsInParts.contains(name) ? "1/4 over dp"
+                                                                  : "whole";
+        EXPECT_EQ(shardings[i], part) << name << ": " << buffer.name;
+      }
+    }
+  }
+}
+
+TEST(Sharding, ofGradientsTellsWhatIsScatteredFromWhatWaits) {
+  const Shardings defer = ShardingsIn(JobOf("fsdp2-defer", 4), StepKind::steady, kState);
+  EXPECT_EQ(defer.at("accumulated gradient of layer.wq"), "whole");
+  EXPECT_EQ(defer.at("sharded gradient of layer"), "1/4 over dp");
+  EXPECT_EQ(defer.at("unsharded layer"), "whole");
+  const Shardings hybrid = ShardingsIn(JobOf("hsdp", 4), StepKind::steady, kState);
+  EXPECT_EQ(hybrid.at("sharded gradient of layer"), "1/2 over dp");
+  const Shardings two = ShardingsIn(JobOf("deepspeed-zero2", 4), StepKind::steady, kState);
+  EXPECT_EQ(two.at("gradient of layer.wq"), "whole");
+  EXPECT_EQ(two.at("averaged gradients of own part"), "1/4 over dp");
+  const Shardings three = ShardingsIn(JobOf("deepspeed-zero3", 4), StepKind::steady, kState);
+  EXPECT_EQ(three.at("gradient partitions of layer"), "1/4 over dp");
+  EXPECT_EQ(ShardingsIn(JobOf("megatron-dist-opt", 4), StepKind::steady, kState).at("main gradient of layer.down"),
+            "whole");
+}
+
+TEST(Sharding, ofTensorParallelRanksCutsMatricesAndLeavesNormsWhole) {
+  Job job = JobOf("megatron-dist-opt", 2);
+  job.layout.tp = 2;
+  const Shardings cut = ShardingsIn(job, StepKind::steady, kState);
+  EXPECT_EQ(cut.at("weight of layer.down"), "1/2 over tp");
+  EXPECT_EQ(cut.at("weight of layer.norm1"), "whole");
+  for (const auto& [buffer, sharding] : cut) {
+    if (buffer.starts_with("moments")) {
+      EXPECT_EQ(sharding, "1/2 over tp, 1/4 over dp") << buffer;
+    }
+  }
+}
+
+TEST(Sharding, isWholeForOneRankAndNeverUnknown) {
+  for (const Strategy& strategy : AllStrategies()) {
+    for (const std::int64_t ranks : {1, 3, 4}) {
+      for (const OptimizerKind optimizer : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgd_momentum}) {
+        for (const StepKind step : {StepKind::first, StepKind::steady}) {
+          Job job = OracleJob(strategy.defaults.name, 2);
+          job.layout.dp = ranks;
+          job.optimizer = optimizer;
+          if (strategy.defaults.name == "hsdp") {
+            job.axes.shard.replicas = ranks;
+          }
+          if (!strategy.Accept(job).ok()) {
+            continue;
+          }
+          for (const auto& [buffer, sharding] : ShardingsIn(job, step, kState)) {
+            EXPECT_NE(sharding, "part") << strategy.defaults.name << ", " << ranks << " ranks: " << buffer;
+            EXPECT_TRUE(ranks > 1 || sharding == "whole")
+                << strategy.defaults.name << ": " << buffer << " " << sharding;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Sharding, ofActivationsAndBucketsOfNoBlockIsTheRanksOwn) {
+  const Shardings own =
+      ShardingsIn(JobOf("deepspeed-zero1", 2), StepKind::steady, {Category::activation, Category::logits});
+  ASSERT_FALSE(own.empty());
+  for (const auto& [buffer, sharding] : own) {
+    EXPECT_EQ(sharding, "own") << buffer;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
