@@ -36,7 +36,7 @@ std::map<Key, Life> LivesOf(const Trace& trace) {
     }
     life.alive = event.alloc ? life.alive + tensor.bytes : life.alive - tensor.bytes;
     life.most = std::max(life.most, life.alive);
-    life.dies = life.alive == Bytes(0) ? LabelOr(trace, i, "after the step") : "after the step";
+    life.dies = life.alive == Bytes(0) ? LabelOr(trace, i, "outside of phases") : "after the step";
   }
   return lives;
 }

@@ -180,14 +180,16 @@ class Words {
   static std::string LifeText(const Cause& cause, std::int64_t microbatches) {
     const std::string born = cause.born.phase.empty() ? "" : PlaceText(cause.born, microbatches);
     const std::string died = cause.died.phase.empty() ? "" : PlaceText(cause.died, microbatches);
-    if (born.empty() && died.empty()) {
+    if (born.empty() && !cause.until) {
       return "there all the time";
     }
-    if (born == died) {
+    if (born == died && !born.empty()) {
       return "alive within " + born;
     }
     return fmt::format("alive from {} {}", born.empty() ? "before the step" : born,
-                       died.empty() ? "on, beyond the step" : "to " + died);
+                       !cause.until   ? "on, beyond the step"
+                       : died.empty() ? "to the end of the step"
+                                      : "to " + died);
   }
 
   static std::string CopiesText(std::int64_t copies) {

@@ -115,7 +115,8 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
     live.bytes = trace.tensors[id].bytes * family.count;
     live.copies = static_cast<std::int64_t>(family.microbatches.size());
     live.died = family.outlives ? PhasePlace() : PlaceOf(trace, family.last_free);
-    live.until_phase = !family.outlives         ? PhaseLabel(live.died)
+    const std::string died = PhaseLabel(live.died);
+    live.until_phase = !family.outlives         ? died.empty() ? "outside of phases" : died
                        : trace.steps.size() > 1 ? "after the steps"
                                                 : "after the step";
     if (!family.outlives) {

@@ -118,7 +118,8 @@ void TraceRecorder::ReadTables(std::span<const std::string> shardings) {
   }
 }
 
-/// Data-parallel collectives are where gradients are reduced and parameters gathered, in whichever phase that is.
+/// Data-parallel collectives are where gradients are reduced and parameters gathered, in whichever phase that is; the
+/// optimizer's kernels on norms are where gradients are clipped (sim/strategies/gradient_clip.cc).
 void TraceRecorder::FindMarks() {
   marks_.clear();
   const auto touches = [&](const std::vector<BufferRef>& refs, std::initializer_list<Category> categories) {
@@ -128,6 +129,12 @@ void TraceRecorder::FindMarks() {
     });
   };
   for (const Node& node : program_->nodes) {
+    if (const auto* kernel = std::get_if<Compute>(&node); kernel != nullptr && kernel->work == Work::optimizer) {
+      const std::string& name = program_->names[kernel->name.index];
+      if (name.starts_with("clip ") || name == "gradient norms") {
+        marks_[kernel->name] = "clip";
+      }
+    }
     const auto* collective = std::get_if<Collective>(&node);
     if (collective == nullptr || program_->groups[collective->group.index].name == "tp") {
       continue;
