@@ -71,7 +71,7 @@ struct TraceStream {
 /// An instant that a reader may ask for by its name ("reduce", "clip", "gather") and that no phase tells.
 struct InstantMark {
   std::string name;
-  std::uint64_t events = 0;  ///< memory events that lead to it, at least one
+  std::uint64_t events = 0;  ///< memory events that lead to it, at least one; more than a trace has that was cut off
 };
 
 /// What the job that was traced gives away, as its prediction said it.

@@ -157,7 +157,9 @@ class Finder {
 
   void FindMarks() {
     for (const InstantMark& mark : trace_.marks) {
-      Add(mark.name, mark.events);
+      if (mark.events <= trace_.memory.size()) {
+        Add(mark.name, mark.events);
+      }
     }
   }
 

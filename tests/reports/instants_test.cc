@@ -106,6 +106,12 @@ TEST(Instants, areMarkedWhereNoPhaseTellsThem) {
   ExpectInstant(FindInstants(OnPaper().trace()), "reduce", 155, "backward 1");
 }
 
+TEST(Instants, thatATraceWasCutOffBeforeAreAbsent) {
+  OnPaper paper;
+  paper.trace().marks = {{"reduce", 1000}};
+  EXPECT_EQ(Find(FindInstants(paper.trace()), "reduce"), nullptr);
+}
+
 TEST(Instants, ofAPhaseThatAllocatesNothingHoldWhatWasLeft) {
   ExpectInstant(FindInstants(OnPaper().trace()), "gather", 120, "gather");
 }
