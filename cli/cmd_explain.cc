@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,24 +87,26 @@ class ExplainCommand : public Command {
   /// The second job: a file of its own, or JOB with other values. Values change the file where both are given.
   Result<JobOptions> OtherJob() {
     JobOptions other = job_;
+    std::string file;
+    std::vector<std::string> values;
     for (const std::string& against : against_) {
-      const std::size_t equals = against.find('=');
-      if (equals != std::string::npos) {
-        other.set.push_back(against);
-        asked_.push_back(against.substr(0, equals));
-        continue;
-      }
-      if (other.path != job_.path) {
-        return BadInput(fmt::format("--against names two jobs: '{}' and '{}'", other.path, against),
+      if (against.find('=') != std::string::npos) {
+        values.push_back(against);
+      } else if (file.empty()) {
+        file = against;
+      } else {
+        return BadInput(fmt::format("--against names two jobs: '{}' and '{}'", file, against),
                         "compare them one after the other");
       }
-      other = {against, {}, {}};
     }
-    if (other.path != job_.path) {
-      asked_.clear();  // what differs between two files is for their resolved jobs to say
-      other.set.clear();
-      std::copy_if(against_.begin(), against_.end(), std::back_inserter(other.set),
-                   [](const std::string& against) { return against.find('=') != std::string::npos; });
+    if (!file.empty()) {
+      other = {file, {}, {}};  // what differs is then for the resolved jobs to say
+    }
+    for (const std::string& value : values) {
+      other.set.push_back(value);
+      if (file.empty()) {
+        asked_.push_back(value.substr(0, value.find('=')));
+      }
     }
     return other;
   }

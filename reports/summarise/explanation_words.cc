@@ -282,7 +282,9 @@ class Words {
   std::string MomentOf(const ExplainedSide& side) const {
     const Peak& peak = side.peak();
     const std::string place = PlaceText({peak.phase, peak.microbatch, -1, peak.side}, side.microbatches);
-    return side.report.roles.size() > 1 ? fmt::format("{}, on the GPUs of {}", place, side.report.Worst().role) : place;
+    return side.report.roles.size() > 1
+               ? fmt::format("{}, on the GPUs of {} of the pipeline", place, side.report.Worst().role)
+               : place;
   }
 
   std::string MomentSentence() const {
@@ -303,8 +305,8 @@ class Words {
       };
       const double tokens = after_.tokens / before_.tokens;
       text += before_.microbatches == after_.microbatches
-                  ? fmt::format(", for {:.3g} times as many tokens", tokens)
-                  : fmt::format(", but for {:.3g} times as many tokens: {} for each microbatch instead of {}", tokens,
+                  ? fmt::format(", for {:.3g} times the tokens", tokens)
+                  : fmt::format(", for {:.3g} times the tokens: {} for each microbatch instead of {}", tokens,
                                 tidemark::Text(per(after_)), tidemark::Text(per(before_)));
       return text + ".";
     }
