@@ -69,11 +69,15 @@ std::string_view NounOf(Category category) {
   return "inputs";
 }
 
+/// "first" of 0, "21st" of 20.
 std::string Ordinal(std::int64_t number) {
   constexpr std::array<const char*, 10> kWords = {"first", "second",  "third",  "fourth", "fifth",
                                                   "sixth", "seventh", "eighth", "ninth",  "tenth"};
-  return number < static_cast<std::int64_t>(kWords.size()) ? kWords.at(static_cast<std::size_t>(number))
-                                                           : fmt::format("{}th", number + 1);
+  if (number < static_cast<std::int64_t>(kWords.size())) {
+    return kWords.at(static_cast<std::size_t>(number));
+  }
+  const std::int64_t nth = number + 1, last = nth / 10 % 10 == 1 ? 0 : nth % 10;
+  return fmt::format("{}{}", nth, last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th");
 }
 
 /// "the backward pass of the first microbatch", "the optimizer's update". `count` microbatches make a step.
@@ -228,7 +232,8 @@ class Words {
     std::vector<std::string> texts;
     Bytes told;
     for (const Cause* cause : causes_.ThatGrow(grow)) {
-      if (texts.size() == kMostCauses || told * 10 > most * 9 || Size(cause->delta()) * 20 < most) {
+      const bool small = told * 10 > most * 9 || Size(cause->delta()) * 20 < most;
+      if (texts.size() == kMostCauses || (small && !texts.empty())) {
         break;
       }
       told += Size(cause->delta());
@@ -248,7 +253,7 @@ class Words {
   std::string WhySentence() const {
     const Bytes up = SumOf(true), down = SumOf(false);
     if (up == Bytes(0) && down == Bytes(0)) {
-      return "At that moment the same tensors are alive." + UnchangedSentence();
+      return "At that moment as much of each kind of tensor is alive." + UnchangedSentence();
     }
     const bool grows = up >= down;
     std::string text = fmt::format("What is {}: {}.", grows ? "added" : "saved",
@@ -299,7 +304,7 @@ class Words {
       return fmt::format("A step takes as long: {}.", tidemark::Text(after));
     }
     std::string text = fmt::format("A step takes {} instead of {}", tidemark::Text(after), tidemark::Text(before));
-    if (before_.tokens != after_.tokens) {
+    if (before_.tokens != after_.tokens && before_.tokens > 0) {
       const auto per = [](const ExplainedSide& side) {
         return Nanos(side.report.time.step.count() / std::max<std::int64_t>(1, side.microbatches));
       };

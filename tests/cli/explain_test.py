@@ -174,6 +174,15 @@ class Explain(unittest.TestCase):
             self.assertTrue(all(part["delta_ns"] == 0 for part in explanation["time"]))
             self.assertIn("Between two equal jobs", explanation["summary"])
 
+    def test_many_microbatches_are_counted_in_words(self):
+        """The sum of gradients lives from the first of 22 to the last; of a stash 21 sets are there in the last one's
+        loss."""
+        words = explain(*sets(strategy="fsdp2-defer", accumulation_steps=1), "--against", "accumulation_steps=22")["summary"]
+        self.assertIn("from the backward pass of the first microbatch to the backward pass of the last microbatch", words)
+        words = explain(*sets(strategy="jax-scan-stacked", accumulation_steps=1), "--against",
+                        "accumulation_steps=22")["summary"]
+        self.assertIn("those of 21 microbatches at once", words)
+
     def test_a_second_file_and_values_on_top_of_it_are_the_second_job(self):
         with tempfile.TemporaryDirectory() as folder:
             other = pathlib.Path(folder) / "other.yaml"
