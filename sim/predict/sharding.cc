@@ -92,13 +92,15 @@ class RoleShardings {
   }
 
   void AddBlock(const BlockRun& run) {
-    Whole& block = blocks_[run.block.name];
-    block = {};
+    Whole block;  // blocks of one name are equal, in whichever chunk of the rank they are
     for (const Parameter& parameter : run.block.parameters) {
       block.Add(parameter, 1);
       all_.Add(parameter, run.count);
-      parameters_[run.block.name + "." + parameter.name].Add(parameter, 1);
+      Whole alone;
+      alone.Add(parameter, 1);
+      parameters_[run.block.name + "." + parameter.name] = alone;
     }
+    blocks_[run.block.name] = block;
   }
 
   /// The last word of a name tells what it belongs to; nullptr: it does not.

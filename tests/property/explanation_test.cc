@@ -52,6 +52,8 @@ void ExpectSums(const Explanation& explanation) {
     EXPECT_LE(tensor.before, tensor.most_before) << tensor.name;
     EXPECT_LE(tensor.after, tensor.most_after) << tensor.name;
     EXPECT_FALSE(tensor.sharding.empty()) << tensor.name;
+    EXPECT_TRUE(tensor.sharding.find("part") == std::string::npos || tensor.name.find("padding ") != std::string::npos)
+        << tensor.name << " " << tensor.sharding;
     EXPECT_FALSE(tensor.born.empty() || tensor.dies.empty()) << tensor.name;
   }
   EXPECT_EQ(peak, explanation.peak_delta());

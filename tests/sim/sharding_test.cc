@@ -130,6 +130,20 @@ TEST(Sharding, ofTensorParallelRanksCutsMatricesAndLeavesNormsWhole) {
   }
 }
 
+TEST(Sharding, ofARankWithSeveralStagesIsThatOfEachStage) {
+  Job job = JobOf("megatron-dist-opt", 4);
+  job.layout.pp = 2;
+  job.layout.vpp = 2;
+  job.schedule = Schedule::interleaved;
+  for (const auto& [buffer, sharding] :
+       ShardingsIn(job, StepKind::steady, {Category::parameter, Category::accumulator})) {
+    EXPECT_EQ(sharding, "whole") << buffer;
+  }
+  for (const auto& [buffer, sharding] : ShardingsIn(job, StepKind::steady, {Category::optimizer})) {
+    EXPECT_EQ(sharding, "1/4 over dp") << buffer;
+  }
+}
+
 TEST(Sharding, isWholeForOneRankAndNeverUnknown) {
   for (const Strategy& strategy : AllStrategies()) {
     for (const std::int64_t ranks : {1, 3, 4}) {
