@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sim/strategies/parameter_table.h"
 
@@ -164,7 +165,7 @@ void OptimizerState::MeasureNorm(Role& role, const Updates& updates) {
 }
 
 /// By position: the last tensor that the loop took before it came to the block.
-std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore(BlockOrder order) {
+std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore(BlockOrder order) const {
   const auto blocks = static_cast<std::int64_t>(sizes_.front().size());
   std::vector<std::optional<Tensor>> before(static_cast<std::size_t>(blocks) + 1);
   std::optional<Tensor> last;
@@ -182,27 +183,27 @@ std::vector<std::optional<OptimizerState::Tensor>> OptimizerState::TensorsBefore
   return before;
 }
 
+/// `before`: whose denominator is bound to the loop's variable until this one is.
+void OptimizerState::UpdateTensor(Role& role, const UpdatePiece& piece, const Tensor& tensor,
+                                  const std::optional<Tensor>& before) const {
+  const UpdateKernels write(role, role.compute);
+  const BufferRef root = roots_[tensor.slot][tensor.index](role, tensor.position);
+  const BufferRef denominator = DenominatorOf(role, tensor);
+  role.Alloc(root);
+  write.TakeRoot(piece.state, root);
+  role.Alloc(denominator);
+  write.Divide(root, denominator);
+  role.Free(root);
+  write.AddEpsilon(denominator);
+  if (before) {
+    role.Free(DenominatorOf(role, *before));
+  }
+  write.Apply(piece, denominator, role.builder.buffer(denominator.buffer).elements);
+}
+
 void OptimizerState::UpdateOneByOne(Role& role, const Updates& updates) {
   const UpdateKernels write(role, role.compute);
   const std::vector<std::optional<Tensor>> before = TensorsBefore(updates.order);
-  const auto denominator = [&](const Tensor& tensor) {
-    return denominators_[tensor.slot][tensor.index](role, tensor.position);
-  };
-  std::optional<Tensor> last;
-  const auto take = [&](const UpdatePiece& piece, const Tensor& tensor) {
-    const BufferRef root = roots_[tensor.slot][tensor.index](role, tensor.position);
-    role.Alloc(root);
-    write.TakeRoot(piece.state, root);
-    role.Alloc(denominator(tensor));
-    write.Divide(root, denominator(tensor));
-    role.Free(root);
-    write.AddEpsilon(denominator(tensor));
-    if (last) {
-      role.Free(denominator(*last));
-    }
-    write.Apply(piece, denominator(tensor), role.builder.buffer(denominator(tensor).buffer).elements);
-    last = tensor;
-  };
   const auto key = [&](std::int64_t position) {
     std::vector<std::int64_t> all = updates.key(position);
     const std::optional<Tensor>& other = before[static_cast<std::size_t>(position)];
@@ -212,19 +213,20 @@ void OptimizerState::UpdateOneByOne(Role& role, const Updates& updates) {
   EachBlockAlike(
       role, key,
       [&](std::int64_t position) {
-        last = before[static_cast<std::size_t>(position)];
+        std::optional<Tensor> last = before[static_cast<std::size_t>(position)];
         for (TensorUpdate& update : updates.at(position)) {
           const UpdatePiece piece = PieceOf(role, position, std::move(update));
           write.UpdateMoments(piece);
           const std::size_t slot = piece.update.slot;
           for (std::size_t index = 0; index < sizes_[slot][static_cast<std::size_t>(position)].size(); ++index) {
-            take(piece, {position, slot, index});
+            const Tensor tensor{position, slot, index};
+            UpdateTensor(role, piece, tensor, std::exchange(last, tensor));
           }
         }
       },
       updates.order);
   if (before.back()) {
-    role.Free(denominator(*before.back()));
+    role.Free(DenominatorOf(role, *before.back()));
   }
 }
 

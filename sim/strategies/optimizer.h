@@ -77,7 +77,12 @@ class OptimizerState {
   UpdatePiece PieceOf(const Role& role, std::int64_t position, TensorUpdate update) const;
   void MakeStates(const Role& role, const EachPiece& each, const UpdateKernels& write);
   void UpdateOneByOne(Role& role, const Updates& updates);
-  std::vector<std::optional<Tensor>> TensorsBefore(BlockOrder order);
+  void UpdateTensor(Role& role, const UpdatePiece& piece, const Tensor& tensor,
+                    const std::optional<Tensor>& before) const;
+  BufferRef DenominatorOf(const Role& role, const Tensor& tensor) const {
+    return denominators_[tensor.slot][tensor.index](role, tensor.position);
+  }
+  std::vector<std::optional<Tensor>> TensorsBefore(BlockOrder order) const;
 
   std::vector<PartTable> states_;                             ///< by slot
   std::vector<std::vector<PartTable>> roots_, denominators_;  ///< by slot and tensor
