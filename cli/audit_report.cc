@@ -61,7 +61,7 @@ AuditReport MakeReport(const Job& job, StepKind step, const JobAudit& audit) {
   report.hazards_left_out = audit.hazards_left_out;
   report.followed = audit.followed;
   for (const Lint& lint : audit.lints) {
-    report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+    report.lints.push_back(lint);
     report.evaluated = report.evaluated && lint.id != kBoundaryFails;
   }
   for (const WindowFactor& window : audit.windows) {

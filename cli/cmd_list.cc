@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/list_findings.h"
 #include "cli/options.h"
 #include "cli/strategies.h"
 #include "models/configs/config.h"
@@ -107,21 +108,28 @@ class ListCommand : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "List the strategies, pipeline schedules, networks, machines or config formats there are";
+    return "List the strategies, pipeline schedules, networks, machines, config formats or findings there are";
   }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
-           "  tidemark list machines --format json     for scripts: an array of {name, summary}\n";
+           "  tidemark list machines --format json     for scripts: an array of {name, summary}\n"
+           "  tidemark list findings --format markdown what goes wrong with accumulated gradients, why, and what to "
+           "do\n";
   }
 
   void Setup(CLI::App& app) override {
-    app.add_option("WHAT", what_, "strategies, schedules, networks, machines or formats")
+    app.add_option("WHAT", what_, "strategies, schedules, networks, machines, formats or findings")
         ->required()
-        ->check(CLI::IsMember({"strategies", "schedules", "networks", "machines", "formats"}).description(""));
+        ->check(
+            CLI::IsMember({"strategies", "schedules", "networks", "machines", "formats", "findings"}).description(""));
     AddFormatOption(app, format_);
   }
 
   Result<int> Run() override {
+    if (what_ == "findings") {
+      TIDEMARK_TRY(WriteOut(ListFindings(format_)));
+      return 0;
+    }
     const std::vector<Entry> entries = what_ == "strategies"  ? Strategies()
                                        : what_ == "schedules" ? Schedules()
                                        : what_ == "networks"  ? Networks()

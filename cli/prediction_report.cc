@@ -174,10 +174,10 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
 }
 
 void AddLint(PredictionReport& report, const Lint& lint) {
-  report.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+  report.lints.push_back(lint);
   for (RoleReport& role : report.roles) {
     if (role.trace) {
-      role.trace->lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
+      role.trace->lints.push_back(lint);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "base/category.h"
 #include "base/dtype.h"
 #include "base/id.h"
+#include "base/lint.h"
 #include "base/quantity.h"
 
 namespace tidemark {
@@ -74,12 +75,6 @@ struct InstantMark {
   std::uint64_t events = 0;  ///< memory events that lead to it, at least one; more than a trace has that was cut off
 };
 
-/// What the job that was traced gives away, as its prediction said it.
-struct TraceLint {
-  std::string id, severity, message, hint;  ///< severity: note, warning, error
-  friend bool operator==(const TraceLint&, const TraceLint&) = default;
-};
-
 struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
   std::string tool_version;
@@ -90,8 +85,8 @@ struct Trace {
   Bytes device_memory;     ///< capacity; 0: unknown
   /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
   Bytes device_low, device_expected, device_high;
-  std::vector<TraceLint> lints;
-  Nanos step;  ///< length of the whole span over all roles: of the step, or of all steps
+  std::vector<Lint> lints;  ///< of the job that was traced, as its prediction said them
+  Nanos step;               ///< length of the whole span over all roles: of the step, or of all steps
   std::vector<std::string> strings;
   std::vector<TraceTensor> tensors;
   std::vector<TraceStream> streams;

@@ -226,7 +226,7 @@ Document MakeDocument(const AuditReport& report) {
   }
   if (!report.lints.empty()) {
     Section section{"Remarks on the job", "", {}, {}};
-    for (const LintReport& lint : report.lints) {
+    for (const Lint& lint : report.lints) {
       section.remarks.push_back(LintRemark(lint));
     }
     document.sections.push_back(std::move(section));

@@ -42,6 +42,8 @@ struct ReportTable {
 struct Remark {
   std::string label, text, hint;
   Tone tone = Tone::neutral;
+  std::string paragraph = {};  ///< what is behind it; only media with room for it show it
+  std::string link = {};       ///< where to read on; empty: nowhere
 };
 
 struct Section {

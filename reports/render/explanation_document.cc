@@ -131,7 +131,7 @@ Section TimeSection(const Explanation& explanation) {
 
 Section HintsSection(const Explanation& explanation) {
   Section section{"Remarks on the second job", "", {}, {}};
-  for (const LintReport& lint : explanation.after.report.lints) {
+  for (const Lint& lint : explanation.after.report.lints) {
     section.remarks.push_back(LintRemark(lint));
   }
   return section;

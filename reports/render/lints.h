@@ -10,13 +10,13 @@
 namespace tidemark {
 
 /// `lints[]` of every schema.
-nlohmann::ordered_json LintsJson(const std::vector<LintReport>& lints);
+nlohmann::ordered_json LintsJson(const std::vector<Lint>& lints);
 
 /// "error wrong-gradient: ..." with its hint.
-Remark LintRemark(const LintReport& lint);
+Remark LintRemark(const Lint& lint);
 
 /// What a headline has to say beside the size: "GRADIENTS ARE WRONG: ...; contrastive-accumulation: ...". Empty where
 /// no lint is an error.
-std::string ErrorSentence(const std::vector<LintReport>& lints);
+std::string ErrorSentence(const std::vector<Lint>& lints);
 
 }  // namespace tidemark

@@ -157,7 +157,7 @@ Section EnginesSection(const PredictionReport& report) {
 
 Section LintsSection(const PredictionReport& report) {
   Section section{"Remarks on the job", "", {}, {}};
-  for (const LintReport& lint : report.lints) {
+  for (const Lint& lint : report.lints) {
     section.remarks.push_back(LintRemark(lint));
   }
   return section;

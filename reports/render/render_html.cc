@@ -106,9 +106,17 @@ std::string SectionHtml(const Section& section) {
     out += TableHtml(section.table);
   }
   for (const Remark& remark : section.remarks) {
-    out += fmt::format("<p class=\"remark {}\"><b>{}</b> {}{}</p>\n", ToneClass(remark.tone), Escape(remark.label),
-                       Escape(remark.text),
-                       remark.hint.empty() ? "" : fmt::format("<span class=\"hint\">{}</span>", Escape(remark.hint)));
+    out += fmt::format("<p class=\"remark {}\"><b>{}</b> {}", ToneClass(remark.tone), Escape(remark.label),
+                       Escape(remark.text));
+    if (!remark.hint.empty()) {
+      out += fmt::format("<span class=\"hint\">{}</span>", Escape(remark.hint));
+    }
+    if (!remark.paragraph.empty() || !remark.link.empty()) {
+      out += fmt::format("<span class=\"more\">{}", Escape(remark.paragraph));
+      out += remark.link.empty() ? "" : fmt::format(" <a href=\"{}\">More</a>", Escape(remark.link));
+      out += "</span>";
+    }
+    out += "</p>\n";
   }
   return out + "</section>\n";
 }

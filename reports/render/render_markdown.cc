@@ -52,8 +52,10 @@ std::string RenderTable(const ReportTable& table) {
 std::string RenderRemarks(const std::vector<Remark>& remarks) {
   std::string out;
   for (const Remark& remark : remarks) {
-    out += fmt::format("- **{}**: {}{}\n", Escape(remark.label), Escape(remark.text),
-                       remark.hint.empty() ? "" : fmt::format(" *Hint: {}*", Escape(remark.hint)));
+    out += fmt::format("- **{}**: {}{}{}{}\n", Escape(remark.label), Escape(remark.text),
+                       remark.hint.empty() ? "" : fmt::format(" *Hint: {}*", Escape(remark.hint)),
+                       remark.paragraph.empty() ? "" : " " + Escape(remark.paragraph),
+                       remark.link.empty() ? "" : fmt::format(" [More]({})", remark.link));
   }
   return out;
 }

@@ -212,6 +212,9 @@ std::string RenderRemarks(const std::vector<Remark>& remarks, const Painter& pai
         out += fmt::format("    {}\n", painter.Dim(line));
       }
     }
+    if (!remark.link.empty()) {
+      out += fmt::format("    {}\n", painter.Dim(Cut("more: " + Printable(remark.link), kWidth - 6)));
+    }
   }
   return out;
 }

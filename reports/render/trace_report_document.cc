@@ -289,7 +289,7 @@ std::string Errors(const TraceReport& report) {
 Section ErrorsSection(const TraceReport& report) {
   Section section{"What is wrong with the jobs", "", {}, {}};
   for (const TraceSummary& trace : report.traces) {
-    for (const LintReport& lint : trace.lints) {
+    for (const Lint& lint : trace.lints) {
       if (lint.severity == "error") {
         Remark remark = LintRemark(lint);
         remark.label = fmt::format("{}, {}", trace.label, remark.label);

@@ -10,7 +10,7 @@ std::int64_t AuditReport::CountOf(const std::string& kind) const {
 }
 
 std::int64_t AuditReport::Errors() const {
-  return std::count_if(lints.begin(), lints.end(), [](const LintReport& lint) { return lint.severity == "error"; });
+  return std::count_if(lints.begin(), lints.end(), [](const Lint& lint) { return lint.severity == "error"; });
 }
 
 std::int64_t AuditReport::WrongWindows() const {

@@ -49,7 +49,7 @@ struct AuditReport {
   bool hazards_left_out = false;
   bool followed = true;   ///< false: no program could be made of the job, so there was nothing to follow
   bool evaluated = true;  ///< false: a predicate could not be evaluated for all microbatches
-  std::vector<LintReport> lints;
+  std::vector<Lint> lints;
   std::vector<WindowReport> windows;
   std::vector<std::int64_t> pending;  ///< microbatches behind the last optimizer step
   bool clean = true;                  ///< nothing that an exit code should tell

@@ -325,9 +325,9 @@ class Words {
 
   /// What a remark on the second job advises that the first did not need, else what was tried and found to help.
   std::string TrySentence() const {
-    for (const LintReport& lint : after_.report.lints) {
+    for (const Lint& lint : after_.report.lints) {
       const bool old = std::any_of(before_.report.lints.begin(), before_.report.lints.end(),
-                                   [&](const LintReport& other) { return other.id == lint.id; });
+                                   [&](const Lint& other) { return other.id == lint.id; });
       if (!old && !lint.hint.empty() && lint.severity != "note") {
         return fmt::format("To try: {}.", lint.hint);
       }

@@ -8,6 +8,7 @@
 
 #include "base/category.h"
 #include "base/dtype.h"
+#include "base/lint.h"
 #include "base/quantity.h"
 #include "models/machine/machine.h"
 #include "reports/summarise/instants.h"
@@ -68,10 +69,6 @@ struct CommunicationReport {
   Bytes payload, wire;  ///< of all steps
 };
 
-struct LintReport {
-  std::string id, severity, message, hint;  ///< severity: note, warning or error
-};
-
 /// What one engine said (--engine both).
 struct EngineReport {
   Bytes allocated;
@@ -103,7 +100,7 @@ struct PredictionReport {
   TimeReport time;
   Throughput throughput;
   std::vector<CommunicationReport> communication;
-  std::vector<LintReport> lints;
+  std::vector<Lint> lints;
   std::optional<EnginesReport> engines;
   Provenance provenance;
 

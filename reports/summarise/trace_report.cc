@@ -101,9 +101,7 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   summary.title = summary.trace().title;
   summary.job_yaml = summary.trace().job_yaml;
   summary.device_memory = summary.trace().device_memory;
-  for (const TraceLint& lint : summary.trace().lints) {
-    summary.lints.push_back({lint.id, lint.severity, lint.message, lint.hint});
-  }
+  summary.lints = summary.trace().lints;
   return summary;
 }
 

@@ -26,7 +26,7 @@ struct TraceSummary {
   std::string label;  ///< short, and different from that of every other file
   std::string path, format, origin, title, job_yaml;
   RoleReport role;
-  std::vector<LintReport> lints;                      ///< of its job, as far as the trace tells them
+  std::vector<Lint> lints;                            ///< of its job, as far as the trace tells them
   Bytes device_memory;                                ///< 0: unknown
   std::vector<std::pair<std::string, Bytes>> others;  ///< further roles of the file and their peaks
   /// What has to fit: of the role that needs most, the process's whole use where the trace knows it, else what is

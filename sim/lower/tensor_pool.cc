@@ -108,6 +108,7 @@ std::optional<WrongNumbers> WhatIsWrongWithPool(const Job& job) {
     return std::nullopt;
   }
   return WrongNumbers{
+      "shared-pool",
       "gathered and scattered tensors share one pooled block, which is written again before they are read",
       "set buffers.tp_gather to pooled: one use at a time, and a second gather"};
 }

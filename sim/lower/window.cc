@@ -179,10 +179,12 @@ std::optional<WrongNumbers> WhatIsWrongWith(const std::vector<WindowRun>& window
     const std::int64_t window = run.count > 1 ? 1 : microbatches;
     microbatches = 0;
     if (!place.synchronises && job.layout.dp > 1) {
-      return WrongNumbers{"the optimizer steps on gradients that were not synchronised: replicas drift apart", hint};
+      return WrongNumbers{"unsynchronised-step",
+                          "the optimizer steps on gradients that were not synchronised: replicas drift apart", hint};
     }
     if (place.loss_scale != LossScaleOf(job, window)) {
-      return WrongNumbers{"the loss is divided by another number of microbatches than the window has", hint};
+      return WrongNumbers{"wrong-divisor", "the loss is divided by another number of microbatches than the window has",
+                          hint};
     }
   }
   return std::nullopt;

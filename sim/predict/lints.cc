@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "models/findings/findings.h"
 #include "models/job/fields.h"
 #include "models/job/validate.h"
 #include "sim/lower/stage.h"
@@ -40,6 +41,7 @@ class Linter {
 
   std::vector<Lint> Run() && {
     Windows();
+    MeanOfMeans();
     Synchronisation();
     LowPrecision();
     Memory();
@@ -53,6 +55,7 @@ class Linter {
 
  private:
   void Add(std::string id, std::string severity, std::string message, std::string hint) {
+    TIDEMARK_CHECK(FindKnownFinding(id) != nullptr);
     lints_.push_back({std::move(id), std::move(severity), std::move(message), std::move(hint)});
   }
   bool Accumulates() const { return job_.Microbatches() > 1; }
@@ -60,6 +63,8 @@ class Linter {
   void WrongGradient() {
     if (const auto wrong = strategy_.DeclaredWrong(job_)) {
       Add("wrong-gradient", "error", wrong->reason, wrong->hint);
+      TIDEMARK_CHECK(FindKnownFinding(wrong->cause) != nullptr);
+      lints_.back().cause = wrong->cause;
     }
   }
 
@@ -91,6 +96,24 @@ class Linter {
                       left, job_.Microbatches()),
           "step behind the last one as well: (...) or i == steps - 1");
     }
+  }
+
+  /// Microbatches of unequal length whose means are averaged.
+  void MeanOfMeans() {
+    const bool uneven = job_.mean_sequence_length > 0 && job_.mean_sequence_length != job_.sequence_length;
+    if (!uneven || axes_.loss_scale == LossScale::global_tokens || job_.Microbatches() * job_.layout.dp == 1) {
+      return;
+    }
+    Job counted = job_;
+    counted.axes.loss_scale = LossScale::global_tokens;
+    Add("mean-of-means", "warning",
+        fmt::format("sequences have {} tokens on average and {} at most: the mean of {} microbatches' mean losses is "
+                    "not the mean over tokens",
+                    Grouped(job_.mean_sequence_length), Grouped(job_.sequence_length),
+                    Grouped(job_.Microbatches() * job_.layout.dp)),
+        strategy_.Accept(counted).ok()
+            ? "divide by all tokens of the window: loss_scale: global-tokens"
+            : "count the tokens of the whole window on all ranks before the first backward pass, and divide by them");
   }
 
   bool LooksAt(std::string_view key) const {

@@ -4,14 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/lint.h"
 #include "models/job/job.h"
 
 namespace tidemark {
-
-/// Something that runs but that its user probably does not want. `hint` says what to change.
-struct Lint {
-  std::string id, severity, message, hint;  ///< severity: note, warning, error
-};
 
 /// What the job itself gives away.
 ///   wrong-gradient            the window's gradient is not the mean over its microbatches and ranks
@@ -20,6 +16,7 @@ struct Lint {
 ///                             into the next window unless they are zeroed
 ///   forward-outside-no-sync   DDP synchronises every microbatch, against the user's intention
 ///   sync-every-microbatch     all-reduces repeated for each microbatch of a window whose sum would have been enough
+///   mean-of-means             sequences of unequal length, each microbatch's loss the mean over its own tokens
 ///   low-precision-sum         many microbatches summed in bf16: zero-mean gradients lose about 1.2e-3 sqrt(M) relative
 ///                             (measured on 10^6 elements), equal ones are biased by up to 12 % after 128 additions and
 ///                             stall between 256 and 380

@@ -134,6 +134,7 @@ std::optional<WrongNumbers> Wrong(const Job& job) {
     return std::nullopt;
   }
   return WrongNumbers{
+      "skip-without-rewrite",
       "without rewrite_for_grad_acc the all-reduce stands on each microbatch's own gradient: skipping it leaves the "
       "sum of the earlier local gradients plus the all-reduced last one, and replicas drift apart",
       "set sync.rewrite to true"};

@@ -69,6 +69,7 @@ std::optional<WrongNumbers> Wrong(const Job& job) {
     return std::nullopt;
   }
   return WrongNumbers{
+      "gathered-chunk-multiplied",
       "all parameters fit one chunk that Gemini keeps gathered, and accumulating in it multiplies what was there by "
       "the number of ranks at each further microbatch",
       "lower shard.min_chunk_elements, so that chunks are sharded"};

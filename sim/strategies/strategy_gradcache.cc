@@ -43,11 +43,13 @@ std::optional<WrongNumbers> WhatIsWrong(const Job& job) {
   }
   if (network->gather) {
     return WrongNumbers{
+        "loss-not-times-ranks",
         "the loss is over all ranks and is not multiplied by their number: DDP's average makes every gradient that "
         "many times too small",
         "multiply the loss by the number of ranks: gradient_flow.loss_times_ranks: true"};
   }
   return WrongNumbers{
+      "loss-times-ranks-in-vain",
       "representations are not gathered, but the loss is multiplied by the number of ranks: every gradient is that "
       "many times too large",
       "gather representations, which the factor is for: network.dual_encoder.gather: true"};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "models/findings/findings.h"
 #include "tests/sim/oracle_job.h"
 
 namespace tidemark {
@@ -184,6 +185,37 @@ TEST(Lints, APipelineWithFewerMicrobatchesThanStagesIsPointedOut) {
   EXPECT_TRUE(Has(job, "pipeline-underfilled"));
   job.accumulation_steps = 4;
   EXPECT_FALSE(Has(job, "pipeline-underfilled"));
+}
+
+// Two ranks with 4 microbatches each: 8 means are averaged, whatever each has of tokens.
+TEST(Lints, MeansOfUnequalMicrobatchesArePointedOut) {
+  constexpr const char* kId = "mean-of-means";
+  Job job = OracleJob("ddp-last", 4);
+  job.layout.dp = 2;
+  EXPECT_FALSE(Has(job, kId));
+  job.mean_sequence_length = 1500;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("1,500 tokens on average and 2,048 at most: the mean of 8 micro"));
+  EXPECT_THAT(Find(job, kId).hint, HasSubstr("count the tokens of the whole window"));  // DDP has no such setting
+  job.mean_sequence_length = 2048;
+  EXPECT_FALSE(Has(job, kId));
+  job = OracleJob("fsdp2-scatter-each", 4);
+  job.mean_sequence_length = 1500;
+  EXPECT_THAT(Find(job, kId).hint, HasSubstr("loss_scale: global-tokens"));
+  job.axes.loss_scale = LossScale::global_tokens;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+  job = OracleJob("ddp-last", 1);
+  job.mean_sequence_length = 1500;
+  job.layout.dp = 1;  // one mean
+  EXPECT_FALSE(Has(job, kId));
+}
+
+TEST(Lints, EveryLintAndItsCauseAreExplained) {
+  for (const Strategy& strategy : AllStrategies()) {
+    for (const Lint& lint : LintJob(OracleJob(strategy.defaults.name, 64))) {
+      EXPECT_NE(FindKnownFinding(lint.explained_by()), nullptr) << lint.id;
+    }
+  }
+  EXPECT_EQ(FindKnownFinding("no-such-finding"), nullptr);
 }
 
 TEST(Lints, OptionsOfANetworkThatChangeNothingAreNamed) {

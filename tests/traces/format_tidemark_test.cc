@@ -24,7 +24,8 @@ std::vector<Trace> TwoRoles() {
   traces[1].device_low = Bytes(3);
   traces[1].device_expected = Bytes(5);
   traces[1].device_high = Bytes(8);
-  traces[1].lints = {{"wrong-gradient", "error", "its window is short", "rescale it"}, {"other", "note", "", ""}};
+  traces[1].lints = {{"wrong-gradient", "error", "its window is short", "rescale it", "wrong-divisor"},
+                     {"other", "note", "", ""}};
   traces[1].steps = {{"first", Nanos(0), Nanos(7), 0}, {"second", Nanos(7), Nanos(9), 20}};
   return traces;
 }

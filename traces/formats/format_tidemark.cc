@@ -87,12 +87,13 @@ wire::Record HeaderRecord(const Trace& trace) {
   header.set_device_low_bytes(trace.device_low.count());
   header.set_device_expected_bytes(trace.device_expected.count());
   header.set_device_high_bytes(trace.device_high.count());
-  for (const TraceLint& lint : trace.lints) {
+  for (const Lint& lint : trace.lints) {
     wire::Lint& out = *header.add_lints();
     out.set_id(lint.id);
     out.set_severity(lint.severity);
     out.set_message(lint.message);
     out.set_hint(lint.hint);
+    out.set_cause(lint.cause);
   }
   return record;
 }
@@ -212,7 +213,7 @@ class Assembler {
     trace.device_expected = Bytes(header.device_expected_bytes());
     trace.device_high = Bytes(header.device_high_bytes());
     for (const wire::Lint& lint : header.lints()) {
-      trace.lints.push_back({lint.id(), lint.severity(), lint.message(), lint.hint()});
+      trace.lints.push_back({lint.id(), lint.severity(), lint.message(), lint.hint(), lint.cause()});
     }
     traces_.push_back(std::move(trace));
     return {};
