@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/list_findings.h"
+#include "cli/list_matrix.h"
 #include "cli/options.h"
 #include "cli/strategies.h"
 #include "models/configs/config.h"
@@ -112,6 +113,7 @@ class ListCommand : public Command {
   }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
+           "  tidemark list strategies --matrix        which of them work with what, and what that changes\n"
            "  tidemark list machines --format json     for scripts: an array of {name, summary}\n"
            "  tidemark list findings --format markdown what goes wrong with accumulated gradients, why, and what to "
            "do\n";
@@ -122,10 +124,18 @@ class ListCommand : public Command {
         ->required()
         ->check(
             CLI::IsMember({"strategies", "schedules", "networks", "machines", "formats", "findings"}).description(""));
+    app.add_flag("--matrix", matrix_, "of strategies: what each makes of each feature, and why");
     AddFormatOption(app, format_);
   }
 
   Result<int> Run() override {
+    if (matrix_) {
+      if (what_ != "strategies") {
+        return BadInput("--matrix is a list of strategies", "tidemark list strategies --matrix");
+      }
+      TIDEMARK_TRY(WriteOut(ListMatrix(format_)));
+      return 0;
+    }
     if (what_ == "findings") {
       TIDEMARK_TRY(WriteOut(ListFindings(format_)));
       return 0;
@@ -143,6 +153,7 @@ class ListCommand : public Command {
 
  private:
   std::string what_;
+  bool matrix_ = false;
   OutputFormat format_ = OutputFormat::text;
 };
 

@@ -69,7 +69,8 @@ Status CheckPipeline(const Job& job) {
     return Wrong("pipeline_microbatches",
                  fmt::format("flushes of {} microbatches do not divide the {} of a step", job.pipeline_microbatches,
                              job.Microbatches()),
-                 "set it to a divisor of accumulation_steps");
+                 job.Microbatches() == job.accumulation_steps ? "set it to a divisor of accumulation_steps"
+                                                              : "set last_window.policy to carry-over");
   }
   if (job.pipeline_microbatches > 0 && job.layout.pp == 1 && job.pipeline_microbatches != job.Microbatches()) {
     return Wrong("pipeline_microbatches", "there is no pipeline to flush",
@@ -91,7 +92,10 @@ Status CheckPipeline(const Job& job) {
   }
   if (stages.empty() && decoder->layers % pp != 0) {
     return Wrong("layout.pp", fmt::format("{} layers do not divide into {} stages", decoder->layers, pp),
-                 "set it to a divisor, or give the layers of every stage: layout.layers_per_stage");
+                 pp > decoder->layers
+                     ? fmt::format("a stage has at least one layer: lower layout.pp{}, to {} stages at most",
+                                   job.layout.vpp > 1 ? " or layout.vpp" : "", decoder->layers)
+                     : "set it to a divisor, or give the layers of every stage: layout.layers_per_stage");
   }
   return Done{};
 }
@@ -124,7 +128,7 @@ Status CheckWindow(const Job& job) {
   }
   if (custom && job.layout.pp > 1) {
     return Wrong("sync.when", "a pipeline flush is one window: custom works without a pipeline only",
-                 "set layout.pp to 1, or sync.when to every or last");
+                 "set layout.pp to 1, or sync.when to last");
   }
   const std::int64_t left = job.last_window.microbatches;
   if (left > 0 && custom) {

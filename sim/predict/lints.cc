@@ -298,7 +298,7 @@ class Linter {
     if (microbatches < job_.layout.pp) {
       Add("pipeline-underfilled", "warning",
           fmt::format("{} microbatches cannot keep {} pipeline stages busy", microbatches, job_.layout.pp),
-          "raise accumulation_steps, or lower layout.pp");
+          HowToFill(job_, fmt::format("{} or more", job_.layout.pp)) + ", or lower layout.pp");
     }
     const std::vector<Schedule>& shipped = strategy_.schedules;
     if (std::find(shipped.begin(), shipped.end(), job_.schedule) == shipped.end()) {

@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/schedules/pipeline_schedule.h"
 
+#include <fmt/format.h>
+
 namespace tidemark {
+
+const char* FlushKey(const Job& job) {
+  return job.pipeline_microbatches > 0                  ? "pipeline_microbatches"
+         : job.Microbatches() != job.accumulation_steps ? "last_window.microbatches"
+                                                        : "accumulation_steps";
+}
+
+std::string HowToFill(const Job& job, const std::string& microbatches) {
+  const std::string key = FlushKey(job);
+  return key == "last_window.microbatches" ? "set last_window.policy to carry-over"
+                                           : fmt::format("set {} to {}", key, microbatches);
+}
 
 std::vector<PipelineSchedule> AllSchedules() {
   std::vector<PipelineSchedule> all;

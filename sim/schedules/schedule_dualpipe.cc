@@ -127,11 +127,10 @@ Status Refuse(const Job& job) {
                   "lower layout.pp by one, or set schedule to zb-h1");
   }
   if (microbatches % 2 != 0 || microbatches < 2 * ranks) {
-    const char* const key = job.pipeline_microbatches > 0 ? "pipeline_microbatches" : "accumulation_steps";
-    return BadKey(key,
+    return BadKey(FlushKey(job),
                   fmt::format("DualPipe needs an even number of microbatches, at least {} (2 * layout.pp), not {}",
                               2 * ranks, microbatches),
-                  fmt::format("set {} to {}", key, std::max(2 * ranks, microbatches + 1)));
+                  HowToFill(job, std::to_string(std::max(2 * ranks, microbatches + 1))));
   }
   return Done{};
 }

@@ -83,12 +83,11 @@ Status Refuse(const Job& job) {
   }
   const std::int64_t microbatches = job.Microbatches() / job.Flushes();
   if (microbatches % job.layout.pp != 0) {
-    const char* const key = job.pipeline_microbatches > 0 ? "pipeline_microbatches" : "accumulation_steps";
-    return BadKey(key,
+    return BadKey(FlushKey(job),
                   fmt::format("the interleaved schedule takes microbatches in groups of {} (layout.pp), and {} is no "
                               "multiple of that",
                               job.layout.pp, microbatches),
-                  fmt::format("set {} to a multiple of {}", key, job.layout.pp));
+                  HowToFill(job, fmt::format("a multiple of {}", job.layout.pp)));
   }
   return Done{};
 }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "sim/schedules/pipeline_schedule.h"
 #include "sim/strategies/ddp/replicated.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
@@ -37,10 +40,11 @@ Status Refuse(const Job& job) {
       {can_gather, "buffers.tp_gather", "async_communication is not supported for ALL_REDUCE mode",
        "set layout.sp to true (tp_mode: REDUCE_SCATTER), or buffers.tp_gather to pooled"},
       NoForLoop(axes.optimizer_step),
-      {enough, "accumulation_steps", "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
-       "raise accumulation_steps to layout.pp - 1, or use schedule: gpipe"},
   };
-  return Check(requirements);
+  TIDEMARK_TRY(Check(requirements));
+  return enough ? Status(Done{})
+                : BadKey(FlushKey(job), "nanotron's 1F1B asserts at least pipeline stages - 1 microbatches",
+                         HowToFill(job, std::to_string(job.layout.pp - 1)) + ", or schedule to gpipe");
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue of findings: complete, and every example in it shows what it says it shows."""
 

@@ -104,6 +104,41 @@ class Hints(unittest.TestCase):
             with self.subTest(strategy=strategy):
                 self.assertEqual(run("job", JOB, "--set", f"strategy={strategy}", "--set", "layout.pp=2").returncode, 0)
 
+    def test_the_number_of_microbatches_is_changed_where_it_is_decided(self):
+        pipeline = ["strategy=nanotron", "layout.pp=4", "accumulation_steps=8"]
+        short = [*pipeline, "last_window.microbatches=2", "last_window.policy=rescaled"]
+        error = self.refusal(*short)  # 1F1B of 4 stages asserts 3 microbatches
+        self.assertIn("last_window.microbatches: nanotron's 1F1B asserts", error)
+        self.assertIn("hint: set last_window.policy to carry-over", error)
+        self.lints(*short, "last_window.policy=carry-over")
+        flushes = [*pipeline, "pipeline_microbatches=2"]
+        self.assertIn("hint: set pipeline_microbatches to 3", self.refusal(*flushes))
+        flushes = ["strategy=megatron", *flushes[1:]]
+        self.assertIn("set pipeline_microbatches to 4 or more", self.lints(*flushes)["pipeline-underfilled"])
+        self.assertNotIn("pipeline-underfilled", self.lints(*flushes, "pipeline_microbatches=4"))
+        short = ["strategy=megatron", *short[1:]]
+        self.assertIn("set last_window.policy to carry-over", self.lints(*short)["pipeline-underfilled"])
+        self.assertNotIn("pipeline-underfilled", self.lints(*short, "last_window.policy=carry-over"))
+        interleaved = [*short, "layout.pp=2", "layout.vpp=2", "schedule=interleaved", "last_window.microbatches=3"]
+        self.assertIn("last_window.microbatches: the interleaved schedule", self.refusal(*interleaved))
+        self.lints(*interleaved, "last_window.policy=carry-over")
+        uneven = [*short, "pipeline_microbatches=4"]
+        self.assertIn("hint: set last_window.policy to carry-over", self.refusal(*uneven))
+        self.lints(*uneven, "last_window.policy=carry-over")
+
+    def test_a_pipeline_offers_no_condition_that_it_refuses(self):
+        custom = ["strategy=ddp-last", "layout.pp=2", "sync.when=custom", "sync.expression=i == 1"]
+        hint = self.refusal(*custom).split("hint: ")[1]
+        self.assertIn("sync.when to last", hint)
+        self.assertNotIn("every", hint)
+        self.lints("strategy=ddp-last", "layout.pp=2", "sync.when=last")
+
+    def test_more_stages_than_layers_are_told_apart_from_stages_that_do_not_divide(self):
+        self.assertIn("lower layout.pp, to 4 stages at most", self.refusal("strategy=nanotron", "layout.pp=8"))
+        self.assertIn("lower layout.pp or layout.vpp, to 4 stages at most",
+                      self.refusal("strategy=megatron", "layout.pp=4", "layout.vpp=2", "schedule=interleaved"))
+        self.assertIn("layout.layers_per_stage", self.refusal("strategy=nanotron", "layout.pp=3"))
+
     def test_every_mistake_at_the_command_line_has_a_way_out(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder) / "step.trace"

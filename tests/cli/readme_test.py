@@ -13,6 +13,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def run(*arguments):
+    return subprocess.run([os.environ["TIDEMARK_PROGRAM"], *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
+
+
 class Readme(unittest.TestCase):
     def test_every_console_block_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -71,6 +75,21 @@ class Readme(unittest.TestCase):
             self.assertEqual(
                 (peaks[0], peaks[-1], f"{printed['time']['step_ns'] / 1e9:.2f}", f"{printed['time']['bubble_ns'] / 1e6:.0f}"),
                 (first, last, step, bubble), schedule)
+
+    def test_every_strategy_is_found_by_what_users_write_and_its_settings_are_accepted(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        table = text[text.index("| your code or config says |"):]
+        rows = [row.split(" | ") for row in table[:table.index("\n\n")].splitlines()[2:]]
+        known = json.loads(run("list", "strategies", "--format", "json").stdout)
+        named = set()
+        for said, strategies, settings in rows:
+            for strategy in re.findall(r"`([\w-]+)`", strategies):
+                named.add(strategy)
+                job = "gradcache-bert-base" if strategy.startswith("gradcache") else "llama-3-8b-fsdp2"
+                arguments = [f"strategy={strategy}"] + re.findall(r"`([^`]+)`", settings.replace("=R`", "=2`"))
+                done = run("job", f"tests/jobs/{job}.yaml", *(word for key in arguments for word in ("--set", key)))
+                self.assertEqual(done.returncode, 0, f"{said}: {done.stderr}")
+        self.assertEqual(named, {entry["name"] for entry in known})
 
 
 if __name__ == "__main__":
