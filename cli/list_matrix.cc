@@ -105,6 +105,7 @@ std::string Wrapped(const std::string& text, std::size_t indent, std::size_t wid
 }
 
 constexpr std::size_t kColumns = 100;
+constexpr std::size_t kIndent = 3;
 
 /// The features' letters, or one row's marks, with a space between groups.
 template <class Text>
@@ -133,12 +134,13 @@ std::string AsText(const std::vector<MatrixRow>& rows) {
     text += fmt::format("  {}  {}\n", mark.mark, mark.meaning);
   }
   for (std::size_t i = 0; i < features.size(); ++i) {
-    text += fmt::format("\n{}  {}: {}\n", Letter(i), features[i].name, features[i].title);
+    text += fmt::format("\n{}  {}", Letter(i),
+                        Wrapped(features[i].name + ": " + features[i].title, kIndent, kColumns).substr(kIndent));
     for (const Note& note : NotesOf(rows, i)) {
       const std::string& what = note.cell->message;
       text += Wrapped(fmt::format("{} {}: {}{}", MarkOf(note.cell->verdict), Name(note.cell->verdict),
                                   what.empty() ? "" : what + ": ", fmt::join(note.strategies, ", ")),
-                      3, kColumns);
+                      kIndent, kColumns);
     }
   }
   return text;
