@@ -203,29 +203,14 @@ void AddShard(Fields& fields) {
            "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAmount)});
 }
 
-/// A second name for part of what buffers.tp_gather says. It sets nothing: whoever reads the job compares the two.
-Field<Job> GathersAgain() {
-  return {"recompute.tp_gather",
-          [](Job&, const ConfigValue& value) -> Status {
-            TIDEMARK_TRY(Truth{}.Read(value));
-            return Done{};
-          },
-          [](const Job& job) { return Truth{}.Write(job.axes.buffers.gathers_again()); }, Truth{}.Example()};
-}
-
 void AddMemoryAxes(Fields& fields) {
   using J = Job;
-  using Policy = Recompute::Policy;
   using TpGather = Buffers::TpGather;
   using Loss = Partition::Loss;
   const Choice<bool> packed{{{"packed", true}, {"separate", false}}};
   fields.insert(
       fields.end(),
       {FieldAt<J>(
-           "recompute.policy", [](J & j) -> auto& { return j.axes.recompute.policy; },
-           Choice<Policy>{{{"none", Policy::none}}, {"selective", "full", "every_n"}}),
-       GathersAgain(),
-       FieldAt<J>(
            "buffers.tp_gather", [](J & j) -> auto& { return j.axes.buffers.tp_gather; },
            Choice<TpGather>{{{"fresh", TpGather::fresh},
                              {"pooled", TpGather::pooled},
@@ -334,6 +319,8 @@ Fields MakeJobFields() {
   AddSizes(fields);
   AddSync(fields);
   AddShard(fields);
+  const Fields recompute = RecomputeFields();
+  fields.insert(fields.end(), recompute.begin(), recompute.end());
   AddMemoryAxes(fields);
   AddPrecision(fields);
   AddOptimizerStep(fields);

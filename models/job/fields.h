@@ -13,6 +13,9 @@ namespace tidemark {
 /// The grammar of a Tidemark job, without `network`, `machine` and `strategy`, in the order in which a job is printed.
 const std::vector<Field<Job>>& JobFields();
 
+/// Those of them that begin with "recompute.".
+std::vector<Field<Job>> RecomputeFields();
+
 /// The grammar of an inline network; that of a row of its `table`.
 const std::vector<Field<Decoder>>& DecoderFields();
 const std::vector<Field<TableRow>>& TableRowFields();

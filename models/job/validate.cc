@@ -108,6 +108,10 @@ Status CheckAxes(const Job& job) {
         fmt::format("{} replicas do not divide the {} data-parallel ranks", axes.shard.replicas, job.layout.dp),
         fmt::format("expected a divisor of {}", job.layout.dp));
   }
+  if (axes.recompute.policy != Recompute::Policy::none && std::holds_alternative<Table>(job.network.shape)) {
+    return Wrong("recompute.policy", "the rows of a table network are no operators that could be done again",
+                 "set recompute.policy to none; a row's saved_bytes and backward_ns say what it recomputes");
+  }
   return Done{};
 }
 
@@ -242,23 +246,24 @@ void Add(Totals& totals, const std::vector<Action>& actions, long double count, 
   }
 }
 
-Totals Sum(const std::vector<BlockRun>& runs, const Machine& machine) {
+Totals Sum(const std::vector<BlockRun>& runs, const Machine& machine, bool recomputes) {
   Totals totals;
+  const long double forwards = recomputes ? 2 : 1;
   for (const BlockRun& run : runs) {
     const auto count = static_cast<long double>(run.count);
     for (const Parameter& parameter : run.block.parameters) {
       totals.parameters += count * static_cast<long double>(parameter.elements_full);
     }
     for (const Tensor& tensor : run.block.tensors) {
-      totals.tensor_bytes +=
-          count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
+      totals.tensor_bytes += forwards * count * static_cast<long double>(tensor.elements) *
+                             static_cast<long double>(SizeOf(tensor.dtype).count());
     }
     for (const TensorId loaded : run.block.loaded) {
       const Tensor& tensor = run.block.tensors[loaded.index];
       totals.loaded_bytes +=
           count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
     }
-    Add(totals, run.block.forward, count, machine);
+    Add(totals, run.block.forward, forwards * count, machine);
     Add(totals, run.block.backward, count, machine);
   }
   return totals;
@@ -290,7 +295,7 @@ Error TooLarge(const Job& job, const std::string& what) {
 /// Everything is bounded from above; jobs of any real size are some powers of ten below.
 Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const Machine& machine = job.machine;
-  const Totals totals = Sum(runs, machine);
+  const Totals totals = Sum(runs, machine, job.axes.recompute.policy != Recompute::Policy::none);
   // A chunk of GradCache runs forward twice, and both sides' tensors are held.
   const auto microbatches = static_cast<long double>(
       std::max(job.accumulation_steps, (job.CachesRepresentations() ? 2 : 1) * job.Microbatches()));

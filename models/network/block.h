@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -81,6 +82,17 @@ struct Await {
 
 using Action = std::variant<Calculate, Communicate, Await>;
 
+/// A stretch of a layer's forward pass, actions [begin, end), that may be done again by itself.
+struct LayerPart {
+  enum class Kind : std::uint8_t {
+    norm,          ///< in front of linear layers
+    attention,     ///< scores and what becomes of them: from queries, keys and values to their output
+    feed_forward,  ///< from the second norm's output to the down projection's
+    activation,    ///< between the projections up and down
+  } kind = Kind::norm;
+  std::size_t begin = 0, end = 0;
+};
+
 /// `input` and `output` carry the residual stream from block to block, `output_gradient` and `input_gradient` back.
 /// The output of one block *is* the input of the next: `output` has the shape of the next block's `input`, is born
 /// in this block's forward and belongs to the next block (its last reader). The first block has no input or
@@ -93,6 +105,7 @@ struct Block {
   TensorId input, output, output_gradient, input_gradient;
   std::vector<TensorId> loaded;  ///< tensors copied to the device before the microbatch: ids, labels
   std::int64_t tower = -1;       ///< of a dual encoder: 0 or 1; -1: of no tower
+  std::vector<LayerPart> parts;  ///< of a transformer layer; no other block has any
 };
 
 /// "first." of a block "first.layer"; empty for a block of no tower.

@@ -60,17 +60,32 @@ class LayerTable {
     b().AddPointwise(b().backward(), "residual1.backward", {block.input_gradient, middle}, {block.input_gradient});
   }
 
+  std::size_t Done() { return b().forward().size(); }
+  /// What has been added since `begin` may be done again by itself, but for the last `without` actions.
+  void EndPart(LayerPart::Kind kind, std::size_t begin, std::size_t without = 0) {
+    b().block().parts.push_back({kind, begin, Done() - without});
+  }
+
+  ColumnPart NormAndGather(const std::string& norm_name, TensorId input, const std::string& input_name) {
+    const std::size_t begin = Done();
+    ColumnPart part = parts_.ColumnInput(norm_name, input, input_name);
+    EndPart(LayerPart::Kind::norm, begin, shape().scattered ? 1 : 0);
+    return part;
+  }
+
   TensorId AttentionForward(TensorId input) {
     const std::int64_t tokens = shape().tokens;
-    qkv_ = parts_.ColumnInput("norm1", input, "qkv_in");
+    qkv_ = NormAndGather("norm1", input, "qkv_in");
     MakeQkv(tokens);
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
+    const std::size_t begin = Done();
     if (IsFlash()) {
       lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
       b().Add(b().forward(), "attention.forward", MakeAttention(false), Qkv(), {attention_out_, lse_});
     } else {
       eager_.Forward(q_, k_, v_, attention_out_);
     }
+    EndPart(LayerPart::Kind::attention, begin);
     return parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(), decoder().heads * decoder().head_size,
                              decoder().linear_bias);
   }
@@ -161,16 +176,22 @@ class LayerTable {
 
   TensorId FfnForward(TensorId input) {
     const std::int64_t elements = shape().tokens * shape().ffn;
-    ffn_in_ = parts_.ColumnInput("norm2", input, "gu_in");
+    ffn_in_ = NormAndGather("norm2", input, "gu_in");
+    const std::size_t begin = b().block().parts.back().end;
     if (decoder().ffn_kind == Decoder::Ffn::glu) {
       GluForward(elements);
     } else {
       gate_ = b().AddTensor("up_out", elements);
       AddFfnLinear("up", 1, gate_);
       down_in_ = b().AddTensor("down_in", elements);
+      const std::size_t activation = Done();
       b().AddPointwise(b().forward(), "activation.forward", {gate_}, {down_in_}, decoder().relu ? 1 : 8);
+      EndPart(LayerPart::Kind::activation, activation);
     }
-    return parts_.RowForward(down_, "down", down_in_, shape().ffn, decoder().ffn, decoder().linear_bias);
+    const TensorId output =
+        parts_.RowForward(down_, "down", down_in_, shape().ffn, decoder().ffn, decoder().linear_bias);
+    EndPart(LayerPart::Kind::feed_forward, begin, down_.mask.valid() ? 1 : 0);
+    return output;
   }
 
   void AddFfnLinear(const std::string& name, std::int64_t halves, TensorId output) {
@@ -190,6 +211,7 @@ class LayerTable {
       up_ = b().AddTensor("up", elements);
       AddFfnLinear("w3", 1, up_);
     }
+    const std::size_t activation = Done();
     if (parts_.partition().fused_glu) {
       down_in_ = b().AddTensor("down_in", elements);
       AddGlu(b().forward(), "glu.forward", Distinct(gate_, up_), {down_in_}, elements, 3, 5);
@@ -199,6 +221,7 @@ class LayerTable {
       down_in_ = b().AddTensor("down_in", elements);
       AddGlu(b().forward(), "product.forward", Distinct(silu_, up_), {down_in_}, elements, 3, 1);
     }
+    EndPart(LayerPart::Kind::activation, activation);
   }
 
   TensorId FfnBackward(TensorId output_gradient, std::string input_gradient_name) {

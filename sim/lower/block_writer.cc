@@ -36,9 +36,9 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
     tp_ = role.builder.AddStream("tp", StreamKind::collective);
     tp_group_ = role.AddGroup("tp", job.layout.tp, 1);
   }
-  for (const BlockRun& run : role.stage.runs) {
+  for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     DeclareTensors(run);
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : role.stage.runs[run].block.parameters) {
       tied_ |= parameter.tied;
     }
   }
@@ -54,27 +54,38 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
   }
 }
 
-void BlockWriter::DeclareTensors(const BlockRun& run) {
-  const Block& block = run.block;
-  RunTables tables;
-  const bool first_of_network = runs_.empty() && role_.stage.is_first();
-  Block fullest = block;  // with the tensors that a split backward pass needs
+BlockWriter::BlockTables BlockWriter::Tabulate(const Block& block, bool first_of_network) {
+  BlockTables tables;
   if (role_.program.splits_backward) {
     tables.split = SplitBackward(block);
     tables.split_plans = PlanActions(tables.split.block, first_of_network);
-    fullest.tensors = tables.split.block.tensors;
   }
-  tables.plans = PlanActions(fullest, first_of_network);
+  tables.plans = PlanActions(block, first_of_network);
   if (role_.job.CachesRepresentations()) {
     tables.representing = PlanRepresenting(block, first_of_network);
   }
-  const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (const Action& action : block.backward) {
     ForEachTouch(action,
                  [&](TensorId tensor, bool) { tables.reads_output_gradient |= tensor == block.output_gradient; });
   }
-  for (std::uint32_t i = 0; i < fullest.tensors.size(); ++i) {
-    const Tensor& tensor = fullest.tensors[i];
+  return tables;
+}
+
+void BlockWriter::DeclareTensors(std::size_t number) {
+  const BlockRun& run = role_.stage.runs[number];
+  const Turns& turns = role_.stage.turns[number];
+  const bool first_of_network = number == 0 && role_.stage.is_first();
+  RunTables tables;
+  tables.usual = Tabulate(run.block, first_of_network);
+  if (turns.period > 0) {
+    tables.turn = Tabulate(turns.block, first_of_network);
+  }
+  // A split backward pass has tensors of its own, and what lies in the pool without it may not with it.
+  const BlockTables& fullest = turns.period > 0 ? tables.turn : tables.usual;
+  const Block& block = role_.program.splits_backward ? fullest.split.block : turns.period > 0 ? turns.block : run.block;
+  const std::int64_t microbatches = role_.MicrobatchBuffers();
+  for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
+    const Tensor& tensor = block.tensors[i];
     BufferId id;
     if (IsBoundary(block, TensorId{i})) {
       id = BufferId{};
@@ -184,7 +195,7 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, F
 }
 
 void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, Backwards kind) {
-  const RunTables& tables = runs_[role_.stage.RunOf(position)];
+  const BlockTables& tables = TablesAt(position);
   split_ = kind != Backwards::all;
   const Block& block = Walk(position).block;
   const bool begins = kind != Backwards::of_weights && position == role_.stage.blocks - 1;
@@ -209,8 +220,18 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, 
   split_ = false;
 }
 
+const BlockWriter::BlockTables& BlockWriter::TablesAt(std::int64_t position) const {
+  const std::size_t run = role_.stage.RunOf(position);
+  return role_.stage.IsTurn(run, position) ? runs_[run].turn : runs_[run].usual;
+}
+
+std::vector<std::int64_t> BlockWriter::Key(std::int64_t position) const {
+  const std::size_t run = role_.stage.RunOf(position);
+  return {pool_.Key(), InputIsPooled(position) ? 1 : 0, role_.stage.Turn(run, position)};
+}
+
 BlockWriter::Walked BlockWriter::Walk(std::int64_t position) const {
-  const RunTables& tables = runs_[role_.stage.RunOf(position)];
+  const BlockTables& tables = TablesAt(position);
   if (split_) {
     return {tables.split.block, tables.split_plans};
   }

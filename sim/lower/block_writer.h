@@ -49,7 +49,7 @@ class BlockWriter {
 
   /// What is under way between two microbatches; before the block at `position`, also in what it differs from others.
   std::int64_t Key() const { return pool_.Key(); }
-  std::int64_t Key(std::int64_t position) const { return pool_.Key() * 2 + (InputIsPooled(position) ? 1 : 0); }
+  std::vector<std::int64_t> Key(std::int64_t position) const;
 
  private:
   struct BoundaryRun {
@@ -63,16 +63,21 @@ class BlockWriter {
     std::int64_t pool_elements = 0;        ///< largest pooled tensor that it touches
     NameId name;
   };
-  struct RunTables {
-    std::vector<BufferId> tensors;         ///< invalid for boundaries
+  struct BlockTables {
     std::vector<ActionPlan> plans;         ///< of forward, then backward actions
     std::vector<ActionPlan> representing;  ///< of forward actions, where there is such a pass
     SplitBlock split;                      ///< where backward passes come in two parts
     std::vector<ActionPlan> split_plans;
     bool reads_output_gradient = false;
   };
+  struct RunTables {
+    std::vector<BufferId> tensors;  ///< of all of the run's blocks; invalid for boundaries
+    BlockTables usual, turn;        ///< turn: of the blocks that Stage::turns sets apart, where there are any
+  };
 
-  void DeclareTensors(const BlockRun& run);
+  void DeclareTensors(std::size_t run);
+  BlockTables Tabulate(const Block& block, bool first_of_network);
+  const BlockTables& TablesAt(std::int64_t position) const;
   std::vector<ActionPlan> PlanActions(const Block& block, bool first_of_network);
   std::vector<ActionPlan> PlanRepresenting(Block block, bool first_of_network);
   void DeclareBoundaries();

@@ -37,7 +37,8 @@ class RunFolder {
  private:
   std::vector<std::int64_t> KeyAt(std::int64_t position) const {
     std::vector<std::int64_t> key = data_parallel_.Key(position);
-    key.push_back(blocks_.Key(position));
+    const std::vector<std::int64_t> own = blocks_.Key(position);
+    key.insert(key.end(), own.begin(), own.end());
     return key;
   }
 

@@ -21,6 +21,12 @@ bool Writes(const Action& action, TensorId tensor) {
   return writes;
 }
 
+/// A function done again is done again as a whole: also what of it only weight gradients read.
+bool IsDoneAgain(const Action& action) {
+  const auto* calculation = std::get_if<Calculate>(&action);
+  return calculation != nullptr && calculation->recompute;
+}
+
 /// Whether everything that an action writes is read by actions that wait, and by no other. Waiting for a collective is
 /// no use of its result.
 bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector<bool>& waits) {
@@ -104,7 +110,7 @@ SplitBlock SplitBackward(const Block& block) {
   std::transform(block.backward.begin(), block.backward.end(), waits.begin(), IsWeightGradient);
   // What serves an action stands before it, so one walk backwards finds all.
   for (std::size_t i = block.backward.size(); i-- > 0;) {
-    const bool may_wait = !std::holds_alternative<Await>(block.backward[i]);
+    const bool may_wait = !std::holds_alternative<Await>(block.backward[i]) && !IsDoneAgain(block.backward[i]);
     waits[i] = waits[i] || (may_wait && OnlyServesWaiting(block, i, waits));
   }
   SplitBlock split{block, 0};

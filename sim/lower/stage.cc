@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "models/job/validate.h"
+#include "sim/lower/recompute.h"
 
 namespace tidemark {
 namespace {
@@ -36,6 +37,34 @@ void Append(Stage& stage, BlockRun run) {
   stage.first.push_back(stage.blocks);
   stage.blocks += run.count;
   stage.runs.push_back(std::move(run));
+  stage.turns.emplace_back();
+}
+
+/// Lets layers do again in their backward pass what the job does not keep: all of them alike, or every n-th.
+void DoLayersAgain(Stage& stage, const Recompute& recompute) {
+  const bool some = recompute.policy == Recompute::Policy::every_n && recompute.every > 1;
+  for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+    Block& block = stage.runs[run].block;
+    Block again = Recomputed(block, recompute);
+    if (!some) {
+      block = std::move(again);
+    } else if (!block.parts.empty()) {
+      block.tensors = again.tensors;
+      stage.turns[run] = {std::move(again), recompute.every, 0};
+    }
+  }
+}
+
+/// torchtitan counts the layers that a process wraps, from 1 on and over all model parts of its pipeline rank, and
+/// checkpoints those whose number `every` divides (torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac).
+void CountLayers(std::vector<Stage>& rank) {
+  std::int64_t before = 0;
+  for (Stage& stage : rank) {
+    for (std::size_t run = 0; run < stage.runs.size(); ++run) {
+      stage.turns[run].before = before;
+      before += stage.runs[run].block.parts.empty() ? 0 : stage.runs[run].count;
+    }
+  }
 }
 
 /// The layers of a stage; the last `gathered` of them as a run by itself.
@@ -127,12 +156,17 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
     }
   }
   SeparateTiedCopies(stages);
+  for (Stage& stage : stages) {
+    DoLayersAgain(stage, job.axes.recompute);
+  }
   return stages;
 }
 
 std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>& stages) {
   if (job.layout.pp == 1) {
-    return {stages};
+    std::vector<std::vector<Stage>> only = {stages};
+    CountLayers(only.front());
+    return only;
   }
   const PipelineSchedule schedule = ScheduleOf(job.schedule);
   std::vector<std::vector<Stage>> ranks(static_cast<std::size_t>(job.layout.pp));
@@ -144,6 +178,7 @@ std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>
       stage.place = place;
       stage.chunk = chunk;
     }
+    CountLayers(ranks[rank]);
   }
   return ranks;
 }

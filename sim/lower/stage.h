@@ -25,6 +25,14 @@ struct RunRange {
   std::size_t begin = 0, end = 0;
 };
 
+/// Blocks of a run that are `block` instead: every `period`-th layer of the rank, none where it is 0. Equal in
+/// parameters and forward actions; the run's own block has the tensors of both.
+struct Turns {
+  Block block;
+  std::int64_t period = 0;
+  std::int64_t before = 0;  ///< layers of the rank before this run
+};
+
 /// One pipeline stage: a contiguous part of the network's blocks. Blocks are counted by *position*, from 0 within the
 /// stage; equal neighbours form a run.
 struct Stage {
@@ -33,6 +41,7 @@ struct Stage {
   std::int64_t chunk = 0;             ///< which of that rank's chunks
   std::vector<BlockRun> runs;
   std::vector<std::int64_t> first;  ///< position of each run's first block
+  std::vector<Turns> turns;         ///< of each run
   std::int64_t blocks = 0;
   std::int64_t layers_before = 0;        ///< layers of the model on earlier stages
   bool exchanges_tied_gradient = false;  ///< holds one of two copies of a tied embedding; the other is on another stage
@@ -45,7 +54,18 @@ struct Stage {
   RunRange AllRuns() const { return {0, runs.size()}; }
   /// The runs of the tower that takes one side's input: the only one takes both.
   RunRange RunsOfSide(std::int64_t side) const;
-  const Block& BlockAt(std::int64_t position) const { return runs[RunOf(position)].block; }
+  const Block& BlockAt(std::int64_t position) const {
+    const std::size_t run = RunOf(position);
+    return IsTurn(run, position) ? turns[run].block : runs[run].block;
+  }
+  /// Whether the block at a position of `run` is one of those that `turns` sets apart.
+  bool IsTurn(std::size_t run, std::int64_t position) const {
+    return turns[run].period > 0 && Turn(run, position) == 0;
+  }
+  /// Where a position of `run` stands between two such blocks; 0 everywhere in a run that has none.
+  std::int64_t Turn(std::size_t run, std::int64_t position) const {
+    return turns[run].period > 0 ? (position - first[run] + turns[run].before + 1) % turns[run].period : 0;
+  }
 };
 
 /// Parameters of a block that this rank stores and trains, elements.
@@ -54,10 +74,11 @@ std::int64_t TrainableElements(const Block& block);
 
 /// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run is the
 /// layers; what stands before it goes to the first stage, what stands behind it to the last. A table network is not
-/// cut. The last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own.
+/// cut. The last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own. Layers do
+/// again in their backward pass what `recompute` says.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
-/// What each rank of the pipeline holds: its chunks, in the order of their numbers.
+/// What each rank of the pipeline holds: its chunks, in the order of their numbers, in which its layers take turns.
 std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>& stages);
 
 }  // namespace tidemark

@@ -25,6 +25,7 @@ namespace tidemark {
 ///   retained-graphs           one backward pass for all microbatches
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
 ///   gather-without-effect     buffers.tp_gather is set where nothing is gathered
+///   recompute-without-gain    attention done again although its kernel keeps no scores
 ///   contrastive-accumulation  a contrastive loss per microbatch: each pair meets the negatives of its microbatch only
 ///   contrastive-without-gather  a contrastive loss on each rank by itself
 ///   pipeline-underfilled      fewer microbatches than pipeline stages: some stage always waits

@@ -198,8 +198,13 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
 
     def test_values_of_later_versions_are_refused_by_name(self):
-        for change in ("recompute.policy=full", "layout.cp=2", "optimizer_step.offload=true"):
+        for change in ("layout.cp=2", "optimizer_step.offload=true"):
             self.assert_job_refused(JOB, "not supported by this version", changes=[change])
+
+    def test_a_table_has_nothing_that_could_be_done_again(self):
+        table = str(JOBS / "resnet18-cifar10.yaml")
+        for policy in ("selective", "full", "every_n"):
+            self.assert_refused(["predict", table, f"--set=recompute.policy={policy}"], "rows of a table network are no operators")
 
     def test_names_that_do_not_exist_get_the_nearest(self):
         self.assert_job_refused(JOB, "did you mean ddp-last?", changes=["strategy=ddp-lst"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The program of every mechanism, as text, for a network of a few one-weight blocks: tests/golden/<strategy>.program.
+"""The program of every mechanism, as text, for a network of a few one-weight blocks: tests/golden/<name>.program.
 
 Not what is right (the worked numbers and the verifier say that), but what a change changes: a diff here is read by eye.
 To renew them: TIDEMARK_RENEW=1 TIDEMARK_PROGRAM=build/tidemark python3 tests/cli/golden_test.py
@@ -55,22 +55,30 @@ CONTRASTIVE = {
 }
 
 
+# What one layer does again, by policy.
+RECOMPUTED = {
+    "recompute-full": ["recompute.policy=full"],
+    "recompute-selective": ["recompute.policy=selective", "recompute.norm=true", "recompute.activation=true"],
+}
+
+
 class Golden(unittest.TestCase):
     def test_programs_are_those_that_were_read(self):
-        rows = [("job.yaml", *row) for row in STRATEGIES.items()]
-        rows += [("dual_encoder.yaml", *row) for row in CONTRASTIVE.items()]
-        for job, strategy, settings in rows:
-            arguments = [f"--set={setting}" for setting in [f"strategy={strategy}", *settings]]
+        rows = [("job.yaml", name, [f"strategy={name}", *settings]) for name, settings in STRATEGIES.items()]
+        rows += [("dual_encoder.yaml", name, [f"strategy={name}", *settings]) for name, settings in CONTRASTIVE.items()]
+        rows += [("decoder.yaml", *row) for row in RECOMPUTED.items()]
+        for job, name, settings in rows:
+            arguments = [f"--set={setting}" for setting in settings]
             run = subprocess.run([os.environ["TIDEMARK_PROGRAM"], "program", str(GOLDEN / job), *arguments],
                                  check=False, capture_output=True, text=True)
             self.assertEqual(run.returncode, 0, run.stderr)
-            path = GOLDEN / f"{strategy}.program"
+            path = GOLDEN / f"{name}.program"
             if os.environ.get("TIDEMARK_RENEW"):
                 path.write_text(run.stdout, encoding="utf-8")
-            self.assertMultiLineEqual(run.stdout, path.read_text(encoding="utf-8"), strategy)
+            self.assertMultiLineEqual(run.stdout, path.read_text(encoding="utf-8"), name)
 
     def test_every_golden_program_is_tested(self):
-        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE))
+        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE) | set(RECOMPUTED))
 
 
 if __name__ == "__main__":

@@ -91,6 +91,21 @@ class Readme(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, f"{said}: {done.stderr}")
         self.assertEqual(named, {entry["name"] for entry in known})
 
+    def test_the_table_of_recomputation_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        number = r"([\d.]+)"
+        rows = re.findall(rf"\| `(recompute\.policy[^`]*)` \| [^|]* \| {number} \| {number} s \| {number} ms \|", text)
+        self.assertGreaterEqual(len(rows), 7)
+        for settings, peak, step, repeated in rows:
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-70b-tp8-pp4.yaml", "--exit-zero",
+                 "--format", "json", *(f"--set={setting}" for setting in settings.split())],
+                cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            time = printed["time"]
+            self.assertEqual(
+                (f"{printed['roles'][0]['allocated_bytes'] / 2**30:.1f}", f"{time['step_ns'] / 1e9:.2f}",
+                 f"{time['recompute_ns'] / 1e6:.0f}"), (peak, step, repeated), settings)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -99,12 +99,16 @@ TEST(ConfigNanotron, AsynchronousGathersAreThoseOfTheTensorParallelGroup) {
   EXPECT_EQ(job.axes.buffers.tp_gather, Buffers::TpGather::async);
 }
 
+TEST(ConfigNanotron, RecomputedLayersAreWholeLayers) {
+  EXPECT_EQ(MustParse(SampleWith("", "")).axes.recompute.policy, Recompute::Policy::none);
+  const Job job = MustParse(SampleWith("  tp: 4", "  tp: 4\n  recompute_layer: true"));
+  EXPECT_EQ(job.axes.recompute.policy, Recompute::Policy::full);
+}
+
 TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
   EXPECT_THAT(Refusal(SampleWith("expert_parallel_size: 1", "expert_parallel_size: 2")),
               HasSubstr("expert parallelism"));
   EXPECT_THAT(Refusal(SampleWith("  tp: 4", "  tp: 4\n  context_parallel_size: 2")), HasSubstr("context parallelism"));
-  EXPECT_THAT(Refusal(SampleWith("  tp: 4", "  tp: 4\n  recompute_layer: true")),
-              HasSubstr("recompute.policy: 'full' is not supported"));
   EXPECT_THAT(Refusal(SampleWith("is_llama_config: true", "is_qwen2_config: true")), HasSubstr("is not a Llama"));
   EXPECT_THAT(Refusal(SampleWith("name: adamW", "name: lion")), HasSubstr("expected one of adamw, sgd, found 'lion'"));
 }

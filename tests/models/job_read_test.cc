@@ -237,11 +237,19 @@ TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
 
 /// Keys of the job format whose other values come in later versions: refused, never ignored.
 TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
-  for (const char* set : {"layout.cp=2", "layout.ep=2", "recompute.policy=full", "recompute.policy=selective",
-                          "recompute.policy=every_n", "allocator.kind=arena"}) {
+  for (const char* set : {"layout.cp=2", "layout.ep=2", "allocator.kind=arena"}) {
     EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {set}), HasSubstr("this version")) << set;
   }
   MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));
+}
+
+TEST(JobRead, WhatIsDoneAgainIsReadAndPrinted) {
+  EXPECT_THAT(JobYaml(MustParse(SmallJob(), {"recompute.policy=every_n", "recompute.every=3"})),
+              AllOf(HasSubstr("policy: every_n"), HasSubstr("every: 3")));
+  EXPECT_THAT(JobYaml(MustParse(SmallJob("recompute: {policy: selective, norm: true, attention: false}\n"))),
+              AllOf(HasSubstr("policy: selective"), HasSubstr("attention: false"), HasSubstr("norm: true"),
+                    HasSubstr("activation: false"), HasSubstr("feed_forward: false")));
+  EXPECT_THAT(Refusal(SmallJob(), {"recompute.every=0"}), HasSubstr("recompute.every: expected"));
 }
 
 TEST(JobRead, ChunksAndFlushesNeedAPipelineThatTheyDivide) {

@@ -238,6 +238,12 @@ class JobGenerator {
     if (dice_.OneIn(3)) {
       job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
     }
+    for (const Field<Job>& field : JobFields()) {
+      if (field.key.starts_with("recompute.") && dice_.OneIn(2)) {
+        const std::string value = ValueToTry(field.key, dice_);
+        Try(job, strategy, [&](Job& changed) { SetKey(changed, field.key, value); });
+      }
+    }
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
         const std::string value = ValueToTry(key, dice_);

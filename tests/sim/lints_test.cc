@@ -242,6 +242,49 @@ TEST(Lints, AKernelOfAnUpdateThatIsOneOperationAnywayIsPointedOut) {
   EXPECT_THAT(Find(job, kId).message, HasSubstr("one operation in place"));
 }
 
+TEST(Lints, KeysOfRecomputeThatChangeNothingAreNamed) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("ddp-last", 4);
+  Recompute& recompute = job.axes.recompute;
+  recompute.every = 3;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("recompute.every"));
+  recompute.policy = Recompute::Policy::every_n;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+  recompute = {.policy = Recompute::Policy::full, .norm = true};
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("only recompute.policy selective"));
+  recompute.policy = Recompute::Policy::selective;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+  recompute = {.policy = Recompute::Policy::selective, .attention = false};
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("no part is selected"));
+  recompute.activation = recompute.feed_forward = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("part of the feed-forward"));
+  recompute.activation = false;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+}
+
+TEST(Lints, NormsDoneAgainDropNothingWhereGatheredRowsAreKept) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("nanotron", 4);
+  job.layout.tp = 2;
+  job.axes.recompute = {.policy = Recompute::Policy::selective, .attention = false, .norm = true};
+  job.axes.buffers.tp_gather = Buffers::TpGather::cached;
+  EXPECT_FALSE(Has(job, kId));  // rows are whole
+  job.layout.sp = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("drops no norm's output"));
+  job.axes.buffers.tp_gather = Buffers::TpGather::pooled;  // as the hint says
+  EXPECT_FALSE(Has(job, kId));
+}
+
+TEST(Lints, AttentionDoneAgainGainsNothingOfAFlashKernel) {
+  constexpr const char* kId = "recompute-without-gain";
+  Job job = OracleJob("ddp-last", 4);
+  EXPECT_FALSE(Has(job, kId));
+  job.axes.recompute.policy = Recompute::Policy::selective;
+  EXPECT_TRUE(Has(job, kId));
+  std::get<Decoder>(job.network.shape).attention_kernel = Decoder::AttentionKernel::eager;
+  EXPECT_FALSE(Has(job, kId));
+}
+
 TEST(Lints, ALanguageModelsLossBesideAContrastiveOneReturnsNoLogits) {
   constexpr const char* kId = "option-without-effect";
   Job job = OracleJob("gradcache", 4);

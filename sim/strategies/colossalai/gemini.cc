@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "sim/lower/lifetime.h"
 #include "sim/strategies/colossalai/chunk_search.h"
 #include "sim/strategies/colossalai/gemini_chunks.h"
 #include "sim/strategies/parameter_table.h"
@@ -34,14 +35,6 @@ std::vector<std::uint32_t> ParametersOf(const Block& block, const Action& action
 class Gemini : public DataParallel {
  public:
   explicit Gemini(Role& role) : role_(role), layout_(PackChunks(role.stage, role.job)), chunks_(role, layout_) {
-    for (const BlockRun& run : role.stage.runs) {
-      std::vector<std::vector<std::uint32_t>>& used = used_.emplace_back();
-      for (const std::vector<Action>* actions : {&run.block.forward, &run.block.backward}) {
-        for (const Action& action : *actions) {
-          used.push_back(ParametersOf(run.block, action));
-        }
-      }
-    }
     DeclareParameters();
     open_.resize(layout_.elements.size());
     complete_.resize(layout_.elements.size());
@@ -50,8 +43,9 @@ class Gemini : public DataParallel {
   /// Gradient hooks of the operator before run first: autograd calls them once its input gradient is there, too. Then
   /// all chunks that this operator does not need go, and those that it needs and that are not there are gathered.
   void BeforeAction(const Microbatch& microbatch, std::int64_t position, std::size_t action) override {
+    const Block& block = role_.stage.BlockAt(position);
     std::vector<ParameterAt> parameters;
-    for (const std::uint32_t parameter : used_[role_.stage.RunOf(position)][action]) {
+    for (const std::uint32_t parameter : ParametersOf(block, ActionAt(block, action))) {
       const ParameterAt at{position, parameter};
       parameters.push_back(ParameterOf(role_, at).tied ? kTiedTo : at);
     }
@@ -192,8 +186,7 @@ class Gemini : public DataParallel {
   ChunkLayout layout_;
   GeminiChunks chunks_;
   ParameterTable gradients_, emptied_;
-  std::vector<std::vector<std::vector<std::uint32_t>>> used_;  ///< parameters, per run and action
-  std::vector<std::vector<BufferId>> frozen_;                  ///< weights, per run and parameter
+  std::vector<std::vector<BufferId>> frozen_;  ///< weights, per run and parameter
 
   // Under way:
   std::vector<std::int64_t> gathered_;  ///< chunks whose parameters are there

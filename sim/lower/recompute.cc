@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/lower/recompute.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+#include "sim/lower/lifetime.h"
+
+namespace tidemark {
+namespace {
+
+constexpr const char* kSuffix = "_recomputed";
+
+class Repeater {
+ public:
+  Repeater(const Block& block, const DoneAgain& again)
+      : block_(block), again_(again), copies_(block.tensors.size()), uses_(block.tensors.size()) {}
+
+  Block Repeat() && {
+    LookAtForward();
+    CollectWeights();
+    const std::size_t place = Place();
+    const auto from = block_.backward.begin() + static_cast<std::ptrdiff_t>(place);
+    if (from == block_.backward.end()) {
+      return std::move(block_);  // nobody reads what would be done again
+    }
+    CopyTensors();
+    std::for_each(from, block_.backward.end(), [&](Action& action) { Redirect(action); });
+    std::vector<Action> repeated;
+    for (std::size_t i = again_.begin; i < again_.end; ++i) {
+      repeated.push_back(Again(block_.forward[i]));
+    }
+    block_.backward.insert(from, std::make_move_iterator(repeated.begin()), std::make_move_iterator(repeated.end()));
+    return std::move(block_);
+  }
+
+ private:
+  struct Use {
+    bool written = false;  ///< by the stretch
+    bool inside = false;   ///< read by the stretch
+    bool outside = false;  ///< read by other forward actions
+  };
+
+  bool InStretch(std::size_t action) const { return action >= again_.begin && action < again_.end; }
+
+  void LookAtForward() {
+    std::vector<bool> written_elsewhere(block_.tensors.size());
+    for (std::size_t i = 0; i < block_.forward.size(); ++i) {
+      ForEachTouch(block_.forward[i], [&](TensorId tensor, bool write) {
+        Use& use = uses_[tensor.index];
+        if (write && !InStretch(i)) {
+          written_elsewhere[tensor.index] = true;
+        }
+        bool& touched = write ? use.written : InStretch(i) ? use.inside : use.outside;
+        touched = touched || !write || InStretch(i);
+      });
+    }
+    for (std::size_t i = 0; i < uses_.size(); ++i) {
+      TIDEMARK_CHECK(!uses_[i].written || !written_elsewhere[i]);
+    }
+  }
+
+  /// Forward actions whose backward pass needs what is done again: those of the stretch, or, where its output is
+  /// dropped, those that read it.
+  bool IsServed(const Action& forward, std::size_t action) const {
+    if (!again_.drops_output) {
+      return InStretch(action);
+    }
+    bool reads = false;
+    ForEachTouch(forward, [&](TensorId tensor, bool write) { reads |= !write && uses_[tensor.index].written; });
+    return reads && !InStretch(action);
+  }
+
+  void CollectWeights() {
+    for (std::size_t i = 0; i < block_.forward.size(); ++i) {
+      const auto* calculate = std::get_if<Calculate>(&block_.forward[i]);
+      if (calculate != nullptr && IsServed(block_.forward[i], i)) {
+        weights_.insert(weights_.end(), calculate->parameters.begin(), calculate->parameters.end());
+      }
+    }
+  }
+
+  bool HasWeightOf(const std::vector<ParameterId>& parameters) const {
+    return std::find_first_of(parameters.begin(), parameters.end(), weights_.begin(), weights_.end()) !=
+           parameters.end();
+  }
+
+  /// Whether a backward action reads what is dropped, or is part of the backward pass that needs it.
+  bool NeedsStretch(const Action& backward) const {
+    bool needs = false;
+    ForEachTouch(backward, [&](TensorId tensor, bool write) {
+      const Use& use = uses_[tensor.index];
+      const bool dropped = use.written && (again_.drops_output || !use.outside);
+      const bool input = use.inside && !use.written && !again_.drops_output;
+      needs |= !write && (dropped || input);
+    });
+    const auto* calculate = std::get_if<Calculate>(&backward);
+    return needs || (calculate != nullptr && (HasWeightOf(calculate->parameters) || HasWeightOf(calculate->gradients)));
+  }
+
+  /// The backward action before which the stretch is done again.
+  std::size_t Place() const {
+    if (again_.begin == 0 && again_.end == block_.forward.size()) {
+      return 0;
+    }
+    const auto first = std::find_if(block_.backward.begin(), block_.backward.end(),
+                                    [&](const Action& action) { return NeedsStretch(action); });
+    return static_cast<std::size_t>(first - block_.backward.begin());
+  }
+
+  void CopyTensors() {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (uses_[i].written) {
+        copies_[i] = TensorId{static_cast<std::uint32_t>(block_.tensors.size())};
+        Tensor copy = block_.tensors[i];
+        copy.name += kSuffix;
+        block_.tensors.push_back(std::move(copy));
+      }
+    }
+  }
+
+  void Redirect(std::vector<TensorId>& tensors) const {
+    for (TensorId& tensor : tensors) {
+      tensor = tensor.index < copies_.size() && copies_[tensor.index].valid() ? copies_[tensor.index] : tensor;
+    }
+  }
+
+  void Redirect(Action& action) const {
+    std::visit(
+        [&](auto& leaf) {
+          Redirect(leaf.reads);
+          Redirect(leaf.writes);
+        },
+        action);
+  }
+
+  Action Again(Action action) const {
+    Redirect(action);
+    std::visit(
+        [](auto& leaf) {
+          leaf.name += kSuffix;
+          if constexpr (!std::is_same_v<std::decay_t<decltype(leaf)>, Await>) {
+            leaf.recompute = true;
+          }
+        },
+        action);
+    return action;
+  }
+
+  Block block_;
+  DoneAgain again_;
+  std::vector<TensorId> copies_;
+  std::vector<Use> uses_;
+  std::vector<ParameterId> weights_;  ///< of the forward actions that are served
+};
+
+bool Selects(const Recompute& recompute, LayerPart::Kind kind) {
+  switch (kind) {
+    case LayerPart::Kind::norm:
+      return recompute.norm;
+    case LayerPart::Kind::attention:
+      return recompute.attention;
+    case LayerPart::Kind::feed_forward:
+      return recompute.feed_forward;
+    case LayerPart::Kind::activation:
+      return recompute.activation && !recompute.feed_forward;  // which holds it
+  }
+  TIDEMARK_CHECK(false && "unknown part");
+}
+
+/// Last part first: what is done again of a part may read what an earlier one drops.
+Block SelectedAgain(Block block, const Recompute& recompute) {
+  std::vector<LayerPart> parts = block.parts;
+  std::sort(parts.begin(), parts.end(), [](const LayerPart& a, const LayerPart& b) { return a.begin > b.begin; });
+  for (const LayerPart& part : parts) {
+    if (Selects(recompute, part.kind)) {
+      const bool drops_output = part.kind == LayerPart::Kind::norm || part.kind == LayerPart::Kind::activation;
+      block = DoAgain(block, {part.begin, part.end, drops_output});
+    }
+  }
+  return block;
+}
+
+}  // namespace
+
+Block DoAgain(const Block& block, const DoneAgain& again) { return Repeater(block, again).Repeat(); }
+
+Block Recomputed(const Block& block, const Recompute& recompute) {
+  if (block.parts.empty() || recompute.policy == Recompute::Policy::none) {
+    return block;
+  }
+  return recompute.policy == Recompute::Policy::selective ? SelectedAgain(block, recompute)
+                                                          : DoAgain(block, {0, block.forward.size(), false});
+}
+
+}  // namespace tidemark

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "models/job/job.h"
+#include "models/network/block.h"
+
+namespace tidemark {
+
+/// Forward actions [begin, end) that are done again in the backward pass.
+struct DoneAgain {
+  std::size_t begin = 0, end = 0;
+  /// What they hand on to other forward actions is not kept for the backward pass either.
+  bool drops_output = false;
+};
+
+/// A block in whose backward pass a stretch of its forward pass is done again, just before the first action that
+/// belongs to that stretch's own backward pass; a stretch that is the whole forward pass, before everything. Repeated
+/// actions read what the first ones read and write tensors of their own ("q_recomputed"), which all backward actions
+/// behind them read. What thereby nobody reads in the backward pass any more dies in the forward pass by itself
+/// (sim/lower/lifetime.h). Parameters, forward actions and the ids of tensors stay as they are.
+///
+/// The whole stretch is repeated, also where nobody reads its last results: so do Megatron-LM's CheckpointFunction
+/// and CheckpointWithoutOutput (megatron/core/tensor_parallel/random.py), DeepSpeed's, PyTorch's reentrant checkpoint,
+/// which nanotron uses, and torchtitan's, which turns early_stop off. (PyTorch's other one by itself stops
+/// at the last tensor that is needed; compilers drop what is not.) Random numbers are drawn again from the same state,
+/// so a dropout's mask is not kept either. The tensor-parallel gather that a backward pass repeats for its weight
+/// gradients (Partition::Gathered) is part of the linear layer's own backward pass and remains.
+///
+/// A stretch begins when the first action behind the communication of its output's gradient does; real hooks fire
+/// before that collective, during which the tensors done again are alive as well.
+Block DoAgain(const Block& block, const DoneAgain& again);
+
+/// A transformer layer of which all is done again (full, every_n), or its parts as the policy names them (selective).
+/// Other blocks, which have no parts, and layers of a job that recomputes nothing come back as they are.
+///
+///   attention, feed_forward   what lies within is dropped, the output stays (its next reader saves it)
+///   norm, activation          the output, too, is dropped, which only the linear layers behind it have saved
+Block Recomputed(const Block& block, const Recompute& recompute);
+
+}  // namespace tidemark
