@@ -24,8 +24,7 @@ class Repeater {
   Block Repeat() && {
     LookAtForward();
     CollectWeights();
-    const std::size_t place = Place();
-    const auto from = block_.backward.begin() + static_cast<std::ptrdiff_t>(place);
+    const auto from = block_.backward.begin() + static_cast<std::ptrdiff_t>(Place());
     if (from == block_.backward.end()) {
       return std::move(block_);  // nobody reads what would be done again
     }
@@ -40,28 +39,27 @@ class Repeater {
   }
 
  private:
+  /// By forward actions.
   struct Use {
-    bool written = false;  ///< by the stretch
-    bool inside = false;   ///< read by the stretch
-    bool outside = false;  ///< read by other forward actions
+    bool written_inside = false, read_inside = false;  ///< the stretch
+    bool written_outside = false, read_outside = false;
   };
 
   bool InStretch(std::size_t action) const { return action >= again_.begin && action < again_.end; }
 
   void LookAtForward() {
-    std::vector<bool> written_elsewhere(block_.tensors.size());
     for (std::size_t i = 0; i < block_.forward.size(); ++i) {
       ForEachTouch(block_.forward[i], [&](TensorId tensor, bool write) {
         Use& use = uses_[tensor.index];
-        if (write && !InStretch(i)) {
-          written_elsewhere[tensor.index] = true;
+        if (InStretch(i)) {
+          (write ? use.written_inside : use.read_inside) = true;
+        } else {
+          (write ? use.written_outside : use.read_outside) = true;
         }
-        bool& touched = write ? use.written : InStretch(i) ? use.inside : use.outside;
-        touched = touched || !write || InStretch(i);
       });
     }
-    for (std::size_t i = 0; i < uses_.size(); ++i) {
-      TIDEMARK_CHECK(!uses_[i].written || !written_elsewhere[i]);
+    for (const Use& use : uses_) {
+      TIDEMARK_CHECK(!use.written_inside || !use.written_outside);
     }
   }
 
@@ -72,7 +70,7 @@ class Repeater {
       return InStretch(action);
     }
     bool reads = false;
-    ForEachTouch(forward, [&](TensorId tensor, bool write) { reads |= !write && uses_[tensor.index].written; });
+    ForEachTouch(forward, [&](TensorId tensor, bool write) { reads |= !write && uses_[tensor.index].written_inside; });
     return reads && !InStretch(action);
   }
 
@@ -95,8 +93,8 @@ class Repeater {
     bool needs = false;
     ForEachTouch(backward, [&](TensorId tensor, bool write) {
       const Use& use = uses_[tensor.index];
-      const bool dropped = use.written && (again_.drops_output || !use.outside);
-      const bool input = use.inside && !use.written && !again_.drops_output;
+      const bool dropped = use.written_inside && (again_.drops_output || !use.read_outside);
+      const bool input = use.read_inside && !use.written_inside && !again_.drops_output;
       needs |= !write && (dropped || input);
     });
     const auto* calculate = std::get_if<Calculate>(&backward);
@@ -115,7 +113,7 @@ class Repeater {
 
   void CopyTensors() {
     for (std::size_t i = 0; i < copies_.size(); ++i) {
-      if (uses_[i].written) {
+      if (uses_[i].written_inside) {
         copies_[i] = TensorId{static_cast<std::uint32_t>(block_.tensors.size())};
         Tensor copy = block_.tensors[i];
         copy.name += kSuffix;

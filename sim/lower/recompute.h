@@ -21,15 +21,16 @@ struct DoneAgain {
 /// behind them read. What thereby nobody reads in the backward pass any more dies in the forward pass by itself
 /// (sim/lower/lifetime.h). Parameters, forward actions and the ids of tensors stay as they are.
 ///
-/// The whole stretch is repeated, also where nobody reads its last results: so do Megatron-LM's CheckpointFunction
-/// and CheckpointWithoutOutput (megatron/core/tensor_parallel/random.py), DeepSpeed's, PyTorch's reentrant checkpoint,
-/// which nanotron uses, and torchtitan's, which turns early_stop off. (PyTorch's other one by itself stops
-/// at the last tensor that is needed; compilers drop what is not.) Random numbers are drawn again from the same state,
-/// so a dropout's mask is not kept either. The tensor-parallel gather that a backward pass repeats for its weight
-/// gradients (Partition::Gathered) is part of the linear layer's own backward pass and remains.
+/// The whole stretch is repeated, also where nobody reads its last results: so do CheckpointFunction and
+/// CheckpointWithoutOutput of Megatron-LM (megatron/core/tensor_parallel/random.py), DeepSpeed's checkpoint, PyTorch's
+/// reentrant one, which nanotron uses, and torchtitan's, which turns early_stop off. (PyTorch's non-reentrant one stops
+/// at the last tensor that is needed unless told otherwise, and compilers drop what nobody needs: not modelled.) Random
+/// numbers are drawn again from the same state, so a dropout's mask is not kept either. The tensor-parallel gather that
+/// a backward pass repeats for its weight gradients (Partition::Gathered) is part of the linear layer's own backward
+/// pass and remains.
 ///
-/// A stretch begins when the first action behind the communication of its output's gradient does; real hooks fire
-/// before that collective, during which the tensors done again are alive as well.
+/// Two small differences: hooks of real systems fire before the gather of the output's gradient where there is one, not
+/// behind it; and a reentrant checkpoint holds the output done again until it returns, which here dies at once.
 Block DoAgain(const Block& block, const DoneAgain& again);
 
 /// A transformer layer of which all is done again (full, every_n), or its parts as the policy names them (selective).
