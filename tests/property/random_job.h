@@ -26,7 +26,7 @@ inline const Decoder& TowerOf(const Network& network) {
 /// awkward cases are common rather than rare.
 class JobGenerator {
  public:
-  explicit JobGenerator(std::uint64_t seed) : dice_(seed), strategies_(AllStrategies()) {}
+  explicit JobGenerator(std::uint64_t seed) : dice_(seed), recompute_dice_(seed + 1), strategies_(AllStrategies()) {}
 
   Job Next() {
     while (true) {
@@ -238,12 +238,6 @@ class JobGenerator {
     if (dice_.OneIn(3)) {
       job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
     }
-    for (const Field<Job>& field : JobFields()) {
-      if (field.key.starts_with("recompute.") && dice_.OneIn(2)) {
-        const std::string value = ValueToTry(field.key, dice_);
-        Try(job, strategy, [&](Job& changed) { SetKey(changed, field.key, value); });
-      }
-    }
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
         const std::string value = ValueToTry(key, dice_);
@@ -254,12 +248,23 @@ class JobGenerator {
       Try(job, strategy, [&](Job& changed) { Resynchronise(changed.axes.sync); });
     }
     VaryPrecision(job, strategy);
+    VaryRecompute(job, strategy);
     if (dice_.OneIn(5) && job.accumulation_steps > 1) {
       Job changed = job;
       changed.last_window = {static_cast<LastWindow::Policy>(dice_.Roll(4)),
                              dice_.Number(1, job.accumulation_steps - 1)};
       if (job.axes.sync.when != Sync::When::custom && Accepts(strategy, changed)) {
         job = std::move(changed);
+      }
+    }
+  }
+
+  /// With dice of its own: all else stays as it would be without.
+  void VaryRecompute(Job& job, const Strategy& strategy) {
+    for (const Field<Job>& field : JobFields()) {
+      if (field.key.starts_with("recompute.") && recompute_dice_.OneIn(2)) {
+        const std::string value = ValueToTry(field.key, recompute_dice_);
+        Try(job, strategy, [&](Job& changed) { SetKey(changed, field.key, value); });
       }
     }
   }
@@ -313,7 +318,7 @@ class JobGenerator {
     return machine;
   }
 
-  Dice dice_;
+  Dice dice_, recompute_dice_;
   std::vector<Strategy> strategies_;
 };
 
