@@ -115,6 +115,11 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
                          "collectives as rings, by latency and bandwidth of the slowest link",
                          "streams, events and the host that issues the work",
                          "driver context, communicators and library workspace as in the machine file"};
+  if (job.mean_sequence_length > 0) {
+    provenance.modelled.push_back(
+        fmt::format("memory of sequences of {} tokens, time and messages of {}: attention takes at least that long",
+                    job.sequence_length, job.mean_sequence_length));
+  }
   if (steps > 1) {
     provenance.modelled.emplace_back(
         "steps in a row: one begins when the one before is done on all ranks, with its cache");

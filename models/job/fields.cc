@@ -86,8 +86,6 @@ void AddSizes(Fields& fields) {
   fields.insert(
       fields.end(),
       {FieldAt<J>(
-           "sequence_length", [](J & j) -> auto& { return j.sequence_length; }, kCount),
-       FieldAt<J>(
            "micro_batch_size", [](J & j) -> auto& { return j.micro_batch_size; }, kCount),
        FieldAt<J>(
            "accumulation_steps", [](J & j) -> auto& { return j.accumulation_steps; }, kCount),
@@ -206,7 +204,6 @@ void AddShard(Fields& fields) {
 void AddMemoryAxes(Fields& fields) {
   using J = Job;
   using TpGather = Buffers::TpGather;
-  using Loss = Partition::Loss;
   const Choice<bool> packed{{{"packed", true}, {"separate", false}}};
   fields.insert(
       fields.end(),
@@ -240,14 +237,7 @@ void AddMemoryAxes(Fields& fields) {
        FieldAt<J>(
            "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),
        FieldAt<J>(
-           "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed),
-       FieldAt<J>(
-           "loss", [](J & j) -> auto& { return j.axes.loss; },
-           Choice<Loss>{{{"upcast-logits", Loss::upcast_logits},
-                         {"upcast-returned", Loss::upcast_returned},
-                         {"upcast-fp32-returned", Loss::upcast_fp32_returned},
-                         {"low-precision", Loss::low_precision},
-                         {"softmax-saving", Loss::softmax_saving}}})});
+           "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed)});
 }
 
 void AddPrecision(Fields& fields) {
@@ -315,13 +305,16 @@ void AddTheRest(Fields& fields) {
 }
 
 Fields MakeJobFields() {
-  Fields fields;
+  Fields fields = SequenceLengthFields();
   AddSizes(fields);
   AddSync(fields);
   AddShard(fields);
   const Fields recompute = RecomputeFields();
   fields.insert(fields.end(), recompute.begin(), recompute.end());
   AddMemoryAxes(fields);
+  for (const Field<Job>& field : LossFields()) {
+    fields.push_back(field);
+  }
   AddPrecision(fields);
   AddOptimizerStep(fields);
   AddTheRest(fields);

@@ -15,6 +15,9 @@ const std::vector<Field<Job>>& JobFields();
 
 /// Those of them that begin with "recompute.".
 std::vector<Field<Job>> RecomputeFields();
+/// Parts of it: how long sequences are; how the loss is taken.
+std::vector<Field<Job>> SequenceLengthFields();
+std::vector<Field<Job>> LossFields();
 
 /// The grammar of an inline network; that of a row of its `table`.
 const std::vector<Field<Decoder>>& DecoderFields();

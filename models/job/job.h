@@ -179,7 +179,7 @@ struct Axes {
   Precision precision;
   OptimizerStep optimizer_step;
   Partition::Loss loss = Partition::Loss::upcast_logits;
-  std::int64_t loss_chunk_tokens = 1024;  ///< of losses that take the logits of so many tokens at a time
+  std::int64_t loss_chunk_tokens = 0;  ///< of losses that take the logits of so many tokens at a time; 0: their default
   /// Of the strategy's system; no key of the job. With buffers.tp_gather: async it is own_rows_first.
   Partition::LinearOrder linear_order = Partition::LinearOrder::weight_gradient_first;
   GradientFlow gradient_flow = GradientFlow::microbatch;

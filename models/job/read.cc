@@ -88,6 +88,14 @@ Status Change(Settings& settings, const std::string& change) {
   if (key == "network" || key == "machine") {
     std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(key); });
   }
+  // A number, or a section of two: what is said last counts. Beside a number only the mean may be said.
+  if (given.contains("sequence_length")) {
+    settings.erase("sequence_length.max");
+    settings.erase("sequence_length.mean");
+  }
+  if (given.contains("sequence_length.max")) {
+    settings.erase("sequence_length");
+  }
   for (auto& [name, setting] : given) {
     settings.erase(name);
     if (!setting.is_null() || !NullableJobKeys().contains(name)) {
@@ -152,7 +160,7 @@ Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& st
       job.sources[field.key] = "default of " + job.strategy;
     }
   }
-  if (!settings.contains("sequence_length")) {
+  if (!settings.contains("sequence_length") && !settings.contains("sequence_length.max")) {
     return BadInput("the job has no sequence_length", "for a table network, which counts samples, write 1");
   }
   return Done{};
@@ -167,6 +175,9 @@ void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy
   if (job.layout.sp && job.layout.tp == 1) {
     job.layout.sp = false;
     job.sources["layout.sp"] = "over one rank the same as false";
+  }
+  if (!settings.contains("sequence_length.max")) {
+    job.sources["sequence_length.max"] = job.SourceOf("sequence_length");
   }
   if (!settings.contains("recompute.tp_gather")) {
     job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/job/check_optimizer_step.h"
+#include "models/job/validate_parts.h"
 #include "models/network/operator.h"
 
 namespace tidemark {
@@ -230,8 +231,11 @@ long double FlopsBound(const Operator& op, const Machine& machine) {
   return flops;
 }
 
-void Add(Totals& totals, const std::vector<Action>& actions, long double count, const Machine& machine) {
-  for (const Action& action : actions) {
+void Add(Totals& totals, const std::vector<Action>& actions, const std::vector<ActionLoop>& loops, long double blocks,
+         const Machine& machine) {
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& action = actions[i];
+    const long double count = blocks * static_cast<long double>(TimesRun(loops, i));
     totals.actions += count;
     if (const auto* calculate = std::get_if<Calculate>(&action)) {
       totals.flops += count * FlopsBound(calculate->op, machine);
@@ -263,8 +267,8 @@ Totals Sum(const std::vector<BlockRun>& runs, const Machine& machine, bool recom
       totals.loaded_bytes +=
           count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
     }
-    Add(totals, run.block.forward, forwards * count, machine);
-    Add(totals, run.block.backward, count, machine);
+    Add(totals, run.block.forward, run.block.forward_loops, forwards * count, machine);
+    Add(totals, run.block.backward, run.block.backward_loops, count, machine);
   }
   return totals;
 }
@@ -363,6 +367,7 @@ Partition PartitionOf(const Job& job) {
     partition.micro_batch_size = partition.cached_batch / job.Microbatches();
   }
   partition.sequence_length = job.sequence_length;
+  partition.longest_sequence = std::max(job.sequence_length, job.mean_sequence_length);
   partition.tp = job.layout.tp;
   partition.sequence_parallel = job.layout.sp;
   partition.gathered = GatheredOf(job.axes.buffers.tp_gather);
@@ -370,15 +375,25 @@ Partition PartitionOf(const Job& job) {
                                ? Partition::LinearOrder::own_rows_first
                                : job.axes.linear_order;
   partition.loss = job.axes.loss;
+  partition.loss_chunk_tokens = job.axes.loss_chunk_tokens;
   partition.fused_glu = job.axes.buffers.fused_glu;
   partition.packed_qkv = job.axes.packing.qkv;
   partition.packed_gate_up = job.axes.packing.gate_up;
   partition.compute = job.axes.precision.params;
+  partition.gradients = job.axes.precision.gradients;
   return partition;
+}
+
+Job OfMeanLength(const Job& job) {
+  TIDEMARK_CHECK(job.mean_sequence_length > 0);
+  Job mean = job;
+  std::swap(mean.sequence_length, mean.mean_sequence_length);
+  return mean;
 }
 
 Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
+  TIDEMARK_TRY(CheckMeanLength(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
   TIDEMARK_TRY(CheckOptimizerStep(job));
@@ -386,6 +401,7 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckWindow(job));
   TIDEMARK_TRY(CheckMachine(job));
   TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
+  TIDEMARK_TRY(CheckLossInChunks(job));
   return CheckTotals(job, runs);
 }
 

@@ -119,8 +119,9 @@ std::string JobYaml(const Job& job) {
   WriteMachine(writer, job);
   writer.Add("strategy", QuoteYaml(job.strategy), job.SourceOf("strategy"));
   for (const Field<Job>& field : JobFields()) {
-    if (field.write && (job.sources.empty() || job.sources.contains(field.key))) {
-      writer.Add(field.key, field.write(job), job.SourceOf(field.key));
+    const bool said = field.write && (job.sources.empty() || job.sources.contains(field.key));
+    if (const std::string value = said ? field.write(job) : std::string(); !value.empty()) {
+      writer.Add(field.key, value, job.SourceOf(field.key));
     }
   }
   std::vector<std::string> assumed;

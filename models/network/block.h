@@ -55,6 +55,9 @@ struct Calculate {
   std::vector<TensorId> reads, writes;
   std::vector<ParameterId> parameters;  ///< weights it reads
   std::vector<ParameterId> gradients;   ///< weight gradients it produces
+  /// Weight gradients it makes a part of, as the first to do so or by adding to what there is. An action behind it adds
+  /// the last part: that one has them among its `gradients`.
+  std::vector<ParameterId> partial_gradients = {};
   bool recompute = false;               ///< forward work done a second time
   /// Of a loss in the midst of the network, on this block's own labels. In the forward pass: not run where only what
   /// blocks hand on is wanted. In the backward pass: begins with that loss's gradient.
@@ -93,6 +96,22 @@ struct LayerPart {
   std::size_t begin = 0, end = 0;
 };
 
+/// Actions [begin, end) of a pass, `count` times in a row. What is born in them dies in them.
+struct ActionLoop {
+  std::size_t begin = 0, end = 0;
+  std::int64_t count = 1;
+};
+
+/// How often a pass with these loops runs its action number `action`.
+inline std::int64_t TimesRun(const std::vector<ActionLoop>& loops, std::size_t action) {
+  for (const ActionLoop& loop : loops) {
+    if (loop.begin <= action && action < loop.end) {
+      return loop.count;
+    }
+  }
+  return 1;
+}
+
 /// `input` and `output` carry the residual stream from block to block, `output_gradient` and `input_gradient` back.
 /// The output of one block *is* the input of the next: `output` has the shape of the next block's `input`, is born
 /// in this block's forward and belongs to the next block (its last reader). The first block has no input or
@@ -102,6 +121,7 @@ struct Block {
   std::vector<Parameter> parameters;  ///< in definition order
   std::vector<Tensor> tensors;
   std::vector<Action> forward, backward;
+  std::vector<ActionLoop> forward_loops = {}, backward_loops = {};  ///< in order
   TensorId input, output, output_gradient, input_gradient;
   std::vector<TensorId> loaded;  ///< tensors copied to the device before the microbatch: ids, labels
   std::int64_t tower = -1;       ///< of a dual encoder: 0 or 1; -1: of no tower
@@ -150,10 +170,14 @@ struct Partition {
     chunked,               ///< forward and backward of the head for some tokens at a time, upcast logits each
     fused,                 ///< one kernel for some tokens at a time, which turns their logits into their gradient
   } loss = Loss::upcast_logits;
-  std::int64_t loss_chunk_tokens = 1024;  ///< of chunked and fused losses
+  std::int64_t loss_chunk_tokens = 0;  ///< of chunked and fused losses; 0: as many as the real code takes
+  /// Tokens of the sequence that memory is for, where this table is for another length: a loss takes as many chunks of
+  /// either. 0: this one.
+  std::int64_t longest_sequence = 0;
   bool fused_glu = true;
   bool packed_qkv = false, packed_gate_up = false;
   DType compute = DType::bf16;    ///< activations and the weights as computed with
+  DType gradients = DType::bf16;  ///< of weights, as the backward pass writes them
   std::int64_t ranks = 1;         ///< data-parallel ranks, whose representations a contrastive loss compares
   std::int64_t cached_batch = 0;  ///< samples of a contrastive loss whose representations are cached; 0: a microbatch's
 };

@@ -207,11 +207,22 @@ TensorId DecoderParts::ColumnBackward(const ColumnPart& part, const std::vector<
     WeightGradient(part.linears[i], input, gradients.at(i));
     BiasGradient(part.linears[i], gradients.at(i));
   }
-  if (shape_.tp > 1) {
-    builder_.AddAwait(backward, part.input_name + (shape_.scattered ? ".scatter_gradient" : ".reduce_gradient"),
-                      partial, reduced);
-  }
+  AwaitInputGradient(part, partial, reduced);
   return reduced;
+}
+
+TensorId DecoderParts::ReduceColumnGradient(const ColumnPart& part, TensorId partial) {
+  const TensorId reduced = ReduceInputGradient(part, partial);
+  AwaitInputGradient(part, partial, reduced);
+  return reduced;
+}
+
+void DecoderParts::AwaitInputGradient(const ColumnPart& part, TensorId partial, TensorId reduced) {
+  if (shape_.tp > 1 && InputGradientFirst()) {
+    builder_.AddAwait(builder_.backward(),
+                      part.input_name + (shape_.scattered ? ".scatter_gradient" : ".reduce_gradient"), partial,
+                      reduced);
+  }
 }
 
 TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId partial) {

@@ -101,6 +101,11 @@ class DecoderParts {
   /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
   TensorId ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients);
 
+  /// The last part of ColumnBackward by itself: sums an input gradient over the group, down to the own rows where they
+  /// are scattered. Nothing runs beside it.
+  TensorId ReduceColumnGradient(const ColumnPart& part, TensorId partial);
+  Gemm MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
+
   /// Returns what goes into the residual addition.
   TensorId RowForward(RowPart& part, const std::string& name, TensorId input, std::int64_t in, std::int64_t full_in,
                       bool bias);
@@ -128,9 +133,9 @@ class DecoderParts {
   TensorId AddGathered(const ColumnPart& part, bool again);
   TensorId ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
                                const std::optional<TensorId>& weights_input);
-  /// Sums an input gradient over the group, down to the own rows where they are scattered. With InputGradientFirst the
-  /// result must be awaited.
+  /// As ReduceColumnGradient, but with InputGradientFirst the result must be awaited.
   TensorId ReduceInputGradient(const ColumnPart& part, TensorId partial);
+  void AwaitInputGradient(const ColumnPart& part, TensorId partial, TensorId reduced);
   /// A collective that is waited for at once, or with `asynchronous` not.
   void AddCollective(bool asynchronous, CollectiveKind kind, const std::string& name, TensorId from, TensorId to,
                      bool recompute = false);
@@ -138,7 +143,6 @@ class DecoderParts {
   void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
   /// For `rows` rows of `to`.
   void InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, std::int64_t rows, TensorId to);
-  Gemm MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
   const Decoder& decoder_;
   const Partition& partition_;

@@ -39,7 +39,8 @@ double TokensPerRank(const Job& job) {
   const std::int64_t of_a_sample = encoders == nullptr ? 1 : 1 + encoders->targets;
   const std::int64_t passes = job.CachesRepresentations() ? job.accumulation_steps : MicrobatchesThatCount(job);
   const auto sequences = static_cast<double>(job.micro_batch_size * passes * job.layout.dp * of_a_sample);
-  return sequences * static_cast<double>(job.sequence_length) / static_cast<double>(job.Ranks());
+  const std::int64_t length = job.mean_sequence_length > 0 ? job.mean_sequence_length : job.sequence_length;
+  return sequences * static_cast<double>(length) / static_cast<double>(job.Ranks());
 }
 
 Throughput MakeThroughput(const StepWork& work, Nanos step, FlopsPerSec peak) {

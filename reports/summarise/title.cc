@@ -34,6 +34,13 @@ std::string MicrobatchText(const Job& job) {
   return fmt::format("{}{} microbatch{}", runs, of, job.accumulation_steps == 1 ? "" : "es");
 }
 
+/// "512 tokens", and of uneven sequences "8192 tokens at most, 3000 on average".
+std::string LengthText(const Job& job) {
+  const std::string mean =
+      job.mean_sequence_length > 0 ? fmt::format(" at most, {} on average", job.mean_sequence_length) : "";
+  return fmt::format("{} tokens{}", job.sequence_length, mean);
+}
+
 }  // namespace
 
 std::string JobTitle(const Job& job) {
@@ -41,12 +48,12 @@ std::string JobTitle(const Job& job) {
   const std::string ranks = layout.empty() ? "1 rank" : fmt::format("{} ranks ({})", job.Ranks(), layout);
   if (job.CachesRepresentations()) {
     const std::int64_t batch = job.micro_batch_size * job.accumulation_steps;
-    return fmt::format("{}, {}, {}, {} pairs in {} chunk{} of {} x {} tokens", job.network.name, job.strategy, ranks,
-                       batch, job.Microbatches(), job.Microbatches() == 1 ? "" : "s", batch / job.Microbatches(),
-                       job.sequence_length);
+    return fmt::format("{}, {}, {}, {} pairs in {} chunk{} of {} x {}", job.network.name, job.strategy, ranks, batch,
+                       job.Microbatches(), job.Microbatches() == 1 ? "" : "s", batch / job.Microbatches(),
+                       LengthText(job));
   }
-  return fmt::format("{}, {}, {}, {} of {} x {} tokens", job.network.name, job.strategy, ranks, MicrobatchText(job),
-                     job.micro_batch_size, job.sequence_length);
+  return fmt::format("{}, {}, {}, {} of {} x {}", job.network.name, job.strategy, ranks, MicrobatchText(job),
+                     job.micro_batch_size, LengthText(job));
 }
 
 }  // namespace tidemark

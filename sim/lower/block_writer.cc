@@ -186,11 +186,7 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, F
   if (position == 0) {
     pool_.BeginForward();
   }
-  for (std::size_t action = 0; action < block.forward.size(); ++action) {
-    if (kind != Forwards::representing || !HasOwnLoss(block.forward[action])) {
-      Act(microbatch, position, action);
-    }
-  }
+  ActAll(microbatch, position, block.forward_loops, 0, 0, block.forward.size());
   kind_ = Forwards::saving;
 }
 
@@ -202,17 +198,13 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, 
   if (begins) {
     pool_.BeginBackward();
   }
-  if (begins && role_.stage.is_last()) {
+  const bool says_where = std::any_of(block.backward.begin(), block.backward.end(), HasOwnLoss);
+  if (begins && role_.stage.is_last() && !says_where) {
     loss_scale_ = microbatch.place.loss_scale;  // the first kernel multiplies by the loss's own gradient
   }
   const std::size_t begin = kind == Backwards::of_weights ? tables.split.weights : 0;
   const std::size_t end = kind == Backwards::of_inputs ? tables.split.weights : block.backward.size();
-  for (std::size_t action = begin; action < end; ++action) {
-    if (HasOwnLoss(block.backward[action])) {
-      loss_scale_ = OwnLossScale(role_.job, microbatch.place);
-    }
-    Act(microbatch, position, block.forward.size() + action);
-  }
+  ActAll(microbatch, position, block.backward_loops, block.forward.size(), begin, end);
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
   if (kind != Backwards::of_weights && block.output_gradient.valid() && !tables.reads_output_gradient) {
     role_.Free(BoundaryGradient(microbatch, position + 1));
@@ -228,6 +220,32 @@ const BlockWriter::BlockTables& BlockWriter::TablesAt(std::int64_t position) con
 std::vector<std::int64_t> BlockWriter::Key(std::int64_t position) const {
   const std::size_t run = role_.stage.RunOf(position);
   return {pool_.Key(), InputIsPooled(position) ? 1 : 0, role_.stage.Turn(run, position)};
+}
+
+void BlockWriter::ActAll(const Microbatch& microbatch, std::int64_t position, const std::vector<ActionLoop>& loops,
+                         std::size_t base, std::size_t begin, std::size_t end) {
+  const Block& block = Walk(position).block;
+  auto loop = loops.begin();
+  std::size_t start = 0;
+  for (std::size_t action = begin; action < end; ++action) {
+    if (loop != loops.end() && loop->begin == action) {
+      start = role_.builder.size();
+    }
+    const bool own_loss = HasOwnLoss(ActionAt(block, base + action));
+    if (own_loss && base > 0) {
+      loss_scale_ = OwnLossScale(role_.job, microbatch.place);
+    }
+    if (!own_loss || kind_ != Forwards::representing) {
+      Act(microbatch, position, base + action);
+    }
+    if (loop != loops.end() && loop->end == action + 1) {
+      if (!action_loop_) {
+        action_loop_ = role_.builder.AddLoop("part");
+      }
+      role_.builder.Fold(start, {*action_loop_, loop->count, 0, 1, 0});
+      ++loop;
+    }
+  }
 }
 
 BlockWriter::Walked BlockWriter::Walk(std::int64_t position) const {
@@ -265,13 +283,7 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action) {
   const Block& block = role_.stage.BlockAt(position);
-  std::vector<ParameterAt> gradients;
-  for (const ParameterId parameter : action.gradients) {
-    const Parameter& of = block.parameters[parameter.index];
-    if (of.trainable) {
-      gradients.push_back(of.tied ? kTiedTo : ParameterAt{position, parameter.index});
-    }
-  }
+  const std::vector<ParameterAt> gradients = Trained(position, action.gradients);
   if (gradients.empty() && !action.gradients.empty() && action.writes.empty()) {
     return;  // the weight gradient of a frozen parameter: nobody asks for it
   }
@@ -282,15 +294,13 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   }
   std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
   Operator op = action.op;
-  for (const ParameterAt& at : gradients) {
-    const BufferRef& gradient = writes.emplace_back(BeginGradient(microbatch, at));
-    if (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at)) {
-      reads.push_back(gradient);
-      if (Gemm* gemm = std::get_if<Gemm>(&op)) {
-        gemm->accumulate = true;
-        gemm->output = role_.builder.buffer(gradient.buffer).dtype;
-      }
-    }
+  WriteGradients(microbatch, Trained(position, action.partial_gradients), op, reads, writes);
+  if (!action.partial_gradients.empty()) {
+    partial_gradient_ = writes.back();
+  }
+  WriteGradients(microbatch, gradients, op, reads, writes);
+  if (!gradients.empty()) {
+    partial_gradient_.reset();
   }
   role_.builder.Emit(
       Compute{name, op, role_.compute,
@@ -304,6 +314,33 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
       EndGradient(microbatch, at);
     }
   }
+}
+
+void BlockWriter::WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients, Operator& op,
+                                 std::vector<BufferRef>& reads, std::vector<BufferRef>& writes) {
+  for (const ParameterAt& at : gradients) {
+    const bool adds = partial_gradient_.has_value();
+    const BufferRef& gradient = writes.emplace_back(adds ? *partial_gradient_ : BeginGradient(microbatch, at));
+    if (adds || (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at))) {
+      reads.push_back(gradient);
+      if (Gemm* gemm = std::get_if<Gemm>(&op)) {
+        gemm->accumulate = true;
+        gemm->output = role_.builder.buffer(gradient.buffer).dtype;
+      }
+    }
+  }
+}
+
+std::vector<ParameterAt> BlockWriter::Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const {
+  const Block& block = role_.stage.BlockAt(position);
+  std::vector<ParameterAt> trained;
+  for (const ParameterId parameter : parameters) {
+    const Parameter& of = block.parameters[parameter.index];
+    if (of.trainable) {
+      trained.push_back(of.tied ? kTiedTo : ParameterAt{position, parameter.index});
+    }
+  }
+  return trained;
 }
 
 /// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose

@@ -99,12 +99,20 @@ class BlockWriter {
     const std::vector<ActionPlan>& plans;
   };
   Walked Walk(std::int64_t position) const;
+  /// Actions [begin, end) of a pass, the first of which is the block's action number `base`, with its loops.
+  void ActAll(const Microbatch& microbatch, std::int64_t position, const std::vector<ActionLoop>& loops,
+              std::size_t base, std::size_t begin, std::size_t end);
   void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
   void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
                       std::vector<BufferRef> to);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Await& action);
+  /// The buffers of the gradients that an action writes, which `op` adds to where it does not begin them.
+  void WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients, Operator& op,
+                      std::vector<BufferRef>& reads, std::vector<BufferRef>& writes);
+  /// Those of them that somebody asks for.
+  std::vector<ParameterAt> Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const;
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at);
 
@@ -124,6 +132,9 @@ class BlockWriter {
   /// Gradients made meanwhile. Autograd's hooks run when the function that issued the collective returns: it waits
   /// first.
   std::vector<ParameterAt> unfinished_;
+  /// Of which parts have been made, while more are to come.
+  std::optional<BufferRef> partial_gradient_;
+  std::optional<LoopId> action_loop_;       ///< made at its first use
   Rational loss_scale_{1};                  ///< of the next kernel
   bool tied_ = false;                       ///< the head of this stage reads the embedding of this stage
   BufferId tied_contribution_;              ///< the embedding's own gradient, before it is added to the head's

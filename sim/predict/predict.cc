@@ -127,10 +127,10 @@ void AddCommunication(std::vector<CommunicationRow>& all, const Program& program
 
 void AddCounts(Prediction& prediction, std::span<const LoweredRun> runs) {
   for (const LoweredRun& lowered : runs) {
-    AddCommunication(prediction.communication, lowered.program.roles[prediction.worst_role], lowered.run.count);
+    AddCommunication(prediction.communication, lowered.usual().roles[prediction.worst_role], lowered.run.count);
     const auto steps = static_cast<double>(lowered.run.count);
     const auto roles = static_cast<double>(lowered.program.roles.size());
-    for (const Program& program : lowered.program.roles) {
+    for (const Program& program : lowered.usual().roles) {
       const ProgramFlops flops = CountFlops(program);
       prediction.model_flops += flops.model / roles * steps;
       prediction.hardware_flops += flops.hardware / roles * steps;

@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
+#include "sim/program/same_but_for_sizes.h"
 
 namespace tidemark {
 namespace {
@@ -54,9 +56,14 @@ std::int64_t CountSteps(std::span<const StepRun> runs) {
 Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs) {
   std::vector<LoweredRun> lowered;
   for (const StepRun& run : runs) {
-    TIDEMARK_ASSIGN(StepProgram program, Lower(job, run.kind));
-    std::vector<Costs> costs = PriceAll(program, job.machine);
-    lowered.push_back({run, std::move(program), std::move(costs)});
+    LoweredRun& one = lowered.emplace_back();
+    one.run = run;
+    TIDEMARK_ASSIGN(one.program, Lower(job, run.kind));
+    if (job.mean_sequence_length > 0) {
+      TIDEMARK_ASSIGN(one.of_mean, Lower(OfMeanLength(job), run.kind));
+      TIDEMARK_CHECK(SameButForSizes(one.program, *one.of_mean));
+    }
+    one.costs = PriceAll(one.usual(), job.machine);
   }
   return lowered;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,17 @@ std::vector<StepRun> FirstSteps(std::int64_t count);
 
 std::int64_t CountSteps(std::span<const StepRun> runs);
 
-/// The program of every step of a run, and what its nodes cost.
+/// The program of every step of a run, and what its nodes cost. Where sequences are uneven, memory is that of the
+/// longest and time that of the mean: the program is written for both lengths, node for node the same but for sizes,
+/// and the nodes of one take the costs of the other.
 struct LoweredRun {
   StepRun run;
-  StepProgram program;
-  std::vector<Costs> costs;  ///< parallel to program.roles
+  StepProgram program;                 ///< of the longest sequences
+  std::vector<Costs> costs;            ///< parallel to program.roles
+  std::optional<StepProgram> of_mean;  ///< where they are uneven
+
+  /// What costs, messages and arithmetic are counted in.
+  const StepProgram& usual() const { return of_mean ? *of_mean : program; }
 };
 
 Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs);

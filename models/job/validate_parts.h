@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/result.h"
+#include "models/job/job.h"
+
+namespace tidemark {
+
+// Parts of Validate that have files of their own.
+
+/// Sequences that are shorter than the longest on average.
+Status CheckMeanLength(const Job& job);
+
+/// What a loss in chunks asks of the head's input, and of who makes the head's weight gradient when. The network is a
+/// valid one.
+Status CheckLossInChunks(const Job& job);
+
+}  // namespace tidemark
