@@ -24,7 +24,7 @@ Status CheckLossInChunks(const Job& job) {
         "loss",
         "Liger-Kernel's fused linear cross-entropy wants the whole vocabulary, and tensor parallelism divides "
         "it",
-        "set loss to chunked, or layout.tp to 1");
+        "set layout.tp to 1, or loss to softmax-saving");
   }
   const Buffers::TpGather gather = job.axes.buffers.tp_gather;
   if (job.GathersRows() && gather != Buffers::TpGather::fresh && gather != Buffers::TpGather::cached) {

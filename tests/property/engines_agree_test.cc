@@ -11,6 +11,7 @@
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
 #include "sim/lower/lower.h"
+#include "sim/predict/steps.h"
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
 #include "tests/property/random_job.h"
@@ -65,6 +66,8 @@ void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
   const std::int64_t bucket = BucketOf(job);
   count("a parameter larger than a bucket", bucket > 0 && layer.largest > bucket);
   count("a bucket over three layers", bucket > 3 * layer.all);
+  count("(loss in chunks)", TakesChunks(job.axes.loss));
+  count("(uneven sequences)", job.mean_sequence_length > 0);
   count("(strategy " + job.strategy + ")", true);
 }
 
@@ -98,9 +101,10 @@ TEST(Engines, ClosedFormAndSimulationAgreeToTheByteAndTheNanosecond) {
   for (std::int64_t i = 0; i < jobs; ++i) {
     const Job job = generator.Next();
     const auto kind = static_cast<StepKind>(i % 3);
-    const Result<StepProgram> step = Lower(job, kind);
-    ASSERT_TRUE(step.ok()) << Describe(job) << ": " << step.error().Text();
-    const std::vector<Costs> costs = PriceAll(*step, job.machine);
+    const Result<std::vector<LoweredRun>> runs = LowerRuns(job, std::vector<StepRun>{{kind, 1}});
+    ASSERT_TRUE(runs.ok()) << Describe(job) << ": " << runs.error().Text();
+    const StepProgram* const step = &runs->front().program;
+    const std::vector<Costs>& costs = runs->front().costs;
     const Evaluation simulated = Simulate(*step, costs);
     const Evaluation closed = EvaluateClosedForm(*step, costs);
     ASSERT_EQ(simulated, closed) << "job " << i << ": " << Describe(job) << "\nsteps of " << simulated.time.step.count()

@@ -10,6 +10,7 @@
 
 #include "models/job/job.h"
 #include "models/job/validate.h"
+#include "models/network/loss_in_chunks.h"
 #include "sim/strategies/strategy.h"
 #include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
@@ -160,6 +161,7 @@ class JobGenerator {
     job.axes = strategy.defaults.axes;
     job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
     job.last_window = {};
+    job.mean_sequence_length = 0;
     if (looks_at("shard.replicas")) {
       job.axes.shard.replicas = dice_.OneIn(2) && job.layout.dp % 2 == 0 ? 2 : dice_.OneIn(2) ? job.layout.dp : 1;
     }
@@ -235,9 +237,7 @@ class JobGenerator {
   void Vary(Job& job, const Strategy& strategy) {
     job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
     job.axes.buffers.fused_glu = dice_.OneIn(2);
-    if (dice_.OneIn(3)) {
-      job.axes.loss = static_cast<Partition::Loss>(dice_.Roll(5));
-    }
+    VaryLoss(job, strategy);
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {
         const std::string value = ValueToTry(key, dice_);
@@ -266,6 +266,22 @@ class JobGenerator {
         const std::string value = ValueToTry(field.key, recompute_dice_);
         Try(job, strategy, [&](Job& changed) { SetKey(changed, field.key, value); });
       }
+    }
+  }
+
+  /// How the loss is taken, of which chunks; and sequences shorter than the longest on average.
+  void VaryLoss(Job& job, const Strategy& strategy) {
+    if (dice_.OneIn(2)) {
+      const auto loss = static_cast<Partition::Loss>(dice_.Roll(7));
+      const std::int64_t chunk_tokens = dice_.OneIn(2) ? 0 : dice_.Number(1, 40);
+      Try(job, strategy, [&](Job& changed) {
+        changed.axes.loss = loss;
+        changed.axes.loss_chunk_tokens = TakesChunks(loss) ? chunk_tokens : 0;
+      });
+    }
+    if (dice_.OneIn(5)) {
+      const std::int64_t mean = dice_.Number(1, job.sequence_length);
+      Try(job, strategy, [&](Job& changed) { changed.mean_sequence_length = mean; });
     }
   }
 
