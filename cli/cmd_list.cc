@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/strategies.h"
 #include "models/configs/config.h"
+#include "models/job/fields.h"
 #include "models/machine/presets.h"
 #include "models/network/network.h"
 #include "models/zoo/zoo.h"
@@ -77,6 +78,14 @@ std::vector<Entry> Schedules() {
   return entries;
 }
 
+std::vector<Entry> Losses() {
+  std::vector<Entry> entries;
+  for (const auto& [loss, summary] : LossSummaries()) {
+    entries.push_back({loss, summary});
+  }
+  return entries;
+}
+
 std::string AsJson(const std::vector<Entry>& entries) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Entry& entry : entries) {
@@ -109,7 +118,7 @@ class ListCommand : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "List the strategies, pipeline schedules, networks, machines, config formats or findings there are";
+    return "List the strategies, pipeline schedules, losses, networks, machines, config formats or findings there are";
   }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
@@ -120,10 +129,10 @@ class ListCommand : public Command {
   }
 
   void Setup(CLI::App& app) override {
-    app.add_option("WHAT", what_, "strategies, schedules, networks, machines, formats or findings")
+    app.add_option("WHAT", what_, "strategies, schedules, losses, networks, machines, formats or findings")
         ->required()
-        ->check(
-            CLI::IsMember({"strategies", "schedules", "networks", "machines", "formats", "findings"}).description(""));
+        ->check(CLI::IsMember({"strategies", "schedules", "losses", "networks", "machines", "formats", "findings"})
+                    .description(""));
     app.add_flag("--matrix", matrix_, "of strategies: what each makes of each feature, and why");
     AddFormatOption(app, format_);
   }
@@ -142,6 +151,7 @@ class ListCommand : public Command {
     }
     const std::vector<Entry> entries = what_ == "strategies"  ? Strategies()
                                        : what_ == "schedules" ? Schedules()
+                                       : what_ == "losses"    ? Losses()
                                        : what_ == "networks"  ? Networks()
                                        : what_ == "machines"  ? Machines()
                                                               : Formats();

@@ -30,6 +30,8 @@ class PredictCommand : public Command {
   std::string_view examples() const override {
     return "  tidemark predict job.yaml                                 what it needs, and whether that fits\n"
            "  tidemark predict job.yaml --set accumulation_steps=16     the same with one value changed\n"
+           "  tidemark predict job.yaml --set sequence_length.mean=3000 memory of the longest sequences, time of the "
+           "mean\n"
            "  tidemark predict job.yaml --html report.html              pictures of memory and streams, for a browser\n"
            "  tidemark predict job.yaml --steps 5 --trace five.trace    the first five steps, for tidemark report\n"
            "  tidemark predict job.yaml --capacity 40GiB                what the allocator does on a smaller device\n"

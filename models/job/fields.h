@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/configs/field.h"
@@ -18,6 +19,8 @@ std::vector<Field<Job>> RecomputeFields();
 /// Parts of it: how long sequences are; how the loss is taken.
 std::vector<Field<Job>> SequenceLengthFields();
 std::vector<Field<Job>> LossFields();
+/// The values of `loss`, each with one line.
+std::vector<std::pair<std::string, std::string>> LossSummaries();
 
 /// The grammar of an inline network; that of a row of its `table`.
 const std::vector<Field<Decoder>>& DecoderFields();

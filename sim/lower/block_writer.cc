@@ -294,8 +294,9 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   }
   std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
   Operator op = action.op;
-  WriteGradients(microbatch, Trained(position, action.partial_gradients), op, reads, writes);
-  if (!action.partial_gradients.empty()) {
+  const std::vector<ParameterAt> parts = Trained(position, action.partial_gradients);
+  WriteGradients(microbatch, parts, op, reads, writes);
+  if (!parts.empty()) {
     partial_gradient_ = writes.back();
   }
   WriteGradients(microbatch, gradients, op, reads, writes);

@@ -106,6 +106,20 @@ class Readme(unittest.TestCase):
                 (f"{printed['roles'][0]['allocated_bytes'] / 2**30:.1f}", f"{time['step_ns'] / 1e9:.2f}",
                  f"{time['recompute_ns'] / 1e6:.0f}"), (peak, step, repeated), settings)
 
+    def test_the_table_of_losses_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        rows = re.findall(r"\| `([\w-]+)` \| [^|]* \| (\d+ [nc]V) \| ([\d.]+) \| ([\d.]+) s \|", text)
+        listed = json.loads(subprocess.run([os.environ["TIDEMARK_PROGRAM"], "list", "losses", "--format", "json"],
+                                           check=True, capture_output=True, text=True).stdout)
+        self.assertEqual([loss for loss, *_ in rows], [loss["name"] for loss in listed])
+        for (loss, logits, tensors, step), known in zip(rows, listed):
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-8b-fsdp2.yaml", "--exit-zero",
+                 "--set", f"loss={loss}", "--format", "json"], cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            self.assertIn(logits, known["summary"])
+            self.assertEqual((f"{printed['peak']['allocated_bytes'] / 2**30:.1f}", f"{printed['time']['step_ns'] / 1e9:.2f}"),
+                             (tensors, step), loss)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
 #include "sim/predict/communication.h"
+#include "sim/program/text.h"
 #include "tests/sim/audited_job.h"
 #include "tests/sim/oracle_job.h"
 
@@ -86,8 +89,8 @@ LossBytes LossOf(const Job& job) {
           ledger.highest_logits.count()};
 }
 
-// Chunked: as `upcast-returned` of the chunk, 14 bytes an element; fp32 logits need no cast: logits, log-softmax and two
-// gradients of 4 bytes each. Fused: the logits of one chunk, in the dtype of the hidden states, and nothing else.
+// Chunked: as `upcast-returned` of the chunk, 14 bytes an element; fp32 logits need no cast: logits, log-softmax and
+// two gradients of 4 bytes each. Fused: the logits of one chunk, in the dtype of the hidden states, and nothing else.
 TEST(LossInChunks, HoldsTheLogitsOfOneChunk) {
   EXPECT_EQ(LossOf(WithLoss(Loss::chunked)), (LossBytes{0, 0, 14 * 512 * kV}));
   EXPECT_EQ(LossOf(WithLoss(Loss::chunked, 1000)), (LossBytes{0, 0, 14 * 1000 * kV}));
@@ -122,12 +125,13 @@ std::int64_t BytesOf(const Job& job, const std::string& name) {
 }
 
 // 16,384 x 248,320 logits are 8.1 GB in bf16 and 16.3 GB in fp32. The benchmark of huggingface/trl#6858 (hidden size
-// 2048, forward and backward of head and loss) measured 47.55 "GB" for one dense product. That is in GiB what the table
-// says: 12 bytes an element, 48,821,698,560, beside the head's weight and its gradient, 1,017,118,720 each, and three
-// tensors of 16,384 x 2048 in bf16 make 51,057,262,592 bytes = 47.551 GiB. Its other rows are of other code than the
-// losses here: 19.67 of TRL's own chunks, which upcast the weight too, and 3.09 of cut-cross-entropy, which never holds
-// logits. Liger-Kernel's 6.05 are more than the 2.3 GB that its code needs today: it then added each chunk's weight
-// gradient through a temporary in fp32.
+// 2048, forward and backward of head and loss, 1 H100) measured 47.55 "GB" for one dense product. In GiB that is what
+// the table says: 12 bytes an element, 48,821,698,560, beside the head's weight W and its gradient, 1,017,118,720 each,
+// and three tensors of 16,384 x 2048 in bf16: 51,057,262,592 bytes = 47.551 GiB. Its other rows are of other code than
+// the losses here: cut-cross-entropy, 3.09, never holds logits (3 W and four such tensors are 3.092 GiB);
+// Liger-Kernel's 6.05 fit its former way of adding each chunk's weight gradient through a product in bf16 and its cast
+// to fp32 (6 W, four such tensors and a chunk's logits are 6.052 GiB), where today's code needs neither; TRL's own
+// chunks, 19.67, do not fit any form modelled.
 TEST(CrossEntropy, LogitsHaveThePublishedSizes) {
   Job job = Published(16384, 248320, 2048);
   EXPECT_EQ(BytesOf(job, "head.logits"), 8'136'949'760);
