@@ -20,8 +20,8 @@ namespace tidemark {
 ///            which is the same instant, except where a schedule runs other microbatches in between.)
 ///            The weight's gradient is summed as autograd does: the first chunk's becomes it, each later one is born
 ///            beside it and added, in the dtype of the backward pass; it is handed on once. (FSDP2 with a wider
-///            reduction dtype sums chunks in that dtype.) torchtune's CEWithChunkedOutputLoss is another thing: it
-///            chunks only the cast and holds all logits.
+///            reduction dtype really sums chunks in that one; that is not modelled.) torchtune's
+///            CEWithChunkedOutputLoss is another thing: it chunks only the cast and holds all logits.
 ///
 ///   fused    Liger-Kernel's fused linear cross-entropy (liger_kernel/ops/fused_linear_cross_entropy.py, commit
 ///            00eba634), reduction "mean", no accum_dtype: in the forward pass each chunk's logits, in the dtype of the

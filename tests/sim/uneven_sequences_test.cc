@@ -22,11 +22,16 @@ Job OfLength(const std::string& strategy, std::int64_t longest, std::int64_t mea
   Job job = OracleJob(strategy, 3);
   job.sequence_length = longest;
   job.mean_sequence_length = mean;
+  if (!FindStrategy(strategy)->Accept(job)) {
+    job.axes.shard.replicas = 2;  // what HSDP asks for
+  }
   return job;
 }
 
 Prediction MustPredict(const Job& job, Engine engine = Engine::both) {
-  Result<Prediction> prediction = Predict(job, {.engine = engine});
+  PredictOptions options;
+  options.engine = engine;
+  Result<Prediction> prediction = Predict(job, options);
   EXPECT_TRUE(prediction.ok()) << prediction.error().Text();
   return std::move(*prediction);
 }
