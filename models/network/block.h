@@ -58,7 +58,7 @@ struct Calculate {
   /// Weight gradients it makes a part of, as the first to do so or by adding to what there is. An action behind it adds
   /// the last part: that one has them among its `gradients`.
   std::vector<ParameterId> partial_gradients = {};
-  bool recompute = false;               ///< forward work done a second time
+  bool recompute = false;  ///< forward work done a second time
   /// Of a loss in the midst of the network, on this block's own labels. In the forward pass: not run where only what
   /// blocks hand on is wanted. In the backward pass: begins with that loss's gradient.
   bool own_loss = false;
