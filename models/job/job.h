@@ -164,7 +164,6 @@ struct OptimizerStep {
     for_loop,  ///< single operations, tensor by tensor, with temporaries of one tensor
   } kernel = Kernel::fused;
   bool in_backward = false;  ///< each parameter is updated as soon as its gradient exists, which then goes
-  bool offload = false;      ///< masters and moments lie in host memory, and the host updates them
   double clip_norm = 0;      ///< gradients are scaled down to this norm; 0: they are left as they are
   friend bool operator==(const OptimizerStep&, const OptimizerStep&) = default;
 };
