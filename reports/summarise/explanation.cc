@@ -71,7 +71,7 @@ class TensorJoin {
         tensor.born = live.since_phase;
         tensor.dies = live.until_phase;
       }
-      tensor.in_peak = true;
+      tensor.in_peak = tensor.in_peak || live.bytes != Bytes(0);
     }
   }
 

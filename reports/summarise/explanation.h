@@ -32,7 +32,7 @@ struct ExplainedTensor {
   Bytes before, after;            ///< alive at each side's peak
   Bytes most_before, most_after;  ///< the most of it that is alive at once, at whatever moment
   std::string born, dies;         ///< as LiveBuffers::since_phase: of the side that has more of it, of equals after
-  bool in_peak = false;           ///< alive at either peak
+  bool in_peak = false;           ///< bytes of it are alive at either peak
 
   Bytes delta() const { return after - before; }
 };

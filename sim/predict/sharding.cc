@@ -23,9 +23,11 @@ namespace {
 /// tensor-parallel rank; `full`: over all of them.
 struct Whole {
   std::int64_t stored = 0, trained = 0, full = 0;
+  std::int64_t pieces = 0;  ///< parameters, each of which may be padded by itself
 
   void Add(const Parameter& parameter, std::int64_t times) {
     if (!parameter.tied) {
+      pieces += times;
       stored += parameter.elements * times;
       trained += parameter.trainable ? parameter.elements * times : 0;
       full += parameter.elements_full * times;
@@ -145,7 +147,8 @@ class RoleShardings {
   std::optional<std::int64_t> Parts(std::int64_t elements, const Whole& whole, Category category) const {
     for (const std::int64_t parts : {std::int64_t{1}, shards_, shards_ * replicas_}) {
       for (const std::int64_t of : {whole.stored, category == Category::parameter ? whole.stored : whole.trained}) {
-        if (of > 0 && elements * parts >= of && (parts == 1 || elements * parts < 2 * of)) {
+        const std::int64_t most = std::max(2 * of, of + (whole.pieces + 1) * parts);
+        if (of > 0 && elements * parts >= of && (parts == 1 || elements * parts < most)) {
           return parts;
         }
       }
@@ -153,13 +156,17 @@ class RoleShardings {
     return std::nullopt;
   }
 
-  /// All buffers of a group together against all that the role has.
+  /// All buffers of a group together against all that the role has: every member of their families, else one of each,
+  /// since a family of places that are taken in turn may be larger than what is in use.
   std::optional<std::int64_t> PartsOfGroup(const Buffer& buffer) const {
-    std::int64_t elements = 0;
+    std::int64_t all = 0, one_of_each = 0;
     for (const Buffer* other : groups_.at(GroupOf(buffer))) {
-      elements += other->elements / PerElement(*other) * other->extents[0];
+      const std::int64_t elements = other->elements / PerElement(*other);
+      all += elements * other->extents[0];
+      one_of_each += elements;
     }
-    return Parts(elements, all_, buffer.category);
+    const auto parts = Parts(all, all_, buffer.category);
+    return parts ? parts : Parts(one_of_each, all_, buffer.category);
   }
 
   /// Each buffer of a group against its own block, where all come to the same.
