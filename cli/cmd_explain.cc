@@ -118,7 +118,7 @@ class ExplainCommand : public Command {
     ExplainedSide side;
     side.report = MakeReport(job, predict, std::move(prediction));
     side.microbatches = job.Microbatches();
-    side.tokens = TokensPerRank(job);
+    side.tokens = TokensPerRank(job) * static_cast<double>(job.Ranks());
     side.stages = job.layout.pp;
     if (step_ != StepKind::first && job.last_window.microbatches == 0) {
       TIDEMARK_TRY(AddFirstStep(job, side.report));
@@ -153,6 +153,14 @@ class ExplainCommand : public Command {
   }
 
   /// The first of them that the system accepts and that saves at least a twentieth of the peak.
+  /// Whether a change brings a warning that the job did not have before.
+  static bool WarnsAnew(const std::vector<Lint>& changed, const std::vector<Lint>& before) {
+    return std::any_of(changed.begin(), changed.end(), [&](const Lint& lint) {
+      return lint.severity != "note" &&
+             std::none_of(before.begin(), before.end(), [&](const Lint& old) { return old.id == lint.id; });
+    });
+  }
+
   std::optional<Suggestion> Suggest(const Explanation& explanation, const JobOptions& after) const {
     const std::optional<Category> grows = GrowsMost(explanation);
     if (!grows || explanation.peak_delta() <= Bytes(0)) {
@@ -169,7 +177,8 @@ class ExplainCommand : public Command {
       predict.engine = Engine::closed_form;
       const Result<Prediction> prediction = Predict(*job, predict);
       const Bytes peak = explanation.after.peak().allocated;
-      if (prediction && (peak - prediction->roles[prediction->worst_role].peak.allocated) * 20 >= peak) {
+      if (prediction && !WarnsAnew(prediction->lints, explanation.after.report.lints) &&
+          (peak - prediction->roles[prediction->worst_role].peak.allocated) * 20 >= peak) {
         return Suggestion{change, prediction->roles[prediction->worst_role].peak.allocated, prediction->time.step};
       }
     }

@@ -70,7 +70,7 @@ bool IsShown(const ExplainedTensor& tensor) { return tensor.in_peak && tensor.de
 /// Largest difference first. What is left out is added up, so that the rows sum to the last one.
 Section TensorsSection(const Explanation& explanation) {
   Section section{"Tensor by tensor", "bytes that are alive at each peak", {}, {}};
-  section.table.columns = {{"tensor", false, true}, {"dtype", false, false}, {"of the whole", false, false},
+  section.table.columns = {{"tensor", false, true}, {"dtype", false, false}, {"of the whole", false, true},
                            {"before", true, false}, {"after", true, false},  {"difference", true, false}};
   std::array<std::pair<Bytes, Bytes>, 2> rest;  // smaller differences, and none
   std::array<std::int64_t, 2> counts{};

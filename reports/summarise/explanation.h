@@ -18,7 +18,7 @@ struct ExplainedSide {
   /// Of one step, with traces. Its instants hold the optimizer's first step, whichever step it is of.
   PredictionReport report;
   std::int64_t microbatches = 1;
-  double tokens = 0;  ///< of one rank and step: TokensPerRank()
+  double tokens = 0;  ///< of a step, on all ranks
   std::int64_t stages = 1;
 
   const Peak& peak() const { return report.Worst().peak; }

@@ -33,25 +33,31 @@ void Causes::Add(const Peak& peak, bool is_after) {
   }
 }
 
-/// Where all of a category is of one kind before and of another one after, it is one thing that has changed.
+/// Where all of a category is of one kind before and of another one after, it is one thing that has changed; so is what
+/// alone of its category and dtype is cut into other parts, which is looked for first.
 void Causes::JoinChanged() {
-  std::map<Category, std::vector<Key>> gone, come;
+  JoinAlone([](const Cause& cause) { return std::pair(cause.category, cause.dtype_before); });
+  JoinAlone([](const Cause& cause) { return std::pair(cause.category, std::string()); });
+}
+
+void Causes::JoinAlone(const std::function<std::pair<Category, std::string>(const Cause&)>& kind_of) {
+  std::map<std::pair<Category, std::string>, std::vector<Key>> gone, come;
   for (const auto& [key, cause] : causes_) {
     if (cause.after == Bytes(0) || cause.before == Bytes(0)) {
-      (cause.after == Bytes(0) ? gone : come)[cause.category].push_back(key);
+      (cause.after == Bytes(0) ? gone : come)[kind_of(cause)].push_back(key);
     }
   }
-  for (const auto& [category, keys] : gone) {
-    if (keys.size() != 1 || come[category].size() != 1) {
+  for (const auto& [kind, keys] : gone) {
+    if (keys.size() != 1 || come[kind].size() != 1) {
       continue;
     }
     const Cause old = causes_.at(keys.front());
-    Cause& now = causes_.at(come[category].front());
+    Cause& now = causes_.at(come[kind].front());
     now.before = old.before;
     now.copies_before = old.copies_before;
     now.dtype_before = old.dtype_before;
     now.sharding_before = old.sharding_before;
-    joined_.emplace(keys.front(), come[category].front());
+    joined_.emplace(keys.front(), come[kind].front());
     causes_.erase(keys.front());
   }
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "reports/summarise/peak.h"
@@ -49,6 +51,8 @@ class Causes {
   static Key KeyOf(const LiveBuffers& live);
   void Add(const Peak& peak, bool is_after);
   void JoinChanged();
+  /// Where of one kind there is one cause before only and one after only, they become one.
+  void JoinAlone(const std::function<std::pair<Category, std::string>(const Cause&)>& kind_of);
   void AddLife(const LiveBuffers& live, bool is_after);
 
   std::map<Key, Cause> causes_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -83,13 +84,17 @@ std::string Ordinal(std::int64_t number) {
 /// "the backward pass of the first microbatch", "the optimizer's update". `count` microbatches make a step.
 std::string PlaceText(const PhasePlace& place, std::int64_t count) {
   const std::string& phase = place.phase;
-  const std::string what = phase == "forward"     ? "the forward pass"
-                           : phase == "backward"  ? "the backward pass"
-                           : phase == "optimizer" ? "the optimizer's update"
-                           : phase == "load"      ? "the loading"
-                           : phase == "reduce"    ? "the reduction of gradients"
-                           : phase == "gather"    ? "the gathering of weights"
-                                                  : "the phase " + phase;
+  const std::string what = phase == "forward"      ? "the forward pass"
+                           : phase == "backward"   ? "the backward pass"
+                           : phase == "optimizer"  ? "the optimizer's update"
+                           : phase == "load"       ? "the loading"
+                           : phase == "reduce"     ? "the reduction of gradients"
+                           : phase == "gather"     ? "the gathering of weights"
+                           : phase == "A_forward"  ? "the forward pass that only makes representations"
+                           : phase == "B_loss"     ? "the loss"
+                           : phase == "C_forward"  ? "the forward pass done again"
+                           : phase == "C_backward" ? "the backward pass"
+                                                   : "the phase " + phase;
   if (place.microbatch < 0) {
     return what;
   }
@@ -130,7 +135,8 @@ class Words {
     for (std::size_t i = 0; i < explanation_.asked; ++i) {
       const JobDifference& change = explanation_.changes[i];
       const std::string_view meaning = Meaning(change.key, after_.stages > 1);
-      parts.push_back(fmt::format("{} {} instead of {}{}", change.key, change.values[1], change.values[0],
+      const auto value = [](const std::string& text) { return text == "-" ? std::string("no value") : text; };
+      parts.push_back(fmt::format("{} {} instead of {}{}", change.key, value(change.values[1]), value(change.values[0]),
                                   meaning.empty() ? "" : fmt::format(" ({})", meaning)));
     }
     return "With " + fmt::format("{}", fmt::join(parts, " and "));
@@ -300,11 +306,12 @@ class Words {
 
   std::string TimeSentence() const {
     const Nanos before = before_.report.time.step, after = after_.report.time.step;
-    if (before == after) {
+    if (tidemark::Text(before) == tidemark::Text(after)) {
       return fmt::format("A step takes as long: {}.", tidemark::Text(after));
     }
     std::string text = fmt::format("A step takes {} instead of {}", tidemark::Text(after), tidemark::Text(before));
-    if (before_.tokens != after_.tokens && before_.tokens > 0) {
+    constexpr double kRounding = 1e-9;
+    if (std::abs(after_.tokens - before_.tokens) > kRounding * before_.tokens && before_.tokens > 0) {
       const auto per = [](const ExplainedSide& side) {
         return Nanos(side.report.time.step.count() / std::max<std::int64_t>(1, side.microbatches));
       };
@@ -315,12 +322,35 @@ class Words {
                                 tidemark::Text(per(after_)), tidemark::Text(per(before_)));
       return text + ".";
     }
-    const auto most = std::max_element(explanation_.times.begin(), explanation_.times.end(),
-                                       [](const ExplainedTime& a, const ExplainedTime& b) {
-                                         return std::abs(a.delta().count()) < std::abs(b.delta().count());
-                                       });
-    return text + fmt::format(" for the same tokens, most of the difference in {} ({} instead of {}).", most->cause,
-                              tidemark::Text(most->after), tidemark::Text(most->before));
+    return text + fmt::format(" for the same tokens, {}.", WhatTakesTime());
+  }
+
+  /// The causes whose time changed as the step's did, largest first, up to more than half of the difference.
+  std::string WhatTakesTime() const {
+    const auto size = [](const ExplainedTime& time) { return std::abs(time.delta().count()); };
+    const bool longer = explanation_.step_delta() > Nanos(0);
+    std::vector<ExplainedTime> same;
+    std::int64_t other_way = 0;
+    for (const ExplainedTime& time : explanation_.times) {
+      if ((time.delta() > Nanos(0)) == longer && time.delta() != Nanos(0)) {
+        same.push_back(time);
+      } else {
+        other_way += size(time);
+      }
+    }
+    std::stable_sort(same.begin(), same.end(), [&](const auto& a, const auto& b) { return size(a) > size(b); });
+    std::vector<std::string> told;
+    std::int64_t sum = 0;
+    const std::int64_t all = std::abs(explanation_.step_delta().count()) + other_way;
+    for (const ExplainedTime& time : same) {
+      if (2 * sum > all) {
+        break;
+      }
+      sum += size(time);
+      told.push_back(
+          fmt::format("{} ({} instead of {})", time.cause, tidemark::Text(time.after), tidemark::Text(time.before)));
+    }
+    return fmt::format("most of the difference in {}", fmt::join(told, " and "));
   }
 
   /// What a remark on the second job advises that the first did not need, else what was tried and found to help.

@@ -63,6 +63,10 @@ void CountLayers(std::vector<Stage>& rank) {
     for (std::size_t run = 0; run < stage.runs.size(); ++run) {
       stage.turns[run].before = before;
       before += stage.runs[run].block.parts.empty() ? 0 : stage.runs[run].count;
+      if (stage.turns[run].period > 0 &&
+          before / stage.turns[run].period == stage.turns[run].before / stage.turns[run].period) {
+        stage.turns[run].period = 0;  // none of these layers has its turn
+      }
     }
   }
 }

@@ -102,7 +102,10 @@ class Linter {
   /// Microbatches of unequal length whose means are averaged.
   void MeanOfMeans() {
     const bool uneven = job_.mean_sequence_length > 0 && job_.mean_sequence_length != job_.sequence_length;
-    if (!uneven || axes_.loss_scale == LossScale::global_tokens || job_.Microbatches() * job_.layout.dp == 1) {
+    const auto* dual = std::get_if<DualEncoder>(&job_.network.shape);
+    const bool over_tokens = dual == nullptr || dual->lm_loss;
+    const std::int64_t means = job_.Microbatches() * (axes_.loss_scale == LossScale::global_batch ? 1 : job_.layout.dp);
+    if (!uneven || !over_tokens || axes_.loss_scale == LossScale::global_tokens || means == 1) {
       return;
     }
     Job counted = job_;
@@ -110,8 +113,7 @@ class Linter {
     Add("mean-of-means", "warning",
         fmt::format("sequences have {} tokens on average and {} at most: the mean of {} microbatches' mean losses is "
                     "not the mean over tokens",
-                    Grouped(job_.mean_sequence_length), Grouped(job_.sequence_length),
-                    Grouped(job_.Microbatches() * job_.layout.dp)),
+                    Grouped(job_.mean_sequence_length), Grouped(job_.sequence_length), Grouped(means)),
         strategy_.Accept(counted).ok()
             ? "divide by all tokens of the window: loss_scale: global-tokens"
             : "count the tokens of the whole window on all ranks before the first backward pass, and divide by them");
@@ -286,7 +288,7 @@ class Linter {
     }
     if (!parts && !recompute.attention) {
       add("recompute.policy selective changes nothing: no part is selected",
-          "set recompute.attention to true, or recompute.policy to none");
+          "set recompute.norm to true, or recompute.policy to none");
     }
     if (recompute.activation && recompute.feed_forward) {
       add("recompute.activation changes nothing: the activation is part of the feed-forward",
@@ -299,14 +301,15 @@ class Linter {
     if (recompute.attention && HasFlashAttention()) {
       Add("recompute-without-gain", "warning",
           "a flash kernel keeps no scores: doing attention again costs its forward pass and saves the row sums only",
-          "set recompute.attention to false, or recompute.policy to full");
+          "set recompute.attention to false and a part that saves something, as recompute.activation, to true");
     }
   }
 
   bool HasFlashAttention() const {
     const auto* dual = std::get_if<DualEncoder>(&job_.network.shape);
     const auto* decoder = dual != nullptr ? &dual->first : std::get_if<Decoder>(&job_.network.shape);
-    return decoder != nullptr && decoder->attention_kernel == Decoder::AttentionKernel::flash;
+    const auto is_flash = [](const Decoder& d) { return d.attention_kernel == Decoder::AttentionKernel::flash; };
+    return decoder != nullptr && is_flash(*decoder) && (dual == nullptr || is_flash(dual->second));
   }
 
   void Contrastive() {

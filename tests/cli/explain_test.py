@@ -247,6 +247,23 @@ class Explain(unittest.TestCase):
             self.assertIn(says, done.stderr)
             self.assertIn("\nhint: ", done.stderr)
 
+    def test_what_is_cut_into_other_parts_is_one_thing_on_all_ranks_together(self):
+        text = run("explain", JOB, "--set", "sequence_length=512", "--against", "layout.tp=2").stdout.replace("\n", " ")
+        paragraph = text[text.index("With layout.tp"):text.index("Where the jobs differ")]
+        shard = 4 * PARAMETERS / 8 / 2**30  # fp32 over 8 ranks, then over 16
+        self.assertIn(f"gradients, {shard:.2f} GiB in fp32, 1/8 on each GPU", paragraph)
+        self.assertIn(f"{shard / 2:.2f} GiB in fp32, 1/16 on each GPU", paragraph)
+        self.assertNotIn("none", paragraph)
+        self.assertIn("for the same tokens", paragraph)
+
+    def test_a_cause_is_told_for_the_time_that_it_changes_in_that_direction(self):
+        job = JOB.parent / "llama-3-70b-tp8-pp4.yaml"
+        text = run("explain", job, "--against", "recompute.policy=full").stdout.replace("\n", " ")
+        time = {row["cause"]: row["delta_ns"] for row in explain("--against", "recompute.policy=full", job=job)["time"]}
+        told = text[text.index("most of the difference in"):text.index("Where the jobs differ")]
+        self.assertIn("recompute (", told)
+        self.assertGreater(time["recompute"], 0)
+
 
 if __name__ == "__main__":
     unittest.main()

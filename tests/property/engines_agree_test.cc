@@ -45,6 +45,21 @@ std::int64_t BucketOf(const Job& job) {
   return job.axes.shard.params ? 0 : job.axes.sync.bucket_bytes.count() / SizeOf(job.axes.precision.gradients).count();
 }
 
+/// What is rare, so that a class of it need not be large: it must be drawn at all.
+std::map<std::string, bool> NewestFeatures(const Job& job) {
+  const OptimizerStep& step = job.axes.optimizer_step;
+  const Recompute::Policy policy = job.axes.recompute.policy;
+  return {{"(loss in chunks)", TakesChunks(job.axes.loss)},
+          {"(uneven sequences)", job.mean_sequence_length > 0},
+          {"(recomputed whole)", policy == Recompute::Policy::full},
+          {"(recomputed every n)", policy == Recompute::Policy::every_n},
+          {"(recomputed in part)", policy == Recompute::Policy::selective},
+          {"(clipped)", step.clip_norm > 0},
+          {"(updated in backward)", step.in_backward},
+          {"(foreach)", step.kernel == OptimizerStep::Kernel::foreach_},
+          {"(for-loop)", step.kernel == OptimizerStep::Kernel::for_loop}};
+}
+
 /// The classes of jobs that have broken such engines before; each must make up a good part of the sample.
 void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
   const Decoder& decoder = TowerOf(job.network);
@@ -66,8 +81,9 @@ void Classify(const Job& job, std::map<std::string, std::int64_t>& histogram) {
   const std::int64_t bucket = BucketOf(job);
   count("a parameter larger than a bucket", bucket > 0 && layer.largest > bucket);
   count("a bucket over three layers", bucket > 3 * layer.all);
-  count("(loss in chunks)", TakesChunks(job.axes.loss));
-  count("(uneven sequences)", job.mean_sequence_length > 0);
+  for (const auto& [name, applies] : NewestFeatures(job)) {
+    count(name, applies);
+  }
   count("(strategy " + job.strategy + ")", true);
 }
 
@@ -131,6 +147,9 @@ TEST(Engines, ClosedFormAndSimulationAgreeToTheByteAndTheNanosecond) {
   std::cout << jobs << " jobs, " << verified << " of them verified, " << declared_wrong
             << " of these wrong, and declared so\n";
   EXPECT_GT(declared_wrong, 0);
+  for (const auto& [feature, applies] : NewestFeatures(Job())) {
+    EXPECT_GT(histogram[feature], 0) << feature;
+  }
   for (const Strategy& strategy : AllStrategies()) {
     EXPECT_GT(histogram["(strategy " + strategy.defaults.name + ")"], 0) << strategy.defaults.name;
   }

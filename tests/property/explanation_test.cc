@@ -21,7 +21,7 @@ ExplainedSide SideOf(const Job& job) {
   EXPECT_TRUE(prediction.ok()) << JobYaml(job);
   ExplainedSide side;
   side.microbatches = job.Microbatches();
-  side.tokens = TokensPerRank(job);
+  side.tokens = TokensPerRank(job) * static_cast<double>(job.Ranks());
   side.stages = job.layout.pp;
   side.report.job_yaml = JobYaml(job);
   side.report.device_memory = job.machine.device_memory;

@@ -187,6 +187,21 @@ TEST(Lints, APipelineWithFewerMicrobatchesThanStagesIsPointedOut) {
   EXPECT_FALSE(Has(job, "pipeline-underfilled"));
 }
 
+// JAX takes one mean over the tokens of all ranks: a single microbatch has no other mean, 4 have 4. The loss of pairs
+// is no mean over tokens.
+TEST(Lints, MeansThatAreTakenOverAllRanksOrOverPairsCountAsSuch) {
+  constexpr const char* kId = "mean-of-means";
+  Job job = OracleJob("jax-scan", 1);
+  job.layout.dp = 2;
+  job.mean_sequence_length = 1500;
+  EXPECT_FALSE(Has(job, kId));
+  job.accumulation_steps = 4;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("the mean of 4 micro"));
+  Decoder tower = std::get<Decoder>(job.network.shape);
+  job.network.shape = DualEncoder{.first = tower, .second = tower, .representation = 64};
+  EXPECT_FALSE(Has(job, kId));
+}
+
 // Two ranks with 4 microbatches each: 8 means are averaged, whatever each has of tokens.
 TEST(Lints, MeansOfUnequalMicrobatchesArePointedOut) {
   constexpr const char* kId = "mean-of-means";

@@ -9,7 +9,7 @@
 namespace tidemark {
 namespace {
 
-/// The loop around it.
+/// None of DDP's own options is set.
 bool IsPlain(const Axes& axes) {
   return !axes.sync.static_graph && !axes.sync.find_unused_parameters && !axes.buffers.gradient_as_bucket_view &&
          axes.buffers.set_to_none;
