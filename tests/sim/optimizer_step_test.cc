@@ -147,13 +147,7 @@ Job WithStepInBackward(const std::string& strategy) {
 std::int64_t HighestGradients(const Job& job, StepKind kind = StepKind::steady) {
   EXPECT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
   EXPECT_TRUE(FindStrategy(job.strategy)->Accept(job).ok()) << FindStrategy(job.strategy)->Accept(job).error().Text();
-  const StepProgram step = Sound(job, kind);
-  const std::vector<Costs> costs = PriceAll(step, job.machine);
-  OptimizerBook book(step.roles.front());
-  std::vector<Listener*> listeners(step.roles.size(), nullptr);
-  listeners.front() = &book;
-  Simulate(step, costs, listeners);
-  return book.highest_gradients.count();
+  return BookOfOptimizer(job, kind).highest_gradients.count();
 }
 
 // One rank, one gradient at a time: the largest is the head's or the embedding's, 32,000 x 1,024 in bf16.
