@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/quantity.h"
 #include "base/result.h"
+#include "models/job/allocator_options.h"
 #include "models/machine/machine.h"
 #include "models/network/block.h"
 #include "models/network/network.h"
@@ -126,14 +127,6 @@ struct Precision {
 
 enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zb_h1, zb_h2, dualpipe };
 enum class OptimizerKind : std::uint8_t { adamw, sgd, sgd_momentum };
-enum class AllocatorKind : std::uint8_t { exact, torch_caching };
-
-struct AllocatorOptions {
-  AllocatorKind kind = AllocatorKind::torch_caching;
-  bool expandable_segments = false;
-  friend bool operator==(const AllocatorOptions&, const AllocatorOptions&) = default;
-};
-
 /// How the backward passes of a window follow its forward passes.
 enum class GradientFlow : std::uint8_t {
   microbatch,       ///< each microbatch has its own
@@ -163,6 +156,7 @@ struct OptimizerStep {
     foreach_,  ///< one kernel per operation over a list of all tensors, with lists of temporaries
     for_loop,  ///< single operations, tensor by tensor, with temporaries of one tensor
   } kernel = Kernel::fused;
+  bool offload = false;      ///< masters and moments lie in host memory, and the host updates them
   bool in_backward = false;  ///< each parameter is updated as soon as its gradient exists, which then goes
   double clip_norm = 0;      ///< gradients are scaled down to this norm; 0: they are left as they are
   friend bool operator==(const OptimizerStep&, const OptimizerStep&) = default;

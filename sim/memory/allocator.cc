@@ -40,6 +40,9 @@ std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes 
       return MakeExactAllocator(capacity);
     case AllocatorKind::torch_caching:
       return MakeTorchCachingAllocator(capacity, options.expandable_segments);
+    case AllocatorKind::arena:
+    case AllocatorKind::cuda_async:
+      break;
   }
   Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
 }
