@@ -101,6 +101,10 @@ Status ReadSame(const ConfigValue& root, Settings& settings) {
   if (const ConfigValue* kv_heads = Given(root, "model.model_config.num_key_value_heads")) {
     settings["network.kv_heads"] = *kv_heads;
   }
+  // Optional without a default: dacite reads an absent one as None, which does not clip (optim/clip_grads.py).
+  if (const ConfigValue* norm = Given(root, "optimizer.clip_grad")) {
+    settings["optimizer_step.clip_norm"] = *norm;
+  }
   return Done{};
 }
 
@@ -175,6 +179,26 @@ Status ReadPrecision(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
+/// torch.optim takes foreach kernels where it is not told to fuse and all it updates are torch.Tensor or Parameter: the
+/// views of FP32GradientAccumulator's buffer are, a NanotronParameter is not. SGD is never told.
+Status ReadKernel(const ConfigValue& root, Settings& settings) {
+  constexpr std::string_view kKey = "optimizer.optimizer_factory.torch_adam_is_fused";
+  const ConfigValue* fused = Given(root, kKey);
+  const bool is_adam = settings.at("optimizer").text == "adamw";
+  if (is_adam && fused == nullptr) {
+    return ErrorAt(root, kKey, "is missing, and nanotron requires it");
+  }
+  bool one_kernel = false;
+  if (is_adam) {
+    TIDEMARK_ASSIGN(one_kernel, Truth{}.Read(*fused).At(fmt::format("{}: {}", fused->where, kKey)));
+  }
+  const bool lists = settings.at("precision.accumulate").text == "fp32" &&
+                     settings.at("precision.accumulate").text != settings.at("precision.params").text;
+  const std::string kernel = one_kernel ? "fused" : lists ? "foreach" : "for-loop";
+  settings["optimizer_step.kernel"] = is_adam ? Retold(*fused, kernel) : Default(kernel);
+  return Done{};
+}
+
 Status ReadBucket(const ConfigValue& root, Settings& settings) {
   const ConfigValue* cap = Given(root, "model.ddp_bucket_cap_mb");
   if (cap == nullptr) {
@@ -214,14 +238,16 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
 }
 
 /// Fields that are read by name, beside those of the tables.
-constexpr std::array<std::string_view, 8> kOther = {"parallelism.tp_mode",
-                                                    "optimizer.accumulate_grad_in_fp32",
-                                                    "model.ddp_bucket_cap_mb",
-                                                    "model.make_vocab_size_divisible_by",
-                                                    "model.model_config.vocab_size",
-                                                    "model.model_config.num_key_value_heads",
-                                                    "model.model_config.is_llama_config",
-                                                    "model.model_config.moe_config"};
+constexpr std::array<std::string_view, 10> kOther = {"parallelism.tp_mode",
+                                                     "optimizer.clip_grad",
+                                                     "optimizer.optimizer_factory.torch_adam_is_fused",
+                                                     "optimizer.accumulate_grad_in_fp32",
+                                                     "model.ddp_bucket_cap_mb",
+                                                     "model.make_vocab_size_divisible_by",
+                                                     "model.model_config.vocab_size",
+                                                     "model.model_config.num_key_value_heads",
+                                                     "model.model_config.is_llama_config",
+                                                     "model.model_config.moe_config"};
 
 std::vector<std::string_view> KnownFields() {
   std::vector<std::string_view> known(kOther.begin(), kOther.end());
@@ -239,7 +265,8 @@ std::vector<std::string_view> KnownFields() {
 Status RefuseMisspelt(const ConfigValue& root) {
   constexpr std::size_t kShortest = 7;  // short names are near to each other by nature: dp, tp, pp
   const std::vector<std::string_view> known = KnownFields();
-  for (const char* section : {"tokens", "parallelism", "optimizer", "model", "model.model_config"}) {
+  for (const char* section :
+       {"tokens", "parallelism", "optimizer", "optimizer.optimizer_factory", "model", "model.model_config"}) {
     const ConfigValue* fields = root.FindPath(section);
     for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
       const std::string path = fmt::format("{}.{}", section, field.key);
@@ -277,6 +304,7 @@ Result<Settings> Read(const ConfigValue& root) {
   TIDEMARK_TRY(ReadTranslated(root, settings));
   TIDEMARK_TRY(ReadTensorParallelMode(root, settings));
   TIDEMARK_TRY(ReadPrecision(root, settings));
+  TIDEMARK_TRY(ReadKernel(root, settings));
   TIDEMARK_TRY(ReadBucket(root, settings));
   TIDEMARK_TRY(ReadVocabulary(root, settings));
   settings["network.name"] = MakeScalar(

@@ -60,7 +60,7 @@ BlockWriter::BlockTables BlockWriter::Tabulate(const Block& block, bool first_of
     tables.split = SplitBackward(block);
     tables.split_plans = PlanActions(tables.split.block, first_of_network);
   }
-  tables.plans = PlanActions(block, first_of_network);
+  tables.plans = PlanActions(role_.program.splits_backward ? tables.split.whole : block, first_of_network);
   if (role_.job.CachesRepresentations()) {
     tables.representing = PlanRepresenting(block, first_of_network);
   }

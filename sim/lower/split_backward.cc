@@ -113,7 +113,7 @@ SplitBlock SplitBackward(const Block& block) {
     const bool may_wait = !std::holds_alternative<Await>(block.backward[i]) && !IsDoneAgain(block.backward[i]);
     waits[i] = waits[i] || (may_wait && OnlyServesWaiting(block, i, waits));
   }
-  SplitBlock split{block, 0};
+  SplitBlock split{block, block, 0};
   std::vector<Action> later;
   split.block.backward.clear();
   for (std::size_t i = 0; i < block.backward.size(); ++i) {
@@ -127,6 +127,9 @@ SplitBlock SplitBackward(const Block& block) {
   split.weights = split.block.backward.size();
   StopAwaiting(split.block, later);
   TakeOutOfPool(split.block, later);
+  for (std::size_t i = 0; i < block.tensors.size(); ++i) {
+    split.whole.tensors[i].pool = split.block.tensors[i].pool;
+  }
   split.block.backward.insert(split.block.backward.end(), later.begin(), later.end());
   return split;
 }

@@ -10,6 +10,7 @@ namespace tidemark {
 /// A block whose backward actions come in two parts: gradients of inputs first, then what can wait.
 struct SplitBlock {
   Block block;
+  Block whole;              ///< as it was, with tensors where `block` has them: a program has one buffer for both
   std::size_t weights = 0;  ///< backward actions before those that can wait
 };
 

@@ -105,6 +105,32 @@ TEST(ConfigNanotron, RecomputedLayersAreWholeLayers) {
   EXPECT_EQ(job.axes.recompute.policy, Recompute::Policy::full);
 }
 
+// clip_grad is Optional without a default, which dacite fills with None: the trainer then does not clip.
+TEST(ConfigNanotron, GradientsAreClippedToTheFilesNorm) {
+  const Job job = MustParse(Sample());
+  EXPECT_EQ(job.axes.optimizer_step.clip_norm, 1.0);
+  EXPECT_EQ(job.SourceOf("optimizer_step.clip_norm"), "job.yaml:67");
+  EXPECT_EQ(MustParse(SampleWith("clip_grad: 1.0", "clip_grad: 0.5")).axes.optimizer_step.clip_norm, 0.5);
+  EXPECT_EQ(MustParse(SampleWith("clip_grad: 1.0", "clip_grad: null")).axes.optimizer_step.clip_norm, 0);
+  EXPECT_EQ(MustParse(SampleWith("  clip_grad: 1.0\n", "")).axes.optimizer_step.clip_norm, 0);
+  EXPECT_THAT(Refusal(SampleWith("clip_grad: 1.0", "clip_gradd: 1.0")), HasSubstr("did you mean optimizer.clip_grad?"));
+}
+
+// torch.optim: fused where it is told so, else lists of tensors where all are plain ones, which the fp32 copies are and
+// nanotron's own parameters are not.
+TEST(ConfigNanotron, TheOptimizersKernelsAreThoseThatTorchTakes) {
+  using Kernel = OptimizerStep::Kernel;
+  EXPECT_EQ(MustParse(Sample()).axes.optimizer_step.kernel, Kernel::fused);
+  const std::string unfused = SampleWith("torch_adam_is_fused: true", "torch_adam_is_fused: false");
+  EXPECT_EQ(MustParse(unfused).axes.optimizer_step.kernel, Kernel::foreach_);
+  EXPECT_EQ(MustParse(SampleWith("name: adamW", "name: sgd")).axes.optimizer_step.kernel, Kernel::foreach_);
+  std::string bf16 = unfused;
+  const std::string line = "accumulate_grad_in_fp32: true";
+  bf16.replace(bf16.find(line), line.size(), "accumulate_grad_in_fp32: false");
+  EXPECT_EQ(MustParse(bf16).axes.optimizer_step.kernel, Kernel::for_loop);
+  EXPECT_THAT(Refusal(SampleWith("    torch_adam_is_fused: true\n", "")), HasSubstr("torch_adam_is_fused: is missing"));
+}
+
 TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
   EXPECT_THAT(Refusal(SampleWith("expert_parallel_size: 1", "expert_parallel_size: 2")),
               HasSubstr("expert parallelism"));

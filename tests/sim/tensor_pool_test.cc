@@ -114,6 +114,26 @@ TEST(TensorPool, TheFirstVersionIsWrongAndNothingElse) {
   }
 }
 
+// DualPipe splits some backward passes and leaves others whole; both have the same buffers.
+TEST(TensorPool, TheFirstVersionIsWrongAndNothingElseWhereSomeBackwardPassesAreSplit) {
+  for (const Schedule schedule : {Schedule::dualpipe, Schedule::zb_h1, Schedule::interleaved}) {
+    for (const StepKind kind : {StepKind::first, StepKind::steady}) {
+      Job job = PoolJob(TpGather::pooled_unsafe, 4, 4);
+      job.layout.pp = 2;
+      job.layout.vpp = schedule == Schedule::interleaved ? 2 : 1;
+      job.schedule = schedule;
+      const Result<StepProgram> step = Lower(job, kind);
+      ASSERT_TRUE(step.ok());
+      const std::vector<Finding> findings = Verify(*step, 1000);
+      EXPECT_FALSE(findings.empty());
+      for (const Finding& finding : findings) {
+        EXPECT_EQ(finding.rule, Finding::Rule::clobbered_value) << finding.message;
+      }
+      EXPECT_EQ(Audit(*step, job.machine).live[Category::tp_gather].count() % 8'388'608, 0) << "only pools stay";
+    }
+  }
+}
+
 // n h / t = 4096 x 1024 / 2 elements of bf16 are asked for first, n h next.
 TEST(TensorPool, ThePoolIsReplacedWhenALargerTensorIsAskedFor) {
   const Job job = PoolJob(TpGather::pooled_unsafe, 2, 2);
