@@ -55,6 +55,7 @@ Feature ReadFeature(const ConfigValue::Entry& entry) {
     feature.ways.push_back(Texts(way.items));
   }
   feature.against = Texts(ItemsOf(value, "against"));
+  feature.needs = Texts(ItemsOf(value, "needs"));
   feature.paragraph = TextOf(value, "paragraph");
   feature.hint = TextOf(value, "hint");
   feature.link = TextOf(value, "link");

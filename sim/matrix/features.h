@@ -36,7 +36,7 @@ struct Fact {
 struct Feature {
   std::string name, group, title;
   std::vector<std::vector<std::string>> ways;  ///< of "key=value"
-  std::vector<std::string> against;
+  std::vector<std::string> against, needs;
   std::string paragraph, hint, link;
   std::vector<Fact> facts;
 };

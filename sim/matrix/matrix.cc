@@ -124,6 +124,10 @@ class Tried {
     }
     for (const Fact& fact : feature.facts) {
       if (std::find(fact.strategies.begin(), fact.strategies.end(), strategy_.name) != fact.strategies.end()) {
+        if (cell.verdict != fact.verdict) {
+          cell.message.clear();  // of another verdict
+          cell.hint.clear();
+        }
         cell.verdict = fact.verdict;
         cell.id = fact.finding;
       }
@@ -152,6 +156,9 @@ class Tried {
   }
 
   void Compute(const Feature& feature, Cell& cell) {
+    if (!feature.needs.empty() && Look(feature.needs) == nullptr) {
+      return Refuse(feature.needs, cell);
+    }
     for (const std::vector<std::string>& way : feature.ways) {
       if (const Judged* with = Look(way)) {
         cell.set = way;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/requirement.h"
 
+#include "models/network/loss_in_chunks.h"
+
 namespace tidemark {
 
 Status Check(std::span<const Requirement> requirements) {
@@ -26,6 +28,13 @@ Requirement NoForLoop(const OptimizerStep& step) {
 
 Requirement DoesNotClip(const OptimizerStep& step, const char* reason) {
   return {step.clip_norm == 0, "optimizer_step.clip_norm", reason, "remove optimizer_step.clip_norm"};
+}
+
+Requirement NoLossInChunks(Partition::Loss loss) {
+  return {!TakesChunks(loss), "loss",
+          "ChunkedLossWrapper and Liger-Kernel are PyTorch's; what JAX has in their place, as MaxText's "
+          "num_vocab_tiling, is not modelled",
+          "set loss to upcast-logits or low-precision"};
 }
 
 Requirement HasBucket(const Sync& sync, const char* hint) {

@@ -27,6 +27,8 @@ Requirement GradientsLikeParameters(const Precision& precision);
 Requirement NoForLoop(const OptimizerStep& step);
 /// Of a system whose clipping is not modelled, for this reason.
 Requirement DoesNotClip(const OptimizerStep& step, const char* reason);
+/// Of a system that is not PyTorch: the losses that take chunks are.
+Requirement NoLossInChunks(Partition::Loss loss);
 /// Of a system with a bucket of `sync.bucket_elements`.
 Requirement HasBucket(const Sync& sync, const char* hint);
 

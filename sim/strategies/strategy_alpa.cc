@@ -37,6 +37,7 @@ Status RefuseAny(const Job& job) {
   const bool short_window =
       job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
   const Requirement requirements[] = {
+      NoLossInChunks(axes.loss),
       {!short_window, "last_window.policy",
        "a step cuts its batch into num_micro_batches equal microbatches: it cannot run fewer",
        "leave last_window.policy at carry-over"},

@@ -42,8 +42,8 @@ Status RefusePrecision(const Job& job) {
   const Requirement requirements[] = {
       GradientsLikeParameters(precision),
       DoesNotClip(job.axes.optimizer_step,
-                  "LowLevelZeroOptimizer measures the norm and multiplies gradients whether or not it clips: nothing "
-                  "would change"),
+                  "clipping is not modelled as a setting: LowLevelZeroOptimizer measures the norm and multiplies "
+                  "gradients whether or not it clips, and nothing would change"),
       {precision.accumulate == precision.gradients, "precision.accumulate",
        "LowLevelZeroOptimizer adds gradients up in the dtype of the parameters, in .grad and in its gradient store",
        "give precision.accumulate the dtype of precision.gradients; communication_dtype is precision.reduce"},

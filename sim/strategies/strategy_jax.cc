@@ -14,6 +14,7 @@ Status RefuseAny(const Job& job) {
       DoesNotClip(job.axes.optimizer_step,
                   "optax.clip_by_global_norm returns new gradients, and what XLA fuses of that with the update is not "
                   "modelled"),
+      NoLossInChunks(job.axes.loss),
       {job.layout.pp == 1, "layout.pp", "a jitted step over a data-parallel mesh has no pipeline stages",
        "set layout.pp to 1, or use alpa"},
       {!short_window, "last_window.policy",

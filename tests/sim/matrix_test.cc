@@ -51,6 +51,7 @@ TEST(Matrix, EveryFeatureIsWholeAndItsKeysExist) {
     EXPECT_THAT(feature.link, StartsWith("https://")) << feature.name;
     EXPECT_FALSE(feature.ways.empty() && feature.facts.empty()) << feature.name;
     std::vector<std::string> settings = feature.against;
+    settings.insert(settings.end(), feature.needs.begin(), feature.needs.end());
     for (const std::vector<std::string>& way : feature.ways) {
       EXPECT_FALSE(way.empty()) << feature.name;
       settings.insert(settings.end(), way.begin(), way.end());
@@ -137,6 +138,35 @@ TEST(Matrix, WrongGradientsComeWithTheirCause) {
   EXPECT_EQ(At("ddp-last", "documented-predicate").id, "wrong-divisor");
   EXPECT_EQ(At("ddp-last", "predicate").verdict, Verdict::works);
   EXPECT_EQ(At("gradcache-unscaled", "accumulate").id, "loss-not-times-ranks");
+}
+
+// P = 110,633,984. fsdp2-scatter-each peaks in the loss, when no gradient exists yet: nothing is saved there. With more
+// microbatches nothing is accumulated, which every strategy that has the setting refuses; the others do not have it.
+TEST(Matrix, UpdatesInsideTheBackwardPassAreTriedWithOneMicrobatch) {
+  EXPECT_EQ(At("fsdp2-scatter-each", "optimizer-in-backward").verdict, Verdict::works);
+  EXPECT_EQ(At("fsdp2-scatter-each", "optimizer-in-backward-accumulating").verdict, Verdict::refused);
+  EXPECT_EQ(At("fsdp2-scatter-each", "optimizer-in-backward-accumulating").id, "update-frees-the-gradient");
+  EXPECT_EQ(At("fsdp1", "optimizer-in-backward-accumulating").id, "update-frees-the-gradient");
+  EXPECT_EQ(At("fsdp1", "optimizer-in-backward-accumulating").message, "");  // not that it has no such setting
+  EXPECT_EQ(At("fsdp2-keep-all", "optimizer-in-backward-accumulating").verdict, Verdict::refused);
+  for (const char* feature : {"optimizer-in-backward", "optimizer-in-backward-accumulating"}) {
+    EXPECT_EQ(At("deepspeed-zero2", feature).verdict, Verdict::no_such_setting) << feature;
+    EXPECT_EQ(At("hsdp", feature).verdict, Verdict::not_modelled) << feature;
+  }
+  EXPECT_EQ(At("ddp-forward-outside", "optimizer-in-backward").verdict, Verdict::not_modelled);
+}
+
+// LowLevelZeroOptimizer multiplies by one factor with and without clipping; losses in chunks are PyTorch code.
+TEST(Matrix, WhatIsNotModelledOfOtherSystemsIsNoRefusalAndDoesNotWork) {
+  for (const char* strategy : {"colossalai-zero1", "colossalai-zero2", "colossalai-gemini"}) {
+    EXPECT_EQ(At(strategy, "clipping").verdict, Verdict::not_modelled) << strategy;
+  }
+  for (const char* strategy :
+       {"alpa", "alpa-style1", "alpa-style2", "alpa-zero2", "jax-multisteps", "jax-scan", "jax-scan-stacked"}) {
+    EXPECT_EQ(At(strategy, "chunked-loss").verdict, Verdict::not_modelled) << strategy;
+    EXPECT_EQ(At(strategy, "fused-loss").verdict, Verdict::not_modelled) << strategy;
+  }
+  EXPECT_EQ(At("ddp-last", "fused-loss").verdict, Verdict::changes_memory);
 }
 
 // Facts of releases that no job shows: pytorch pull request 187732, torchtitan pull request 4505.
