@@ -307,6 +307,9 @@ Result<Settings> Read(const ConfigValue& root) {
   TIDEMARK_TRY(ReadKernel(root, settings));
   TIDEMARK_TRY(ReadBucket(root, settings));
   TIDEMARK_TRY(ReadVocabulary(root, settings));
+  if (settings.at("layout.pp").text == "1") {
+    settings["schedule"].source = "nanotron's pp_engine";  // configs name one also where there is no pipeline
+  }
   settings["network.name"] = MakeScalar(
       fmt::format("llama {} x {}", settings.at("network.layers").text, settings.at("network.hidden").text), "derived");
   settings["strategy"] = MakeScalar("nanotron", "the config's format");

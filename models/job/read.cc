@@ -88,6 +88,12 @@ Status Change(Settings& settings, const std::string& change) {
   if (key == "network" || key == "machine") {
     std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(key); });
   }
+  // Another system's defaults say nothing about this one.
+  if (key == "strategy") {
+    std::erase_if(settings, [](const auto& setting) {
+      return IsAxis(setting.first) && setting.second.source.starts_with("default of ");
+    });
+  }
   // A number, or a section of two: what is said last counts. Beside a number only the mean may be said.
   if (given.contains("sequence_length")) {
     settings.erase("sequence_length.max");

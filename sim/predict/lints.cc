@@ -119,6 +119,12 @@ class Linter {
             : "count the tokens of the whole window on all ranks before the first backward pass, and divide by them");
   }
 
+  /// Whether a user gave this key: in a line of a file, or at the command line.
+  bool IsGiven(const std::string& key) const {
+    const std::string source = job_.SourceOf(key);
+    return source == "--set" || source.find(':') != std::string::npos;
+  }
+
   bool LooksAt(std::string_view key) const {
     const std::vector<std::string>& keys = strategy_.defaults.keys;
     return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -340,6 +346,11 @@ class Linter {
   void Pipeline() {
     const std::int64_t microbatches = job_.Microbatches() / job_.Flushes();
     if (job_.layout.pp == 1) {
+      if (job_.schedule != Job().schedule && IsGiven("schedule")) {
+        Add("option-without-effect", "note",
+            fmt::format("schedule {} changes nothing: there is one pipeline stage", ScheduleOf(job_.schedule).name),
+            "leave schedule out, or raise layout.pp");
+      }
       return;
     }
     if (microbatches < job_.layout.pp) {

@@ -20,6 +20,24 @@ Requirement GradientsLikeParameters(const Precision& precision) {
           "give precision.gradients the dtype of precision.params"};
 }
 
+Requirement ShardsAll(const Shard& shard, const char* message, const char* whole_parameters) {
+  if (!shard.params) {
+    const bool has_way = *whole_parameters != 0;
+    return {false, "shard.params", message, has_way ? whole_parameters : "set shard.params to true"};
+  }
+  return {shard.gradients && shard.optimizer, shard.gradients ? "shard.optimizer" : "shard.gradients", message,
+          shard.gradients ? "set shard.optimizer to true" : "set shard.gradients to true"};
+}
+
+Requirement ShardsNothing(const Shard& shard, const char* message) {
+  if (shard.params) {
+    return {false, "shard.params", message, "set shard.params to false, or use an fsdp2-* strategy"};
+  }
+  return {!shard.gradients && !shard.optimizer, shard.gradients ? "shard.gradients" : "shard.optimizer", message,
+          shard.gradients ? "set shard.gradients to false, or use an fsdp2-* strategy"
+                          : "set shard.optimizer to false, or use nanotron, which can shard it alone"};
+}
+
 Requirement NoForLoop(const OptimizerStep& step) {
   return {step.kernel != OptimizerStep::Kernel::for_loop, "optimizer_step.kernel",
           "torch.optim takes the for-loop on GPUs only with foreach: false, which this system does not pass on",
@@ -27,7 +45,7 @@ Requirement NoForLoop(const OptimizerStep& step) {
 }
 
 Requirement DoesNotClip(const OptimizerStep& step, const char* reason) {
-  return {step.clip_norm == 0, "optimizer_step.clip_norm", reason, "remove optimizer_step.clip_norm"};
+  return {step.clip_norm == 0, "optimizer_step.clip_norm", reason, "set optimizer_step.clip_norm to null"};
 }
 
 Requirement NoLossInChunks(Partition::Loss loss) {

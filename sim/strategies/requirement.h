@@ -23,6 +23,11 @@ Status Check(std::span<const Requirement> requirements);
 
 /// Autograd's own rule, which holds wherever a system leaves `.grad` to it.
 Requirement GradientsLikeParameters(const Precision& precision);
+/// Of a system that shards parameters, gradients and optimizer states alike: names the key that says otherwise.
+/// `whole_parameters` is a hint to whoever wants these whole; empty: there is no way.
+Requirement ShardsAll(const Shard& shard, const char* message, const char* whole_parameters = "");
+/// Of one that shards nothing over data.
+Requirement ShardsNothing(const Shard& shard, const char* message);
 /// Of a system that makes its optimizer itself, or torch's without saying which of its implementations.
 Requirement NoForLoop(const OptimizerStep& step);
 /// Of a system whose clipping is not modelled, for this reason.

@@ -50,7 +50,7 @@ Status Strategy::Accept(const Job& job) const {
     if (field.write(job) != usual) {
       const std::vector<std::string> siblings = SiblingsWith(field, field.write(job), defaults.name);
       return BadKey(field.key, fmt::format("{} has no such setting", defaults.name),
-                    fmt::format("remove the key, or leave it at {}{}", usual,
+                    fmt::format("set {} to {}, or leave it out{}", field.key, usual,
                                 siblings.empty() ? "" : fmt::format("; or use {}", fmt::join(siblings, " or "))));
     }
   }

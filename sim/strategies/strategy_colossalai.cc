@@ -62,8 +62,10 @@ Status RefusePrecision(const Job& job) {
 Status RefuseZero(const Job& job) {
   const Axes& axes = job.axes;
   const Requirement requirements[] = {
-      {axes.shard.optimizer && !axes.shard.params, "shard", "LowLevelZeroPlugin only supports stage 1/2 training",
-       "use colossalai-gemini or an fsdp2-* strategy to shard parameters, colossalai-ddp to shard nothing"},
+      {axes.shard.optimizer, "shard.optimizer", "LowLevelZeroPlugin only supports stage 1/2 training",
+       "set shard.optimizer to true, or use colossalai-ddp to shard nothing"},
+      {!axes.shard.params, "shard.params", "LowLevelZeroPlugin only supports stage 1/2 training",
+       "set shard.params to false, or use colossalai-gemini or an fsdp2-* strategy to shard parameters"},
       {axes.shard.replicas == 1, "shard.replicas", "extra_dp_size of LowLevelZeroPlugin is not modelled",
        "set shard.replicas to 1"},
       HasBucket(axes.sync, "the plugin's default is 12582912 (reduce_bucket_size_in_m=12)"),

@@ -11,12 +11,15 @@ namespace {
 
 Status RefusePrecision(const Precision& precision) {
   const bool half = precision.params == DType::bf16 || precision.params == DType::fp16;
-  const bool one_dtype = precision.gradients == precision.params && precision.reduce == precision.params;
   const Requirement requirements[] = {
       {half, "precision.params", "GeminiPlugin takes fp16 and bf16 only (SUPPORTED_PRECISION)",
        "set precision.params to bf16 or fp16"},
-      {one_dtype, "precision.gradients", "a gradient chunk has the dtype of its parameter chunk, also on the wire",
-       "give precision.gradients and precision.reduce the dtype of precision.params"},
+      {precision.gradients == precision.params, "precision.gradients",
+       "a gradient chunk has the dtype of its parameter chunk",
+       "give precision.gradients the dtype of precision.params"},
+      {precision.reduce == precision.params, "precision.reduce",
+       "a gradient chunk has the dtype of its parameter chunk, also on the wire",
+       "give precision.reduce the dtype of precision.params"},
       {precision.accumulate == precision.params, "precision.accumulate",
        "Gemini accumulates in the gradient chunk itself, which has the dtype of its parameter chunk",
        "give precision.accumulate the dtype of precision.params"},

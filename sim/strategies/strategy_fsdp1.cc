@@ -27,6 +27,9 @@ Status RefuseDtypes(const Job& job) {
   const bool reduces_in_master = precision.reduce == precision.master.value_or(precision.params);
   const Requirement requirements[] = {
       GradientsLikeParameters(precision),
+      {precision.accumulate == precision.gradients || job.axes.sync.when != Sync::When::every, "precision.accumulate",
+       "FSDP adds reduced shards up in the dtype of the sharded parameters, which is precision.master",
+       "give precision.accumulate the dtype of precision.gradients, and precision.master the dtype to add up in"},
       {precision.accumulate == precision.gradients, "precision.accumulate",
        "in no_sync FSDP adds up the flat gradient as autograd makes it, in the dtype of the parameters computed with",
        "give precision.accumulate the dtype of precision.gradients, or set sync.when to every to add up shards in "
@@ -41,14 +44,13 @@ Status RefuseDtypes(const Job& job) {
 
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
-  const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
   const bool hybrid = axes.shard.replicas > 1;
   const Requirement requirements[] = {
       {job.layout.pp == 1, "layout.pp", "FSDP1 inside a pipeline is not modelled",
        "set layout.pp to 1, or use ddp-last, nanotron, megatron or alpa"},
-      {sharded, "shard", "FullyShardedDataParallel shards parameters, gradients and optimizer states",
-       "to keep parameters unsharded between forward and backward set shard.reshard_after_forward to false "
-       "(SHARD_GRAD_OP)"},
+      ShardsAll(axes.shard, "FullyShardedDataParallel shards parameters, gradients and optimizer states",
+                "set shard.params to true, and to keep parameters unsharded between forward and backward "
+                "shard.reshard_after_forward to false (SHARD_GRAD_OP)"),
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "FullyShardedDataParallel reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
       {job.layout.dp % axes.shard.replicas == 0, "shard.replicas", "replicas must divide the data-parallel ranks",

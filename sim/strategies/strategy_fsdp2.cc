@@ -13,7 +13,6 @@ namespace {
 
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
-  const bool sharded = axes.shard.params && axes.shard.gradients && axes.shard.optimizer;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const bool tied = decoder != nullptr && decoder->tied_embeddings;
   const bool keeps_all = !axes.shard.reshard_after_forward && !axes.shard.reshard_after_backward;
@@ -29,8 +28,9 @@ Status Refuse(const Job& job) {
       {axes.loss_scale != LossScale::global_batch, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},
-      {sharded, "shard", "fully_shard always shards parameters, gradients and optimizer states",
-       "to keep parameters gathered set shard.reshard_after_forward or shard.reshard_after_backward to false"},
+      ShardsAll(axes.shard, "fully_shard always shards parameters, gradients and optimizer states",
+                "set shard.params to true, and to keep parameters gathered shard.reshard_after_forward or "
+                "shard.reshard_after_backward to false"),
       {axes.shard.reshard_after_forward || !keeps_some, "shard.reshard_after_forward",
        "with false no unit is resharded after forward: there is none to except from that",
        "set shard.reshard_after_forward to true, or remove shard.gathered_layers and shard.reshard_last_unit"},

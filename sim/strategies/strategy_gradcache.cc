@@ -9,17 +9,18 @@ namespace {
 
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
-  const bool whole = !axes.shard.params && !axes.shard.gradients && !axes.shard.optimizer;
   const bool dual = std::holds_alternative<DualEncoder>(job.network.shape);
+  Requirement shards = ShardsNothing(
+      axes.shard,
+      "GradCache asserts that its models are DistributedDataParallel, which shards nothing: ZeRO-2 and ZeRO-3 refuse "
+      "the no_sync that it defers with");
+  shards.hint = "leave shard.params, shard.gradients and shard.optimizer at false";  // no other strategy is for it
   const Requirement requirements[] = {
       {dual, "network", "GradCache is for contrastive losses: the network must be a dual encoder",
        "give network.dual_encoder, or use ddp-last"},
       {job.CachesRepresentations(), "gradient_flow.kind", "this strategy is GradCache",
        "use ddp-last for a backward pass per microbatch"},
-      {whole, "shard",
-       "GradCache asserts that its models are DistributedDataParallel, which shards nothing: ZeRO-2 and ZeRO-3 refuse "
-       "the no_sync that it defers with",
-       "remove the shard keys"},
+      shards,
       {axes.sync.when != Sync::When::custom, "sync.when",
        "GradCache synchronises in the last chunk of each encoder (no_sync_except_last), or in every chunk",
        "set sync.when to last or every"},

@@ -139,6 +139,58 @@ class Hints(unittest.TestCase):
                       self.refusal("strategy=megatron", "layout.pp=4", "layout.vpp=2", "schedule=interleaved"))
         self.assertIn("layout.layers_per_stage", self.refusal("strategy=nanotron", "layout.pp=3"))
 
+    def follow(self, job, settings):
+        """Does what each refusal's hint says first, until the job is taken; returns the settings."""
+        dtypes = {"precision.params": "bf16", "precision.gradients": "bf16", "precision.accumulate": "fp32", "precision.reduce": "fp32"}
+        for _ in range(8):
+            done = run("job", job, *[part for pair in settings.items() for part in ("--set", "=".join(pair))])
+            if done.returncode == 0:
+                return settings
+            hint = done.stderr.split("hint: ")[1]
+            value = re.search(r"set ([a-z_.]+[a-z]) to ([\w-]+)", hint)
+            dtype = re.search(r"give ([a-z_.]+)(?: and ([a-z_.]+) the same dtype| the dtype of ([a-z_.]+))", hint)
+            strategy = re.search(r"use ([a-z0-9-]+)", hint)
+            if value:
+                key, to = value.groups()
+            elif dtype:
+                like = dtype.group(2) or dtype.group(3)
+                key, to = dtype.group(1), settings.get(like, dtypes[like])
+            else:
+                self.assertTrue(strategy, done.stderr)
+                key, to = "strategy", strategy.group(1)
+            self.assertNotEqual(settings.get(key), to, done.stderr)
+            settings[key] = to
+        self.fail(f"hints lead nowhere: {settings}")
+
+    def test_hints_lead_from_a_config_of_nanotron_to_any_other_strategy(self):
+        config = TESTS.parent / "jobs" / "nanotron-tinystories-tp4.yaml"
+        for row in json.loads(run("list", "strategies", "--format", "json").stdout):
+            if row["name"].startswith("gradcache"):
+                continue  # is for other networks
+            with self.subTest(strategy=row["name"]):
+                settings = self.follow(config, {"strategy": row["name"], "layout.dp": "4"})
+                if row["name"].startswith("fsdp") or row["name"] == "deepspeed-zero3":
+                    self.assertEqual(settings.pop("shard.optimizer"), "true")  # zero_stage: 0 of the config
+                    self.assertLessEqual(set(settings), {"strategy", "layout.dp", "precision.accumulate", "sync.when"})
+
+    def test_fsdp1_speaks_of_no_sync_only_where_it_is_used(self):
+        every = self.refusal("strategy=fsdp1", "precision.accumulate=fp32")
+        self.assertIn("precision.accumulate: FSDP adds reduced shards up", every)
+        self.assertNotIn("no_sync", every)
+        self.assertIn("no_sync", self.refusal("strategy=fsdp1-no-sync", "precision.accumulate=fp32"))
+
+    def test_a_schedule_without_a_pipeline_has_no_effect(self):
+        plain = {"option-without-effect": "leave schedule out, or raise layout.pp"}
+        self.assertEqual(self.lints("strategy=ddp-last", "schedule=gpipe"), plain)
+        self.assertNotIn("option-without-effect", self.lints("strategy=nanotron", "schedule=gpipe", "layout.pp=2"))
+        config = TESTS.parent / "jobs" / "nanotron-tinystories-tp4.yaml"
+        with tempfile.TemporaryDirectory() as folder:
+            for engine in ("1f1b", "afab", "null"):  # all of which published configs say without a pipeline
+                job = pathlib.Path(folder) / "job.yaml"
+                job.write_text(config.read_text().replace("pp_engine: 1f1b", f"pp_engine: {engine}"))
+                report = json.loads(run("predict", job, "--format", "json").stdout)
+                self.assertEqual([lint["id"] for lint in report["lints"]], [], engine)
+
     def test_every_mistake_at_the_command_line_has_a_way_out(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder) / "step.trace"

@@ -318,7 +318,7 @@ TEST(ColossalAi, WhatThePluginsRefuseIsRefusedInTheirWords) {
                     }),
             "precision.params: HybridParallelPlugin: Please set precision to 'fp16' or 'bf16' when using ZeRO.");
   EXPECT_EQ(Refusal("colossalai-zero1", [](Job& job) { job.axes.shard.params = true; }),
-            "shard: LowLevelZeroPlugin only supports stage 1/2 training");
+            "shard.params: LowLevelZeroPlugin only supports stage 1/2 training");
 }
 
 TEST(ColossalAi, WhatTheOptimizerDoesNotDoIsRefusedWithItsKey) {

@@ -31,7 +31,7 @@ TEST(Fsdp1Jobs, WhatItWouldNotLookAtIsRefusedWithItsKey) {
             "sync.collective");
   EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.sync.overlap = false; }), "sync.overlap");
   EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.sync.bucket_bytes = Bytes(1); }), "sync.bucket_bytes");
-  EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.shard.params = false; }), "shard");
+  EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.shard.params = false; }), "shard.params");
   EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.shard.reshard_after_backward = false; }),
             "shard.reshard_after_backward");
   EXPECT_EQ(KeyRefused("fsdp1", [](Job& job) { job.axes.shard.prefetch_forward = 1; }), "shard.prefetch_forward");

@@ -287,7 +287,7 @@ TEST(Fsdp2, WhatItWouldNotLookAtIsRefusedWithItsKey) {
   EXPECT_EQ(refused([](Axes& axes) { axes.precision.accumulate = DType::bf16; }), "precision.accumulate");
   EXPECT_EQ(refused([](Axes& axes) { axes.buffers.gradient_as_bucket_view = true; }),
             "buffers.gradient_as_bucket_view");
-  EXPECT_EQ(refused([](Axes& axes) { axes.shard.params = false; }), "shard");
+  EXPECT_EQ(refused([](Axes& axes) { axes.shard.params = false; }), "shard.params");
 }
 
 TEST(Fsdp2, WhatItDoesNotModelIsRefused) {

@@ -141,7 +141,7 @@ TEST(SingleBackward, WhatOneBackwardPassCannotDoIsRefusedWithItsKey) {
   EXPECT_EQ(refused([](Job& job) { job.axes.gradient_flow = GradientFlow::microbatch; }), "gradient_flow.kind");
   EXPECT_EQ(refused([](Job& job) { job.axes.buffers.set_to_none = false; }), "buffers.set_to_none");
   EXPECT_EQ(refused([](Job& job) { job.layout.pp = 2; }), "layout.pp");
-  EXPECT_EQ(refused([](Job& job) { job.axes.shard.optimizer = true; }), "shard");
+  EXPECT_EQ(refused([](Job& job) { job.axes.shard.optimizer = true; }), "shard.optimizer");
   EXPECT_EQ(refused([](Job& job) { job.axes.sync.forward_in_no_sync = false; }), "sync.forward_in_no_sync");
   EXPECT_EQ(refused([](Job& job) { job.last_window = {LastWindow::Policy::drop, 3}; }), "last_window.policy");
   EXPECT_EQ(refused([](Job& job) { job.last_window = {LastWindow::Policy::rescaled, 3}; }), "");

@@ -44,10 +44,9 @@ Status Refuse(const Job& job) {
 
 Status RefuseAsDdpModule(const Job& job) {
   const Axes& axes = job.axes;
-  const bool whole = !axes.shard.params && !axes.shard.gradients && !axes.shard.optimizer;
   const Requirement requirements[] = {
-      {whole, "shard", "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank",
-       "use an fsdp2-* strategy to shard them, or nanotron for a sharded optimizer"},
+      ShardsNothing(axes.shard,
+                    "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank"),
       {axes.shard.replicas == 1, "shard.replicas", "DistributedDataParallel does not shard: every rank is a replica",
        "leave shard.replicas at 1"},
       {axes.shard.reshard_after_forward && axes.shard.reshard_after_backward, "shard",
