@@ -63,6 +63,7 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
   report.ranks = role.ranks;
   report.peak = MakePeak(role, steps);
   report.allocator_bytes = role.allocator_bytes;
+  report.host = role.peak.host;
   report.reserved = role.reserved;
   report.minimum = role.minimum;
   report.device = DeviceBytes(job.machine, {role.peak.allocated, role.reserved, communicators});

@@ -27,7 +27,8 @@ void AddOptimizerStep(std::vector<Field<Job>>& fields) {
            "optimizer_step.clip_norm", [](J & j) -> auto& { return j.axes.optimizer_step.clip_norm; }, NormOrNull{}),
        FieldAt<J>(
            "optimizer_step.in_backward", [](J & j) -> auto& { return j.axes.optimizer_step.in_backward; }, Truth{}),
-       NotYet<J>("optimizer_step.offload", "false", "it has no optimizer in host memory yet")});
+       FieldAt<J>(
+           "optimizer_step.offload", [](J & j) -> auto& { return j.axes.optimizer_step.offload; }, Truth{})});
 }
 
 }  // namespace tidemark

@@ -37,6 +37,8 @@ struct Machine {
   Nanos host_issue;                                       ///< host time to issue one device operation
   Link intra_node, inter_node;
   Link host_link;                              ///< between a device and its host's memory
+  BytesPerSec host_memory_bandwidth;           ///< of a whole node, as its processors reach it; 0: not known
+  FlopsPerSec host_flops;                      ///< fp32 arithmetic of a whole node's processors; 0: not known
   double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
   Band context;                                ///< driver context and loaded modules
   Bytes communicator;                          ///< device memory of one communicator

@@ -12,6 +12,8 @@
 namespace tidemark {
 namespace {
 
+constexpr const char* kHostMemoryBandwidth = "host_memory_bandwidth";
+constexpr const char* kHostFlops = "host_flops";
 constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 /// Presets are part of the program; one that cannot be read is our mistake.
@@ -59,6 +61,10 @@ std::vector<Field<Machine>> MakeMachineFields() {
       FieldAt<M>(
           "host_link.bandwidth", [](M & m) -> auto& { return m.host_link.bandwidth; }, Bandwidth{}),
       FieldAt<M>(
+          kHostMemoryBandwidth, [](M & m) -> auto& { return m.host_memory_bandwidth; }, Bandwidth{}),
+      FieldAt<M>(
+          kHostFlops, [](M & m) -> auto& { return m.host_flops; }, Arithmetic{}),
+      FieldAt<M>(
           "intra_node.latency", [](M & m) -> auto& { return m.intra_node.latency; }, Time{}),
       FieldAt<M>(
           "intra_node.bandwidth", [](M & m) -> auto& { return m.intra_node.bandwidth; }, Bandwidth{}),
@@ -86,7 +92,11 @@ std::vector<Field<Machine>> MakeMachineFields() {
   return fields;
 }
 
-bool IsPeak(std::string_view key) { return key.starts_with("peak."); }
+/// A file may leave these out: not every machine multiplies in every dtype, and only an optimizer in host memory asks
+/// what the host can do.
+bool IsOptional(std::string_view key) {
+  return key.starts_with("peak.") || key == kHostMemoryBandwidth || key == kHostFlops;
+}
 
 /// The value behind `{value: ..., source: ...}`, and where it comes from.
 Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& given) {
@@ -110,7 +120,7 @@ Status CheckMachine(const Machine& machine, const Settings& settings, bool has_b
     return BadInput("context must have low <= expected <= high");
   }
   for (const Field<Machine>& field : MachineFields()) {
-    if (!has_base && !IsPeak(field.key) && !settings.contains(field.key)) {
+    if (!has_base && !IsOptional(field.key) && !settings.contains(field.key)) {
       return BadInput(fmt::format("the machine lacks '{}'", field.key),
                       "give it, or `from: <preset>` for all that is not given");
     }

@@ -57,6 +57,9 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   figures.push_back(SimulatedBytes("torch max_memory_allocated", worst.allocator_bytes));
   figures.push_back(SimulatedBytes("torch max_memory_reserved", worst.reserved));
   figures.push_back({"device used (nvidia-smi)", Text(worst.device.expected), BandText(worst.device)});
+  if (worst.host != Bytes(0)) {
+    figures.push_back({"host memory", Text(worst.host), fmt::format("{} for one rank", AllDigits(worst.host))});
+  }
   if (worst.minimum) {
     figures.push_back({"smallest limit that works", Text(*worst.minimum), AllDigits(*worst.minimum)});
   }

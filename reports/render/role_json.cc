@@ -53,6 +53,7 @@ Json RoleJson(const RoleReport& role) {
           {"allocator_bytes", OptionalBytes(role.allocator_bytes)},
           {"reserved_bytes", OptionalBytes(role.reserved)},
           {"minimum_bytes", OptionalBytes(role.minimum)},
+          {"host_bytes", role.host.count()},
           {"device_bytes",
            {{"low", role.device.low.count()},
             {"expected", role.device.expected.count()},

@@ -31,6 +31,7 @@ struct RoleReport {
   std::optional<Bytes> reserved;         ///< torch max_memory_reserved
   std::optional<Bytes> minimum;          ///< smallest device limit at which the allocator succeeds
   Band device;                           ///< DeviceBytes(): what nvidia-smi would show
+  Bytes host;                            ///< the most that one rank has in host memory, whenever that is
   std::vector<PhasePeak> phases;  ///< highest totals by phase, in order of first appearance; empty without a trace
   std::optional<Trace> trace;
 };

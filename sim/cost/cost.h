@@ -30,6 +30,11 @@ Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, con
 /// Point to point: latency + bytes / bandwidth of the link.
 Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
 
+/// What a kernel on the host takes where `ranks` of its node share the host: max(flops / rate, bytes / bandwidth), each
+/// rank having an equal part of both. The machine knows its host.
+Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks);
+
+/// As if there were no roles but this one.
 Costs Price(const Program& program, const Machine& machine);
 /// Of every role, in order.
 std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine);

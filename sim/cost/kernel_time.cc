@@ -96,6 +96,13 @@ FlopsPerSec PeakOf(const Machine& machine, DType dtype) {
   return std::min_element(machine.peak.begin(), machine.peak.end(), slower)->second;
 }
 
+Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks) {
+  TIDEMARK_CHECK(ranks > 0 && machine.host_memory_bandwidth.per_second() > 0 && machine.host_flops.per_second() > 0);
+  const double part = 1.0 / static_cast<double>(ranks);
+  return RoundToNanos(std::max(SecondsAt(FlopsOf(op), machine.host_flops * part),
+                               SecondsAt(BytesMovedBy(op), machine.host_memory_bandwidth * part)));
+}
+
 Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective) {
   return RoundToNanos(KernelSeconds(op, machine) * (beside_collective ? machine.overlap_slowdown : 1));
 }

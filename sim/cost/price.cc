@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "sim/cost/cost.h"
 
 namespace tidemark {
@@ -7,8 +9,13 @@ namespace {
 struct DeviceTime {
   const Program& program;
   const Machine& machine;
+  std::int64_t ranks_on_node;
 
-  Nanos operator()(const Compute& leaf) const { return KernelTime(leaf.op, machine, leaf.beside_collective); }
+  Nanos operator()(const Compute& leaf) const {
+    return leaf.stream.index == 0
+               ? HostTime(leaf.op, machine, ranks_on_node)
+               : KernelTime(leaf.op, machine, leaf.beside_collective);
+  }
 
   Nanos operator()(const Collective& leaf) const {
     return CollectiveTime(leaf.kind, leaf.payload(), program.groups.at(leaf.group.index), machine);
@@ -39,21 +46,28 @@ struct DeviceTime {
   }
 };
 
-}  // namespace
-
-Costs Price(const Program& program, const Machine& machine) {
+Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t ranks) {
   Costs costs{.device = {}, .host_issue = machine.host_issue};
   costs.device.reserve(program.nodes.size());
+  const DeviceTime time{program, machine, std::min(ranks, machine.devices_per_node)};
   for (const Node& node : program.nodes) {
-    costs.device.push_back(std::visit(DeviceTime{program, machine}, node));
+    costs.device.push_back(std::visit(time, node));
   }
   return costs;
 }
 
+}  // namespace
+
+Costs Price(const Program& program, const Machine& machine) { return PriceBeside(program, machine, program.ranks); }
+
 std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
+  std::int64_t ranks = 0;
+  for (const Program& program : step.roles) {
+    ranks += program.ranks;
+  }
   std::vector<Costs> costs;
   for (const Program& program : step.roles) {
-    costs.push_back(Price(program, machine));
+    costs.push_back(PriceBeside(program, machine, ranks));
   }
   return costs;
 }

@@ -44,6 +44,9 @@ void Clock::Do(const Op& op) {
       return Kernel(op);
     case Op::Code::issue:
       return IssueOn(op.stream, op.amount);
+    case Op::Code::host:
+      values_[kHostAt] += op.amount;
+      return;
     case Op::Code::record:
       Event(op.other) = Stream(op.stream);
       return;

@@ -17,6 +17,7 @@ struct MemorySegment {
   CategoryBytes content;      ///< what that instant holds beyond the start; sums to `rise`
   bool rises = false;         ///< false: the highest instant is the start itself
   Phase phase = Phase::load;  ///< of that instant, where it rises
+  Bytes host_net, host_rise;  ///< end minus start, and highest minus start, of host memory
 };
 
 /// Two stretches in a row; of equally high instants the first counts.

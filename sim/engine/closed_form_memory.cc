@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/engine/closed_form.h"
 
+#include <algorithm>
+
 namespace tidemark {
 namespace {
 
@@ -35,10 +37,12 @@ class MemoryFold {
 
   /// Appends one allocation (sign 1) or free (-1): Then() for a segment of one leaf, without building it.
   void Add(MemorySegment& all, const Buffer& buffer, std::int64_t sign) const {
-    if (buffer.place != Place::device) {
+    const Bytes bytes = buffer.bytes() * sign;
+    if (buffer.place == Place::host) {
+      all.host_net += bytes;
+      all.host_rise = std::max(all.host_rise, all.host_net);
       return;
     }
-    const Bytes bytes = buffer.bytes() * sign;
     all.net[buffer.category] += bytes;
     all.net_total += bytes;
     if (all.net_total > all.rise) {
@@ -64,6 +68,8 @@ MemorySegment Then(const MemorySegment& first, const MemorySegment& second) {
     both.rises = true;
     both.phase = second.phase;
   }
+  both.host_rise = std::max(first.host_rise, first.host_net + second.host_rise);
+  both.host_net += second.host_net;
   both.net += second.net;
   both.net_total += second.net_total;
   return both;
@@ -78,7 +84,9 @@ MemorySegment Times(const MemorySegment& body, std::int64_t count) {
     before_highest.net = body.net * (count - 1);
     before_highest.net_total = body.net_total * (count - 1);
   }
+  before_highest.host_net = std::max(Bytes(0), body.host_net * (count - 1));
   MemorySegment all = Then(before_highest, body);
+  all.host_net = body.host_net * count;
   all.net = body.net * count;
   all.net_total = body.net_total * count;
   return all;
@@ -87,16 +95,18 @@ MemorySegment Times(const MemorySegment& body, std::int64_t count) {
 MemoryPeak FoldMemory(const Program& program) {
   MemorySegment start;
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.resident && buffer.place == Place::device) {
-      start.net[buffer.category] += buffer.bytes() * buffer.count();
+    if (buffer.resident) {
+      const Bytes bytes = buffer.bytes() * buffer.count();
+      (buffer.place == Place::device ? start.net[buffer.category] : start.host_net) += bytes;
     }
   }
+  start.host_rise = start.host_net;
   start.net_total = start.net.Total();
   start.rise = start.net_total;
   start.content = start.net;
   start.rises = start.rise > Bytes(0);
   const MemorySegment all = Then(start, MemoryFold(program).Fold(0, program.nodes.size()));
-  return {all.rise, all.content, all.phase};
+  return {all.rise, all.content, all.phase, all.host_rise};
 }
 
 }  // namespace tidemark

@@ -15,6 +15,7 @@ struct MemoryPeak {
   Bytes allocated;
   CategoryBytes by_category;  ///< at the first instant of the highest total; sums to `allocated`
   Phase phase = Phase::load;  ///< innermost phase of that instant
+  Bytes host;                 ///< the most that it has in host memory, whenever that is
   friend bool operator==(const MemoryPeak&, const MemoryPeak&) = default;
 };
 

@@ -163,8 +163,11 @@ class RoleSimulation {
       live_[buffer.category] += buffer.bytes();
       total_ += buffer.bytes();
       if (total_ > peak_.allocated) {
-        peak_ = {total_, live_, phases_.empty() ? Phase::load : phases_.back()};
+        peak_ = {total_, live_, phases_.empty() ? Phase::load : phases_.back(), peak_.host};
       }
+    } else {
+      host_total_ += buffer.bytes();
+      peak_.host = std::max(peak_.host, host_total_);
     }
   }
 
@@ -183,6 +186,8 @@ class RoleSimulation {
     if (buffer.place == Place::device) {
       live_[buffer.category] -= buffer.bytes();
       total_ -= buffer.bytes();
+    } else {
+      host_total_ -= buffer.bytes();
     }
     if (listener_ != nullptr) {
       listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
@@ -217,6 +222,15 @@ class RoleSimulation {
     Slice(stream, name, start, start + duration);
   }
 
+  /// Nothing is issued: the host does it itself, and goes on behind it.
+  void RunOnHost(const Compute& leaf, Nanos duration) {
+    const Nanos start = host_;
+    host_ += duration;
+    if (listener_ != nullptr && duration > Nanos(0)) {
+      listener_->OnSlice(leaf.stream, leaf.name, start, host_);
+    }
+  }
+
   /// One node. False at the end and where a message has not been sent yet.
   bool Step() {
     while (!loops_.empty() && at_ == loops_.back().end) {
@@ -248,7 +262,12 @@ class RoleSimulation {
 
   void Do(const Alloc& leaf, Nanos) { Take(Instance(leaf.buffer)); }
   void Do(const Free& leaf, Nanos) { Release(Instance(leaf.buffer)); }
-  void Do(const Compute& leaf, Nanos duration) { Run(leaf.stream, leaf.name, PartOf(leaf.work), duration); }
+  void Do(const Compute& leaf, Nanos duration) {
+    if (program_.streams[leaf.stream.index].kind == StreamKind::host) {
+      return RunOnHost(leaf, duration);
+    }
+    Run(leaf.stream, leaf.name, PartOf(leaf.work), duration);
+  }
   void Do(const Scale& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.compute, duration); }
   void Do(const Collective& leaf, Nanos duration) {
     Run(leaf.stream, leaf.name, time_.exposed_communication, duration);
@@ -314,7 +333,7 @@ class RoleSimulation {
   std::vector<bool> alive_;
   std::vector<Phase> phases_;
   CategoryBytes live_;
-  Bytes total_;
+  Bytes total_, host_total_;
   MemoryPeak peak_;
 };
 

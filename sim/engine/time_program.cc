@@ -63,7 +63,10 @@ class Reducer {
   }
 
   bool Leaf(const Node& node, std::int64_t duration) {
-    if (const auto* compute = std::get_if<Compute>(&node)) {
+    const auto* compute = std::get_if<Compute>(&node);
+    if (compute != nullptr && program_.streams[compute->stream.index].kind == StreamKind::host) {
+      out_.ops.push_back({Code::host, 0, false, compute->stream.index, 0, duration});
+    } else if (compute != nullptr) {
       Issue(compute->stream, PartOf(compute->work), duration);
     } else if (const auto* scale = std::get_if<Scale>(&node)) {
       Issue(scale->stream, kCompute, duration);

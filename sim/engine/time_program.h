@@ -16,13 +16,13 @@ namespace tidemark {
 enum Cause : std::uint8_t { kCollective, kPeer, kHost };
 
 struct Op {
-  enum class Code : std::uint8_t { kernel, issue, send, recv, record, wait, sync, sync_device, repeat };
+  enum class Code : std::uint8_t { kernel, issue, host, send, recv, record, wait, sync, sync_device, repeat };
   Code code;
   std::uint8_t detail = 0;  ///< kernel: index into the parts
   bool messages = false;    ///< repeat: its body sends or receives
   std::uint32_t stream = 0;
   std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body
-  std::int64_t amount = 0;  ///< duration in ns; repeat: count
+  std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count
 };
 
 /// Positions in the list of moments.

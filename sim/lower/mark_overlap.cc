@@ -34,8 +34,9 @@ class OverlapMarker {
   void Visit(Node& node) {
     if (auto* compute = std::get_if<Compute>(&node)) {
       compute->beside_collective = false;
+      const bool on_host = program_.streams[compute->stream.index].kind == StreamKind::host;
       for (const bool flies : in_flight_) {
-        compute->beside_collective |= flies;
+        compute->beside_collective |= flies && !on_host;
       }
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
       in_flight_[collective->stream.index] = true;

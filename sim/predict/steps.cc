@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/predict/steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/job/validate.h"
@@ -77,10 +78,12 @@ StepsEvaluation InARow(std::span<const StepRun> runs, std::vector<Evaluation> ev
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Add(all.whole.time, evaluations[i].time, runs[i].count);
     for (std::size_t role = 0; role < all.whole.roles.size(); ++role) {
+      const Bytes host = std::max(evaluations[i].roles[role].host, all.whole.roles[role].host);
       if (evaluations[i].roles[role].allocated > all.whole.roles[role].allocated) {
         all.whole.roles[role] = evaluations[i].roles[role];
         all.peak_steps[role] = step;
       }
+      all.whole.roles[role].host = host;
     }
     step += runs[i].count;
   }

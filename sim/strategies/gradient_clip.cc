@@ -58,6 +58,27 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
     role_.MemoryKernel("gradient norms", role_.compute, Work::optimizer, piece.update.gradients, {norms_},
                        piece.update.elements, GradientBytes(role_, piece));
   });
+  Sum(divided, host_reads_norm);
+}
+
+void GradientClip::MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first) {
+  if (!norms_.buffer.valid()) {
+    return;
+  }
+  std::vector<BufferRef> reads{gradient};
+  if (first) {
+    role_.Alloc(norms_);
+  } else {
+    reads.push_back(norms_);
+  }
+  role_.MemoryKernel("gradient norms", stream, Work::optimizer, std::move(reads), {norms_}, elements,
+                     SizeOf(role_.builder.buffer(gradient.buffer).dtype) * elements);
+}
+
+void GradientClip::Sum(bool divided, bool host_reads_norm) {
+  if (!norms_.buffer.valid()) {
+    return;
+  }
   role_.Alloc(total_);
   TinyKernel("norm of norms", norms_, total_);
   role_.Free(norms_);
@@ -75,14 +96,14 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
   measured_ = true;
 }
 
-void GradientClip::Scale(const EachPiece& each) {
+void GradientClip::Scale(const EachPiece& each, StreamId stream) {
   if (!measured_) {
     return;
   }
   each([&](const UpdatePiece& piece) {
     std::vector<BufferRef> reads = piece.update.gradients;
     reads.push_back(total_);
-    role_.MemoryKernel("clip gradients", role_.compute, Work::optimizer, std::move(reads), piece.update.gradients,
+    role_.MemoryKernel("clip gradients", stream, Work::optimizer, std::move(reads), piece.update.gradients,
                        piece.update.elements, GradientBytes(role_, piece) * 2);
   });
 }

@@ -25,8 +25,12 @@ class GradientClip {
 
   /// `divided`: each data-parallel rank has a part of the gradients.
   void Measure(const EachPiece& each, bool divided, bool host_reads_norm);
+  /// In place of Measure, for gradients that leave the device before the step: each as it goes, `first` of them, and
+  /// at the step the sum.
+  void MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first);
+  void Sum(bool divided, bool host_reads_norm);
   bool measured() const { return measured_; }
-  void Scale(const EachPiece& each);
+  void Scale(const EachPiece& each, StreamId stream);
   void Forget();
 
  private:

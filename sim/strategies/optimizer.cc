@@ -139,7 +139,7 @@ void OptimizerState::Step(Role& role, const Updates& updates) {
   if (measures) {
     clip_->Measure(each, role.job.axes.shard.optimizer, updates.host_reads_norm);
   }
-  clip_->Scale(each);
+  clip_->Scale(each, role.compute);
   if (measures) {
     clip_->Forget();
   }

@@ -22,7 +22,8 @@
 //   data_types.grad_accum_dtype                           precision.accumulate
 //   communication_data_type                               precision.reduce
 //   set_gradient_accumulation_boundary by hand, no_sync   sync.when: custom
-// Loss scaling, offload and round_robin_gradients are not modelled, nor is the norm that ZeRO takes whether or not it
+//   zero_optimization.offload_optimizer.device: cpu        optimizer_step.offload
+// Loss scaling and round_robin_gradients are not modelled, nor is the norm that ZeRO takes whether or not it
 // clips, from a copy of one gradient at a time in fp64. optimizer_step.kernel is about a client's torch.optim (or
 // torch_adam): DeepSpeed's FusedAdam is the fused one. Stages 1 and 2 take SGD as with zero_allow_untested_optimizer.
 
@@ -123,6 +124,8 @@ Status RefusePartitioned(const Job& job) {
        "leave buffers.contiguous_gradients at true"},
       {axes.precision.master == DType::fp32, "precision.master",
        "ZeRO keeps fp32 masters of its part, also of fp32 parameters", "set precision.master to fp32"},
+      OffloadsAdamW(job),
+      OffloadIsFused(axes.optimizer_step),
   };
   return Check(requirements);
 }
@@ -196,7 +199,8 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
   strategy.defaults.axes.shard.optimizer = true;
   strategy.defaults.axes.shard.gradients = gradients;
   strategy.defaults.axes.sync.collective = CollectiveKind::reduce_scatter;
-  AddKeys(strategy, {"sync.overlap", "sync.collective", "sync.coalesce", "sync.multi_rank_bucket"});
+  AddKeys(strategy,
+          {"sync.overlap", "sync.collective", "sync.coalesce", "sync.multi_rank_bucket", "optimizer_step.offload"});
   if (!gradients) {
     AddKeys(strategy, BoundaryKeys());
   }

@@ -62,11 +62,18 @@ RECOMPUTED = {
 }
 
 
+# With the optimizer in host memory.
+OFFLOADED = {
+    "offload-deepspeed-zero2": ["strategy=deepspeed-zero2", "sync.bucket_elements=20000"],
+}
+
+
 class Golden(unittest.TestCase):
     def test_programs_are_those_that_were_read(self):
         rows = [("job.yaml", name, [f"strategy={name}", *settings]) for name, settings in STRATEGIES.items()]
         rows += [("dual_encoder.yaml", name, [f"strategy={name}", *settings]) for name, settings in CONTRASTIVE.items()]
         rows += [("decoder.yaml", *row) for row in RECOMPUTED.items()]
+        rows += [("job.yaml", name, [*settings, "optimizer_step.offload=true"]) for name, settings in OFFLOADED.items()]
         for job, name, settings in rows:
             arguments = [f"--set={setting}" for setting in settings]
             run = subprocess.run([os.environ["TIDEMARK_PROGRAM"], "program", str(GOLDEN / job), *arguments],
@@ -78,7 +85,7 @@ class Golden(unittest.TestCase):
             self.assertMultiLineEqual(run.stdout, path.read_text(encoding="utf-8"), name)
 
     def test_every_golden_program_is_tested(self):
-        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE) | set(RECOMPUTED))
+        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE) | set(RECOMPUTED) | set(OFFLOADED))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(recomputed in part)", policy == Recompute::Policy::selective},
           {"(clipped)", step.clip_norm > 0},
           {"(updated in backward)", step.in_backward},
+          {"(updated by the host)", step.offload},
           {"(foreach)", step.kernel == OptimizerStep::Kernel::foreach_},
           {"(for-loop)", step.kernel == OptimizerStep::Kernel::for_loop}};
 }

@@ -330,6 +330,8 @@ class JobGenerator {
     machine.intra_node = {Nanos(dice_.Number(0, 20000)), BytesPerSec(1e8 * static_cast<double>(dice_.Number(1, 1000)))};
     machine.inter_node = {Nanos(dice_.Number(0, 50000)), BytesPerSec(1e7 * static_cast<double>(dice_.Number(1, 1000)))};
     machine.host_link = {Nanos(1000), BytesPerSec(1e10)};
+    machine.host_memory_bandwidth = BytesPerSec(1e11);
+    machine.host_flops = FlopsPerSec(1e12);
     machine.overlap_slowdown = dice_.OneIn(2) ? 1 : 1.2;
     return machine;
   }

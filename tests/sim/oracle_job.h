@@ -23,6 +23,8 @@ inline Machine TestMachine() {
   machine.intra_node = {Nanos(2000), BytesPerSec(4e11)};
   machine.inter_node = {Nanos(5000), BytesPerSec(5e10)};
   machine.host_link = {Nanos(5000), BytesPerSec(5e10)};
+  machine.host_memory_bandwidth = BytesPerSec(4e11);
+  machine.host_flops = FlopsPerSec(1e13);
   machine.overlap_slowdown = 1.1;
   return machine;
 }

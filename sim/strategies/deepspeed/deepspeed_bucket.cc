@@ -242,14 +242,17 @@ void ReductionBucket::Communicate(CollectiveKind kind, std::int64_t elements, st
 
 /// copy_grads_in_partition: the buffer will be written again.
 void ReductionBucket::TakePart(const BufferRef& content, std::int64_t elements) {
-  std::vector<BufferRef> reads{content};
-  if (started_) {
-    reads.push_back(target_);
-  } else {
-    role_.Alloc(target_);
-    started_ = true;
-  }
   const std::int64_t part = CeilDiv(elements, ranks_);
+  const bool first = !std::exchange(started_, true);
+  if (take_) {
+    return take_(content, part, first);
+  }
+  std::vector<BufferRef> reads{content};
+  if (first) {
+    role_.Alloc(target_);
+  } else {
+    reads.push_back(target_);
+  }
   role_.MemoryKernel("own part of bucket", kernels(), Work::compute, std::move(reads), {target_}, part,
                      SizeOf(type()) * 2 * part);
 }

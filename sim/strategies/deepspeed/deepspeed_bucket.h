@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -38,7 +39,13 @@ class ReductionBucket {
   void Close();
   /// Where this rank's part of the reduced gradients goes; allocated at the first flush from here on.
   void SetTarget(const BufferRef& target);
+  /// `take` gets each reduced bucket, the elements of this rank's part of it, and whether it is the first since
+  /// SetTarget. The part is not copied anywhere else.
+  using Taker = std::function<void(const BufferRef& content, std::int64_t elements, bool first)>;
+  void SetTaker(Taker take) { take_ = std::move(take); }
   bool started() const { return started_; }
+  /// The stream on which buckets are reduced and taken.
+  StreamId kernels() const { return Overlaps() ? stream_ : role_.compute; }
 
   bool Fits(std::int64_t elements) const { return fill_ + elements <= capacity_; }
   /// Puts a gradient in, behind a flush where it does not fit, and frees it.
@@ -56,7 +63,6 @@ class ReductionBucket {
  private:
   bool Overlaps() const;
   BufferRef buffer() const { return buffers_[index_]; }
-  StreamId kernels() const { return Overlaps() ? stream_ : role_.compute; }
   void Put(const ParameterAt& at);
   void ReduceWhole(const BufferRef& content, std::int64_t elements);
   void ReduceFlattened(const BufferRef& content, std::int64_t elements);
@@ -76,6 +82,7 @@ class ReductionBucket {
   GroupId group_;
   std::int64_t ranks_, capacity_;
   BufferRef buffers_[2], pipeline_buffer_, target_;
+  Taker take_;
   std::map<std::pair<std::int64_t, DType>, BufferId> transients_;  ///< by elements and dtype
   bool open_ = false;
   bool started_ = false;  ///< the target is allocated

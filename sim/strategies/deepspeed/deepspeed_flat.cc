@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "sim/strategies/host_optimizer.h"
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/update_kernels.h"
 #include "sim/strategies/updated_parameters.h"
@@ -26,15 +27,22 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
   }
   padded_ = parts_ == 1 ? elements_ : RoundUp(elements_, kAlignment * parts_);
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
-  const auto kept = [&](const char* name, Category category, DType dtype, std::int64_t elements, bool resident) {
-    return elements == 0 ? BufferId{}
-                         : role.builder.AddBuffer(
-                               {name, category, dtype, elements, {1, 1}, role.compute, Place::device, resident, true});
+  const auto kept = [&](const char* name, Category category, DType dtype, std::int64_t elements, bool resident,
+                        Place place) {
+    const StreamId birth = place == Place::host ? kHostStream : role.compute;
+    return elements == 0
+               ? BufferId{}
+               : role.builder.AddBuffer({name, category, dtype, elements, {1, 1}, birth, place, resident, true});
   };
-  kept("padding behind the weights", Category::parameter, precision.params, padded_ - elements_, true);
-  master_ = kept("master weights", Category::optimizer, master_type_, part(), true);
-  moments_ =
-      kept("moments", Category::optimizer, precision.optimizer, MomentsOf(role.job.optimizer) * part(), moments_exist_);
+  const Place place = StatePlace(role.job);
+  kept("padding behind the weights", Category::parameter, precision.params, padded_ - elements_, true, Place::device);
+  master_ = kept("master weights", Category::optimizer, master_type_, part(), true, place);
+  moments_ = kept("moments", Category::optimizer, precision.optimizer, MomentsOf(role.job.optimizer) * part(),
+                  moments_exist_, place);
+  if (place == Place::host) {
+    host_weights_ =
+        DeclareOnHost(role, "own part of the weights", Category::parameter, precision.params, part(), true, true);
+  }
   clip_.emplace(role, elements_ > 0 ? 1 : 0);
   const std::int64_t temporary = UpdateKernels::MakesRoots(role.job) ? part() : 0;
   root_ = Declare("root for the moments", Category::workspace, precision.optimizer, temporary, role.compute);
@@ -53,25 +61,41 @@ void FlatParameters::Update(const BufferRef& gradient) {
   const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
   Clip(gradient);
   if (moments_.valid() && !std::exchange(moments_exist_, true)) {
-    UpdateKernels(role_, role_.compute).MakeState(piece);
+    UpdateKernels(role_, StateStream(role_)).MakeState(piece);
+  }
+  if (host_weights_.buffer.valid()) {
+    return UpdateKernels(role_, kHostStream).UpdateAtOnce(piece);
   }
   const bool for_loop = role_.job.axes.optimizer_step.kernel == OptimizerStep::Kernel::for_loop;
   UpdateInLists(role_, each, for_loop);
 }
 
-/// All of the gradient: with BF16_Optimizer each rank holds the whole one and clips it.
+/// All of the gradient: with BF16_Optimizer each rank holds the whole one and clips it. A gradient in host memory was
+/// measured on its way there, and the host, which reads the norm, multiplies it.
 void FlatParameters::Clip(const BufferRef& gradient) {
   const std::int64_t elements = role_.builder.buffer(gradient.buffer).elements;
   const UpdatePiece piece{{0, elements, {gradient}, {}, Bytes(0)}, {}, {}, {}};
   const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
-  clip_->Measure(each, elements < padded_, false);
-  clip_->Scale(each);
+  const bool divided = elements < padded_;
+  if (host_weights_.buffer.valid()) {
+    clip_->Sum(divided, true);
+    role_.builder.Emit(HostSync{role_.compute});  // the gradients have come
+  } else {
+    clip_->Measure(each, divided, false);
+  }
+  clip_->Scale(each, StateStream(role_));
   clip_->Forget();
 }
 
 void FlatParameters::CopyToWeights() {
+  const DType type = role_.job.axes.precision.params;
+  if (host_weights_.buffer.valid()) {
+    role_.MemoryKernel("masters to weights", kHostStream, Work::optimizer, {master()}, {host_weights_}, part(),
+                       (SizeOf(master_type_) + SizeOf(type)) * part());
+    return CopyOverLink(role_, "weights to device", role_.compute, {host_weights_}, AllWeights(), part(), type);
+  }
   role_.MemoryKernel("masters to weights", role_.compute, Work::optimizer, {master()}, AllWeights(), part(),
-                     (SizeOf(master_type_) + SizeOf(role_.job.axes.precision.params)) * part());
+                     (SizeOf(master_type_) + SizeOf(type)) * part());
 }
 
 void FlatParameters::Gather(StreamId stream, GroupId group) {

@@ -33,10 +33,15 @@ class FlatParameters {
   /// A buffer for this rank's part or the whole, alive only where it is allocated.
   BufferRef Declare(const char* name, Category category, DType dtype, std::int64_t elements, StreamId stream);
 
+  /// Of gradients that do not stay on the device: as GradientClip::MeasurePart.
+  void MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first) {
+    clip_->MeasurePart(stream, gradient, elements, first);
+  }
   /// One update of this rank's part, with gradients clipped where the job says so; in the first step the moments may
   /// appear with it.
   void Update(const BufferRef& gradient);
-  /// Writes this rank's part of the weights, cast from the masters.
+  /// Writes this rank's part of the weights, cast from the masters; by the host, which copies it to the device, where
+  /// the optimizer lies there.
   void CopyToWeights();
   /// Gathers all parts of the weights in place, as one message; nothing where there is one rank.
   void Gather(StreamId stream, GroupId group);
@@ -50,6 +55,7 @@ class FlatParameters {
   DType master_type_;
   ParameterTable weights_;
   BufferId master_, moments_;
+  BufferRef host_weights_;        ///< this rank's part in the weights' dtype, in host memory; invalid: there is none
   BufferRef root_, denominator_;  ///< of AdamW where its update is not one kernel
   bool moments_exist_;
   std::optional<GradientClip> clip_;

@@ -4,6 +4,7 @@
 #include "sim/strategies/autograd_gradients.h"
 #include "sim/strategies/deepspeed/deepspeed_bucket.h"
 #include "sim/strategies/deepspeed/deepspeed_flat.h"
+#include "sim/strategies/deepspeed/deepspeed_offload.h"
 #include "sim/strategies/parameter_order.h"
 
 namespace tidemark {
@@ -18,7 +19,8 @@ class DeepSpeedPartitioned : public DataParallel {
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         flat_(role, ranks_, FlatParameters::Moments::with_first_update),
-        bucket_(role, gradients_.table(), stream_, group_) {
+        bucket_(role, gradients_.table(), stream_, group_),
+        offloaded_(role, flat_, bucket_.kernels()) {
     const DType type = axes_.precision.params;
     gradients_.Declare(role, type);
     const std::int64_t part = CeilDiv(flat_.elements(), ranks_);
@@ -28,9 +30,17 @@ class DeepSpeedPartitioned : public DataParallel {
     flat_copy_ = flat_.Declare("flat gradients of own part", Category::gradient, type, flat_.part(), role.compute);
     master_gradient_ = flat_.Declare("flat gradients for the masters", Category::gradient, flat_.master_type(),
                                      flat_.part(), role.compute);
+    if (Offloads()) {
+      bucket_.SetTaker([this](const BufferRef& content, std::int64_t elements, bool first) {
+        offloaded_.Take(content, elements, first);
+      });
+    }
   }
 
-  void BeforeBackward(const Microbatch& microbatch, std::int64_t) override { reducing_ = ReducesFromHooks(microbatch); }
+  void BeforeBackward(const Microbatch& microbatch, std::int64_t) override {
+    reducing_ = ReducesFromHooks(microbatch);
+    offloaded_.BeginBackward(microbatch.place);
+  }
 
   BufferRef Weight(const ParameterAt& at) override { return flat_.Weight(at); }
 
@@ -72,7 +82,10 @@ class DeepSpeedPartitioned : public DataParallel {
 
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    if (flat_.elements() > 0) {
+    if (flat_.elements() > 0 && Offloads()) {
+      flat_.Update(offloaded_.gradient());
+      flat_.CopyToWeights();
+    } else if (flat_.elements() > 0) {
       FlattenGradients();
       flat_.Update(master_gradient());
       role_.Free(master_gradient());
@@ -94,7 +107,9 @@ class DeepSpeedPartitioned : public DataParallel {
     }
   }
 
-  std::vector<std::int64_t> KeyBetweenMicrobatches() const override { return {bucket_.open() ? 1 : 0}; }
+  std::vector<std::int64_t> KeyBetweenMicrobatches() const override {
+    return {bucket_.open() ? 1 : 0, offloaded_.sum_exists() ? 1 : 0};
+  }
   std::vector<std::int64_t> Key(std::int64_t position) const override {
     return reducing_ ? bucket_.Key(position) : KeyBetweenMicrobatches();
   }
@@ -107,9 +122,10 @@ class DeepSpeedPartitioned : public DataParallel {
     }
   }
 
-  BufferRef FinalGradient(const ParameterAt&) override { return averaged_; }
+  BufferRef FinalGradient(const ParameterAt&) override { return Offloads() ? offloaded_.gradient() : averaged_; }
 
  private:
+  bool Offloads() const { return axes_.optimizer_step.offload; }
   /// Stage 2's epilogue sets `.grad` to None in every backward pass.
   bool GradientIsNew(const Microbatch& microbatch) const { return microbatch.first() || ReducesEach(); }
   bool ReducesEach() const { return axes_.shard.gradients && !axes_.sync.coalesce; }
@@ -126,6 +142,9 @@ class DeepSpeedPartitioned : public DataParallel {
 
   /// The rest of the epilogue.
   void AddToFirst(const Microbatch& microbatch) {
+    if (Offloads()) {
+      return bucket_.Close();
+    }
     if (microbatch.place.reduced) {
       role_.AddKernel("accumulate averaged gradients", role_.compute, new_averaged_, averaged_);
     }
@@ -166,6 +185,7 @@ class DeepSpeedPartitioned : public DataParallel {
   FlatParameters flat_;
   AutogradGradients gradients_;
   ReductionBucket bucket_;
+  OffloadedGradients offloaded_;
   bool reducing_ = false;  ///< hooks of the backward pass under way fill the bucket
   BufferRef averaged_, new_averaged_, flat_copy_, master_gradient_;
 };

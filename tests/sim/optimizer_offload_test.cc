@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/deepspeed_job.h"
+
+// Optimizers in host memory. Numbers are for the oracle model with N = 4: P = 110,633,984 parameters, of which a rank
+// updates P/4 = 27,658,496; its largest are the embedding and the head with 32,768,000 each. The test machine's link to
+// the host moves 50 bytes/ns behind 5 us, and its host 400 bytes/ns, which the node's ranks share.
+
+namespace tidemark::deepspeed {
+namespace {
+
+Job Offloaded(const std::string& strategy, std::int64_t microbatches) {
+  Job job = OracleJob(strategy, microbatches);
+  job.axes.optimizer_step.offload = true;
+  return job;
+}
+
+MemoryPeak PeakOf(const Job& job, StepKind kind = StepKind::steady) {
+  return FoldMemory(Sound(job, kind).roles.front());
+}
+
+std::vector<Copy> CopiesOf(const Job& job, const std::string& name, StepKind kind = StepKind::steady) {
+  std::vector<Copy> copies;
+  const Program program = Unroll(Sound(job, kind).roles.front());
+  for (const Node& node : program.nodes) {
+    const auto* copy = std::get_if<Copy>(&node);
+    if (copy != nullptr && program.names[copy->name.index] == name) {
+      copies.push_back(*copy);
+    }
+  }
+  return copies;
+}
+
+/// Sums of the bytes of all copies of this name.
+std::int64_t BytesOf(const Job& job, const std::string& name) {
+  std::int64_t bytes = 0;
+  for (const Copy& copy : CopiesOf(job, name)) {
+    bytes += copy.bytes.count();
+  }
+  return bytes;
+}
+
+Nanos DurationOf(const Job& job, const std::string& name) {
+  const StepProgram step = Sound(job);
+  const std::vector<Costs> costs = PriceAll(step, job.machine);
+  const Program& program = step.roles.front();
+  Nanos sum;
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    std::visit(
+        [&](const auto& leaf) {
+          if constexpr (requires { leaf.name; }) {
+            sum += program.names[leaf.name.index] == name ? costs.front().device[i] : Nanos(0);
+          }
+        },
+        program.nodes[i]);
+  }
+  return sum;
+}
+
+// Of 16 bytes per parameter share that a rank keeps for its part, 12 are the master and two moments in fp32. What comes
+// is one buffer for a gradient as large as the largest parameter, in bf16, which serves no purpose without offload.
+TEST(Offload, TakesTwelveBytesPerOwnParameterFromTheDevice) {
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce"}) {
+    const auto optimizer_on_device = [&](bool offload) {
+      Job job = OracleJob(strategy, 2);
+      job.axes.optimizer_step.offload = offload;
+      const StepProgram step = Sound(job);
+      Bytes bytes;
+      for (const Buffer& buffer : step.roles.front().buffers) {
+        const bool counts = buffer.place == Place::device && buffer.resident;
+        bytes += counts ? buffer.bytes() * buffer.count() : Bytes(0);
+      }
+      return bytes.count();
+    };
+    EXPECT_EQ(optimizer_on_device(false) - optimizer_on_device(true), 12 * kPart - 2 * kHead) << strategy;
+    EXPECT_EQ(PeakOf(Offloaded(strategy, 2)).by_category[Category::optimizer], Bytes(0)) << strategy;
+  }
+}
+
+// On the host: master, two moments and gradient in fp32, the new parameters in bf16, 18 bytes per parameter of the
+// part, a buffer for the largest gradient, and where microbatches are reduced one by one their sum in bf16, 2 bytes
+// more.
+TEST(Offload, TheHostHoldsStatesGradientsAndNewParameters) {
+  EXPECT_EQ(PeakOf(Offloaded("deepspeed-zero1", 4)).host.count(), 18 * kPart + 2 * kHead);
+  EXPECT_EQ(PeakOf(Offloaded("deepspeed-coalesce", 4)).host.count(), 18 * kPart + 2 * kHead);
+  EXPECT_EQ(PeakOf(Offloaded("deepspeed-zero2", 1)).host.count(), 18 * kPart + 2 * kHead);
+  EXPECT_EQ(PeakOf(Offloaded("deepspeed-zero2", 4)).host.count(), 20 * kPart + 2 * kHead);
+  // torch.optim makes moments in the first step; the sum appears with the first microbatch that waits for another.
+  EXPECT_EQ(PeakOf(Offloaded("deepspeed-zero2", 4), StepKind::first).host.count(), 20 * kPart + 2 * kHead);
+  EXPECT_EQ(PeakOf(OracleJob("deepspeed-zero2", 4)).host.count(), 0);
+}
+
+// ZeRO-2 of M microbatches: the sum goes to the host M times and comes back M - 1 times, in bf16; the fp32 gradient
+// goes once, and the new bf16 parameters come once. Without anything to sum up, only the last two.
+TEST(Offload, CopiesOfZeroTwoEachWay) {
+  for (const std::int64_t microbatches : {1, 2, 4}) {
+    const Job job = Offloaded("deepspeed-zero2", microbatches);
+    const std::int64_t sums = microbatches == 1 ? 0 : microbatches;
+    EXPECT_EQ(BytesOf(job, "sum to host"), sums * 2 * kPart);
+    EXPECT_EQ(BytesOf(job, "sum to device"), (microbatches - 1) * 2 * kPart);
+    EXPECT_EQ(BytesOf(job, "gradient to host"), 4 * kPart);
+    EXPECT_EQ(BytesOf(job, "weights to device"), 2 * kPart);
+  }
+  // Stage 1 and coalesce_grad_reduction reduce once, so that micro_step_id is 0 at the boundary: nothing is summed up.
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-coalesce"}) {
+    const Job job = Offloaded(strategy, 4);
+    EXPECT_EQ(BytesOf(job, "sum to host") + BytesOf(job, "sum to device"), 0) << strategy;
+    EXPECT_EQ(BytesOf(job, "gradient to host"), 4 * kPart) << strategy;
+  }
+}
+
+// DeepSpeedCPUAdam reads and writes master and moments and reads the gradient, 28 bytes per element, 12 operations of
+// arithmetic: 27,658,496 * 28 = 774,437,888 bytes at 400/4 bytes/ns are 7,744,379 ns, and 331,901,952 flops at 10/4
+// TFLOP/s 132,761 ns. Casting to bf16 moves 6 bytes: 1,659,510 ns. The copy back is 5 us and 55,316,992 / 50 ns.
+TEST(Offload, TheHostUpdatesAsFastAsItsPartOfTheNodesMemoryAllows) {
+  const Job job = Offloaded("deepspeed-zero2", 4);
+  EXPECT_EQ(DurationOf(job, "optimizer update"), Nanos(7'744'379));
+  EXPECT_EQ(DurationOf(job, "masters to weights"), Nanos(1'659'510));
+  EXPECT_EQ(DurationOf(job, "weights to device"), Nanos(5'000 + 1'106'340));
+  // Alone on its node a rank updates four times as much with all of it.
+  Job alone = Offloaded("deepspeed-zero2", 4);
+  alone.layout.dp = 1;
+  EXPECT_EQ(DurationOf(alone, "optimizer update"), Nanos(7'744'379));
+}
+
+TEST(Offload, ADeviceWithoutWorkWaitsForTheHost) {
+  const Job job = Offloaded("deepspeed-zero2", 1);
+  const StepProgram step = Sound(job);
+  const StepTime time = Simulate(step, PriceAll(step, job.machine)).time;
+  EXPECT_EQ(time.optimizer, Nanos(0));
+  // The update, the cast, and at least the copy of the new parameters, which runs on the compute stream.
+  EXPECT_GT(time.host, Nanos(7'744'379 + 1'659'510 + 1'111'340));
+}
+
+TEST(Offload, BothEnginesAgreeWhateverElseIsSet) {
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce"}) {
+    for (const std::int64_t microbatches : {1, 2, 3, 8}) {
+      for (const std::int64_t ranks : {1, 3, 4}) {
+        for (const std::int64_t bucket : {1'000'000, 20'000'000, 500'000'000}) {
+          for (const int bits : {0, 1, 2, 3}) {
+            Job job = Offloaded(strategy, microbatches);
+            job.layout.dp = ranks;
+            job.axes.sync.bucket_elements = bucket;
+            job.axes.sync.overlap = (bits & 1) != 0;
+            job.axes.optimizer_step.clip_norm = (bits & 2) != 0 ? 1 : 0;
+            for (const StepKind kind : {StepKind::first, StepKind::second, StepKind::steady}) {
+              ExpectEnginesAgree(job, kind);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The masters of fp32 parameters are a copy of them (ZeRO keeps one of its part), and nothing is cast on the way.
+TEST(Offload, GradientsOfFp32ParametersGoAsTheyAre) {
+  Job job = Offloaded("deepspeed-zero2", 2);
+  Precision& precision = job.axes.precision;
+  precision.params = precision.gradients = precision.accumulate = precision.reduce = DType::fp32;
+  ExpectEnginesAgree(job, StepKind::steady);
+  EXPECT_EQ(BytesOf(job, "sum to host"), 2 * 4 * kPart);
+  EXPECT_EQ(BytesOf(job, "weights to device"), 4 * kPart);
+  const StepProgram step = Sound(job);
+  for (const Buffer& buffer : step.roles.front().buffers) {
+    EXPECT_NE(buffer.name, "cast gradient");
+  }
+}
+
+TEST(Offload, IsRefusedWhereDeepSpeedDoesNotHaveIt) {
+  Job job = Offloaded("deepspeed-zero2", 2);
+  job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_;
+  EXPECT_EQ(Refusal(job), "optimizer_step.kernel: DeepSpeedCPUAdam does the whole update of an element in one pass");
+  job = Offloaded("deepspeed-zero2", 2);
+  job.optimizer = OptimizerKind::sgd;
+  EXPECT_TRUE(Refusal(job).starts_with("optimizer_step.offload: You are using ZeRO-Offload with a client provided"));
+}
+
+}  // namespace
+}  // namespace tidemark::deepspeed
