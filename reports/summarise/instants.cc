@@ -11,8 +11,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::uint16_t kNoSpan = 0xffff;
-
 bool IsForward(std::string_view phase) { return phase == "forward" || phase == "C_forward"; }
 bool IsBackward(std::string_view phase) { return phase == "backward" || phase == "C_backward"; }
 

@@ -11,8 +11,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::uint16_t kNoSpan = 0xffff;
-
 using Member = std::tuple<std::uint32_t, std::int32_t, std::int32_t>;
 
 Member MemberOf(const MemoryEvent& event) { return {event.tensor.index, event.index0, event.index1}; }
@@ -35,16 +33,6 @@ Highest FindHighest(const Trace& trace) {
     }
   }
   return highest;
-}
-
-/// The step of memory event `at`, counted from 0; -1 where the trace does not tell several steps apart.
-std::int64_t StepOf(const Trace& trace, std::size_t at) {
-  if (trace.steps.size() < 2) {
-    return -1;
-  }
-  const auto next = std::upper_bound(trace.steps.begin(), trace.steps.end(), at,
-                                     [](std::size_t event, const StepMark& step) { return event < step.memory_begin; });
-  return std::max<std::int64_t>(0, next - trace.steps.begin() - 1);
 }
 
 /// What the first `events` events leave alive: member -> index of its allocation.
@@ -144,15 +132,6 @@ std::string WhichOf(const Trace& trace, std::size_t at) {
 }
 
 }  // namespace
-
-PhasePlace PlaceOf(const Trace& trace, std::size_t event) {
-  const std::uint16_t at = trace.memory[event].span;
-  if (at == kNoSpan) {
-    return {};
-  }
-  const Span& span = trace.spans[at];
-  return {span.phase, span.microbatch, StepOf(trace, event), span.side};
-}
 
 std::string PhaseLabel(const PhasePlace& place) {
   return PhaseLabel(place.phase, place.microbatch, place.step, place.side);

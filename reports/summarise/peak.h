@@ -9,20 +9,10 @@
 #include "base/category.h"
 #include "base/dtype.h"
 #include "base/quantity.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
-
-/// Where in a step something happens. No phase: before or after everything.
-struct PhasePlace {
-  std::string phase;
-  std::int64_t microbatch = -1;  ///< -1: of the whole step
-  std::int64_t step = -1;        ///< of several, counted from 0; -1: there is one step
-  std::string side = {};         ///< as in Span
-};
-
-/// The phase of a memory event.
-PhasePlace PlaceOf(const Trace& trace, std::size_t event);
 
 /// The members of one family of tensors that are alive at the peak, as one line of a report.
 struct LiveBuffers {

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 
 #include "reports/summarise/device_bytes.h"
+#include "traces/family.h"
 
 namespace tidemark {
 namespace {
@@ -154,17 +154,6 @@ std::size_t TraceReport::Highest() const {
     }
   }
   return highest;
-}
-
-std::string FamilyOf(const std::string& name) {
-  std::istringstream parts(name.substr(0, name.find('[') == 0 ? std::string::npos : name.find('[')));
-  std::string family;
-  for (std::string part; std::getline(parts, part, '.');) {
-    const bool index =
-        !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-    family += (family.empty() ? "" : ".") + (index ? "*" : part);
-  }
-  return family;
 }
 
 PeakDifference ComparePeaks(const Peak& before, const Peak& after) {

@@ -67,10 +67,6 @@ struct TraceReport {
   std::size_t Highest() const;  ///< the trace with the highest peak, of equals the first
 };
 
-/// The name of a tensor without the index of its layer or microbatch: "layers.7.mlp" and "layers.12.mlp" are
-/// "layers.*.mlp"; "bucket[3]" is "bucket".
-std::string FamilyOf(const std::string& name);
-
 /// What is alive at the two peaks, by family and category.
 PeakDifference ComparePeaks(const Peak& before, const Peak& after);
 

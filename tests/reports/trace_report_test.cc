@@ -50,14 +50,6 @@ Bytes SumOf(const PeakDifference& difference) {
                          [](Bytes sum, const TensorDifference& tensor) { return sum + tensor.difference(); });
 }
 
-TEST(FamilyOf, leavesOutTheIndexOfLayerAndMicrobatch) {
-  EXPECT_EQ(FamilyOf("layers.7.mlp.gate"), "layers.*.mlp.gate");
-  EXPECT_EQ(FamilyOf("layers.12.mlp.gate"), "layers.*.mlp.gate");
-  EXPECT_EQ(FamilyOf("bucket[3]"), "bucket");
-  EXPECT_EQ(FamilyOf("flattened bucket, 12288 elements"), "flattened bucket, 12288 elements");  // a size, no index
-  EXPECT_EQ(FamilyOf("layer.qkv_in"), "layer.qkv_in");
-}
-
 TEST(ComparePeaks, addsUpFamiliesAndPutsTheLargestDifferenceFirst) {
   // before 100 + 30 + 20 = 150, after 100 + 45 + 8 = 153
   const Peak before = PeakOf({Live("w", Category::parameter, 100), Live("layers.0.a", Category::activation, 10),

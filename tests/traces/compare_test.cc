@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/compare/compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/traces/trace_script.h"
+
+namespace tidemark {
+namespace {
+
+using Kind = MemoryCauseKind;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// 100 bytes stay; each of two microbatches saves 40 and has 30 for a moment. Peak: 170 in forward.
+std::vector<Happening> TwoMicrobatches() {
+  std::vector<Happening> script = {Alloc("weights", 100, 0, Category::parameter)};
+  for (const std::int32_t microbatch : {0, 1}) {
+    for (const Happening& happening :
+         {Begin("forward", microbatch), Alloc("saved", 40), Alloc("scratch", 30), Free("scratch"), End(),
+          Begin("backward", microbatch), Alloc("gradient", 20, microbatch, Category::gradient), Free("saved"), End()}) {
+      script.push_back(happening);
+    }
+  }
+  return script;
+}
+
+TraceComparison Compare(const Trace& predicted, const Trace& measured) {
+  const Result<Comparison> comparison = CompareTraces(std::vector{predicted}, std::vector{measured});
+  EXPECT_TRUE(comparison) << comparison.error().Text();
+  Bytes sum;
+  for (const MemoryCause& cause : comparison->Worst().memory) {
+    sum += cause.at_peak;
+  }
+  EXPECT_EQ(sum, comparison->Worst().peak_error());
+  Nanos time;
+  for (const TimeCause& cause : comparison->Worst().time) {
+    time += cause.error;
+  }
+  EXPECT_EQ(time, comparison->Worst().step_error());
+  return comparison->Worst();
+}
+
+TraceComparison Compare(const std::vector<Happening>& predicted, const std::vector<Happening>& measured) {
+  return Compare(Play(predicted), Play(measured));
+}
+
+std::size_t Find(const std::vector<Happening>& script, Happening::Kind kind, const std::string& name,
+                 std::size_t from = 0) {
+  while (script[from].kind != kind || script[from].name != name) {
+    ++from;
+  }
+  return from;
+}
+
+void Erase(std::vector<Happening>& script, std::size_t at) {
+  script.erase(script.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void Insert(std::vector<Happening>& script, std::size_t at, const Happening& happening) {
+  script.insert(script.begin() + static_cast<std::ptrdiff_t>(at), happening);
+}
+
+TEST(CompareTraces, aTraceIsLikeItself) {
+  const TraceComparison same = Compare(TwoMicrobatches(), TwoMicrobatches());
+  EXPECT_EQ(same.peak_error(), Bytes(0));
+  EXPECT_EQ(same.predicted.peak, Bytes(190));  // the first gradient is there when the second microbatch peaks
+  EXPECT_THAT(same.memory, IsEmpty());
+  EXPECT_THAT(same.unmatched, IsEmpty());
+  EXPECT_THAT(same.time, IsEmpty());
+  EXPECT_FALSE(same.first);
+  ASSERT_THAT(same.phases, SizeIs(2));
+  EXPECT_EQ(same.phases[0].phase, "forward");
+  EXPECT_EQ(same.phases[0].predicted_peak, Bytes(190));
+  EXPECT_EQ(same.phases[0].measured_peak, Bytes(190));
+  EXPECT_EQ(same.phases[1].predicted_peak, Bytes(180));  // weights, saved, both gradients
+  EXPECT_EQ(same.phases[1].largest_error, Bytes(0));
+}
+
+TEST(CompareTraces, aMissingTransientIsNamedWithItsBytes) {
+  std::vector<Happening> measured = TwoMicrobatches();
+  const std::size_t second = Find(measured, Happening::Kind::begin, "backward");
+  Erase(measured, Find(measured, Happening::Kind::alloc, "scratch", second));
+  Erase(measured, Find(measured, Happening::Kind::free, "scratch", second));
+  const TraceComparison found = Compare(TwoMicrobatches(), measured);
+  // Without it the second microbatch peaks at 180 when both gradients are there: 10 less, not 30.
+  EXPECT_EQ(found.peak_error(), Bytes(10));
+  ASSERT_THAT(found.memory, SizeIs(2));
+  EXPECT_EQ(found.memory[0].kind, Kind::missing);
+  EXPECT_EQ(found.memory[0].tensor, "scratch");
+  EXPECT_EQ(found.memory[0].at_peak, Bytes(30));
+  EXPECT_EQ(found.memory[0].place, (PhasePlace{"forward", 1, -1, ""}));
+  EXPECT_EQ(found.memory[1].kind, Kind::other_moment);
+  EXPECT_EQ(found.memory[1].at_peak, Bytes(-20));
+  EXPECT_EQ(found.memory[1].measured.place, (PhasePlace{"backward", 1, -1, ""}));
+  ASSERT_THAT(found.unmatched, SizeIs(1));
+  EXPECT_TRUE(found.unmatched[0].predicted);
+  EXPECT_EQ(found.unmatched[0].name, "scratch");
+  EXPECT_EQ(found.unmatched[0].bytes, Bytes(30));
+  EXPECT_EQ(found.unmatched[0].place.phase, "forward");
+  ASSERT_TRUE(found.first);
+  EXPECT_THAT(found.first->predicted, HasSubstr("allocates scratch"));
+  EXPECT_THAT(found.first->measured, HasSubstr("allocates gradient"));
+}
+
+TEST(CompareTraces, aTensorThatIsFreedLaterSaysBetweenWhichAllocations) {
+  std::vector<Happening> measured = TwoMicrobatches();
+  Erase(measured, Find(measured, Happening::Kind::free, "saved"));
+  const std::size_t second = Find(measured, Happening::Kind::begin, "forward", 2);
+  Insert(measured, second + 1, Free("saved"));  // as the second microbatch begins: before it saves its own
+  Insert(measured, second + 1, Alloc("tokens", 1, 0, Category::input));
+  std::vector<Happening> predicted = TwoMicrobatches();
+  Insert(predicted, Find(predicted, Happening::Kind::begin, "forward", 2) + 1, Alloc("tokens", 1, 0, Category::input));
+  const TraceComparison found = Compare(predicted, measured);
+  EXPECT_EQ(found.peak_error(), Bytes(0));  // 161 there, below the peak of 191
+  ASSERT_THAT(found.memory, SizeIs(1));
+  EXPECT_EQ(found.memory[0].kind, Kind::freed_later);
+  EXPECT_EQ(found.memory[0].tensor, "saved");
+  EXPECT_EQ(found.memory[0].at_peak, Bytes(0));
+  EXPECT_EQ(found.memory[0].predicted.after, "gradient");
+  EXPECT_EQ(found.memory[0].predicted.place.phase, "backward");
+  EXPECT_EQ(found.memory[0].measured.after, "tokens");
+  EXPECT_EQ(found.memory[0].measured.place, (PhasePlace{"forward", 1, -1, ""}));
+}
+
+TEST(CompareTraces, anotherDtypeIsNoMissingTensor) {
+  std::vector<Happening> measured = TwoMicrobatches();
+  for (Happening& happening : measured) {
+    if (happening.name == "saved" && happening.kind == Happening::Kind::alloc) {
+      happening.bytes = 80;
+      happening.dtype = DType::fp32;
+    }
+  }
+  const TraceComparison found = Compare(TwoMicrobatches(), measured);
+  EXPECT_EQ(found.peak_error(), Bytes(-40));
+  ASSERT_THAT(found.memory, SizeIs(1));
+  EXPECT_EQ(found.memory[0].kind, Kind::dtype);
+  EXPECT_EQ(found.memory[0].lives, 2);
+  EXPECT_EQ(found.memory[0].predicted_dtype, DType::bf16);
+  EXPECT_EQ(found.memory[0].measured_dtype, DType::fp32);
+  EXPECT_EQ(found.memory[0].at_peak, Bytes(-40));
+}
+
+TEST(CompareTraces, roundingIsWhatTheAllocatorAddsToEqualTensors) {
+  // Blocks of 64 bytes: 100 + 40 + 20 + 30 become 128 + 64 + 64 + 64 = 320, against 190 without rounding; the second
+  // side reserves 7 bytes more than its blocks.
+  const TraceComparison found = Compare(Play(TwoMicrobatches()), Play(TwoMicrobatches(), 64, 7));
+  EXPECT_EQ(found.peak_error(), Bytes(0));
+  EXPECT_EQ(found.rounding, Bytes(190 - 320));
+  EXPECT_EQ(found.fragmentation, Bytes(-7));
+  EXPECT_THAT(found.rounded, testing::ElementsAre("weights", "saved", "scratch", "gradient"));
+}
+
+TEST(CompareTraces, workspaceOfALibraryIsCalledThat) {
+  std::vector<Happening> measured = TwoMicrobatches();
+  const std::size_t at = Find(measured, Happening::Kind::free, "scratch");
+  Insert(measured, at, Free("gemm workspace"));
+  Insert(measured, at, Alloc("gemm workspace", 64, 0, Category::workspace));
+  const TraceComparison found = Compare(TwoMicrobatches(), measured);
+  // 100 + 40 + 30 + 64 in the first microbatch, against 190 in the second.
+  EXPECT_EQ(found.peak_error(), Bytes(190 - 234));
+  ASSERT_THAT(found.memory, SizeIs(2));
+  EXPECT_EQ(found.memory[0].kind, Kind::workspace);
+  EXPECT_EQ(found.memory[0].at_peak, Bytes(-64));
+  EXPECT_EQ(found.memory[1].kind, Kind::other_moment);
+  EXPECT_EQ(found.memory[1].at_peak, Bytes(20));  // the prediction peaks where the first gradient is there as well
+}
+
+TEST(CompareTraces, oneOccurrenceThatIsMissingDoesNotShiftTheOthers) {
+  std::vector<Happening> predicted = {Begin("forward", 0)}, measured = {Begin("forward", 0)};
+  for (const std::int32_t layer : {0, 1, 2, 3}) {
+    for (const Happening& happening : {Alloc("in", 10, layer), Alloc("scratch", 5), Free("scratch")}) {
+      predicted.push_back(happening);
+      if (layer != 1 || happening.name != "scratch") {
+        measured.push_back(happening);
+      }
+    }
+  }
+  predicted.push_back(End());
+  measured.push_back(End());
+  const TraceComparison found = Compare(predicted, measured);
+  EXPECT_EQ(found.peak_error(), Bytes(0));
+  ASSERT_THAT(found.memory, SizeIs(1));
+  EXPECT_EQ(found.memory[0].kind, Kind::missing);
+  EXPECT_EQ(found.memory[0].lives, 1);
+}
+
+TEST(CompareTraces, tracesWithoutTensorsAreComparedByTheirAllocator) {
+  Trace measured = Play(TwoMicrobatches(), 64);
+  for (TraceTensor& tensor : measured.tensors) {
+    tensor.bytes = Bytes(0);
+  }
+  const TraceComparison found = Compare(Play(TwoMicrobatches()), measured);
+  EXPECT_FALSE(found.of_tensors);
+  EXPECT_EQ(found.peak_error(), Bytes(190 - 320));
+  ASSERT_THAT(found.memory, SizeIs(1));
+  EXPECT_EQ(found.memory[0].kind, Kind::unexplained);
+}
+
+TEST(CompareTraces, residentTensorsHaveNoOrder) {
+  const std::vector<Happening> one = {Alloc("a", 1),       Alloc("b", 2), Alloc("c", 3),
+                                      Begin("forward", 0), Alloc("d", 4), End()};
+  const std::vector<Happening> other = {Alloc("c", 3),       Alloc("a", 1), Alloc("b", 2),
+                                        Begin("forward", 0), Alloc("d", 4), End()};
+  const TraceComparison found = Compare(one, other);
+  EXPECT_THAT(found.memory, IsEmpty());
+  EXPECT_FALSE(found.first);
+}
+
+TEST(CompareTraces, theSteadyStepOfSeveralIsComparedWithAPredictedOne) {
+  // Three steps on one side, the last of which is steady. The moments come in the first step's optimizer; from then on
+  // they are resident.
+  const std::vector<Happening> step = {Begin("forward", 0), Alloc("saved", 40), Free("saved"), End(),
+                                       Begin("optimizer")};
+  std::vector<Happening> measured = {Alloc("weights", 100, 0, Category::parameter)};
+  std::vector<std::size_t> begins;
+  for (const int number : {0, 1, 2}) {
+    begins.push_back(measured.size());
+    measured.insert(measured.end(), step.begin(), step.end());
+    if (number == 0) {
+      measured.push_back(Alloc("moments", 200, 0, Category::optimizer));
+      measured.push_back(Alloc("norms", 500));
+      measured.push_back(Free("norms"));
+    }
+    measured.push_back(End());
+  }
+  std::vector<Happening> predicted = {Alloc("moments", 200, 0, Category::optimizer),
+                                      Alloc("weights", 100, 0, Category::parameter)};
+  predicted.insert(predicted.end(), step.begin(), step.end());
+  predicted.push_back(End());
+  Trace steady = Play(predicted), all = Play(measured);
+  steady.steps = {{"steady", Nanos(0), Nanos(80), 0}};
+  all.steps = {
+      {"first", Nanos(0), Nanos(90), 0}, {"second", Nanos(90), Nanos(160), 6}, {"steady", Nanos(160), Nanos(250), 8}};
+  steady.step = Nanos(80);
+  const TraceComparison found = Compare(steady, all);
+  EXPECT_EQ(found.steps, std::vector<std::string>{"steady"});
+  EXPECT_EQ(found.measured.peak, Bytes(340));  // not the 800 of the first step
+  EXPECT_EQ(found.peak_error(), Bytes(0));
+  EXPECT_EQ(found.step_error(), Nanos(80 - 90));
+  EXPECT_THAT(found.memory, IsEmpty());
+
+  steady.steps[0].kind = "warm";
+  const auto refused = CompareTraces(std::vector{steady}, std::vector{all});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::bad_input);
+  EXPECT_THAT(refused.error().message, HasSubstr("has warm and the measured one first, second, steady"));
+}
+
+TEST(CompareTraces, theWorstRankOfARoleIsTheAnswer) {
+  const Trace predicted = Play(TwoMicrobatches());
+  std::vector<Happening> more = TwoMicrobatches();
+  more[0].bytes = 107;
+  const std::vector<Trace> measured = {Play(TwoMicrobatches()), Play(more), Play(TwoMicrobatches())};
+  const Result<Comparison> comparison = CompareTraces(std::vector{predicted}, measured);
+  ASSERT_TRUE(comparison);
+  EXPECT_THAT(comparison->roles, SizeIs(3));
+  EXPECT_EQ(comparison->worst, 1U);
+  EXPECT_EQ(comparison->Worst().measured_trace, 1U);
+  EXPECT_EQ(comparison->Worst().peak_error(), Bytes(-7));
+  EXPECT_FALSE(comparison->EqualPeaks());
+}
+
+TEST(CompareTraces, rolesAreMatchedByName) {
+  Trace first = Play(TwoMicrobatches()), second = first;
+  second.role = "stage 1";
+  const Result<Comparison> partly = CompareTraces(std::vector{first, second}, std::vector{second});
+  ASSERT_TRUE(partly);
+  EXPECT_THAT(partly->roles, SizeIs(1));
+  EXPECT_THAT(partly->only_predicted, testing::ElementsAre("stage 0"));
+  const Result<Comparison> none = CompareTraces(std::vector{first}, std::vector{second});
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message, HasSubstr("'stage 0' and the measured ones of 'stage 1'"));
+  second.role = "";
+  EXPECT_TRUE(CompareTraces(std::vector{first}, std::vector{second}));
+}
+
+TEST(CompareTraces, slowerKernelsAreToldFromContentionAndWaiting) {
+  Trace predicted = Play(TwoMicrobatches());
+  predicted.streams = {{"compute", "compute"}, {"nccl", "collective"}};
+  predicted.strings = {"layers.0.gemm", "layers.1.gemm", "reduce"};
+  predicted.slices = {{0, TraceStringId{0}, Nanos(0), Nanos(10)},
+                      {0, TraceStringId{1}, Nanos(10), Nanos(20)},
+                      {1, TraceStringId{2}, Nanos(10), Nanos(15)}};
+  predicted.step = Nanos(30);
+  Trace measured = predicted;
+  measured.slices[0].end = Nanos(14);                                // 4 slower, alone
+  measured.slices[1] = {0, TraceStringId{1}, Nanos(14), Nanos(30)};  // 6 slower beside the reduction
+  measured.slices[2] = {1, TraceStringId{2}, Nanos(16), Nanos(26)};
+  measured.step = Nanos(45);
+  const TraceComparison found = Compare(predicted, measured);
+  ASSERT_THAT(found.time, SizeIs(3));
+  EXPECT_EQ(found.time[0].kind, "contention");
+  EXPECT_EQ(found.time[0].error, Nanos(-6));
+  EXPECT_THAT(found.time[0].operators, testing::ElementsAre("layers.*.gemm"));
+  EXPECT_EQ(found.time[1].kind, "waiting");  // 45 - 30 busy against 30 - 20
+  EXPECT_EQ(found.time[1].error, Nanos(-5));
+  EXPECT_EQ(found.time[2].kind, "kernels");
+  EXPECT_EQ(found.time[2].error, Nanos(-4));
+}
+
+}  // namespace
+}  // namespace tidemark

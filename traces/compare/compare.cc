@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "traces/compare/align.h"
+#include "traces/compare/memory_causes.h"
+#include "traces/compare/steps.h"
+#include "traces/compare/times.h"
+
+namespace tidemark {
+namespace {
+
+using RoleTraces = std::map<std::string, std::vector<std::size_t>>;
+
+Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
+
+bool NamesTensors(const Trace& trace) {
+  return std::any_of(trace.memory.begin(), trace.memory.end(),
+                     [&](const MemoryEvent& event) { return trace.tensors[event.tensor.index].bytes > Bytes(0); });
+}
+
+std::optional<Bytes> HighestOf(const Trace& trace, Bytes MemoryEvent::*total) {
+  Bytes highest;
+  for (const MemoryEvent& event : trace.memory) {
+    highest = std::max(highest, event.*total);
+  }
+  return highest > Bytes(0) ? std::optional(highest) : std::nullopt;
+}
+
+SideTotals TotalsOf(const History& history) {
+  const Trace& trace = *history.trace;
+  SideTotals totals;
+  totals.peak = history.TotalAt(history.peak);
+  if (history.peak >= 0) {
+    totals.peak_at = PlaceOf(trace, static_cast<std::size_t>(history.peak));
+  }
+  for (const Life& life : history.lives) {
+    if (History::IsAlive(life, history.peak)) {
+      totals.by_category[trace.tensors[life.tensor].category] += history.BytesOf(life);
+    }
+  }
+  totals.allocator = HighestOf(trace, &MemoryEvent::allocator_bytes);
+  totals.reserved = HighestOf(trace, &MemoryEvent::reserved_bytes);
+  totals.step = trace.step;
+  return totals;
+}
+
+/// Peaks by place, and which phases there are in order of appearance.
+class PhaseTable {
+ public:
+  void AddPeaks(const History& history, Bytes PhaseComparison::*peak, std::size_t side) {
+    const Trace& trace = *history.trace;
+    std::map<PhasePlace, std::array<Bytes, 2>>::iterator place;
+    std::uint16_t span = kNoSpan;
+    for (std::size_t at = 0; at < trace.memory.size(); ++at) {
+      if (trace.memory[at].span == kNoSpan) {
+        continue;
+      }
+      if (trace.memory[at].span != span) {
+        span = trace.memory[at].span;
+        place = places_.try_emplace(PlaceOf(trace, at)).first;
+      }
+      const Bytes before = history.TotalAt(static_cast<std::ptrdiff_t>(at) - 1);
+      const Bytes higher = std::max(before, history.total[at]);
+      PhaseComparison& row = Row(place->first.phase);
+      row.*peak = std::max(row.*peak, higher);
+      place->second[side] = std::max(place->second[side], higher);
+    }
+  }
+
+  void AddTimes(const Trace& trace, Nanos PhaseComparison::*time) {
+    for (const Span& span : trace.spans) {
+      Row(span.phase).*time += span.end - span.begin;
+    }
+  }
+
+  std::vector<PhaseComparison> Take() && {
+    for (const auto& [place, peaks] : places_) {
+      PhaseComparison& row = Row(place.phase);
+      const Bytes error = peaks[0] - peaks[1];
+      if (Size(error) > Size(row.largest_error)) {
+        row.largest_error = error;
+        row.largest_at = place;
+      }
+    }
+    return std::move(rows_);
+  }
+
+ private:
+  PhaseComparison& Row(const std::string& phase) {
+    const auto found = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row.phase == phase; });
+    return found != rows_.end() ? *found : rows_.emplace_back(PhaseComparison{phase, {}, {}, {}, {}, {}, {}});
+  }
+
+  std::vector<PhaseComparison> rows_;
+  std::map<PhasePlace, std::array<Bytes, 2>> places_;
+};
+
+/// The traces reduced to the steps that both have.
+struct SameSteps {
+  Trace predicted, measured;
+  std::vector<std::string> kinds;
+};
+
+Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured) {
+  TIDEMARK_ASSIGN(const auto pairs, MatchSteps(predicted, measured));
+  SameSteps same{predicted, measured, {}};
+  if (pairs.empty()) {  // one of them marks no steps
+    same.predicted.steps.clear();
+    same.measured.steps.clear();
+    return same;
+  }
+  std::vector<std::size_t> ours, theirs;
+  for (const auto& [here, there] : pairs) {
+    ours.push_back(here);
+    theirs.push_back(there);
+    const std::string& kind = predicted.steps[here].kind;
+    same.kinds.push_back(kind.empty() ? measured.steps[there].kind : kind);
+  }
+  if (ours.size() < predicted.steps.size()) {
+    same.predicted = KeepSteps(predicted, ours);
+  }
+  if (theirs.size() < measured.steps.size()) {
+    same.measured = KeepSteps(measured, theirs);
+  }
+  return same;
+}
+
+/// What the allocator adds to the tensors, and what it holds beyond its blocks.
+void AddAllocator(TraceComparison& comparison, const Alignment& alignment) {
+  const SideTotals& ours = comparison.predicted;
+  const SideTotals& theirs = comparison.measured;
+  if (!ours.allocator || !theirs.allocator) {
+    return;
+  }
+  const Bytes allocator = *ours.allocator - *theirs.allocator;
+  if (comparison.of_tensors) {
+    comparison.rounding = allocator - comparison.peak_error();
+    comparison.rounded = FindRounded(alignment);
+  }
+  if (ours.reserved && theirs.reserved) {
+    comparison.fragmentation = *ours.reserved - *theirs.reserved - allocator;
+  }
+}
+
+Result<TraceComparison> CompareTwo(const Trace& predicted, const Trace& measured) {
+  TIDEMARK_ASSIGN(const SameSteps same, ReduceToSameSteps(predicted, measured));
+  TraceComparison comparison;
+  comparison.steps = same.kinds;
+  comparison.of_tensors = NamesTensors(predicted) && NamesTensors(measured);
+  const History ours = MakeHistory(same.predicted, comparison.of_tensors);
+  const History theirs = MakeHistory(same.measured, comparison.of_tensors);
+  const Alignment alignment(ours, theirs);
+  comparison.predicted = TotalsOf(ours);
+  comparison.measured = TotalsOf(theirs);
+  PhaseTable phases;
+  phases.AddPeaks(ours, &PhaseComparison::predicted_peak, 0);
+  phases.AddPeaks(theirs, &PhaseComparison::measured_peak, 1);
+  phases.AddTimes(same.predicted, &PhaseComparison::predicted_time);
+  phases.AddTimes(same.measured, &PhaseComparison::measured_time);
+  comparison.phases = std::move(phases).Take();
+  if (comparison.of_tensors) {
+    comparison.memory = FindMemoryCauses(alignment);
+    comparison.unmatched = FindUnmatched(alignment);
+    comparison.first = FindFirstDifference(alignment);
+  } else if (comparison.peak_error() != Bytes(0)) {
+    MemoryCause cause;
+    cause.kind = MemoryCauseKind::unexplained;
+    cause.at_peak = comparison.peak_error();
+    comparison.memory.push_back(std::move(cause));
+  }
+  AddAllocator(comparison, alignment);
+  comparison.operators = CompareOperators(same.predicted, same.measured);
+  comparison.time = FindTimeCauses(comparison.operators, comparison.step_error());
+  return comparison;
+}
+
+RoleTraces ByRole(std::span<const Trace> traces) {
+  RoleTraces roles;
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    roles[traces[i].role].push_back(i);
+  }
+  return roles;
+}
+
+/// A trace that tells no role is of the only one that the other side has.
+void NameUnknownRole(RoleTraces& roles, const RoleTraces& others) {
+  if (roles.size() == 1 && others.size() == 1 && (roles.begin()->first.empty() || others.begin()->first.empty())) {
+    roles = {{std::max(roles.begin()->first, others.begin()->first), roles.begin()->second}};
+  }
+}
+
+std::string ListOf(const RoleTraces& roles) {
+  std::string list;
+  for (const auto& [role, traces] : roles) {
+    list += fmt::format("{}'{}'", list.empty() ? "" : ", ", role);
+  }
+  return list;
+}
+
+/// What a measurement has of its own: an executor runs its own kernels on a real device, a framework's snapshot is the
+/// framework's.
+std::vector<std::string> IndependentOf(std::span<const Trace> measured) {
+  const std::string& origin = measured.front().origin;
+  if (origin == "predicted") {
+    return {};
+  }
+  return origin.starts_with("measured") ? std::vector<std::string>{"kernels", "device"}
+                                        : std::vector<std::string>{"framework"};
+}
+
+std::size_t WorstOf(const std::vector<TraceComparison>& roles) {
+  const auto key = [](const TraceComparison& role) {
+    return std::pair(Size(role.peak_error()), std::max(role.predicted.peak, role.measured.peak));
+  };
+  return static_cast<std::size_t>(
+      std::max_element(roles.begin(), roles.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); }) -
+      roles.begin());
+}
+
+}  // namespace
+
+std::string_view Name(MemoryCauseKind kind) {
+  constexpr std::array<std::string_view, 12> kNames = {
+      "missing",       "extra",           "workspace",         "size",    "dtype",        "freed_later",
+      "freed_earlier", "allocated_later", "allocated_earlier", "renamed", "other_moment", "unexplained"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+bool Comparison::EqualPeaks() const {
+  return std::all_of(roles.begin(), roles.end(), [](const auto& role) { return role.peak_error() == Bytes(0); });
+}
+
+Result<Comparison> CompareTraces(std::span<const Trace> predicted, std::span<const Trace> measured) {
+  TIDEMARK_CHECK(!predicted.empty() && !measured.empty());
+  RoleTraces ours = ByRole(predicted), theirs = ByRole(measured);
+  NameUnknownRole(ours, theirs);
+  NameUnknownRole(theirs, ours);
+  Comparison comparison;
+  comparison.independent = IndependentOf(measured);
+  for (const auto& [role, traces] : ours) {
+    const auto found = theirs.find(role);
+    if (found == theirs.end()) {
+      comparison.only_predicted.push_back(role);
+      continue;
+    }
+    for (std::size_t i = 0; i < std::max(traces.size(), found->second.size()); ++i) {
+      const std::size_t here = traces[std::min(i, traces.size() - 1)];
+      const std::size_t there = found->second[std::min(i, found->second.size() - 1)];
+      TIDEMARK_ASSIGN(TraceComparison two, CompareTwo(predicted[here], measured[there]));
+      two.role = role;
+      two.predicted_trace = here;
+      two.measured_trace = there;
+      comparison.roles.push_back(std::move(two));
+    }
+  }
+  for (const auto& [role, traces] : theirs) {
+    if (!ours.contains(role)) {
+      comparison.only_measured.push_back(role);
+    }
+  }
+  if (comparison.roles.empty()) {
+    return BadInput(fmt::format("two traces of the same role were expected, but the predicted ones are of {} and the "
+                                "measured ones of {}",
+                                ListOf(ours), ListOf(theirs)),
+                    "the pipeline's stages make the roles: predict with the layout that was measured");
+  }
+  comparison.worst = WorstOf(comparison.roles);
+  return comparison;
+}
+
+}  // namespace tidemark

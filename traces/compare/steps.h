@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "traces/trace.h"
+
+namespace tidemark {
+
+/// Which steps of two traces are the same, in order: the n-th of a kind with the n-th of that kind; a kind that is not
+/// known is like any. Empty where one of the traces marks no steps: then all of each is compared. Fails with bad_input
+/// where both mark steps and none of one kind is in both.
+Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured);
+
+/// A trace of these steps of `trace` alone (indices in ascending order). What is alive when the first of them begins is
+/// allocated then, outside of phases, as resident tensors are; where steps in between are left out, so is the
+/// difference.
+Trace KeepSteps(const Trace& trace, const std::vector<std::size_t>& steps);
+
+}  // namespace tidemark
