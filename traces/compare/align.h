@@ -14,8 +14,8 @@ namespace tidemark {
 /// Which lives of two histories are the same, and which instants.
 ///
 /// Lives are paired by place (step, phase, microbatch, side), name, member and occurrence; where one side has fewer
-/// occurrences, by what comes before them. What is left is paired by step, name and member (born in another place); what
-/// is left then by place, category, dtype and bytes (renamed).
+/// occurrences, by what comes before them. What is left is paired by step, name and member (born in another place);
+/// what is left then by place, category, dtype and bytes (renamed).
 ///
 /// Instants: allocations of paired lives that come in the same order on both sides (the longest increasing
 /// subsequence) are the `chain`. It cuts both histories into the same segments, numbered by the allocations of the

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tidemark's own trace file. A magic line, then frames:
-//
-//   "TIDEMARK TRACE 1\n"                         17 bytes; the number is the version of the framing
-//   u32 length | u32 crc32(payload) | payload    little endian; the payload is one wire::Record (traces/trace.proto)
-//
-// A frame is complete or it does not count, so a file that was cut anywhere, by a crash or a full disk, reads up to its
-// last whole frame and says so. Within a trace, tables come before the events that use them; that makes every prefix a
-// sound trace.
+// Tidemark's own trace file: its frames are described in traces/formats/tidemark_frames.h, and written by
+// traces/formats/trace_writer.cc.
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -18,159 +11,12 @@
 
 #include "base/text.h"
 #include "traces/formats/format.h"
+#include "traces/formats/tidemark_frames.h"
+#include "traces/formats/trace_writer.h"
 #include "traces/trace.pb.h"
 
 namespace tidemark {
 namespace {
-
-constexpr std::string_view kFamily = "TIDEMARK TRACE ";
-constexpr std::string_view kMagic = "TIDEMARK TRACE 1\n";
-constexpr std::size_t kFrameHead = 8;
-constexpr std::size_t kChunk = 4096;  ///< events of one record
-constexpr std::size_t kLargestFrame = std::size_t{1} << 30;
-
-std::uint32_t Checksum(std::string_view payload) {
-  return static_cast<std::uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(payload.data()), static_cast<uInt>(payload.size())));
-}
-
-void AppendWord(std::string& out, std::uint32_t word) {
-  for (int shift = 0; shift < 32; shift += 8) {
-    out += static_cast<char>((word >> shift) & 0xffU);
-  }
-}
-
-std::uint32_t WordAt(std::string_view bytes, std::size_t at) {
-  std::uint32_t word = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    word |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
-  }
-  return word;
-}
-
-void AppendFrame(std::string& out, const wire::Record& record) {
-  const std::string payload = record.SerializeAsString();
-  TIDEMARK_CHECK(payload.size() < kLargestFrame);
-  AppendWord(out, static_cast<std::uint32_t>(payload.size()));
-  AppendWord(out, Checksum(payload));
-  out += payload;
-}
-
-/// Differences to the last value; unsigned arithmetic, since hostile files may hold anything.
-class Delta {
- public:
-  std::int64_t Encode(std::int64_t value) {
-    const std::uint64_t difference = static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(last_);
-    last_ = value;
-    return static_cast<std::int64_t>(difference);
-  }
-  std::int64_t Decode(std::int64_t difference) {
-    last_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(last_) + static_cast<std::uint64_t>(difference));
-    return last_;
-  }
-
- private:
-  std::int64_t last_ = 0;
-};
-
-wire::Record HeaderRecord(const Trace& trace) {
-  wire::Record record;
-  wire::Header& header = *record.mutable_header();
-  header.set_origin(trace.origin);
-  header.set_tool_version(trace.tool_version);
-  header.set_title(trace.title);
-  header.set_job_yaml(trace.job_yaml);
-  header.set_role(trace.role);
-  header.set_ranks(trace.ranks);
-  header.set_device_memory_bytes(trace.device_memory.count());
-  header.set_step_ns(trace.step.count());
-  header.set_device_low_bytes(trace.device_low.count());
-  header.set_device_expected_bytes(trace.device_expected.count());
-  header.set_device_high_bytes(trace.device_high.count());
-  for (const Lint& lint : trace.lints) {
-    wire::Lint& out = *header.add_lints();
-    out.set_id(lint.id);
-    out.set_severity(lint.severity);
-    out.set_message(lint.message);
-    out.set_hint(lint.hint);
-    out.set_cause(lint.cause);
-  }
-  return record;
-}
-
-wire::Record TablesRecord(const Trace& trace) {
-  wire::Record record;
-  wire::Tables& tables = *record.mutable_tables();
-  for (const std::string& string : trace.strings) {
-    tables.add_strings(string);
-  }
-  for (const TraceTensor& tensor : trace.tensors) {
-    wire::Tensor& out = *tables.add_tensors();
-    out.set_name(tensor.name);
-    out.set_category(std::string(Name(tensor.category)));
-    out.set_dtype(std::string(Name(tensor.dtype)));
-    out.set_n_bytes(tensor.bytes.count());
-    out.set_sharding(tensor.sharding);
-  }
-  for (const TraceStream& stream : trace.streams) {
-    wire::Stream& out = *tables.add_streams();
-    out.set_name(stream.name);
-    out.set_kind(stream.kind);
-  }
-  for (const Span& span : trace.spans) {
-    wire::Span& out = *tables.add_spans();
-    out.set_phase(span.phase);
-    out.set_microbatch(span.microbatch);
-    out.set_begin_ns(span.begin.count());
-    out.set_end_ns(span.end.count());
-    out.set_side(span.side);
-  }
-  for (const StepMark& step : trace.steps) {
-    wire::Step& out = *tables.add_steps();
-    out.set_kind(step.kind);
-    out.set_begin_ns(step.begin.count());
-    out.set_end_ns(step.end.count());
-    out.set_memory_begin(step.memory_begin);
-  }
-  for (const InstantMark& mark : trace.marks) {
-    wire::Mark& out = *tables.add_marks();
-    out.set_name(mark.name);
-    out.set_events(mark.events);
-  }
-  return record;
-}
-
-wire::Record MemoryRecord(std::span<const MemoryEvent> events) {
-  wire::Record record;
-  wire::MemoryChunk& chunk = *record.mutable_memory();
-  Delta issue, ready, allocator, reserved;
-  for (const MemoryEvent& event : events) {
-    chunk.add_alloc(event.alloc);
-    chunk.add_tensor(event.tensor.index);
-    chunk.add_index0(event.index0);
-    chunk.add_index1(event.index1);
-    chunk.add_issue_ns_delta(issue.Encode(event.issue.count()));
-    chunk.add_ready_ns_delta(ready.Encode(event.ready.count()));
-    chunk.add_address(event.address);
-    chunk.add_span(event.span == 0xffff ? 0U : event.span + 1U);
-    chunk.add_allocator_bytes_delta(allocator.Encode(event.allocator_bytes.count()));
-    chunk.add_reserved_bytes_delta(reserved.Encode(event.reserved_bytes.count()));
-  }
-  return record;
-}
-
-wire::Record SliceRecord(std::span<const Slice> slices) {
-  wire::Record record;
-  wire::SliceChunk& chunk = *record.mutable_slices();
-  Delta start;
-  for (const Slice& slice : slices) {
-    chunk.add_stream(slice.stream);
-    chunk.add_name(slice.name.index);
-    chunk.add_start_ns_delta(start.Encode(slice.start.count()));
-    chunk.add_duration_ns((slice.end - slice.start).count());
-  }
-  return record;
-}
 
 /// Puts the traces of a file together, record by record. Each function says what is wrong, or nothing.
 class Assembler {
@@ -189,6 +35,9 @@ class Assembler {
     if (record.has_tables()) {
       return AddTables(record.tables());
     }
+    if (record.has_amendment()) {
+      return Amend(record.amendment());
+    }
     if (record.has_memory()) {
       return AddMemory(record.memory());
     }
@@ -200,7 +49,11 @@ class Assembler {
 
  private:
   std::string AddHeader(const wire::Header& header) {
-    Trace trace;
+    ReadHeader(header, traces_.emplace_back());
+    return {};
+  }
+
+  static void ReadHeader(const wire::Header& header, Trace& trace) {
     trace.origin = header.origin();
     trace.tool_version = header.tool_version();
     trace.title = header.title();
@@ -212,10 +65,33 @@ class Assembler {
     trace.device_low = Bytes(header.device_low_bytes());
     trace.device_expected = Bytes(header.device_expected_bytes());
     trace.device_high = Bytes(header.device_high_bytes());
+    trace.lints.clear();
     for (const wire::Lint& lint : header.lints()) {
       trace.lints.push_back({lint.id(), lint.severity(), lint.message(), lint.hint(), lint.cause()});
     }
-    traces_.push_back(std::move(trace));
+  }
+
+  std::string Amend(const wire::Amendment& amendment) {
+    Trace& trace = traces_.back();
+    if (amendment.span_size() != amendment.span_end_ns_size() ||
+        amendment.step_size() != amendment.step_end_ns_size()) {
+      return "the columns of an amendment differ in length";
+    }
+    if (amendment.has_header()) {
+      ReadHeader(amendment.header(), trace);
+    }
+    for (int i = 0; i < amendment.span_size(); ++i) {
+      if (amendment.span(i) >= trace.spans.size()) {
+        return "an amendment names a phase that the trace does not have";
+      }
+      trace.spans[amendment.span(i)].end = Nanos(amendment.span_end_ns(i));
+    }
+    for (int i = 0; i < amendment.step_size(); ++i) {
+      if (amendment.step(i) >= trace.steps.size()) {
+        return "an amendment names a step that the trace does not have";
+      }
+      trace.steps[amendment.step(i)].end = Nanos(amendment.step_end_ns(i));
+    }
     return {};
   }
 
@@ -300,19 +176,6 @@ class Assembler {
   bool ended_ = false;
 };
 
-/// The payload of the frame at `at`; nothing where the file was cut or damaged there.
-std::optional<std::string_view> FrameAt(std::string_view bytes, std::size_t at) {
-  if (bytes.size() - at < kFrameHead) {
-    return std::nullopt;
-  }
-  const std::size_t length = WordAt(bytes, at);
-  if (length > kLargestFrame || length > bytes.size() - at - kFrameHead) {
-    return std::nullopt;
-  }
-  const std::string_view payload = bytes.substr(at + kFrameHead, length);
-  return Checksum(payload) == WordAt(bytes, at + 4) ? std::optional(payload) : std::nullopt;
-}
-
 std::string CutNote(const std::vector<Trace>& traces) {
   std::size_t events = 0;
   for (const Trace& trace : traces) {
@@ -325,15 +188,15 @@ class TidemarkFormat : public TraceFormat {
  public:
   std::string_view name() const override { return "tidemark"; }
   std::string_view summary() const override { return "Tidemark's own trace: checksummed frames of Protobuf records"; }
-  bool Sniff(std::string_view head) const override { return head.starts_with(kFamily); }
+  bool Sniff(std::string_view head) const override { return head.starts_with(kTraceFamily); }
 
   Result<TraceFile> Read(std::string_view bytes) const override {
-    if (!bytes.starts_with(kMagic)) {
+    if (!bytes.starts_with(kTraceMagic)) {
       return BadInput("a Tidemark trace of format version 1 was expected",
                       "a newer tidemark may have written this file");
     }
     Assembler assembler;
-    std::size_t at = kMagic.size();
+    std::size_t at = kTraceMagic.size();
     while (!assembler.ended()) {
       const std::optional<std::string_view> payload = FrameAt(bytes, at);
       wire::Record record;
@@ -349,22 +212,16 @@ class TidemarkFormat : public TraceFormat {
   }
 
   Result<std::string> Write(std::span<const Trace> traces) const override {
-    std::string out(kMagic);
+    std::string out;
+    TraceWriter writer([&](std::string_view bytes) {
+      out += bytes;
+      return Status(Done{});
+    });
     for (const Trace& trace : traces) {
-      AppendFrame(out, HeaderRecord(trace));
-      AppendFrame(out, TablesRecord(trace));
-      const std::span<const MemoryEvent> memory(trace.memory);
-      for (std::size_t at = 0; at < memory.size(); at += kChunk) {
-        AppendFrame(out, MemoryRecord(memory.subspan(at, std::min(kChunk, memory.size() - at))));
-      }
-      const std::span<const Slice> slices(trace.slices);
-      for (std::size_t at = 0; at < slices.size(); at += kChunk) {
-        AppendFrame(out, SliceRecord(slices.subspan(at, std::min(kChunk, slices.size() - at))));
-      }
+      TIDEMARK_TRY(writer.Append(trace));
+      TIDEMARK_TRY(writer.EndTrace());
     }
-    wire::Record end;
-    end.mutable_end()->set_traces(traces.size());
-    AppendFrame(out, end);
+    TIDEMARK_TRY(writer.Close());
     return out;
   }
 
