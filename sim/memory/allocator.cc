@@ -1,50 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/memory/allocator.h"
 
-#include <algorithm>
-#include <limits>
-
 namespace tidemark {
 
-DeviceMemory::DeviceMemory(Bytes capacity) : capacity_(capacity) { TIDEMARK_CHECK(capacity >= Bytes(0)); }
+std::uint64_t Allocator::FreeInUse(std::uint32_t handle) {
+  in_use_.emplace(++tickets_, handle);
+  return tickets_;
+}
 
-bool DeviceMemory::Take(Bytes bytes) {
-  TIDEMARK_CHECK(bytes >= Bytes(0));
-  const Bytes room = capacity_ - taken_;
-  if (bytes > room) {
-    const Bytes unreachable = Bytes(std::numeric_limits<std::int64_t>::max());
-    const Bytes enough = bytes > unreachable - taken_ ? unreachable : taken_ + bytes;
-    enough_for_next_ = std::min(enough_for_next_.value_or(enough), enough);
-    return false;
+void Allocator::UseEnds(std::uint64_t ticket) {
+  if (const auto found = in_use_.find(ticket); found != in_use_.end()) {
+    Free(found->second);
+    in_use_.erase(found);
   }
-  taken_ += bytes;
-  highest_ = std::max(highest_, taken_);
-  return true;
 }
 
-void DeviceMemory::Give(Bytes bytes) {
-  TIDEMARK_CHECK(bytes >= Bytes(0) && bytes <= taken_);
-  taken_ -= bytes;
+void Allocator::Synchronize() {
+  for (const auto& [ticket, handle] : in_use_) {
+    Free(handle);
+  }
+  in_use_.clear();
 }
 
-DeviceMemory DeviceMemory::On(Bytes capacity) const {
-  DeviceMemory copy = *this;
-  copy.capacity_ = capacity;
-  copy.enough_for_next_.reset();
-  return copy;
-}
-
-std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes capacity) {
+std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device) {
   switch (options.kind) {
     case AllocatorKind::exact:
-      return MakeExactAllocator(capacity);
+      return MakeExactAllocator(std::move(device));
     case AllocatorKind::torch_caching:
-      return MakeTorchCachingAllocator(capacity, options.expandable_segments);
+      return MakeTorchCachingAllocator(options, std::move(device));
     case AllocatorKind::arena:
     case AllocatorKind::cuda_async:
       break;
   }
   Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
+}
+
+std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes capacity) {
+  return MakeAllocator(options, MakePretendMemory(capacity));
 }
 
 }  // namespace tidemark

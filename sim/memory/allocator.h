@@ -2,45 +2,37 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "base/quantity.h"
-#include "models/job/job.h"
+#include "models/job/allocator_options.h"
+#include "sim/memory/device_memory.h"
 
 namespace tidemark {
 
 /// A piece of device memory an allocator handed out.
 struct Allocation {
-  std::uint32_t handle = 0;  ///< pass it back to Free; dense, reused
-  std::uint64_t address = 0;
+  std::uint32_t handle = 0;   ///< pass it back to Free; dense, reused
+  std::uint64_t address = 0;  ///< within what DeviceMemory gave; 0 for a request of no bytes
   Bytes charged;  ///< what the allocator counts as allocated: rounded, or the whole block where it did not split
 };
 
-/// The device below an allocator, as a number of bytes that can run out. It also remembers how much more it would have
-/// needed: a run whose requests were refused repeats exactly under every capacity below `enough_for_next()`.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(Bytes capacity);
-
-  /// Takes `bytes` if they fit into the capacity.
-  bool Take(Bytes bytes);
-  void Give(Bytes bytes);
-  /// The same bytes taken from a device of another capacity, which has refused nothing yet.
-  DeviceMemory On(Bytes capacity) const;
-
-  Bytes taken() const { return taken_; }
-  Bytes highest() const { return highest_; }
-  /// The smallest capacity under which a request that was refused would have been granted; empty when none was refused.
-  std::optional<Bytes> enough_for_next() const { return enough_for_next_; }
-
- private:
-  Bytes capacity_, taken_, highest_;
-  std::optional<Bytes> enough_for_next_;
+/// What an allocator can say of itself at an instant, in the terms of torch.cuda.memory_stats. Where a kind has no such
+/// thing, it is 0.
+struct AllocatorStatistics {
+  std::int64_t allocations = 0;     ///< live
+  std::int64_t active = 0;          ///< live, or freed with uses that have not ended
+  std::int64_t segments = 0;        ///< pieces taken from the device; ranges do not count
+  std::int64_t inactive_split = 0;  ///< free pieces of segments of which others are in use: they cannot go back
+  Bytes allocated, active_bytes, inactive_split_bytes, reserved;
+  Bytes requested;  ///< of what is active, before rounding
+  std::int64_t alloc_retries = 0, ooms = 0, device_allocs = 0, device_frees = 0, syncs = 0;
 };
 
-/// Turns tensor requests into device memory, as a framework's allocator does. Deterministic, with addresses of its own
-/// making; knows nothing of time but what it is told (an event-delayed free is the caller's business).
+/// Turns tensor requests into device memory, as a framework's allocator does, the device being real or pretended.
+/// Deterministic; knows nothing of time but what it is told.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -49,6 +41,13 @@ class Allocator {
   /// A request of no bytes is granted and charged nothing.
   virtual std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) = 0;
   virtual void Free(std::uint32_t handle) = 0;
+  /// Frees memory that work on other streams still uses (PyTorch: after record_stream). It is given to nobody else
+  /// until UseEnds(ticket) has said that the last such use is over, or the allocator has waited for all of them rather
+  /// than run out. Here it stays allocated until then; torch-caching counts it as free at once.
+  virtual std::uint64_t FreeInUse(std::uint32_t handle);
+  virtual void UseEnds(std::uint64_t ticket);
+  /// All streams were waited for: what an allocator holds back or gives back only then.
+  virtual void Synchronize();
   /// One that goes on from here, with the same handles, on a device of another capacity.
   virtual std::unique_ptr<Allocator> CopyOn(Bytes capacity) const = 0;
 
@@ -57,19 +56,25 @@ class Allocator {
   virtual const DeviceMemory& device() const = 0;  ///< what it took from the device: its reserved bytes
   /// How often everything cached was given back to try again; a vain try counts too (torch: num_alloc_retries).
   virtual std::int64_t cache_flushes() const = 0;
+  virtual AllocatorStatistics Statistics() const = 0;
 
   Bytes reserved() const { return device().taken(); }
   Bytes reserved_peak() const { return device().highest(); }
+
+ private:
+  std::map<std::uint64_t, std::uint32_t> in_use_;  // handles by ticket
+  std::uint64_t tickets_ = 0;
 };
 
 /// No rounding, no cache: allocated and reserved are the sum of requests. The lower bound of every allocator.
-std::unique_ptr<Allocator> MakeExactAllocator(Bytes capacity);
+std::unique_ptr<Allocator> MakeExactAllocator(std::unique_ptr<DeviceMemory> device);
 
-/// PyTorch's CUDACachingAllocator (c10/cuda/CUDACachingAllocator.cpp) with its default settings: 512 B rounding, 2 MiB
-/// and 20 MiB segments, best fit by (stream, size, address), split and merge, flush and retry; expandable segments on
-/// request.
-std::unique_ptr<Allocator> MakeTorchCachingAllocator(Bytes capacity, bool expandable_segments);
+/// PyTorch's CUDACachingAllocator (c10/cuda/CUDACachingAllocator.cpp) with its knobs.
+std::unique_ptr<Allocator> MakeTorchCachingAllocator(const AllocatorOptions& options,
+                                                     std::unique_ptr<DeviceMemory> device);
 
+/// The kind that the options name, over a device's memory; over pretended memory of so many bytes.
+std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device);
 std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, Bytes capacity);
 
 }  // namespace tidemark

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <vector>
 
 #include "sim/memory/allocator.h"
@@ -7,57 +6,77 @@
 namespace tidemark {
 namespace {
 
-/// Counts bytes and places nothing: an address is never used twice, so that live allocations never overlap.
+/// Every request is a piece of the device of its own.
 class ExactAllocator final : public Allocator {
  public:
-  explicit ExactAllocator(Bytes capacity) : device_(capacity) {}
+  explicit ExactAllocator(std::unique_ptr<DeviceMemory> device) : device_(std::move(device)) {}
+  ExactAllocator(const ExactAllocator& other, Bytes capacity)
+      : Allocator(other), device_(other.device_->On(capacity)), live_(other.live_), spare_(other.spare_) {}
 
   std::optional<Allocation> Allocate(Bytes request, std::uint32_t) override {
-    if (!device_.Take(request)) {
-      return std::nullopt;
+    std::uint64_t address = 0;
+    if (request > Bytes(0)) {
+      const std::optional<std::uint64_t> taken = device_->Take(request);
+      if (!taken) {
+        ++ooms_;
+        return std::nullopt;
+      }
+      address = *taken;
     }
     std::uint32_t handle = static_cast<std::uint32_t>(live_.size());
     if (spare_.empty()) {
-      live_.push_back(request);
+      live_.push_back({address, request});
     } else {
       handle = spare_.back();
       spare_.pop_back();
-      live_[handle] = request;
+      live_[handle] = {address, request};
     }
-    const std::uint64_t address = next_address_;
-    next_address_ += static_cast<std::uint64_t>(request.count());
     return Allocation{handle, address, request};
   }
 
   void Free(std::uint32_t handle) override {
-    TIDEMARK_CHECK(handle < live_.size() && live_[handle] != kDead);
-    device_.Give(live_[handle]);
-    live_[handle] = kDead;
+    TIDEMARK_CHECK(handle < live_.size() && live_[handle].bytes != kDead);
+    if (live_[handle].bytes > Bytes(0)) {
+      device_->Give(live_[handle].address, live_[handle].bytes);
+    }
+    live_[handle].bytes = kDead;
     spare_.push_back(handle);
   }
 
   std::unique_ptr<Allocator> CopyOn(Bytes capacity) const override {
-    auto copy = std::make_unique<ExactAllocator>(*this);
-    copy->device_ = device_.On(capacity);
-    return copy;
+    return std::make_unique<ExactAllocator>(*this, capacity);
   }
 
-  Bytes allocated() const override { return device_.taken(); }
-  Bytes allocated_peak() const override { return device_.highest(); }
-  const DeviceMemory& device() const override { return device_; }
+  Bytes allocated() const override { return device_->taken(); }
+  Bytes allocated_peak() const override { return device_->highest(); }
+  const DeviceMemory& device() const override { return *device_; }
   std::int64_t cache_flushes() const override { return 0; }
+
+  AllocatorStatistics Statistics() const override {
+    AllocatorStatistics all;
+    all.allocations = all.active = all.segments = static_cast<std::int64_t>(live_.size() - spare_.size());
+    all.allocated = all.active_bytes = all.requested = all.reserved = device_->taken();
+    all.ooms = ooms_;
+    return all;
+  }
 
  private:
   static constexpr Bytes kDead = Bytes(-1);
+  struct Piece {
+    std::uint64_t address = 0;
+    Bytes bytes;
+  };
 
-  DeviceMemory device_;
-  std::vector<Bytes> live_;  // by handle
+  std::unique_ptr<DeviceMemory> device_;
+  std::vector<Piece> live_;  // by handle
   std::vector<std::uint32_t> spare_;
-  std::uint64_t next_address_ = 0;
+  std::int64_t ooms_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Allocator> MakeExactAllocator(Bytes capacity) { return std::make_unique<ExactAllocator>(capacity); }
+std::unique_ptr<Allocator> MakeExactAllocator(std::unique_ptr<DeviceMemory> device) {
+  return std::make_unique<ExactAllocator>(std::move(device));
+}
 
 }  // namespace tidemark

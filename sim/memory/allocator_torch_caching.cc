@@ -1,158 +1,309 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "sim/memory/allocator.h"
-#include "sim/memory/chunk_pools.h"
+#include "sim/memory/chunk_heap.h"
+#include "sim/memory/roundup.h"
 
 namespace tidemark {
 namespace {
 
-// The constants of c10/cuda/CUDACachingAllocator.cpp under its default settings.
+// The constants of c10/core/AllocatorConfig.h.
 constexpr Bytes kMinChunk = Bytes(512);
 constexpr Bytes kSmallLimit = Bytes(1 << 20);  // a chunk up to here is small
 constexpr Bytes kSmallSegment = Bytes(2 << 20);
-constexpr Bytes kMediumSegment = Bytes(20 << 20);
 constexpr Bytes kMediumLimit = Bytes(10 << 20);   // from here on a segment has the size of its request,
 constexpr std::int64_t kLargeRounding = 2 << 20;  // rounded up to this
+constexpr Bytes kNoLimit = Bytes(std::numeric_limits<std::int64_t>::max());
 
-// An expandable segment's range of addresses: a whole number of pages of either size, and longer than any device.
-// PyTorch reserves 9/8 of the device's memory; a range that runs out is followed by a second one, which costs it at
-// most one more page than here.
-constexpr std::uint64_t kRange = static_cast<std::uint64_t>(kMediumSegment.count()) << 32;
-
-/// PyTorch's caching allocator. Requests are rounded to 512 bytes and served from the pool of their stream and size
-/// class (small: up to 1 MiB): the best-fitting free chunk; else a new segment; else, after everything cached went back
-/// to the device, a new segment again. A chunk that is much too large is split; a freed one merges with its free
-/// neighbours.
+/// PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp of 2025; large_segment_size and
+/// max_non_split_rounding as in c10/core/AllocatorConfig.h of 2026). Requests are rounded and served from the pool of
+/// their stream and size class (small: up to 1 MiB): the best-fitting free chunk; else a new segment; else, after some
+/// or all of what is cached went back to the device, a new segment again. A chunk that is much too large is split; a
+/// freed one merges with its free neighbours.
 ///
-/// With expandable segments a pool grows in place instead: it maps pages at the lowest address where free and unmapped
-/// neighbours together are large enough, and flushing unmaps the whole pages inside free chunks.
+/// With expandable segments a pool grows in place instead (ChunkHeap::Expand), and a flush unmaps the whole pages
+/// inside free chunks.
 ///
-/// Not here, because they are off by default: max_split_size_mb and with it the release of oversize chunks,
-/// roundup_power2_divisions, garbage collection, memory fractions, private pools.
+/// With max_split, chunks of that size and more ("oversize") are never split, and serve only requests of that size and
+/// more that leave less than max_non_split_rounding unused.
+///
+/// Not here: private pools (CUDA graphs, MemPool), and the callbacks that free memory before a new segment.
 class TorchCachingAllocator final : public Allocator {
  public:
-  TorchCachingAllocator(Bytes capacity, bool expandable) : device_(capacity), expandable_(expandable) {}
+  TorchCachingAllocator(const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device)
+      : options_(options),
+        max_split_(options.max_split > Bytes(0) ? options.max_split : kNoLimit),
+        heap_(std::move(device)) {}
+  TorchCachingAllocator(const TorchCachingAllocator& other, Bytes capacity)
+      : Allocator(other),
+        options_(other.options_),
+        max_split_(other.max_split_),
+        heap_(other.heap_, capacity),
+        counts_(other.counts_),
+        allocated_peak_(other.allocated_peak_),
+        large_searches_(other.large_searches_),
+        in_use_(other.in_use_),
+        ended_(other.ended_),
+        tickets_(other.tickets_) {}
 
   std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) override;
   void Free(std::uint32_t handle) override;
+  std::uint64_t FreeInUse(std::uint32_t handle) override;
+  void UseEnds(std::uint64_t ticket) override;
+  void Synchronize() override;
   std::unique_ptr<Allocator> CopyOn(Bytes capacity) const override {
-    auto copy = std::make_unique<TorchCachingAllocator>(*this);
-    copy->device_ = device_.On(capacity);
-    return copy;
+    return std::make_unique<TorchCachingAllocator>(*this, capacity);
   }
 
-  Bytes allocated() const override { return allocated_; }
+  Bytes allocated() const override { return counts_.allocated; }
   Bytes allocated_peak() const override { return allocated_peak_; }
-  const DeviceMemory& device() const override { return device_; }
-  std::int64_t cache_flushes() const override { return cache_flushes_; }
+  const DeviceMemory& device() const override { return heap_.device(); }
+  std::int64_t cache_flushes() const override { return counts_.alloc_retries; }
+  AllocatorStatistics Statistics() const override;
 
  private:
   static PoolId PoolOf(std::uint32_t stream, Bytes bytes) { return {2 * stream + (bytes > kSmallLimit ? 1 : 0)}; }
   static bool IsSmall(PoolId pool) { return pool.index % 2 == 0; }
-  static Bytes PageOf(PoolId pool) { return IsSmall(pool) ? kSmallSegment : kMediumSegment; }
+  Bytes PageOf(PoolId pool) const { return IsSmall(pool) ? kSmallSegment : options_.large_segment; }
+  bool IsWhole(ChunkId id) const { return !heap_.chunks[id].previous.valid() && !heap_.chunks[id].next.valid(); }
+  bool CollectsGarbage() const { return options_.memory_fraction > 0 && options_.garbage_collection_threshold > 0; }
+  /// Of the device's memory the part that this process may have, times `threshold`.
+  std::function<Bytes(Bytes)> Allowed(double threshold) const;
 
   ChunkId FindFree(PoolId pool, Bytes bytes);
-  ChunkId Grow(PoolId pool, Bytes bytes) { return expandable_ ? Expand(pool, bytes) : NewSegment(pool, bytes); }
-  ChunkId NewSegment(PoolId pool, Bytes bytes);
-  bool ShouldSplit(PoolId pool, Bytes remainder) const;
+  ChunkId GetMore(PoolId pool, Bytes bytes);
+  ChunkId Grow(PoolId pool, Bytes bytes);
+  Bytes SegmentFor(PoolId pool, Bytes bytes) const;
+  bool ShouldSplit(PoolId pool, Bytes bytes, Bytes remainder) const;
+  void Cache(ChunkId id) { heap_.chunks.Settle(id, Chunk::State::free, large_searches_); }
+  void EndUse(std::uint64_t ticket);
+
+  void CollectGarbage();
+  bool ReleaseOversize(PoolId pool, Bytes bytes);
   void Flush();
   void ReleaseSegments(PoolId pool);
-
   Bytes ExpandableBytes(ChunkId id) const;
-  ChunkId FindRoom(PoolId pool, Bytes bytes);
-  ChunkId Expand(PoolId pool, Bytes bytes);
-  bool MapFront(ChunkId id, Bytes bytes);
-  void UnmapPages(ChunkId id);
 
-  DeviceMemory device_;
-  bool expandable_;
-  ChunkPools chunks_;
-  Bytes allocated_, allocated_peak_;
-  std::int64_t cache_flushes_ = 0;
-  std::uint64_t next_address_ = kRange;
-  std::vector<std::uint64_t> spare_ranges_;  // expandable segments that were unmapped altogether
+  AllocatorOptions options_;
+  Bytes max_split_;
+  ChunkHeap heap_;
+  AllocatorStatistics counts_;  // but for what Statistics counts
+  Bytes allocated_peak_;
+  std::uint64_t large_searches_ = 0;               // for free large chunks: the clock of garbage collection
+  std::map<std::uint64_t, std::uint32_t> in_use_;  // freed chunks by ticket
+  std::vector<std::uint64_t> ended_;               // uses whose end the next Allocate finds
+  std::uint64_t tickets_ = 0;
 };
 
 std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::uint32_t stream) {
   TIDEMARK_CHECK(request >= Bytes(0));
-  if (request == Bytes(0)) {  // never reaches the real allocator; here it needs a handle
-    return Allocation{chunks_.Create(PoolOf(stream, request), 0, request).index, 0, request};
+  for (const std::uint64_t ticket : ended_) {
+    EndUse(ticket);
   }
-  const Bytes bytes = Bytes(RoundUp(request.count(), kMinChunk.count()));
+  ended_.clear();
+  ChunkPools& chunks = heap_.chunks;
+  if (request == Bytes(0)) {  // never reaches the real allocator; here it needs a handle
+    return Allocation{chunks.Create(PoolOf(stream, request), 0, request).index, 0, request};
+  }
+  const Bytes bytes = RoundedRequest(options_.roundup_power2_divisions, request);
   const PoolId pool = PoolOf(stream, bytes);
   ChunkId chunk = FindFree(pool, bytes);
   if (!chunk.valid()) {
+    chunk = GetMore(pool, bytes);
+  }
+  if (!chunk.valid()) {
+    ++counts_.ooms;
+    return std::nullopt;
+  }
+  chunks.Take(chunk);
+  if (const Bytes remainder = chunks[chunk].bytes - bytes; ShouldSplit(pool, bytes, remainder)) {
+    Cache(chunks.Cut(chunk, bytes));
+  }
+  chunks.SetRequested(chunk, request);
+  const Chunk& given = chunks[chunk];
+  counts_.allocated += given.bytes;
+  allocated_peak_ = std::max(allocated_peak_, counts_.allocated);
+  return Allocation{chunk.index, given.address, given.bytes};
+}
+
+void TorchCachingAllocator::Free(std::uint32_t handle) {
+  TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
+  const ChunkId chunk{handle};
+  if (heap_.chunks[chunk].bytes == Bytes(0)) {
+    heap_.chunks.Destroy(chunk);
+    return;
+  }
+  counts_.allocated -= heap_.chunks[chunk].bytes;
+  Cache(chunk);
+}
+
+/// The chunk stays live, that is, out of the free ones' order.
+std::uint64_t TorchCachingAllocator::FreeInUse(std::uint32_t handle) {
+  TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
+  counts_.allocated -= heap_.chunks[ChunkId{handle}].bytes;
+  in_use_.emplace(++tickets_, handle);
+  return tickets_;
+}
+
+void TorchCachingAllocator::UseEnds(std::uint64_t ticket) { ended_.push_back(ticket); }
+
+void TorchCachingAllocator::Synchronize() {
+  for (const auto& [ticket, handle] : in_use_) {
+    ended_.push_back(ticket);
+  }
+}
+
+void TorchCachingAllocator::EndUse(std::uint64_t ticket) {
+  const auto found = in_use_.find(ticket);
+  if (found == in_use_.end()) {
+    return;  // waited for meanwhile
+  }
+  const ChunkId chunk{found->second};
+  in_use_.erase(found);
+  if (heap_.chunks[chunk].bytes == Bytes(0)) {
+    heap_.chunks.Destroy(chunk);
+  } else {
+    Cache(chunk);
+  }
+}
+
+std::function<Bytes(Bytes)> TorchCachingAllocator::Allowed(double threshold) const {
+  const auto part = [](double of, Bytes bytes) {
+    const double product = of * static_cast<double>(bytes.count());
+    return product < 9.2e18 ? Bytes(static_cast<std::int64_t>(product)) : kNoLimit;
+  };
+  return [part, threshold, fraction = options_.memory_fraction](Bytes capacity) {
+    const Bytes allowed = part(fraction, capacity);
+    return threshold < 1 ? part(threshold, allowed) : allowed;
+  };
+}
+
+/// Best fit by (size, address). An expandable candidate counts with the room behind it: the walk goes on while the next
+/// one's is strictly smaller, and so ends in a local minimum, as the original does. Nor does it look further where
+/// max_split rejects what it found.
+ChunkId TorchCachingAllocator::FindFree(PoolId pool, Bytes bytes) {
+  large_searches_ += !IsSmall(pool) && CollectsGarbage() ? 1 : 0;
+  const ChunkPools::Order& free = heap_.chunks.free(pool);
+  auto found = free.lower_bound({bytes, 0, ChunkId{0}});
+  if (found == free.end()) {
+    return {};
+  }
+  if (options_.expandable_segments) {
+    for (auto next = std::next(found);
+         next != free.end() && ExpandableBytes(next->chunk) < ExpandableBytes(found->chunk); ++next) {
+      found = next;
+    }
+  }
+  const bool too_large =
+      bytes < max_split_ ? found->bytes >= max_split_ : found->bytes - bytes >= options_.max_non_split_rounding;
+  return too_large ? ChunkId() : found->chunk;
+}
+
+/// After a vain search: more memory from the device, for which ever more of what is cached is given back.
+ChunkId TorchCachingAllocator::GetMore(PoolId pool, Bytes bytes) {
+  if (CollectsGarbage()) {
+    CollectGarbage();
+  }
+  ChunkId chunk = Grow(pool, bytes);
+  if (!chunk.valid() && ReleaseOversize(pool, bytes)) {
     chunk = Grow(pool, bytes);
   }
   if (!chunk.valid()) {
     Flush();
     chunk = Grow(pool, bytes);
   }
-  if (!chunk.valid()) {
-    return std::nullopt;
-  }
-  chunks_.Take(chunk);
-  if (const Bytes remainder = chunks_[chunk].bytes - bytes; ShouldSplit(pool, remainder)) {
-    chunks_.Settle(chunks_.Cut(chunk, bytes), Chunk::State::free);
-  }
-  const Chunk& given = chunks_[chunk];
-  allocated_ += given.bytes;
-  allocated_peak_ = std::max(allocated_peak_, allocated_);
-  return Allocation{chunk.index, given.address, given.bytes};
-}
-
-void TorchCachingAllocator::Free(std::uint32_t handle) {
-  TIDEMARK_CHECK(chunks_.IsLive(handle));
-  const ChunkId chunk{handle};
-  if (chunks_[chunk].bytes == Bytes(0)) {
-    chunks_.Destroy(chunk);
-    return;
-  }
-  allocated_ -= chunks_[chunk].bytes;
-  chunks_.Settle(chunk, Chunk::State::free);
-}
-
-/// Best fit by (size, address). An expandable candidate counts with the room behind it: the walk goes on while the next
-/// one's is strictly smaller, and so ends in a local minimum, as the original does.
-ChunkId TorchCachingAllocator::FindFree(PoolId pool, Bytes bytes) {
-  const ChunkPools::Order& free = chunks_.free(pool);
-  auto found = free.lower_bound({bytes, 0, ChunkId{0}});
-  if (found == free.end()) {
-    return {};
-  }
-  if (expandable_) {
-    for (auto next = std::next(found);
-         next != free.end() && ExpandableBytes(next->chunk) < ExpandableBytes(found->chunk); ++next) {
-      found = next;
-    }
-  }
-  return found->chunk;
-}
-
-ChunkId TorchCachingAllocator::NewSegment(PoolId pool, Bytes bytes) {
-  Bytes segment = IsSmall(pool) ? kSmallSegment : kMediumSegment;
-  if (bytes >= kMediumLimit) {
-    segment = Bytes(RoundUp(bytes.count(), kLargeRounding));
-  }
-  if (!device_.Take(segment)) {
-    return {};
-  }
-  const ChunkId chunk = chunks_.Create(pool, next_address_, segment);
-  next_address_ += static_cast<std::uint64_t>(segment.count());
-  chunks_.Settle(chunk, Chunk::State::free);
   return chunk;
 }
 
-bool TorchCachingAllocator::ShouldSplit(PoolId pool, Bytes remainder) const {
-  return IsSmall(pool) || expandable_ ? remainder >= kMinChunk : remainder > kSmallLimit;
+Bytes TorchCachingAllocator::SegmentFor(PoolId pool, Bytes bytes) const {
+  return IsSmall(pool)          ? kSmallSegment
+         : bytes < kMediumLimit ? options_.large_segment
+                                : Bytes(RoundUp(bytes.count(), kLargeRounding));
 }
 
-/// Gives everything cached back to the device.
+/// A segment, or pages. A fraction of the device is checked with the size of the segment even where pages follow.
+ChunkId TorchCachingAllocator::Grow(PoolId pool, Bytes bytes) {
+  DeviceMemory& device = heap_.device();
+  const Bytes segment = SegmentFor(pool, bytes);
+  if (options_.memory_fraction > 0 && !device.Covers(device.taken() + segment, Allowed(1))) {
+    return {};
+  }
+  return options_.expandable_segments ? heap_.Expand(pool, PageOf(pool), bytes) : heap_.NewSegment(pool, segment);
+}
+
+bool TorchCachingAllocator::ShouldSplit(PoolId pool, Bytes bytes, Bytes remainder) const {
+  return IsSmall(pool) || options_.expandable_segments ? remainder >= kMinChunk
+                                                       : bytes < max_split_ && remainder > kSmallLimit;
+}
+
+/// Where more than the threshold is reserved, gives whole large segments back until it no longer is: those first that
+/// have been cached for at least the mean number of searches.
+void TorchCachingAllocator::CollectGarbage() {
+  const Bytes taken = heap_.device().taken();
+  const auto threshold = Allowed(options_.garbage_collection_threshold);
+  if (heap_.device().Covers(taken, threshold)) {
+    return;
+  }
+  std::vector<ChunkId> cached;
+  for (PoolId pool{1}; pool.index < heap_.chunks.pools(); pool.index += 2) {
+    for (const ChunkPools::Key& key : heap_.chunks.free(pool)) {
+      if (!options_.expandable_segments && IsWhole(key.chunk)) {
+        cached.push_back(key.chunk);
+      }
+    }
+  }
+  const auto age = [&](ChunkId id) { return large_searches_ - heap_.chunks[id].settled; };
+  bool released = true;
+  while (released && !cached.empty() && !heap_.device().Covers(heap_.device().taken(), threshold)) {
+    std::uint64_t total = 0;
+    for (const ChunkId id : cached) {
+      total += age(id);
+    }
+    const double mean = static_cast<double>(total) / static_cast<double>(cached.size());
+    const std::size_t before = cached.size();
+    std::erase_if(cached, [&](ChunkId id) {
+      const bool old = static_cast<double>(age(id)) >= mean;
+      if (old) {
+        heap_.ReleaseSegment(id);
+      }
+      return old;
+    });
+    released = cached.size() < before;
+  }
+}
+
+/// With max_split, one cached chunk of this stream that is large enough; or several oversize ones, from the largest
+/// down. Whether that came to enough.
+bool TorchCachingAllocator::ReleaseOversize(PoolId pool, Bytes bytes) {
+  if (max_split_ == kNoLimit || options_.expandable_segments) {
+    return false;
+  }
+  const ChunkPools::Order& free = heap_.chunks.free(pool);
+  const Bytes need = std::max(bytes, max_split_);
+  if (const auto found = free.lower_bound({need, 0, ChunkId{0}}); found != free.end()) {
+    heap_.ReleaseSegment(found->chunk);
+    return true;
+  }
+  Bytes released;
+  while (released < need && !free.empty() && free.rbegin()->bytes >= max_split_) {
+    released += free.rbegin()->bytes;
+    heap_.ReleaseSegment(free.rbegin()->chunk);
+  }
+  return released >= need;
+}
+
+/// Waits for all uses of freed memory, and gives everything cached back to the device.
 void TorchCachingAllocator::Flush() {
-  ++cache_flushes_;
-  for (PoolId pool{0}; pool.index < chunks_.pools(); ++pool.index) {
+  ++counts_.alloc_retries;
+  ++counts_.syncs;
+  while (!in_use_.empty()) {
+    EndUse(in_use_.begin()->first);
+  }
+  for (PoolId pool{0}; pool.index < heap_.chunks.pools(); ++pool.index) {
     ReleaseSegments(pool);
   }
 }
@@ -161,122 +312,58 @@ void TorchCachingAllocator::Flush() {
 /// chunk.
 void TorchCachingAllocator::ReleaseSegments(PoolId pool) {
   std::vector<ChunkId> free;
-  for (const ChunkPools::Key& key : chunks_.free(pool)) {
+  for (const ChunkPools::Key& key : heap_.chunks.free(pool)) {
     free.push_back(key.chunk);
   }
   for (const ChunkId id : free) {
-    const Chunk chunk = chunks_[id];
-    if (expandable_) {
-      UnmapPages(id);
-    } else if (!chunk.previous.valid() && !chunk.next.valid()) {
-      device_.Give(chunk.bytes);
-      chunks_.Take(id);
-      chunks_.Destroy(id);
+    if (options_.expandable_segments) {
+      heap_.UnmapPages(id, PageOf(pool));
+    } else if (IsWhole(id)) {
+      heap_.ReleaseSegment(id);
     }
   }
 }
 
 /// A free chunk's size with the unmapped room behind it.
 Bytes TorchCachingAllocator::ExpandableBytes(ChunkId id) const {
-  const ChunkId next = chunks_[id].next;
-  const bool room = next.valid() && chunks_[next].state == Chunk::State::unmapped;
-  return chunks_[id].bytes + (room ? chunks_[next].bytes : Bytes(0));
+  const ChunkPools& chunks = heap_.chunks;
+  const ChunkId next = chunks[id].next;
+  const bool room = next.valid() && chunks[next].state == Chunk::State::unmapped;
+  return chunks[id].bytes + (room ? chunks[next].bytes : Bytes(0));
 }
 
-/// The lowest free or unmapped chunk from which on neighbours that are not live reach `bytes`; a new range if there is
-/// none.
-ChunkId TorchCachingAllocator::FindRoom(PoolId pool, Bytes bytes) {
-  const auto is_live = [&](ChunkId id) { return !id.valid() || chunks_[id].state == Chunk::State::live; };
-  for (const ChunkPools::Key& key : chunks_.unmapped(pool)) {
-    const ChunkId previous = chunks_[key.chunk].previous;
-    const ChunkId first = is_live(previous) ? key.chunk : previous;
-    Bytes room;
-    for (ChunkId at = first; room < bytes && !is_live(at); at = chunks_[at].next) {
-      room += chunks_[at].bytes;
+AllocatorStatistics TorchCachingAllocator::Statistics() const {
+  AllocatorStatistics all = counts_;
+  all.reserved = heap_.device().taken();
+  all.device_allocs = heap_.device().times_taken();
+  all.device_frees = heap_.device().times_given();
+  for (const Chunk& chunk : heap_.chunks.all()) {
+    if (!chunk.pool.valid() || chunk.bytes == Bytes(0)) {
+      continue;
     }
-    if (room >= bytes) {
-      return first;
+    const bool split = chunk.previous.valid() || chunk.next.valid();
+    all.segments += !options_.expandable_segments && !chunk.previous.valid() ? 1 : 0;
+    if (chunk.state == Chunk::State::live) {
+      ++all.active;
+      all.active_bytes += chunk.bytes;
+      all.requested += chunk.requested;
+    } else if (split && !options_.expandable_segments) {
+      ++all.inactive_split;
+      all.inactive_split_bytes += chunk.bytes;
     }
   }
-  std::uint64_t address = next_address_;
-  if (spare_ranges_.empty()) {
-    TIDEMARK_CHECK(next_address_ + kRange > next_address_);
-    next_address_ += kRange;
-  } else {
-    address = spare_ranges_.back();
-    spare_ranges_.pop_back();
+  all.allocations = all.active;
+  for (const auto& [ticket, handle] : in_use_) {
+    all.allocations -= heap_.chunks[ChunkId{handle}].bytes > Bytes(0) ? 1 : 0;
   }
-  const ChunkId range = chunks_.Create(pool, address, Bytes(static_cast<std::int64_t>(kRange)));
-  chunks_.Settle(range, Chunk::State::unmapped);
-  return range;
-}
-
-/// Maps pages until a free chunk of at least `bytes` stands there. Where the device refuses midway, what was mapped
-/// stays mapped and free, as in the original.
-ChunkId TorchCachingAllocator::Expand(PoolId pool, Bytes bytes) {
-  TIDEMARK_CHECK(bytes.count() <= static_cast<std::int64_t>(kRange));
-  ChunkId chunk = FindRoom(pool, bytes);
-  if (chunks_[chunk].state == Chunk::State::unmapped && !MapFront(chunk, std::min(bytes, chunks_[chunk].bytes))) {
-    return {};
-  }
-  while (chunks_[chunk].bytes < bytes) {
-    const ChunkId next = chunks_[chunk].next;
-    if (!MapFront(next, std::min(bytes - chunks_[chunk].bytes, chunks_[next].bytes))) {
-      return {};
-    }
-    chunk = next;  // which has swallowed the chunk before it
-  }
-  return chunk;
-}
-
-/// Maps the first pages of an unmapped chunk, enough for `bytes`, all or none. It then is free, with its free
-/// neighbours.
-bool TorchCachingAllocator::MapFront(ChunkId id, Bytes bytes) {
-  const Chunk chunk = chunks_[id];
-  const Bytes mapped = Bytes(RoundUp(bytes.count(), PageOf(chunk.pool).count()));
-  if (!device_.Take(mapped)) {
-    return false;
-  }
-  chunks_.Take(id);
-  if (mapped < chunk.bytes) {
-    chunks_.Settle(chunks_.Cut(id, mapped), Chunk::State::unmapped);
-  }
-  chunks_.Settle(id, Chunk::State::free);
-  return true;
-}
-
-/// Unmaps the whole pages inside a free chunk; what is left before and after them stays free.
-void TorchCachingAllocator::UnmapPages(ChunkId id) {
-  const Chunk chunk = chunks_[id];
-  const std::uint64_t page = static_cast<std::uint64_t>(PageOf(chunk.pool).count());
-  const std::uint64_t begin = (chunk.address + page - 1) / page * page;
-  const std::uint64_t end = chunk.end() / page * page;
-  if (begin >= end) {
-    return;
-  }
-  chunks_.Take(id);
-  ChunkId pages = id;
-  if (begin > chunk.address) {
-    pages = chunks_.Cut(id, Bytes(static_cast<std::int64_t>(begin - chunk.address)));
-    chunks_.Settle(id, Chunk::State::free);
-  }
-  const Bytes unmapped = Bytes(static_cast<std::int64_t>(end - begin));
-  if (end < chunk.end()) {
-    chunks_.Settle(chunks_.Cut(pages, unmapped), Chunk::State::free);
-  }
-  device_.Give(unmapped);
-  chunks_.Settle(pages, Chunk::State::unmapped);
-  if (chunks_[pages].bytes == Bytes(static_cast<std::int64_t>(kRange))) {
-    spare_ranges_.push_back(chunks_[pages].address);
-    chunks_.Take(pages);
-    chunks_.Destroy(pages);
-  }
+  return all;
 }
 
 }  // namespace
 
-std::unique_ptr<Allocator> MakeTorchCachingAllocator(Bytes capacity, bool expandable_segments) {
-  return std::make_unique<TorchCachingAllocator>(capacity, expandable_segments);
+std::unique_ptr<Allocator> MakeTorchCachingAllocator(const AllocatorOptions& options,
+                                                     std::unique_ptr<DeviceMemory> device) {
+  return std::make_unique<TorchCachingAllocator>(options, std::move(device));
 }
 
 }  // namespace tidemark

@@ -16,7 +16,7 @@ constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
 /// An allocator at some place of a log, with what it gave to the requests before it.
 class Playback {
  public:
-  Playback(const AllocatorOptions& options, Bytes capacity) : allocator_(MakeAllocator(options, capacity)) {}
+  explicit Playback(std::unique_ptr<Allocator> allocator) : allocator_(std::move(allocator)) {}
   Playback(const Playback& other, Bytes capacity)
       : allocator_(other.allocator_->CopyOn(capacity)), handles_(other.handles_), at_(other.at_) {}
 
@@ -76,19 +76,23 @@ Bytes LiveBytesPeak(std::span<const Request> log) {
 
 }  // namespace
 
-Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, Bytes capacity) {
-  Playback playback(options, capacity);
+Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device) {
+  Playback playback(MakeAllocator(options, std::move(device)));
   playback.Play(log, log.size());
   return playback.outcome();
+}
+
+Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, Bytes capacity) {
+  return Replay(log, options, MakePretendMemory(capacity));
 }
 
 // Why a scan and not a bisection: a smaller device flushes earlier, and may thereby give back a segment that a larger
 // one keeps, splits for a small tensor and then cannot give back when a large request comes. So success is not
 // monotone.
 //
-// Why the scan need not try every page: the capacity enters a run only where the device refuses. A run that saw the
-// device refuse repeats itself, to its failure, under every capacity below the smallest that would have granted one of
-// those refused requests. The next candidate is that one.
+// Why the scan need not try every byte: the capacity enters a run only where DeviceMemory answers with no. A run with
+// such answers repeats itself, to its failure, under every capacity below the smallest that would have turned one of
+// them. The next candidate is that one.
 //
 // Nor need it play each of them from the start: up to a run's first refusal, a larger device does the same, so the next
 // run goes on from there. Where memory grows until the end that is nearly all of the log.
@@ -97,18 +101,16 @@ Bytes MinimumCapacity(std::span<const Request> log, const AllocatorOptions& opti
   if (options.kind == AllocatorKind::exact) {
     return capacity;
   }
-  Playback sure(options, kUnlimited);  // up to where no capacity still in question has refused
+  Playback sure(MakeAllocator(options, kUnlimited));  // up to where no capacity still in question has refused
   while (true) {
     Playback run(sure, capacity);
     run.Play(log, log.size());
     if (run.succeeded()) {
-      break;
+      return capacity;
     }
     sure.Play(log, *run.first_refusal());
     capacity = *run.enough_for_next();
   }
-  constexpr std::int64_t kPage = 2 << 20;
-  return Bytes(RoundUp(capacity.count(), kPage));
 }
 
 }  // namespace tidemark

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/quantity.h"
-#include "models/job/job.h"
+#include "models/job/allocator_options.h"
+#include "sim/memory/device_memory.h"
 
 namespace tidemark {
 
@@ -32,12 +34,13 @@ struct Outcome {
   bool succeeded() const { return kind != Kind::out_of_memory; }
 };
 
-/// Plays the log into a fresh allocator on a device of `capacity`, up to the first request that is refused.
+/// Plays the log into a fresh allocator over a device's memory, or over pretended memory of so many bytes, up to the
+/// first request that is refused.
+Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device);
 Outcome Replay(std::span<const Request> log, const AllocatorOptions& options, Bytes capacity);
 
-/// The smallest capacity at which Replay succeeds: to the byte for the exact allocator, in 2 MiB pages for
-/// torch-caching. Success need not be monotone in the capacity, so a larger one may fail; the reserved peak on an
-/// unlimited device and all above it never do.
+/// The smallest capacity at which Replay succeeds, to the byte. Success need not be monotone in the capacity, so a
+/// larger one may fail; without a memory fraction, the reserved peak on an unlimited device and all above it never do.
 Bytes MinimumCapacity(std::span<const Request> log, const AllocatorOptions& options);
 
 }  // namespace tidemark

@@ -34,7 +34,10 @@ ChunkId ChunkPools::Create(PoolId pool, std::uint64_t address, Bytes bytes) {
     id = spare_.back();
     spare_.pop_back();
   }
-  chunks_[id.index] = Chunk{.address = address, .bytes = bytes, .previous = {}, .next = {}, .pool = pool};
+  Chunk& chunk = chunks_[id.index];
+  chunk.address = address;
+  chunk.bytes = bytes;
+  chunk.pool = pool;
   return id;
 }
 
@@ -65,10 +68,11 @@ ChunkId ChunkPools::Cut(ChunkId id, Bytes front) {
   return tail;
 }
 
-void ChunkPools::Settle(ChunkId id, Chunk::State state) {
+void ChunkPools::Settle(ChunkId id, Chunk::State state, std::uint64_t clock) {
   Chunk& chunk = chunks_[id.index];
   TIDEMARK_CHECK(chunk.state == Chunk::State::live && state != Chunk::State::live);
   chunk.state = state;
+  chunk.settled = clock;
   if (chunk.previous.valid() && chunks_[chunk.previous.index].state == state) {
     Swallow(id, chunk.previous);
   }

@@ -25,6 +25,8 @@ struct Chunk {
   ChunkId previous, next;
   PoolId pool;
   State state = State::live;
+  std::uint64_t settled = 0;  ///< the caller's clock when it was settled
+  Bytes requested;            ///< of a live one, for the caller's statistics
 
   std::uint64_t end() const { return address + static_cast<std::uint64_t>(bytes.count()); }
 };
@@ -60,8 +62,11 @@ class ChunkPools {
   /// Cuts a live chunk after `front` bytes. The front keeps the id; the tail is a new live chunk.
   ChunkId Cut(ChunkId id, Bytes front);
   /// Makes a live chunk free or unmapped, together with the neighbours that are so already. The whole keeps the id.
-  void Settle(ChunkId id, Chunk::State state);
+  void Settle(ChunkId id, Chunk::State state, std::uint64_t clock = 0);
 
+  void SetRequested(ChunkId id, Bytes bytes) { chunks_[id.index].requested = bytes; }
+  /// By id; one without a pool is not in use.
+  const std::vector<Chunk>& all() const { return chunks_; }
   const Order& free(PoolId pool) { return At(pool).free; }
   const Order& unmapped(PoolId pool) { return At(pool).unmapped; }
   /// Pools with an index below this may hold chunks.

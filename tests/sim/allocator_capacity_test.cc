@@ -14,9 +14,9 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kPage = 2 * kMiB;
 constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
-constexpr AllocatorOptions kExact{.kind = AllocatorKind::exact, .expandable_segments = false};
-constexpr AllocatorOptions kTorch{.kind = AllocatorKind::torch_caching, .expandable_segments = false};
-constexpr AllocatorOptions kExpandable{.kind = AllocatorKind::torch_caching, .expandable_segments = true};
+const AllocatorOptions kExact{.kind = AllocatorKind::exact};
+const AllocatorOptions kTorch{.kind = AllocatorKind::torch_caching};
+const AllocatorOptions kExpandable{.kind = AllocatorKind::torch_caching, .expandable_segments = true};
 
 Bytes MiB(std::int64_t count) { return Bytes(count * kMiB); }
 Request New(std::uint32_t id, Bytes bytes) { return {true, id, bytes, 0}; }

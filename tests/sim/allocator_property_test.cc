@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/memory/allocator.h"
+#include "tests/sim/dice.h"
 #include "tests/sim/naive_allocators.h"
 
 namespace tidemark {
@@ -49,13 +50,14 @@ struct Tally {
   int refused = 0, flushed = 0, granted = 0;
 };
 
-template <class Naive>
-void AgreeOn(std::uint32_t seed, bool expandable, Tally& tally) {
+/// Requests on a device whose size, too, is drawn; `make_naive` is given it.
+template <class MakeNaive>
+void AgreeOn(std::uint32_t seed, const AllocatorOptions& options, MakeNaive make_naive, Tally& tally) {
   std::mt19937 random(seed);
   const std::int64_t capacity = 2 * kMiB * (10 + static_cast<std::int64_t>(random()) % 140);
   const std::uint32_t streams = 1 + static_cast<std::uint32_t>(random() % 3);
-  const auto allocator = MakeTorchCachingAllocator(Bytes(capacity), expandable);
-  Naive naive(capacity);
+  const auto allocator = MakeAllocator(options, Bytes(capacity));
+  auto naive = make_naive(capacity);
   std::vector<Live> live;
   std::int64_t charged = 0;
   for (int step = 0; step < 200; ++step) {
@@ -98,7 +100,8 @@ TEST(TorchCachingProperty, AgreesWithANaiveModelOnRandomRequests) {
   Tally tally;
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
-    AgreeOn<naive::Caching>(seed, false, tally);
+    AgreeOn(
+        seed, {}, [](std::int64_t capacity) { return naive::Caching(capacity); }, tally);
     ASSERT_FALSE(HasFatalFailure());
   }
   EXPECT_GT(tally.refused, 1000);
@@ -106,11 +109,45 @@ TEST(TorchCachingProperty, AgreesWithANaiveModelOnRandomRequests) {
   EXPECT_GT(tally.flushed, 100) << "of 300 runs";
 }
 
+naive::Knobs RandomKnobs(Dice dice) {
+  naive::Knobs knobs;
+  knobs.large_segment = kMiB * (dice.OneIn(2) ? 20 : dice.Number(12, 31));
+  knobs.max_split = dice.OneIn(3) ? 0 : std::max(knobs.large_segment, 20 * kMiB) + kMiB * dice.Number(0, 19);
+  knobs.rounding = kMiB * dice.Number(20, 29);
+  knobs.divisions = dice.OneIn(2) ? 0 : std::int64_t{1} << dice.Number(0, 4);
+  knobs.fraction = dice.OneIn(3) ? 0 : 0.1 * static_cast<double>(dice.Number(3, 10));
+  knobs.collect_above = dice.OneIn(2) ? 0 : 0.1 * static_cast<double>(dice.Number(2, 8));
+  return knobs;
+}
+
+TEST(TorchCachingProperty, AgreesWithANaiveModelUnderRandomKnobs) {
+  Tally tally;
+  for (std::uint32_t seed = 1; seed <= 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    const naive::Knobs knobs = RandomKnobs(Dice(seed));
+    AllocatorOptions options{.max_split = Bytes(knobs.max_split),
+                             .max_non_split_rounding = Bytes(knobs.rounding),
+                             .large_segment = Bytes(knobs.large_segment),
+                             .garbage_collection_threshold = knobs.collect_above,
+                             .memory_fraction = knobs.fraction};
+    if (knobs.divisions > 0) {
+      options.roundup_power2_divisions = {{Bytes(0), knobs.divisions}};
+    }
+    AgreeOn(
+        seed, options, [&](std::int64_t capacity) { return naive::Caching(capacity, knobs); }, tally);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_GT(tally.refused, 3000);
+  EXPECT_GT(tally.granted, 30000);
+  EXPECT_GT(tally.flushed, 300) << "of 1000 runs";
+}
+
 TEST(ExpandableSegmentsProperty, AgreeWithANaiveModelOnRandomRequests) {
   Tally tally;
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
-    AgreeOn<naive::Expandable>(seed, true, tally);
+    AgreeOn(
+        seed, {.expandable_segments = true}, [](std::int64_t capacity) { return naive::Expandable(capacity); }, tally);
     ASSERT_FALSE(HasFatalFailure());
   }
   EXPECT_GT(tally.refused, 1000);

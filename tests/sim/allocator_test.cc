@@ -12,8 +12,12 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
 
-std::unique_ptr<Allocator> Torch(Bytes capacity = kUnlimited) { return MakeTorchCachingAllocator(capacity, false); }
-std::unique_ptr<Allocator> Expandable(Bytes capacity = kUnlimited) { return MakeTorchCachingAllocator(capacity, true); }
+std::unique_ptr<Allocator> Torch(Bytes capacity = kUnlimited) {
+  return MakeAllocator({.kind = AllocatorKind::torch_caching}, capacity);
+}
+std::unique_ptr<Allocator> Expandable(Bytes capacity = kUnlimited) {
+  return MakeAllocator({.kind = AllocatorKind::torch_caching, .expandable_segments = true}, capacity);
+}
 
 Bytes MiB(std::int64_t count) { return Bytes(count * kMiB); }
 
@@ -23,33 +27,8 @@ Allocation Grant(Allocator& allocator, Bytes bytes, std::uint32_t stream = 0) {
   return given.value_or(Allocation{});
 }
 
-TEST(DeviceMemory, GrantsToTheLastByteAndRemembersTheHighest) {
-  DeviceMemory device(Bytes(100));
-  EXPECT_TRUE(device.Take(Bytes(60)));
-  EXPECT_TRUE(device.Take(Bytes(40)));
-  EXPECT_FALSE(device.Take(Bytes(1)));
-  device.Give(Bytes(70));
-  EXPECT_EQ(device.taken(), Bytes(30));
-  EXPECT_EQ(device.highest(), Bytes(100));
-}
-
-TEST(DeviceMemory, SaysWhatWouldHaveBeenEnoughForTheSmallestRefusal) {
-  DeviceMemory device(Bytes(100));
-  EXPECT_FALSE(device.enough_for_next().has_value());
-  EXPECT_TRUE(device.Take(Bytes(90)));
-  EXPECT_FALSE(device.Take(Bytes(30)));   // 120 would do
-  EXPECT_FALSE(device.Take(Bytes(15)));   // 105 would do
-  EXPECT_FALSE(device.Take(kUnlimited));  // more than can be said
-  EXPECT_EQ(device.enough_for_next(), Bytes(105));
-}
-
-TEST(DeviceMemoryDeathTest, GivingBackMoreThanWasTakenIsAFaultOfOurs) {
-  DeviceMemory device(Bytes(100));
-  EXPECT_EXIT(device.Give(Bytes(1)), testing::ExitedWithCode(70), "internal fault");
-}
-
 TEST(ExactAllocator, ChargesRequestsAsTheyAreAndIsSharpToOneByte) {
-  const auto allocator = MakeExactAllocator(Bytes(1000));
+  const auto allocator = MakeAllocator({.kind = AllocatorKind::exact}, Bytes(1000));
   const Allocation first = Grant(*allocator, Bytes(1));
   const Allocation second = Grant(*allocator, Bytes(999));
   EXPECT_NE(first.address, second.address);
@@ -64,7 +43,7 @@ TEST(ExactAllocator, ChargesRequestsAsTheyAreAndIsSharpToOneByte) {
 }
 
 TEST(ExactAllocatorDeathTest, FreeingTwiceIsAFaultOfOurs) {
-  const auto allocator = MakeExactAllocator(kUnlimited);
+  const auto allocator = MakeAllocator({.kind = AllocatorKind::exact}, kUnlimited);
   const Allocation given = Grant(*allocator, Bytes(5));
   allocator->Free(given.handle);
   EXPECT_EXIT(allocator->Free(given.handle), testing::ExitedWithCode(70), "internal fault");

@@ -25,32 +25,57 @@ inline std::int64_t CeilTo(std::int64_t value, std::int64_t step) {
   return value % step == 0 ? value : value - value % step + step;
 }
 
+/// 0 where it is not set.
+struct Knobs {
+  std::int64_t max_split = 0, rounding = 20 * kMiB, large_segment = 20 * kMiB, divisions = 0;
+  double fraction = 0, collect_above = 0;
+};
+
+/// Rounds to 512, or where there are divisions to the first of the steps between powers of two that is large enough.
+inline std::int64_t RoundedTo(std::int64_t request, std::int64_t divisions) {
+  if (divisions <= 1 || request <= 512 * divisions) {
+    return CeilTo(request, 512);
+  }
+  std::int64_t power = 1;
+  while (2 * power <= request) {
+    power *= 2;
+  }
+  std::int64_t step = power;
+  while (step < request) {
+    step += power / divisions;
+  }
+  return step;
+}
+
 /// Fixed segments: a list of segments, each a list of pieces.
 class Caching {
  public:
-  explicit Caching(std::int64_t capacity) : capacity_(capacity) {}
+  explicit Caching(std::int64_t capacity, Knobs knobs = {}) : capacity_(capacity), knobs_(knobs) {}
 
   std::optional<Grant> Allocate(std::int64_t request, int stream) {
-    const std::int64_t need = CeilTo(request, 512);
+    const std::int64_t need = RoundedTo(request, knobs_.divisions);
     const bool small = need <= kMiB;
+    now_ += small ? 0 : 1;
     Place place = BestFit(need, stream, small);
-    if (!place.segment && !AddSegment(need, stream, small)) {
-      ++flushes;
-      std::erase_if(segments_, [](const Segment& s) { return s.pieces.size() == 1 && s.pieces[0].tensor == 0; });
-      AddSegment(need, stream, small);
-    }
     if (!place.segment) {
-      place = BestFit(need, stream, small);
-    }
-    if (!place.segment) {
-      return std::nullopt;
+      Collect();
+      if (!AddSegment(need, stream, small) &&
+          (small || !GiveOversize(need, stream) || !AddSegment(need, stream, small))) {
+        ++flushes;
+        std::erase_if(segments_, IsCached);
+        if (!AddSegment(need, stream, small)) {
+          return std::nullopt;
+        }
+      }
+      place = {&segments_.back(), 0};
     }
     std::vector<Piece>& pieces = place.segment->pieces;
     const std::int64_t rest = pieces[place.piece].size - need;
     pieces[place.piece].tensor = ++last_tensor_;
-    if (small ? rest >= 512 : rest > kMiB) {
+    const bool may_split = small || knobs_.max_split == 0 || need < knobs_.max_split;
+    if (small ? rest >= 512 : may_split && rest > kMiB) {
       pieces[place.piece].size = need;
-      pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(place.piece) + 1, Piece{rest, 0});
+      pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(place.piece) + 1, Piece{rest, 0, now_});
     }
     return Grant{last_tensor_, pieces[place.piece].size};
   }
@@ -59,9 +84,13 @@ class Caching {
     for (Segment& segment : segments_) {
       std::vector<Piece> merged;
       for (Piece piece : segment.pieces) {
-        piece.tensor = piece.tensor == tensor ? 0 : piece.tensor;
+        if (piece.tensor == tensor) {
+          piece.tensor = 0;
+          piece.since = now_;
+        }
         if (piece.tensor == 0 && !merged.empty() && merged.back().tensor == 0) {
           merged.back().size += piece.size;
+          merged.back().since = now_;
         } else {
           merged.push_back(piece);
         }
@@ -86,6 +115,7 @@ class Caching {
   struct Piece {
     std::int64_t size;
     int tensor;  // 0: free
+    std::int64_t since = 0;
   };
   struct Segment {
     int stream;
@@ -97,7 +127,67 @@ class Caching {
     std::size_t piece = 0;
   };
 
-  /// Segments stand in order of address, pieces too: the first of the smallest is the lowest.
+  static bool IsCached(const Segment& segment) { return segment.pieces.size() == 1 && segment.pieces[0].tensor == 0; }
+
+  std::int64_t Allowed() const { return static_cast<std::int64_t>(knobs_.fraction * static_cast<double>(capacity_)); }
+
+  /// Gives back large segments that have been cached for the mean number of searches, until enough went.
+  void Collect() {
+    if (knobs_.fraction == 0 || knobs_.collect_above == 0) {
+      return;
+    }
+    const std::int64_t above = static_cast<std::int64_t>(knobs_.collect_above * static_cast<double>(Allowed()));
+    for (std::size_t before = 0; reserved() > above && before != segments_.size();) {
+      before = segments_.size();
+      double ages = 0, count = 0;
+      for (const Segment& segment : segments_) {
+        if (!segment.small && IsCached(segment)) {
+          ages += static_cast<double>(now_ - segment.pieces[0].since);
+          ++count;
+        }
+      }
+      std::erase_if(segments_, [&](const Segment& segment) {
+        return !segment.small && IsCached(segment) &&
+               static_cast<double>(now_ - segment.pieces[0].since) >= ages / count;
+      });
+    }
+  }
+
+  /// Gives back the smallest cached segment that is large enough, or the largest ones until they are.
+  bool GiveOversize(std::int64_t need, int stream) {
+    if (knobs_.max_split == 0) {
+      return false;
+    }
+    const std::int64_t enough = std::max(need, knobs_.max_split);
+    std::vector<std::size_t> oversize;
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      if (segments_[i].stream == stream && !segments_[i].small && IsCached(segments_[i]) &&
+          segments_[i].pieces[0].size >= knobs_.max_split) {
+        oversize.push_back(i);
+      }
+    }
+    const auto size = [&](std::size_t i) { return segments_[i].pieces[0].size; };
+    std::stable_sort(oversize.begin(), oversize.end(), [&](std::size_t a, std::size_t b) { return size(a) < size(b); });
+    std::vector<std::size_t> go;
+    const auto fits = std::find_if(oversize.begin(), oversize.end(), [&](std::size_t i) { return size(i) >= enough; });
+    std::int64_t sum = 0;
+    if (fits != oversize.end()) {
+      go.push_back(*fits);
+      sum = size(*fits);
+    }
+    for (std::size_t i = fits == oversize.end() ? oversize.size() : 0; sum < enough && i > 0; --i) {
+      go.push_back(oversize[i - 1]);
+      sum += size(oversize[i - 1]);
+    }
+    std::sort(go.rbegin(), go.rend());
+    for (const std::size_t i : go) {
+      segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return sum >= enough;
+  }
+
+  /// Segments stand in order of address, pieces too: the first of the smallest is the lowest. With max_split that one
+  /// may be rejected, and then there is none.
   Place BestFit(std::int64_t need, int stream, bool small) {
     Place best;
     for (Segment& segment : segments_) {
@@ -109,12 +199,17 @@ class Caching {
         }
       }
     }
+    if (best.segment && knobs_.max_split > 0) {
+      const std::int64_t size = best.segment->pieces[best.piece].size;
+      const bool rejected = need < knobs_.max_split ? size >= knobs_.max_split : size >= need + knobs_.rounding;
+      return rejected ? Place() : best;
+    }
     return best;
   }
 
   bool AddSegment(std::int64_t need, int stream, bool small) {
-    const std::int64_t size = small ? 2 * kMiB : need < 10 * kMiB ? 20 * kMiB : CeilTo(need, 2 * kMiB);
-    if (reserved() + size > capacity_) {
+    const std::int64_t size = small ? 2 * kMiB : need < 10 * kMiB ? knobs_.large_segment : CeilTo(need, 2 * kMiB);
+    if (reserved() + size > capacity_ || (knobs_.fraction > 0 && reserved() + size > Allowed())) {
       return false;
     }
     segments_.push_back({stream, small, {{size, 0}}});
@@ -122,7 +217,9 @@ class Caching {
   }
 
   std::int64_t capacity_;
+  Knobs knobs_;
   int last_tensor_ = 0;
+  std::int64_t now_ = 0;  // searches for large pieces
   std::vector<Segment> segments_;
 };
 

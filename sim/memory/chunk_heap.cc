@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/memory/chunk_heap.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+ChunkId ChunkHeap::NewSegment(PoolId pool, Bytes bytes) {
+  const std::optional<std::uint64_t> address = device_->Take(bytes);
+  if (!address) {
+    return {};
+  }
+  const ChunkId chunk = chunks.Create(pool, *address, bytes);
+  chunks.Settle(chunk, Chunk::State::free);
+  return chunk;
+}
+
+void ChunkHeap::ReleaseSegment(ChunkId id) {
+  const Chunk chunk = chunks[id];
+  chunks.Take(id);
+  chunks.Destroy(id);
+  device_->Give(chunk.address, chunk.bytes);
+}
+
+/// The lowest free or unmapped chunk from which on neighbours that are not live reach `bytes`.
+ChunkId ChunkHeap::FindRoom(PoolId pool, Bytes page, Bytes bytes) {
+  const auto is_live = [&](ChunkId id) { return !id.valid() || chunks[id].state == Chunk::State::live; };
+  for (const ChunkPools::Key& key : chunks.unmapped(pool)) {
+    const ChunkId previous = chunks[key.chunk].previous;
+    const ChunkId first = is_live(previous) ? key.chunk : previous;
+    Bytes room;
+    for (ChunkId at = first; room < bytes && !is_live(at); at = chunks[at].next) {
+      room += chunks[at].bytes;
+    }
+    if (room >= bytes) {
+      return first;
+    }
+  }
+  const std::optional<std::uint64_t> address = device_->Reserve(page);
+  if (!address) {
+    return {};
+  }
+  const ChunkId range = chunks.Create(pool, *address, device_->RangeOf(page));
+  chunks.Settle(range, Chunk::State::unmapped);
+  return range;
+}
+
+ChunkId ChunkHeap::Expand(PoolId pool, Bytes page, Bytes bytes) {
+  TIDEMARK_CHECK(bytes <= device_->RangeOf(page));
+  ChunkId chunk = FindRoom(pool, page, bytes);
+  if (!chunk.valid()) {
+    return {};
+  }
+  if (chunks[chunk].state == Chunk::State::unmapped && !MapFront(chunk, page, std::min(bytes, chunks[chunk].bytes))) {
+    return {};
+  }
+  while (chunks[chunk].bytes < bytes) {
+    const ChunkId next = chunks[chunk].next;
+    if (!MapFront(next, page, std::min(bytes - chunks[chunk].bytes, chunks[next].bytes))) {
+      return {};
+    }
+    chunk = next;  // which has swallowed the chunk before it
+  }
+  return chunk;
+}
+
+/// Maps the first pages of an unmapped chunk, enough for `bytes`, all or none. It then is free, with its free
+/// neighbours.
+bool ChunkHeap::MapFront(ChunkId id, Bytes page, Bytes bytes) {
+  const Chunk chunk = chunks[id];
+  const Bytes mapped = Bytes(RoundUp(bytes.count(), page.count()));
+  if (!device_->Map(chunk.address, mapped)) {
+    return false;
+  }
+  chunks.Take(id);
+  if (mapped < chunk.bytes) {
+    chunks.Settle(chunks.Cut(id, mapped), Chunk::State::unmapped);
+  }
+  chunks.Settle(id, Chunk::State::free);
+  return true;
+}
+
+void ChunkHeap::UnmapPages(ChunkId id, Bytes page) {
+  const Chunk chunk = chunks[id];
+  const auto step = static_cast<std::uint64_t>(page.count());
+  const std::uint64_t begin = (chunk.address + step - 1) / step * step;
+  const std::uint64_t end = chunk.end() / step * step;
+  if (begin >= end) {
+    return;
+  }
+  const Bytes unmapped = Bytes(static_cast<std::int64_t>(end - begin));
+  chunks.Take(id);
+  ChunkId pages = id;
+  if (begin > chunk.address) {
+    pages = chunks.Cut(id, Bytes(static_cast<std::int64_t>(begin - chunk.address)));
+    chunks.Settle(id, Chunk::State::free);
+  }
+  if (unmapped < chunks[pages].bytes) {
+    chunks.Settle(chunks.Cut(pages, unmapped), Chunk::State::free);
+  }
+  device_->Unmap(begin, unmapped);
+  chunks.Settle(pages, Chunk::State::unmapped);
+  if (const Chunk whole = chunks[pages]; !whole.previous.valid() && !whole.next.valid()) {
+    chunks.Take(pages);
+    chunks.Destroy(pages);
+    device_->Release(whole.address, page);
+  }
+}
+
+}  // namespace tidemark

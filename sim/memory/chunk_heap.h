@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "sim/memory/chunk_pools.h"
+#include "sim/memory/device_memory.h"
+
+namespace tidemark {
+
+/// Chunks and the device memory that they lie in: how a pool gets more of it, and how it gives some back. There are two
+/// kinds of segment, as in DeviceMemory: a piece that is taken as a whole; and a range of addresses, in which chunks
+/// grow in place by pages that are mapped.
+class ChunkHeap {
+ public:
+  explicit ChunkHeap(std::unique_ptr<DeviceMemory> device) : device_(std::move(device)) {}
+  ChunkHeap(const ChunkHeap& other, Bytes capacity) : chunks(other.chunks), device_(other.device_->On(capacity)) {}
+
+  /// A segment of its own: one free chunk, if the device has so much left.
+  ChunkId NewSegment(PoolId pool, Bytes bytes);
+  /// Gives a free chunk back to the device, which is the whole of its segment.
+  void ReleaseSegment(ChunkId id);
+
+  /// A free chunk of at least `bytes`, made by mapping pages at the lowest address of the pool's ranges where free and
+  /// unmapped neighbours together are large enough; a new range if there is none. Where the device refuses midway, what
+  /// was mapped stays mapped and free, and no chunk is returned. Every call for a pool gives the same `page`.
+  ChunkId Expand(PoolId pool, Bytes page, Bytes bytes);
+  /// Unmaps the whole pages inside a free chunk of a range. What is left before and after stays free.
+  void UnmapPages(ChunkId id, Bytes page);
+
+  DeviceMemory& device() { return *device_; }
+  const DeviceMemory& device() const { return *device_; }
+
+  ChunkPools chunks;
+
+ private:
+  ChunkId FindRoom(PoolId pool, Bytes page, Bytes bytes);
+  bool MapFront(ChunkId id, Bytes page, Bytes bytes);
+
+  std::unique_ptr<DeviceMemory> device_;
+};
+
+}  // namespace tidemark
