@@ -29,8 +29,9 @@ std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, std::u
     case AllocatorKind::torch_caching:
       return MakeTorchCachingAllocator(options, std::move(device));
     case AllocatorKind::arena:
+      return MakeArenaAllocator(options, std::move(device));
     case AllocatorKind::cuda_async:
-      break;
+      return MakeCudaAsyncAllocator(options, std::move(device));
   }
   Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
 }

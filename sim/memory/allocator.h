@@ -8,6 +8,7 @@
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
+#include "sim/memory/allocator_statistics.h"
 #include "sim/memory/device_memory.h"
 
 namespace tidemark {
@@ -17,18 +18,6 @@ struct Allocation {
   std::uint32_t handle = 0;   ///< pass it back to Free; dense, reused
   std::uint64_t address = 0;  ///< within what DeviceMemory gave; 0 for a request of no bytes
   Bytes charged;  ///< what the allocator counts as allocated: rounded, or the whole block where it did not split
-};
-
-/// What an allocator can say of itself at an instant, in the terms of torch.cuda.memory_stats. Where a kind has no such
-/// thing, it is 0.
-struct AllocatorStatistics {
-  std::int64_t allocations = 0;     ///< live
-  std::int64_t active = 0;          ///< live, or freed with uses that have not ended
-  std::int64_t segments = 0;        ///< pieces taken from the device; ranges do not count
-  std::int64_t inactive_split = 0;  ///< free pieces of segments of which others are in use: they cannot go back
-  Bytes allocated, active_bytes, inactive_split_bytes, reserved;
-  Bytes requested;  ///< of what is active, before rounding
-  std::int64_t alloc_retries = 0, ooms = 0, device_allocs = 0, device_frees = 0, syncs = 0;
 };
 
 /// Turns tensor requests into device memory, as a framework's allocator does, the device being real or pretended.
@@ -72,6 +61,14 @@ std::unique_ptr<Allocator> MakeExactAllocator(std::unique_ptr<DeviceMemory> devi
 /// PyTorch's CUDACachingAllocator (c10/cuda/CUDACachingAllocator.cpp) with its knobs.
 std::unique_ptr<Allocator> MakeTorchCachingAllocator(const AllocatorOptions& options,
                                                      std::unique_ptr<DeviceMemory> device);
+
+/// One region that grows, best fit by (size, address): what JAX users have in XLA's BFC allocator with preallocation
+/// (xla/tsl/framework/bfc_allocator.cc).
+std::unique_ptr<Allocator> MakeArenaAllocator(const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device);
+
+/// A pool of cudaMallocAsync. Its inside is not public: see allocator_cuda_async.cc for what is known.
+std::unique_ptr<Allocator> MakeCudaAsyncAllocator(const AllocatorOptions& options,
+                                                  std::unique_ptr<DeviceMemory> device);
 
 /// The kind that the options name, over a device's memory; over pretended memory of so many bytes.
 std::unique_ptr<Allocator> MakeAllocator(const AllocatorOptions& options, std::unique_ptr<DeviceMemory> device);

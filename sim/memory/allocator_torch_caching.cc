@@ -43,8 +43,10 @@ class TorchCachingAllocator final : public Allocator {
         options_(other.options_),
         max_split_(other.max_split_),
         heap_(other.heap_, capacity),
-        counts_(other.counts_),
+        allocated_(other.allocated_),
         allocated_peak_(other.allocated_peak_),
+        flushes_(other.flushes_),
+        ooms_(other.ooms_),
         large_searches_(other.large_searches_),
         in_use_(other.in_use_),
         ended_(other.ended_),
@@ -59,10 +61,10 @@ class TorchCachingAllocator final : public Allocator {
     return std::make_unique<TorchCachingAllocator>(*this, capacity);
   }
 
-  Bytes allocated() const override { return counts_.allocated; }
+  Bytes allocated() const override { return allocated_; }
   Bytes allocated_peak() const override { return allocated_peak_; }
   const DeviceMemory& device() const override { return heap_.device(); }
-  std::int64_t cache_flushes() const override { return counts_.alloc_retries; }
+  std::int64_t cache_flushes() const override { return flushes_; }
   AllocatorStatistics Statistics() const override;
 
  private:
@@ -91,8 +93,8 @@ class TorchCachingAllocator final : public Allocator {
   AllocatorOptions options_;
   Bytes max_split_;
   ChunkHeap heap_;
-  AllocatorStatistics counts_;  // but for what Statistics counts
-  Bytes allocated_peak_;
+  Bytes allocated_, allocated_peak_;
+  std::int64_t flushes_ = 0, ooms_ = 0;
   std::uint64_t large_searches_ = 0;               // for free large chunks: the clock of garbage collection
   std::map<std::uint64_t, std::uint32_t> in_use_;  // freed chunks by ticket
   std::vector<std::uint64_t> ended_;               // uses whose end the next Allocate finds
@@ -116,7 +118,7 @@ std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::ui
     chunk = GetMore(pool, bytes);
   }
   if (!chunk.valid()) {
-    ++counts_.ooms;
+    ++ooms_;
     return std::nullopt;
   }
   chunks.Take(chunk);
@@ -125,8 +127,8 @@ std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::ui
   }
   chunks.SetRequested(chunk, request);
   const Chunk& given = chunks[chunk];
-  counts_.allocated += given.bytes;
-  allocated_peak_ = std::max(allocated_peak_, counts_.allocated);
+  allocated_ += given.bytes;
+  allocated_peak_ = std::max(allocated_peak_, allocated_);
   return Allocation{chunk.index, given.address, given.bytes};
 }
 
@@ -137,14 +139,14 @@ void TorchCachingAllocator::Free(std::uint32_t handle) {
     heap_.chunks.Destroy(chunk);
     return;
   }
-  counts_.allocated -= heap_.chunks[chunk].bytes;
+  allocated_ -= heap_.chunks[chunk].bytes;
   Cache(chunk);
 }
 
 /// The chunk stays live, that is, out of the free ones' order.
 std::uint64_t TorchCachingAllocator::FreeInUse(std::uint32_t handle) {
   TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
-  counts_.allocated -= heap_.chunks[ChunkId{handle}].bytes;
+  allocated_ -= heap_.chunks[ChunkId{handle}].bytes;
   in_use_.emplace(++tickets_, handle);
   return tickets_;
 }
@@ -172,13 +174,8 @@ void TorchCachingAllocator::EndUse(std::uint64_t ticket) {
 }
 
 std::function<Bytes(Bytes)> TorchCachingAllocator::Allowed(double threshold) const {
-  const auto part = [](double of, Bytes bytes) {
-    const double product = of * static_cast<double>(bytes.count());
-    return product < 9.2e18 ? Bytes(static_cast<std::int64_t>(product)) : kNoLimit;
-  };
-  return [part, threshold, fraction = options_.memory_fraction](Bytes capacity) {
-    const Bytes allowed = part(fraction, capacity);
-    return threshold < 1 ? part(threshold, allowed) : allowed;
+  return [threshold, fraction = options_.memory_fraction](Bytes capacity) {
+    return PartOf(threshold, PartOf(fraction, capacity));
   };
 }
 
@@ -298,8 +295,7 @@ bool TorchCachingAllocator::ReleaseOversize(PoolId pool, Bytes bytes) {
 
 /// Waits for all uses of freed memory, and gives everything cached back to the device.
 void TorchCachingAllocator::Flush() {
-  ++counts_.alloc_retries;
-  ++counts_.syncs;
+  ++flushes_;
   while (!in_use_.empty()) {
     EndUse(in_use_.begin()->first);
   }
@@ -333,29 +329,13 @@ Bytes TorchCachingAllocator::ExpandableBytes(ChunkId id) const {
 }
 
 AllocatorStatistics TorchCachingAllocator::Statistics() const {
-  AllocatorStatistics all = counts_;
-  all.reserved = heap_.device().taken();
-  all.device_allocs = heap_.device().times_taken();
-  all.device_frees = heap_.device().times_given();
-  for (const Chunk& chunk : heap_.chunks.all()) {
-    if (!chunk.pool.valid() || chunk.bytes == Bytes(0)) {
-      continue;
-    }
-    const bool split = chunk.previous.valid() || chunk.next.valid();
-    all.segments += !options_.expandable_segments && !chunk.previous.valid() ? 1 : 0;
-    if (chunk.state == Chunk::State::live) {
-      ++all.active;
-      all.active_bytes += chunk.bytes;
-      all.requested += chunk.requested;
-    } else if (split && !options_.expandable_segments) {
-      ++all.inactive_split;
-      all.inactive_split_bytes += chunk.bytes;
-    }
-  }
-  all.allocations = all.active;
+  AllocatorStatistics all = heap_.Statistics();
   for (const auto& [ticket, handle] : in_use_) {
     all.allocations -= heap_.chunks[ChunkId{handle}].bytes > Bytes(0) ? 1 : 0;
   }
+  all.allocated = allocated_;
+  all.alloc_retries = all.syncs = flushes_;
+  all.ooms = ooms_;
   return all;
 }
 

@@ -24,6 +24,9 @@ class Playback {
   void Play(std::span<const Request> log, std::size_t end) {
     for (; at_ < end && outcome_.succeeded(); ++at_) {
       const Request& request = log[at_];
+      if (request.after_sync) {
+        allocator_->Synchronize();
+      }
       if (!request.alloc) {
         allocator_->Free(handles_.at(request.id));
         continue;

@@ -19,6 +19,7 @@ struct Request {
   std::uint32_t id = 0;
   Bytes bytes;
   std::uint32_t stream = 0;
+  bool after_sync = false;  ///< all streams were waited for just before
 };
 
 /// What became of a log on a device of limited memory.

@@ -40,13 +40,16 @@ ChunkId ChunkHeap::FindRoom(PoolId pool, Bytes page, Bytes bytes) {
   if (!address) {
     return {};
   }
+  has_ranges_ = true;
   const ChunkId range = chunks.Create(pool, *address, device_->RangeOf(page));
   chunks.Settle(range, Chunk::State::unmapped);
   return range;
 }
 
 ChunkId ChunkHeap::Expand(PoolId pool, Bytes page, Bytes bytes) {
-  TIDEMARK_CHECK(bytes <= device_->RangeOf(page));
+  if (bytes > device_->RangeOf(page)) {
+    return {};
+  }
   ChunkId chunk = FindRoom(pool, page, bytes);
   if (!chunk.valid()) {
     return {};
@@ -80,15 +83,16 @@ bool ChunkHeap::MapFront(ChunkId id, Bytes page, Bytes bytes) {
   return true;
 }
 
-void ChunkHeap::UnmapPages(ChunkId id, Bytes page) {
+void ChunkHeap::UnmapPages(ChunkId id, Bytes page, Bytes most) {
   const Chunk chunk = chunks[id];
   const auto step = static_cast<std::uint64_t>(page.count());
-  const std::uint64_t begin = (chunk.address + step - 1) / step * step;
+  const std::uint64_t first = (chunk.address + step - 1) / step * step;
   const std::uint64_t end = chunk.end() / step * step;
-  if (begin >= end) {
+  if (first >= end) {
     return;
   }
-  const Bytes unmapped = Bytes(static_cast<std::int64_t>(end - begin));
+  const Bytes unmapped = std::min(most, Bytes(static_cast<std::int64_t>(end - first)));
+  const std::uint64_t begin = end - static_cast<std::uint64_t>(unmapped.count());
   chunks.Take(id);
   ChunkId pages = id;
   if (begin > chunk.address) {
@@ -105,6 +109,30 @@ void ChunkHeap::UnmapPages(ChunkId id, Bytes page) {
     chunks.Destroy(pages);
     device_->Release(whole.address, page);
   }
+}
+
+AllocatorStatistics ChunkHeap::Statistics() const {
+  AllocatorStatistics all;
+  all.reserved = device_->taken();
+  all.device_allocs = device_->times_taken();
+  all.device_frees = device_->times_given();
+  for (const Chunk& chunk : chunks.all()) {
+    if (!chunk.pool.valid() || chunk.bytes == Bytes(0)) {
+      continue;
+    }
+    const bool split = chunk.previous.valid() || chunk.next.valid();
+    all.segments += !has_ranges_ && !chunk.previous.valid() ? 1 : 0;
+    if (chunk.state == Chunk::State::live) {
+      ++all.active;
+      all.active_bytes += chunk.bytes;
+      all.requested += chunk.requested;
+    } else if (split && !has_ranges_) {
+      ++all.inactive_split;
+      all.inactive_split_bytes += chunk.bytes;
+    }
+  }
+  all.allocations = all.active;
+  return all;
 }
 
 }  // namespace tidemark

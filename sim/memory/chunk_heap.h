@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 
+#include "sim/memory/allocator_statistics.h"
 #include "sim/memory/chunk_pools.h"
 #include "sim/memory/device_memory.h"
 
@@ -15,7 +17,8 @@ namespace tidemark {
 class ChunkHeap {
  public:
   explicit ChunkHeap(std::unique_ptr<DeviceMemory> device) : device_(std::move(device)) {}
-  ChunkHeap(const ChunkHeap& other, Bytes capacity) : chunks(other.chunks), device_(other.device_->On(capacity)) {}
+  ChunkHeap(const ChunkHeap& other, Bytes capacity)
+      : chunks(other.chunks), device_(other.device_->On(capacity)), has_ranges_(other.has_ranges_) {}
 
   /// A segment of its own: one free chunk, if the device has so much left.
   ChunkId NewSegment(PoolId pool, Bytes bytes);
@@ -24,10 +27,15 @@ class ChunkHeap {
 
   /// A free chunk of at least `bytes`, made by mapping pages at the lowest address of the pool's ranges where free and
   /// unmapped neighbours together are large enough; a new range if there is none. Where the device refuses midway, what
-  /// was mapped stays mapped and free, and no chunk is returned. Every call for a pool gives the same `page`.
+  /// was mapped stays mapped and free, and no chunk is returned. Every call for a pool gives the same `page`; a heap
+  /// that has such pools has no segments of the other kind.
   ChunkId Expand(PoolId pool, Bytes page, Bytes bytes);
-  /// Unmaps the whole pages inside a free chunk of a range. What is left before and after stays free.
-  void UnmapPages(ChunkId id, Bytes page);
+  /// Unmaps whole pages inside a free chunk of a range, all or the last `most` bytes of them. What is left before and
+  /// after stays free.
+  void UnmapPages(ChunkId id, Bytes page, Bytes most = Bytes(std::numeric_limits<std::int64_t>::max()));
+
+  /// What can be counted here: live chunks as live allocations, pieces of segments that cannot go back, the device.
+  AllocatorStatistics Statistics() const;
 
   DeviceMemory& device() { return *device_; }
   const DeviceMemory& device() const { return *device_; }
@@ -39,6 +47,7 @@ class ChunkHeap {
   bool MapFront(ChunkId id, Bytes page, Bytes bytes);
 
   std::unique_ptr<DeviceMemory> device_;
+  bool has_ranges_ = false;  // and then nothing else
 };
 
 }  // namespace tidemark

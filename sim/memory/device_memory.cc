@@ -24,7 +24,7 @@ class PretendMemory final : public DeviceMemory {
 
   /// Longer than any device, so that an allocator never needs a second one. PyTorch reserves 9/8 of the device's
   /// memory; where that runs out, its second range costs it at most one more page than here.
-  Bytes RangeOf(Bytes page) const override { return page * (std::int64_t{1} << 30); }
+  Bytes RangeOf(Bytes page) const override { return page * (std::int64_t{1} << 32); }
 
  private:
   std::optional<std::uint64_t> DoTake(Bytes bytes) override { return Advance(bytes); }
@@ -137,6 +137,11 @@ void DeviceMemory::CountGiven(Bytes bytes) {
 }
 
 void DeviceMemory::Remember(Bytes enough) { enough_for_next_ = std::min(enough_for_next_.value_or(enough), enough); }
+
+Bytes PartOf(double part, Bytes bytes) {
+  const double product = part * static_cast<double>(bytes.count());
+  return product < static_cast<double>(kMost.count()) ? Bytes(static_cast<std::int64_t>(product)) : bytes;
+}
 
 std::unique_ptr<DeviceMemory> MakePretendMemory(Bytes capacity) { return std::make_unique<PretendMemory>(capacity); }
 

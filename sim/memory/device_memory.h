@@ -75,6 +75,9 @@ class DeviceMemory {
   std::optional<Bytes> enough_for_next_;
 };
 
+/// `part` of a number of bytes, at most 1, in the way of PyTorch: by a double, cut off to whole bytes.
+Bytes PartOf(double part, Bytes bytes);
+
 /// Memory that is none: numbers only, for the simulator. No two pieces or ranges have addresses in common.
 std::unique_ptr<DeviceMemory> MakePretendMemory(Bytes capacity);
 

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <random>
-#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/memory/capacity.h"
+#include "tests/sim/allocation_log.h"
+#include "tests/sim/dice.h"
 
 namespace tidemark {
 namespace {
@@ -80,68 +82,67 @@ TEST(MinimumCapacity, MayBeFollowedByCapacitiesThatFail) {
   EXPECT_EQ(Replay(log, kTorch, MiB(50)).kind, Outcome::Kind::flushed);
 }
 
-/// A small log with pressure: few sizes, many frees, two streams.
-std::vector<Request> RandomLog(std::uint32_t seed) {
-  std::mt19937 random(seed);
-  static constexpr std::int64_t kSizes[] = {512, kMiB, 2 * kMiB, 5 * kMiB, 9 * kMiB, 12 * kMiB, 21 * kMiB, 33 * kMiB};
-  std::vector<Request> log;
-  std::vector<std::uint32_t> live, spare;
-  std::uint32_t ids = 0;
-  for (int i = 0; i < 40; ++i) {
-    if (!live.empty() && random() % 100 < 45) {
-      std::swap(live[random() % live.size()], live.back());
-      log.push_back(Gone(live.back()));
-      spare.push_back(live.back());
-      live.pop_back();
-      continue;
-    }
-    std::uint32_t id = ids;
-    if (spare.empty()) {
-      ++ids;
-    } else {
-      id = spare.back();
-      spare.pop_back();
-    }
-    const Bytes bytes = Bytes(kSizes[random() % std::size(kSizes)] + static_cast<std::int64_t>(random() % 2));
-    log.push_back({true, id, bytes, static_cast<std::uint32_t>(random() % 2)});
-    live.push_back(id);
-  }
-  return log;
+TEST(MinimumCapacity, OfThePoolsOfCudaIsInPagesOf32MiB) {
+  const std::vector<Request> log = {New(0, MiB(30)), New(1, MiB(10)), Gone(0), New(0, MiB(31))};
+  // 30 + 10 MiB need two pages; the 31 do not fit into the hole of 30, and behind the 10 there are 24: one page more.
+  EXPECT_EQ(MinimumCapacity(log, {.kind = AllocatorKind::cuda_async}), MiB(96));
 }
 
 struct Tally {
-  int flush_helped = 0, not_monotone = 0;
+  int runs = 0, flush_helped = 0, not_monotone = 0;
 };
 
-Tally TryEveryPage(const AllocatorOptions& options, std::uint32_t seeds) {
+/// Whether the capacity that was found is the first success: nothing between it and the first capacity at which a run
+/// could differ, one byte less, or one page less, or any page below succeeds.
+Tally TryCapacities(const AllocatorOptions& options, std::uint32_t seeds) {
   Tally tally;
   for (std::uint32_t seed = 1; seed <= seeds; ++seed) {
     const std::vector<Request> log = RandomLog(seed);
+    const auto succeeds = [&](Bytes capacity) { return Replay(log, options, capacity).succeeded(); };
     const Bytes peak = Replay(log, options, kUnlimited).reserved_peak;
-    std::set<Bytes> succeeds;
+    const Bytes minimum = MinimumCapacity(log, options);
+    EXPECT_TRUE(succeeds(minimum)) << "seed " << seed;
+    EXPECT_FALSE(succeeds(minimum - Bytes(1))) << "seed " << seed;
+    Dice dice(seed);
+    for (int i = 0; i < 20; ++i) {
+      const Bytes below = Bytes(dice.Number(0, minimum.count() - 1));
+      EXPECT_FALSE(succeeds(below)) << "seed " << seed << " at " << below.count();
+    }
+    bool fails_above = false;
     for (Bytes capacity; capacity <= peak; capacity += Bytes(kPage)) {
-      if (Replay(log, options, capacity).succeeded()) {
-        succeeds.insert(capacity);
+      if (capacity < minimum) {
+        EXPECT_FALSE(succeeds(capacity)) << "seed " << seed << " at " << capacity.count();
+      } else {
+        fails_above = fails_above || !succeeds(capacity);
       }
     }
-    EXPECT_EQ(MinimumCapacity(log, options), *succeeds.begin()) << "seed " << seed;
-    EXPECT_TRUE(succeeds.contains(peak)) << "seed " << seed;
-    tally.flush_helped += *succeeds.begin() < peak;
-    const std::int64_t pages_above = (peak - *succeeds.begin()).count() / kPage + 1;
-    tally.not_monotone += pages_above != static_cast<std::int64_t>(succeeds.size());
+    if (options.memory_fraction == 0) {
+      EXPECT_TRUE(succeeds(peak)) << "seed " << seed;
+    }
+    ++tally.runs;
+    tally.flush_helped += minimum < peak ? 1 : 0;
+    tally.not_monotone += fails_above ? 1 : 0;
   }
   return tally;
 }
 
-TEST(MinimumCapacityProperty, IsTheFirstSuccessAmongAllPages) {
-  const Tally tally = TryEveryPage(kTorch, 400);
-  EXPECT_GT(tally.flush_helped, 100) << "of 400 logs";
-  EXPECT_GT(tally.not_monotone, 0) << "of 400 logs; else a bisection would pass this test too";
+class EveryAllocatorMinimum : public testing::TestWithParam<std::pair<std::string, AllocatorOptions>> {};
+
+TEST_P(EveryAllocatorMinimum, IsTheFirstCapacityThatSucceeds) {
+  EXPECT_EQ(TryCapacities(GetParam().second, 200).runs, 200);
 }
 
-TEST(MinimumCapacityProperty, IsTheFirstSuccessAmongAllPagesWithExpandableSegmentsToo) {
-  const Tally tally = TryEveryPage(kExpandable, 400);
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryAllocatorMinimum, testing::ValuesIn(EveryAllocator()),
+                         [](const auto& row) { return row.param.first; });
+
+TEST(MinimumCapacityProperty, LiesWhereABisectionWouldMissIt) {
+  const Tally tally = TryCapacities(kTorch, 400);
   EXPECT_GT(tally.flush_helped, 100) << "of 400 logs";
+  EXPECT_GT(tally.not_monotone, 0) << "of 400 logs; else a bisection would pass these tests too";
+}
+
+TEST(MinimumCapacityProperty, LiesBelowThePeakWithExpandableSegmentsToo) {
+  EXPECT_GT(TryCapacities(kExpandable, 400).flush_helped, 100) << "of 400 logs";
 }
 
 }  // namespace
