@@ -58,7 +58,7 @@ class ArenaAllocator final : public Allocator {
     chunks.SetRequested(chunk, request);
     allocated_ += chunks[chunk].bytes;
     allocated_peak_ = std::max(allocated_peak_, allocated_);
-    return Allocation{chunk.index, chunks[chunk].address, chunks[chunk].bytes};
+    return Allocation{chunk.index, chunks[chunk].device_address(), chunks[chunk].bytes};
   }
 
   void Free(std::uint32_t handle) override {

@@ -63,7 +63,7 @@ class CudaAsyncAllocator final : public Allocator {
     chunks.SetRequested(chunk, request);
     used_ += request;
     used_peak_ = std::max(used_peak_, used_);
-    return Allocation{chunk.index, chunks[chunk].address, request};
+    return Allocation{chunk.index, chunks[chunk].device_address(), request};
   }
 
   void Free(std::uint32_t handle) override {

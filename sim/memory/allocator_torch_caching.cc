@@ -129,7 +129,7 @@ std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::ui
   const Chunk& given = chunks[chunk];
   allocated_ += given.bytes;
   allocated_peak_ = std::max(allocated_peak_, allocated_);
-  return Allocation{chunk.index, given.address, given.bytes};
+  return Allocation{chunk.index, given.device_address(), given.bytes};
 }
 
 void TorchCachingAllocator::Free(std::uint32_t handle) {

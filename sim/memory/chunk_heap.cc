@@ -10,7 +10,8 @@ ChunkId ChunkHeap::NewSegment(PoolId pool, Bytes bytes) {
   if (!address) {
     return {};
   }
-  const ChunkId chunk = chunks.Create(pool, *address, bytes);
+  const ChunkId chunk = chunks.Create(pool, next_piece_, bytes, *address - next_piece_);
+  next_piece_ += static_cast<std::uint64_t>(bytes.count());
   chunks.Settle(chunk, Chunk::State::free);
   return chunk;
 }
@@ -19,7 +20,7 @@ void ChunkHeap::ReleaseSegment(ChunkId id) {
   const Chunk chunk = chunks[id];
   chunks.Take(id);
   chunks.Destroy(id);
-  device_->Give(chunk.address, chunk.bytes);
+  device_->Give(chunk.device_address(), chunk.bytes);
 }
 
 /// The lowest free or unmapped chunk from which on neighbours that are not live reach `bytes`.

@@ -14,11 +14,18 @@ namespace tidemark {
 /// Chunks and the device memory that they lie in: how a pool gets more of it, and how it gives some back. There are two
 /// kinds of segment, as in DeviceMemory: a piece that is taken as a whole; and a range of addresses, in which chunks
 /// grow in place by pages that are mapped.
+///
+/// Which of two equal chunks comes first must not depend on where the device puts memory: else what is predicted is not
+/// what happens. So pieces lie one behind the other in the order in which they were taken (as on a device that hands
+/// out rising addresses), whatever their addresses on the device.
 class ChunkHeap {
  public:
   explicit ChunkHeap(std::unique_ptr<DeviceMemory> device) : device_(std::move(device)) {}
   ChunkHeap(const ChunkHeap& other, Bytes capacity)
-      : chunks(other.chunks), device_(other.device_->On(capacity)), has_ranges_(other.has_ranges_) {}
+      : chunks(other.chunks),
+        device_(other.device_->On(capacity)),
+        next_piece_(other.next_piece_),
+        has_ranges_(other.has_ranges_) {}
 
   /// A segment of its own: one free chunk, if the device has so much left.
   ChunkId NewSegment(PoolId pool, Bytes bytes);
@@ -47,6 +54,7 @@ class ChunkHeap {
   bool MapFront(ChunkId id, Bytes page, Bytes bytes);
 
   std::unique_ptr<DeviceMemory> device_;
+  std::uint64_t next_piece_ = 0;
   bool has_ranges_ = false;  // and then nothing else
 };
 

@@ -26,7 +26,7 @@ bool ChunkPools::IsLive(std::uint32_t index) const {
   return index < chunks_.size() && chunks_[index].pool.valid() && chunks_[index].state == Chunk::State::live;
 }
 
-ChunkId ChunkPools::Create(PoolId pool, std::uint64_t address, Bytes bytes) {
+ChunkId ChunkPools::Create(PoolId pool, std::uint64_t address, Bytes bytes, std::uint64_t to_device) {
   ChunkId id{static_cast<std::uint32_t>(chunks_.size())};
   if (spare_.empty()) {
     chunks_.emplace_back();
@@ -36,6 +36,7 @@ ChunkId ChunkPools::Create(PoolId pool, std::uint64_t address, Bytes bytes) {
   }
   Chunk& chunk = chunks_[id.index];
   chunk.address = address;
+  chunk.to_device = to_device;
   chunk.bytes = bytes;
   chunk.pool = pool;
   return id;
@@ -56,8 +57,8 @@ void ChunkPools::Take(ChunkId id) {
 ChunkId ChunkPools::Cut(ChunkId id, Bytes front) {
   const Chunk whole = chunks_[id.index];
   TIDEMARK_CHECK(whole.state == Chunk::State::live && front > Bytes(0) && front < whole.bytes);
-  const ChunkId tail =
-      Create(whole.pool, whole.address + static_cast<std::uint64_t>(front.count()), whole.bytes - front);
+  const ChunkId tail = Create(whole.pool, whole.address + static_cast<std::uint64_t>(front.count()),
+                              whole.bytes - front, whole.to_device);
   chunks_[tail.index].previous = id;
   chunks_[tail.index].next = whole.next;
   if (whole.next.valid()) {

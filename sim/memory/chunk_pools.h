@@ -20,7 +20,8 @@ using PoolId = Id<struct PoolTag>;  ///< a stream's small chunks, or its large o
 struct Chunk {
   enum class State : std::uint8_t { live, free, unmapped };
 
-  std::uint64_t address = 0;
+  std::uint64_t address = 0;    ///< orders chunks; of the segment it is the heap's own making
+  std::uint64_t to_device = 0;  ///< what it takes to the device's address, modulo 2^64
   Bytes bytes;
   ChunkId previous, next;
   PoolId pool;
@@ -28,6 +29,7 @@ struct Chunk {
   std::uint64_t settled = 0;  ///< the caller's clock when it was settled
   Bytes requested;            ///< of a live one, for the caller's statistics
 
+  std::uint64_t device_address() const { return address + to_device; }
   std::uint64_t end() const { return address + static_cast<std::uint64_t>(bytes.count()); }
 };
 
@@ -53,7 +55,7 @@ class ChunkPools {
   bool IsLive(std::uint32_t index) const;
 
   /// A new live chunk without neighbours.
-  ChunkId Create(PoolId pool, std::uint64_t address, Bytes bytes);
+  ChunkId Create(PoolId pool, std::uint64_t address, Bytes bytes, std::uint64_t to_device = 0);
   /// Ends a live chunk that is the whole of its segment, or is in none.
   void Destroy(ChunkId id);
 

@@ -36,14 +36,14 @@ inline const std::vector<std::pair<std::string, AllocatorOptions>>& EveryAllocat
 }
 
 /// A small log with pressure: few sizes, many frees, two streams, and now and then a wait for all of them.
-inline std::vector<Request> RandomLog(std::uint64_t seed) {
+inline std::vector<Request> RandomLog(std::uint64_t seed, int requests = 40) {
   constexpr std::int64_t kMiB = 1 << 20;
   constexpr std::int64_t kSizes[] = {512, kMiB, 2 * kMiB, 5 * kMiB, 9 * kMiB, 12 * kMiB, 21 * kMiB, 33 * kMiB};
   Dice dice(seed);
   std::vector<Request> log;
   std::vector<std::uint32_t> live, spare;
   std::uint32_t ids = 0;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < requests; ++i) {
     const bool after_sync = dice.OneIn(12);
     if (!live.empty() && dice.Roll(100) < 45) {
       std::swap(live[dice.Roll(live.size())], live.back());

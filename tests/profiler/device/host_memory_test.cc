@@ -163,7 +163,7 @@ TEST_P(EveryAllocatorOnRealMemory, DoesWhatItDoesOnPretendedMemoryAndKeepsEveryT
     const auto real = MakeAllocator(options, std::move(memory));
     const auto pretended = MakeAllocator(options, capacity);
     std::map<std::uint32_t, Live> live;
-    for (const Request& request : RandomLog(seed)) {
+    for (const Request& request : RandomLog(seed, 300)) {
       if (request.after_sync) {
         real->Synchronize();
         pretended->Synchronize();
@@ -213,7 +213,7 @@ TEST_P(EveryAllocatorOnRealMemory, HasTheOutcomeThatIsPredictedUnderEveryLimit) 
   constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
   for (std::uint32_t seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE(seed);
-    const std::vector<Request> log = RandomLog(seed);
+    const std::vector<Request> log = RandomLog(seed, 120);
     const auto real = [&](Bytes capacity) { return Replay(log, options, std::make_unique<HostMemory>(capacity)); };
     const Bytes minimum = MinimumCapacity(log, options);
     const Bytes peak = Replay(log, options, kUnlimited).reserved_peak;
