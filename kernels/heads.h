@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/tensor.h"
+
+namespace tidemark::kernels {
+
+/// Queries, keys and values of `batch` sequences. Dense, q is [batch, sequence, heads, head_size] and k and v are
+/// [batch, sequence, kv_heads, head_size]. Wherever an operator reads one of them it may be given the whole output of a
+/// packed projection instead, [batch, sequence, (heads + 2 kv_heads) head_size] with q, k, v side by side in each row:
+/// it knows by the number of elements. Query head h reads key and value head h / (heads / kv_heads).
+struct HeadShape {
+  std::int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_size = 0;
+
+  std::int64_t tokens() const { return batch * sequence; }
+  std::int64_t query_elements() const { return tokens() * heads * head_size; }
+  std::int64_t key_elements() const { return tokens() * kv_heads * head_size; }
+  std::int64_t packed_elements() const { return query_elements() + 2 * key_elements(); }
+  friend bool operator==(const HeadShape&, const HeadShape&) = default;
+};
+
+}  // namespace tidemark::kernels

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/heads.h"
+
+namespace tidemark::kernels {
+
+/// Rotary position embedding (Su et al., RoFormer, 2021) on halves, as GPT-NeoX and Llama's Hugging Face code rotate:
+/// element i < head_size / 2 of a head and its partner i + head_size / 2 are turned by the angle
+/// p theta^(-2 i / head_size), where p is the token's place in its sequence, from `first_position` on:
+///   x_i cos - x_j sin,  x_j cos + x_i sin.
+/// Backward turns gradients by the opposite angle; nothing is saved. Sines and cosines are taken in fp64.
+/// An output may be its own dense input.
+struct Rope {
+  HeadShape shape;
+  double theta = 10000;
+  std::int64_t first_position = 0;
+};
+
+struct RopeTypes {
+  TensorType q, k;
+};
+RopeTypes RopeOutputs(const Rope& op, DType dtype);
+
+void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out, const Tensor& k_out);
+void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const Tensor& dq_out,
+                  const Tensor& dk_out);
+
+}  // namespace tidemark::kernels
