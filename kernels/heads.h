@@ -19,4 +19,12 @@ struct HeadShape {
   friend bool operator==(const HeadShape&, const HeadShape&) = default;
 };
 
+/// Where heads lie in a tensor: element d of head h of token t at t stride + first + h head_size + d.
+struct HeadRows {
+  std::int64_t stride = 0, first = 0;
+};
+HeadRows QueryRows(const HeadShape& shape, const TensorType& type);
+HeadRows KeyRows(const HeadShape& shape, const TensorType& type);
+HeadRows ValueRows(const HeadShape& shape, const TensorType& type);
+
 }  // namespace tidemark::kernels
