@@ -2,7 +2,7 @@
 #include "kernels/product.h"
 
 // Without this Eigen multiplies small matrices in loops whose order depends on how memory is aligned.
-#define EIGEN_GEMM_TO_COEFFBASED_PRODUCT_THRESHOLD 0
+#define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 0
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 #include <algorithm>
@@ -32,6 +32,36 @@ void AddOrSet(const A& a, const B& b, C& c, bool add) {
 }
 
 template <class C>
+std::vector<C> Vector(const Matrix<const C>& matrix) {
+  std::vector<C> vector;
+  for (std::int64_t i = 0; i < matrix.rows; ++i) {
+    vector.insert(vector.end(), matrix.data + i * matrix.stride, matrix.data + i * matrix.stride + matrix.columns);
+  }
+  return vector;
+}
+
+/// y (+)= M x for y with elements `step` apart: what Eigen would do in an order that depends on addresses.
+template <class C>
+void TimesVector(const Matrix<const C>& m, const std::vector<C>& x, C* y, std::int64_t step, bool add) {
+  std::vector<C> sums(static_cast<std::size_t>(m.transposed ? m.columns : m.rows));
+  for (std::int64_t i = 0; i < m.rows; ++i) {
+    const C* row = m.data + i * m.stride;
+    if (m.transposed) {
+      Each(m.columns, [row, sum = sums.data(), factor = x[static_cast<std::size_t>(i)]](std::int64_t j) {
+        sum[j] += factor * row[j];
+      });
+    } else {
+      sums[static_cast<std::size_t>(i)] =
+          SumOf<C>(m.columns, [row, from = x.data()](std::int64_t j) { return row[j] * from[j]; });
+    }
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    C& to = y[static_cast<std::int64_t>(i) * step];
+    to = add ? to + sums[i] : sums[i];
+  }
+}
+
+template <class C>
 void ProductOf(const Matrix<const C>& a, const Matrix<const C>& b, const Matrix<C>& c, bool add) {
   const InMap<C> left(a.data, a.rows, a.columns, Eigen::OuterStride<>(a.stride));
   const InMap<C> right(b.data, b.rows, b.columns, Eigen::OuterStride<>(b.stride));
@@ -39,6 +69,14 @@ void ProductOf(const Matrix<const C>& a, const Matrix<const C>& b, const Matrix<
   const std::int64_t depth = a.transposed ? a.rows : a.columns;
   TIDEMARK_CHECK((a.transposed ? a.columns : a.rows) == c.rows && (b.transposed ? b.rows : b.columns) == c.columns &&
                  (b.transposed ? b.columns : b.rows) == depth);
+  if (c.columns == 1) {
+    TimesVector(a, Vector(b), c.data, c.stride, add);
+    return;
+  }
+  if (c.rows == 1) {
+    TimesVector(Matrix<const C>{b.data, b.rows, b.columns, b.stride, !b.transposed}, Vector(a), c.data, 1, add);
+    return;
+  }
   if (a.transposed && b.transposed) {
     AddOrSet(left.transpose(), right.transpose(), out, add);
   } else if (a.transposed) {

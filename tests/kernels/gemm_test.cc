@@ -125,23 +125,28 @@ TEST(Gemm, NonFiniteOperandsReachTheirRowAndNoOther) {
   }
 }
 
+/// The product with each operand `shift` or more elements behind the beginning of its memory.
+std::vector<unsigned char> BitsOfShifted(const Gemm& op, const Numbers& a, const Numbers& b, std::int64_t shift) {
+  const DType dtype = a.type().dtype;
+  Numbers c(GemmOutput(op, dtype));
+  Numbers a2(TensorType{dtype, a.type().elements + shift}), b2(TensorType{dtype, b.type().elements + 2 * shift});
+  Numbers c2(TensorType{dtype, c.type().elements + 3 * shift});
+  const Tensor a3 = Slice(Tensor(a2), shift, a.type().elements), b3 = Slice(Tensor(b2), shift, b.type().elements);
+  const Tensor c3 = Slice(Tensor(c2), 3 * shift, c.type().elements);
+  Copy(a, a3);
+  Copy(b, b3);
+  Multiply(op, a3, b3, c3);
+  Copy(c3, c);
+  return c.bytes();
+}
+
 TEST(Gemm, TheSameOperandsGiveTheSameBitsWhereverTheyLie) {
-  const Gemm op{.m = 19, .n = 23, .k = 31};
-  for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
-    const Numbers a = Numbers::Random({dtype, op.m * op.k}, 8), b = Numbers::Random({dtype, op.k * op.n}, 9);
-    Numbers first(GemmOutput(op, dtype));
-    Multiply(op, a, b, first);
-    for (std::int64_t shift = 1; shift < 9; ++shift) {
-      Numbers a2(TensorType{dtype, a.type().elements + shift}), b2(TensorType{dtype, b.type().elements + 2 * shift});
-      Numbers c2(TensorType{dtype, first.type().elements + 3 * shift});
-      const Tensor a3 = Slice(Tensor(a2), shift, a.type().elements), b3 = Slice(Tensor(b2), shift, b.type().elements);
-      const Tensor c3 = Slice(Tensor(c2), 3 * shift, first.type().elements);
-      Copy(a, a3);
-      Copy(b, b3);
-      Multiply(op, a3, b3, c3);
-      Numbers again(first.type());
-      Copy(c3, again);
-      ASSERT_EQ(again.bytes(), first.bytes()) << "shift " << shift;
+  for (const Gemm& op : {Gemm{19, 23, 31}, Gemm{4, 5, 3}, Gemm{1, 6, 7}, Gemm{7, 1, 9}, Gemm{1, 1, 40}}) {
+    for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
+      const Numbers a = Numbers::Random({dtype, op.m * op.k}, 8), b = Numbers::Random({dtype, op.k * op.n}, 9);
+      for (std::int64_t shift = 1; shift < 9; ++shift) {
+        ASSERT_EQ(BitsOfShifted(op, a, b, shift), BitsOfShifted(op, a, b, 0)) << op.m << " " << op.n << " " << shift;
+      }
     }
   }
 }

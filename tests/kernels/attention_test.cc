@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/rope.h"
+#include "tests/kernels/numbers.h"
+
+namespace tidemark::kernels {
+namespace {
+
+/// An attention with all its operands.
+struct Case {
+  Attention op;
+  Numbers q, k, v, output, lse;
+
+  Case(const Attention& attention, DType dtype)
+      : op(attention),
+        q(Numbers::Random({dtype, op.shape.query_elements()}, 1)),
+        k(Numbers::Random({dtype, op.shape.key_elements()}, 2)),
+        v(Numbers::Random({dtype, op.shape.key_elements()}, 3)),
+        output(AttentionOutputs(op, dtype).output),
+        lse(AttentionOutputs(op, dtype).lse) {}
+
+  void Forward() { AttentionForward(op, q, k, v, output, lse); }
+};
+
+struct Gradients {
+  Numbers dq, dk, dv, dq_accumulator, delta;
+
+  Gradients(const Case& c, const Numbers& d_output) {
+    const AttentionGradientTypes types = AttentionGradients(c.op, c.q.type().dtype);
+    dq = Numbers(types.dq);
+    dk = Numbers(types.dk);
+    dv = Numbers(types.dv);
+    dq_accumulator = Numbers(types.dq_accumulator);
+    delta = Numbers(types.delta);
+    AttentionBackward(c.op, c.q, c.k, c.v, c.output, c.lse, d_output, dq, dk, dv, dq_accumulator, delta);
+  }
+};
+
+/// Softmax of all scores at once, straight from the definition.
+struct Naive {
+  std::vector<double> output, lse;
+
+  explicit Naive(const Case& c) {
+    const HeadShape& s = c.op.shape;
+    const std::vector<double> q = c.q.values(), k = c.k.values(), v = c.v.values();
+    output.resize(q.size());
+    for (std::int64_t t = 0; t < s.tokens(); ++t) {
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        const std::int64_t first = t / s.sequence * s.sequence;
+        const std::int64_t seen = c.op.causal ? t - first + 1 : s.sequence;
+        const auto key = [&](std::int64_t j) {
+          return static_cast<std::size_t>(((first + j) * s.kv_heads + h / (s.heads / s.kv_heads)) * s.head_size);
+        };
+        const auto query = static_cast<std::size_t>((t * s.heads + h) * s.head_size);
+        std::vector<double> weights;
+        double sum = 0;
+        for (std::int64_t j = 0; j < seen; ++j) {
+          double score = 0;
+          for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_size); ++d) {
+            score += q[query + d] * k[key(j) + d];
+          }
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_size))));
+          sum += weights.back();
+        }
+        lse.push_back(std::log(sum));
+        for (std::int64_t j = 0; j < seen; ++j) {
+          for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_size); ++d) {
+            output[query + d] += weights[static_cast<std::size_t>(j)] / sum * v[key(j) + d];
+          }
+        }
+      }
+    }
+  }
+};
+
+const Attention kShapes[] = {
+    {{.batch = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_size = 2}, true},
+    {{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6}, true},
+    {{.batch = 2, .sequence = 5, .heads = 2, .kv_heads = 1, .head_size = 3}, false},
+    {{.batch = 1, .sequence = 64, .heads = 1, .kv_heads = 1, .head_size = 8}, true},
+    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 1, .head_size = 10}, true},  // two tiles and three tokens
+    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 10}, false},
+};
+
+TEST(Attention, IsTheDefinitionForTilesOfEverySize) {
+  for (const Attention& op : kShapes) {
+    for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
+      Case c(op, dtype);
+      c.Forward();
+      const Naive naive(c);
+      // Weighted means of values up to 1: the weights' relative error is that of an exponential whose argument is a sum
+      // of head_size products, and of a sum over the sequence.
+      const double compute = dtype == DType::fp64 ? 0x1p-53 : 0x1p-24;
+      const double rounding = static_cast<double>(2 * op.shape.head_size + op.shape.sequence + 20) * compute * 2;
+      ExpectNear(c.output, naive.output,
+                 [&](std::size_t i) { return rounding + UnitRoundoff(dtype) * std::abs(naive.output[i]) * 1.01; });
+      ExpectNear(c.lse, naive.lse, 4 * rounding);
+    }
+  }
+}
+
+TEST(Attention, GradientsAreThoseOfFiniteDifferences) {
+  for (const Attention& op : kShapes) {
+    Case c(op, DType::fp64);
+    const Numbers d_output = Numbers::Random(c.output.type(), 4);
+    const auto loss = [&] {
+      c.Forward();
+      return Dot(d_output, c.output);
+    };
+    loss();
+    const Gradients gradients(c, d_output);
+    if (op.shape.sequence > 100) {  // slow by differences: the narrow ones are checked against these below
+      continue;
+    }
+    ExpectGradient(loss, c.q, gradients.dq);
+    ExpectGradient(loss, c.k, gradients.dk);
+    ExpectGradient(loss, c.v, gradients.dv);
+  }
+}
+
+TEST(Attention, GradientsOverSeveralTilesAreThoseOfTheDefinition) {
+  // Directional derivatives along random directions, of the naive formula, at a size where a difference per element
+  // would be slow.
+  for (const Attention& op : {kShapes[4], kShapes[5]}) {
+    Case c(op, DType::fp64);
+    c.Forward();
+    const Numbers d_output = Numbers::Random(c.output.type(), 4);
+    const Gradients gradients(c, d_output);
+    for (const auto& [x, gradient] :
+         {std::pair(&Case::q, &gradients.dq), std::pair(&Case::k, &gradients.dk), std::pair(&Case::v, &gradients.dv)}) {
+      const Numbers direction = Numbers::Random(gradient->type(), 5);
+      const auto along = [&](double step) {
+        Case moved = c;
+        Accumulate(direction, moved.*x, step);
+        const Naive naive(moved);
+        double loss = 0;
+        for (std::int64_t i = 0; i < d_output.type().elements; ++i) {
+          loss += d_output[i] * naive.output[static_cast<std::size_t>(i)];
+        }
+        return loss;
+      };
+      constexpr double kStep = 1e-5;
+      const double expected = (along(kStep) - along(-kStep)) / (2 * kStep);
+      // As in ExpectGradient, for a direction whose derivatives are sums of a few thousand terms.
+      EXPECT_NEAR(Dot(*gradient, direction), expected, 1e-6 * (1 + std::abs(expected)));
+    }
+  }
+}
+
+TEST(Attention, NarrowGradientsAreThoseOfFp64WithinTheirRoundings) {
+  const Attention op = kShapes[4];
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    Case narrow(op, dtype), wide(op, DType::fp64);
+    wide.q = narrow.q.As(DType::fp64);
+    wide.k = narrow.k.As(DType::fp64);
+    wide.v = narrow.v.As(DType::fp64);
+    narrow.Forward();
+    wide.Forward();
+    const Numbers d_output = Numbers::Random(narrow.output.type(), 4);
+    const Gradients result(narrow, d_output), truth(wide, d_output.As(DType::fp64));
+    for (const auto part : {&Gradients::dq, &Gradients::dk, &Gradients::dv}) {
+      const std::vector<double> expected = (truth.*part).values();
+      // Sums over up to 2 x 131 tokens; delta is made of the rounded output, so that each dS is off by a rounding of
+      // the sum of head_size terms |dO O|, times weights that add up to 1 a row and up to the harmonic sum a column.
+      ExpectNear(result.*part, expected, [&](std::size_t i) {
+        return UnitRoundoff(dtype) * (std::abs(expected[i]) + 2 * 10 * 0.33) + 300 * 0x1p-24 * 10;
+      });
+    }
+  }
+}
+
+TEST(Attention, ReadsAPackedProjectionWhereItIsGivenOne) {
+  const Attention op = kShapes[1];
+  const HeadShape& s = op.shape;
+  for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
+    Case c(op, dtype);
+    c.Forward();
+    Numbers packed(TensorType{dtype, s.packed_elements()});
+    const std::int64_t q_width = s.heads * s.head_size, k_width = s.kv_heads * s.head_size;
+    for (std::int64_t t = 0; t < s.tokens(); ++t) {
+      const std::int64_t row = t * (q_width + 2 * k_width);
+      Copy(Slice(ConstTensor(c.q), t * q_width, q_width), Slice(Tensor(packed), row, q_width));
+      Copy(Slice(ConstTensor(c.k), t * k_width, k_width), Slice(Tensor(packed), row + q_width, k_width));
+      Copy(Slice(ConstTensor(c.v), t * k_width, k_width), Slice(Tensor(packed), row + q_width + k_width, k_width));
+    }
+    const Numbers output = c.output, lse = c.lse;
+    const Numbers d_output = Numbers::Random(c.output.type(), 4);
+    const Gradients expected(c, d_output);
+    c.q = c.k = c.v = packed;
+    c.output = Numbers(output.type());
+    c.Forward();
+    EXPECT_EQ(c.output.bytes(), output.bytes());
+    EXPECT_EQ(c.lse.bytes(), lse.bytes());
+    const Gradients result(c, d_output);
+    EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
+    EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
+    EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflowAndNaNReachesWhoSeesIt) {
+  Case c({{.batch = 1, .sequence = 70, .heads = 1, .kv_heads = 1, .head_size = 2}, true}, DType::fp32);
+  Scale(1e4, c.q);
+  Scale(1e4, c.k);
+  c.Forward();
+  for (const double value : c.output.values()) {
+    ASSERT_TRUE(std::isfinite(value));
+  }
+  c.v.Set(66 * 2, std::numeric_limits<double>::quiet_NaN());
+  c.Forward();
+  for (std::int64_t t = 0; t < 70; ++t) {
+    // A weight of 0 times NaN is NaN: all tokens of the tile that holds the value see it, or those behind it.
+    if (t >= 66) {
+      ASSERT_TRUE(std::isnan(c.output[t * 2])) << t;
+    } else if (t < 64) {
+      ASSERT_TRUE(std::isfinite(c.output[t * 2])) << t;
+    }
+  }
+}
+
+TEST(Rope, TurnsEachPairByItsAngle) {
+  const Rope op{.shape = {.batch = 2, .sequence = 70, .heads = 2, .kv_heads = 1, .head_size = 6},
+                .theta = 100,
+                .first_position = 3};
+  const Numbers q = Numbers::Random({DType::fp64, op.shape.query_elements()}, 1);
+  const Numbers k = Numbers::Random({DType::fp64, op.shape.key_elements()}, 2);
+  Numbers q_out(RopeOutputs(op, DType::fp64).q), k_out(RopeOutputs(op, DType::fp64).k);
+  RopeForward(op, q, k, q_out, k_out);
+  const auto expect_turned = [&](const Numbers& x, const Numbers& y, std::int64_t heads) {
+    for (std::int64_t t = 0; t < op.shape.tokens(); ++t) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t i = 0; i < 3; ++i) {
+          const double angle = static_cast<double>(t % 70 + 3) * std::pow(100, -2.0 * static_cast<double>(i) / 6);
+          const std::int64_t at = (t * heads + h) * 6 + i;
+          ASSERT_NEAR(y[at], x[at] * std::cos(angle) - x[at + 3] * std::sin(angle), 1e-13);
+          ASSERT_NEAR(y[at + 3], x[at + 3] * std::cos(angle) + x[at] * std::sin(angle), 1e-13);
+        }
+      }
+    }
+  };
+  expect_turned(q, q_out, 2);
+  expect_turned(k, k_out, 1);
+}
+
+TEST(Rope, BackwardTurnsBackInPlaceInEveryDType) {
+  const Rope op{.shape = {.batch = 1, .sequence = 100, .heads = 3, .kv_heads = 1, .head_size = 4}};
+  for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
+    const Numbers q = Numbers::Random({dtype, op.shape.query_elements()}, 1);
+    const Numbers k = Numbers::Random({dtype, op.shape.key_elements()}, 2);
+    Numbers q2 = q, k2 = k;
+    RopeForward(op, q2, k2, q2, k2);
+    EXPECT_NE(q2.bytes(), q.bytes());
+    // A rotation's transpose is its inverse, and its gradient is the transpose.
+    RopeBackward(op, q2, k2, q2, k2);
+    // Two sums of two products, values up to sqrt 2; sines and cosines of fp64 lose 2 roundings for each of 32 steps.
+    const double bound = 6 * UnitRoundoff(dtype) + 64 * 0x1p-53;
+    ExpectNear(q2, q.values(), bound);
+    ExpectNear(k2, k.values(), bound);
+  }
+}
+
+TEST(Rope, ReadsAPackedProjection) {
+  const Rope op{.shape = {.batch = 1, .sequence = 3, .heads = 2, .kv_heads = 1, .head_size = 2}};
+  const Numbers packed = Numbers::Random({DType::bf16, op.shape.packed_elements()}, 1);
+  Numbers q(RopeOutputs(op, DType::bf16).q), k(RopeOutputs(op, DType::bf16).k);
+  for (std::int64_t t = 0; t < 3; ++t) {
+    Copy(Slice(ConstTensor(packed), t * 8, 4), Slice(Tensor(q), t * 4, 4));
+    Copy(Slice(ConstTensor(packed), t * 8 + 4, 2), Slice(Tensor(k), t * 2, 2));
+  }
+  RopeForward(op, q, k, q, k);
+  Numbers q2(q.type()), k2(k.type());
+  RopeForward(op, packed, packed, q2, k2);
+  EXPECT_EQ(q2.bytes(), q.bytes());
+  EXPECT_EQ(k2.bytes(), k.bytes());
+}
+
+}  // namespace
+}  // namespace tidemark::kernels
