@@ -18,11 +18,8 @@ void NormScaleRows(const Norm& op, const ConstTensor& input, const ConstTensor& 
 void NormScaleColumns(const Norm& op, const ConstTensor& input, const ConstTensor& weight, const Tensor& output);
 /// gradient[column] (+)= sum over rows, with `accumulate`.
 void ColumnSums(const Norm& op, const ConstTensor& input, const Tensor& gradient);
-/// d_rstd[row] = sum over columns.
-void RowSums(const Norm& op, const ConstTensor& input, const Tensor& rows);
-/// y = x d_square[row]: d_square is what NormRstdBackward makes of d_rstd, or
-///   -d_rstd rstd^3 / width, the gradient of the mean square times 2.
-void NormSquareBackward(const Norm& op, const ConstTensor& input, const ConstTensor& d_rstd, const ConstTensor& rstd,
-                        const Tensor& output);
+/// rows[row] = -rstd^3 / width * sum over columns of products, where products = dxhat x. That is the gradient of rstd
+/// taken on to the mean square, -rstd^3 / 2 of it, times 2 / width: x times it is dx's part through the squares.
+void NormRstdGradient(const Norm& op, const ConstTensor& products, const ConstTensor& rstd, const Tensor& rows);
 
 }  // namespace tidemark::kernels
