@@ -35,10 +35,9 @@ void Apply(const Dropout& op, const ConstTensor& input, const std::uint8_t* mask
     Reader<C> inputs(input, kStretch);
     Writer<C> outputs(output, kStretch);
     EachStretch(output.type.elements, [&](std::int64_t begin, std::int64_t count) {
-      Each(count, [x = inputs.At(begin, count), y = outputs.At(begin, count), kept = mask + begin,
-                   factor = static_cast<C>(1 / (1 - op.p))](std::int64_t i) {
-        y[i] = x[i] * (kept[i] != 0 ? factor : C(0));
-      });
+      Each(count,
+           [x = inputs.At(begin, count), y = outputs.At(begin, count), kept = mask + begin,
+            factor = static_cast<C>(1 / (1 - op.p))](std::int64_t i) { y[i] = x[i] * (kept[i] != 0 ? factor : C(0)); });
       outputs.Done(begin, count);
     });
   });

@@ -9,7 +9,7 @@ namespace tidemark::kernels {
 // [batch, heads, sequence, sequence]; rows of queries, and of keys and values repeated for every query head, are
 // [batch, sequence, heads, head_size]; `context` alone is [batch, heads, sequence, head_size]. Where kv_heads is heads,
 // keys and values that were not repeated have the same shape, and as in heads.h they may be a packed projection's
-// output. Division is Copy with 1 / sqrt(head_size) or EagerScale; dropout is dropout.h's.
+// output. Division is Copy (pointwise.h) with a factor of 1 / sqrt(head_size), dropout is dropout.h's.
 
 /// Which part of a packed tensor.
 enum class HeadPart : std::uint8_t { key, value };

@@ -39,9 +39,8 @@ void NormProduct(const Norm& op, const ConstTensor& a, const ConstTensor& b, con
     Reader<C> left(a, kStretch), right(b, kStretch);
     Writer<C> products(product, kStretch);
     EachStretch(op.rows * op.width, [&](std::int64_t begin, std::int64_t count) {
-      Each(count, [x = left.At(begin, count), z = right.At(begin, count), y = products.At(begin, count)](std::int64_t i) {
-        y[i] = x[i] * z[i];
-      });
+      Each(count, [x = left.At(begin, count), z = right.At(begin, count),
+                   y = products.At(begin, count)](std::int64_t i) { y[i] = x[i] * z[i]; });
       products.Done(begin, count);
     });
   });
