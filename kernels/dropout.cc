@@ -9,25 +9,59 @@ namespace {
 std::uint32_t Low(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 std::uint32_t High(std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32U); }
 
-/// The words of elements one after the other.
+/// One of ten rounds: multiplies two of the words by constants of the paper, mixes the upper halves with the other two
+/// and the key. `a` to `d` are the four words.
+void Round(std::uint32_t& a, std::uint32_t& b, std::uint32_t& c, std::uint32_t& d, std::uint32_t low_key,
+           std::uint32_t high_key) {
+  const std::uint64_t first = std::uint64_t{0xD2511F53} * a, second = std::uint64_t{0xCD9E8D57} * c;
+  const std::uint32_t next_a = High(second) ^ b ^ low_key, next_c = High(first) ^ d ^ high_key;
+  a = next_a;
+  b = Low(second);
+  c = next_c;
+  d = Low(first);
+}
+
+/// Between rounds the key advances by the golden ratio and by sqrt(3) - 1.
+constexpr std::uint32_t kLowKeyStep = 0x9E3779B9, kHighKeyStep = 0xBB67AE85;
+constexpr int kRounds = 10;
+
+/// The words of kGroups counters in a row, round by round for all of them, so that a round is vectors.
 class Words {
  public:
-  explicit Words(const Dropout& op) : op_(op) {}
+  static constexpr std::int64_t kGroups = 256;
 
-  std::uint32_t At(std::int64_t element) {
-    const auto number = static_cast<std::uint64_t>(op_.first + element);
-    if (number / 4 != group_) {
-      group_ = number / 4;
-      words_ = Philox({Low(group_), High(group_), Low(op_.offset), High(op_.offset)}, {Low(op_.seed), High(op_.seed)});
+  Words(const Dropout& op, std::uint64_t first_group) {
+    for (std::int64_t i = 0; i < kGroups; ++i) {
+      const std::uint64_t group = first_group + static_cast<std::uint64_t>(i);
+      words_[0][i] = Low(group);
+      words_[1][i] = High(group);
+      words_[2][i] = Low(op.offset);
+      words_[3][i] = High(op.offset);
     }
-    return words_[number % 4];
+    std::uint32_t low_key = Low(op.seed), high_key = High(op.seed);
+    for (int round = 0; round < kRounds; ++round, low_key += kLowKeyStep, high_key += kHighKeyStep) {
+      Each(kGroups, [this, low_key, high_key](std::int64_t i) {
+        Round(words_[0][i], words_[1][i], words_[2][i], words_[3][i], low_key, high_key);
+      });
+    }
   }
+  std::uint32_t At(std::int64_t element) const { return words_[element % 4][element / 4]; }
 
  private:
-  const Dropout& op_;
-  std::uint64_t group_ = ~std::uint64_t{0};
-  std::array<std::uint32_t, 4> words_{};
+  std::uint32_t words_[4][kGroups];
 };
+
+void MakeMask(const Dropout& op, std::int64_t elements, std::uint8_t* kept) {
+  const double threshold = op.p * 0x1p32;
+  const std::int64_t before = op.first % 4;  // of the first group, another tensor's elements
+  for (std::int64_t begin = -before; begin < elements; begin += 4 * Words::kGroups) {
+    const Words words(op, static_cast<std::uint64_t>((op.first + begin) / 4));
+    const std::int64_t end = std::min(elements, begin + 4 * Words::kGroups);
+    for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < end; ++i) {
+      kept[i] = static_cast<double>(words.At(i - begin)) >= threshold ? 1 : 0;
+    }
+  }
+}
 
 /// y = x mask / (1 - p).
 void Apply(const Dropout& op, const ConstTensor& input, const std::uint8_t* mask, const Tensor& output) {
@@ -45,15 +79,11 @@ void Apply(const Dropout& op, const ConstTensor& input, const std::uint8_t* mask
 
 }  // namespace
 
-// Each round multiplies two of the words by constants of the paper, mixes the upper halves with the other two and the
-// key, and the key advances by the golden ratio and by sqrt(3) - 1.
 std::array<std::uint32_t, 4> Philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
-    const std::uint64_t first = std::uint64_t{0xD2511F53} * counter[0], second = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {High(second) ^ counter[1] ^ key[0], Low(second), High(first) ^ counter[3] ^ key[1], Low(first)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
+    Round(counter[0], counter[1], counter[2], counter[3], key[0], key[1]);
+    key[0] += kLowKeyStep;
+    key[1] += kHighKeyStep;
   }
   return counter;
 }
@@ -64,11 +94,7 @@ void DropoutForward(const Dropout& op, const ConstTensor& input, const Tensor& o
   TIDEMARK_CHECK(op.p >= 0 && op.p < 1 && mask.type == DropoutOutputs(input.type).mask);
   TIDEMARK_CHECK(output.type.elements == input.type.elements);
   auto* kept = Elements<std::uint8_t>(mask);
-  const double threshold = op.p * 0x1p32;
-  Words words(op);
-  for (std::int64_t i = 0; i < mask.type.elements; ++i) {
-    kept[i] = static_cast<double>(words.At(i)) >= threshold ? 1 : 0;
-  }
+  MakeMask(op, mask.type.elements, kept);
   Apply(op, input, kept, output);
 }
 

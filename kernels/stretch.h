@@ -168,8 +168,10 @@ inline C MaxOf(std::int64_t count, const C* values) {
   for (; i < count; ++i) {
     lanes[i % kLanes] = kLarger(lanes[i % kLanes], values[i]);
   }
-  for (std::int64_t lane = 1; lane < kLanes; ++lane) {
-    lanes[0] = kLarger(lanes[0], lanes[lane]);
+  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::int64_t lane = 0; lane < half; ++lane) {
+      lanes[lane] = kLarger(lanes[lane], lanes[lane + half]);
+    }
   }
   return lanes[0];
 }

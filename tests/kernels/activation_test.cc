@@ -112,6 +112,15 @@ TEST(Dropout, SeedAndOffsetReplayTheMaskAndOthersDoNot) {
   EXPECT_NE(MaskOf({.p = 0.5, .seed = 7, .offset = 4}, 1000), mask);
 }
 
+TEST(Dropout, EachElementHasItsWord) {
+  const Dropout op{.p = 0.5, .seed = 0x123456789, .offset = 0xABCDEF0123, .first = 3};
+  const auto mask = MaskOf(op, 5000);
+  for (std::uint32_t i = 0; i < 5000; ++i) {
+    const std::uint32_t word = Philox({(i + 3) / 4, 0, 0xCDEF0123, 0xAB}, {0x23456789, 0x1})[(i + 3) % 4];
+    ASSERT_EQ(mask[i], word >= 0x80000000 ? 1 : 0) << i;
+  }
+}
+
 TEST(Dropout, APartOfATensorHasItsPartOfTheMask) {
   Dropout op{.p = 0.5, .seed = 7, .offset = 3};
   const auto whole = MaskOf(op, 100);
