@@ -129,6 +129,18 @@ inline void EachStretch(std::int64_t elements, Body body) {
   }
 }
 
+/// Joins lanes in pairs, until one is left.
+template <std::int64_t kLanes, class C, class Join>
+inline C FoldLanes(C* lanes, Join join) {
+  if constexpr (kLanes > 1) {
+    for (std::int64_t lane = 0; lane < kLanes / 2; ++lane) {
+      lanes[lane] = join(lanes[lane], lanes[lane + kLanes / 2]);
+    }
+    return FoldLanes<kLanes / 2>(lanes, join);
+  }
+  return lanes[0];
+}
+
 /// Sum of `term(i)`, i in [0, count), in a fixed order: kLanes partial sums, then these in pairs. Its error is about
 /// (count / kLanes + log2 kLanes) roundings.
 template <class C, class Term>
@@ -144,12 +156,7 @@ inline C SumOf(std::int64_t count, Term term) {
   for (; i < count; ++i) {
     lanes[i % kLanes] += term(i);
   }
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::int64_t lane = 0; lane < half; ++lane) {
-      lanes[lane] += lanes[lane + half];
-    }
-  }
-  return lanes[0];
+  return FoldLanes<kLanes>(lanes, [](C a, C b) { return a + b; });
 }
 
 /// The largest of `values`; NaN where there is one, -infinity where there are none.
@@ -168,12 +175,7 @@ inline C MaxOf(std::int64_t count, const C* values) {
   for (; i < count; ++i) {
     lanes[i % kLanes] = kLarger(lanes[i % kLanes], values[i]);
   }
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (std::int64_t lane = 0; lane < half; ++lane) {
-      lanes[lane] = kLarger(lanes[lane], lanes[lane + half]);
-    }
-  }
-  return lanes[0];
+  return FoldLanes<kLanes>(lanes, kLarger);
 }
 
 }  // namespace tidemark::kernels
