@@ -242,6 +242,8 @@ TEST(CompareTraces, theSteadyStepOfSeveralIsComparedWithAPredictedOne) {
   EXPECT_EQ(found.measured.peak, Bytes(340));  // not the 800 of the first step
   EXPECT_EQ(found.peak_error(), Bytes(0));
   EXPECT_EQ(found.step_error(), Nanos(80 - 90));
+  ASSERT_THAT(found.phases, SizeIs(2));
+  EXPECT_EQ(found.phases[0].measured_time, Nanos(30));  // one forward of three: two events between begin and end
   EXPECT_THAT(found.memory, IsEmpty());
 
   steady.steps[0].kind = "warm";

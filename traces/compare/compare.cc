@@ -104,36 +104,6 @@ class PhaseTable {
   std::map<PhasePlace, std::array<Bytes, 2>> places_;
 };
 
-/// The traces reduced to the steps that both have.
-struct SameSteps {
-  Trace predicted, measured;
-  std::vector<std::string> kinds;
-};
-
-Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured) {
-  TIDEMARK_ASSIGN(const auto pairs, MatchSteps(predicted, measured));
-  SameSteps same{predicted, measured, {}};
-  if (pairs.empty()) {  // one of them marks no steps
-    same.predicted.steps.clear();
-    same.measured.steps.clear();
-    return same;
-  }
-  std::vector<std::size_t> ours, theirs;
-  for (const auto& [here, there] : pairs) {
-    ours.push_back(here);
-    theirs.push_back(there);
-    const std::string& kind = predicted.steps[here].kind;
-    same.kinds.push_back(kind.empty() ? measured.steps[there].kind : kind);
-  }
-  if (ours.size() < predicted.steps.size()) {
-    same.predicted = KeepSteps(predicted, ours);
-  }
-  if (theirs.size() < measured.steps.size()) {
-    same.measured = KeepSteps(measured, theirs);
-  }
-  return same;
-}
-
 /// What the allocator adds to the tensors, and what it holds beyond its blocks.
 void AddAllocator(TraceComparison& comparison, const Alignment& alignment) {
   const SideTotals& ours = comparison.predicted;

@@ -2,9 +2,11 @@
 #include "traces/compare/steps.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <cstdint>
+#include <optional>
 #include <set>
 
 #include "traces/compare/history.h"
@@ -21,14 +23,17 @@ std::string KindsOf(const Trace& trace) {
   return fmt::format("{}", fmt::join(kinds, ", "));
 }
 
+constexpr std::size_t kDropped = ~std::size_t{0};
+
 /// Builds the trace of some steps, one after the other.
 class StepKeeper {
  public:
   explicit StepKeeper(const Trace& trace)
-      : trace_(trace), history_(MakeHistory(trace, true)), is_kept_(trace.steps.size()) {
+      : trace_(trace), history_(MakeHistory(trace, true)), shift_(trace.steps.size()) {
     kept_ = trace;
     kept_.steps.clear();
     kept_.memory.clear();
+    kept_.spans.clear();
     kept_.slices.clear();
     kept_.marks.clear();
     kept_.step = Nanos();
@@ -36,31 +41,60 @@ class StepKeeper {
 
   void Keep(std::size_t index) {
     const StepMark& step = trace_.steps[index];
-    const std::size_t begin = std::min<std::size_t>(step.memory_begin, trace_.memory.size());
-    const std::size_t end = index + 1 < trace_.steps.size()
-                                ? std::min<std::size_t>(trace_.steps[index + 1].memory_begin, trace_.memory.size())
-                                : trace_.memory.size();
-    kept_.steps.push_back({step.kind, step.begin, step.end, kept_.memory.size()});
-    Restore(begin, step.begin);
-    kept_.memory.insert(kept_.memory.end(), trace_.memory.begin() + static_cast<std::ptrdiff_t>(begin),
-                        trace_.memory.begin() + static_cast<std::ptrdiff_t>(end));
-    kept_until_ = end;
-    is_kept_[index] = true;
+    const std::size_t begin = EventsBefore(index), end = EventsBefore(index + 1);
+    shift_[index] = kept_.step - step.begin;
+    KeepSpans(index);
+    const Nanos at = kept_.step;
     kept_.step += step.end - step.begin;
+    kept_.steps.push_back({step.kind, at, kept_.step, kept_.memory.size()});
+    Restore(begin, at);
+    for (std::size_t i = begin; i < end; ++i) {
+      MemoryEvent& event = kept_.memory.emplace_back(trace_.memory[i]);
+      event.issue += *shift_[index];
+      event.ready += *shift_[index];
+      event.span = event.span == kNoSpan || spans_[event.span] == kDropped
+                       ? kNoSpan
+                       : static_cast<std::uint16_t>(spans_[event.span]);
+    }
+    kept_until_ = end;
   }
 
   Trace Take() && {
     for (const Slice& slice : trace_.slices) {
-      const auto after = std::upper_bound(trace_.steps.begin(), trace_.steps.end(), slice.start,
-                                          [](Nanos at, const StepMark& step) { return at < step.begin; });
-      if (after != trace_.steps.begin() && is_kept_[static_cast<std::size_t>(after - trace_.steps.begin()) - 1]) {
-        kept_.slices.push_back(slice);
+      if (const auto shift = ShiftAt(slice.start)) {
+        kept_.slices.push_back({slice.stream, slice.name, slice.start + *shift, slice.end + *shift});
       }
     }
     return std::move(kept_);
   }
 
  private:
+  std::size_t EventsBefore(std::size_t step) const {
+    return step < trace_.steps.size() ? std::min<std::size_t>(trace_.steps[step].memory_begin, trace_.memory.size())
+                                      : trace_.memory.size();
+  }
+
+  std::size_t StepAt(Nanos moment) const {
+    const auto after = std::upper_bound(trace_.steps.begin(), trace_.steps.end(), moment,
+                                        [](Nanos at, const StepMark& step) { return at < step.begin; });
+    return static_cast<std::size_t>(std::max<std::ptrdiff_t>(after - trace_.steps.begin() - 1, 0));
+  }
+
+  std::optional<Nanos> ShiftAt(Nanos moment) const { return shift_[StepAt(moment)]; }
+
+  /// Spans of the step, and where they stand now.
+  void KeepSpans(std::size_t index) {
+    spans_.assign(trace_.spans.size(), kDropped);
+    for (std::size_t i = 0; i < trace_.spans.size(); ++i) {
+      if (StepAt(trace_.spans[i].begin) == index) {
+        spans_[i] = kept_.spans.size();
+        Span& span = kept_.spans.emplace_back(trace_.spans[i]);
+        span.begin += *shift_[index];
+        span.end += *shift_[index];
+      }
+    }
+  }
+
   /// From what the last kept step left to what is alive before event `begin`: frees, then allocations.
   void Restore(std::size_t begin, Nanos at) {
     if (begin == kept_until_) {
@@ -84,8 +118,9 @@ class StepKeeper {
 
   const Trace& trace_;
   History history_;
-  std::vector<bool> is_kept_;
   Trace kept_;
+  std::vector<std::optional<Nanos>> shift_;  ///< by step: to its new time; nothing: it is left out
+  std::vector<std::size_t> spans_;           ///< of the step that is kept now
   std::size_t kept_until_ = 0;
 };
 
@@ -125,6 +160,30 @@ Trace KeepSteps(const Trace& trace, const std::vector<std::size_t>& steps) {
     keeper.Keep(step);
   }
   return std::move(keeper).Take();
+}
+
+Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured) {
+  TIDEMARK_ASSIGN(const auto pairs, MatchSteps(predicted, measured));
+  SameSteps same{predicted, measured, {}};
+  if (pairs.empty()) {  // one of them marks no steps
+    same.predicted.steps.clear();
+    same.measured.steps.clear();
+    return same;
+  }
+  std::vector<std::size_t> ours, theirs;
+  for (const auto& [here, there] : pairs) {
+    ours.push_back(here);
+    theirs.push_back(there);
+    const std::string& kind = predicted.steps[here].kind;
+    same.kinds.push_back(kind.empty() ? measured.steps[there].kind : kind);
+  }
+  if (ours.size() < predicted.steps.size()) {
+    same.predicted = KeepSteps(predicted, ours);
+  }
+  if (theirs.size() < measured.steps.size()) {
+    same.measured = KeepSteps(measured, theirs);
+  }
+  return same;
 }
 
 }  // namespace tidemark

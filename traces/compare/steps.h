@@ -16,9 +16,16 @@ namespace tidemark {
 /// where both mark steps and none of one kind is in both.
 Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured);
 
-/// A trace of these steps of `trace` alone (indices in ascending order). What is alive when the first of them begins is
-/// allocated then, outside of phases, as resident tensors are; where steps in between are left out, so is the
-/// difference.
+/// A trace of these steps of `trace` alone (indices in ascending order), one right after the other from time 0 on. What
+/// is alive when the first of them begins is allocated then, outside of phases, as resident tensors are; where steps in
+/// between are left out, so is the difference.
 Trace KeepSteps(const Trace& trace, const std::vector<std::size_t>& steps);
+
+/// Two traces of the same steps: their matched ones, or all where one of them marks none.
+struct SameSteps {
+  Trace predicted, measured;
+  std::vector<std::string> kinds;  ///< of the steps; empty where one of them marks none
+};
+Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured);
 
 }  // namespace tidemark
