@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/load_trace.h"
 #include "cli/options.h"
 #include "cli/write_file.h"
 #include "reports/render/render.h"
@@ -18,30 +18,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kLargestTraceBytes = std::int64_t{4} << 30;
 constexpr std::size_t kMostTraces = 8;  ///< more pictures beside each other than anybody can compare
-
-Result<ReadTrace> Read(const std::string& path) {
-  TIDEMARK_ASSIGN(const std::string bytes, ReadBinaryFile(path, kLargestTraceBytes));
-  Result<TraceFile> read = ReadTraces(bytes);
-  if (!read) {
-    Error error = read.error();
-    if (error.hint.empty()) {
-      error.hint = "write the trace again, for example with tidemark predict JOB --trace FILE";
-    }
-    return Result<ReadTrace>(std::move(error)).At(path);
-  }
-  TraceFile file = std::move(*read);
-  if (!file.note.empty()) {
-    return Result<ReadTrace>(BadInput(file.note, "write the trace again: its peak may be in what is missing")).At(path);
-  }
-  if (file.traces.empty()) {
-    return Result<ReadTrace>(BadInput("expected at least one trace, but the file holds none",
-                                      "write one with tidemark predict JOB --trace FILE"))
-        .At(path);
-  }
-  return ReadTrace{path, std::move(file)};
-}
 
 /// The renderer for a file by its ending; empty where the ending says nothing.
 std::string_view RendererOfFile(const std::string& path) {
@@ -85,7 +62,7 @@ class ReportCommand : public Command {
     }
     std::vector<ReadTrace> files;
     for (const std::string& path : paths_) {
-      TIDEMARK_ASSIGN(ReadTrace file, Read(path));
+      TIDEMARK_ASSIGN(ReadTrace file, LoadTrace(path));
       files.push_back(std::move(file));
     }
     TIDEMARK_TRY(CheckRole(files));

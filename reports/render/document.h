@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reports/summarise/audit.h"
+#include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
@@ -65,5 +66,6 @@ Document MakeDocument(const PredictionReport& report);
 Document MakeDocument(const TraceReport& report);
 Document MakeDocument(const AuditReport& report);
 Document MakeDocument(const Explanation& explanation);
+Document MakeDocument(const ComparisonReport& report);
 
 }  // namespace tidemark

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "reports/summarise/audit.h"
+#include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
 #include "reports/summarise/trace_report.h"
@@ -31,6 +32,7 @@ class Renderer {
   virtual std::string Render(const TraceReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const AuditReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const Explanation& explanation, const RenderOptions& options) const = 0;
+  virtual std::string Render(const ComparisonReport& report, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -41,5 +43,6 @@ std::string RenderAs(std::string_view name, const PredictionReport& report, cons
 std::string RenderAs(std::string_view name, const TraceReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const AuditReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const Explanation& explanation, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const ComparisonReport& report, const RenderOptions& options = {});
 
 }  // namespace tidemark

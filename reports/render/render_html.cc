@@ -225,6 +225,13 @@ std::string PageHtml(const Document& document, std::string_view stage, const std
   return out + "</div>\n</main>\n" + traces + (stage.empty() ? "" : Scripts()) + "</body>\n</html>\n";
 }
 
+/// Both lines in one chart; the second is dashed, so that equal ones show both.
+std::string TracesOf(const ComparisonReport& report) {
+  const auto label = [](const ComparedSide& side) { return fmt::format(" data-label=\"{}\"", Escape(side.label)); };
+  return Embedded(report.predicted.trace, Streams::left_out, label(report.predicted)) +
+         Embedded(report.measured.trace, Streams::left_out, label(report.measured) + " data-dashed");
+}
+
 class HtmlRenderer : public Renderer {
  public:
   std::string_view name() const override { return "html"; }
@@ -241,6 +248,9 @@ class HtmlRenderer : public Renderer {
   }
   std::string Render(const Explanation& explanation, const RenderOptions&) const override {
     return PageHtml(MakeDocument(explanation), kComparison, TracesOf(explanation));
+  }
+  std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), kComparison, TracesOf(report));
   }
 };
 

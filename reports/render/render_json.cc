@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/render/audit_json.h"
+#include "reports/render/comparison_json.h"
 #include "reports/render/explanation_json.h"
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
@@ -115,7 +116,7 @@ class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
   std::string_view summary() const override {
-    return "tidemark.prediction/1, report/1, audit/1 or explanation/1, for scripts and CI";
+    return "tidemark.prediction/1, report/1, audit/1, explanation/1 or comparison/1, for scripts and CI";
   }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
@@ -128,6 +129,9 @@ class JsonRenderer : public Renderer {
   std::string Render(const AuditReport& report, const RenderOptions&) const override { return Text(AuditJson(report)); }
   std::string Render(const Explanation& explanation, const RenderOptions&) const override {
     return Text(ExplanationJson(explanation));
+  }
+  std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
+    return Text(ComparisonJson(report));
   }
 
  private:

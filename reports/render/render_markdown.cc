@@ -77,6 +77,9 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const Explanation& explanation, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(explanation));
   }
+  std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(report));
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {

@@ -236,6 +236,9 @@ class TerminalRenderer : public Renderer {
   std::string Render(const Explanation& explanation, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(explanation), options);
   }
+  std::string Render(const ComparisonReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {

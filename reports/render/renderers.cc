@@ -35,4 +35,8 @@ std::string RenderAs(std::string_view name, const Explanation& explanation, cons
   return RenderBy(name, explanation, options);
 }
 
+std::string RenderAs(std::string_view name, const ComparisonReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
 }  // namespace tidemark

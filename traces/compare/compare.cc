@@ -58,7 +58,7 @@ class PhaseTable {
  public:
   void AddPeaks(const History& history, Bytes PhaseComparison::*peak, std::size_t side) {
     const Trace& trace = *history.trace;
-    std::map<PhasePlace, std::array<Bytes, 2>>::iterator place;
+    std::map<PhasePlace, std::array<std::optional<Bytes>, 2>>::iterator place;
     std::uint16_t span = kNoSpan;
     for (std::size_t at = 0; at < trace.memory.size(); ++at) {
       if (trace.memory[at].span == kNoSpan) {
@@ -72,7 +72,7 @@ class PhaseTable {
       const Bytes higher = std::max(before, history.total[at]);
       PhaseComparison& row = Row(place->first.phase);
       row.*peak = std::max(row.*peak, higher);
-      place->second[side] = std::max(place->second[side], higher);
+      place->second[side] = std::max(place->second[side].value_or(higher), higher);
     }
   }
 
@@ -85,7 +85,10 @@ class PhaseTable {
   std::vector<PhaseComparison> Take() && {
     for (const auto& [place, peaks] : places_) {
       PhaseComparison& row = Row(place.phase);
-      const Bytes error = peaks[0] - peaks[1];
+      if (!peaks[0] || !peaks[1]) {
+        continue;
+      }
+      const Bytes error = *peaks[0] - *peaks[1];
       if (Size(error) > Size(row.largest_error)) {
         row.largest_error = error;
         row.largest_at = place;
@@ -101,7 +104,7 @@ class PhaseTable {
   }
 
   std::vector<PhaseComparison> rows_;
-  std::map<PhasePlace, std::array<Bytes, 2>> places_;
+  std::map<PhasePlace, std::array<std::optional<Bytes>, 2>> places_;
 };
 
 /// What the allocator adds to the tensors, and what it holds beyond its blocks.

@@ -51,7 +51,7 @@ struct MemoryCause {
   DType predicted_dtype = DType::bf16, measured_dtype = DType::bf16;
   PhasePlace place;  ///< of its allocation
   /// freed_*, allocated_*: where it happens on each side, and behind which allocation that both have. `never`: it is
-  /// not freed.
+  /// not freed. other_moment: each side's own peak.
   struct Moment {
     PhasePlace place;
     std::string after;
@@ -73,7 +73,7 @@ struct UnmatchedTensor {
 struct PhaseComparison {
   std::string phase;
   Bytes predicted_peak, measured_peak;  ///< the highest total in it, together with what was alive when it began
-  Bytes largest_error;                  ///< of a microbatch or step; signed, largest without its sign
+  Bytes largest_error;                  ///< of a microbatch and step that both have; signed, largest without its sign
   PhasePlace largest_at;
   Nanos predicted_time, measured_time;  ///< of all its spans, on the host
 };
@@ -88,7 +88,9 @@ struct OperatorComparison {
 
 /// A part of the error of the step's time.
 struct TimeCause {
-  std::string kind;  ///< kernels, contention, operators, waiting, unexplained
+  /// kernels: they took longer or less; contention: longer, beside a collective; operators: one side runs more of them;
+  /// waiting: compute streams were idle; unexplained: a trace has no kernels.
+  std::string kind;
   Nanos error;
   std::vector<std::string> operators;  ///< those that make most of it, the largest first
 };

@@ -208,15 +208,20 @@ class CauseFinder {
     MemoryCause cause;
     cause.kind = Kind::other_moment;
     cause.at_peak = lower == Side::measured ? Bytes(0) - more : more;
-    cause.predicted.place = PlaceAt(Side::predicted);
-    cause.measured.place = PlaceAt(Side::measured);
+    cause.predicted = PeakOf(Side::predicted);
+    cause.measured = PeakOf(Side::measured);
     causes_[{cause.kind, "", "", cause.category, lower}] = cause;
   }
 
-  /// Of the side's own peak.
-  PhasePlace PlaceAt(Side side) const {
+  /// The side's own peak: right after an allocation.
+  MemoryCause::Moment PeakOf(Side side) const {
+    const Trace& trace = *Of(side).trace;
     const std::ptrdiff_t peak = Of(side).peak;
-    return peak < 0 ? PhasePlace() : PlaceOf(*Of(side).trace, static_cast<std::size_t>(peak));
+    if (peak < 0) {
+      return {};
+    }
+    const auto at = static_cast<std::size_t>(peak);
+    return {PlaceOf(trace, at), trace.tensors[trace.memory[at].tensor.index].name, false};
   }
 
   std::vector<MemoryCause> Sorted() {

@@ -69,6 +69,12 @@ class StepKeeper {
   }
 
  private:
+  /// What the allocator's total changed by with an event.
+  Bytes BlockOf(std::size_t event) const {
+    const Bytes before = event == 0 ? Bytes(0) : trace_.memory[event - 1].allocator_bytes;
+    return trace_.memory[event].allocator_bytes - before;
+  }
+
   std::size_t EventsBefore(std::size_t step) const {
     return step < trace_.steps.size() ? std::min<std::size_t>(trace_.steps[step].memory_begin, trace_.memory.size())
                                       : trace_.memory.size();
@@ -100,6 +106,7 @@ class StepKeeper {
     if (begin == kept_until_) {
       return;
     }
+    const std::size_t first = kept_.memory.size();
     const auto before = [](std::size_t events) { return static_cast<std::ptrdiff_t>(events) - 1; };
     for (const bool alloc : {false, true}) {
       for (const Life& life : history_.lives) {
@@ -108,11 +115,17 @@ class StepKeeper {
           MemoryEvent event = trace_.memory[alloc ? life.born : life.died];
           event.issue = event.ready = at;
           event.span = kNoSpan;
-          event.allocator_bytes = trace_.memory[begin - 1].allocator_bytes;
-          event.reserved_bytes = trace_.memory[begin - 1].reserved_bytes;
           kept_.memory.push_back(event);
+          blocks_.push_back(BlockOf(alloc ? life.born : life.died));
         }
       }
+    }
+    // The allocator's totals lead up to what they are when the step begins.
+    Bytes total = trace_.memory[begin - 1].allocator_bytes;
+    for (std::size_t i = kept_.memory.size(); i-- > first; blocks_.pop_back()) {
+      kept_.memory[i].allocator_bytes = total;
+      kept_.memory[i].reserved_bytes = trace_.memory[begin - 1].reserved_bytes;
+      total -= blocks_.back();
     }
   }
 
@@ -121,6 +134,7 @@ class StepKeeper {
   Trace kept_;
   std::vector<std::optional<Nanos>> shift_;  ///< by step: to its new time; nothing: it is left out
   std::vector<std::size_t> spans_;           ///< of the step that is kept now
+  std::vector<Bytes> blocks_;                ///< of events that Restore makes
   std::size_t kept_until_ = 0;
 };
 

@@ -132,20 +132,22 @@ std::vector<OperatorComparison> CompareOperators(const Trace& predicted, const T
 std::vector<TimeCause> FindTimeCauses(const std::vector<OperatorComparison>& operators, Nanos error) {
   TimeCause kernels{"kernels", {}, {}}, contention{"contention", {}, {}}, lone{"operators", {}, {}};
   std::map<std::string, Nanos> of_kernels, of_contention, of_lone;
-  bool both_compute = false;
+  bool ours = false, theirs = false;  // whether a side has kernels
   for (const OperatorComparison& row : operators) {
     if (row.stream_kind != "compute") {
       continue;
     }
     const Nanos difference = row.predicted - row.measured;
-    if (row.predicted_count == 0 || row.measured_count == 0) {
+    (row.predicted_count > 0 ? ours : theirs) = true;
+    (row.measured_count > 0 ? theirs : ours) = true;
+    if (row.predicted_count != row.measured_count) {
       Add(lone, row.name, difference, of_lone);
       continue;
     }
-    both_compute = true;
     Add(contention, row.name, Nanos(0) - row.contended, of_contention);
     Add(kernels, row.name, difference + row.contended, of_kernels);
   }
+  const bool both_compute = ours && theirs;
   TimeCause rest{both_compute ? "waiting" : "unexplained", error, {}};
   std::vector<TimeCause> causes;
   if (both_compute) {

@@ -42,7 +42,9 @@ class TotalsChart {
 
   options() {
     const series = {};
-    this.traces.forEach(({label, colour}) => { series[label] = {color: colour, strokeWidth: 1.5}; });
+    this.traces.forEach(({label, colour, dashed}) => {
+      series[label] = {color: colour, strokeWidth: 1.5, strokePattern: dashed ? [7, 4] : null};
+    });
     return {
       labels: ['time', ...this.traces.map(({label}) => label)], series, stepPlot: true, legend: 'never', interactionModel: {},
       animatedZooms: false, highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, gridLineColor: '#eceff3',
@@ -103,6 +105,7 @@ class ComparisonPage {
     this.viewport = new Viewport(() => this.draw());
     this.traces = [...document.querySelectorAll('script.trace')].map((script, i) => ({
       label: script.dataset.label, data: new RoleData(JSON.parse(script.textContent)), colour: TRACE_COLOURS[i % TRACE_COLOURS.length],
+      dashed: 'dashed' in script.dataset,
     }));
   }
 
@@ -127,11 +130,11 @@ class ComparisonPage {
   }
 
   legend() {
-    for (const {label, colour} of this.traces) {
+    for (const {label, colour, dashed} of this.traces) {
       const entry = document.createElement('span');
       const swatch = document.createElement('span');
       swatch.className = 'swatch line';
-      swatch.style.background = colour;
+      swatch.style.background = dashed ? `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 7px)` : colour;
       entry.append(swatch, label);
       this.find('legend').append(entry);
     }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/load_trace.h"
+#include "cli/options.h"
+#include "cli/write_file.h"
+#include "reports/render/render.h"
+
+namespace tidemark {
+namespace {
+
+class CompareCommand : public Command {
+ public:
+  std::string_view name() const override { return "compare"; }
+  std::string_view summary() const override { return "Where and why a predicted and a measured trace differ"; }
+  std::string_view examples() const override {
+    return "  tidemark compare predicted.trace measured.trace         errors of the peak, by phase and of time, and "
+           "why\n"
+           "  tidemark compare predicted.trace measured.trace --html both.html\n"
+           "                                                          the same with both in one chart, for a browser\n"
+           "  tidemark compare predicted.trace measured.trace --format json\n"
+           "                                                          for scripts\n"
+           "  tidemark predict job.yaml --trace predicted.trace       writes such a trace\n"
+           "\n"
+           "Errors are predicted minus measured. Tensors are matched by role, step, phase, microbatch and name; of "
+           "several\n"
+           "ranks of a role the one with the largest error is told first. The exit code is 0 where the peaks of "
+           "tensors\n"
+           "are equal in every role, 1 where one differs, 2 where a file is no trace or nothing in them can be "
+           "matched.\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    app.add_option("PREDICTED", predicted_, "a trace file of any readable format (tidemark list formats)")->required();
+    app.add_option("MEASURED", measured_, "another one, of the same job")->required();
+    app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")
+        ->type_name("FILE");
+    AddFormatOption(app, format_);
+    AddExitZeroOption(app, exit_zero_);
+  }
+
+  Result<int> Run() override {
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, predicted_));
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, measured_));
+    TIDEMARK_ASSIGN(ReadTrace predicted, LoadTrace(predicted_));
+    TIDEMARK_ASSIGN(ReadTrace measured, LoadTrace(measured_));
+    TIDEMARK_ASSIGN(const ComparisonReport report, MakeComparison(std::move(predicted), std::move(measured)));
+    if (!html_path_.empty()) {
+      TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
+    }
+    if (html_path_ != "-") {
+      TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
+    }
+    return report.comparison.EqualPeaks() || exit_zero_ ? 0 : 1;
+  }
+
+ private:
+  std::string predicted_, measured_, html_path_;
+  OutputFormat format_ = OutputFormat::text;
+  bool exit_zero_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdCompare() { return std::make_unique<CompareCommand>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/summarise/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "traces/compare/steps.h"
+
+namespace tidemark {
+namespace {
+
+std::string JobOf(const ReadTrace& side) { return side.file.traces.front().job_yaml; }
+
+/// Another network has other tensors, and another division into stages has other ones in each: nothing could be
+/// matched.
+bool IsAnotherThing(const std::string& key) {
+  return key == "network" || key.starts_with("network.") || key == "layout.pp" || key == "layout.vpp";
+}
+
+Status RefuseAnotherThing(const std::vector<JobDifference>& jobs) {
+  const auto other = std::find_if(jobs.begin(), jobs.end(), [](const auto& job) { return IsAnotherThing(job.key); });
+  if (other == jobs.end()) {
+    return Done{};
+  }
+  return BadInput(
+      fmt::format("two traces of the same job were expected, but {} is {} in the first and {} in the second",
+                  other->key, other->values.at(0), other->values.at(1)),
+      "tidemark report lays traces of different jobs side by side");
+}
+
+ComparedSide MakeSide(const ReadTrace& read, Trace trace) {
+  return {trace.origin, read.path, read.file.format, trace.origin, trace.title, std::move(trace)};
+}
+
+/// A legend that says which is which: by origin, and by file where the origins are the same.
+void NameSides(ComparedSide& predicted, ComparedSide& measured) {
+  if (predicted.origin != measured.origin && !predicted.origin.empty() && !measured.origin.empty()) {
+    return;
+  }
+  for (ComparedSide* side : {&predicted, &measured}) {
+    const std::string file = std::filesystem::path(side->path).stem().string();
+    side->label = fmt::format("{} ({})", side->origin.empty() ? "of unknown origin" : side->origin, file);
+  }
+  if (predicted.label == measured.label) {
+    predicted.label = "first: " + predicted.label;
+    measured.label = "second: " + measured.label;
+  }
+}
+
+}  // namespace
+
+Result<ComparisonReport> MakeComparison(ReadTrace predicted, ReadTrace measured) {
+  ComparisonReport report;
+  report.jobs = CompareJobs({JobOf(predicted), JobOf(measured)});
+  TIDEMARK_TRY(RefuseAnotherThing(report.jobs));
+  TIDEMARK_ASSIGN(report.comparison, CompareTraces(predicted.file.traces, measured.file.traces));
+  const TraceComparison& worst = report.comparison.Worst();
+  TIDEMARK_ASSIGN(SameSteps same, ReduceToSameSteps(predicted.file.traces.at(worst.predicted_trace),
+                                                    measured.file.traces.at(worst.measured_trace)));
+  report.predicted = MakeSide(predicted, std::move(same.predicted));
+  report.measured = MakeSide(measured, std::move(same.measured));
+  NameSides(report.predicted, report.measured);
+  return report;
+}
+
+std::optional<double> ErrorPercent(std::int64_t predicted, std::int64_t measured) {
+  if (measured == 0) {
+    return std::nullopt;
+  }
+  return 100.0 * static_cast<double>(predicted - measured) / static_cast<double>(measured);
+}
+
+}  // namespace tidemark

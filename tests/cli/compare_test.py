@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb compare, from outside: which traces it takes, what it answers, and with which exit code."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+
+JOB = """network: gpt2
+machine: a100-sxm-40gb
+sequence_length: 512
+micro_batch_size: 2
+accumulation_steps: 3
+layout: {dp: 4}
+strategy: ddp-last
+"""
+
+CHANGES = {
+    "job": [],
+    "fp32-moments": ["--set", "precision.optimizer=fp32"],
+    "every": ["--set", "strategy=ddp-every"],
+    "foreach": ["--set", "optimizer_step.kernel=foreach"],
+    "first": ["--step", "first"],
+    "four": ["--steps", "4"],
+    "stages": ["--set", "layout.pp=2"],
+    "larger": ["--set", "network=gpt2-xl"],
+}
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+class Compare(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.holder.cleanup)
+        cls.folder = pathlib.Path(cls.holder.name)
+        job = cls.folder / "job.yaml"
+        job.write_text(JOB)
+        for name, arguments in CHANGES.items():
+            done = run("predict", job, "--exit-zero", "--trace", cls.trace(name), *arguments)
+            assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def trace(cls, name):
+        return cls.folder / f"{name}.trace"
+
+    def compare(self, predicted, measured, code):
+        done = run("compare", self.trace(predicted), self.trace(measured), "--format", "json")
+        self.assertEqual((done.returncode, done.stderr), (code, ""))
+        return json.loads(done.stdout)
+
+    def assert_refused(self, *arguments, says, hint=""):
+        done = run("compare", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertIn(says, done.stderr)
+        self.assertIn(hint, done.stderr)
+        return done.stderr
+
+    def test_a_trace_is_equal_to_itself(self):
+        for name in ("job", "four", "stages"):
+            report = self.compare(name, name, 0)
+            self.assertEqual(report["schema"], "tidemark.comparison/1")
+            for key in ("peak_error_bytes", "peak_error_percent", "reserved_error_percent", "step_time_error_percent"):
+                self.assertEqual(report[key], 0, key)
+            for key in ("unmatched", "causes", "independent"):
+                self.assertEqual(report[key], [], key)
+            self.assertIsNone(report["first_difference"])
+            self.assertEqual([phase["predicted_peak_bytes"] for phase in report["phases"]],
+                             [phase["measured_peak_bytes"] for phase in report["phases"]])
+        self.assertEqual([role["role"] for role in report["roles"]], ["stage 0", "stage 1"])
+
+    def test_moments_in_fp32_are_a_wrong_dtype_of_four_bytes_a_parameter(self):
+        """AdamW has two moments a parameter: 2 x 2 bytes in bf16, 2 x 4 in fp32. GPT-2 has 124,439,808 parameters (768 x
+        (50,257 + 1,024) embeddings, 12 layers of 7,087,872, a norm of 1,536), so the prediction in bf16 is 4 times that
+        too low."""
+        parameters = 768 * (50257 + 1024) + 12 * (4 * 768 * 768 + 8 * 768 * 768 + 13 * 768) + 2 * 768
+        self.assertEqual(parameters, 124439808)
+        report = self.compare("job", "fp32-moments", 1)
+        self.assertEqual(report["peak_error_bytes"], -4 * parameters)
+        causes = [cause for cause in report["causes"] if cause["of"] == "allocated"]
+        self.assertEqual({cause["kind"] for cause in causes if cause["bytes"]}, {"dtype"})
+        self.assertEqual(sum(cause["bytes"] for cause in causes), -4 * parameters)
+        self.assertIn("moments of embedding", [cause["tensors"][0] for cause in causes])
+        self.assertEqual([job["key"] for job in report["jobs"]], ["precision.optimizer"])
+        self.assertEqual(self.compare("fp32-moments", "job", 1)["peak_error_bytes"], 4 * parameters)
+        self.assertEqual(run("compare", self.trace("job"), self.trace("fp32-moments"), "--exit-zero").returncode, 0)
+
+    def test_time_may_differ_where_no_byte_does(self):
+        report = self.compare("job", "every", 0)
+        self.assertEqual(report["peak_error_bytes"], 0)
+        self.assertIsNone(report["first_difference"])
+        self.assertLess(report["step_time_error_percent"], 0)
+        times = [cause for cause in report["causes"] if cause["of"] == "time"]
+        self.assertEqual(sum(cause["ns"] for cause in times), report["predicted"]["step_ns"] - report["measured"]["step_ns"])
+        reductions = next(row for row in report["operators"] if row["name"] == "reduce bucket")
+        self.assertEqual(reductions["measured_count"], 3 * reductions["predicted_count"])   # in each of 3 microbatches
+
+    def test_scratch_of_a_foreach_optimizer_is_workspace_that_the_peak_does_not_feel(self):
+        report = self.compare("job", "foreach", 0)
+        kinds = {cause["kind"] for cause in report["causes"] if cause["of"] == "allocated"}
+        self.assertEqual(kinds, {"workspace"})
+        self.assertEqual({(row["only"], row["phase"], row["category"]) for row in report["unmatched"]},
+                         {("measured", "optimizer", "workspace")})
+        optimizer = next(phase for phase in report["phases"] if phase["phase"] == "optimizer")
+        self.assertLess(optimizer["largest_error_bytes"], 0)
+        self.assertEqual(optimizer["largest_error_at"]["phase"], "optimizer")
+
+    def test_one_step_is_compared_with_the_one_of_its_kind(self):
+        report = self.compare("job", "four", 0)
+        self.assertEqual(report["steps"], ["steady"])
+        self.assertEqual((report["peak_error_bytes"], report["step_time_error_percent"]), (0, 0))
+        self.assertEqual(self.compare("first", "four", 0)["steps"], ["first"])
+        self.assert_refused(self.trace("first"), self.trace("job"),
+                            says="the predicted one has first and the measured one steady", hint="--step steady")
+
+    def test_text_and_markdown_say_the_same_twice(self):
+        for form in ("text", "markdown", "json"):
+            arguments = ("compare", self.trace("job"), self.trace("fp32-moments"), "--format", form)
+            self.assertEqual(run(*arguments).stdout, run(*arguments).stdout)
+        text = run("compare", self.trace("job"), self.trace("fp32-moments")).stdout
+        self.assertIn("too low", text)
+        self.assertRegex(text, r"dtype: moments of layer \(optimizer\) is fp32")
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+    def test_the_page_holds_both_curves_and_says_which_is_which(self):
+        page = self.folder / "both.html"
+        done = run("compare", self.trace("job"), self.trace("every"), "--html", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        self.assertEqual(text.count('<script type="application/json" class="trace"'), 2)
+        self.assertIn('data-label="predicted (job)"', text)
+        self.assertIn('data-label="predicted (every)" data-dashed', text)
+        self.assert_refused(self.trace("job"), self.trace("every"), "--html", self.trace("job"), says="would be overwritten")
+
+    def test_what_cannot_be_compared_is_refused_in_a_sentence(self):
+        whole = self.trace("job").read_bytes()
+        cut, text = self.folder / "cut.trace", self.folder / "text.trace"
+        cut.write_bytes(whole[:len(whole) // 2])
+        text.write_text("hello")
+        job = self.trace("job")
+        self.assert_refused(job, cut, says="cut.trace: the file was cut off or damaged after")
+        self.assert_refused(text, job, says="text.trace: this is not a trace file of a known format")
+        self.assert_refused(job, self.folder / "missing.trace", says="missing.trace: there is no such file")
+        self.assert_refused(job, says="MEASURED is required")
+        self.assert_refused(job, self.trace("larger"), says="network is gpt2 in the first and gpt2-xl in the second",
+                            hint="tidemark report")
+        self.assert_refused(job, self.trace("stages"), says="layout.pp is 1 in the first and 2 in the second")
+
+
+if __name__ == "__main__":
+    unittest.main()
