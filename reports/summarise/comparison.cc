@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "traces/compare/steps.h"
@@ -14,21 +16,29 @@ namespace {
 
 std::string JobOf(const ReadTrace& side) { return side.file.traces.front().job_yaml; }
 
-/// Another network has other tensors, and another division into stages has other ones in each: nothing could be
-/// matched.
-bool IsAnotherThing(const std::string& key) {
-  return key == "network" || key.starts_with("network.") || key == "layout.pp" || key == "layout.vpp";
+/// Sizes of the network and its division into stages: where they differ nothing can be matched.
+constexpr std::array kSameThing = {"network",   "network.layers", "network.hidden", "network.vocabulary",
+                                   "layout.pp", "layout.vpp"};
+
+const JobDifference* Find(const std::vector<JobDifference>& jobs, std::string_view key) {
+  const auto found = std::find_if(jobs.begin(), jobs.end(), [&](const auto& job) { return job.key == key; });
+  return found == jobs.end() ? nullptr : &*found;
 }
 
 Status RefuseAnotherThing(const std::vector<JobDifference>& jobs) {
-  const auto other = std::find_if(jobs.begin(), jobs.end(), [](const auto& job) { return IsAnotherThing(job.key); });
-  if (other == jobs.end()) {
-    return Done{};
+  for (const char* key : kSameThing) {
+    const JobDifference* other = Find(jobs, key);
+    if (other == nullptr) {
+      continue;
+    }
+    const JobDifference* name = Find(jobs, "network.name");
+    const JobDifference& told = name != nullptr && other->key.starts_with("network") ? *name : *other;
+    return BadInput(
+        fmt::format("two traces of the same job were expected, but {} is {} in the first and {} in the second",
+                    told.key, told.values.at(0), told.values.at(1)),
+        "tidemark report lays traces of different jobs side by side");
   }
-  return BadInput(
-      fmt::format("two traces of the same job were expected, but {} is {} in the first and {} in the second",
-                  other->key, other->values.at(0), other->values.at(1)),
-      "tidemark report lays traces of different jobs side by side");
+  return Done{};
 }
 
 ComparedSide MakeSide(const ReadTrace& read, Trace trace) {

@@ -177,12 +177,25 @@ class HtmlReport(unittest.TestCase):
         self.assertEqual(found["requests"], "")
 
     def test_lays_traces_side_by_side_on_one_scale(self):
-        found = attributes(self.write("three.html", "4", "12", "compare"), COMPARISON_PROBE)
+        found = attributes(self.write("three.html", "4", "12", "report"), COMPARISON_PROBE)
         self.assertEqual(found.get("ready"), "true")
         self.assertEqual((found["traces"], found["columns"], found["pointed"], found["cursors"]), ("3", "3", "3", "3"))
         self.assertEqual(found["scales"], "1")
         self.assertEqual(found["requests"], "")
         self.assertNotIn("attacked", found)
+
+    def test_draws_predicted_and_measured_over_each_other(self):
+        page = self.write("both.html", "4", "12", "compare")
+        found = attributes(page, COMPARISON_PROBE)
+        self.assertEqual((found.get("ready"), found["traces"], found["scales"]), ("true", "2", "1"))
+        self.assertEqual(found["requests"], "")
+        self.assertNotIn("attacked", found)
+        picture = page.with_suffix(".png")
+        chromium("--window-size=1100,900", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
+        rows, size = pixels(picture)
+        colours = [row[i:i + 3].hex() for row in rows for i in range(0, len(row), size)]
+        for colour in ("222222", "e66100"):   # the lines of the first and of the second trace
+            self.assertGreater(colours.count(colour), 300, f"hardly any pixel is #{colour}")
 
     def test_paints_the_stack_in_its_colours(self):
         page = self.write("picture.html", "4", "12")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Writes the HTML report of a made-up job for html_screenshot_test.py: write_sample_page FILE MICROBATCHES LAYERS
-// [hostile|compare]. With compare it is that of three traces, of which the second has half the layers and the third
-// half the microbatches.
+// [hostile|report|compare]. With compare it is that of three traces, of which the second has half the layers and the
+// third half the microbatches.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -28,14 +28,28 @@ void WriteComparison(const std::string& path, tidemark::SampleSize size) {
   std::ofstream(path) << tidemark::RenderAs("html", report);
 }
 
+/// One tensor of the first trace is larger in the second one.
+void WriteDifference(const std::string& path, tidemark::SampleSize size) {
+  tidemark::Trace measured = tidemark::SampleTrace(size).Make();
+  measured.origin = "measured on " + std::string(kAttack);
+  measured.tensors[5].bytes += tidemark::Bytes(1 << 30);
+  const tidemark::Result<tidemark::ComparisonReport> report = tidemark::MakeComparison(
+      {"p.trace", {{tidemark::SampleTrace(size).Make()}, "", "tidemark"}}, {"m.trace", {{measured}, "", "tidemark"}});
+  std::ofstream(path) << tidemark::RenderAs("html", *report);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile|compare]\n";
+    std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile|report|compare]\n";
     return 2;
   }
   if (argc > 4 && std::string(argv[4]) == "compare") {
+    WriteDifference(argv[1], {std::atoll(argv[2]), std::atoll(argv[3])});
+    return 0;
+  }
+  if (argc > 4 && std::string(argv[4]) == "report") {
     WriteComparison(argv[1], {std::atoll(argv[2]), std::atoll(argv[3])});
     return 0;
   }
