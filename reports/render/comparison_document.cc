@@ -26,17 +26,32 @@ std::string PercentText(std::optional<double> percent) { return percent ? fmt::f
 
 std::string Optional(const std::optional<Bytes>& bytes) { return bytes ? Text(*bytes) : "not known"; }
 
+/// "; stage 1 is predicted only"
+std::string LoneRoles(const Comparison& comparison) {
+  std::string text;
+  for (const std::string& role : comparison.only_predicted) {
+    text += fmt::format("; {} is predicted only", role);
+  }
+  for (const std::string& role : comparison.only_measured) {
+    text += fmt::format("; {} is measured only", role);
+  }
+  return text;
+}
+
 std::string Verdict(const Comparison& comparison) {
   const TraceComparison& worst = comparison.Worst();
   const char* of = worst.of_tensors ? "tensors" : "the allocator";
   if (comparison.EqualPeaks()) {
-    return fmt::format("The peaks of {} agree to the byte: {}{}", of, Text(worst.predicted.peak),
-                       worst.first ? ", but not every event does" : "");
+    const bool all = std::none_of(comparison.roles.begin(), comparison.roles.end(),
+                                  [](const TraceComparison& role) { return role.first.has_value(); });
+    return fmt::format("The peaks of {} agree to the byte: {}{}{}", of, Text(worst.predicted.peak),
+                       all ? "" : ", but not every event does", LoneRoles(comparison));
   }
   const Bytes error = worst.peak_error();
-  return fmt::format("The predicted peak of {} is {} too {} ({})", of,
+  return fmt::format("The predicted peak of {} is {} too {} ({}){}", of,
                      Text(error < Bytes(0) ? Bytes(0) - error : error), error < Bytes(0) ? "low" : "high",
-                     PercentText(ErrorPercent(worst.predicted.peak.count(), worst.measured.peak.count())));
+                     PercentText(ErrorPercent(worst.predicted.peak.count(), worst.measured.peak.count())),
+                     LoneRoles(comparison));
 }
 
 std::string PeakDetail(const SideTotals& side, const ComparedSide& of) {

@@ -255,5 +255,31 @@ TEST(CompareMutant, aWrongDtypeIsNamed) { ExpectSeen(WrongDtype); }
 TEST(CompareMutant, aWrongSizeIsNamed) { ExpectSeen(WrongSize); }
 TEST(CompareMutant, anotherNameIsNamed) { ExpectSeen(Renamed); }
 
+TEST(CompareMutant, theCausesOfManyChangesSumToTheErrorToo) {
+  constexpr Mutate kAll[] = {FreedLate, FreedEarly, NeverFreed, Missing, Extra, WrongDtype, WrongSize, Renamed};
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    const Script script = RandomStep(random);
+    Script changed = script;
+    for (int change = 0; change < 12; ++change) {
+      const std::vector<std::size_t> lives = Transients(changed);
+      const auto mutant = kAll[random() % 8](changed, lives[random() % lives.size()], random);
+      if (mutant && Verify(Play(mutant->script)).empty()) {
+        changed = mutant->script;
+      }
+    }
+    for (const auto& [one, other] : {std::pair(script, changed), std::pair(changed, RandomStep(random))}) {
+      const Trace predicted = Play(one), measured = Play(other);
+      const Result<Comparison> comparison = CompareTraces(std::vector{predicted}, std::vector{measured});
+      ASSERT_TRUE(comparison) << comparison.error().Text();
+      Bytes sum;
+      for (const MemoryCause& cause : comparison->Worst().memory) {
+        sum += cause.at_peak;
+      }
+      ASSERT_EQ(sum, PeakOf(predicted) - PeakOf(measured)) << round;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

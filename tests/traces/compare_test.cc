@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tests/traces/trace_script.h"
 
@@ -251,6 +252,35 @@ TEST(CompareTraces, theSteadyStepOfSeveralIsComparedWithAPredictedOne) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::bad_input);
   EXPECT_THAT(refused.error().message, HasSubstr("has warm and the measured one first, second, steady"));
+}
+
+TEST(CompareTraces, aTensorThatIsBornInTheNextPhaseIsBornLater) {
+  const std::vector<Happening> predicted = {Begin("forward", 0),  Alloc("a", 5), Alloc("x", 7), End(),
+                                            Begin("backward", 0), Free("x"),     End()};
+  const std::vector<Happening> measured = {Begin("forward", 0), Alloc("a", 5), End(), Begin("backward", 0),
+                                           Alloc("x", 7),       Free("x"),     End()};
+  const TraceComparison found = Compare(predicted, measured);
+  EXPECT_EQ(found.peak_error(), Bytes(0));
+  ASSERT_THAT(found.memory, SizeIs(1));
+  EXPECT_EQ(found.memory[0].kind, Kind::allocated_later);
+  EXPECT_TRUE(found.first);
+  EXPECT_EQ(found.phases[0].largest_error, Bytes(7));
+}
+
+TEST(CompareTraces, numbersThatCannotBeAddedUpAreRefused) {
+  Trace hostile = Play(TwoMicrobatches());
+  hostile.spans[0].begin = Nanos(std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(Verify(hostile), "");
+  EXPECT_FALSE(CompareTraces(std::vector{hostile}, std::vector{Play(TwoMicrobatches())}));
+  hostile = Play(TwoMicrobatches());
+  hostile.memory[3].reserved_bytes = Bytes(std::numeric_limits<std::int64_t>::max());
+  EXPECT_FALSE(CompareTraces(std::vector{Play(TwoMicrobatches())}, std::vector{hostile}));
+}
+
+TEST(CompareTraces, anEmptyTraceIsNoFault) {
+  const TraceComparison found = Compare(Trace{}, Trace{});
+  EXPECT_EQ(found.peak_error(), Bytes(0));
+  EXPECT_EQ(Compare(TwoMicrobatches(), {}).peak_error(), Bytes(190));
 }
 
 TEST(CompareTraces, theWorstRankOfARoleIsTheAnswer) {

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "traces/compare/align.h"
+#include "traces/compare/magnitudes.h"
 #include "traces/compare/memory_causes.h"
 #include "traces/compare/steps.h"
 #include "traces/compare/times.h"
@@ -214,6 +215,11 @@ bool Comparison::EqualPeaks() const {
 
 Result<Comparison> CompareTraces(std::span<const Trace> predicted, std::span<const Trace> measured) {
   TIDEMARK_CHECK(!predicted.empty() && !measured.empty());
+  for (const std::span<const Trace> side : {predicted, measured}) {
+    for (const Trace& trace : side) {
+      TIDEMARK_TRY(CheckMagnitudes(trace));
+    }
+  }
   RoleTraces ours = ByRole(predicted), theirs = ByRole(measured);
   NameUnknownRole(ours, theirs);
   NameUnknownRole(theirs, ours);

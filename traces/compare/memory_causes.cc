@@ -28,6 +28,16 @@ std::vector<std::string> Families(const Trace& trace) {
   return families;
 }
 
+bool IsSamePhase(const Trace& one, std::size_t at, const Trace& other, std::size_t there) {
+  const std::uint16_t ours = one.memory[at].span, theirs = other.memory[there].span;
+  if (ours == kNoSpan || theirs == kNoSpan) {
+    return ours == theirs;
+  }
+  const Span& span = one.spans[ours];
+  const Span& same = other.spans[theirs];
+  return span.phase == same.phase && span.microbatch == same.microbatch && span.side == same.side;
+}
+
 /// Both sides of a pair; nullptr where one has no such tensor.
 struct Pair {
   const Life* predicted = nullptr;
@@ -170,7 +180,7 @@ class CauseFinder {
   /// Whether the measured one is born later (1), earlier (-1) or at the same instant.
   int LaterBirth(std::uint32_t ours, std::uint32_t theirs, const Pair& pair) const {
     if (!alignment_.IsBirthMoved(Side::predicted, ours)) {
-      return 0;
+      return LaterPhase(pair.predicted->born, pair.measured->born);
     }
     TIDEMARK_CHECK(alignment_.PartnerOf(Side::predicted, ours) == theirs);
     return Compare(alignment_.SegmentOf(Side::predicted, pair.predicted->born),
@@ -186,12 +196,14 @@ class CauseFinder {
     return later != 0 ? later : LaterPhase(here, there);
   }
 
-  /// Two frees with no allocation between them may still be of different phases.
+  /// Two events with no allocation between them may still be of different phases.
   int LaterPhase(std::size_t here, std::size_t there) const {
-    const std::uint16_t ours = Of(Side::predicted).trace->memory[here].span;
-    const std::uint16_t theirs = Of(Side::measured).trace->memory[there].span;
-    PhasePlace one = PlaceOf(*Of(Side::predicted).trace, here), other = PlaceOf(*Of(Side::measured).trace, there);
-    return ours == kNoSpan || theirs == kNoSpan || one == other ? 0 : Compare(ours, theirs);
+    const Trace& predicted = *Of(Side::predicted).trace;
+    const Trace& measured = *Of(Side::measured).trace;
+    const std::uint16_t ours = predicted.memory[here].span, theirs = measured.memory[there].span;
+    return ours == kNoSpan || theirs == kNoSpan || IsSamePhase(predicted, here, measured, there)
+               ? 0
+               : Compare(ours, theirs);
   }
 
   static int Compare(std::uint32_t predicted, std::uint32_t measured) {
@@ -329,7 +341,7 @@ std::optional<FirstDifference> FindFirstDifference(const Alignment& alignment) {
     const TraceTensor& there = theirs.trace->tensors[other.tensor];
     return ours.trace->memory[i].alloc == theirs.trace->memory[j].alloc &&
            alignment.PartnerOf(Side::predicted, ours.life_of[i]) == theirs.life_of[j] && tensor.name == there.name &&
-           tensor.bytes == there.bytes && tensor.dtype == there.dtype;
+           tensor.bytes == there.bytes && tensor.dtype == there.dtype && IsSamePhase(*ours.trace, i, *theirs.trace, j);
   };
   std::size_t begin = ours.resident == theirs.resident ? ours.resident : 0;
   for (std::size_t i = 0; i < begin; ++i) {
