@@ -180,6 +180,23 @@ std::string ListOf(const RoleTraces& roles) {
   return list;
 }
 
+Error NoCommonRole(const RoleTraces& ours, const RoleTraces& theirs) {
+  return BadInput(fmt::format("two traces of the same role were expected, but the predicted ones are of {} and the "
+                              "measured ones of {}",
+                              ListOf(ours), ListOf(theirs)),
+                  "the pipeline's stages make the roles: predict with the layout that was measured");
+}
+
+/// The n-th with the n-th; the last one of the shorter side stands for the rest.
+std::vector<std::pair<std::size_t, std::size_t>> PairsOf(const std::vector<std::size_t>& ours,
+                                                         const std::vector<std::size_t>& theirs) {
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (std::size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
+    pairs.emplace_back(ours[std::min(i, ours.size() - 1)], theirs[std::min(i, theirs.size() - 1)]);
+  }
+  return pairs;
+}
+
 /// What a measurement has of its own: an executor runs its own kernels on a real device, a framework's snapshot is the
 /// framework's.
 std::vector<std::string> IndependentOf(std::span<const Trace> measured) {
@@ -231,9 +248,7 @@ Result<Comparison> CompareTraces(std::span<const Trace> predicted, std::span<con
       comparison.only_predicted.push_back(role);
       continue;
     }
-    for (std::size_t i = 0; i < std::max(traces.size(), found->second.size()); ++i) {
-      const std::size_t here = traces[std::min(i, traces.size() - 1)];
-      const std::size_t there = found->second[std::min(i, found->second.size() - 1)];
+    for (const auto& [here, there] : PairsOf(traces, found->second)) {
       TIDEMARK_ASSIGN(TraceComparison two, CompareTwo(predicted[here], measured[there]));
       two.role = role;
       two.predicted_trace = here;
@@ -247,10 +262,7 @@ Result<Comparison> CompareTraces(std::span<const Trace> predicted, std::span<con
     }
   }
   if (comparison.roles.empty()) {
-    return BadInput(fmt::format("two traces of the same role were expected, but the predicted ones are of {} and the "
-                                "measured ones of {}",
-                                ListOf(ours), ListOf(theirs)),
-                    "the pipeline's stages make the roles: predict with the layout that was measured");
+    return NoCommonRole(ours, theirs);
   }
   comparison.worst = WorstOf(comparison.roles);
   return comparison;

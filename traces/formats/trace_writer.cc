@@ -45,6 +45,34 @@ wire::Header HeaderOf(const Trace& trace) {
   return header;
 }
 
+void AddTensors(wire::Tables& tables, std::span<const TraceTensor> tensors) {
+  for (const TraceTensor& tensor : tensors) {
+    wire::Tensor& row = *tables.add_tensors();
+    row.set_name(tensor.name);
+    row.set_category(std::string(Name(tensor.category)));
+    row.set_dtype(std::string(Name(tensor.dtype)));
+    row.set_n_bytes(tensor.bytes.count());
+    row.set_sharding(tensor.sharding);
+  }
+}
+
+void AddSpan(wire::Tables& tables, const Span& span) {
+  wire::Span& row = *tables.add_spans();
+  row.set_phase(span.phase);
+  row.set_microbatch(span.microbatch);
+  row.set_begin_ns(span.begin.count());
+  row.set_end_ns(span.end.count());
+  row.set_side(span.side);
+}
+
+void AddStep(wire::Tables& tables, const StepMark& step) {
+  wire::Step& row = *tables.add_steps();
+  row.set_kind(step.kind);
+  row.set_begin_ns(step.begin.count());
+  row.set_end_ns(step.end.count());
+  row.set_memory_begin(step.memory_begin);
+}
+
 wire::Record MemoryRecord(std::span<const MemoryEvent> events) {
   wire::Record record;
   wire::MemoryChunk& chunk = *record.mutable_memory();
@@ -149,15 +177,16 @@ void TraceWriter::AppendAmendment(std::string& out, const Trace& trace) {
     *amendment.mutable_header() = header;
     written_->header = std::move(bytes);
   }
+  TIDEMARK_CHECK(written_->span_ends.size() <= trace.spans.size() && written_->step_ends.size() <= trace.steps.size());
   for (std::size_t i = 0; i < written_->span_ends.size(); ++i) {
-    if (Nanos& end = written_->span_ends[i]; end != trace.spans.at(i).end) {
+    if (Nanos& end = written_->span_ends[i]; end != trace.spans[i].end) {
       end = trace.spans[i].end;
       amendment.add_span(static_cast<std::uint32_t>(i));
       amendment.add_span_end_ns(end.count());
     }
   }
   for (std::size_t i = 0; i < written_->step_ends.size(); ++i) {
-    if (Nanos& end = written_->step_ends[i]; end != trace.steps.at(i).end) {
+    if (Nanos& end = written_->step_ends[i]; end != trace.steps[i].end) {
       end = trace.steps[i].end;
       amendment.add_step(static_cast<std::uint32_t>(i));
       amendment.add_step_end_ns(end.count());
@@ -174,44 +203,24 @@ void TraceWriter::AppendTables(std::string& out, const Trace& trace) {
   for (const std::string& string : From(trace.strings, written_->strings)) {
     tables.add_strings(string);
   }
-  for (const TraceTensor& tensor : From(trace.tensors, written_->tensors)) {
-    wire::Tensor& row = *tables.add_tensors();
-    row.set_name(tensor.name);
-    row.set_category(std::string(Name(tensor.category)));
-    row.set_dtype(std::string(Name(tensor.dtype)));
-    row.set_n_bytes(tensor.bytes.count());
-    row.set_sharding(tensor.sharding);
-  }
+  AddTensors(tables, From(trace.tensors, written_->tensors));
   for (const TraceStream& stream : From(trace.streams, written_->streams)) {
     wire::Stream& row = *tables.add_streams();
     row.set_name(stream.name);
     row.set_kind(stream.kind);
   }
   for (const Span& span : From(trace.spans, written_->span_ends.size())) {
-    wire::Span& row = *tables.add_spans();
-    row.set_phase(span.phase);
-    row.set_microbatch(span.microbatch);
-    row.set_begin_ns(span.begin.count());
-    row.set_end_ns(span.end.count());
-    row.set_side(span.side);
+    AddSpan(tables, span);
+    written_->span_ends.push_back(span.end);
   }
   for (const StepMark& step : From(trace.steps, written_->step_ends.size())) {
-    wire::Step& row = *tables.add_steps();
-    row.set_kind(step.kind);
-    row.set_begin_ns(step.begin.count());
-    row.set_end_ns(step.end.count());
-    row.set_memory_begin(step.memory_begin);
+    AddStep(tables, step);
+    written_->step_ends.push_back(step.end);
   }
   for (const InstantMark& mark : From(trace.marks, written_->marks)) {
     wire::Mark& row = *tables.add_marks();
     row.set_name(mark.name);
     row.set_events(mark.events);
-  }
-  for (std::size_t i = written_->span_ends.size(); i < trace.spans.size(); ++i) {
-    written_->span_ends.push_back(trace.spans[i].end);
-  }
-  for (std::size_t i = written_->step_ends.size(); i < trace.steps.size(); ++i) {
-    written_->step_ends.push_back(trace.steps[i].end);
   }
   written_->strings = trace.strings.size();
   written_->tensors = trace.tensors.size();
