@@ -26,6 +26,7 @@ struct KnownFinding {
   std::string effect;     ///< what it comes to, as a formula where there is one
   std::string hint;       ///< what to do
   std::string link;       ///< a public page that tells of it
+  bool about_memory;      ///< whether its hint saves memory: `about: memory`
   std::string example;    ///< arguments of tidemark, from the repository's root, that show it; empty: nothing does
 };
 

@@ -3,16 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "models/findings/findings.h"
+#include "models/job/key_meanings.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/explanation_causes.h"
+#include "reports/summarise/explanation_phrases.h"
 
 namespace tidemark {
 namespace {
@@ -21,89 +22,10 @@ constexpr std::size_t kMostCauses = 3;
 
 Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
 
-/// What a key of the job means, for those who do not know it. A key that is not here explains itself or is left alone.
 std::string_view Meaning(std::string_view key, bool pipeline) {
-  if (pipeline && key == "accumulation_steps") {
-    return "how many microbatches go through the pipeline, their gradients added up, before the weights change once";
-  }
-  constexpr std::array kMeanings = {
-      std::pair("accumulation_steps",
-                "how many microbatches a GPU works through, adding up their gradients, before the weights change once"),
-      std::pair("micro_batch_size", "how many sequences a GPU works through at a time"),
-      std::pair("precision.accumulate", "the number format in which gradients are added up"),
-      std::pair("layout.dp", "how many GPUs work on different data"),
-      std::pair("layout.tp", "how many GPUs share each layer"),
-      std::pair("layout.pp", "how many groups of GPUs share the layers among them"),
-      std::pair("strategy", "the way in which GPUs share weights and exchange gradients")};
-  const auto found =
-      std::find_if(kMeanings.begin(), kMeanings.end(), [&](const auto& entry) { return entry.first == key; });
-  return found == kMeanings.end() ? std::string_view() : found->second;
-}
-
-std::string_view NounOf(Category category) {
-  switch (category) {
-    case Category::parameter:
-      return "weights";
-    case Category::gradient:
-      return "gradients";
-    case Category::accumulator:
-      return "the running sum of gradients";
-    case Category::optimizer:
-      return "the optimizer's state";
-    case Category::activation:
-      return "activations (results of the forward pass that the backward pass needs)";
-    case Category::tp_gather:
-      return "inputs gathered from the GPUs that share a layer";
-    case Category::bucket:
-      return "communication buffers";
-    case Category::logits:
-      return "logits (a score for each word of the vocabulary, for each token)";
-    case Category::representation_cache:
-      return "cached representations";
-    case Category::rng:
-      return "states of the random generator";
-    case Category::workspace:
-      return "scratch memory";
-    case Category::input:
-      break;
-  }
-  return "inputs";
-}
-
-/// "first" of 0, "21st" of 20.
-std::string Ordinal(std::int64_t number) {
-  constexpr std::array<const char*, 10> kWords = {"first", "second",  "third",  "fourth", "fifth",
-                                                  "sixth", "seventh", "eighth", "ninth",  "tenth"};
-  if (number < static_cast<std::int64_t>(kWords.size())) {
-    return kWords.at(static_cast<std::size_t>(number));
-  }
-  const std::int64_t nth = number + 1, last = nth / 10 % 10 == 1 ? 0 : nth % 10;
-  return fmt::format("{}{}", nth, last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th");
-}
-
-/// "the backward pass of the first microbatch", "the optimizer's update". `count` microbatches make a step.
-std::string PlaceText(const PhasePlace& place, std::int64_t count) {
-  const std::string& phase = place.phase;
-  const std::string what = phase == "forward"      ? "the forward pass"
-                           : phase == "backward"   ? "the backward pass"
-                           : phase == "optimizer"  ? "the optimizer's update"
-                           : phase == "load"       ? "the loading"
-                           : phase == "reduce"     ? "the reduction of gradients"
-                           : phase == "gather"     ? "the gathering of weights"
-                           : phase == "A_forward"  ? "the forward pass that only makes representations"
-                           : phase == "B_loss"     ? "the loss"
-                           : phase == "C_forward"  ? "the forward pass done again"
-                           : phase == "C_backward" ? "the backward pass"
-                                                   : "the phase " + phase;
-  if (place.microbatch < 0) {
-    return what;
-  }
-  if (!place.side.empty()) {
-    return fmt::format("{} of the {} chunk of {} inputs", what, Ordinal(place.microbatch), place.side);
-  }
-  const bool last = count > 1 && place.microbatch == count - 1;
-  return count == 1 ? what + " of the only microbatch"
-                    : fmt::format("{} of the {} microbatch", what, last ? "last" : Ordinal(place.microbatch));
+  return pipeline && key == "accumulation_steps"
+             ? "how many microbatches go through the pipeline, their gradients added up, before the weights change once"
+             : MeaningOf(key);
 }
 
 class Words {
@@ -123,6 +45,23 @@ class Words {
   }
 
  private:
+  /// "4"; what another spelling of the key says on a side that does not have it: sequence_length for its mean, and the
+  /// other way round.
+  std::string ValueOf(const JobDifference& change, std::size_t side) const {
+    if (change.values[side] != "-") {
+      return change.values[side];
+    }
+    std::vector<std::string> parts;
+    for (const JobDifference& other : explanation_.changes) {
+      const bool whole = change.key.starts_with(other.key + "."), part = other.key.starts_with(change.key + ".");
+      if ((whole || part) && other.values[side] != "-") {
+        parts.push_back(whole ? other.values[side]
+                              : fmt::format("{} {}", other.key.substr(change.key.size() + 1), other.values[side]));
+      }
+    }
+    return parts.empty() ? "no value" : fmt::format("{}", fmt::join(parts, ", "));
+  }
+
   /// "With accumulation_steps 4 instead of 1 (...)"
   std::string ChangeText() const {
     if (explanation_.changes.empty()) {
@@ -135,8 +74,7 @@ class Words {
     for (std::size_t i = 0; i < explanation_.asked; ++i) {
       const JobDifference& change = explanation_.changes[i];
       const std::string_view meaning = Meaning(change.key, after_.stages > 1);
-      const auto value = [](const std::string& text) { return text == "-" ? std::string("no value") : text; };
-      parts.push_back(fmt::format("{} {} instead of {}{}", change.key, value(change.values[1]), value(change.values[0]),
+      parts.push_back(fmt::format("{} {} instead of {}{}", change.key, ValueOf(change, 1), ValueOf(change, 0),
                                   meaning.empty() ? "" : fmt::format(" ({})", meaning)));
     }
     return "With " + fmt::format("{}", fmt::join(parts, " and "));
@@ -161,10 +99,11 @@ class Words {
           "{}, the fullest GPU needs exactly as much memory: {} for tensors at its fullest moment, and {}.",
           ChangeText(), tidemark::Text(after), FitText());
     }
-    return fmt::format(
-        "{}, the fullest GPU needs {} {} memory: {} for tensors at its fullest moment instead of {}, and {}.",
-        ChangeText(), tidemark::Text(Size(after - before)), after > before ? "more" : "less", tidemark::Text(after),
-        tidemark::Text(before), FitText());
+    const bool alike = tidemark::Text(after) == tidemark::Text(before);
+    return fmt::format("{}, the fullest GPU needs {} {} memory: {} for tensors at its fullest moment{}, and {}.",
+                       ChangeText(), tidemark::Text(Size(after - before)), after > before ? "more" : "less",
+                       tidemark::Text(after),
+                       alike ? ", to three digits as before" : " instead of " + tidemark::Text(before), FitText());
   }
 
   /// 16 of "1/2 over tp, 1/8 over dp".
@@ -219,8 +158,11 @@ class Words {
       return fmt::format("{} in {}{}", tidemark::Text(less), grows ? cause.dtype_before : cause.dtype_after,
                          ShardingText(grows ? cause.sharding_before : cause.sharding_after, grows ? before_ : after_));
     }
-    return copies != fewer && fewer > 0 ? fmt::format("{}, those of {}", tidemark::Text(less), fewer)
-                                        : tidemark::Text(less);
+    if (copies != fewer && fewer > 0) {
+      return fmt::format("{}, those of {}", tidemark::Text(less), fewer);
+    }
+    const Bytes more = grows ? cause.after : cause.before;
+    return tidemark::Text(less) == tidemark::Text(more) ? tidemark::Text(more - less) + " less" : tidemark::Text(less);
   }
 
   std::string CauseText(const Cause& cause) const {
@@ -313,13 +255,13 @@ class Words {
     constexpr double kRounding = 1e-9;
     if (std::abs(after_.tokens - before_.tokens) > kRounding * before_.tokens && before_.tokens > 0) {
       const auto per = [](const ExplainedSide& side) {
-        return Nanos(side.report.time.step.count() / std::max<std::int64_t>(1, side.microbatches));
+        return tidemark::Text(Nanos(side.report.time.step.count() / std::max<std::int64_t>(1, side.microbatches)));
       };
       const double tokens = after_.tokens / before_.tokens;
       text += before_.microbatches == after_.microbatches
                   ? fmt::format(", for {:.3g} times the tokens", tokens)
-                  : fmt::format(", for {:.3g} times the tokens: {} for each microbatch instead of {}", tokens,
-                                tidemark::Text(per(after_)), tidemark::Text(per(before_)));
+                  : fmt::format(", for {:.3g} times the tokens: {} for each microbatch{}", tokens, per(after_),
+                                per(after_) == per(before_) ? " as before" : " instead of " + per(before_));
       return text + ".";
     }
     return text + fmt::format(" for the same tokens, {}.", WhatTakesTime());
@@ -347,18 +289,19 @@ class Words {
         break;
       }
       sum += size(time);
-      told.push_back(
-          fmt::format("{} ({} instead of {})", time.cause, tidemark::Text(time.after), tidemark::Text(time.before)));
+      told.push_back(fmt::format("{} ({})", time.cause, InsteadOf(time.after, time.before)));
     }
     return fmt::format("most of the difference in {}", fmt::join(told, " and "));
   }
 
-  /// What a remark on the second job advises that the first did not need, else what was tried and found to help.
+  /// What a remark on the second job's memory advises that the first did not need, else what was tried and found to
+  /// help.
   std::string TrySentence() const {
     for (const Lint& lint : after_.report.lints) {
       const bool old = std::any_of(before_.report.lints.begin(), before_.report.lints.end(),
                                    [&](const Lint& other) { return other.id == lint.id; });
-      if (!old && !lint.hint.empty() && lint.severity != "note") {
+      const KnownFinding* finding = FindKnownFinding(lint.id);
+      if (!old && !lint.hint.empty() && lint.severity != "note" && finding != nullptr && finding->about_memory) {
         return fmt::format("To try: {}.", lint.hint);
       }
     }

@@ -215,6 +215,12 @@ class Linter {
                       job_.Microbatches()),
           "give every microbatch its own backward pass: gradient_flow.kind: microbatch");
     }
+    if (axes_.buffers.stack_gradients && Accumulates()) {
+      Add("stacked-gradients", "warning",
+          fmt::format("the gradients of all {} microbatches are kept until they are summed", job_.Microbatches()),
+          LooksAt("buffers.stack_gradients") ? "keep a running sum: buffers.stack_gradients: false"
+                                             : strategy_.defer_hint);
+    }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (bucket > ParametersOf(job_)) {
       Add("bucket-larger-than-model", "note",

@@ -195,6 +195,36 @@ class Explain(unittest.TestCase):
             self.assertEqual((more["before"]["microbatches"], more["after"]["microbatches"]), (2, 8))
             self.assertEqual(run("explain", JOB, "--against", other, "--against", JOB).returncode, 2)
 
+    def test_every_key_is_told_in_words(self):
+        for against in ("sync.bucket_bytes=1 MiB", "packing.qkv=packed", "network.layers=16", "loss=chunked"):
+            words = explain("--set", "strategy=ddp-last", "--against", against)["summary"]
+            self.assertRegex(words, rf"^With {against.split('=')[0]} .* instead of [^(]* \([^)]+\)")
+
+    def test_what_reads_alike_is_told_by_its_difference(self):
+        """The norms of clipping are 4 bytes a tensor, of some 300, in the optimizer's step: far from the peak, and a step
+        longer by one pass over the gradients."""
+        words = explain("--against", "optimizer_step.clip_norm=1", "--against", "sync.overlap=true")["summary"]
+        self.assertNotRegex(words, r"([\d.]+ [a-zA-Z]+) instead of \1\b")
+        words = explain("--set", "sequence_length=4096", "--against", "sequence_length=4097")["summary"]
+        self.assertNotRegex(words, r"([\d.]+ [a-zA-Z]+) instead of \1\b")
+        self.assertRegex(words, r"needs [\d.]+ MiB more memory: [\d.]+ GiB for tensors at its fullest moment, to three digits "
+                                "as before")
+
+    def test_a_mean_length_is_told_against_the_length_of_all(self):
+        uneven = explain("--set", "sequence_length=4096", "--against", "sequence_length.max=4096", "--against",
+                         "sequence_length.mean=2048")["summary"]
+        self.assertIn("sequence_length.mean 2048 instead of 4096 (how many tokens a sequence has on average", uneven)
+        self.assertNotIn("no value", uneven)
+        even = explain("--set", "sequence_length={max: 4096, mean: 2048}", "--against", "sequence_length=1024")["summary"]
+        self.assertIn("sequence_length 1024 instead of max 4096, mean 2048", even)
+
+    def test_only_advice_about_memory_is_repeated_as_something_to_try(self):
+        words = explain("--set", "strategy=ddp-every", *sets(accumulation_steps=1), "--against", "accumulation_steps=4")
+        self.assertIn("sync-every-microbatch", [lint["id"] for lint in words["after"]["lints"]])
+        self.assertNotIn("last microbatch only", words["summary"])
+        words = explain("--set", "strategy=ddp-last", "--against", "strategy=single-backward")["summary"]
+        self.assertIn("To try: give every microbatch its own backward pass", words)
+
     def test_each_side_is_what_predict_says_of_it(self):
         explanation = explain("--against", "strategy=ddp-last")
         for side, keys in (("before", {}), ("after", {"strategy": "ddp-last"})):
