@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,11 +28,12 @@ std::int64_t ChunkTokens(const LocalShape& shape, const Partition& partition, st
   return std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(least))), longest);
 }
 
-/// floor(tokens * part / whole), at least 1; the product may have more than 64 bits.
+/// floor(tokens * part / whole), at least 1. Tokens of two lengths of sequence have the number of sequences in common;
+/// without it both are below 2^24, so that no product here needs more than 64 bits, although tokens * part may.
 std::int64_t InProportion(std::int64_t tokens, std::int64_t part, std::int64_t whole) {
-  const long double share =
-      static_cast<long double>(tokens) * static_cast<long double>(part) / static_cast<long double>(whole);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(share));
+  const std::int64_t common = std::gcd(tokens, whole);
+  const std::int64_t mean = tokens / common, longest = whole / common;
+  return std::max<std::int64_t>(1, part / longest * mean + part % longest * mean / longest);
 }
 
 }  // namespace

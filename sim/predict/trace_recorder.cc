@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "sim/strategies/gradient_clip.h"
+
 namespace tidemark {
 namespace {
 
@@ -119,7 +121,7 @@ void TraceRecorder::ReadTables(std::span<const std::string> shardings) {
 }
 
 /// Data-parallel collectives are where gradients are reduced and parameters gathered, in whichever phase that is; the
-/// optimizer's kernels on norms are where gradients are clipped (sim/strategies/gradient_clip.cc).
+/// optimizer's kernels on norms are where gradients are clipped.
 void TraceRecorder::FindMarks() {
   marks_.clear();
   const auto touches = [&](const std::vector<BufferRef>& refs, std::initializer_list<Category> categories) {
@@ -130,8 +132,7 @@ void TraceRecorder::FindMarks() {
   };
   for (const Node& node : program_->nodes) {
     if (const auto* kernel = std::get_if<Compute>(&node); kernel != nullptr && kernel->work == Work::optimizer) {
-      const std::string& name = program_->names[kernel->name.index];
-      if (name.starts_with("clip ") || name == "gradient norms") {
+      if (IsClipKernel(program_->names[kernel->name.index])) {
         marks_[kernel->name] = "clip";
       }
     }

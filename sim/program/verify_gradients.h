@@ -28,6 +28,9 @@ namespace tidemark {
 /// A kernel of the backward pass that reads `loss` values and writes a buffer of category gradient, accumulator or
 /// bucket makes a weight gradient. A kernel that reads no gradient writes none (zeroing, gathering weights).
 ///
+/// A fused loss makes the gradients of its head in the forward pass, chunk by chunk, and the backward pass scales them.
+/// They are followed from that kernel on; that every chunk is in their sum is not.
+///
 /// Two things about kernels of the optimizer: what one writes into a workspace is a number about gradients (a norm) and
 /// no gradient; and one that writes only what it reads changes each of these buffers by itself (it scales them).
 ///

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 #include "sim/strategies/parameter_table.h"
+#include "sim/strategies/update_kernels.h"
 
 namespace tidemark {
 
@@ -30,6 +35,24 @@ class AutogradGradients {
       role.AddKernel("accumulate gradient", role.compute, contributions_(role, at), gradients_(role, at));
       role.Free(contributions_(role, at));
     }
+  }
+
+  /// One update of all that is trained of a block; none where nothing is. `weight` gives a parameter's weight, which is
+  /// read and written beside the gradient.
+  template <class Weight>
+  std::vector<TensorUpdate> UpdatesOf(Role& role, std::int64_t position, Weight weight) const {
+    const std::int64_t elements = TrainableElements(role.stage.BlockAt(position));
+    if (elements == 0) {
+      return {};
+    }
+    std::vector<BufferRef> gradients, weights;
+    ForEachTrained(role, position, [&](const ParameterAt& at) {
+      gradients.push_back(gradients_(role, at));
+      weights.push_back(weight(at));
+    });
+    const Precision& precision = role.job.axes.precision;
+    return {{0, elements, std::move(gradients), std::move(weights),
+             SizeOf(precision.gradients) + SizeOf(precision.params) * 2}};
   }
 
   /// Sets all of the stage to None.

@@ -6,12 +6,18 @@
 namespace tidemark {
 namespace {
 
+constexpr const char* kNorms = "gradient norms";
+constexpr const char* kCoefficient = "clip coefficient";
+constexpr const char* kScaling = "clip gradients";
+
 Bytes GradientBytes(const Role& role, const UpdatePiece& piece) {
   const Buffer& gradient = role.builder.buffer(piece.update.gradients.front().buffer);
   return SizeOf(gradient.dtype) * piece.update.elements;
 }
 
 }  // namespace
+
+bool IsClipKernel(std::string_view name) { return name == kNorms || name == kCoefficient || name == kScaling; }
 
 GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
   if (role.job.axes.optimizer_step.clip_norm == 0 || tensors == 0) {
@@ -21,7 +27,7 @@ GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
     return BufferRef{role.builder.AddBuffer({name, Category::workspace, DType::fp32, elements, {1, 1}, role.compute}),
                      {}};
   };
-  norms_ = declare("gradient norms", tensors);
+  norms_ = declare(kNorms, tensors);
   total_ = declare("norm of all gradients", 1);
 }
 
@@ -55,8 +61,8 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
   }
   role_.Alloc(norms_);
   each([&](const UpdatePiece& piece) {
-    role_.MemoryKernel("gradient norms", role_.compute, Work::optimizer, piece.update.gradients, {norms_},
-                       piece.update.elements, GradientBytes(role_, piece));
+    role_.MemoryKernel(kNorms, role_.compute, Work::optimizer, piece.update.gradients, {norms_}, piece.update.elements,
+                       GradientBytes(role_, piece));
   });
   Sum(divided, host_reads_norm);
 }
@@ -71,7 +77,7 @@ void GradientClip::MeasurePart(StreamId stream, const BufferRef& gradient, std::
   } else {
     reads.push_back(norms_);
   }
-  role_.MemoryKernel("gradient norms", stream, Work::optimizer, std::move(reads), {norms_}, elements,
+  role_.MemoryKernel(kNorms, stream, Work::optimizer, std::move(reads), {norms_}, elements,
                      SizeOf(role_.builder.buffer(gradient.buffer).dtype) * elements);
 }
 
@@ -91,7 +97,7 @@ void GradientClip::Sum(bool divided, bool host_reads_norm) {
   if (host_reads_norm) {
     role_.builder.Emit(HostSync{role_.compute});
   } else {
-    TinyKernel("clip coefficient", total_, total_);
+    TinyKernel(kCoefficient, total_, total_);
   }
   measured_ = true;
 }
@@ -103,7 +109,7 @@ void GradientClip::Scale(const EachPiece& each, StreamId stream) {
   each([&](const UpdatePiece& piece) {
     std::vector<BufferRef> reads = piece.update.gradients;
     reads.push_back(total_);
-    role_.MemoryKernel("clip gradients", stream, Work::optimizer, std::move(reads), piece.update.gradients,
+    role_.MemoryKernel(kScaling, stream, Work::optimizer, std::move(reads), piece.update.gradients,
                        piece.update.elements, GradientBytes(role_, piece) * 2);
   });
 }

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "sim/strategies/update_kernels.h"
 
 namespace tidemark {
+
+/// Whether an optimizer's kernel of this name measures norms to clip by, or scales: what the instant "clip" is of.
+bool IsClipKernel(std::string_view name);
 
 /// Scales gradients down to optimizer_step.clip_norm, over the pieces that the optimizer is about to read; does nothing
 /// in jobs that do not clip. As torch.nn.utils.clip_grad_norm_ does it: one number per tensor, the norm of these

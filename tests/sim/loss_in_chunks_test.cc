@@ -218,7 +218,9 @@ TEST(LossInChunks, GivesEveryStrategyTheRightGradientOnceAndBothEnginesTheSameNu
   EXPECT_GT(tried, 200U);
 }
 
-// A part of the gradient that is not added is one that never reaches the optimizer.
+// A part of the gradient that is not added is one that never reaches the optimizer. Of a fused loss, which adds its
+// parts in the forward pass, Verify does not follow the sum (verify_gradients.h): there the bytes and the products
+// below are all that speaks for it.
 TEST(ChunkedLoss, APartThatIsNotAddedIsFound) {
   StepProgram step = Sound(WithLoss(Loss::chunked));
   Program& program = step.roles.front();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "sim/predict/communication.h"
 #include "sim/program/text.h"
 #include "tests/sim/audited_job.h"
+#include "tests/sim/gpt_style.h"
+#include "tests/sim/highest.h"
 #include "tests/sim/oracle_job.h"
 
 // What is not kept because it is computed again, in bytes per layer and microbatch, read off whole jobs as the
@@ -65,19 +66,9 @@ std::int64_t SavedPerLayer(Job job) {
   return SavedBy(job) - four;
 }
 
-/// GPT-style as in Korthikanti et al., 2022: dropout everywhere, LayerNorm, scores in memory.
 Job GptJob(std::int64_t tp) {
   Job job = tp == 1 ? PlainJob() : Divided(tp, false);
-  Decoder& d = DecoderOf(job);
-  d.ffn = 4096;
-  d.kv_heads = 16;
-  d.norm = Decoder::Norm::layer;
-  d.ffn_kind = Decoder::Ffn::two_layer;
-  d.rope = false;
-  d.positions = 2048;
-  d.qkv_bias = d.linear_bias = true;
-  d.dropout = d.attention_dropout = 0.1;
-  d.attention_kernel = AttentionKernel::eager;
+  MakeGptStyle(DecoderOf(job));
   return job;
 }
 
@@ -92,37 +83,8 @@ TEST(FullRecompute, KeepsTheLayersInput) {
 }
 
 /// The highest sum of activations of a job's first role.
-class HighestActivations : public Listener {
- public:
-  explicit HighestActivations(const Program& program) : program_(program) {}
-  void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
-  void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
-  void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-  void OnBegin(const Begin&, std::int64_t, Nanos) override {}
-  void OnEnd(Phase, Nanos) override {}
-
-  std::int64_t highest = 0;
-
- private:
-  void Count(const BufferInstance& instance, std::int64_t sign) {
-    const Buffer& buffer = program_.buffers[instance.buffer.index];
-    if (buffer.category == Category::activation) {
-      live_ += buffer.bytes().count() * sign;
-      highest = std::max(highest, live_);
-    }
-  }
-
-  const Program& program_;
-  std::int64_t live_ = 0;
-};
-
-std::int64_t HighestOf(const Job& job) {
-  const StepProgram step = Sound(job);
-  HighestActivations listener(step.roles.front());
-  std::vector<Listener*> listeners(step.roles.size(), nullptr);
-  listeners.front() = &listener;
-  Simulate(step, PriceAll(step, job.machine), listeners);
-  return listener.highest;
+std::int64_t HighestActivations(const Job& job) {
+  return HighestBytes(Sound(job), job.machine, Category::activation).front();
 }
 
 // The last layer's backward pass, tensor by tensor: L layer inputs, the gradient of the output T, and all that a layer
@@ -134,10 +96,10 @@ TEST(FullRecompute, PeaksAtOneLayersWholeSet) {
   for (const std::int64_t layers : {1, 4, 9}) {
     Job job = With(PlainJob(), Policy::full);
     DecoderOf(job).layers = layers;
-    EXPECT_EQ(HighestOf(job), layers * kT + kT + set + 4 * kN * kF) << layers;
+    EXPECT_EQ(HighestActivations(job), layers * kT + kT + set + 4 * kN * kF) << layers;
   }
   // Nothing done again: L whole sets and the same transients.
-  EXPECT_EQ(HighestOf(PlainJob()), 4 * (kT + set) + kT + 4 * kN * kF);
+  EXPECT_EQ(HighestActivations(PlainJob()), 4 * (kT + set) + kT + 4 * kN * kF);
 }
 
 struct Collectives {

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "sim/program/verify_gradients.h"
 #include "sim/program/walk.h"
 #include "sim/schedules/pipeline_schedule.h"
+#include "tests/sim/highest.h"
 #include "tests/sim/oracle_job.h"
 
 namespace tidemark {
@@ -46,56 +45,15 @@ StepProgram Lowered(const Job& job, StepKind step = StepKind::steady) {
   return program ? std::move(*program) : StepProgram{};
 }
 
-/// The most that is alive at once of what `weigh` gives a weight, over all chunks of a rank.
-class Highest : public Listener {
- public:
-  using Weigh = std::function<std::int64_t(const Buffer&)>;
-
-  Highest(const Program& program, Weigh weigh) : program_(program), weigh_(std::move(weigh)) {}
-  void OnAlloc(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, 1); }
-  void OnFree(const BufferInstance& instance, Nanos, Nanos) override { Count(instance, -1); }
-  void OnSlice(StreamId, NameId, Nanos, Nanos) override {}
-  void OnBegin(const Begin&, std::int64_t, Nanos) override {}
-  void OnEnd(Phase, Nanos) override {}
-
-  std::int64_t highest = 0;
-
- private:
-  void Count(const BufferInstance& instance, std::int64_t sign) {
-    now_ += sign * weigh_(program_.buffers[instance.buffer.index]);
-    highest = std::max(highest, now_);
-  }
-
-  const Program& program_;
-  Weigh weigh_;
-  std::int64_t now_ = 0;
-};
-
-/// By rank.
-std::vector<std::int64_t> HighestOf(const Job& job, const Highest::Weigh& weigh) {
-  const StepProgram program = Lowered(job);
-  std::vector<Highest> ranks;
-  ranks.reserve(program.roles.size());
-  std::vector<Listener*> listeners;
-  for (const Program& role : program.roles) {
-    listeners.push_back(&ranks.emplace_back(role, weigh));
-  }
-  Simulate(program, PriceAll(program, job.machine), listeners);
-  std::vector<std::int64_t> highest;
-  for (const Highest& rank : ranks) {
-    highest.push_back(rank.highest);
-  }
-  return highest;
-}
-
 /// How many of a saved tensor each rank holds at most: stage passes in flight.
 std::vector<std::int64_t> InFlight(const Job& job, const std::string& tensor) {
-  return HighestOf(job, [&](const Buffer& buffer) { return buffer.name.ends_with(tensor) ? 1 : 0; });
+  return HighestOf(Lowered(job), job.machine,
+                   [&](const Buffer& buffer) { return buffer.name.ends_with(tensor) ? 1 : 0; });
 }
 
 /// The most bytes of a category that each rank holds.
 std::vector<std::int64_t> HighestBytes(const Job& job, Category category) {
-  return HighestOf(job, [&](const Buffer& buffer) { return buffer.category == category ? buffer.bytes().count() : 0; });
+  return HighestBytes(Lowered(job), job.machine, category);
 }
 
 // What the attention saves for its backward pass (.lse) is in flight until B; the input of a linear layer (.qkv_in)

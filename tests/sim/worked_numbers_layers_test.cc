@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "tests/sim/audited_job.h"
+#include "tests/sim/gpt_style.h"
 #include "tests/sim/oracle_job.h"
 
 // Bytes that one layer keeps from its forward to its backward pass, per microbatch, read off whole jobs: a network of
@@ -156,15 +157,7 @@ TEST(SavedPerLayer, IsThatOfAnFp32Network) {
 TEST(SavedPerLayer, IsKorthikantisSumForGptStyleLayers) {
   Job job = PlainJob();
   Decoder& d = DecoderOf(job);
-  d.ffn = 4096;
-  d.kv_heads = 16;
-  d.norm = Decoder::Norm::layer;
-  d.ffn_kind = Decoder::Ffn::two_layer;
-  d.rope = false;
-  d.positions = 2048;
-  d.qkv_bias = d.linear_bias = true;
-  d.dropout = d.attention_dropout = 0.1;
-  d.attention_kernel = AttentionKernel::eager;
+  MakeGptStyle(d);
   EXPECT_EQ(SavedPerLayer(job), 813'694'976 + 16 * kN);
   d.attention_kernel = AttentionKernel::flash;
   EXPECT_EQ(SavedPerLayer(job), 142'606'336 + 4 * kN * 16 + 16 * kN);  // 34 sbh, lse

@@ -164,22 +164,10 @@ class DeepSpeedPlain : public DataParallel {
   }
 
   void UpdateWeights() {
-    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+    optimizer_.Step(role_, {[&](std::int64_t position) {
+                      return gradients_.UpdatesOf(role_, position, [&](const ParameterAt& at) { return Weight(at); });
+                    }});
     gradients_.Free(role_);
-  }
-
-  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
-    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
-    if (elements == 0) {
-      return {};
-    }
-    std::vector<BufferRef> gradients, weights;
-    ForEachTrained(role_, position, [&](const ParameterAt& at) {
-      gradients.push_back(gradients_(role_, at));
-      weights.push_back(Weight(at));
-    });
-    return {{0, elements, std::move(gradients), std::move(weights),
-             SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2}};
   }
 
   Role& role_;

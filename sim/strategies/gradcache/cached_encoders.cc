@@ -45,7 +45,9 @@ class CachedEncoders : public DataParallel {
 
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
-    optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+    optimizer_.Step(role_, {[&](std::int64_t position) {
+                      return gradients_.UpdatesOf(role_, position, [&](const ParameterAt& at) { return Weight(at); });
+                    }});
     gradients_.Free(role_);
     for (Encoder& one : encoders_) {
       one.has_gradients = false;
@@ -128,20 +130,6 @@ class CachedEncoders : public DataParallel {
       reduced.push_back(slots_(role_, member));
     }
     LaunchBucket(role_, stream_, group_, {.dtype = axes_.precision.gradients}, elements, reduced);
-  }
-
-  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
-    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
-    if (elements == 0) {
-      return {};
-    }
-    std::vector<BufferRef> gradients, weights;
-    ForEachTrained(role_, position, [&](const ParameterAt& at) {
-      gradients.push_back(gradients_(role_, at));
-      weights.push_back(weights_(role_, at));
-    });
-    return {{0, elements, std::move(gradients), std::move(weights),
-             SizeOf(axes_.precision.gradients) + SizeOf(axes_.precision.params) * 2}};
   }
 
   Role& role_;
