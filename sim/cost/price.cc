@@ -12,9 +12,8 @@ struct DeviceTime {
   std::int64_t ranks_on_node;
 
   Nanos operator()(const Compute& leaf) const {
-    return leaf.stream.index == 0
-               ? HostTime(leaf.op, machine, ranks_on_node)
-               : KernelTime(leaf.op, machine, leaf.beside_collective);
+    return leaf.stream.index == 0 ? HostTime(leaf.op, machine, ranks_on_node)
+                                  : KernelTime(leaf.op, machine, leaf.beside_collective);
   }
 
   Nanos operator()(const Collective& leaf) const {
