@@ -180,22 +180,20 @@ Status ReadPrecision(const ConfigValue& root, Settings& settings) {
 }
 
 /// torch.optim takes foreach kernels where it is not told to fuse and all it updates are torch.Tensor or Parameter: the
-/// views of FP32GradientAccumulator's buffer are, a NanotronParameter is not. SGD is never told.
+/// views of FP32GradientAccumulator's buffer are, a NanotronParameter is not. SGD without momentum is one operation
+/// either way.
 Status ReadKernel(const ConfigValue& root, Settings& settings) {
   constexpr std::string_view kKey = "optimizer.optimizer_factory.torch_adam_is_fused";
+  if (settings.at("optimizer").text != "adamw") {
+    return Done{};
+  }
   const ConfigValue* fused = Given(root, kKey);
-  const bool is_adam = settings.at("optimizer").text == "adamw";
-  if (is_adam && fused == nullptr) {
+  if (fused == nullptr) {
     return ErrorAt(root, kKey, "is missing, and nanotron requires it");
   }
-  bool one_kernel = false;
-  if (is_adam) {
-    TIDEMARK_ASSIGN(one_kernel, Truth{}.Read(*fused).At(fmt::format("{}: {}", fused->where, kKey)));
-  }
-  const bool lists = settings.at("precision.accumulate").text == "fp32" &&
-                     settings.at("precision.accumulate").text != settings.at("precision.params").text;
-  const std::string kernel = one_kernel ? "fused" : lists ? "foreach" : "for-loop";
-  settings["optimizer_step.kernel"] = is_adam ? Retold(*fused, kernel) : Default(kernel);
+  TIDEMARK_ASSIGN(const bool one_kernel, Truth{}.Read(*fused).At(fmt::format("{}: {}", fused->where, kKey)));
+  const bool has_copies = settings.at("precision.accumulate").text != settings.at("precision.params").text;
+  settings["optimizer_step.kernel"] = Retold(*fused, one_kernel ? "fused" : has_copies ? "foreach" : "for-loop");
   return Done{};
 }
 
