@@ -92,6 +92,30 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.compare("fp32-moments", "job", 1)["peak_error_bytes"], 4 * parameters)
         self.assertEqual(run("compare", self.trace("job"), self.trace("fp32-moments"), "--exit-zero").returncode, 0)
 
+    def test_the_causes_of_any_two_strategies_sum_to_the_errors(self):
+        strategies = ["ddp-last", "fsdp1", "fsdp2-defer", "hsdp", "deepspeed-zero1", "deepspeed-zero3", "colossalai-gemini",
+                      "megatron", "nanotron", "jax-multisteps", "single-backward"]
+        for strategy in strategies:
+            extra = ["--set", "shard.replicas=2"] if strategy == "hsdp" else []
+            done = run("predict", self.folder / "job.yaml", "--exit-zero", "--set", f"strategy={strategy}", *extra,
+                       "--trace", self.trace(strategy))
+            self.assertEqual(done.returncode, 0, (strategy, done.stderr))
+        for predicted, measured in zip(strategies, strategies[1:] + strategies[:1]):
+            done = run("compare", self.trace(predicted), self.trace(measured), "--exit-zero", "--format", "json")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            report = json.loads(done.stdout)
+            sums = {of: sum(cause[unit] for cause in report["causes"] if cause["of"] == of)
+                    for of, unit in (("allocated", "bytes"), ("allocator", "bytes"), ("reserved", "bytes"), ("time", "ns"))}
+            sides = report["predicted"], report["measured"]
+            error = {key: sides[0][key] - sides[1][key] for key in ("peak_bytes", "allocator_bytes", "reserved_bytes", "step_ns")}
+            self.assertEqual(sums["allocated"], error["peak_bytes"], (predicted, measured))
+            self.assertEqual(sums["allocated"] + sums["allocator"], error["allocator_bytes"])
+            self.assertEqual(sums["allocated"] + sums["allocator"] + sums["reserved"], error["reserved_bytes"])
+            self.assertEqual(sums["time"], error["step_ns"])
+            self.assertEqual(report["peak_error_bytes"], error["peak_bytes"])
+            for side in sides:
+                self.assertEqual(sum(side["by_category"].values()), side["peak_bytes"])
+
     def test_time_may_differ_where_no_byte_does(self):
         report = self.compare("job", "every", 0)
         self.assertEqual(report["peak_error_bytes"], 0)
