@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/check.h"
 #include "traces/family.h"
 
 namespace tidemark {
@@ -158,7 +157,7 @@ class CauseFinder {
       Add(Kind::renamed, pair);
     }
     const bool born_apart = alive_here != alive_there && BornApart(pair, alive_here);
-    if (const int later = LaterBirth(ours, theirs, pair); later != 0 || born_apart) {
+    if (const int later = LaterBirth(ours, pair); later != 0 || born_apart) {
       const bool is_later = later != 0 ? later > 0 : alive_here;
       MemoryCause& cause = Add(is_later ? Kind::allocated_later : Kind::allocated_earlier, pair);
       cause.at_peak += born_apart ? lifetime : Bytes(0);
@@ -178,11 +177,10 @@ class CauseFinder {
   }
 
   /// Whether the measured one is born later (1), earlier (-1) or at the same instant.
-  int LaterBirth(std::uint32_t ours, std::uint32_t theirs, const Pair& pair) const {
+  int LaterBirth(std::uint32_t ours, const Pair& pair) const {
     if (!alignment_.IsBirthMoved(Side::predicted, ours)) {
       return LaterPhase(pair.predicted->born, pair.measured->born);
     }
-    TIDEMARK_CHECK(alignment_.PartnerOf(Side::predicted, ours) == theirs);
     return Compare(alignment_.SegmentOf(Side::predicted, pair.predicted->born),
                    alignment_.SegmentOf(Side::measured, pair.measured->born));
   }
