@@ -100,6 +100,21 @@ void SimilarityBackward(const InfoNce& op, const ConstTensor& d_logits, const Co
   }
 }
 
+void SurrogateForward(const ConstTensor& representation, const ConstTensor& cache, const Tensor& surrogate) {
+  const std::int64_t elements = representation.type.elements;
+  TIDEMARK_CHECK(cache.type.elements == elements && surrogate.type.elements == 1);
+  InArithmeticOf({representation.type, cache.type, surrogate.type}, [&]<class C>(C) {
+    Reader<C> representations(representation, kStretch), gradients(cache, kStretch);
+    C sum = 0;
+    EachStretch(elements, [&](std::int64_t begin, std::int64_t count) {
+      const C* x = representations.At(begin, count);
+      const C* d = gradients.At(begin, count);
+      sum += SumOf<C>(count, [x, d](std::int64_t i) { return x[i] * d[i]; });
+    });
+    Narrow(&sum, surrogate, 0, 1);
+  });
+}
+
 TensorType PoolOutput(const Pool& op, DType dtype) { return {dtype, op.samples * op.width}; }
 TensorType PoolGradientOutput(const Pool& op, DType dtype) { return {dtype, op.samples * op.sequence * op.width}; }
 

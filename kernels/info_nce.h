@@ -30,6 +30,11 @@ void SimilarityForward(const InfoNce& op, const ConstTensor& x, const ConstTenso
 void SimilarityBackward(const InfoNce& op, const ConstTensor& d_logits, const ConstTensor& x, const ConstTensor& y,
                         const Tensor& dx, const Tensor& dy);
 
+/// What GradCache differentiates in place of the loss (Gao et al., Scaling Deep Contrastive Learning Batch Size under
+/// Memory Limited Setup, 2021): surrogate = sum of representation cache, one element, where `cache` holds the loss's
+/// gradient of these representations. Its gradient is the cache: Copy (pointwise.h).
+void SurrogateForward(const ConstTensor& representation, const ConstTensor& cache, const Tensor& surrogate);
+
 /// The first of `sequence` tokens of each of `samples`, and backward: zeros for all others.
 struct Pool {
   std::int64_t samples = 0, sequence = 0, width = 0;

@@ -15,7 +15,8 @@ namespace tidemark::kernels {
 // read and rounded once, to nearest even, when it is stored. Statistics (rstd, log-sum-exp) are fp32, or fp64 where the
 // tensors they belong to are. Operands of one call may have different floating dtypes. An output may be one of the
 // inputs only where the header says so. Nothing here keeps memory between calls; scratch within a call is bounded by a
-// few rows or tiles. The same operands give the same bits, wherever they lie in memory. NaN and infinity propagate.
+// few rows or tiles, in an embedding's backward pass by a number per token. The same operands give the same bits,
+// wherever they lie in memory. NaN and infinity propagate.
 //
 // Operands that do not fit each other are a fault of the caller (TIDEMARK_CHECK).
 

@@ -82,6 +82,12 @@ TEST(InfoNce, OneEncodersRepresentationsLieRankByRank) {
   ExpectNear(d_both, join(dx, dy).values(), 1e-15);
 }
 
+TEST(Surrogate, IsTheRepresentationAlongItsCachedGradient) {
+  Numbers surrogate(TensorType{DType::fp32, 1});
+  SurrogateForward(Numbers(DType::fp32, {1, 2, 3}), Numbers(DType::fp32, {0.5, -1, 4}), surrogate);
+  EXPECT_EQ(surrogate[0], 10.5);
+}
+
 TEST(Pool, TakesTheFirstTokenAndGivesItsGradientBack) {
   const Pool op{.samples = 2, .sequence = 3, .width = 2};
   const Numbers tokens(DType::bf16, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
