@@ -106,12 +106,25 @@ Throughput MakeThroughputOf(const Job& job, const Prediction& prediction, std::i
   return MakeThroughput(work, prediction.time.step, peak == job.machine.peak.end() ? FlopsPerSec() : peak->second);
 }
 
+const char* AllocatorInWords(AllocatorKind kind) {
+  switch (kind) {
+    case AllocatorKind::exact:
+      return "an allocator without rounding or cache";
+    case AllocatorKind::torch_caching:
+      return "PyTorch's caching allocator";
+    case AllocatorKind::arena:
+      return "one region with best fit, as XLA's BFC allocator has when it preallocates";
+    case AllocatorKind::cuda_async:
+      return "a pool of cudaMallocAsync, as far as its inside is public: not confirmed on a device";
+  }
+  return "";
+}
+
 Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   Provenance provenance;
   provenance.version = TIDEMARK_VERSION;
   provenance.modelled = {"every tensor, its bytes and its life",
-                         job.allocator.kind == AllocatorKind::exact ? "an allocator without rounding or cache"
-                                                                    : "PyTorch's caching allocator",
+                         AllocatorInWords(job.allocator.kind),
                          "kernels by roofline with tiles and waves",
                          "collectives as rings, by latency and bandwidth of the slowest link",
                          "streams, events and the host that issues the work",

@@ -260,48 +260,41 @@ void AddPrecision(Fields& fields) {
 
 void AddTheRest(Fields& fields) {
   using J = Job;
-  fields.insert(
-      fields.end(),
-      {FieldAt<J>(
-           "schedule", [](J & j) -> auto& { return j.schedule; },
-           Choice<Schedule>{{{"gpipe", Schedule::gpipe},
-                             {"1f1b", Schedule::one_f_one_b},
-                             {"interleaved", Schedule::interleaved},
-                             {"zb-h1", Schedule::zb_h1},
-                             {"zb-h2", Schedule::zb_h2},
-                             {"dualpipe", Schedule::dualpipe}}}),
-       FieldAt<J>(
-           "gradient_flow.kind", [](J & j) -> auto& { return j.axes.gradient_flow; },
-           Choice<GradientFlow>{{{"microbatch", GradientFlow::microbatch},
-                                 {"single-backward", GradientFlow::single_backward},
-                                 {"gradcache", GradientFlow::gradcache}}}),
-       FieldAt<J>(
-           "gradient_flow.loop", [](J & j) -> auto& { return j.axes.loop; },
-           Choice<MicrobatchLoop>{{{"runtime", MicrobatchLoop::runtime},
-                                   {"program", MicrobatchLoop::program},
-                                   {"unrolled", MicrobatchLoop::unrolled},
-                                   {"outside", MicrobatchLoop::outside}}}),
-       FieldAt<J>(
-           "gradient_flow.chunks", [](J & j) -> auto& { return j.axes.chunks; }, WholeNumber{0, 1 << 24}),
-       FieldAt<J>(
-           "gradient_flow.loss_times_ranks", [](J & j) -> auto& { return j.axes.loss_times_ranks; }, Truth{}),
-       FieldAt<J>(
-           "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
-           Choice<LossScale>{{{"microbatches", LossScale::microbatches},
-                              {"global-tokens", LossScale::global_tokens},
-                              {"global-batch", LossScale::global_batch}}}),
-       FieldAt<J>(
-           "optimizer", [](J & j) -> auto& { return j.optimizer; },
-           Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
-                                  {"sgd", OptimizerKind::sgd},
-                                  {"sgd-momentum", OptimizerKind::sgd_momentum}},
-                                 {"adam", "lamb", "muon", "adafactor"}}),
-       FieldAt<J>(
-           "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; },
-           Choice<AllocatorKind>{{{"exact", AllocatorKind::exact}, {"torch-caching", AllocatorKind::torch_caching}},
-                                 {"cuda-async", "arena"}}),
-       FieldAt<J>(
-           "allocator.expandable_segments", [](J & j) -> auto& { return j.allocator.expandable_segments; }, Truth{})});
+  fields.insert(fields.end(),
+                {FieldAt<J>(
+                     "schedule", [](J & j) -> auto& { return j.schedule; },
+                     Choice<Schedule>{{{"gpipe", Schedule::gpipe},
+                                       {"1f1b", Schedule::one_f_one_b},
+                                       {"interleaved", Schedule::interleaved},
+                                       {"zb-h1", Schedule::zb_h1},
+                                       {"zb-h2", Schedule::zb_h2},
+                                       {"dualpipe", Schedule::dualpipe}}}),
+                 FieldAt<J>(
+                     "gradient_flow.kind", [](J & j) -> auto& { return j.axes.gradient_flow; },
+                     Choice<GradientFlow>{{{"microbatch", GradientFlow::microbatch},
+                                           {"single-backward", GradientFlow::single_backward},
+                                           {"gradcache", GradientFlow::gradcache}}}),
+                 FieldAt<J>(
+                     "gradient_flow.loop", [](J & j) -> auto& { return j.axes.loop; },
+                     Choice<MicrobatchLoop>{{{"runtime", MicrobatchLoop::runtime},
+                                             {"program", MicrobatchLoop::program},
+                                             {"unrolled", MicrobatchLoop::unrolled},
+                                             {"outside", MicrobatchLoop::outside}}}),
+                 FieldAt<J>(
+                     "gradient_flow.chunks", [](J & j) -> auto& { return j.axes.chunks; }, WholeNumber{0, 1 << 24}),
+                 FieldAt<J>(
+                     "gradient_flow.loss_times_ranks", [](J & j) -> auto& { return j.axes.loss_times_ranks; }, Truth{}),
+                 FieldAt<J>(
+                     "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
+                     Choice<LossScale>{{{"microbatches", LossScale::microbatches},
+                                        {"global-tokens", LossScale::global_tokens},
+                                        {"global-batch", LossScale::global_batch}}}),
+                 FieldAt<J>(
+                     "optimizer", [](J & j) -> auto& { return j.optimizer; },
+                     Choice<OptimizerKind>{{{"adamw", OptimizerKind::adamw},
+                                            {"sgd", OptimizerKind::sgd},
+                                            {"sgd-momentum", OptimizerKind::sgd_momentum}},
+                                           {"adam", "lamb", "muon", "adafactor"}})});
 }
 
 Fields MakeJobFields() {
@@ -318,6 +311,9 @@ Fields MakeJobFields() {
   AddPrecision(fields);
   AddOptimizerStep(fields);
   AddTheRest(fields);
+  for (const Field<Job>& field : AllocatorFields()) {
+    fields.push_back(field);
+  }
   return fields;
 }
 
@@ -350,8 +346,15 @@ const std::set<std::string>& JobKeys() {
 }
 
 const std::set<std::string>& NullableJobKeys() {
-  static const std::set<std::string> keys = {"pipeline_microbatches", "layout.layers_per_stage", "sync.expression",
-                                             "sync.step_expression", "optimizer_step.clip_norm"};
+  static const std::set<std::string> keys = {"pipeline_microbatches",
+                                             "layout.layers_per_stage",
+                                             "sync.expression",
+                                             "sync.step_expression",
+                                             "optimizer_step.clip_norm",
+                                             "allocator.max_split_size",
+                                             "allocator.roundup_power2_divisions",
+                                             "allocator.garbage_collection_threshold",
+                                             "allocator.memory_fraction"};
   return keys;
 }
 

@@ -19,6 +19,8 @@ std::vector<Field<Job>> RecomputeFields();
 /// Parts of it: how long sequences are; how the loss is taken.
 std::vector<Field<Job>> SequenceLengthFields();
 std::vector<Field<Job>> LossFields();
+/// Those that begin with "allocator.", by the names of PYTORCH_CUDA_ALLOC_CONF; sizes have units in place of "_mb".
+std::vector<Field<Job>> AllocatorFields();
 /// The values of `loss`, each with one line.
 std::vector<std::pair<std::string, std::string>> LossSummaries();
 

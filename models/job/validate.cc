@@ -351,6 +351,7 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckOptimizerStep(job));
   TIDEMARK_TRY(CheckContrastive(job));
   TIDEMARK_TRY(CheckWindow(job));
+  TIDEMARK_TRY(CheckAllocator(job));
   TIDEMARK_TRY(CheckMachine(job));
   TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
   TIDEMARK_TRY(CheckLossInChunks(job));

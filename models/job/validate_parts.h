@@ -11,6 +11,9 @@ namespace tidemark {
 /// Sequences that are shorter than the longest on average.
 Status CheckMeanLength(const Job& job);
 
+/// Which knobs an allocator has, and which of them go together.
+Status CheckAllocator(const Job& job);
+
 /// What a loss in chunks asks of the head's input, and of who makes the head's weight gradient when. The network is a
 /// valid one.
 Status CheckLossInChunks(const Job& job);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/strategies/gradient_clip.h"
 
@@ -55,6 +56,8 @@ Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, N
   std::vector<Held> held(first_slot.back());
   if (program_ != nullptr) {
     TIDEMARK_ASSIGN(held, HandOver(program, first_slot));
+    allocator_->Synchronize();
+    after_sync_ = true;
   }
   program_ = &program;
   start_ = start;
@@ -181,7 +184,7 @@ void TraceRecorder::OnAlloc(const BufferInstance& instance, Nanos issue, Nanos r
   const auto allocation = allocator_->Allocate(buffer.bytes(), stream);
   TIDEMARK_CHECK(allocation.has_value());
   held_[instance.slot] = {allocation->handle, TakeLogId(), allocation->address};
-  log_.push_back({true, held_[instance.slot].log_id, buffer.bytes(), stream});
+  Log({true, held_[instance.slot].log_id, buffer.bytes(), stream});
   Record(true, instance, issue, ready, allocation->address);
 }
 
@@ -192,9 +195,14 @@ void TraceRecorder::OnFree(const BufferInstance& instance, Nanos issue, Nanos re
   }
   const Held& held = held_[instance.slot];
   allocator_->Free(held.handle);
-  log_.push_back({false, held.log_id, buffer.bytes(), streams_[buffer.stream.index]});
+  Log({false, held.log_id, buffer.bytes(), streams_[buffer.stream.index]});
   free_log_ids_.push_back(held.log_id);
   Record(false, instance, issue, ready, held.address);
+}
+
+void TraceRecorder::Log(Request request) {
+  request.after_sync = std::exchange(after_sync_, false);
+  log_.push_back(request);
 }
 
 std::uint32_t TraceRecorder::TakeLogId() {

@@ -65,6 +65,7 @@ class TraceRecorder : public Listener {
   void FindMarks();
   void Mark(const std::string& name);
   std::uint32_t TakeLogId();
+  void Log(Request request);
   void Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready, std::uint64_t address);
 
   const Program* program_ = nullptr;  ///< of the step that is heard
@@ -76,6 +77,7 @@ class TraceRecorder : public Listener {
   std::vector<Request> log_;
   std::vector<std::uint32_t> free_log_ids_;
   std::uint32_t log_ids_ = 0;
+  bool after_sync_ = false;  ///< a step began, before which the host waited for the last one: nothing was requested yet
   std::vector<std::uint16_t> open_spans_;
   Trace trace_;
 

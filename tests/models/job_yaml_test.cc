@@ -68,7 +68,11 @@ TEST(JobYaml, ReadsBackAsTheSameJobForRandomJobs) {
        "buffers.fused_glu=false"},
       {"precision.params=fp32", "precision.master=none", "precision.master=fp32", "precision.optimizer=fp16"},
       {"optimizer=sgd", "optimizer=sgd-momentum", "schedule=gpipe", "loss=softmax-saving", "packing.qkv=packed"},
-      {"allocator.kind=exact", "allocator.expandable_segments=true", "accumulation_steps=7"}};
+      {"allocator.kind=exact", "allocator.expandable_segments=true", "accumulation_steps=7"},
+      {"allocator.kind=arena", "allocator.kind=cuda-async", "allocator.max_split_size=200 MiB",
+       "allocator.roundup_power2_divisions=4", "allocator.roundup_power2_divisions=128:8,256:16,512:1,2048:8,>:2"},
+      {"allocator.memory_fraction=0.9", "allocator.large_segment_size=40 MiB",
+       "allocator.max_non_split_rounding=30 MiB", "allocator.release_threshold=1 GiB"}};
   std::mt19937 random(20240711);
   int read = 0;
   for (int i = 0; i < 400; ++i) {
