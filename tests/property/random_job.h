@@ -27,7 +27,8 @@ inline const Decoder& TowerOf(const Network& network) {
 /// awkward cases are common rather than rare.
 class JobGenerator {
  public:
-  explicit JobGenerator(std::uint64_t seed) : dice_(seed), recompute_dice_(seed + 1), strategies_(AllStrategies()) {}
+  explicit JobGenerator(std::uint64_t seed)
+      : dice_(seed), recompute_dice_(seed + 1), allocator_dice_(seed + 2), strategies_(AllStrategies()) {}
 
   Job Next() {
     while (true) {
@@ -35,6 +36,7 @@ class JobGenerator {
       // Not every strategy has pipelines, or one rank only: another one is drawn for the same job.
       for (int tries = 0; tries < 40; ++tries) {
         if (ChooseStrategy(job)) {
+          VaryAllocator(job);
           return job;
         }
       }
@@ -269,6 +271,18 @@ class JobGenerator {
     }
   }
 
+  /// With dice of its own, too.
+  void VaryAllocator(Job& job) {
+    for (const Field<Job>& field : JobFields()) {
+      if (field.key.starts_with("allocator.") && allocator_dice_.OneIn(3)) {
+        Job changed = job;
+        if (SetKey(changed, field.key, ValueToTry(field.key, allocator_dice_)) && Validate(changed).ok()) {
+          job = std::move(changed);
+        }
+      }
+    }
+  }
+
   /// How the loss is taken, of which chunks; and sequences shorter than the longest on average.
   void VaryLoss(Job& job, const Strategy& strategy) {
     if (dice_.OneIn(2)) {
@@ -336,7 +350,7 @@ class JobGenerator {
     return machine;
   }
 
-  Dice dice_, recompute_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_;
   std::vector<Strategy> strategies_;
 };
 

@@ -74,6 +74,21 @@ inline std::vector<std::string> WordsOf(std::string_view key) {
   return words;
 }
 
+/// Values of the allocator's keys, of sizes that its kinds tell apart.
+inline const std::vector<std::string>& AllocatorValues(std::string_view key) {
+  static const std::map<std::string, std::vector<std::string>, std::less<>> values = {
+      {"allocator.kind", {"exact", "torch-caching", "arena", "cuda-async"}},
+      {"allocator.expandable_segments", {"true", "false"}},
+      {"allocator.max_split_size", {"20 MiB", "24 MiB", "41 MiB"}},
+      {"allocator.max_non_split_rounding", {"20 MiB", "33 MiB"}},
+      {"allocator.large_segment_size", {"10 MiB", "15 MiB", "40 MiB"}},
+      {"allocator.roundup_power2_divisions", {"1", "4", "16", "2:8,8:1,>:2"}},
+      {"allocator.garbage_collection_threshold", {"0.05", "0.8"}},
+      {"allocator.memory_fraction", {"0.5", "0.97", "1"}},
+      {"allocator.release_threshold", {"0", "1000", "64 MiB"}}};
+  return values.find(key)->second;
+}
+
 /// A value to try for a key: an amount of a size that matters to small random networks, or one of WordsOf.
 inline std::string ValueToTry(std::string_view key, Dice& dice) {
   struct Range {
@@ -88,6 +103,9 @@ inline std::string ValueToTry(std::string_view key, Dice& dice) {
       {"sync.bucket_bytes", {64, 60000}},      {"sync.first_bucket_bytes", {64, 60000}}};
   if (const auto amount = kAmounts.find(key); amount != kAmounts.end()) {
     return std::to_string(dice.Number(amount->second.least, amount->second.most));
+  }
+  if (key.starts_with("allocator.")) {
+    return AllocatorValues(key)[dice.Roll(AllocatorValues(key).size())];
   }
   static std::map<std::string, std::vector<std::string>, std::less<>> words;
   auto found = words.find(key);
