@@ -106,25 +106,34 @@ Throughput MakeThroughputOf(const Job& job, const Prediction& prediction, std::i
   return MakeThroughput(work, prediction.time.step, peak == job.machine.peak.end() ? FlopsPerSec() : peak->second);
 }
 
-const char* AllocatorInWords(AllocatorKind kind) {
+struct AllocatorWords {
+  const char* modelled;
+  const char* allocated;
+  const char* reserved;
+};
+
+/// In the terms of who reads such numbers: torch.cuda, jax.Device.memory_stats, cudaMemPoolGetAttribute.
+AllocatorWords WordsOf(AllocatorKind kind) {
   switch (kind) {
     case AllocatorKind::exact:
-      return "an allocator without rounding or cache";
+      return {"an allocator without rounding or cache", "allocated", "reserved"};
     case AllocatorKind::torch_caching:
-      return "PyTorch's caching allocator";
+      return {"PyTorch's caching allocator", "torch max_memory_allocated", "torch max_memory_reserved"};
     case AllocatorKind::arena:
-      return "one region with best fit, as XLA's BFC allocator has when it preallocates";
+      return {"one region with best fit, as XLA's BFC allocator has when it preallocates", "XLA peak_bytes_in_use",
+              "of the preallocated region"};
     case AllocatorKind::cuda_async:
-      return "a pool of cudaMallocAsync, as far as its inside is public: not confirmed on a device";
+      return {"a pool of cudaMallocAsync, as far as its inside is public: not confirmed on a device",
+              "cudaMemPool UsedMemHigh", "cudaMemPool ReservedMemHigh"};
   }
-  return "";
+  Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
 }
 
 Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   Provenance provenance;
   provenance.version = TIDEMARK_VERSION;
   provenance.modelled = {"every tensor, its bytes and its life",
-                         AllocatorInWords(job.allocator.kind),
+                         WordsOf(job.allocator.kind).modelled,
                          "kernels by roofline with tiles and waves",
                          "collectives as rings, by latency and bandwidth of the slowest link",
                          "streams, events and the host that issues the work",
@@ -160,6 +169,8 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.machine = job.machine.name;
   report.machine_assumed = job.SourceOf("machine") == kAssumed;
   report.device_memory = job.machine.device_memory;
+  report.allocated_name = WordsOf(job.allocator.kind).allocated;
+  report.reserved_name = WordsOf(job.allocator.kind).reserved;
   report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
   const std::int64_t communicators = Communicators(prediction.communication);

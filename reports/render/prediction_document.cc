@@ -54,8 +54,8 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   const RoleReport& worst = report.Worst();
   std::vector<Figure> figures;
   figures.push_back({"tensors at the peak", Text(worst.peak.allocated), AllDigits(worst.peak.allocated)});
-  figures.push_back(SimulatedBytes("torch max_memory_allocated", worst.allocator_bytes));
-  figures.push_back(SimulatedBytes("torch max_memory_reserved", worst.reserved));
+  figures.push_back(SimulatedBytes(report.allocated_name, worst.allocator_bytes));
+  figures.push_back(SimulatedBytes(report.reserved_name, worst.reserved));
   figures.push_back({"device used (nvidia-smi)", Text(worst.device.expected), BandText(worst.device)});
   if (worst.host != Bytes(0)) {
     figures.push_back({"host memory", Text(worst.host), fmt::format("{} for one rank", AllDigits(worst.host))});

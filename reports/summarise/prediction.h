@@ -27,8 +27,8 @@ struct RoleReport {
   std::string role;  ///< "stage 0"
   std::int64_t ranks = 1;
   Peak peak;
-  std::optional<Bytes> allocator_bytes;  ///< the allocator's own rounded peak: torch max_memory_allocated
-  std::optional<Bytes> reserved;         ///< torch max_memory_reserved
+  std::optional<Bytes> allocator_bytes;  ///< the allocator's own rounded peak
+  std::optional<Bytes> reserved;         ///< the most that it had from the device
   std::optional<Bytes> minimum;          ///< smallest device limit at which the allocator succeeds
   Band device;                           ///< DeviceBytes(): what nvidia-smi would show
   Bytes host;                            ///< the most that one rank has in host memory, whenever that is
@@ -93,9 +93,11 @@ struct PredictionReport {
   std::string machine;
   bool machine_assumed = false;  ///< nobody named the machine
   Bytes device_memory;
-  std::vector<RoleReport> roles;  ///< at least one
-  std::size_t worst = 0;          ///< the role with the most allocated bytes
-  std::vector<Instant> instants;  ///< of that role; empty without a trace
+  std::string allocated_name = "torch max_memory_allocated";  ///< what the allocator's users call allocator_bytes
+  std::string reserved_name = "torch max_memory_reserved";    ///< and reserved
+  std::vector<RoleReport> roles;                              ///< at least one
+  std::size_t worst = 0;                                      ///< the role with the most allocated bytes
+  std::vector<Instant> instants;                              ///< of that role; empty without a trace
   std::optional<CapacityReport> capacity;
   std::vector<StepReport> steps;  ///< in order, at least one
   TimeReport time;

@@ -60,6 +60,19 @@ class Readme(unittest.TestCase):
             peak = printed["peak"]
             self.assertEqual((f"{peak['allocated_bytes'] / 2**30:.1f}", peak["at"]["phase"]), (tensors, phase), setting)
 
+    def test_the_table_of_allocators_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        rows = re.findall(r"\| `(\w+=[\w -]+)` \| ([\d.]+) \| ([\d.]+) \|\n", text)
+        self.assertEqual(len(rows), 8)
+        for setting, reserved, minimum in rows:
+            printed = json.loads(subprocess.run(
+                [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/gpt2-ddp.yaml",
+                 "--set", f"allocator.{setting}", "--format", "json"],
+                cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+            peak = printed["peak"]
+            self.assertEqual((f"{peak['reserved_bytes'] / 2**30:.2f}", f"{peak['minimum_bytes'] / 2**30:.2f}"),
+                             (reserved, minimum), setting)
+
     def test_the_table_of_schedules_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         number = r"([\d.]+)"
