@@ -78,10 +78,10 @@ std::vector<Entry> Schedules() {
   return entries;
 }
 
-std::vector<Entry> Losses() {
+std::vector<Entry> ValuesOf(const std::vector<std::pair<std::string, std::string>>& summaries) {
   std::vector<Entry> entries;
-  for (const auto& [loss, summary] : LossSummaries()) {
-    entries.push_back({loss, summary});
+  for (const auto& [name, summary] : summaries) {
+    entries.push_back({name, summary});
   }
   return entries;
 }
@@ -118,7 +118,7 @@ class ListCommand : public Command {
  public:
   std::string_view name() const override { return "list"; }
   std::string_view summary() const override {
-    return "List the strategies, pipeline schedules, losses, networks, machines, config formats or findings there are";
+    return "List the strategies, schedules, losses, allocators, networks, machines, formats or findings there are";
   }
   std::string_view examples() const override {
     return "  tidemark list strategies                 ways of accumulating gradients\n"
@@ -129,9 +129,10 @@ class ListCommand : public Command {
   }
 
   void Setup(CLI::App& app) override {
-    app.add_option("WHAT", what_, "strategies, schedules, losses, networks, machines, formats or findings")
+    app.add_option("WHAT", what_, "strategies, schedules, losses, allocators, networks, machines, formats or findings")
         ->required()
-        ->check(CLI::IsMember({"strategies", "schedules", "losses", "networks", "machines", "formats", "findings"})
+        ->check(CLI::IsMember(
+                    {"strategies", "schedules", "losses", "allocators", "networks", "machines", "formats", "findings"})
                     .description(""));
     app.add_flag("--matrix", matrix_, "of strategies: what each makes of each feature, and why");
     AddFormatOption(app, format_);
@@ -149,12 +150,13 @@ class ListCommand : public Command {
       TIDEMARK_TRY(WriteOut(ListFindings(format_)));
       return 0;
     }
-    const std::vector<Entry> entries = what_ == "strategies"  ? Strategies()
-                                       : what_ == "schedules" ? Schedules()
-                                       : what_ == "losses"    ? Losses()
-                                       : what_ == "networks"  ? Networks()
-                                       : what_ == "machines"  ? Machines()
-                                                              : Formats();
+    const std::vector<Entry> entries = what_ == "strategies"   ? Strategies()
+                                       : what_ == "schedules"  ? Schedules()
+                                       : what_ == "losses"     ? ValuesOf(LossSummaries())
+                                       : what_ == "allocators" ? ValuesOf(AllocatorSummaries())
+                                       : what_ == "networks"   ? Networks()
+                                       : what_ == "machines"   ? Machines()
+                                                               : Formats();
     TIDEMARK_TRY(WriteOut(format_ == OutputFormat::json       ? AsJson(entries)
                           : format_ == OutputFormat::markdown ? AsMarkdown(entries)
                                                               : AsText(entries)));

@@ -23,6 +23,8 @@ std::vector<Field<Job>> LossFields();
 std::vector<Field<Job>> AllocatorFields();
 /// The values of `loss`, each with one line.
 std::vector<std::pair<std::string, std::string>> LossSummaries();
+/// The values of `allocator.kind`, with the knobs of each.
+std::vector<std::pair<std::string, std::string>> AllocatorSummaries();
 
 /// The grammar of an inline network; that of a row of its `table`.
 const std::vector<Field<Decoder>>& DecoderFields();

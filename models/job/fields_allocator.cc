@@ -142,16 +142,43 @@ struct Divisions {
   }
 };
 
+struct NamedAllocator {
+  const char* name;
+  AllocatorKind kind;
+  const char* summary;
+};
+
+constexpr NamedAllocator kAllocators[] = {
+    {"exact", AllocatorKind::exact, "every tensor as it is, nothing cached: the least that any allocator needs"},
+    {"torch-caching", AllocatorKind::torch_caching,
+     "PyTorch's, with the knobs of PYTORCH_CUDA_ALLOC_CONF as allocator.KEY: expandable_segments, max_split_size, "
+     "max_non_split_rounding, roundup_power2_divisions, garbage_collection_threshold, large_segment_size; "
+     "memory_fraction"},
+    {"arena", AllocatorKind::arena,
+     "XLA's best fit in one preallocated region (JAX); memory_fraction: how much of the device that may be"},
+    {"cuda-async", AllocatorKind::cuda_async,
+     "a pool of cudaMallocAsync, as far as its inside is public; release_threshold: what it keeps at the end of a "
+     "step"},
+};
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> AllocatorSummaries() {
+  std::vector<std::pair<std::string, std::string>> summaries;
+  for (const NamedAllocator& of : kAllocators) {
+    summaries.emplace_back(of.name, of.summary);
+  }
+  return summaries;
+}
 
 std::vector<Field<Job>> AllocatorFields() {
   using J = Job;
+  Choice<AllocatorKind> kinds;
+  for (const NamedAllocator& of : kAllocators) {
+    kinds.choices.emplace_back(of.name, of.kind);
+  }
   return {FieldAt<J>(
-              "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; },
-              Choice<AllocatorKind>{{{"exact", AllocatorKind::exact},
-                                     {"torch-caching", AllocatorKind::torch_caching},
-                                     {"arena", AllocatorKind::arena},
-                                     {"cuda-async", AllocatorKind::cuda_async}}}),
+              "allocator.kind", [](J & j) -> auto& { return j.allocator.kind; }, kinds),
           FieldAt<J>(
               "allocator.expandable_segments", [](J & j) -> auto& { return j.allocator.expandable_segments; }, Truth{}),
           FieldAt<J>(
