@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/memory/capacity.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -74,7 +75,21 @@ class Playback {
 
 /// Highest sum of live requests: no capacity below it can do.
 Bytes LiveBytesPeak(std::span<const Request> log) {
-  return Replay(log, {.kind = AllocatorKind::exact}, kUnlimited).allocated_peak;
+  std::vector<Bytes> live;  // by request id
+  Bytes sum, peak;
+  for (const Request& request : log) {
+    if (!request.alloc) {
+      sum -= live[request.id];
+      continue;
+    }
+    if (live.size() <= request.id) {
+      live.resize(request.id + std::size_t{1});
+    }
+    live[request.id] = request.bytes;
+    sum += request.bytes;
+    peak = std::max(peak, sum);
+  }
+  return peak;
 }
 
 }  // namespace

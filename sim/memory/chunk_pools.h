@@ -20,8 +20,8 @@ using PoolId = Id<struct PoolTag>;  ///< a stream's small chunks, or its large o
 struct Chunk {
   enum class State : std::uint8_t { live, free, unmapped };
 
-  std::uint64_t address = 0;    ///< orders chunks; of the segment it is the heap's own making
-  std::uint64_t to_device = 0;  ///< what it takes to the device's address, modulo 2^64
+  std::uint64_t address = 0;    ///< by which chunks are ordered; not always the device's (ChunkHeap)
+  std::uint64_t to_device = 0;  ///< added to it, modulo 2^64, it is
   Bytes bytes;
   ChunkId previous, next;
   PoolId pool;
@@ -35,8 +35,8 @@ struct Chunk {
 
 /// The chunks of a caching allocator: chained to their neighbours, and per pool the free ones ordered by (size,
 /// address) and the unmapped ones by address. A live chunk stands in no order, and only a live chunk can be cut. No two
-/// neighbours are both free or both unmapped: settling merges them. Ids are dense and reused. Knows nothing of devices
-/// or rounding.
+/// neighbours are both free or both unmapped: settling merges them. Ids are dense and reused. Asks no device
+/// for anything, and knows nothing of rounding.
 class ChunkPools {
  public:
   struct Key {

@@ -155,5 +155,27 @@ TEST(ExpandableSegmentsProperty, AgreeWithANaiveModelOnRandomRequests) {
   EXPECT_GT(tally.flushed, 100) << "of 300 runs";
 }
 
+TEST(ExpandableSegmentsProperty, AgreeWithANaiveModelUnderRandomKnobs) {
+  Tally tally;
+  for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    naive::Knobs knobs;
+    knobs.large_segment = 2 * kMiB * dice.Number(5, 16);
+    knobs.divisions = dice.OneIn(2) ? 0 : std::int64_t{1} << dice.Number(0, 4);
+    knobs.fraction = dice.OneIn(3) ? 0 : 0.1 * static_cast<double>(dice.Number(3, 10));
+    AllocatorOptions options{
+        .expandable_segments = true, .large_segment = Bytes(knobs.large_segment), .memory_fraction = knobs.fraction};
+    if (knobs.divisions > 0) {
+      options.roundup_power2_divisions = {{Bytes(0), knobs.divisions}};
+    }
+    AgreeOn(
+        seed, options, [&](std::int64_t capacity) { return naive::Expandable(capacity, knobs); }, tally);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_GT(tally.refused, 1000);
+  EXPECT_GT(tally.granted, 10000);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -226,12 +226,12 @@ class Caching {
 /// Expandable segments: per (stream, small) one endless line of addresses, cut into cells of 512 bytes.
 class Expandable {
  public:
-  explicit Expandable(std::int64_t capacity) : capacity_(capacity) {}
+  explicit Expandable(std::int64_t capacity, Knobs knobs = {}) : capacity_(capacity), knobs_(knobs) {}
 
   std::optional<Grant> Allocate(std::int64_t request, int stream) {
-    const std::int64_t need = CeilTo(request, 512) / 512;
+    const std::int64_t need = RoundedTo(request, knobs_.divisions) / 512;
     Line& line = lines_[{stream, need <= kMiB / 512}];
-    line.page = (need <= kMiB / 512 ? 2 : 20) * kMiB / 512;
+    line.page = (need <= kMiB / 512 ? 2 * kMiB : knobs_.large_segment) / 512;
     std::optional<std::int64_t> at = line.Find(need);
     if (!at) {
       at = Grow(line, need);
@@ -338,6 +338,13 @@ class Expandable {
 
   /// Maps what is missing under the lowest place where `need` cells fit, stretch by stretch, each all or nothing.
   std::optional<std::int64_t> Grow(Line& line, std::int64_t need) {
+    const std::int64_t segment = need * 512 <= kMiB       ? 2 * kMiB
+                                 : need * 512 < 10 * kMiB ? knobs_.large_segment
+                                                          : CeilTo(need * 512, 2 * kMiB);
+    const double allowed = knobs_.fraction * static_cast<double>(capacity_);
+    if (knobs_.fraction > 0 && reserved() + segment > static_cast<std::int64_t>(allowed)) {
+      return std::nullopt;  // asked with a segment's size, though pages are what is mapped
+    }
     const std::vector<Stretch> all = line.Stretches();
     for (std::size_t i = 0; i < all.size(); ++i) {
       std::size_t end = i;
@@ -369,6 +376,7 @@ class Expandable {
   }
 
   std::int64_t capacity_;
+  Knobs knobs_;
   int last_tensor_ = 0;
   std::map<std::pair<int, bool>, Line> lines_;
 };
