@@ -67,18 +67,17 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
   Sum(divided, host_reads_norm);
 }
 
-void GradientClip::MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first) {
-  if (!norms_.buffer.valid()) {
-    return;
-  }
-  std::vector<BufferRef> reads{gradient};
-  if (first) {
+void GradientClip::BeginParts() {
+  if (norms_.buffer.valid()) {
     role_.Alloc(norms_);
-  } else {
-    reads.push_back(norms_);
   }
-  role_.MemoryKernel(kNorms, stream, Work::optimizer, std::move(reads), {norms_}, elements,
-                     SizeOf(role_.builder.buffer(gradient.buffer).dtype) * elements);
+}
+
+void GradientClip::MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements) {
+  if (norms_.buffer.valid()) {
+    role_.MemoryKernel(kNorms, stream, Work::optimizer, {gradient}, {norms_}, elements,
+                       SizeOf(role_.builder.buffer(gradient.buffer).dtype) * elements);
+  }
 }
 
 void GradientClip::Sum(bool divided, bool host_reads_norm) {

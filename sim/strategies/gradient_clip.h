@@ -29,9 +29,10 @@ class GradientClip {
 
   /// `divided`: each data-parallel rank has a part of the gradients.
   void Measure(const EachPiece& each, bool divided, bool host_reads_norm);
-  /// In place of Measure, for gradients that leave the device before the step: each as it goes, `first` of them, and
-  /// at the step the sum.
-  void MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first);
+  /// In place of Measure, for gradients that leave the device before the step: makes room, measures each as it goes,
+  /// and sums up at the step.
+  void BeginParts();
+  void MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements);
   void Sum(bool divided, bool host_reads_norm);
   bool measured() const { return measured_; }
   void Scale(const EachPiece& each, StreamId stream);

@@ -19,6 +19,24 @@ BufferRef DeclareOnHost(Role& role, std::string_view name, Category category, DT
           {}};
 }
 
+RunBuffers PerBlockOnHost(Role& role, const std::string& name, Category category, DType dtype,
+                          const std::vector<std::int64_t>& elements, bool kept) {
+  RunBuffers buffers;
+  for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
+    buffers.push_back(elements[run] == 0 ? BufferId{}
+                                         : role.builder.AddBuffer({name + " " + role.stage.runs[run].block.name,
+                                                                   category,
+                                                                   dtype,
+                                                                   elements[run],
+                                                                   {role.stage.runs[run].count, 1},
+                                                                   kHostStream,
+                                                                   Place::host,
+                                                                   kept,
+                                                                   kept}));
+  }
+  return buffers;
+}
+
 void CopyOverLink(Role& role, std::string_view name, StreamId stream, std::vector<BufferRef> reads,
                   std::vector<BufferRef> writes, std::int64_t elements, DType dtype) {
   role.builder.Emit(

@@ -29,6 +29,10 @@ StreamId StateStream(const Role& role);
 BufferRef DeclareOnHost(Role& role, std::string_view name, Category category, DType dtype, std::int64_t elements,
                         bool resident, bool kept);
 
+/// One family per run with one buffer per block; `kept` from step to step, or alive only where it is allocated.
+RunBuffers PerBlockOnHost(Role& role, const std::string& name, Category category, DType dtype,
+                          const std::vector<std::int64_t>& elements, bool kept);
+
 /// `elements` between the host's memory and the device's. A copy does not cast: `dtype` is that of both sides.
 void CopyOverLink(Role& role, std::string_view name, StreamId stream, std::vector<BufferRef> reads,
                   std::vector<BufferRef> writes, std::int64_t elements, DType dtype);

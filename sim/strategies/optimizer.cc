@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/strategies/host_optimizer.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -59,7 +60,7 @@ void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
       elements.push_back(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) * moments_);
     }
     states_.emplace_back().Declare(role, slot.name, Category::optimizer, role.job.axes.precision.optimizer, elements,
-                                   role.step != StepKind::first, ExistsAtEnd(role));
+                                   role.step != StepKind::first, ExistsAtEnd(role), StatePlace(role.job));
   }
   clip_.emplace(role, tensors);
   if (UpdateKernels::MakesRoots(role.job)) {
@@ -139,11 +140,11 @@ void OptimizerState::Step(Role& role, const Updates& updates) {
   if (measures) {
     clip_->Measure(each, role.job.axes.shard.optimizer, updates.host_reads_norm);
   }
-  clip_->Scale(each, role.compute);
+  clip_->Scale(each, StateStream(role));
   if (measures) {
     clip_->Forget();
   }
-  MakeStates(role, each, UpdateKernels(role, role.compute));
+  MakeStates(role, each, UpdateKernels(role, StateStream(role)));
   if (TakesOneByOne(role.job)) {
     UpdateOneByOne(role, updates);
   } else {

@@ -63,6 +63,8 @@ class OptimizerState {
   /// the norm is for; both do nothing in jobs that do not clip.
   void MeasureNorm(Role& role, const Updates& updates);
   void ForgetNorm() { clip_->Forget(); }
+  /// For gradients that leave the device before the step.
+  GradientClip& clip() { return *clip_; }
 
  private:
   /// One that the for-loop takes: the `index`th of a slot's tensors.

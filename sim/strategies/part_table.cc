@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "sim/strategies/host_optimizer.h"
+
 namespace tidemark {
 
 void PartTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
-                        const std::vector<std::int64_t>& elements, bool resident, bool kept) {
+                        const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place) {
   TIDEMARK_CHECK(static_cast<std::int64_t>(elements.size()) == role.stage.blocks);
   const auto size = [&](std::int64_t position) { return elements[static_cast<std::size_t>(position)]; };
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
@@ -25,8 +27,8 @@ void PartTable::Declare(Role& role, const std::string& what, Category category, 
                                                      dtype,
                                                      size(base),
                                                      {end - base, 1},
-                                                     role.compute,
-                                                     Place::device,
+                                                     place == Place::host ? kHostStream : role.compute,
+                                                     place,
                                                      resident,
                                                      kept}),
                              base, end - base});

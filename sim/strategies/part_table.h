@@ -16,7 +16,7 @@ class PartTable {
   /// `elements` by position. Names are "<what> <block>", with the position within its run where that has several
   /// families.
   void Declare(Role& role, const std::string& what, Category category, DType dtype,
-               const std::vector<std::int64_t>& elements, bool resident, bool kept);
+               const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place = Place::device);
 
   bool Has(std::int64_t position) const { return FamilyOf(position) >= 0; }
   BufferRef operator()(const Role& role, std::int64_t position) const;

@@ -31,6 +31,8 @@ Status Refuse(const Job& job) {
        "set precision.master to fp32"},
       {precision.optimizer == DType::fp32, "precision.optimizer",
        "the optimizer's moments have the dtype of the fp32 masters", "set precision.optimizer to fp32"},
+      OffloadsAdamW(job),
+      OffloadIsFused(axes.optimizer_step),
   };
   return Check(requirements);
 }
@@ -54,7 +56,8 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
   strategy.defaults.keys = {"sync.bucket_elements",    "sync.overlap",
                             "shard.reuse_distance",    "shard.persistence_threshold",
                             "shard.prefetch_elements", "shard.max_live_elements",
-                            "optimizer_step.kernel",   "optimizer_step.clip_norm"};
+                            "optimizer_step.kernel",   "optimizer_step.clip_norm",
+                            "optimizer_step.offload"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };

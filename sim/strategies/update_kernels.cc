@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "sim/strategies/host_optimizer.h"
+
 namespace tidemark {
 
 std::int64_t MomentsOf(OptimizerKind kind) {
@@ -99,7 +101,7 @@ void UpdateKernels::Apply(const UpdatePiece& piece, const BufferRef& denominator
 }
 
 void UpdateInLists(Role& role, const EachPiece& each, bool divides_apart) {
-  const UpdateKernels write(role, role.compute);
+  const UpdateKernels write(role, StateStream(role));
   if (UpdateKernels::IsOne(role.job)) {
     each([&](const UpdatePiece& piece) { write.UpdateAtOnce(piece); });
     return;

@@ -132,7 +132,7 @@ TEST(Offload, ADeviceWithoutWorkWaitsForTheHost) {
 }
 
 TEST(Offload, BothEnginesAgreeWhateverElseIsSet) {
-  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce"}) {
+  for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce", "deepspeed-zero3"}) {
     for (const std::int64_t microbatches : {1, 2, 3, 8}) {
       for (const std::int64_t ranks : {1, 3, 4}) {
         for (const std::int64_t bucket : {1'000'000, 20'000'000, 500'000'000}) {
@@ -150,6 +150,31 @@ TEST(Offload, BothEnginesAgreeWhateverElseIsSet) {
       }
     }
   }
+}
+
+// ZeRO-3 also keeps the partitions that it accumulates in on the host, in bf16 (`device=self.device`). P/4 is exact for
+// every parameter. Each microbatch copies its part there and back, in bf16; the last one's fp32 gradient goes once
+// more.
+TEST(Offload, ZeroThreeKeepsItsGradientPartitionsOnTheHost) {
+  const Job job = Offloaded("deepspeed-zero3", 4);
+  const MemoryPeak peak = PeakOf(job);
+  EXPECT_EQ(peak.by_category[Category::optimizer], Bytes(0));
+  // Masters, moments and gradients in fp32, partitions in bf16, and in the step the new bf16 parameters.
+  EXPECT_EQ(peak.host.count(), (4 + 8 + 4 + 2 + 2) * kPart);
+  EXPECT_EQ(BytesOf(job, "partition to host"), 4 * 2 * kPart);
+  EXPECT_EQ(BytesOf(job, "partition to device"), 4 * 2 * kPart);
+  EXPECT_EQ(BytesOf(job, "gradient to host"), 4 * kPart);
+  EXPECT_EQ(BytesOf(job, "weights to device"), 2 * kPart);
+  const auto resident = [](const Job& each) {
+    const StepProgram step = Sound(each);
+    Bytes bytes;
+    for (const Buffer& buffer : step.roles.front().buffers) {
+      const bool counts = buffer.place == Place::device && buffer.resident;
+      bytes += counts ? buffer.bytes() * buffer.count() : Bytes(0);
+    }
+    return bytes.count();
+  };
+  EXPECT_EQ(resident(OracleJob("deepspeed-zero3", 4)) - resident(job), (12 + 2) * kPart);
 }
 
 // The masters of fp32 parameters are a copy of them (ZeRO keeps one of its part), and nothing is cast on the way.

@@ -33,10 +33,8 @@ class FlatParameters {
   /// A buffer for this rank's part or the whole, alive only where it is allocated.
   BufferRef Declare(const char* name, Category category, DType dtype, std::int64_t elements, StreamId stream);
 
-  /// Of gradients that do not stay on the device: as GradientClip::MeasurePart.
-  void MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements, bool first) {
-    clip_->MeasurePart(stream, gradient, elements, first);
-  }
+  /// For gradients that do not stay on the device.
+  GradientClip& clip() { return *clip_; }
   /// One update of this rank's part, with gradients clipped where the job says so; in the first step the moments may
   /// appear with it.
   void Update(const BufferRef& gradient);

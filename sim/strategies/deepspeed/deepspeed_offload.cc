@@ -2,6 +2,7 @@
 #include "sim/strategies/deepspeed/deepspeed_offload.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -56,37 +57,31 @@ OffloadedGradients::OffloadedGradients(Role& role, FlatParameters& flat, StreamI
 
 void OffloadedGradients::Take(const BufferRef& content, std::int64_t elements, bool first) {
   if (place_.reduced) {
-    AddSum(content, elements, first);
+    AddSum(content, elements);
   }
   if (IsOneOfSeveral(place_)) {
     KeepSum(content, elements, first);
   }
   if (place_.last) {
-    flat_.MeasurePart(kernels_, content, elements, first);
+    if (first) {
+      flat_.clip().BeginParts();
+    }
+    flat_.clip().MeasurePart(kernels_, content, elements);
     PassOn(content, elements, first);
   }
 }
 
-/// The sum is one buffer, of which each bucket takes its slice. Verify knows no slices: to it a buffer contains all
-/// that was packed into it. So the first bucket of a microbatch brings the whole sum along, and later ones none of it.
-void OffloadedGradients::AddSum(const BufferRef& content, std::int64_t elements, bool first) {
+void OffloadedGradients::AddSum(const BufferRef& content, std::int64_t elements) {
   CopyOverLink(role_, "sum to device", kernels_, {sum_}, {landing_}, elements, type_);
-  std::vector<BufferRef> reads{content};
-  if (first) {
-    reads.push_back(landing_);
-  }
-  role_.MemoryKernel("add sum", kernels_, Work::compute, std::move(reads), {content}, elements,
+  role_.MemoryKernel("add sum", kernels_, Work::compute, {content, landing_}, {content}, elements,
                      SizeOf(type_) * 3 * elements);
 }
 
 void OffloadedGradients::KeepSum(const BufferRef& content, std::int64_t elements, bool first) {
-  std::vector<BufferRef> reads{content};
-  if (!first) {
-    reads.push_back(sum_);
-  } else if (!std::exchange(sum_exists_, true)) {
+  if (first && !std::exchange(sum_exists_, true)) {
     role_.Alloc(sum_);
   }
-  CopyOverLink(role_, "sum to host", kernels_, std::move(reads), {sum_}, elements, type_);
+  CopyOverLink(role_, "sum to host", kernels_, Beside(content, sum_, first), {sum_}, elements, type_);
 }
 
 void OffloadedGradients::PassOn(const BufferRef& content, std::int64_t elements, bool first) {
@@ -96,14 +91,18 @@ void OffloadedGradients::PassOn(const BufferRef& content, std::int64_t elements,
     role_.MemoryKernel("cast own part", kernels_, Work::compute, {content}, {cast_}, elements,
                        (SizeOf(type_) + SizeOf(flat_.master_type())) * elements);
   }
-  std::vector<BufferRef> reads{casts ? cast_ : content};
-  if (!first) {
-    reads.push_back(gradient_);
-  }
-  CopyOverLink(role_, "gradient to host", kernels_, std::move(reads), {gradient_}, elements, flat_.master_type());
+  CopyOverLink(role_, "gradient to host", kernels_, Beside(casts ? cast_ : content, gradient_, first), {gradient_},
+               elements, flat_.master_type());
   if (casts) {
     role_.Free(cast_);
   }
+}
+
+/// Each bucket goes to its own slice of what is on the host. Verify knows no slices: to it a buffer holds all that was
+/// packed into it. So a bucket to which the sum was added brings along what earlier ones have put there, and any other
+/// bucket but the first keeps it.
+std::vector<BufferRef> OffloadedGradients::Beside(const BufferRef& from, const BufferRef& on_host, bool first) const {
+  return first || place_.reduced ? std::vector<BufferRef>{from} : std::vector<BufferRef>{from, on_host};
 }
 
 }  // namespace tidemark

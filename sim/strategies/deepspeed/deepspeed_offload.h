@@ -38,9 +38,10 @@ class OffloadedGradients {
   bool sum_exists() const { return sum_exists_; }
 
  private:
-  void AddSum(const BufferRef& content, std::int64_t elements, bool first);
+  void AddSum(const BufferRef& content, std::int64_t elements);
   void KeepSum(const BufferRef& content, std::int64_t elements, bool first);
   void PassOn(const BufferRef& content, std::int64_t elements, bool first);
+  std::vector<BufferRef> Beside(const BufferRef& from, const BufferRef& on_host, bool first) const;
 
   Role& role_;
   FlatParameters& flat_;

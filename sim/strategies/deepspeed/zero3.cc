@@ -29,12 +29,19 @@ class Zero3 : public DataParallel {
         fetcher_(role, group_),
         reducer_(role, group_) {
     const std::vector<std::int64_t>& elements = reducer_.partition_elements();
-    masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true);
+    if (Offloads()) {
+      masters_ = PerBlockOnHost(role, "masters of", Category::optimizer, DType::fp32, elements, true);
+      host_weights_ = PerBlockOnHost(role, "new parameters of", Category::parameter, role.job.axes.precision.params,
+                                     elements, false);
+    } else {
+      masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true);
+    }
     optimizer_.Declare(
         role, [&](std::int64_t position) { return TensorSizes{elements[role.stage.RunOf(position)]}; }, true);
     joined_ = role.PerBlock("joined gradients of", Category::gradient, role.job.axes.precision.accumulate, role.compute,
                             elements);
     wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements);
+    reducer_.SetClip(optimizer_.clip());
     CutIntoSubGroups();
     FindAlike();
   }
@@ -44,7 +51,12 @@ class Zero3 : public DataParallel {
     backward_ = false;
     fetcher_.BeginMicrobatch();
   }
-  void EndForward(const Microbatch&) override { backward_ = true; }
+  void EndForward(const Microbatch& microbatch) override {
+    backward_ = true;
+    if (Offloads() && microbatch.place.last) {
+      optimizer_.clip().BeginParts();
+    }
+  }
   void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
     fetcher_.BeforeAction(position, action);
   }
@@ -59,11 +71,14 @@ class Zero3 : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     fetcher_.ReleasePersistent();
-    optimizer_.MeasureNorm(role_,
-                           {[&](std::int64_t position) { return UpdatesOf(position, reducer_.Partition(position)); }});
+    MeasureNorm();
     for (const SubGroup& group : groups_) {
-      JoinGradients(group);
-      Update(group);
+      if (Offloads()) {
+        UpdateOnHost(group);
+      } else {
+        JoinGradients(group);
+        Update(group);
+      }
     }
     optimizer_.ForgetNorm();
     fetcher_.FollowUpdate();
@@ -93,6 +108,8 @@ class Zero3 : public DataParallel {
   void Shift(std::int64_t) override {}
 
  private:
+  bool Offloads() const { return role_.job.axes.optimizer_step.offload; }
+
   void CutIntoSubGroups() {
     std::int64_t begin = 0, elements = 0;
     for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
@@ -189,13 +206,45 @@ class Zero3 : public DataParallel {
     return {{0, elements, {gradient}, {role_.Ref(masters_, position)}, SizeOf(DType::fp32) * 3}};
   }
 
-  void Update(const SubGroup& group) {
+  void MeasureNorm() {
+    if (Offloads()) {
+      optimizer_.clip().Sum(true, true);
+    } else {
+      optimizer_.MeasureNorm(
+          role_, {[&](std::int64_t position) { return UpdatesOf(position, reducer_.Partition(position)); }});
+    }
+  }
+
+  template <class GradientAt>
+  void Step(const SubGroup& group, GradientAt gradient) {
     const auto joined = [&](std::int64_t position) { return group.begin <= position && position < group.end; };
     const auto at = [&](std::int64_t position) {
-      return joined(position) ? UpdatesOf(position, role_.Ref(wide_, position)) : std::vector<TensorUpdate>();
+      return joined(position) ? UpdatesOf(position, gradient(position)) : std::vector<TensorUpdate>();
     };
     optimizer_.Step(role_,
                     {at, [&](std::int64_t position) { return std::vector<std::int64_t>{joined(position) ? 1 : 0}; }});
+  }
+
+  /// The host casts what the device will get, and its copy from memory that is not pinned makes it wait.
+  void UpdateOnHost(const SubGroup& group) {
+    Step(group, [&](std::int64_t position) { return reducer_.HostGradient(position); });
+    const DType type = role_.job.axes.precision.params;
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      role_.Alloc(role_.Ref(host_weights_, position));
+      role_.MemoryKernel("cast masters", kHostStream, Work::optimizer, {role_.Ref(masters_, position)},
+                         {role_.Ref(host_weights_, position)}, elements,
+                         (SizeOf(DType::fp32) + SizeOf(type)) * elements);
+    });
+    EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
+      CopyOverLink(role_, "weights to device", role_.compute, {role_.Ref(host_weights_, position)},
+                   {fetcher_.Partition(position)}, elements, type);
+    });
+    role_.builder.Emit(HostSync{role_.compute});
+    EachTrained(group, [&](std::int64_t position, std::int64_t) { role_.Free(role_.Ref(host_weights_, position)); });
+  }
+
+  void Update(const SubGroup& group) {
+    Step(group, [&](std::int64_t position) { return role_.Ref(wide_, position); });
     EachTrained(group, [&](std::int64_t position, std::int64_t elements) {
       CopyInOptimizer("cast masters", role_.Ref(masters_, position), fetcher_.Partition(position), elements);
     });
@@ -207,6 +256,7 @@ class Zero3 : public DataParallel {
   Zero3Fetcher fetcher_;
   Zero3Reducer reducer_;
   RunBuffers masters_, joined_, wide_;
+  RunBuffers host_weights_;  ///< in the parameters' dtype, where the optimizer lies in host memory
   OptimizerState optimizer_;
   std::vector<SubGroup> groups_;
   std::vector<AlikeBlocks> alike_;

@@ -25,8 +25,12 @@ void Zero3Reducer::Declare() {
     }
     partition_elements_.push_back(elements);
   }
-  partitions_ = role_.PerBlock("gradient partitions of", Category::gradient, precision_.accumulate, role_.compute,
-                               partition_elements_, true, true);
+  if (role_.job.axes.optimizer_step.offload) {
+    offload_.emplace(role_, stream_, partition_elements_);
+  } else {
+    partitions_ = role_.PerBlock("gradient partitions of", Category::gradient, precision_.accumulate, role_.compute,
+                                 partition_elements_, true, true);
+  }
   const std::int64_t elements = role_.job.axes.sync.bucket_elements;
   const std::int64_t own = ranks_ > 1 ? elements / ranks_ : 0;
   const auto add = [&](const char* name, std::int64_t size) {
@@ -203,21 +207,28 @@ void Zero3Reducer::AddToPartitions(const Microbatch& microbatch, const BucketFlu
     free_scattered();
   }
   for (const BucketFlush::Part& part : flush.parts) {
-    const BufferRef partition = Partition(part.position);
-    const bool adds = !microbatch.first() || part.again;
-    std::vector<BufferRef> reads{from};
-    if (adds) {
-      reads.push_back(partition);
+    if (offload_) {
+      offload_->Take(microbatch, part, from, *clip_);
+    } else {
+      AddToPartition(microbatch, part, from);
     }
-    role_.MemoryKernel(microbatch.first() ? "keep scattered gradients" : "add scattered gradients", stream_,
-                       Work::compute, std::move(reads), {partition}, part.elements,
-                       SizeOf(precision_.accumulate) * (microbatch.first() ? 2 : 3) * part.elements);
   }
   if (widened.valid()) {
     role_.Free(from);
   } else {
     free_scattered();
   }
+}
+
+void Zero3Reducer::AddToPartition(const Microbatch& microbatch, const BucketFlush::Part& part, const BufferRef& from) {
+  const BufferRef partition = Partition(part.position);
+  std::vector<BufferRef> reads{from};
+  if (!microbatch.first() || part.again) {
+    reads.push_back(partition);
+  }
+  role_.MemoryKernel(microbatch.first() ? "keep scattered gradients" : "add scattered gradients", stream_,
+                     Work::compute, std::move(reads), {partition}, part.elements,
+                     SizeOf(precision_.accumulate) * (microbatch.first() ? 2 : 3) * part.elements);
 }
 
 void Zero3Reducer::Describe(std::int64_t position, std::vector<std::int64_t>& description) const {

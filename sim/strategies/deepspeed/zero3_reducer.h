@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "sim/lower/role.h"
 #include "sim/strategies/deepspeed/zero3_bucket.h"
+#include "sim/strategies/deepspeed/zero3_offload.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -25,7 +27,13 @@ class Zero3Reducer {
 
   BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
   /// One rank's sum of a block's gradients, kept from step to step.
-  BufferRef Partition(std::int64_t position) const { return role_.Ref(partitions_, position); }
+  BufferRef Partition(std::int64_t position) const {
+    return offload_ ? offload_->Partition(position) : role_.Ref(partitions_, position);
+  }
+  /// Where the optimizer lies in host memory: the fp32 gradient of a block's masters.
+  BufferRef HostGradient(std::int64_t position) const { return offload_->Gradient(position); }
+  /// What measures gradients that leave for host memory; to be set there before any arrives.
+  void SetClip(GradientClip& clip) { clip_ = &clip; }
   /// Elements of it, by run; 0 where nothing is trained.
   const std::vector<std::int64_t>& partition_elements() const { return partition_elements_; }
 
@@ -48,6 +56,7 @@ class Zero3Reducer {
   BufferRef Scatter(const BucketFlush& flush, const std::vector<BufferRef>& sources);
   BufferRef ScatterInPlace(const BucketFlush& flush, const BufferRef& source);
   void AddToPartitions(const Microbatch& microbatch, const BucketFlush& flush, const BufferRef& scattered);
+  void AddToPartition(const Microbatch& microbatch, const BucketFlush::Part& part, const BufferRef& from);
   void EmitReduceScatter(std::int64_t elements, const BufferRef& from, const BufferRef& to);
   bool InPlace(const BucketFlush& flush) const;
 
@@ -59,6 +68,8 @@ class Zero3Reducer {
   ParameterTable gradients_;
   BufferId bucket_, bucket_own_;  ///< the bucket; the part of it that an in-place scatter leaves its result in
   RunBuffers partitions_;
+  std::optional<Zero3Offload> offload_;
+  GradientClip* clip_ = nullptr;
   std::vector<std::int64_t> partition_elements_;
   std::map<std::int64_t, Transients> transients_;
   BucketPlan plan_;
