@@ -11,6 +11,7 @@
 #include "sim/program/hazards.h"
 #include "sim/program/text.h"
 #include "sim/program/verify_gradients.h"
+#include "sim/program/verify_host.h"
 #include "sim/program/verify_role.h"
 
 namespace tidemark {
@@ -131,6 +132,7 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
     if (CheckReferences(program, findings)) {
       RoleVerifier verifier(program, findings);
       verifier.Run();
+      CheckPlaces(program, findings);
       roles.push_back({&program, std::move(verifier).TakeTraffic()});
     }
   }
@@ -142,21 +144,24 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
     // Both follow values through a program that is known to be well-formed.
     CheckGradients(step, findings);
     CheckClobbers(step, findings);
+    for (const Program& program : step.roles) {
+      CheckHostUpdates(program, findings);
+    }
   }
   return std::move(findings).Take();
 }
 
 bool IsWrongResult(Finding::Rule rule) {
   return rule == Rule::wrong_factor || rule == Rule::lost_gradient || rule == Rule::stale_gradient ||
-         rule == Rule::clobbered_value;
+         rule == Rule::clobbered_value || rule == Rule::lost_update;
 }
 
 std::string_view Name(Finding::Rule rule) {
-  static constexpr std::array<std::string_view, 17> kNames = {
+  static constexpr std::array<std::string_view, 19> kNames = {
       "bad_reference",     "used_before_alloc",   "allocated_twice",  "read_before_write",  "never_freed",
       "not_kept",          "wait_without_record", "unordered_access", "index_out_of_range", "unbalanced_phase",
       "send_without_recv", "collective_order",    "wrong_factor",     "lost_gradient",      "stale_gradient",
-      "deadlock",          "clobbered_value"};
+      "deadlock",          "clobbered_value",     "wrong_place",      "lost_update"};
   return kNames.at(static_cast<std::size_t>(rule));
 }
 

@@ -31,6 +31,8 @@ struct Finding {
     stale_gradient,     ///< a gradient of an earlier window reaches the optimizer
     deadlock,           ///< all roles that are left wait for messages of each other
     clobbered_value,    ///< a value is read after its memory was written under another name (hazards.h)
+    wrong_place,        ///< a kernel of the device touches memory of the host
+    lost_update,        ///< what the host has updated is not copied to the device
   };
   Rule rule;
   std::string message;  ///< names buffer, node, role and loop values

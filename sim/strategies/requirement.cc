@@ -55,6 +55,11 @@ Requirement NoLossInChunks(Partition::Loss loss) {
           "set loss to upcast-logits or low-precision"};
 }
 
+Requirement KeepsOptimizer(const OptimizerStep& step, const char* reason) {
+  return {!step.offload, "optimizer_step.offload", reason,
+          "leave optimizer_step.offload at false, or use deepspeed-zero1, deepspeed-zero2 or deepspeed-zero3"};
+}
+
 Requirement HasBucket(const Sync& sync, const char* hint) {
   return {sync.bucket_elements > 0, "sync.bucket_elements", "a reduction bucket of no elements holds nothing", hint};
 }

@@ -34,6 +34,8 @@ Requirement NoForLoop(const OptimizerStep& step);
 Requirement DoesNotClip(const OptimizerStep& step, const char* reason);
 /// Of a system that is not PyTorch: the losses that take chunks are.
 Requirement NoLossInChunks(Partition::Loss loss);
+/// Of a system whose optimizer does not go to host memory here, for this reason.
+Requirement KeepsOptimizer(const OptimizerStep& step, const char* reason);
 /// Of a system with a bucket of `sync.bucket_elements`.
 Requirement HasBucket(const Sync& sync, const char* hint);
 

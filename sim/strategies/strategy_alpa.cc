@@ -38,6 +38,7 @@ Status RefuseAny(const Job& job) {
       job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
   const Requirement requirements[] = {
       NoLossInChunks(axes.loss),
+      KeepsOptimizer(job.axes.optimizer_step, "Alpa with arrays in host memory is not modelled"),
       {!short_window, "last_window.policy",
        "a step cuts its batch into num_micro_batches equal microbatches: it cannot run fewer",
        "leave last_window.policy at carry-over"},

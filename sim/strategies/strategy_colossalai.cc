@@ -62,6 +62,7 @@ Status RefusePrecision(const Job& job) {
 Status RefuseZero(const Job& job) {
   const Axes& axes = job.axes;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step, "cpu_offload of LowLevelZeroPlugin is not modelled yet"),
       {axes.shard.optimizer, "shard.optimizer", "LowLevelZeroPlugin only supports stage 1/2 training",
        "set shard.optimizer to true, or use colossalai-ddp to shard nothing"},
       {!axes.shard.params, "shard.params", "LowLevelZeroPlugin only supports stage 1/2 training",

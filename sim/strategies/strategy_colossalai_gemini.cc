@@ -35,6 +35,7 @@ Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool drops = job.last_window.microbatches > 0 && job.last_window.policy == LastWindow::Policy::drop;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step, "offload_optim_frac of GeminiPlugin is not modelled yet"),
       DoesNotClip(axes.optimizer_step,
                   "GeminiOptimizer takes the norm over chunks and divides inside HybridAdam's kernel, which is not "
                   "modelled"),

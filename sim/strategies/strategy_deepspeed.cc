@@ -65,6 +65,7 @@ Status RefusePlain(const Job& job) {
   const Axes& axes = job.axes;
   const bool fp32 = axes.precision.params == DType::fp32;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step, "offload_optimizer is a setting of ZeRO, whose stages begin with 1"),
       BoundaryOnly(axes.sync.when != Sync::When::every),
       {!axes.sync.coalesce, "sync.coalesce", "coalesce_grad_reduction requires ZeRO stage 1/2/3, got stage 0",
        "use deepspeed-coalesce"},
@@ -92,6 +93,8 @@ Status RefuseBf16(const Job& job) {
   TIDEMARK_TRY(RefuseAlways(job));
   const Axes& axes = job.axes;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step,
+                     "with offload_optimizer DeepSpeed takes the optimizer of ZeRO stage 1 in place of BF16_Optimizer"),
       BoundaryOnly(axes.sync.when != Sync::When::every),
       {!axes.sync.coalesce, "sync.coalesce",
        "coalesce_grad_reduction does not yet support optimizer wrapper BF16_Optimizer",

@@ -46,6 +46,9 @@ Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const bool hybrid = axes.shard.replicas > 1;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step,
+                     "FSDP1 takes parameters and gradients to the host as well (CPUOffload), not the optimizer alone; "
+                     "it is not modelled"),
       {job.layout.pp == 1, "layout.pp", "FSDP1 inside a pipeline is not modelled",
        "set layout.pp to 1, or use ddp-last, nanotron, megatron or alpa"},
       ShardsAll(axes.shard, "FullyShardedDataParallel shards parameters, gradients and optimizer states",

@@ -18,6 +18,9 @@ Status Refuse(const Job& job) {
   const bool keeps_all = !axes.shard.reshard_after_forward && !axes.shard.reshard_after_backward;
   const bool keeps_some = axes.shard.gathered_layers > 0 || axes.shard.reshard_last_unit;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step,
+                     "FSDP2 takes parameters and gradients to the host as well (CPUOffloadPolicy), not the optimizer "
+                     "alone; it is not modelled"),
       {job.layout.pp == 1 || (keeps_all && axes.sync.when == Sync::When::last), "layout.pp",
        "PyTorch's pipeline schedules run all backward passes of fully_shard unsynchronised and unsharded and reduce "
        "behind the last one; resharding between passes is not modelled there",

@@ -11,6 +11,8 @@ Status RefuseAny(const Job& job) {
   const bool short_window =
       job.last_window.microbatches > 0 && job.last_window.policy != LastWindow::Policy::carry_over;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step,
+                     "arrays in host memory (MaxText: optimizer_memory_host_offload) are not modelled yet"),
       DoesNotClip(job.axes.optimizer_step,
                   "optax.clip_by_global_norm returns new gradients, and what XLA fuses of that with the update is not "
                   "modelled"),

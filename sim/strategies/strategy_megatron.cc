@@ -13,6 +13,11 @@ Status Refuse(const Job& job) {
   const bool right_master = masters ? precision.master == DType::fp32 : !precision.master;
   const bool global_buffer = axes.buffers.tp_gather == Buffers::TpGather::pooled;
   const Requirement requirements[] = {
+      KeepsOptimizer(axes.optimizer_step,
+                     axes.shard.optimizer
+                         ? "HybridDeviceOptimizer (--optimizer-cpu-offload) is not modelled yet"
+                         : "--use-precision-aware-optimizer only supported with distributed optimizer, and "
+                           "--optimizer-cpu-offload must be used in conjunction with it"),
       {axes.sync.when == Sync::When::last, "sync.when",
        "Megatron's schedules run every microbatch but the last inside no_sync; its buffer may be reduced once per "
        "window only",

@@ -16,6 +16,7 @@ Status Refuse(const Job& job) {
   const bool can_gather = axes.buffers.tp_gather != Buffers::TpGather::async || job.layout.tp == 1 || job.layout.sp;
   const bool plain_gradients = !axes.buffers.gradient_as_bucket_view && axes.buffers.set_to_none;
   const Requirement requirements[] = {
+      KeepsOptimizer(job.axes.optimizer_step, "nanotron has no setting for it: masters and moments are on the device"),
       {axes.sync.when == Sync::When::last, "sync.when", "nanotron runs every backward but the last inside no_sync",
        "set sync.when to last"},
       {!axes.shard.params && !axes.shard.gradients, "shard",

@@ -73,6 +73,21 @@ class Readme(unittest.TestCase):
             self.assertEqual((f"{peak['reserved_bytes'] / 2**30:.2f}", f"{peak['minimum_bytes'] / 2**30:.2f}"),
                              (reserved, minimum), setting)
 
+    def test_the_table_of_offloaded_optimizers_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        number = r"([\d.]+)"
+        rows = re.findall(rf"\| `([\w-]+)` \| {number} \| {number} \| {number} \| {number} \| {number} \|", text)
+        self.assertEqual(len(rows), 3)
+        for strategy, tensors, tensors_before, host, step, step_before in rows:
+            for offload, expected in (("true", (tensors, host, step)), ("false", (tensors_before, "0.0", step_before))):
+                printed = json.loads(subprocess.run(
+                    [os.environ["TIDEMARK_PROGRAM"], "predict", "tests/jobs/llama-3-8b-fsdp2.yaml", "--exit-zero", "--set",
+                     f"strategy={strategy}", "--set", f"optimizer_step.offload={offload}", "--format", "json"],
+                    cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+                peak = printed["peak"]
+                self.assertEqual((f"{peak['allocated_bytes'] / 2**30:.1f}", f"{peak['host_bytes'] / 2**30:.1f}",
+                                  f"{printed['time']['step_ns'] / 1e9:.2f}"), expected, f"{strategy} {offload}")
+
     def test_the_table_of_schedules_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         number = r"([\d.]+)"

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <set>
+
+#include "models/job/check_optimizer_step.h"
+#include "sim/program/verify.h"
 #include "tests/sim/deepspeed_job.h"
 
 // Optimizers in host memory. Numbers are for the oracle model with N = 4: P = 110,633,984 parameters, of which a rank
@@ -191,6 +195,81 @@ TEST(Offload, GradientsOfFp32ParametersGoAsTheyAre) {
   }
 }
 
+std::vector<std::string> RulesBroken(StepProgram step) {
+  std::vector<std::string> rules;
+  for (const Finding& finding : Verify(step)) {
+    rules.emplace_back(Name(finding.rule));
+  }
+  return rules;
+}
+
+/// The program of one role, written out and without the copies of this name.
+StepProgram Without(const Job& job, const std::string& name) {
+  Program program = Unroll(Sound(job).roles.front());
+  std::erase_if(program.nodes, [&](const Node& node) {
+    const auto* copy = std::get_if<Copy>(&node);
+    return copy != nullptr && program.names[copy->name.index] == name;
+  });
+  return {{program}};
+}
+
+TEST(Offload, AMissingCopyIsAFault) {
+  using Rules = std::vector<std::string>;
+  for (const char* strategy : {"deepspeed-zero2", "deepspeed-zero3"}) {
+    const Job job = Offloaded(strategy, 1);
+    EXPECT_EQ(RulesBroken(Without(job, "no such copy")), Rules()) << strategy;
+    for (const std::string& rule : RulesBroken(Without(job, "weights to device"))) {
+      EXPECT_EQ(rule, "lost_update") << strategy;
+    }
+    EXPECT_FALSE(RulesBroken(Without(job, "weights to device")).empty()) << strategy;
+    for (const std::string& rule : RulesBroken(Without(job, "gradient to host"))) {
+      EXPECT_EQ(rule, "lost_gradient") << strategy;
+    }
+    EXPECT_FALSE(RulesBroken(Without(job, "gradient to host")).empty()) << strategy;
+  }
+  // The sum so far is what the first microbatches have left.
+  EXPECT_FALSE(RulesBroken(Without(Offloaded("deepspeed-zero2", 2), "sum to host")).empty());
+}
+
+TEST(Offload, AKernelOfTheDeviceDoesNotTouchTheHostsMemory) {
+  StepProgram step = Sound(Offloaded("deepspeed-zero2", 1));
+  for (Node& node : step.roles.front().nodes) {
+    auto* compute = std::get_if<Compute>(&node);
+    if (compute != nullptr && std::holds_alternative<OptimizerUpdate>(compute->op)) {
+      compute->stream = StreamId{1};
+    }
+  }
+  const std::vector<std::string> rules = RulesBroken(step);
+  EXPECT_EQ(std::count(rules.begin(), rules.end(), "wrong_place"), 3);  // gradient, master, moments
+}
+
+// Three buffers of 10 bytes in host memory at once, and 7 bytes on the device; the host itself works for 8 ns at 1
+// byte/ns, behind which the kernel is issued, 1 ns later: 9 ns of host, then 5 of compute.
+TEST(Offload, HostMemoryAndHostTimeOfALoop) {
+  const Result<Program> program = ParseProgram(
+      "role 0 \"only\", 1 ranks\nstreams:\n  host host\n  main compute\n"
+      "buffers:\n  h[3] workspace 10 u8 born on host, host memory\n  d workspace 7 u8 born on main\n"
+      "program:\n  repeat i 0..2 x3 {\n    alloc h[i]\n  }\n  alloc d\n"
+      "  optimizer \"on host\" optimizer_update(elements=1, bytes_moved=8) on host\n"
+      "  compute k pointwise(elements=1, bytes_moved=5) on main\n  free d\n"
+      "  repeat i 0..2 x3 {\n    free h[i]\n  }\n");
+  ASSERT_TRUE(program.ok()) << program.error().Text();
+  Machine machine;
+  machine.peak = {{DType::fp32, FlopsPerSec(1e15)}};
+  machine.memory_bandwidth = machine.host_memory_bandwidth = BytesPerSec(1e9);
+  machine.host_flops = FlopsPerSec(1e15);
+  machine.host_issue = Nanos(1);
+  const StepProgram step{{*program}};
+  const std::vector<Costs> costs = PriceAll(step, machine);
+  const Evaluation evaluation = Simulate(step, costs);
+  EXPECT_EQ(evaluation, EvaluateClosedForm(step, costs));
+  EXPECT_EQ(evaluation.roles.front().host, Bytes(30));
+  EXPECT_EQ(evaluation.roles.front().allocated, Bytes(7));
+  EXPECT_EQ(evaluation.time.host, Nanos(9));
+  EXPECT_EQ(evaluation.time.compute, Nanos(5));
+  EXPECT_EQ(evaluation.time.step, Nanos(14));
+}
+
 TEST(Offload, IsRefusedWhereDeepSpeedDoesNotHaveIt) {
   Job job = Offloaded("deepspeed-zero2", 2);
   job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_;
@@ -198,6 +277,33 @@ TEST(Offload, IsRefusedWhereDeepSpeedDoesNotHaveIt) {
   job = Offloaded("deepspeed-zero2", 2);
   job.optimizer = OptimizerKind::sgd;
   EXPECT_TRUE(Refusal(job).starts_with("optimizer_step.offload: You are using ZeRO-Offload with a client provided"));
+}
+
+TEST(Offload, EveryStrategyHasItOrSaysWhyNot) {
+  const std::set<std::string> have = {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce", "deepspeed-zero3"};
+  for (const Strategy& strategy : AllStrategies()) {
+    Job job = Offloaded(strategy.defaults.name, 1);
+    job.layout.dp = 4;
+    if (strategy.defaults.name == "hsdp") {
+      job.axes.shard.replicas = 2;
+    }
+    const std::string refusal = Refusal(job);
+    if (have.contains(strategy.defaults.name)) {
+      EXPECT_EQ(refusal, "") << strategy.defaults.name;
+    } else {
+      EXPECT_TRUE(refusal.starts_with("optimizer_step.offload: ")) << strategy.defaults.name << " " << refusal;
+      EXPECT_FALSE(refusal.ends_with("has no such setting")) << strategy.defaults.name;
+    }
+  }
+}
+
+// The job is refused before any strategy sees it.
+TEST(Offload, NeedsAMachineThatKnowsItsHost) {
+  Job job = Offloaded("deepspeed-zero2", 2);
+  EXPECT_TRUE(CheckOptimizerStep(job).ok());
+  job.machine.host_flops = FlopsPerSec();
+  EXPECT_EQ(CheckOptimizerStep(job).error().message,
+            "the machine does not say how fast its host is, which would update the parameters");
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ Status Refuse(const Job& job) {
 Status RefuseAsDdpModule(const Job& job) {
   const Axes& axes = job.axes;
   const Requirement requirements[] = {
+      KeepsOptimizer(axes.optimizer_step,
+                     "DistributedDataParallel leaves the optimizer to torch.optim, which keeps its state where the "
+                     "parameters are: on the device"),
       ShardsNothing(axes.shard,
                     "DistributedDataParallel keeps whole parameters, gradients and optimizer states on every rank"),
       {axes.shard.replicas == 1, "shard.replicas", "DistributedDataParallel does not shard: every rank is a replica",

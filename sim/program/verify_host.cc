@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/verify_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "sim/program/walk.h"
+
+namespace tidemark {
+namespace {
+
+using Rule = Finding::Rule;
+
+bool IsOnHost(const Program& program, const BufferRef& ref) {
+  return program.buffers[ref.buffer.index].place == Place::host;
+}
+
+bool RunsOnHost(const Node& node) {
+  const auto* compute = std::get_if<Compute>(&node);
+  return compute != nullptr && compute->stream.index == 0;
+}
+
+/// Follows which updates of the host a buffer of the host contains.
+class UpdateFollower {
+ public:
+  explicit UpdateFollower(const Program& program) : program_(program) {
+    for (const Buffer& buffer : program.buffers) {
+      first_slot_.push_back(slots_);
+      slots_ += static_cast<std::size_t>(buffer.count());
+    }
+  }
+
+  void Run(Findings& findings) {
+    std::vector<std::size_t> nodes;  // by update
+    std::set<std::size_t> missing;
+    ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
+      const Node& node = program_.nodes[at];
+      if (const auto* copy = std::get_if<Copy>(&node)) {
+        Hand(copy->reads, copy->writes, loops, missing);
+      } else if (const auto* compute = std::get_if<Compute>(&node); compute != nullptr && RunsOnHost(node)) {
+        Hand(compute->reads, compute->writes, loops, missing);
+        if (std::holds_alternative<OptimizerUpdate>(compute->op)) {
+          missing.insert(nodes.size());
+          for (const BufferRef& ref : compute->writes) {
+            contains_[SlotOf(ref, loops)] = {nodes.size()};
+          }
+          nodes.push_back(at);
+        }
+      }
+      return true;
+    });
+    for (const std::size_t update : missing) {
+      const std::vector<std::int64_t> loops(program_.loops.size());
+      findings.Add({Rule::lost_update, program_.role_index, nodes[update], 0},
+                   fmt::format("{}: what the host has updated is not copied to the device",
+                               DescribeNode(program_, nodes[update], loops)));
+    }
+  }
+
+ private:
+  std::size_t SlotOf(const BufferRef& ref, std::span<const std::int64_t> loops) const {
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    const std::int64_t index = Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
+    return first_slot_[ref.buffer.index] + static_cast<std::size_t>(index);
+  }
+
+  /// What is read is in what is written; what reaches the device is missing no more.
+  void Hand(const std::vector<BufferRef>& reads, const std::vector<BufferRef>& writes,
+            std::span<const std::int64_t> loops, std::set<std::size_t>& missing) {
+    std::set<std::size_t> updates;
+    for (const BufferRef& ref : reads) {
+      if (const auto found = contains_.find(SlotOf(ref, loops)); found != contains_.end()) {
+        updates.insert(found->second.begin(), found->second.end());
+      }
+    }
+    for (const BufferRef& ref : writes) {
+      if (IsOnHost(program_, ref)) {
+        contains_[SlotOf(ref, loops)] = updates;
+      } else {
+        std::for_each(updates.begin(), updates.end(), [&](std::size_t update) { missing.erase(update); });
+      }
+    }
+  }
+
+  const Program& program_;
+  std::vector<std::size_t> first_slot_;
+  std::size_t slots_ = 0;
+  std::map<std::size_t, std::set<std::size_t>> contains_;  ///< updates, by slot of the host's memory
+};
+
+}  // namespace
+
+void CheckPlaces(const Program& program, Findings& findings) {
+  for (std::size_t at = 0; at < program.nodes.size(); ++at) {
+    const Node& node = program.nodes[at];
+    if (std::holds_alternative<Copy>(node) || std::holds_alternative<Alloc>(node) ||
+        std::holds_alternative<Free>(node)) {
+      continue;
+    }
+    ForEachAccess(node, [&](const BufferRef& ref, Access) {
+      if (IsOnHost(program, ref) && !RunsOnHost(node)) {
+        findings.Add({Rule::wrong_place, program.role_index, at, ref.buffer.index},
+                     fmt::format("{}: {} touches {}, which lies in memory of the host", program.role,
+                                 ShortName(program, node), program.buffers[ref.buffer.index].name));
+      }
+    });
+  }
+}
+
+void CheckHostUpdates(const Program& program, Findings& findings) {
+  if (std::any_of(program.nodes.begin(), program.nodes.end(), RunsOnHost)) {
+    UpdateFollower(program).Run(findings);
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "sim/program/verify_role.h"
+
+namespace tidemark {
+
+/// What concerns the host's memory in one well-formed role: no kernel of the device touches it. Copies go between the
+/// two.
+void CheckPlaces(const Program& program, Findings& findings);
+
+/// Every update that the host makes must come back: something that it wrote, or that the host has made of that, is
+/// copied to the device before the step ends.
+void CheckHostUpdates(const Program& program, Findings& findings);
+
+}  // namespace tidemark
