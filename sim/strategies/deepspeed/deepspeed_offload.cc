@@ -51,8 +51,7 @@ OffloadedGradients::OffloadedGradients(Role& role, FlatParameters& flat, StreamI
                                       true,
                                       true}),
               {}};
-  cast_ =
-      flat.Declare("cast gradient", Category::gradient, flat.master_type(), std::min(largest, flat.part()), kernels);
+  cast_ = flat.Declare("cast gradient", Category::bucket, flat.master_type(), std::min(largest, flat.part()), kernels);
 }
 
 void OffloadedGradients::Take(const BufferRef& content, std::int64_t elements, bool first) {

@@ -16,7 +16,7 @@ Zero3Offload::Zero3Offload(Role& role, StreamId stream, const std::vector<std::i
 BufferRef Zero3Offload::Transient(const char* name, DType dtype, std::int64_t elements) {
   const auto [found, added] = transients_.try_emplace(fmt::format("{} of {} elements", name, elements));
   if (added) {
-    found->second = role_.builder.AddBuffer({found->first, Category::gradient, dtype, elements, {1, 1}, stream_});
+    found->second = role_.builder.AddBuffer({found->first, Category::bucket, dtype, elements, {1, 1}, stream_});
   }
   return {found->second, {}};
 }
