@@ -104,7 +104,7 @@ void EagerNorm::NormaliseBackward(const NormPart& part, TensorId d_normalised, T
   const TensorId products = AddWide(d + "_products");
   b().AddPointwise(backward, part.name + ".rstd_products", {d_normalised, part.input}, {products});
   const TensorId d_rstd = AddRstd(d + "_rstd");
-  b().AddPointwise(backward, part.name + ".rstd_gradient", {products}, {d_rstd}, parts_.shape().hidden);
+  b().AddPointwise(backward, part.name + ".rstd_gradient", {products, part.rstd}, {d_rstd}, parts_.shape().hidden);
   const TensorId from_squares = AddWide(d + "_from_squares");
   b().AddPointwise(backward, part.name + ".square_backward", {part.input, d_rstd}, {from_squares}, 2);
   b().AddPointwise(backward, part.name + ".sum_backward", {sum, from_squares}, {sum});

@@ -50,7 +50,8 @@ void LossTable::SoftmaxForward() {
   RowMaximum();
   saved_ = AddWide("softmax");
   Pass(false, "softmax.shift", {wide_, row_max_}, {saved_});
-  Pass(false, "softmax.target", {labels_}, {target_});
+  // Gathers one element a row: the traffic is that of the rows, not of the matrix.
+  Pass(false, "softmax.target", {labels_}, {target_}).reads.push_back(saved_);
   Reduce("target_logit.reduce", target_);
   Pass(false, "softmax.exponential", {saved_}, {saved_, row_sum_});
   Reduce("row_sum.reduce", row_sum_);
