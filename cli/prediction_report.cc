@@ -154,7 +154,6 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   }
   provenance.not_modelled = {"links shared by collectives that coincide",
                              "memory that record_stream holds back after its free: there, reserved is a lower bound",
-                             "the all-reduce of norm layers' gradients over tensor-parallel ranks",
                              "data loading, logging and checkpoints", "other processes on the device"};
   return provenance;
 }

@@ -8,9 +8,6 @@
 namespace tidemark {
 namespace {
 
-/// The embedding that a tied head reads: the first parameter of the stage.
-constexpr ParameterAt kTiedTo{0, 0};
-
 bool IsBoundary(const Block& block, TensorId tensor) {
   return tensor == block.input || tensor == block.output || tensor == block.input_gradient ||
          tensor == block.output_gradient;
@@ -29,7 +26,10 @@ Rational OwnLossScale(const Job& job, const WindowPlace& place) {
 }  // namespace
 
 BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
-    : role_(role), data_parallel_(data_parallel), pool_(role) {
+    : role_(role),
+      data_parallel_(data_parallel),
+      sums_in_backward_(data_parallel.SumsReplicated() == ReplicatedGradients::in_backward),
+      pool_(role) {
   const Job& job = role.job;
   copy_ = role.builder.AddStream("copy", StreamKind::copy);
   if (job.layout.tp > 1) {
@@ -274,8 +274,8 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
     }
   }
   if (!in_flight_) {
-    for (const ParameterAt& at : std::exchange(unfinished_, {})) {
-      EndGradient(microbatch, at);
+    for (const MadeGradient& made : std::exchange(unfinished_, {})) {
+      EndGradient(microbatch, made);
     }
   }
   data_parallel_.AfterAction(microbatch, position, action);
@@ -299,7 +299,7 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
   if (!parts.empty()) {
     partial_gradient_ = writes.back();
   }
-  WriteGradients(microbatch, gradients, op, reads, writes);
+  const std::vector<BufferRef> made = WriteGradients(microbatch, gradients, op, reads, writes);
   if (!gradients.empty()) {
     partial_gradient_.reset();
   }
@@ -308,70 +308,13 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameI
               action.recompute || (kind_ == Forwards::again && !action.own_loss) ? Work::recompute : Work::compute,
               loss_scale_, false, std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
-  for (const ParameterAt& at : gradients) {
+  for (std::size_t i = 0; i < made.size(); ++i) {
     if (in_flight_) {
-      unfinished_.push_back(at);
+      unfinished_.push_back({gradients[i], made[i]});
     } else {
-      EndGradient(microbatch, at);
+      EndGradient(microbatch, {gradients[i], made[i]});
     }
   }
-}
-
-void BlockWriter::WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients, Operator& op,
-                                 std::vector<BufferRef>& reads, std::vector<BufferRef>& writes) {
-  for (const ParameterAt& at : gradients) {
-    const bool adds = partial_gradient_.has_value();
-    const BufferRef& gradient = writes.emplace_back(adds ? *partial_gradient_ : BeginGradient(microbatch, at));
-    if (adds || (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at))) {
-      reads.push_back(gradient);
-      if (Gemm* gemm = std::get_if<Gemm>(&op)) {
-        gemm->accumulate = true;
-        gemm->output = role_.builder.buffer(gradient.buffer).dtype;
-      }
-    }
-  }
-}
-
-std::vector<ParameterAt> BlockWriter::Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const {
-  const Block& block = role_.stage.BlockAt(position);
-  std::vector<ParameterAt> trained;
-  for (const ParameterId parameter : parameters) {
-    const Parameter& of = block.parameters[parameter.index];
-    if (of.trainable) {
-      trained.push_back(of.tied ? kTiedTo : ParameterAt{position, parameter.index});
-    }
-  }
-  return trained;
-}
-
-/// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose
-/// own part is written beside it and added.
-BufferRef BlockWriter::BeginGradient(const Microbatch& microbatch, const ParameterAt& at) {
-  if (!tied_ || at != kTiedTo) {
-    return data_parallel_.BeginGradient(microbatch, at);
-  }
-  if (!tied_gradient_) {
-    tied_gradient_ = data_parallel_.BeginGradient(microbatch, at);
-    return *tied_gradient_;
-  }
-  const BufferRef contribution{tied_contribution_, {}};
-  role_.Alloc(contribution);
-  return contribution;
-}
-
-void BlockWriter::EndGradient(const Microbatch& microbatch, const ParameterAt& at) {
-  if (tied_ && at == kTiedTo) {
-    if (role_.current() != kTiedTo.position) {
-      return;
-    }
-    const BufferRef contribution{tied_contribution_, {}};
-    const Buffer& buffer = role_.builder.buffer(tied_contribution_);
-    role_.MemoryKernel("embedding.add_tied_gradient", role_.compute, Work::compute, {contribution, *tied_gradient_},
-                       {*tied_gradient_}, buffer.elements, buffer.bytes() * 3);
-    role_.Free(contribution);
-    tied_gradient_.reset();
-  }
-  data_parallel_.EndGradient(microbatch, at);
 }
 
 void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action) {

@@ -9,11 +9,15 @@
 
 #include "sim/lower/data_parallel.h"
 #include "sim/lower/lifetime.h"
+#include "sim/lower/replicated_gradients.h"
 #include "sim/lower/role.h"
 #include "sim/lower/split_backward.h"
 #include "sim/lower/tensor_pool.h"
 
 namespace tidemark {
+
+/// The embedding that a tied head reads: the first parameter of the stage.
+inline constexpr ParameterAt kTiedTo{0, 0};
 
 /// Writes the actions of blocks: allocations, kernels, tensor-parallel collectives, frees. Calls the data-parallel
 /// hooks for weights and gradients.
@@ -108,16 +112,22 @@ class BlockWriter {
   void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
                       std::vector<BufferRef> to);
   void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Await& action);
-  /// The buffers of the gradients that an action writes, which `op` adds to where it does not begin them.
-  void WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients, Operator& op,
-                      std::vector<BufferRef>& reads, std::vector<BufferRef>& writes);
+  /// Appends the buffers of the gradients that an action writes, which `op` adds to where it does not begin them, and
+  /// returns them.
+  std::vector<BufferRef> WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients,
+                                        Operator& op, std::vector<BufferRef>& reads, std::vector<BufferRef>& writes);
+  struct MadeGradient {
+    ParameterAt at;
+    BufferRef gradient;
+  };
   /// Those of them that somebody asks for.
   std::vector<ParameterAt> Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const;
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
-  void EndGradient(const Microbatch& microbatch, const ParameterAt& at);
+  void EndGradient(const Microbatch& microbatch, const MadeGradient& made);
 
   Role& role_;
   DataParallel& data_parallel_;
+  const bool sums_in_backward_;  ///< gradients of own rows, as soon as they are made
   StreamId tp_, copy_;
   GroupId tp_group_;
   StreamId loss_;  ///< made at its first use
@@ -131,7 +141,7 @@ class BlockWriter {
   bool in_flight_ = false;            ///< a collective that nothing has waited for
   /// Gradients made meanwhile. Autograd's hooks run when the function that issued the collective returns: it waits
   /// first.
-  std::vector<ParameterAt> unfinished_;
+  std::vector<MadeGradient> unfinished_;
   /// Of which parts have been made, while more are to come.
   std::optional<BufferRef> partial_gradient_;
   std::optional<LoopId> action_loop_;       ///< made at its first use

@@ -29,6 +29,7 @@ class ChunkWriter {
 
   /// Whether a window of this chunk is complete and waits for the optimizer.
   bool is_complete() const { return complete_; }
+  ReplicatedGradientSum::Chunk OfReplicated() { return {role_, *data_parallel_}; }
   /// When those of all chunks are: adds up what several ranks hold of one gradient; then the optimizer steps.
   void ExchangeTied() { links_.ExchangeTiedGradient(*data_parallel_); }
   void ExchangeMirrored();

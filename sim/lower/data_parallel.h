@@ -9,6 +9,23 @@
 
 namespace tidemark {
 
+/// With sequence parallelism a tensor-parallel rank computes some gradients from its own rows of the residual stream
+/// only: of norms, of biases behind a reduction, of learned positions. All ranks of the group hold these parameters,
+/// and the sum of their gradients is the whole one. When a system takes it:
+enum class ReplicatedGradients : std::uint8_t {
+  /// Each as soon as autograd has made it, in its dtype, in every microbatch: as the backward pass of a DTensor made
+  /// from a replicated local tensor does (torch/distributed/tensor/_api.py, _FromTorchTensor), which is how
+  /// DistributedDataParallel and FSDP1 see such parameters.
+  in_backward,
+  /// The strategy does it itself (SumOverTensorParallelRanks) where it reduces gradients over the data.
+  by_strategy,
+  /// The final gradients of a window, behind their reduction over the data-parallel group, where they lie, in one
+  /// collective for all chunks of the rank.
+  before_step,
+  /// As before_step, but copied into one flat tensor, which is made for that, and back.
+  before_step_flat,
+};
+
 /// What a data-parallel system does around the blocks of a step: where parameters live, what becomes of gradients, when
 /// the group communicates, and the optimizer. The lowering walks microbatches and blocks and calls the hooks; an
 /// implementation writes nodes and remembers what it has under way. One object per chunk of a role and lowering.
@@ -58,6 +75,8 @@ class DataParallel {
   /// The gradient as the optimizer will read it, for copies that two ranks add up: of a tied embedding, or of a
   /// stage that both hold.
   virtual BufferRef FinalGradient(const ParameterAt& at) = 0;
+
+  virtual ReplicatedGradients SumsReplicated() const { return ReplicatedGradients::in_backward; }
 };
 
 }  // namespace tidemark

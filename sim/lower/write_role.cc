@@ -170,6 +170,11 @@ class RoleWriter {
     // Each exchange is between two ranks, which must come to it at the same time: one direction's tied copies after the
     // other's, then one stage's two holders after the other's.
     std::vector<ChunkWriter*> in_order;
+    std::vector<ReplicatedGradientSum::Chunk> replicated;
+    for (ChunkWriter& chunk : chunks_) {
+      replicated.push_back(chunk.OfReplicated());
+    }
+    replicated_.BeforeStep(replicated);
     for (ChunkWriter& chunk : chunks_) {
       chunk.ExchangeTied();
       in_order.push_back(&chunk);
@@ -194,6 +199,7 @@ class RoleWriter {
   const Job& job_;
   RoleProgram program_;
   std::deque<ChunkWriter> chunks_;
+  ReplicatedGradientSum replicated_;
   std::vector<Held> held_;
 };
 

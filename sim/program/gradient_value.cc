@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/program/gradient_value.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+
+#include "base/rational_text.h"
 
 namespace tidemark {
 namespace {
@@ -70,11 +74,12 @@ Factors Factors::Own(Rational factor, bool has_shards, bool has_replicas) {
 }
 
 bool Factors::AreAll(Rational factor) const {
-  return of[0][0] == factor && of[0][1] == factor && of[1][0] == factor && of[1][1] == factor;
+  return !of_own_rows && of[0][0] == factor && of[0][1] == factor && of[1][0] == factor && of[1][1] == factor;
 }
 
 Factors operator+(const Factors& a, const Factors& b) {
   Factors sum;
+  sum.of_own_rows = a.of_own_rows || b.of_own_rows;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
       sum.of[i][j] = SaturatingSum(a.of[i][j], b.of[i][j]);
@@ -85,12 +90,19 @@ Factors operator+(const Factors& a, const Factors& b) {
 
 Factors operator*(const Factors& factors, Rational scale) {
   Factors product;
+  product.of_own_rows = factors.of_own_rows;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
       product.of[i][j] = SaturatingProduct(factors.of[i][j], scale);
     }
   }
   return product;
+}
+
+std::string Text(const Factors& factors) {
+  return fmt::format("{}with factor {} on behalf of this rank and {} of another",
+                     factors.of_own_rows ? "of this tensor-parallel rank's rows only, " : "", Text(factors.of[0][0]),
+                     Text(factors.of[1][1]));
 }
 
 const GradientValue::Parts* GradientValue::Find(std::int64_t source, std::int64_t microbatch) const {
@@ -169,6 +181,20 @@ void GradientValue::Scale(Rational factor) {
   }
   for (Term& term : terms_) {
     term.parts = {term.parts.own * factor, term.parts.rest * factor};
+  }
+}
+
+void GradientValue::OverRows(const Collective& collective, std::int64_t ranks) {
+  for (Term& term : terms_) {
+    for (Factors* factors : {&term.parts.own, &term.parts.rest}) {
+      const bool whole = !factors->of_own_rows;
+      if (collective.kind == CollectiveKind::reduce_scatter || collective.kind == CollectiveKind::all_gather) {
+        factors->of_own_rows = collective.kind == CollectiveKind::reduce_scatter;
+      } else if (term.source != kLoss && collective.reduction == Reduction::sum) {
+        *factors = *factors * Rational(whole ? ranks : 1);
+        factors->of_own_rows = false;
+      }
+    }
   }
 }
 

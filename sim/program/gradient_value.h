@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/rational.h"
@@ -15,16 +16,21 @@ namespace tidemark {
 /// program lets grow beyond 64 bits is Rational::TooLarge(), and so never a right one.
 struct Factors {
   std::array<std::array<Rational, 2>, 2> of{{{Rational(0), Rational(0)}, {Rational(0), Rational(0)}}};
+  /// Along the group "tp": only of the rows that this rank has. The other ranks hold the rest, with the same factors.
+  bool of_own_rows = false;
 
   /// What this rank alone contributed. Along an axis of one rank there is no other: both factors are kept equal.
   static Factors Own(Rational factor, bool has_shards, bool has_replicas);
-  /// The same factor for all ranks.
+  /// The same factor for all ranks, and of all rows.
   bool AreAll(Rational factor) const;
   friend bool operator==(const Factors&, const Factors&) = default;
 };
 
 Factors operator+(const Factors& a, const Factors& b);
 Factors operator*(const Factors& factors, Rational scale);
+
+/// "with factor 1 on behalf of this rank and 1/2 of another".
+std::string Text(const Factors& factors);
 
 /// The gradients that a buffer is a sum of, by source and microbatch. A source is the backward kernel that made it, by
 /// number; kLoss is the loss itself. Microbatches in a row that are held alike are one term, so that a value is as long
@@ -58,6 +64,10 @@ class GradientValue {
   void Scale(Rational factor);
   /// Sums over `ranks` (at least 2) ranks, each contribution times `scale`. `in_place` leaves the rest as it is.
   void Reduce(Axis axis, std::int64_t ranks, Rational scale, bool in_place);
+  /// What a collective over `ranks` (at least 2) tensor-parallel ranks makes of it. The loss's gradient is scattered to
+  /// each rank's rows and gathered. Of a weight's gradient the sum of all rows' parts is the whole one, and that of
+  /// wholes `ranks` times too much.
+  void OverRows(const Collective& collective, std::int64_t ranks);
   /// Forgets what lies outside this rank's part.
   void DropRest();
   /// Overwrites this rank's part with that of `other`, of those gradients that belong here.

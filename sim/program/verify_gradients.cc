@@ -185,6 +185,8 @@ class GradientFollower {
       } else {
         sum.Scale(leaf.scale);
       }
+    } else if (group == "tp") {
+      sum.OverRows(leaf, ranks);
     }
     leaf.reads == leaf.writes ? WriteToEach(leaf.writes, sum) : Write(leaf.writes, sum);
   }
@@ -320,10 +322,8 @@ class GradientFollower {
   void CheckFactor(const GradientValue::Term& term, const Factors& factors) {
     const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
     if (!factors.AreAll(right)) {
-      Report(
-          Rule::wrong_factor,
-          fmt::format("{} of {} arrives with factor {} on behalf of this rank and {} of another, not {}", NameOf(term),
-                      Microbatches(term), Text(factors.of[0][0]), Text(factors.of[1][1]), Text(right)));
+      Report(Rule::wrong_factor,
+             fmt::format("{} of {} arrives {}, not {}", NameOf(term), Microbatches(term), Text(factors), Text(right)));
     }
   }
 

@@ -72,7 +72,7 @@ std::vector<Strategy> StrategyNanotron() {
       "buffers.set_to_none",   "buffers.tp_gather"};
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
-  strategy.data_parallel = MakeReplicated;
+  strategy.data_parallel = MakeReplicatedWithTies;
   return {strategy};
 }
 

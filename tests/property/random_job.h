@@ -161,7 +161,7 @@ class JobGenerator {
     }
     job.strategy = strategy.defaults.name;
     job.axes = strategy.defaults.axes;
-    job.layout.sp = job.layout.tp > 1 && strategy.defaults.sp_with_tp;
+    job.layout.sp = job.layout.tp > 1 && (strategy.defaults.sp_with_tp || dice_.OneIn(2));
     job.last_window = {};
     job.mean_sequence_length = 0;
     if (looks_at("shard.replicas")) {

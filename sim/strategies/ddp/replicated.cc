@@ -19,8 +19,9 @@ namespace {
 
 class Replicated : public DataParallel {
  public:
-  explicit Replicated(Role& role)
+  Replicated(Role& role, ReplicatedGradients sums_replicated)
       : role_(role),
+        sums_replicated_(sums_replicated),
         axes_(role.job.axes),
         ranks_(role.job.layout.dp),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
@@ -109,6 +110,8 @@ class Replicated : public DataParallel {
   }
 
   void Shift(std::int64_t blocks) override { layout().Shift(blocks); }
+
+  ReplicatedGradients SumsReplicated() const override { return sums_replicated_; }
 
   BufferRef FinalGradient(const ParameterAt& at) override {
     return HasAccumulator() ? accumulators_(role_, at) : LivesInBucket() ? Slot(at) : Gradient(at);
@@ -353,6 +356,7 @@ class Replicated : public DataParallel {
   }
 
   Role& role_;
+  const ReplicatedGradients sums_replicated_;
   const Axes& axes_;
   std::int64_t ranks_;
   StreamId stream_;
@@ -369,6 +373,12 @@ class Replicated : public DataParallel {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> MakeReplicated(Role& role) { return std::make_unique<Replicated>(role); }
+std::unique_ptr<DataParallel> MakeReplicated(Role& role) {
+  return std::make_unique<Replicated>(role, ReplicatedGradients::in_backward);
+}
+
+std::unique_ptr<DataParallel> MakeReplicatedWithTies(Role& role) {
+  return std::make_unique<Replicated>(role, ReplicatedGradients::before_step);
+}
 
 }  // namespace tidemark

@@ -21,4 +21,9 @@ namespace tidemark {
 /// Not counted: the int32 per parameter that the reducer always holds, where neither `sync` setting makes it use it.
 std::unique_ptr<DataParallel> MakeReplicated(Role& role);
 
+/// The same for nanotron, which ties what all tensor-parallel ranks hold and sums tied gradients behind the reduction
+/// (parallel/tied_parameters.py, sync_tied_weights_gradients). There a bias behind a reduction is on the group's first
+/// rank only; here it is on all of them, and so among the sums.
+std::unique_ptr<DataParallel> MakeReplicatedWithTies(Role& role);
+
 }  // namespace tidemark

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/lower/replicated_gradients.h"
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 #include "sim/strategies/fsdp2/unit_gather.h"
 #include "sim/strategies/fsdp2/unit_size.h"
@@ -54,6 +55,9 @@ class FullySharded : public DataParallel {
       ForEachGradient(position, [&](const ParameterAt& at) { AddToAccumulator(at); });
     }
     const bool reduces = microbatch.place.synchronises && !ReducesBehind();
+    if (reduces) {
+      SumReplicated(position, accumulated);
+    }
     if (!ReducesBehind() && (axes_.shard.reshard_after_backward || microbatch.place.last)) {
       gather_.Reshard(position);
     }
@@ -68,6 +72,7 @@ class FullySharded : public DataParallel {
     if (ReducesBehind() && microbatch.place.synchronises) {
       for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
         if (units_.Opens(position)) {
+          SumReplicated(position, true);
           gather_.Reshard(position);
           Scatter(microbatch, position, true);
         }
@@ -124,6 +129,8 @@ class FullySharded : public DataParallel {
     scatter_.Shift(blocks);
   }
 
+  ReplicatedGradients SumsReplicated() const override { return ReplicatedGradients::by_strategy; }
+
   BufferRef FinalGradient(const ParameterAt& at) override { return scatter_.Sharded(units_.Of(at.position)); }
 
  private:
@@ -134,12 +141,26 @@ class FullySharded : public DataParallel {
   /// unit's post-backward (torch/distributed/pipelining, stage.py: perform_reduce_grad; schedules.py: REDUCE_GRAD).
   bool ReducesBehind() const { return role_.stage.count > 1; }
 
+  BufferRef Gathered(const ParameterAt& at, bool accumulated) const {
+    return accumulated ? accumulators_(role_, at) : gradients_(role_, at);
+  }
+
+  /// With sequence parallelism a norm's gradient is a DTensor of partial sums. It stays one while microbatches are
+  /// accumulated; where the unit's gradients are collected to be reduced, each is redistributed to what the parameter
+  /// is: replicated (_fsdp_param.py, _get_grad_inner_tensor). The copy that the functional all-reduce makes is left
+  /// out.
+  void SumReplicated(std::int64_t unit, bool accumulated) {
+    ForEachGradient(unit, [&](const ParameterAt& at) {
+      if (SumsOverRows(role_, at)) {
+        SumOverTensorParallelRanks(role_, {Gathered(at, accumulated)});
+      }
+    });
+  }
+
   /// Takes a unit's gradients, or what was accumulated of them.
   void Scatter(const Microbatch& microbatch, std::int64_t unit, bool accumulated) {
     std::vector<BufferRef> gradients;
-    ForEachGradient(unit, [&](const ParameterAt& at) {
-      gradients.push_back(accumulated ? accumulators_(role_, at) : gradients_(role_, at));
-    });
+    ForEachGradient(unit, [&](const ParameterAt& at) { gradients.push_back(Gathered(at, accumulated)); });
     scatter_.Scatter(microbatch, unit, gradients, accumulated ? axes_.precision.reduce : axes_.precision.gradients);
   }
 

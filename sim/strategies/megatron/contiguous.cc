@@ -133,6 +133,9 @@ class Contiguous : public DataParallel {
     }
   }
 
+  /// _allreduce_layernorm_grads (core/distributed/finalize_model_grads.py)
+  ReplicatedGradients SumsReplicated() const override { return ReplicatedGradients::before_step_flat; }
+
   BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
 
  private:

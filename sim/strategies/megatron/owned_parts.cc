@@ -41,7 +41,8 @@ OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), 
       copies_.emplace_back().Declare(role, fmt::format("fp32 gradient of bucket {} of", slot), Category::gradient,
                                      DType::fp32, owned[slot], copies_at_start_, copies_at_end);
     }
-    OptimizerState::Slot& state = moments.emplace_back(fmt::format("moments of bucket {} of", slot));
+    OptimizerState::Slot& state = moments.emplace_back();
+    state.name = fmt::format("moments of bucket {} of", slot);
     for (const std::int64_t elements : owned[slot]) {
       state.sizes.push_back({elements});
     }
