@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// One collective of one rank: `elements` counts the full buffer, as Collective::payload_elements does. All-reduce
+/// reads and writes all of it, reduce-scatter reads all and writes this rank's part, all-gather reads the part and
+/// writes all; parts are equal and in the order of ranks. `from` may be `to` for all-reduce, or this rank's part of
+/// `to` for all-gather.
+struct Exchange {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  Reduction reduction = Reduction::sum;  ///< avg is a sum here: whoever asks divides
+  DType dtype = DType::fp32;
+  std::int64_t elements = 0;
+  const void* from = nullptr;
+  void* to = nullptr;
+};
+
+/// The ranks of one group, as one of them sees it.
+class Communicator {
+ public:
+  /// Identifies an exchange under way.
+  using Ticket = std::size_t;
+
+  virtual ~Communicator() = default;
+  virtual std::int64_t rank() const = 0;
+  virtual std::int64_t size() const = 0;
+  /// Begins an exchange: its memory belongs to the communicator until Finish. All ranks begin theirs in one order.
+  virtual Result<Ticket> Begin(const Exchange& exchange) = 0;
+  virtual Status Finish(Ticket ticket) = 0;
+};
+
+/// All ranks of a run.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual std::int64_t rank() const = 0;
+  virtual std::int64_t size() const = 0;
+  /// The communicator of the ranks that pass the same colour, in the order of their ranks. All ranks call it.
+  virtual Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) = 0;
+  /// The largest value that any rank passes.
+  virtual double Highest(double value) = 0;
+  /// The sum over all ranks.
+  virtual double Sum(double value) = 0;
+  /// Every rank's text, by rank, on rank 0; nothing on the others.
+  virtual std::vector<std::string> GatherTexts(const std::string& text) = 0;
+  /// Ends the run on all ranks at once, with this exit code.
+  [[noreturn]] virtual void Abort(int exit_code) = 0;
+};
+
+/// A run of one rank, without MPI.
+std::unique_ptr<World> MakeSingleWorld();
+
+/// How many ranks a launcher (mpirun, srun with PMIx) has started this process among; 0: none has.
+std::int64_t LaunchedRanks();
+
+/// MPI_COMM_WORLD. Fails with machine_cannot where MPI cannot be started. At most one may exist in a process.
+Result<std::unique_ptr<World>> OpenMpiWorld();
+
+}  // namespace tidemark
