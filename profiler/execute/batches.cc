@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/execute/batches.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "profiler/execute/counter.h"
+
+namespace tidemark {
+
+Batches Batches::Random(std::int64_t vocabulary, std::int64_t tokens, std::uint64_t seed) {
+  Batches batches;
+  batches.vocabulary_ = vocabulary;
+  batches.tokens_ = tokens;
+  batches.seed_ = seed;
+  return batches;
+}
+
+Result<Batches> Batches::OfText(std::string text, std::int64_t vocabulary, std::int64_t tokens, std::uint64_t seed) {
+  constexpr std::int64_t kBytes = 256;
+  if (vocabulary < kBytes) {
+    return BadInput(
+        fmt::format("expected a vocabulary of {} at least for a text read byte by byte, found {}", kBytes, vocabulary),
+        "set network.vocabulary to 256");
+  }
+  if (std::ssize(text) < tokens + 1) {
+    return BadInput(fmt::format("expected {} bytes of text at least, one more than sequence_length, found {}",
+                                tokens + 1, text.size()),
+                    "give a longer text, or set a smaller sequence_length");
+  }
+  Batches batches = Random(vocabulary, tokens, seed);
+  batches.text_ = std::move(text);
+  return batches;
+}
+
+void Batches::Fill(std::int64_t sample, std::int64_t shift, std::span<std::int64_t> to) const {
+  const std::uint64_t key = RandomBits(seed_ ^ RandomBits(static_cast<std::uint64_t>(sample)));
+  if (text_.empty()) {
+    for (std::int64_t i = 0; i < std::ssize(to); ++i) {
+      const std::uint64_t bits = RandomBits(key + static_cast<std::uint64_t>(i + shift));
+      to[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(vocabulary_));
+    }
+    return;
+  }
+  const auto places = static_cast<std::uint64_t>(std::ssize(text_) - tokens_);
+  const std::size_t start = key % places + static_cast<std::size_t>(shift);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] = static_cast<unsigned char>(text_[start + i]);
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/result.h"
+#include "models/job/job.h"
+#include "profiler/comm/communicator.h"
+#include "profiler/device/tensor_memory.h"
+#include "profiler/execute/batches.h"
+#include "profiler/execute/declare.h"
+#include "profiler/execute/model.h"
+#include "profiler/execute/operation.h"
+#include "profiler/execute/recorder.h"
+#include "sim/program/program.h"
+
+namespace tidemark {
+
+/// The groups of ranks that one rank belongs to, by name: "dp", "tp".
+using Communicators = std::map<std::string, std::unique_ptr<Communicator>, std::less<>>;
+
+/// One parameter of the model: its name and which of equal blocks it is of.
+using ParameterKey = std::pair<std::string, std::int64_t>;
+
+struct ExecutorOptions {
+  std::uint64_t seed = 0;
+  bool exact = false;           ///< every floating dtype is fp64; sizes are then not the program's
+  bool keep_gradients = false;  ///< those that the first step's updates consume
+};
+
+/// A device that has no more memory, at a request of a step.
+struct OutOfMemory {
+  Bytes requested, capacity, allocated, reserved;
+  std::int64_t cache_flushes = 0;
+  std::string tensor, phase;
+  std::int64_t microbatch = -1;
+};
+
+struct StepOutcome {
+  double loss = 0;  ///< mean over this rank's microbatches
+  Nanos time;
+  std::vector<std::int64_t> parameters_changed_at;  ///< microbatches after which parameters changed
+  std::optional<OutOfMemory> out_of_memory;         ///< the step ended there
+};
+
+/// Walks a step's unrolled program with real tensors, real arithmetic and real collectives.
+///
+/// The program says what happens in which order. How large a tensor is, kernels say: before a step runs, its operations
+/// are asked for the types of what they make, and a program that says otherwise is refused. All leaves run on the
+/// calling thread in the order of issue; a collective is begun where it is issued and finished where the program waits
+/// for it, or its stream goes on.
+class Executor {
+ public:
+  /// `batches` gives sample s of step i: rank r of n in microbatch m of M reads samples ((i M + m) n + r) b onwards.
+  Executor(const Job& job, const Model& model, const Communicators& groups, const Batches& batches,
+           TensorMemory& memory, const ExecutorOptions& options);
+  ~Executor();
+
+  /// The next step. Its resident buffers are those that the step before kept; of the first step they are made here.
+  Result<StepOutcome> Run(const Program& program, std::string_view kind);
+
+  Recorder& recorder() { return recorder_; }
+  /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.
+  const std::map<ParameterKey, std::vector<double>>& gradients() const { return gradients_; }
+  /// Weights as they are now.
+  std::map<ParameterKey, std::vector<double>> Weights() const;
+
+ private:
+  struct Held {
+    kernels::TensorType type;
+    TensorMemory::Piece piece;
+  };
+  struct Pending {
+    Communicator* group = nullptr;
+    Communicator::Ticket ticket = 0;
+    StreamId stream;
+    std::function<void()> then;
+    std::string name;
+    Nanos start;
+    bool done = false;
+  };
+  using Loops = std::span<const std::int64_t>;
+
+  std::pair<std::int64_t, std::int64_t> IndicesOf(const BufferRef& ref, Loops loops) const;
+  std::size_t SlotOf(const BufferRef& ref, Loops loops) const;
+  const Buffer& BufferOf(const BufferRef& ref) const { return program_->buffers[ref.buffer.index]; }
+  std::vector<Operand> OperandsAt(std::span<const BufferRef> refs, Loops loops) const;
+  void* DataAt(const BufferRef& ref, Loops loops) const;
+
+  Status TakeOver(const Program& program);
+  Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
+  Status Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
+                  const kernels::TensorType& type);
+  void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
+  void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
+  OperationContext ContextOf(const Compute& node) const;
+
+  Status Do(const Alloc& leaf, Loops loops);
+  Status Do(const Free& leaf, Loops loops);
+  Status Do(const Compute& leaf, Loops loops);
+  Status Do(const Collective& leaf, Loops loops);
+  Status Do(const Copy& leaf, Loops loops);
+  Status Do(const Scale& leaf, Loops loops);
+  Status Do(const Record& leaf, Loops loops);
+  Status Do(const Wait& leaf, Loops loops);
+  Status Do(const HostSync& leaf, Loops loops);
+  Status Do(const Begin& leaf, Loops loops);
+  Status Do(const End& leaf, Loops loops);
+  Status Do(const Send& leaf, Loops loops);
+  Status Do(const Recv& leaf, Loops loops);
+  Status Do(const Repeat& leaf, Loops loops);
+
+  Status BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to);
+  Status Finish(Pending& pending);
+  Status FinishStream(StreamId stream);
+  void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const kernels::Tensor> writes);
+  void KeepGradients(std::span<const Operand> reads);
+  std::int64_t FirstSample(std::int64_t microbatch) const;
+
+  const Job& job_;
+  const Model& model_;
+  const Communicators& groups_;
+  const Batches& batches_;
+  TensorMemory& memory_;
+  ExecutorOptions options_;
+  Recorder recorder_;
+
+  const Program* program_ = nullptr;
+  std::vector<std::size_t> first_slot_;
+  std::vector<Held> held_;  ///< by slot
+  DeclaredTypes types_;
+  std::size_t next_allocation_ = 0;
+  std::vector<Pending> pending_;
+  std::vector<std::vector<std::size_t>> recorded_;  ///< by event: collectives under way that it stands for
+  std::int64_t step_ = 0, updates_ = 0, microbatch_ = -1;
+  double loss_scale_ = 1;
+  double loss_sum_ = 0;
+  std::int64_t losses_ = 0;
+  StepOutcome outcome_;
+  std::map<ParameterKey, std::vector<double>> gradients_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "kernels/pointwise.h"
+#include "profiler/execute/contents.h"
+#include "profiler/execute/executor.h"
+
+namespace tidemark {
+
+Executor::~Executor() {
+  for (const Held& held : held_) {
+    if (held.piece.data != nullptr) {
+      memory_.Free(held.piece);
+    }
+  }
+}
+
+/// What the step before kept is the same buffer in this one, by name and place in its family.
+Status Executor::TakeOver(const Program& program) {
+  using Key = std::tuple<std::string, std::int64_t, std::int64_t>;
+  std::map<Key, Held> kept;
+  for (std::size_t b = 0; program_ != nullptr && b < program_->buffers.size(); ++b) {
+    const Buffer& buffer = program_->buffers[b];
+    for (std::int64_t i = 0; buffer.kept && i < buffer.count(); ++i) {
+      kept[{buffer.name, i / buffer.extents[1], i % buffer.extents[1]}] =
+          held_[first_slot_[b] + static_cast<std::size_t>(i)];
+    }
+  }
+  const bool first = program_ == nullptr;
+  program_ = &program;
+  first_slot_.clear();
+  held_.clear();
+  for (const Buffer& buffer : program.buffers) {
+    first_slot_.push_back(held_.size());
+    held_.resize(held_.size() + static_cast<std::size_t>(buffer.count()));
+    for (std::int64_t i = 0; buffer.resident && i < buffer.count() && !outcome_.out_of_memory; ++i) {
+      const std::size_t slot = first_slot_.back() + static_cast<std::size_t>(i);
+      const std::int64_t index0 = i / buffer.extents[1], index1 = i % buffer.extents[1];
+      if (first) {
+        TIDEMARK_TRY(MakeResident(buffer, slot, index0, index1));
+        continue;
+      }
+      const auto found = kept.find({buffer.name, index0, index1});
+      if (found == kept.end()) {
+        return Error{ErrorCode::internal, "",
+                     fmt::format("a step begins with '{}', which the step before did not keep", buffer.name),
+                     "the program is wrong: please report the job"};
+      }
+      held_[slot] = found->second;
+      kept.erase(found);
+    }
+  }
+  for (const auto& [key, held] : kept) {
+    memory_.Free(held.piece);
+  }
+  return Done{};
+}
+
+Status Executor::MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1) {
+  if (buffer.is_view()) {
+    return Done{};
+  }
+  TIDEMARK_TRY(Allocate(buffer, slot, index0, index1, ResidentType(model_, buffer, index0, options_.exact)));
+  if (!outcome_.out_of_memory) {
+    Fill(buffer, index0, held_[slot]);
+  }
+  return Done{};
+}
+
+/// Weights and their masters get the values that the training starts with; sums and moments are zero; all else is not
+/// written yet.
+void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) const {
+  const kernels::Tensor tensor{held.type, held.piece.data};
+  const bool masters = buffer.category == Category::optimizer && buffer.name.starts_with("master");
+  if (buffer.category == Category::parameter || masters) {
+    const auto contents = ContentsOf(model_, buffer, index);
+    for (std::size_t i = 0; contents && i < contents->size(); ++i) {
+      const Stretch& stretch = (*contents)[i];
+      const std::vector<double> values = model_.InitialValues(stretch.weight, stretch.block, options_.seed);
+      kernels::Copy({{DType::fp64, stretch.elements}, values.data()},
+                    kernels::Slice(tensor, stretch.offset, stretch.elements));
+    }
+  } else if (buffer.category == Category::optimizer || buffer.category == Category::accumulator ||
+             buffer.category == Category::gradient) {
+    kernels::Zero(tensor);
+  }
+}
+
+Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
+                          const kernels::TensorType& type) {
+  const auto piece = memory_.Allocate(SizeOf(type.dtype) * type.elements, buffer.stream.index);
+  const Allocator& allocator = memory_.allocator();
+  if (!piece) {
+    outcome_.out_of_memory = OutOfMemory{.requested = SizeOf(type.dtype) * type.elements,
+                                         .capacity = Bytes(),
+                                         .allocated = allocator.allocated(),
+                                         .reserved = allocator.reserved(),
+                                         .cache_flushes = allocator.cache_flushes(),
+                                         .tensor = buffer.name,
+                                         .phase = recorder_.phase().empty() ? "before the step" : recorder_.phase(),
+                                         .microbatch = microbatch_};
+    return Done{};
+  }
+  held_[slot] = {type, *piece};
+  recorder_.Memory(true, buffer, index0, index1, type, *piece, allocator);
+  return Done{};
+}
+
+void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1) {
+  Held& held = held_[slot];
+  memory_.Free(held.piece);
+  recorder_.Memory(false, buffer, index0, index1, held.type, held.piece, memory_.allocator());
+  held = {};
+}
+
+std::map<ParameterKey, std::vector<double>> Executor::Weights() const {
+  std::map<ParameterKey, std::vector<double>> weights;
+  for (std::size_t b = 0; b < program_->buffers.size(); ++b) {
+    const Buffer& buffer = program_->buffers[b];
+    for (std::int64_t i = 0; buffer.category == Category::parameter && buffer.kept && i < buffer.count(); ++i) {
+      const Held& held = held_[first_slot_[b] + static_cast<std::size_t>(i)];
+      const auto contents = ContentsOf(model_, buffer, i / buffer.extents[1]);
+      for (std::size_t c = 0; contents && c < contents->size(); ++c) {
+        const Stretch& stretch = (*contents)[c];
+        std::vector<double>& values = weights[{stretch.weight.name, stretch.block}];
+        values.resize(static_cast<std::size_t>(stretch.elements));
+        const kernels::ConstTensor all{held.type, held.piece.data};
+        kernels::Copy(kernels::Slice(all, stretch.offset, stretch.elements),
+                      {{DType::fp64, stretch.elements}, values.data()});
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <utility>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/pointwise.h"
+#include "profiler/execute/operation.h"
+
+namespace tidemark {
+namespace {
+
+using kernels::ConstTensor;
+using kernels::TensorType;
+using Writes = std::span<const kernels::Tensor>;
+
+/// The passes over logits, by name.
+class LossBinder {
+ public:
+  explicit LossBinder(const OperationContext& context) : c_(context) {
+    loss_.rows = c_.job.micro_batch_size * c_.job.sequence_length;
+    loss_.columns = c_.model.decoder().vocabulary / c_.model.place().size;
+    loss_.first_column = c_.model.place().rank * loss_.columns;
+    loss_.scale = c_.scale;
+  }
+
+  Result<Operation> Bind(std::string_view action) const {
+    struct Pass {
+      std::string_view name;
+      Result<Operation> (*bind)(const LossBinder&);
+    };
+    static constexpr std::array kPasses = {
+        Pass{"logits.upcast", [](const LossBinder& b) { return b.Upcast(); }},
+        Pass{"logits.downcast", [](const LossBinder& b) { return b.Downcast(); }},
+        Pass{"row_max.forward", [](const LossBinder& b) { return b.Maximum(); }},
+        Pass{"log_softmax.sum", [](const LossBinder& b) { return b.Sum(); }},
+        Pass{"log_softmax.forward", [](const LossBinder& b) { return b.Forward(); }},
+        Pass{"nll.forward", [](const LossBinder& b) { return b.Nll(); }},
+        Pass{"nll.mean", [](const LossBinder& b) { return b.Mean(); }},
+        Pass{"nll.backward", [](const LossBinder& b) { return b.NllGradient(); }},
+        Pass{"log_softmax.backward", [](const LossBinder& b) { return b.Backward(); }},
+        Pass{"softmax.shift", [](const LossBinder& b) { return b.Shift(); }},
+        Pass{"softmax.target", [](const LossBinder& b) { return b.Target(); }},
+        Pass{"softmax.exponential", [](const LossBinder& b) { return b.Exponential(); }},
+        Pass{"softmax.normalise", [](const LossBinder& b) { return b.Normalise(); }},
+        Pass{"softmax.backward", [](const LossBinder& b) { return b.SoftmaxGradient(); }},
+    };
+    for (const Pass& pass : kPasses) {
+      if (pass.name == action) {
+        return pass.bind(*this);
+      }
+    }
+    return NotExecuted(c_.name);
+  }
+
+ private:
+  TensorType Matrix(DType dtype) const { return CrossEntropyMatrix(loss_, c_.Stored(dtype)); }
+  TensorType Rows(std::size_t matrix) const { return CrossEntropyRows(loss_, c_.Read(matrix).type.dtype); }
+
+  Result<Operation> CopyTo(DType dtype) const {
+    return Operation{{Matrix(dtype)}, [from = c_.Read(0)](Writes writes) { kernels::Copy(from, writes[0]); }};
+  }
+  Result<Operation> Upcast() const { return CopyTo(DType::fp32); }
+  Result<Operation> Downcast() const { return CopyTo(c_.job.axes.precision.params); }
+
+  Result<Operation> Maximum() const {
+    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0)](Writes writes) { RowMax(op, x, writes[0]); }};
+  }
+  Result<Operation> Sum() const {
+    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes) {
+                       RowSumOfExponentials(op, x, top, writes[0]);
+                     }};
+  }
+  Result<Operation> Forward() const {
+    return Operation{{c_.Read(0).type},
+                     [op = loss_, x = c_.Read(0), top = c_.Read(1), sum = c_.Read(2)](Writes writes) {
+                       LogSoftmax(op, x, top, sum, writes[0]);
+                     }};
+  }
+  Result<Operation> Nll() const {
+    return Operation{{Rows(1)}, [op = loss_, labels = c_.Read(0), log_softmax = c_.Read(1)](Writes writes) {
+                       NllForward(op, labels, log_softmax, writes[0]);
+                     }};
+  }
+  Result<Operation> Mean() const {
+    return Operation{{kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
+                     [op = loss_, target = c_.Read(0)](Writes writes) { NllMean(op, target, writes[0]); }};
+  }
+  Result<Operation> NllGradient() const {
+    return Operation{{c_.Read(1).type},
+                     [op = loss_, labels = c_.Read(0)](Writes writes) { kernels::NllBackward(op, labels, writes[0]); }};
+  }
+  Result<Operation> Backward() const {
+    const double row_gradient = -c_.loss_scale / static_cast<double>(loss_.rows);
+    return Operation{{c_.Read(1).type}, [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1)](Writes writes) {
+                       LogSoftmaxBackward(op, d, log_softmax, writes[0], row_gradient);
+                     }};
+  }
+
+  Result<Operation> Shift() const {
+    return Operation{{c_.Read(0).type}, [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes) {
+                       SoftmaxShift(op, x, top, writes[0]);
+                     }};
+  }
+  Result<Operation> Target() const {
+    return Operation{{Rows(1)}, [op = loss_, labels = c_.Read(0), shifted = c_.Read(1)](Writes writes) {
+                       SoftmaxTarget(op, labels, shifted, writes[0]);
+                     }};
+  }
+  Result<Operation> Exponential() const {
+    return Operation{{c_.Read(0).type, Rows(0)},
+                     [op = loss_](Writes writes) { SoftmaxExponential(op, writes[0], writes[1]); }};
+  }
+  Result<Operation> Normalise() const {
+    return Operation{{c_.Read(0).type, kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
+                     [op = loss_, sum = c_.Read(1), target = c_.Read(2)](Writes writes) {
+                       SoftmaxNormalise(op, sum, target, writes[0], writes[1]);
+                     }};
+  }
+  Result<Operation> SoftmaxGradient() const {
+    return Operation{{c_.Read(0).type}, [op = loss_, labels = c_.Read(1)](Writes writes) {
+                       kernels::SoftmaxBackward(op, labels, writes[0]);
+                     }};
+  }
+
+  const OperationContext& c_;
+  kernels::CrossEntropy loss_;
+};
+
+}  // namespace
+
+Result<Operation> BindLoss(const OperationContext& context, std::string_view action) {
+  return LossBinder(context).Bind(action);
+}
+
+}  // namespace tidemark

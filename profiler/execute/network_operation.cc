@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/dropout.h"
+#include "kernels/embedding.h"
+#include "kernels/glu.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+#include "kernels/pointwise.h"
+#include "kernels/rope.h"
+#include "profiler/execute/operation.h"
+
+namespace tidemark {
+namespace {
+
+using kernels::ConstTensor;
+using kernels::TensorType;
+using Writes = std::span<const kernels::Tensor>;
+
+/// Operands of one row of the network's tables: first its tensors, then its weights, then gradients that it adds to.
+class RowBinder {
+ public:
+  RowBinder(const OperationContext& context, const Calculate& row)
+      : c_(context), row_(row), block_(c_.model.BlockOfAction(c_.name)) {
+    shape_.batch = c_.job.micro_batch_size;
+    shape_.sequence = c_.job.sequence_length;
+    const std::int64_t tp = c_.model.place().size;
+    shape_.heads = c_.model.decoder().heads / tp;
+    shape_.kv_heads = std::max<std::int64_t>(c_.model.decoder().kv_heads / tp, 1);
+    shape_.head_size = c_.model.decoder().head_size;
+  }
+
+  Result<Operation> operator()(const Gemm&) const {
+    if (row_.name.ends_with(".forward")) {
+      return LinearForward();
+    }
+    if (row_.name.ends_with(".input_gradient")) {
+      return LinearInputGradient();
+    }
+    return row_.name.ends_with(".weight_gradient") ? LinearWeightGradient() : NotExecuted(c_.name);
+  }
+
+  Result<Operation> operator()(const Norm& op) const { return op.backward ? NormBackward(op) : NormForward(op); }
+
+  Result<Operation> operator()(const Rope& op) const {
+    const kernels::Rope rope{.shape = shape_};
+    const ConstTensor q = c_.Read(0), k = c_.Read(tensors() > 1 ? 1 : 0);
+    const kernels::RopeTypes types = RopeOutputs(rope, q.type.dtype);
+    return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes) {
+                       (backward ? kernels::RopeBackward : kernels::RopeForward)(rope, q, k, writes[0], writes[1]);
+                     }};
+  }
+
+  Result<Operation> operator()(const Attention& op) const {
+    const kernels::Attention attention{.shape = shape_, .causal = c_.model.decoder().causal};
+    const std::size_t after = op.backward ? tensors() - 3 : tensors();  // one packed tensor, or three
+    const ConstTensor q = c_.Read(0), k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 1 ? 2 : 0);
+    if (!op.backward) {
+      const auto types = AttentionOutputs(attention, q.type.dtype);
+      return Operation{{types.output, types.lse},
+                       [=](Writes writes) { AttentionForward(attention, q, k, v, writes[0], writes[1]); }};
+    }
+    const ConstTensor output = c_.Read(after), lse = c_.Read(after + 1), gradient = c_.Read(after + 2);
+    const auto types = AttentionGradients(attention, q.type.dtype);
+    return Operation{{types.dq, types.dk, types.dv, types.dq_accumulator, types.delta}, [=](Writes writes) {
+                       AttentionBackward(attention, q, k, v, output, lse, gradient, writes[0], writes[1], writes[2],
+                                         writes[3], writes[4]);
+                     }};
+  }
+
+  Result<Operation> operator()(const Embedding& op) const {
+    const Parameter& table = op.backward ? Gradient(0) : Weight(0);
+    kernels::Embedding embedding{.tokens = c_.Read(0).type.elements,
+                                 .width = table.elements / table.rows,
+                                 .vocabulary = table.rows,
+                                 .first_row = c_.model.place().rank * table.rows};
+    const ConstTensor ids = c_.Read(0), other = c_.Read(1);
+    if (!op.backward) {
+      return Operation{{EmbeddingOutput(embedding, other.type.dtype)},
+                       [=](Writes writes) { EmbeddingForward(embedding, ids, other, writes[0]); }};
+    }
+    embedding.accumulate = c_.Adds(0);
+    return Operation{{EmbeddingGradientOutput(embedding, GradientType(0))},
+                     [=](Writes writes) { EmbeddingBackward(embedding, ids, other, writes[0]); }};
+  }
+
+  Result<Operation> operator()(const CrossEntropy&) const { return BindLoss(c_, row_.name); }
+
+  Result<Operation> operator()(const Pointwise&) const {
+    const std::string& name = row_.name;
+    if (name.starts_with("residual") || name.ends_with(".sum_input_gradient")) {
+      return Sum();
+    }
+    if (name.ends_with("_dropout.forward") || name.ends_with("_dropout.backward")) {
+      return Dropout(name.ends_with(".forward"));
+    }
+    if (name.ends_with("_bias.forward") || name.ends_with("_bias.gradient")) {
+      return Bias(name.ends_with(".forward"));
+    }
+    if (name.starts_with("positions.")) {
+      return Positions(name.ends_with(".forward"));
+    }
+    if (name.starts_with("activation.")) {
+      return Activation(name.ends_with(".forward"));
+    }
+    return GluOperation(name);
+  }
+
+  template <class Other>
+  Result<Operation> operator()(const Other&) const {
+    return NotExecuted(c_.name);
+  }
+
+ private:
+  std::size_t tensors() const { return row_.reads.size(); }
+  const Parameter& Weight(std::size_t i) const { return block_.parameters[row_.parameters[i].index]; }
+  const Parameter& Gradient(std::size_t i) const { return block_.parameters[row_.gradients[i].index]; }
+  ConstTensor WeightRead(std::size_t i) const { return c_.Read(tensors() + i); }
+  std::optional<ConstTensor> BiasRead() const {
+    return row_.parameters.size() > 1 ? std::optional<ConstTensor>(WeightRead(1)) : std::nullopt;
+  }
+  /// Of write number `i`: that of what it adds to, or of gradients.
+  DType GradientType(std::size_t i) const {
+    return c_.Adds(i) ? c_.writes[i].tensor.type.dtype : c_.Stored(c_.job.axes.precision.gradients);
+  }
+
+  static kernels::Linear LinearOf(const Parameter& weight) {
+    return {.rows = 0, .in = weight.elements / weight.rows, .out = weight.rows};
+  }
+
+  /// Outputs of a packed projection: queries, then keys and values of equal size.
+  std::vector<std::int64_t> Parts(std::int64_t out) const {
+    if (c_.writes.size() == 1) {
+      return {out};
+    }
+    const std::int64_t queries = shape_.heads * shape_.head_size;
+    return {queries, (out - queries) / 2, (out - queries) / 2};
+  }
+
+  Result<Operation> LinearForward() const {
+    kernels::Linear linear = LinearOf(Weight(0));
+    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
+    const std::optional<ConstTensor> bias = BiasRead();
+    linear.rows = input.type.elements / linear.in;
+    Operation operation;
+    for (const std::int64_t part : Parts(linear.out)) {
+      operation.outputs.push_back(LinearOutput(linear, input.type.dtype, part));
+    }
+    operation.run = [=](Writes writes) { kernels::LinearForward(linear, input, weight, bias, writes); };
+    return operation;
+  }
+
+  std::vector<ConstTensor> Reads(std::size_t begin) const {
+    std::vector<ConstTensor> reads;
+    for (std::size_t i = begin; i < tensors(); ++i) {
+      reads.push_back(c_.Read(i));
+    }
+    return reads;
+  }
+
+  static std::int64_t Elements(const std::vector<ConstTensor>& parts) {
+    std::int64_t elements = 0;
+    for (const ConstTensor& part : parts) {
+      elements += part.type.elements;
+    }
+    return elements;
+  }
+
+  Result<Operation> LinearInputGradient() const {
+    kernels::Linear linear = LinearOf(Weight(0));
+    const std::vector<ConstTensor> gradients = Reads(0);
+    const ConstTensor weight = WeightRead(0);
+    linear.rows = Elements(gradients) / linear.out;
+    return Operation{{LinearInputGradientOutput(linear, gradients.front().type.dtype)},
+                     [=](Writes writes) { kernels::LinearInputGradient(linear, gradients, weight, writes[0]); }};
+  }
+
+  Result<Operation> LinearWeightGradient() const {
+    kernels::Linear linear = LinearOf(Gradient(0));
+    const ConstTensor input = c_.Read(0);
+    const std::vector<ConstTensor> gradients = Reads(1);
+    linear.rows = input.type.elements / linear.in;
+    linear.accumulate = c_.Adds(0);
+    return Operation{{LinearWeightGradientOutput(linear, GradientType(0))},
+                     [=](Writes writes) { kernels::LinearWeightGradient(linear, input, gradients, writes[0]); }};
+  }
+
+  Result<Operation> Bias(bool forward) const {
+    const Parameter& bias = forward ? Weight(0) : Gradient(0);
+    kernels::Linear linear{.rows = Elements(Reads(0)) / bias.elements, .in = 0, .out = bias.elements};
+    const std::vector<ConstTensor> reads = Reads(0);
+    if (forward) {
+      const ConstTensor weight = WeightRead(0);
+      return Operation{{reads.front().type}, [=](Writes writes) { AddBias(linear, reads.front(), weight, writes[0]); }};
+    }
+    linear.accumulate = c_.Adds(0);
+    return Operation{{LinearBiasGradientOutput(linear, GradientType(0))},
+                     [=](Writes writes) { LinearBiasGradient(linear, reads, writes[0]); }};
+  }
+
+  kernels::Norm NormOf(const Norm& op) const {
+    kernels::Norm norm;
+    norm.width = Weight(0).elements;
+    norm.rows = c_.Read(0).type.elements / norm.width;
+    norm.layer_norm = op.layer_norm;
+    return norm;
+  }
+
+  Result<Operation> NormForward(const Norm& op) const {
+    const kernels::Norm norm = NormOf(op);
+    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
+    const std::optional<ConstTensor> bias = BiasRead();
+    const kernels::NormTypes types = NormOutputs(norm, input.type.dtype);
+    Operation operation{{types.output, types.rstd}, [=](Writes writes) {
+                          const auto mean = norm.layer_norm ? std::optional<kernels::Tensor>(writes[2]) : std::nullopt;
+                          kernels::NormForward(norm, input, weight, bias, writes[0], writes[1], mean);
+                        }};
+    if (norm.layer_norm) {
+      operation.outputs.push_back(types.mean);
+    }
+    return operation;
+  }
+
+  Result<Operation> NormBackward(const Norm& op) const {
+    kernels::Norm norm = NormOf(op);
+    const ConstTensor gradient = c_.Read(0), input = c_.Read(1), rstd = c_.Read(2), weight = WeightRead(0);
+    const auto mean = norm.layer_norm ? std::optional<ConstTensor>(c_.Read(3)) : std::nullopt;
+    norm.accumulate = c_.writes.size() > 1 && c_.Adds(1);
+    Operation operation{{NormInputGradientOutput(norm, input.type.dtype)}, {}};
+    std::optional<std::size_t> weight_at, bias_at;
+    for (std::size_t i = 0; i < row_.gradients.size(); ++i) {
+      (Gradient(i).name.ends_with("_bias") ? bias_at : weight_at) = operation.outputs.size();
+      operation.outputs.push_back(NormWeightGradientOutput(norm, GradientType(i + 1)));
+    }
+    operation.run = [=](Writes writes) {
+      const auto at = [&](const std::optional<std::size_t>& i) {
+        return i ? std::optional<kernels::Tensor>(writes[*i]) : std::nullopt;
+      };
+      kernels::NormBackward(norm, gradient, input, rstd, mean, weight, writes[0], at(weight_at), at(bias_at));
+    };
+    return operation;
+  }
+
+  Result<Operation> Sum() const {
+    const std::vector<ConstTensor> addends = Reads(0);
+    return Operation{{addends.front().type}, [=](Writes writes) { kernels::Add(addends, writes[0]); }};
+  }
+
+  Result<Operation> Dropout(bool forward) const {
+    const kernels::Dropout dropout{.p = c_.model.decoder().dropout, .seed = c_.seed, .offset = 0};
+    const ConstTensor input = c_.Read(0);
+    if (forward) {
+      const kernels::DropoutTypes types = DropoutOutputs(input.type);
+      return Operation{{types.output, types.mask},
+                       [=](Writes writes) { DropoutForward(dropout, input, writes[0], writes[1]); }};
+    }
+    const ConstTensor mask = c_.Read(1);
+    return Operation{{input.type}, [=](Writes writes) { DropoutBackward(dropout, input, mask, writes[0]); }};
+  }
+
+  Result<Operation> Positions(bool forward) const {
+    const Parameter& table = forward ? Weight(0) : Gradient(0);
+    const ConstTensor input = c_.Read(0);
+    kernels::Positions positions{
+        .rows = 0, .width = table.elements / table.rows, .sequence = c_.job.sequence_length, .positions = table.rows};
+    positions.rows = input.type.elements / positions.width;
+    const bool scattered = positions.rows < shape_.tokens();
+    positions.first_row = scattered ? c_.model.place().rank * positions.rows : 0;
+    if (forward) {
+      const ConstTensor weight = WeightRead(0);
+      return Operation{{PositionsOutput(positions, input.type.dtype)},
+                       [=](Writes writes) { PositionsForward(positions, input, weight, writes[0]); }};
+    }
+    positions.accumulate = c_.Adds(0);
+    return Operation{{PositionsGradientOutput(positions, GradientType(0))},
+                     [=](Writes writes) { PositionsBackward(positions, input, writes[0]); }};
+  }
+
+  Result<Operation> Activation(bool forward) const {
+    const auto kind = c_.model.decoder().relu ? kernels::Activation::relu : kernels::Activation::gelu_tanh;
+    const ConstTensor first = c_.Read(0);
+    if (forward) {
+      return Operation{{ActivationOutput(first.type)},
+                       [=](Writes writes) { ActivationForward(kind, first, writes[0]); }};
+    }
+    const ConstTensor gradient = c_.Read(1);
+    return Operation{{ActivationOutput(first.type)},
+                     [=](Writes writes) { ActivationBackward(kind, first, gradient, writes[0]); }};
+  }
+
+  Result<Operation> GluOperation(const std::string& name) const;
+
+  const OperationContext& c_;
+  const Calculate& row_;
+  const Block& block_;
+  kernels::HeadShape shape_;
+};
+
+Result<Operation> RowBinder::GluOperation(const std::string& name) const {
+  const std::int64_t width = c_.model.decoder().ffn / c_.model.place().size;
+  const kernels::Glu glu{shape_.tokens(), width};
+  const ConstTensor first = c_.Read(0);
+  const TensorType dense = GluOutput(glu, first.type.dtype);
+  const TensorType packed{dense.dtype, 2 * dense.elements};
+  const ConstTensor second = c_.Read(tensors() > 1 ? 1 : 0), last = c_.Read(tensors() - 1);
+  if (name == "glu.forward" || name == "product.forward") {
+    const auto forward = name == "glu.forward" ? kernels::GluForward : kernels::ProductForward;
+    return Operation{{dense}, [=](Writes writes) { forward(glu, first, second, writes[0]); }};
+  }
+  if (name == "silu.forward") {
+    return Operation{{dense}, [=](Writes writes) { SiluForward(glu, first, writes[0]); }};
+  }
+  if (name == "silu.backward") {
+    const TensorType type = c_.job.axes.packing.gate_up ? packed : dense;
+    return Operation{{type}, [=](Writes writes) { SiluBackward(glu, first, second, writes[0]); }};
+  }
+  if (name == "product.backward") {
+    const TensorType up = c_.job.axes.packing.gate_up ? packed : dense;
+    return Operation{{dense, up},
+                     [=](Writes writes) { ProductBackward(glu, first, second, last, writes[0], writes[1]); }};
+  }
+  if (name == "glu.backward") {
+    const bool is_packed = tensors() == 2;
+    const ConstTensor up = is_packed ? first : second;
+    std::vector<TensorType> types(is_packed ? 1 : 2, is_packed ? packed : dense);
+    return Operation{std::move(types),
+                     [=](Writes writes) { GluBackward(glu, first, up, last, writes.front(), writes.back()); }};
+  }
+  return NotExecuted(c_.name);
+}
+
+}  // namespace
+
+Result<Operation> BindNetworkOperation(const OperationContext& context, const Calculate& row) {
+  return std::visit(RowBinder(context, row), row.op);
+}
+
+}  // namespace tidemark

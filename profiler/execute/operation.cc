@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/execute/operation.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tidemark {
+
+DType OperationContext::Stored(DType dtype) const {
+  const bool floating = dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
+  return exact && floating ? DType::fp64 : dtype;
+}
+
+bool OperationContext::Adds(std::size_t i) const {
+  for (const Operand& read : reads) {
+    if (read.ref == writes[i].ref) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<Operation> Bind(const OperationContext& context) {
+  if (const Calculate* row = context.model.ActionOf(context.name)) {
+    return BindNetworkOperation(context, *row);
+  }
+  if (std::optional<Result<Operation>> clip = BindClip(context)) {
+    return std::move(*clip);
+  }
+  return BindStateOperation(context);
+}
+
+Error NotExecuted(std::string_view what) {
+  return {ErrorCode::machine_cannot, "", fmt::format("the executor has no arithmetic for {} yet", what),
+          "tidemark predict prices this job; run executes data-parallel strategies with whole parameters"};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/execute/recorder.h"
+
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+constexpr std::uint16_t kNoSpan = 0xffff;
+
+std::uint32_t PlaceOf(std::map<std::string, std::uint32_t>& known, const std::string& key, std::size_t size) {
+  return known.emplace(key, static_cast<std::uint32_t>(size)).first->second;
+}
+
+}  // namespace
+
+Recorder::Recorder() : zero_(std::chrono::steady_clock::now()) {}
+
+Nanos Recorder::Now() const {
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - zero_).count());
+}
+
+void Recorder::BeginStep(const Program& program, std::string_view kind) {
+  trace_.role = program.role;
+  trace_.steps.push_back({std::string(kind), Now(), Now(), trace_.memory.size()});
+}
+
+void Recorder::EndStep() {
+  trace_.steps.back().end = Now();
+  trace_.step = trace_.steps.back().end - trace_.steps.front().begin;
+}
+
+void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
+                      const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator) {
+  const TensorKey key{buffer.name, buffer.category, type.dtype, type.elements};
+  const auto [found, is_new] = tensors_.emplace(key, static_cast<std::uint32_t>(trace_.tensors.size()));
+  if (is_new) {
+    trace_.tensors.push_back({buffer.name, buffer.category, type.dtype, SizeOf(type.dtype) * type.elements});
+  }
+  MemoryEvent event;
+  event.alloc = alloc;
+  event.tensor = TensorNameId{found->second};
+  event.index0 = static_cast<std::int32_t>(index0);
+  event.index1 = static_cast<std::int32_t>(index1);
+  event.issue = event.ready = Now();
+  event.address = reinterpret_cast<std::uint64_t>(piece.data);
+  event.span = open_.empty() ? kNoSpan : open_.back();
+  event.allocator_bytes = allocator.allocated();
+  event.reserved_bytes = allocator.reserved();
+  trace_.memory.push_back(event);
+}
+
+void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end) {
+  const std::uint32_t on = PlaceOf(streams_, stream, trace_.streams.size());
+  if (on == trace_.streams.size()) {
+    trace_.streams.push_back({stream, std::string(kind)});
+  }
+  const std::uint32_t named = PlaceOf(strings_, name, trace_.strings.size());
+  if (named == trace_.strings.size()) {
+    trace_.strings.push_back(name);
+  }
+  trace_.slices.push_back({static_cast<std::uint16_t>(on), TraceStringId{named}, start, end});
+}
+
+void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {
+  if (trace_.spans.size() < kNoSpan) {  // the last usable index stands for all later phases
+    trace_.spans.push_back({std::string(Name(phase)), microbatch, Now(), Now(), std::string(Name(side))});
+  }
+  open_.push_back(static_cast<std::uint16_t>(trace_.spans.size() - 1));
+}
+
+void Recorder::End() {
+  trace_.spans[open_.back()].end = Now();
+  open_.pop_back();
+}
+
+}  // namespace tidemark

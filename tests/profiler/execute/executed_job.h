@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiler/execute/run.h"
+#include "sim/predict/predict.h"
+#include "sim/predict/steps.h"
+#include "tests/sim/oracle_job.h"
+
+namespace tidemark {
+
+/// A network that a test executes in milliseconds, on one rank: two microbatches of two samples.
+inline Job SmallJob(const std::string& strategy) {
+  Job job = OracleJob(strategy, 2);
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 2;
+  decoder.hidden = 64;
+  decoder.ffn = 96;
+  decoder.heads = 4;
+  decoder.kv_heads = 2;
+  decoder.head_size = 16;
+  decoder.vocabulary = 128;
+  job.sequence_length = 16;
+  job.micro_batch_size = 2;
+  job.layout.dp = 1;
+  return job;
+}
+
+/// The first `steps` steps of a job, lowered.
+class LoweredSteps {
+ public:
+  LoweredSteps(const Job& job, std::int64_t steps) {
+    auto lowered = LowerRuns(job, FirstSteps(steps));
+    EXPECT_TRUE(lowered.ok()) << lowered.error().Text();
+    runs_ = std::move(*lowered);
+    for (const LoweredRun& run : runs_) {
+      steps_.insert(steps_.end(), static_cast<std::size_t>(run.run.count),
+                    {&run.program, std::string(Name(run.run.kind))});
+    }
+  }
+
+  const std::vector<RunStep>& steps() const { return steps_; }
+  Program& first() { return runs_.front().program.roles.front(); }
+
+ private:
+  std::vector<LoweredRun> runs_;
+  std::vector<RunStep> steps_;
+};
+
+inline Result<RunOutcome> RunAlone(const Job& job, const std::vector<RunStep>& steps, const RunOptions& options = {}) {
+  const auto world = MakeSingleWorld();
+  return RunSteps(job, steps, options, *world);
+}
+
+inline RunOutcome Executed(const Job& job, std::int64_t steps, const RunOptions& options = {}) {
+  const LoweredSteps lowered(job, steps);
+  auto run = RunAlone(job, lowered.steps(), options);
+  EXPECT_TRUE(run.ok()) << run.error().Text();
+  return std::move(*run);
+}
+
+}  // namespace tidemark
