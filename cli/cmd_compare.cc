@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "cli/command.h"
+#include "cli/execution.h"
 #include "cli/load_trace.h"
 #include "cli/options.h"
+#include "cli/prediction_report.h"
 #include "cli/write_file.h"
 #include "reports/render/render.h"
+#include "sim/predict/steps.h"
 
 namespace tidemark {
 namespace {
@@ -26,6 +29,7 @@ class CompareCommand : public Command {
            "  tidemark compare predicted.trace measured.trace --format json\n"
            "                                                          for scripts\n"
            "  tidemark predict job.yaml --trace predicted.trace       writes such a trace\n"
+           "  tidemark compare job.yaml --device cpu                  predicts the job, runs it here, and compares\n"
            "\n"
            "Errors are predicted minus measured. Tensors are matched by role, step, phase, microbatch and name; of "
            "several\n"
@@ -36,8 +40,13 @@ class CompareCommand : public Command {
   }
 
   void Setup(CLI::App& app) override {
-    app.add_option("PREDICTED", predicted_, "a trace file of any readable format (tidemark list formats)")->required();
-    app.add_option("MEASURED", measured_, "another one, of the same job")->required();
+    app.add_option("PREDICTED", predicted_,
+                   "a trace file of any readable format (tidemark list formats); with --device a JOB")
+        ->required();
+    app.add_option("MEASURED", measured_, "another one, of the same job; with --device none");
+    AddDeviceOption(app, device_);
+    AddJobChanges(app, job_);
+    AddExecutionOptions(app, execution_);
     app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")
         ->type_name("FILE");
     AddFormatOption(app, format_);
@@ -45,10 +54,49 @@ class CompareCommand : public Command {
   }
 
   Result<int> Run() override {
-    TIDEMARK_TRY(RefuseToOverwrite(html_path_, predicted_));
-    TIDEMARK_TRY(RefuseToOverwrite(html_path_, measured_));
+    TIDEMARK_TRY(CheckOptions());
+    if (measured_.empty()) {
+      return RunAndCompare();
+    }
     TIDEMARK_ASSIGN(ReadTrace predicted, LoadTrace(predicted_));
     TIDEMARK_ASSIGN(ReadTrace measured, LoadTrace(measured_));
+    return Compare(std::move(predicted), std::move(measured));
+  }
+
+ private:
+  Status CheckOptions() const {
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, predicted_));
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, measured_));
+    if (measured_.empty() && device_.empty()) {
+      return BadInput("compare needs two traces, or a job and --device",
+                      "tidemark compare PREDICTED MEASURED, or tidemark compare JOB --device cpu");
+    }
+    if (!measured_.empty() && (!device_.empty() || !job_.set.empty())) {
+      return BadInput("--device and --set are of a job, and here are two traces", "leave out MEASURED, or these");
+    }
+    return Done{};
+  }
+
+  /// The job's first steps, predicted and then executed.
+  Result<int> RunAndCompare() {
+    job_.path = predicted_;
+    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    PredictOptions options;
+    options.steps = FirstSteps(execution_.steps);
+    TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options));
+    PredictionReport report = MakeReport(job, options, std::move(prediction));
+    ReadTrace predicted{"predicted", {}};
+    for (RoleReport& role : report.roles) {
+      predicted.file.traces.push_back(std::move(*role.trace));
+    }
+    TIDEMARK_ASSIGN(Execution execution, Execute(job, execution_));
+    if (!execution.reports()) {
+      return 0;
+    }
+    return Compare(std::move(predicted), {"measured", {std::move(execution.traces), {}, "tidemark"}});
+  }
+
+  Result<int> Compare(ReadTrace predicted, ReadTrace measured) const {
     TIDEMARK_ASSIGN(const ComparisonReport report, MakeComparison(std::move(predicted), std::move(measured)));
     if (!html_path_.empty()) {
       TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
@@ -59,8 +107,9 @@ class CompareCommand : public Command {
     return report.comparison.EqualPeaks() || exit_zero_ ? 0 : 1;
   }
 
- private:
-  std::string predicted_, measured_, html_path_;
+  std::string predicted_, measured_, html_path_, device_;
+  JobOptions job_;
+  ExecutionOptions execution_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

@@ -16,11 +16,15 @@
 namespace tidemark {
 
 void AddJobOptions(CLI::App& app, JobOptions& options) {
+  app.add_option("JOB", options.path, "Tidemark YAML, or the config of another tool")->required();
+  AddJobChanges(app, options);
+}
+
+void AddJobChanges(CLI::App& app, JobOptions& options) {
   std::vector<std::string> formats;
   for (const ConfigFormat& format : ConfigFormats()) {
     formats.push_back(format.name);
   }
-  app.add_option("JOB", options.path, "Tidemark YAML, or the config of another tool")->required();
   app.add_option("--set", options.set, "change one value: --set layout.tp=8 (any number of times)")
       ->type_name("KEY=VALUE")
       ->expected(1)

@@ -24,6 +24,8 @@ struct JobOptions {
   std::string format;            ///< name of a config format; empty: recognised by content
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);
+/// The same without the path: of verbs whose positional is a job or something else.
+void AddJobChanges(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 

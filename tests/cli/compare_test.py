@@ -172,7 +172,7 @@ class Compare(unittest.TestCase):
         self.assert_refused(job, cut, says="cut.trace: the file was cut off or damaged after")
         self.assert_refused(text, job, says="text.trace: this is not a trace file of a known format")
         self.assert_refused(job, self.folder / "missing.trace", says="missing.trace: there is no such file")
-        self.assert_refused(job, says="MEASURED is required")
+        self.assert_refused(job, says="compare needs two traces, or a job and --device")
         self.assert_refused(job, self.trace("larger"), says="network.name is gpt2 in the first and gpt2-xl in the second",
                             hint="tidemark report")
         self.assert_refused(job, self.trace("stages"), says="layout.pp is 1 in the first and 2 in the second")

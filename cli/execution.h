@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/one_batch.h"
+#include "models/job/job.h"
+#include "profiler/comm/communicator.h"
+#include "profiler/execute/run.h"
+#include "traces/trace.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tidemark {
+
+/// What `run` and `compare` execute, and how: the options that they share.
+struct ExecutionOptions {
+  std::int64_t steps = 1;
+  std::string data;      ///< path of a text; empty: random tokens
+  std::string capacity;  ///< "512MiB"; empty: unlimited
+  std::uint64_t seed = 0;
+  bool verify = false;
+};
+void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
+/// --device: what it runs on.
+void AddDeviceOption(CLI::App& app, std::string& device);
+
+struct Execution {
+  std::unique_ptr<World> world;
+  RunOutcome outcome;                   ///< of this rank
+  std::vector<Trace> traces;            ///< of all ranks, on rank 0 only
+  std::optional<RunNumerics> numerics;  ///< with ExecutionOptions::verify
+
+  bool reports() const { return world->rank() == 0; }
+};
+
+/// Checks the job, starts its ranks (EnterWorld) and executes its first steps. What comes back is on every rank.
+Result<Execution> Execute(const Job& job, const ExecutionOptions& options);
+
+}  // namespace tidemark

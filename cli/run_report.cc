@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "reports/summarise/peak.h"
+#include "reports/summarise/title.h"
+
+namespace tidemark {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kStepsShown = 20;  ///< of a long training the first and the last ones
+
+std::string StepsText(const std::vector<StepOutcome>& steps) {
+  std::string text = "  step        loss        time\n";
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps.size() > kStepsShown && i == kStepsShown / 2) {
+      i = steps.size() - kStepsShown / 2;
+      text += "   ...\n";
+    }
+    text += fmt::format("  {:>4}  {:>10.6f}  {:>10}\n", i + 1, steps[i].loss, Text(steps[i].time));
+  }
+  return text;
+}
+
+std::string CheckText(const GradientCheck& check) {
+  return fmt::format("  in {}: {:.2e} away at most (bound {:.2e}){}\n", Name(check.arithmetic), check.error,
+                     check.bound, check.equal() ? "" : fmt::format(", at {}: the numbers differ", check.tensor));
+}
+
+std::string NumericsText(const RunNumerics& numerics) {
+  return fmt::format("\ngradients of the first step against one batch of {} sequences on one rank, in fp64\n",
+                     numerics.one_batch.micro_batch_size) +
+         CheckText(numerics.exact) + CheckText(numerics.working);
+}
+
+std::string OutOfMemoryText(const OutOfMemory& out) {
+  return fmt::format("\nout of memory: '{}' asked for {} in {} of microbatch {}, with {} reserved\n", out.tensor,
+                     Text(out.requested), out.phase, out.microbatch, Text(out.reserved));
+}
+
+ordered_json JsonOf(const GradientCheck& check) {
+  return {{"arithmetic", Name(check.arithmetic)},
+          {"max_relative_error", check.error},
+          {"bound", check.bound},
+          {"equal", check.equal()}};
+}
+
+ordered_json JsonOf(const RunReport& report, const Peak& peak) {
+  ordered_json by_category = ordered_json::object();
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (peak.by_category[category] > Bytes()) {
+      by_category[std::string(Name(category))] = peak.by_category[category].count();
+    }
+  }
+  return {{"role", report.outcome.trace.role},
+          {"allocated_bytes", peak.allocated.count()},
+          {"allocator_bytes", report.outcome.allocator_peak.count()},
+          {"reserved_bytes", report.outcome.reserved_peak.count()},
+          {"at", {{"phase", peak.phase}}},
+          {"by_category", by_category}};
+}
+
+}  // namespace
+
+bool RunReport::Finding() const {
+  const bool differs = numerics && !(numerics->exact.equal() && numerics->working.equal());
+  return differs || outcome.steps.back().out_of_memory.has_value();
+}
+
+std::string RenderText(const RunReport& report) {
+  const RunOutcome& outcome = report.outcome;
+  const Peak peak = SummarisePeak(outcome.trace);
+  const std::int64_t ranks = report.job.Ranks();
+  std::string text = fmt::format("{}\nmeasured on cpu, {} rank{}\n\n{}", JobTitle(report.job), ranks,
+                                 ranks == 1 ? "" : "s", StepsText(outcome.steps));
+  text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
+                      fmt::join(outcome.steps.back().parameters_changed_at, ", "));
+  text += fmt::format("memory peak of rank 0: {} of tensors ({} bytes), in {}\n", Text(peak.allocated),
+                      Grouped(peak.allocated.count()), PhaseText(peak.phase, peak.microbatch, peak.step, peak.side));
+  text += fmt::format("with the allocator's rounding {}, reserved {}\n", Text(outcome.allocator_peak),
+                      Text(outcome.reserved_peak));
+  if (outcome.steps.back().out_of_memory) {
+    text += OutOfMemoryText(*outcome.steps.back().out_of_memory);
+  }
+  return report.numerics ? text + NumericsText(*report.numerics) : text;
+}
+
+std::string RenderJson(const RunReport& report) {
+  ordered_json steps = ordered_json::array();
+  for (const StepOutcome& step : report.outcome.steps) {
+    steps.push_back({{"loss", step.loss}, {"step_ns", step.time.count()}});
+  }
+  ordered_json numerics;
+  if (report.numerics) {
+    const RunNumerics& found = *report.numerics;
+    numerics = JsonOf(found.working);
+    numerics["reference"] =
+        fmt::format("one batch of {} sequences on one rank, in fp64", found.one_batch.micro_batch_size);
+    numerics["exact"] = JsonOf(found.exact);
+  }
+  numerics["parameters_changed_at"] = report.outcome.steps.back().parameters_changed_at;
+  ordered_json out_of_memory;
+  if (const auto& out = report.outcome.steps.back().out_of_memory) {
+    out_of_memory = {{"requested_bytes", out->requested.count()},
+                     {"reserved_bytes", out->reserved.count()},
+                     {"cache_flushes", out->cache_flushes},
+                     {"phase", out->phase},
+                     {"tensor", out->tensor},
+                     {"microbatch", out->microbatch}};
+  }
+  const ordered_json json = {{"schema", "tidemark.run/1"},
+                             {"device", "cpu"},
+                             {"ranks", report.job.Ranks()},
+                             {"steps", steps},
+                             {"peak", JsonOf(report, SummarisePeak(report.outcome.trace))},
+                             {"numerics", numerics},
+                             {"out_of_memory", out_of_memory}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tidemark
