@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ Error BecomeMpirun(std::int64_t ranks) {
     words.emplace_back("--allow-run-as-root");
   }
   words.insert(words.end(), own->begin(), own->end());
+  if (isatty(STDOUT_FILENO) == 0) {
+    setenv("NO_COLOR", "1", 0);  // mpirun gives ranks a terminal of its own making
+  }
   std::fprintf(stderr, "starting %lld ranks with mpirun%s\n", static_cast<long long>(ranks),
                geteuid() == 0 ? ", as root" : "");
   std::vector<char*> argv;

@@ -31,7 +31,9 @@ Executor::Executor(const Job& job, const Model& model, const Communicators& grou
     : job_(job), model_(model), groups_(groups), batches_(batches), memory_(memory), options_(options) {}
 
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind) {
-  TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
+  if (program_ != &program) {
+    TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
+  }
   recorder_.BeginStep(program, kind);
   outcome_ = {};
   next_allocation_ = 0;
@@ -40,6 +42,9 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind)
   loss_sum_ = 0;
   losses_ = 0;
   TIDEMARK_TRY(TakeOver(program));
+  if (step_ == 0) {
+    recorder_.StartClock();
+  }
   const Nanos start = recorder_.Now();
   std::optional<Error> error;
   ForEachLeaf(program, [&](std::size_t at, Loops loops) {

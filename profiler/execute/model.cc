@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/execute/model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -9,6 +11,7 @@
 #include "base/check.h"
 #include "models/job/validate.h"
 #include "profiler/execute/counter.h"
+#include "profiler/execute/operation.h"
 
 namespace tidemark {
 namespace {
@@ -42,8 +45,11 @@ bool IsTrained(const Parameter& parameter) { return parameter.trainable && !para
 Result<Model> Model::Of(const Job& job, TensorParallelPlace place) {
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   if (decoder == nullptr) {
-    return BadInput("this network is not executed yet: only decoders are",
-                    "predict prices it; run takes decoders (tidemark list networks)");
+    return NotExecuted("networks that are no decoder");
+  }
+  if (decoder->kv_heads % place.size != 0) {
+    return NotExecuted(fmt::format("{} key and value heads on {} tensor-parallel ranks, some of which would share one",
+                                   decoder->kv_heads, place.size));
   }
   Model model;
   model.decoder_ = *decoder;

@@ -14,11 +14,15 @@ std::uint32_t PlaceOf(std::map<std::string, std::uint32_t>& known, const std::st
 
 }  // namespace
 
-Recorder::Recorder() : zero_(std::chrono::steady_clock::now()) {}
-
 Nanos Recorder::Now() const {
-  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - zero_).count());
+  if (!zero_) {
+    return Nanos();
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - *zero_;
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
 }
+
+void Recorder::StartClock() { zero_ = std::chrono::steady_clock::now(); }
 
 void Recorder::BeginStep(const Program& program, std::string_view kind) {
   trace_.role = program.role;

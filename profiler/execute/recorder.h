@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -21,10 +22,9 @@ namespace tidemark {
 /// that kernels declared, times those of the clock.
 class Recorder {
  public:
-  Recorder();
-
-  /// Since this object was made.
+  /// Since StartClock; until then, while what is resident is made, it is 0.
   Nanos Now() const;
+  void StartClock();
 
   void BeginStep(const Program& program, std::string_view kind);
   void EndStep();
@@ -42,7 +42,7 @@ class Recorder {
  private:
   using TensorKey = std::tuple<std::string, Category, DType, std::int64_t>;
 
-  std::chrono::steady_clock::time_point zero_;
+  std::optional<std::chrono::steady_clock::time_point> zero_;
   Trace trace_;
   std::map<TensorKey, std::uint32_t> tensors_;
   std::map<std::string, std::uint32_t> streams_, strings_;

@@ -123,8 +123,9 @@ class Run(unittest.TestCase):
         self.assertIn("the job has 2 ranks, and the launcher has started 3", done.stderr)
 
     def test_what_is_not_executed_says_so_before_anything_starts(self):
-        for change, words in (("strategy=fsdp2-defer", "cast shard"), ("layout.pp=2", "a pipeline")):
-            done = call("run", self.job, "--set", change)
+        for changes, words in ((("strategy=fsdp2-defer",), "cast shard"), (("layout.pp=2",), "a pipeline"),
+                               (("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2")):
+            done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)
             self.assertNotIn("mpirun", done.stderr)
