@@ -111,7 +111,7 @@ class Tried {
         return;
       }
     }
-    TIDEMARK_CHECK(!"a strategy accepts none of the small jobs");
+    TIDEMARK_CHECK(false && "a strategy accepts none of the small jobs");
   }
 
   Cell Judge(const Feature& feature) {

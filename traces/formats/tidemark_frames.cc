@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "base/check.h"
+#include "traces/trace.pb.h"
 
 namespace tidemark {
 namespace {

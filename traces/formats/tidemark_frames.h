@@ -7,9 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "traces/trace.pb.h"
-
 namespace tidemark {
+namespace wire {
+class Record;  // generated from traces/trace.proto
+}
 
 // The framing of Tidemark's own trace file. A magic line, then frames:
 //

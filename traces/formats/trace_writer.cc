@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "traces/formats/tidemark_frames.h"
 #include "traces/place.h"
+#include "traces/trace.pb.h"
 
 namespace tidemark {
 namespace {
@@ -155,7 +156,7 @@ Result<TraceWriter> TraceWriter::Open(const std::string& path) {
 Status TraceWriter::Append(const Trace& trace) {
   std::string out;
   if (!written_) {
-    written_.emplace();
+    written_ = Written{};
     ++traces_;
     wire::Record record;
     *record.mutable_header() = HeaderOf(trace);
