@@ -71,10 +71,15 @@ class CompareCommand : public Command {
       return BadInput("compare needs two traces, or a job and --device",
                       "tidemark compare PREDICTED MEASURED, or tidemark compare JOB --device cpu");
     }
-    if (!measured_.empty() && (!device_.empty() || !job_.set.empty())) {
-      return BadInput("--device and --set are of a job, and here are two traces", "leave out MEASURED, or these");
+    if (!measured_.empty() && (!device_.empty() || !job_.set.empty() || execution_ != ExecutionOptions())) {
+      return BadInput("--device, --set, --steps, --data, --seed and --capacity are of a job, and here are two traces",
+                      "leave out MEASURED, or these");
     }
-    return Done{};
+    if (!execution_.capacity.empty()) {
+      return BadInput("compare needs a run that does not run out of memory: --capacity is for tidemark run",
+                      "leave out --capacity");
+    }
+    return CheckExecution(execution_);
   }
 
   /// The job's first steps, predicted and then executed.
@@ -89,6 +94,7 @@ class CompareCommand : public Command {
     for (RoleReport& role : report.roles) {
       predicted.file.traces.push_back(std::move(*role.trace));
     }
+    execution_.traces = true;
     TIDEMARK_ASSIGN(Execution execution, Execute(job, execution_));
     if (!execution.reports()) {
       return 0;

@@ -43,6 +43,7 @@ class RunCommand : public Command {
   Result<int> Run() override {
     TIDEMARK_TRY(RefuseToOverwrite(trace_path_, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    options_.traces = !trace_path_.empty();
     TIDEMARK_ASSIGN(const Execution execution, Execute(job, options_));
     if (!execution.reports()) {
       return 0;

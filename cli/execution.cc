@@ -23,11 +23,7 @@ constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
 
 Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
-  if (options.steps < 1 || options.steps > kMostSteps) {
-    return BadInput(
-        fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), options.steps),
-        "steps are counted from the first one on");
-  }
+  TIDEMARK_TRY(CheckExecution(options));
   RunOptions run;
   run.seed = options.seed;
   run.keep_gradients = options.verify;
@@ -36,6 +32,9 @@ Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
   }
   if (!options.data.empty()) {
     TIDEMARK_ASSIGN(run.text, ReadBinaryFile(options.data, kLargestText).At("--data"));
+    if (run.text.empty()) {
+      return BadInput(fmt::format("--data: '{}' is empty", options.data), "leave out --data for random tokens");
+    }
   }
   return run;
 }
@@ -71,12 +70,28 @@ Result<std::vector<Trace>> Gather(World& world, const Trace& own) {
   return traces;
 }
 
-Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, const RunOptions& options, Execution& execution) {
+/// Whether all ranks' tensors together find room in this machine's memory.
+Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered) {
+  const Bytes needed = EvaluateClosedForm(lowered).whole.roles.front().allocated * job.Ranks();
+  const Bytes available = AvailableMemory();
+  if (LaunchedRanks() == 0 && available > Bytes() && needed > available) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("{} ranks need {} for their tensors, and this machine has {} to spare", job.Ranks(),
+                             Text(needed), Text(available)),
+                 "tidemark predict prices such a job; run a smaller one, or start its ranks on more machines"};
+  }
+  return Done{};
+}
+
+Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, const RunOptions& options, bool traces,
+                   Execution& execution) {
   World& world = *execution.world;
   TIDEMARK_ASSIGN(execution.outcome, RunSteps(job, steps, options, world));
   Describe(job, execution.outcome.trace);
-  TIDEMARK_ASSIGN(execution.traces, Gather(world, execution.outcome.trace));
-  if (options.keep_gradients) {
+  if (traces) {
+    TIDEMARK_ASSIGN(execution.traces, Gather(world, execution.outcome.trace));
+  }
+  if (options.keep_gradients && !execution.outcome.ran_out) {
     TIDEMARK_ASSIGN(execution.numerics, CompareWithOneBatch(job, steps.front(), options, execution.outcome, world));
   }
   return Done{};
@@ -92,6 +107,15 @@ void EndTogether(World& world, const Error& error) {
 }
 
 }  // namespace
+
+Status CheckExecution(const ExecutionOptions& options) {
+  if (options.steps < 1 || options.steps > kMostSteps) {
+    return BadInput(
+        fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), options.steps),
+        "steps are counted from the first one on");
+  }
+  return Done{};
+}
 
 void AddExecutionOptions(CLI::App& app, ExecutionOptions& options) {
   app.add_option("--steps", options.steps, "so many optimizer steps, from the first on (default 1)")->type_name("K");
@@ -117,9 +141,10 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (options.verify) {
     TIDEMARK_TRY(OneBatchOf(job));
   }
+  TIDEMARK_TRY(CheckMemory(job, lowered));
   Execution execution;
   TIDEMARK_ASSIGN(execution.world, EnterWorld(job.Ranks()));
-  if (const Status done = ExecuteHere(job, steps, run, execution); !done) {
+  if (const Status done = ExecuteHere(job, steps, run, options.traces, execution); !done) {
     EndTogether(*execution.world, done.error());
     return done.error();
   }

@@ -27,7 +27,12 @@ struct ExecutionOptions {
   std::string capacity;  ///< "512MiB"; empty: unlimited
   std::uint64_t seed = 0;
   bool verify = false;
+  bool traces = false;  ///< those of all ranks are asked for
+
+  friend bool operator==(const ExecutionOptions&, const ExecutionOptions&) = default;
 };
+/// Refuses a number of steps that nobody waits for.
+Status CheckExecution(const ExecutionOptions& options);
 void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 /// --device: what it runs on.
 void AddDeviceOption(CLI::App& app, std::string& device);
@@ -35,7 +40,7 @@ void AddDeviceOption(CLI::App& app, std::string& device);
 struct Execution {
   std::unique_ptr<World> world;
   RunOutcome outcome;                   ///< of this rank
-  std::vector<Trace> traces;            ///< of all ranks, on rank 0 only
+  std::vector<Trace> traces;            ///< of all ranks, on rank 0 only, with ExecutionOptions::traces
   std::optional<RunNumerics> numerics;  ///< with ExecutionOptions::verify
 
   bool reports() const { return world->rank() == 0; }

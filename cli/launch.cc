@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -33,8 +36,15 @@ Result<std::vector<std::string>> OwnArguments() {
   return arguments;
 }
 
-/// More ranks than cores yield to each other while they wait.
+/// More ranks than cores yield to each other while they wait, up to a number that a machine bears.
 Error BecomeMpirun(std::int64_t ranks) {
+  constexpr std::int64_t kRanksPerCore = 16;
+  const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  if (ranks > cores * kRanksPerCore) {
+    return {ErrorCode::machine_cannot, "",
+            fmt::format("{} ranks on {} cores: at most {} ranks a core are started here", ranks, cores, kRanksPerCore),
+            "set layout.dp or layout.tp lower, or start the ranks on more machines with a launcher of your own"};
+  }
   Result<std::vector<std::string>> own = OwnArguments();
   if (!own) {
     return own.error();
@@ -62,6 +72,17 @@ Error BecomeMpirun(std::int64_t ranks) {
 }
 
 }  // namespace
+
+Bytes AvailableMemory() {
+  std::ifstream memory("/proc/meminfo");
+  std::string key;
+  for (std::int64_t kibibytes = 0; memory >> key >> kibibytes; memory.ignore(64, '\n')) {
+    if (key == "MemAvailable:") {
+      return Bytes(kibibytes * 1024);
+    }
+  }
+  return {};
+}
 
 Result<std::unique_ptr<World>> EnterWorld(std::int64_t ranks) {
   const std::int64_t launched = LaunchedRanks();

@@ -49,15 +49,15 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), exact, *alone));
   TIDEMARK_ASSIGN(const RunOutcome same, RunSteps(job, std::span(&first, 1), exact, world));
   TIDEMARK_ASSIGN(const Model model, Model::Of(job, {world.rank() % job.layout.tp, job.layout.tp}));
-  const auto compare = [&](const Tensors& gradients, DType dtype) {
-    const Distance distance = DistanceOf(model, gradients, reference.gradients);
+  const auto compare = [&](const Tensors& gradients, DType dtype, double floor) {
+    const Distance distance = DistanceOf(model, gradients, reference.gradients, floor);
     const std::int64_t roundings = RoundingsOf(first.program->roles.front(), job.Microbatches(), job.layout.dp);
     return GradientCheck{dtype, world.Highest(distance.highest), BoundOf(dtype, roundings), distance.tensor};
   };
-  numerics.exact = compare(same.gradients, DType::fp64);
+  numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);
   const Precision& precision = job.axes.precision;
   const bool narrow = SizeOf(precision.params) > SizeOf(precision.gradients);
-  numerics.working = compare(outcome.gradients, narrow ? precision.gradients : precision.params);
+  numerics.working = compare(outcome.gradients, narrow ? precision.gradients : precision.params, kWorkingFloor);
   return numerics;
 }
 

@@ -24,7 +24,8 @@ std::string StepsText(const std::vector<StepOutcome>& steps) {
       i = steps.size() - kStepsShown / 2;
       text += "   ...\n";
     }
-    text += fmt::format("  {:>4}  {:>10.6f}  {:>10}\n", i + 1, steps[i].loss, Text(steps[i].time));
+    const std::string loss = steps[i].loss ? fmt::format("{:.6f}", *steps[i].loss) : "-";
+    text += fmt::format("  {:>4}  {:>10}  {:>10}\n", i + 1, loss, Text(steps[i].time));
   }
   return text;
 }
@@ -41,8 +42,9 @@ std::string NumericsText(const RunNumerics& numerics) {
 }
 
 std::string OutOfMemoryText(const OutOfMemory& out) {
-  return fmt::format("\nout of memory: '{}' asked for {} in {} of microbatch {}, with {} reserved\n", out.tensor,
-                     Text(out.requested), out.phase, out.microbatch, Text(out.reserved));
+  const std::string place = out.microbatch < 0 ? out.phase : "in " + PhaseText(out.phase, out.microbatch);
+  return fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} reserved\n", out.tensor,
+                     Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved));
 }
 
 ordered_json JsonOf(const GradientCheck& check) {
@@ -64,6 +66,7 @@ ordered_json JsonOf(const RunReport& report, const Peak& peak) {
           {"allocated_bytes", peak.allocated.count()},
           {"allocator_bytes", report.outcome.allocator_peak.count()},
           {"reserved_bytes", report.outcome.reserved_peak.count()},
+          {"mapped_bytes", report.outcome.mapped_peak.count()},
           {"at", {{"phase", peak.phase}}},
           {"by_category", by_category}};
 }
@@ -72,7 +75,7 @@ ordered_json JsonOf(const RunReport& report, const Peak& peak) {
 
 bool RunReport::Finding() const {
   const bool differs = numerics && !(numerics->exact.equal() && numerics->working.equal());
-  return differs || outcome.steps.back().out_of_memory.has_value();
+  return differs || outcome.ran_out;
 }
 
 std::string RenderText(const RunReport& report) {
@@ -81,10 +84,13 @@ std::string RenderText(const RunReport& report) {
   const std::int64_t ranks = report.job.Ranks();
   std::string text = fmt::format("{}\nmeasured on cpu, {} rank{}\n\n{}", JobTitle(report.job), ranks,
                                  ranks == 1 ? "" : "s", StepsText(outcome.steps));
-  text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
-                      fmt::join(outcome.steps.back().parameters_changed_at, ", "));
-  text += fmt::format("memory peak of rank 0: {} of tensors ({} bytes), in {}\n", Text(peak.allocated),
-                      Grouped(peak.allocated.count()), PhaseText(peak.phase, peak.microbatch, peak.step, peak.side));
+  if (!outcome.ran_out) {
+    text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
+                        fmt::join(outcome.steps.back().parameters_changed_at, ", "));
+  }
+  const std::string phase = PhaseText(peak.phase, peak.microbatch, peak.step, peak.side);
+  text += fmt::format("memory peak of rank 0: {} of tensors ({} bytes), {}\n", Text(peak.allocated),
+                      Grouped(peak.allocated.count()), phase.empty() ? "before the step" : "in " + phase);
   text += fmt::format("with the allocator's rounding {}, reserved {}\n", Text(outcome.allocator_peak),
                       Text(outcome.reserved_peak));
   if (outcome.steps.back().out_of_memory) {
@@ -96,7 +102,7 @@ std::string RenderText(const RunReport& report) {
 std::string RenderJson(const RunReport& report) {
   ordered_json steps = ordered_json::array();
   for (const StepOutcome& step : report.outcome.steps) {
-    steps.push_back({{"loss", step.loss}, {"step_ns", step.time.count()}});
+    steps.push_back({{"loss", step.loss ? ordered_json(*step.loss) : ordered_json()}, {"step_ns", step.time.count()}});
   }
   ordered_json numerics;
   if (report.numerics) {

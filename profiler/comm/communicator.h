@@ -16,7 +16,7 @@ namespace tidemark {
 /// One collective of one rank: `elements` counts the full buffer, as Collective::payload_elements does. All-reduce
 /// reads and writes all of it, reduce-scatter reads all and writes this rank's part, all-gather reads the part and
 /// writes all; parts are equal and in the order of ranks. `from` may be `to` for all-reduce, or this rank's part of
-/// `to` for all-gather.
+/// `to` for all-gather. Other kinds are refused.
 struct Exchange {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Reduction reduction = Reduction::sum;  ///< avg is a sum here: whoever asks divides

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -38,7 +40,7 @@ void MaximumBf16(void* in, void* in_out, int* length, MPI_Datatype*) {
   const auto* other = static_cast<const std::uint16_t*>(in);
   auto* highest = static_cast<std::uint16_t*>(in_out);
   for (int i = 0; i < *length; ++i) {
-    highest[i] = Widen(other[i]) > Widen(highest[i]) ? other[i] : highest[i];
+    highest[i] = Widen(highest[i]) >= Widen(other[i]) || std::isnan(Widen(highest[i])) ? highest[i] : other[i];
   }
 }
 
@@ -120,22 +122,15 @@ class MpiCommunicator final : public Communicator {
         return MPI_Iallreduce(exchange.from == exchange.to ? MPI_IN_PLACE : exchange.from, exchange.to, all, type,
                               OperationOf(exchange), comm_, request);
       case CollectiveKind::reduce_scatter:
-        return MPI_Ireduce_scatter_block(exchange.from == exchange.to ? MPI_IN_PLACE : exchange.from, exchange.to, part,
-                                         type, OperationOf(exchange), comm_, request);
+        return MPI_Ireduce_scatter_block(exchange.from, exchange.to, part, type, OperationOf(exchange), comm_, request);
       case CollectiveKind::all_gather: {
         const auto* own = static_cast<const char*>(exchange.to) + rank_ * (SizeOf(exchange.dtype) * part).count();
         return MPI_Iallgather(exchange.from == own ? MPI_IN_PLACE : exchange.from, part, type, exchange.to, part, type,
                               comm_, request);
       }
-      case CollectiveKind::all_to_all:
-        return MPI_Ialltoall(exchange.from, part, type, exchange.to, part, type, comm_, request);
-      case CollectiveKind::broadcast:
-        return MPI_Ibcast(exchange.to, all, type, 0, comm_, request);
-      case CollectiveKind::reduce:
-        return MPI_Ireduce(rank_ == 0 && exchange.from == exchange.to ? MPI_IN_PLACE : exchange.from, exchange.to, all,
-                           type, OperationOf(exchange), 0, comm_, request);
+      default:
+        return MPI_ERR_UNSUPPORTED_OPERATION;
     }
-    return MPI_ERR_OTHER;
   }
 
   MPI_Op OperationOf(const Exchange& exchange) const {
@@ -191,18 +186,20 @@ class MpiWorld final : public World {
 
   std::vector<std::string> GatherTexts(const std::string& text) override {
     if (rank_ != 0) {
-      MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+      auto length = static_cast<std::int64_t>(text.size());
+      MPI_Send(&length, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD);
+      InPieces(length,
+               [&](std::int64_t at, int count) { MPI_Send(text.data() + at, count, MPI_CHAR, 0, 0, MPI_COMM_WORLD); });
       return {};
     }
     std::vector<std::string> texts = {text};
     for (int from = 1; from < size_; ++from) {
-      MPI_Status status;
-      int length = 0;
-      MPI_Probe(from, 0, MPI_COMM_WORLD, &status);
-      MPI_Get_count(&status, MPI_CHAR, &length);
-      std::string received(static_cast<std::size_t>(length), '\0');
-      MPI_Recv(received.data(), length, MPI_CHAR, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      texts.push_back(std::move(received));
+      std::int64_t length = 0;
+      MPI_Recv(&length, 1, MPI_INT64_T, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      std::string& received = texts.emplace_back(static_cast<std::size_t>(length), '\0');
+      InPieces(length, [&](std::int64_t at, int count) {
+        MPI_Recv(received.data() + at, count, MPI_CHAR, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      });
     }
     return texts;
   }
@@ -213,6 +210,15 @@ class MpiWorld final : public World {
   }
 
  private:
+  /// MPI counts in int.
+  template <class Transfer>
+  static void InPieces(std::int64_t length, Transfer transfer) {
+    constexpr std::int64_t kPiece = 1 << 28;
+    for (std::int64_t at = 0; at < length; at += kPiece) {
+      transfer(at, static_cast<int>(std::min(kPiece, length - at)));
+    }
+  }
+
   Operations operations_;
   int rank_ = 0, size_ = 1;
 };

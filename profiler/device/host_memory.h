@@ -39,7 +39,7 @@ class HostMemory final : public DeviceMemory {
   bool DoMap(std::uint64_t address, Bytes bytes) override;
   void DoUnmap(std::uint64_t address, Bytes bytes) override;
 
-  /// A mapping of addresses, of which the allocator sees those from `first` on.
+  /// A mapping of addresses, of which the allocator sees those from the address it was handed out under.
   struct Mapping {
     std::uint64_t begin = 0;
     std::uint64_t length = 0;

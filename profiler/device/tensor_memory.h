@@ -29,6 +29,8 @@ class TensorMemory {
   /// Memory for a tensor born on `stream`; empty when the device has no more.
   std::optional<Piece> Allocate(Bytes bytes, std::uint32_t stream);
   void Free(const Piece& piece);
+  /// Everything that ran has ended: a step is done.
+  void Synchronize() { allocator_->Synchronize(); }
 
   const Allocator& allocator() const { return *allocator_; }
 

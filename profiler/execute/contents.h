@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/tensor.h"
+#include "models/job/job.h"
 #include "profiler/execute/model.h"
 #include "sim/program/program.h"
 
@@ -31,5 +33,9 @@ std::optional<std::vector<Stretch>> ContentsOf(const Model& model, const Buffer&
 
 /// Elements that the weights of a buffer have, once.
 std::int64_t ElementsOf(const std::vector<Stretch>& contents);
+
+/// What such a buffer is as the job says: the precision of what it is for, and as many numbers for each weight as its
+/// optimizer keeps. Of communication buffers the dtype is the program's own; collectives are compared with it.
+kernels::TensorType StateType(const Job& job, const Buffer& buffer, const std::vector<Stretch>& contents);
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace tidemark {
 
@@ -12,6 +13,15 @@ constexpr std::uint64_t RandomBits(std::uint64_t counter) {
   counter = (counter ^ (counter >> 30)) * 0xbf58476d1ce4e5b9U;
   counter = (counter ^ (counter >> 27)) * 0x94d049bb133111ebU;
   return counter ^ (counter >> 31);
+}
+
+/// FNV-1a, so that a name stands for the same numbers on every machine.
+constexpr std::uint64_t HashOf(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  }
+  return hash;
 }
 
 }  // namespace tidemark

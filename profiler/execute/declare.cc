@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -17,10 +18,7 @@ namespace {
 
 using kernels::TensorType;
 
-DType Stored(DType dtype, bool exact) {
-  const bool floating = dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
-  return exact && floating ? DType::fp64 : dtype;
-}
+Bytes BytesOf(const TensorType& type) { return SizeOf(type.dtype) * type.elements; }
 
 std::string TextOf(const TensorType& type) { return fmt::format("{} x {}", type.elements, Name(type.dtype)); }
 
@@ -33,12 +31,13 @@ class Declarer {
       slots_.resize(slots_.size() + static_cast<std::size_t>(buffer.count()));
       for (std::int64_t i = 0; buffer.resident && !buffer.is_view() && i < buffer.count(); ++i) {
         slots_[first_slot_.back() + static_cast<std::size_t>(i)].type =
-            ResidentType(model, buffer, i / buffer.extents[1], exact);
+            ResidentType(job, model, buffer, i / buffer.extents[1], exact);
       }
     }
   }
 
   Result<DeclaredTypes> All() {
+    TIDEMARK_TRY(CheckResidents());
     std::optional<Error> error;
     ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
       const Status done = std::visit([&](const auto& leaf) { return See(leaf, loops); }, program_.nodes[at]);
@@ -89,6 +88,19 @@ class Declarer {
     return operands;
   }
 
+  Status CheckResidents() const {
+    for (std::size_t b = 0; b < program_.buffers.size(); ++b) {
+      const Buffer& buffer = program_.buffers[b];
+      const TensorType expected{Stored(buffer.dtype, exact_), buffer.elements};
+      if (buffer.resident && !buffer.is_view() && slots_[first_slot_[b]].type != expected) {
+        return Fault(fmt::format("the job has {} for '{}', for which the program has a buffer of {}",
+                                 TextOf(slots_[first_slot_[b]].type), buffer.name, TextOf(expected)),
+                     "the program is wrong: please report the job");
+      }
+    }
+    return Done{};
+  }
+
   Status Make(const BufferRef& ref, Loops loops, const TensorType& type, std::string_view who) {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
     const TensorType expected{Stored(buffer.dtype, exact_), buffer.elements};
@@ -102,7 +114,7 @@ class Declarer {
     slot.written = true;
     Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.base.index]] : slot;
     memory.written = true;
-    if (memory.allocation && declared_.allocations[*memory.allocation].elements < type.elements) {
+    if (memory.allocation && BytesOf(declared_.allocations[*memory.allocation]) < BytesOf(type)) {
       declared_.allocations[*memory.allocation] = type;  // a block is as large as the largest view of it
     }
     return Done{};
@@ -168,8 +180,18 @@ class Declarer {
   Status See(const Collective& leaf, Loops loops) {
     const std::string& name = program_.names[leaf.name.index];
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
-    if (leaf.reads.size() != leaf.writes.size() || (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce)) {
-      return NotExecuted(fmt::format("'{}', a collective over {} buffers", name, leaf.reads.size()));
+    const bool exchanges = leaf.kind == CollectiveKind::all_reduce || leaf.kind == CollectiveKind::all_gather ||
+                           leaf.kind == CollectiveKind::reduce_scatter;
+    if (!exchanges || leaf.reads.size() != leaf.writes.size() ||
+        (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce)) {
+      return NotExecuted(fmt::format("'{}', {} over {} buffers", name, Name(leaf.kind), leaf.reads.size()));
+    }
+    const std::string& group = program_.groups[leaf.group.index].name;
+    if ((group == "tp" ? job_.layout.tp : group == "dp" ? job_.layout.dp : 0) != ranks) {
+      return NotExecuted(fmt::format("'{}', a collective over the group '{}' of {} ranks", name, group, ranks));
+    }
+    if (leaf.dtype == DType::fp16 || leaf.payload_elements > INT32_MAX) {
+      return NotExecuted(fmt::format("'{}', a collective over {} x {}", name, leaf.payload_elements, Name(leaf.dtype)));
     }
     TIDEMARK_TRY(CheckReads(leaf.reads, loops, name));
     std::int64_t payload = 0;
@@ -196,9 +218,13 @@ class Declarer {
   }
 
   Status See(const Copy& leaf, Loops loops) {
+    const std::string& name = program_.names[leaf.name.index];
+    if (name != "load.ids" && name != "load.labels") {
+      return NotExecuted(fmt::format("'{}', a copy between host and device", name));
+    }
     const TensorType ids{DType::int64, job_.micro_batch_size * job_.sequence_length};
     for (const BufferRef& ref : leaf.writes) {
-      TIDEMARK_TRY(Make(ref, loops, ids, program_.names[leaf.name.index]));
+      TIDEMARK_TRY(Make(ref, loops, ids, name));
     }
     return Done{};
   }
@@ -219,12 +245,12 @@ class Declarer {
 
 }  // namespace
 
-TensorType ResidentType(const Model& model, const Buffer& buffer, std::int64_t index, bool exact) {
-  TensorType type{Stored(buffer.dtype, exact), buffer.elements};
+TensorType ResidentType(const Job& job, const Model& model, const Buffer& buffer, std::int64_t index, bool exact) {
+  TensorType type{buffer.dtype, buffer.elements};
   if (const auto contents = ContentsOf(model, buffer, index)) {
-    type.elements = ElementsOf(*contents) * (buffer.elements / ElementsOf(*contents));
+    type = StateType(job, buffer, *contents);
   }
-  return type;
+  return {Stored(type.dtype, exact), type.elements};
 }
 
 Result<DeclaredTypes> DeclareTypes(const Job& job, const Model& model, const Program& program, bool exact) {

@@ -65,7 +65,9 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind)
   }
   recorder_.EndStep();
   outcome_.time = recorder_.Now() - start;
-  outcome_.loss = losses_ > 0 ? loss_sum_ / static_cast<double>(losses_) : 0;
+  if (losses_ > 0) {
+    outcome_.loss = loss_sum_ / static_cast<double>(losses_);
+  }
   ++step_;
   return outcome_;
 }
@@ -101,12 +103,17 @@ Status Executor::Do(const Alloc& leaf, Loops loops) {
 }
 
 Status Executor::Do(const Free& leaf, Loops loops) {
-  if (leaf.recorded) {
-    TIDEMARK_TRY(FinishStream({}));  // somebody may still use it
-  }
+  TIDEMARK_TRY(FinishStream(leaf.recorded ? StreamId{} : BufferOf(leaf.buffer).stream));  // somebody may still use it
   const auto [index0, index1] = IndicesOf(leaf.buffer, loops);
   Release(BufferOf(leaf.buffer), SlotOf(leaf.buffer, loops), index0, index1);
   return Done{};
+}
+
+/// The same for an operation of the same block, whichever pass it is in: "layer.wo_dropout.forward" and its backward.
+std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t block) const {
+  const std::string_view operation = name.substr(0, name.rfind('.'));
+  return RandomBits(options_.seed ^ HashOf(operation) ^ RandomBits(static_cast<std::uint64_t>(block)) ^
+                    RandomBits(RandomBits(static_cast<std::uint64_t>(step_))));
 }
 
 OperationContext Executor::ContextOf(const Compute& leaf) const {
@@ -116,7 +123,6 @@ OperationContext Executor::ContextOf(const Compute& leaf) const {
   context.loss_scale = loss_scale_;
   context.exact = options_.exact;
   context.update = step_ + 1;
-  context.seed = options_.seed ^ RandomBits(static_cast<std::uint64_t>(step_));
   context.first_sample = FirstSample(microbatch_);
   return context;
 }
@@ -127,6 +133,7 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   OperationContext context = ContextOf(leaf);
   context.reads = reads;
   context.writes = writes;
+  context.seed = SeedOf(context.name, writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
   if (std::holds_alternative<CrossEntropy>(leaf.op) && std::get<CrossEntropy>(leaf.op).backward &&
       !(leaf.scale == Rational(1))) {
     loss_scale_ = context.scale;
@@ -188,6 +195,7 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
   if (group == groups_.end() || group->second->size() != program_->groups[leaf.group.index].size) {
     return NotExecuted(fmt::format("collectives over the group '{}'", program_->groups[leaf.group.index].name));
   }
+  TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
   for (std::size_t i = 0; i < writes.size(); ++i) {
     TIDEMARK_TRY(BeginExchange(leaf, *group->second, reads[i], writes[i]));

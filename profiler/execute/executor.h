@@ -38,14 +38,14 @@ struct ExecutorOptions {
 
 /// A device that has no more memory, at a request of a step.
 struct OutOfMemory {
-  Bytes requested, capacity, allocated, reserved;
+  Bytes requested, allocated, reserved;
   std::int64_t cache_flushes = 0;
   std::string tensor, phase;
   std::int64_t microbatch = -1;
 };
 
 struct StepOutcome {
-  double loss = 0;  ///< mean over this rank's microbatches
+  std::optional<double> loss;  ///< mean over this rank's microbatches; nothing: none was finished
   Nanos time;
   std::vector<std::int64_t> parameters_changed_at;  ///< microbatches after which parameters changed
   std::optional<OutOfMemory> out_of_memory;         ///< the step ended there
@@ -70,8 +70,6 @@ class Executor {
   Recorder& recorder() { return recorder_; }
   /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.
   const std::map<ParameterKey, std::vector<double>>& gradients() const { return gradients_; }
-  /// Weights as they are now.
-  std::map<ParameterKey, std::vector<double>> Weights() const;
 
  private:
   struct Held {
@@ -102,6 +100,7 @@ class Executor {
   void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
   OperationContext ContextOf(const Compute& node) const;
+  std::uint64_t SeedOf(std::string_view name, std::int64_t block) const;
 
   Status Do(const Alloc& leaf, Loops loops);
   Status Do(const Free& leaf, Loops loops);

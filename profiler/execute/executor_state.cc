@@ -25,7 +25,7 @@ Status Executor::TakeOver(const Program& program) {
   std::map<Key, Held> kept;
   for (std::size_t b = 0; program_ != nullptr && b < program_->buffers.size(); ++b) {
     const Buffer& buffer = program_->buffers[b];
-    for (std::int64_t i = 0; buffer.kept && i < buffer.count(); ++i) {
+    for (std::int64_t i = 0; buffer.kept && !buffer.is_view() && i < buffer.count(); ++i) {
       kept[{buffer.name, i / buffer.extents[1], i % buffer.extents[1]}] =
           held_[first_slot_[b] + static_cast<std::size_t>(i)];
     }
@@ -37,7 +37,10 @@ Status Executor::TakeOver(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     first_slot_.push_back(held_.size());
     held_.resize(held_.size() + static_cast<std::size_t>(buffer.count()));
-    for (std::int64_t i = 0; buffer.resident && i < buffer.count() && !outcome_.out_of_memory; ++i) {
+    for (std::int64_t i = 0; buffer.resident && !buffer.is_view() && i < buffer.count(); ++i) {
+      if (outcome_.out_of_memory) {
+        return Done{};
+      }
       const std::size_t slot = first_slot_.back() + static_cast<std::size_t>(i);
       const std::int64_t index0 = i / buffer.extents[1], index1 = i % buffer.extents[1];
       if (first) {
@@ -54,17 +57,20 @@ Status Executor::TakeOver(const Program& program) {
       kept.erase(found);
     }
   }
-  for (const auto& [key, held] : kept) {
-    memory_.Free(held.piece);
+  if (!kept.empty()) {
+    return Error{
+        ErrorCode::internal, "",
+        fmt::format("a step keeps '{}', which the next one does not begin with", std::get<0>(kept.begin()->first)),
+        "the program is wrong: please report the job"};
+  }
+  if (!first) {
+    memory_.Synchronize();
   }
   return Done{};
 }
 
 Status Executor::MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1) {
-  if (buffer.is_view()) {
-    return Done{};
-  }
-  TIDEMARK_TRY(Allocate(buffer, slot, index0, index1, ResidentType(model_, buffer, index0, options_.exact)));
+  TIDEMARK_TRY(Allocate(buffer, slot, index0, index1, ResidentType(job_, model_, buffer, index0, options_.exact)));
   if (!outcome_.out_of_memory) {
     Fill(buffer, index0, held_[slot]);
   }
@@ -96,7 +102,6 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
   const Allocator& allocator = memory_.allocator();
   if (!piece) {
     outcome_.out_of_memory = OutOfMemory{.requested = SizeOf(type.dtype) * type.elements,
-                                         .capacity = Bytes(),
                                          .allocated = allocator.allocated(),
                                          .reserved = allocator.reserved(),
                                          .cache_flushes = allocator.cache_flushes(),
@@ -115,26 +120,6 @@ void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t inde
   memory_.Free(held.piece);
   recorder_.Memory(false, buffer, index0, index1, held.type, held.piece, memory_.allocator());
   held = {};
-}
-
-std::map<ParameterKey, std::vector<double>> Executor::Weights() const {
-  std::map<ParameterKey, std::vector<double>> weights;
-  for (std::size_t b = 0; b < program_->buffers.size(); ++b) {
-    const Buffer& buffer = program_->buffers[b];
-    for (std::int64_t i = 0; buffer.category == Category::parameter && buffer.kept && i < buffer.count(); ++i) {
-      const Held& held = held_[first_slot_[b] + static_cast<std::size_t>(i)];
-      const auto contents = ContentsOf(model_, buffer, i / buffer.extents[1]);
-      for (std::size_t c = 0; contents && c < contents->size(); ++c) {
-        const Stretch& stretch = (*contents)[c];
-        std::vector<double>& values = weights[{stretch.weight.name, stretch.block}];
-        values.resize(static_cast<std::size_t>(stretch.elements));
-        const kernels::ConstTensor all{held.type, held.piece.data};
-        kernels::Copy(kernels::Slice(all, stretch.offset, stretch.elements),
-                      {{DType::fp64, stretch.elements}, values.data()});
-      }
-    }
-  }
-  return weights;
 }
 
 }  // namespace tidemark

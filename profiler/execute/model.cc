@@ -18,15 +18,6 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-/// FNV-1a, so that a name stands for the same numbers on every machine.
-std::uint64_t HashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return hash;
-}
-
 /// Box and Muller's transform of two uniform numbers.
 double Normal(std::uint64_t key, std::uint64_t counter) {
   constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53

@@ -108,7 +108,8 @@ class RowBinder {
     if (name.starts_with("activation.")) {
       return Activation(name.ends_with(".forward"));
     }
-    return GluOperation(name);
+    const bool glu = name.starts_with("glu.") || name.starts_with("silu.") || name.starts_with("product.");
+    return glu ? GluOperation(name) : NotExecuted(c_.name);
   }
 
   template <class Other>
@@ -252,8 +253,16 @@ class RowBinder {
   }
 
   Result<Operation> Dropout(bool forward) const {
-    const kernels::Dropout dropout{.p = c_.model.decoder().dropout, .seed = c_.seed, .offset = 0};
     const ConstTensor input = c_.Read(0);
+    // Elements are numbered through all samples of the training, so that however they are cut into batches and ranks,
+    // each is dropped or kept alike.
+    const std::int64_t full = shape_.tokens() * c_.model.decoder().hidden;
+    const bool scattered = input.type.elements < full;
+    const std::int64_t own = scattered ? c_.model.place().rank * input.type.elements : 0;
+    const kernels::Dropout dropout{.p = c_.model.decoder().dropout,
+                                   .seed = c_.seed,
+                                   .offset = 0,
+                                   .first = c_.first_sample * (full / shape_.batch) + own};
     if (forward) {
       const kernels::DropoutTypes types = DropoutOutputs(input.type);
       return Operation{{types.output, types.mask},

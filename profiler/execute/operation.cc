@@ -7,7 +7,7 @@
 
 namespace tidemark {
 
-DType OperationContext::Stored(DType dtype) const {
+DType Stored(DType dtype, bool exact) {
   const bool floating = dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
   return exact && floating ? DType::fp64 : dtype;
 }
@@ -33,7 +33,7 @@ Result<Operation> Bind(const OperationContext& context) {
 
 Error NotExecuted(std::string_view what) {
   return {ErrorCode::machine_cannot, "", fmt::format("the executor has no arithmetic for {} yet", what),
-          "tidemark predict prices this job; run executes data-parallel strategies with whole parameters"};
+          "tidemark predict prices this job; README (\"Is it true? Run it.\") says what run executes so far"};
 }
 
 }  // namespace tidemark

@@ -26,6 +26,9 @@ struct Operand {
   BufferRef ref;
 };
 
+/// How a dtype is stored: floating ones as fp64 where the run is exact.
+DType Stored(DType dtype, bool exact);
+
 /// What surrounds one operation.
 struct OperationContext {
   const Job& job;
@@ -37,10 +40,10 @@ struct OperationContext {
   std::span<const Operand> reads, writes;
   bool exact = false;             ///< every floating dtype is fp64
   std::int64_t update = 1;        ///< which update of the training this one is, from 1
-  std::uint64_t seed = 0;         ///< of random numbers, of this step
+  std::uint64_t seed = 0;         ///< of this operation's random numbers in this step, the same for all samples
   std::int64_t first_sample = 0;  ///< of the training, in this microbatch
 
-  DType Stored(DType dtype) const;
+  DType Stored(DType dtype) const { return tidemark::Stored(dtype, exact); }
   /// Whether write number `i` adds to what is there: it is read as well.
   bool Adds(std::size_t i) const;
   kernels::ConstTensor Read(std::size_t i) const { return reads[i].tensor; }

@@ -41,7 +41,16 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.mean_sequence_length > 0) {
     return NotExecuted("sequences of different lengths (sequence_length.mean)");
   }
+  if (job.axes.loss == Partition::Loss::chunked || job.axes.loss == Partition::Loss::fused) {
+    return NotExecuted("losses in chunks (loss)");
+  }
+  if (job.axes.buffers.gradient_as_bucket_view) {
+    return NotExecuted("gradients that are views of a bucket (buffers.gradient_as_bucket_view)");
+  }
   TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}));
+  if (model.decoder().rope && model.decoder().head_size % 2 != 0) {
+    return NotExecuted(fmt::format("the rotation of heads of an odd size ({})", model.decoder().head_size));
+  }
   TIDEMARK_TRY(MakeBatches(job, model.decoder(), options));
   const StepProgram* checked = nullptr;
   for (const RunStep& step : steps) {
@@ -62,30 +71,34 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   const TensorParallelPlace place{groups.at("tp")->rank(), groups.at("tp")->size()};
   TIDEMARK_ASSIGN(const Model model, Model::Of(job, place));
   TIDEMARK_ASSIGN(const Batches batches, MakeBatches(job, model.decoder(), options));
-  TensorMemory memory(
-      MakeAllocator(job.allocator, std::make_unique<HostMemory>(options.capacity.value_or(kUnlimited))));
+  auto device = std::make_unique<HostMemory>(options.capacity.value_or(kUnlimited));
+  const HostMemory& host = *device;
+  TensorMemory memory(MakeAllocator(job.allocator, std::move(device)));
   Executor executor(job, model, groups, batches, memory,
                     {.seed = options.seed, .exact = options.exact, .keep_gradients = options.keep_gradients});
   RunOutcome run;
   for (const RunStep& step : steps) {
     TIDEMARK_ASSIGN(StepOutcome outcome, executor.Run(step.program->roles.front(), step.kind));
     const double ranks = static_cast<double>(world.size());
-    outcome.loss = world.Sum(outcome.loss) / ranks;
-    const bool ran_out = world.Highest(outcome.out_of_memory ? 1 : 0) > 0;
+    const double sum = world.Sum(outcome.loss.value_or(0));
+    if (outcome.loss) {
+      outcome.loss = sum / ranks;
+    }
+    run.ran_out = world.Highest(outcome.out_of_memory ? 1 : 0) > 0;
     run.steps.push_back(std::move(outcome));
-    if (ran_out) {
+    if (run.ran_out) {
       break;
     }
   }
   if (options.keep_gradients) {
     run.gradients = executor.gradients();
-    run.weights = executor.Weights();
   }
   const Allocator& allocator = memory.allocator();
   run.allocator_peak = allocator.allocated_peak();
   run.reserved_peak = allocator.reserved_peak();
+  run.mapped_peak = host.mapped_peak();
   run.cache_flushes = allocator.cache_flushes();
-  run.trace = executor.recorder().trace();
+  run.trace = std::move(executor.recorder()).Take();
   return run;
 }
 

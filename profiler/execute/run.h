@@ -34,8 +34,10 @@ struct RunOutcome {
   std::vector<StepOutcome> steps;  ///< this rank's; losses are means over all data-parallel ranks
   Trace trace;                     ///< this rank's
   Bytes allocator_peak, reserved_peak;
+  Bytes mapped_peak;  ///< of the system's pages, as the device below the allocator counts them
   std::int64_t cache_flushes = 0;
-  std::map<ParameterKey, std::vector<double>> gradients, weights;  ///< of the first step; as they are at the end
+  bool ran_out = false;                                   ///< some rank ran out of memory, in the last step
+  std::map<ParameterKey, std::vector<double>> gradients;  ///< of the first step, with keep_gradients
 };
 
 /// Refuses what cannot be executed: pipelines, context parallelism, steps with an operation that has no kernel; and

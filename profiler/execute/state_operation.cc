@@ -67,13 +67,13 @@ class StateBinder {
     return NotExecuted(fmt::format("'{}', whose numbers in '{}' have no known place", c_.name, operand.buffer->name));
   }
 
-  /// Types of all writes: as many elements as the model says.
+  /// Types of all writes, as the job has them.
   Result<std::vector<TensorType>> StateTypes() const {
     std::vector<TensorType> types;
     for (const Operand& write : c_.writes) {
       TIDEMARK_ASSIGN(const std::vector<Stretch> contents, Contents(write));
-      const std::int64_t times = write.buffer->elements / ElementsOf(contents);
-      types.push_back({c_.Stored(write.buffer->dtype), ElementsOf(contents) * times});
+      const TensorType type = StateType(c_.job, *write.buffer, contents);
+      types.push_back({c_.Stored(type.dtype), type.elements});
     }
     return types;
   }
@@ -198,9 +198,7 @@ Result<Operation> StateBinder::Update() const {
     }
   }
   Operation operation;
-  for (const Operand& write : c_.writes) {
-    operation.outputs.push_back(write.tensor.type);
-  }
+  TIDEMARK_ASSIGN(operation.outputs, StateTypes());
   operation.run = [pieces = std::move(pieces), kind = c_.job.optimizer, step = c_.update](Writes) {
     kernels::AdamW adamw;
     adamw.step = step;

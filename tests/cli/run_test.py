@@ -69,6 +69,14 @@ class Run(unittest.TestCase):
             self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, (strategy, sp))
             self.assertTrue(run["numerics"]["equal"], (strategy, sp))
 
+    def test_gradients_are_right_with_dropout_and_where_one_is_zero(self):
+        for changes in (("network.dropout=0.1",), ("network.dropout=0.1", "strategy=nanotron", "layout.tp=2"),
+                        ("network.dropout=0.1", "strategy=megatron", "layout.tp=2"),
+                        ("network.qkv_bias=true", "network.rope=false")):
+            run = self.json_of("run", self.job, *[word for change in changes for word in ("--set", change)], "--verify")
+            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, changes)
+            self.assertTrue(run["numerics"]["equal"], changes)
+
     def test_memory_is_what_was_predicted(self):
         for strategy in STRATEGIES:
             for layout in (("layout.dp=2",), ("layout.dp=4",), ("layout.dp=2", "layout.tp=2")):
@@ -98,6 +106,8 @@ class Run(unittest.TestCase):
         self.json_of("run", self.job, "--trace", trace)
         report = self.json_of("report", trace)
         self.assertEqual(report["traces"][0]["origin"], "measured on cpu")
+        told = call("compare", trace, trace).stdout
+        self.assertEqual(told.count("\n  stage 0 "), 2, told)
 
     def test_a_device_that_is_too_small_runs_out_where_predicted(self):
         predicted = call("predict", self.job, "--set", "layout.dp=1", "--step", "first", "--capacity", "1MiB", "--format",
@@ -123,8 +133,15 @@ class Run(unittest.TestCase):
         self.assertIn("the job has 2 ranks, and the launcher has started 3", done.stderr)
 
     def test_what_is_not_executed_says_so_before_anything_starts(self):
+        done = call("run", self.job, "--set", "layout.dp=4000")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("4000 ranks on", done.stderr)
         for changes, words in ((("strategy=fsdp2-defer",), "cast shard"), (("layout.pp=2",), "a pipeline"),
-                               (("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2")):
+                               (("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2"),
+                               (("loss=chunked",), "losses in chunks"), (("loss=fused",), "losses in chunks"),
+                               (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
+                               (("sync.find_unused_parameters=true",), "copy used parameters"),
+                               (("network.head_size=7",), "an odd size"), (("recompute.policy=full",), "recomputed")):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)

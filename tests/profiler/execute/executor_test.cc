@@ -33,7 +33,7 @@ Tensors GradientsOf(const Job& job, bool exact) {
 double DistanceFromOneBatch(const Job& job, const Tensors& gradients) {
   const Model model = *Model::Of(job, {0, 1});
   EXPECT_FALSE(gradients.empty());
-  return DistanceOf(model, gradients, GradientsOf(OneBatch(job), true)).highest;
+  return DistanceOf(model, gradients, GradientsOf(OneBatch(job), true), kExactFloor).highest;
 }
 
 class EveryExecutedStrategy : public testing::TestWithParam<std::string> {};
@@ -137,7 +137,60 @@ TEST(Executor, RefusesAProgramThatHasABufferOfAnotherSize) {
   for (Buffer& buffer : lowered.first().buffers) {
     buffer.elements += buffer.name == "layer.gate_up" || buffer.name == "layer.gate" ? 8 : 0;
   }
-  EXPECT_FALSE(RunAlone(job, lowered.steps()).ok());
+  const auto run = RunAlone(job, lowered.steps());
+  ASSERT_FALSE(run.ok());
+  EXPECT_NE(run.error().message.find("for which the program has a buffer of"), std::string::npos)
+      << run.error().message;
+}
+
+TEST(Executor, RefusesAProgramWhoseOptimizerKeepsOtherNumbers) {
+  Job job = SmallJob("nanotron");
+  for (const char* name : {"moments of layer", "master weights of layer"}) {
+    for (const bool wider : {false, true}) {
+      LoweredSteps lowered(job, 1);
+      for (Buffer& buffer : lowered.first().buffers) {
+        if (buffer.name == name) {
+          buffer.dtype = wider ? DType::fp64 : buffer.dtype;
+          buffer.elements *= wider ? 1 : 2;
+        }
+      }
+      const auto run = RunAlone(job, lowered.steps());
+      ASSERT_FALSE(run.ok()) << name;
+      EXPECT_EQ(run.error().code, ErrorCode::internal);
+    }
+  }
+}
+
+TEST(Executor, DropsTheSameElementsHoweverABatchIsCut) {
+  Job job = SmallJob("ddp-last");
+  std::get<Decoder>(job.network.shape).dropout = 0.25;
+  EXPECT_LT(DistanceFromOneBatch(job, GradientsOf(job, true)), BoundOf(DType::fp64, 0));
+  Job without = job;
+  std::get<Decoder>(without.network.shape).dropout = 0;
+  EXPECT_GT(DistanceFromOneBatch(job, GradientsOf(without, true)), 0.01);  // it does drop something
+}
+
+TEST(Executor, TakesFromTheSystemWhatTheAllocatorReserves) {
+  for (const AllocatorKind kind : {AllocatorKind::torch_caching, AllocatorKind::cuda_async}) {
+    Job job = SmallJob("ddp-last");
+    job.allocator.kind = kind;
+    const RunOutcome run = Executed(job, 3);
+    EXPECT_EQ(run.mapped_peak, run.reserved_peak);
+    PredictOptions options;
+    options.steps = FirstSteps(3);
+    EXPECT_EQ(run.reserved_peak, *Predict(job, options)->roles.front().reserved);
+  }
+}
+
+TEST(Executor, EndsAStepThatRunsOutOfMemory) {
+  const Job job = SmallJob("ddp-last");
+  const RunOutcome enough = Executed(job, 1);
+  for (const Bytes capacity : {Bytes(1 << 20), Bytes(enough.reserved_peak.count() - 1)}) {
+    const RunOutcome run = Executed(job, 1, {.capacity = capacity, .keep_gradients = true});
+    EXPECT_TRUE(run.ran_out);
+    ASSERT_TRUE(run.steps.back().out_of_memory.has_value());
+    EXPECT_EQ(Verify(run.trace), "");
+  }
 }
 
 TEST(Executor, RefusesAKernelWithoutOneOfItsTransients) {
@@ -211,8 +264,8 @@ TEST(Executor, LearnsAText) {
     text += "abcdefgh";
   }
   const RunOutcome run = Executed(job, 30, {.text = text});
-  EXPECT_NEAR(run.steps.front().loss, std::log(256.0), 0.1);  // knows nothing: all bytes are as likely
-  EXPECT_LT(run.steps.back().loss, 4.0);
+  EXPECT_NEAR(run.steps.front().loss.value(), std::log(256.0), 0.1);  // knows nothing: all bytes are as likely
+  EXPECT_LT(run.steps.back().loss.value(), 4.0);
 }
 
 }  // namespace
