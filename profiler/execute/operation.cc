@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 namespace tidemark {
@@ -22,7 +23,13 @@ bool OperationContext::Adds(std::size_t i) const {
 }
 
 Result<Operation> Bind(const OperationContext& context) {
-  if (const Calculate* row = context.model.ActionOf(context.name)) {
+  // What is done again is the same row of the tables, with other tensors.
+  constexpr std::string_view kAgain = "_recomputed";
+  std::string_view action = context.name;
+  if (action.ends_with(kAgain)) {
+    action.remove_suffix(kAgain.size());
+  }
+  if (const Calculate* row = context.model.ActionOf(action)) {
     return BindNetworkOperation(context, *row);
   }
   if (std::optional<Result<Operation>> clip = BindClip(context)) {

@@ -84,6 +84,18 @@ TEST_P(EveryExecutedStrategy, ExceedsTheBoundWithoutOneOfItsMicrobatches) {
   EXPECT_GT(DistanceFromOneBatch(job, GradientsOf(lost, false)), bound);
 }
 
+TEST_P(EveryExecutedStrategy, HasTheSameGradientsBitForBitWhenItComputesAgain) {
+  Job job = SmallJob(GetParam());
+  std::get<Decoder>(job.network.shape).dropout = 0.25;  // whose masks must come back
+  const Tensors kept = GradientsOf(job, false);
+  const std::size_t kernels = Executed(job, 1).trace.slices.size();
+  for (const auto policy : {Recompute::Policy::full, Recompute::Policy::selective, Recompute::Policy::every_n}) {
+    job.axes.recompute.policy = policy;
+    EXPECT_EQ(GradientsOf(job, false), kept);
+    EXPECT_GT(Executed(job, 1).trace.slices.size(), kernels);  // it does compute more
+  }
+}
+
 // One backward pass through all graphs comes to the first microbatch last.
 TEST_P(EveryExecutedStrategy, ChangesParametersAfterTheLastBackwardPass) {
   const std::int64_t last = GetParam() == "single-backward" ? 0 : 1;
