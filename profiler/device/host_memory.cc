@@ -11,7 +11,9 @@
 namespace tidemark {
 namespace {
 
-void* Pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+void* Pointer(std::uint64_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): an allocator counts in addresses
+}
 
 std::uint64_t InSystemPages(std::uint64_t bytes) {
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));

@@ -21,7 +21,8 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (!allocation) {
     return std::nullopt;
   }
-  const Piece piece{reinterpret_cast<void*>(allocation->address), bytes, allocation->handle};
+  void* data = reinterpret_cast<void*>(allocation->address);  // NOLINT(performance-no-int-to-ptr): that is what it is
+  const Piece piece{data, bytes, allocation->handle};
   Poison(piece);
   return piece;
 }

@@ -9,7 +9,6 @@
 namespace tidemark {
 namespace {
 
-using kernels::ConstTensor;
 using kernels::TensorType;
 using Writes = std::span<const kernels::Tensor>;
 
