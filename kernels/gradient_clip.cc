@@ -25,9 +25,14 @@ C SquaresOf(const ConstTensor& tensor) {
 
 }  // namespace
 
-void GradientNorm(const ConstTensor& gradient, const Tensor& norms, std::int64_t index) {
-  InArithmeticOf({gradient.type, norms.type}, [&]<class C>(C) {
-    const C norm = std::sqrt(SquaresOf<C>(gradient));
+void GradientNorm(std::span<const ConstTensor> gradient, const Tensor& norms, std::int64_t index) {
+  const TensorType type = gradient.empty() ? norms.type : gradient.front().type;
+  InArithmeticOf({type, norms.type}, [&]<class C>(C) {
+    C squares = 0;
+    for (const ConstTensor& part : gradient) {
+      squares += SquaresOf<C>(part);
+    }
+    const C norm = std::sqrt(squares);
     TIDEMARK_CHECK(index >= 0 && index < norms.type.elements);
     Narrow(&norm, norms, index, 1);
   });

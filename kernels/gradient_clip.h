@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "kernels/tensor.h"
 
 namespace tidemark::kernels {
@@ -9,8 +11,8 @@ namespace tidemark::kernels {
 // the sum of their squares, which is what ranks add up, the coefficient min(1, max_norm / (norm + 1e-6)), and all
 // gradients times that, whatever it is.
 
-/// norms[index] = sqrt(sum of g^2). `norms` is StatisticsOf the gradients.
-void GradientNorm(const ConstTensor& gradient, const Tensor& norms, std::int64_t index);
+/// norms[index] = sqrt(sum of g^2) over all parts of one gradient; none: 0. `norms` is StatisticsOf the gradients.
+void GradientNorm(std::span<const ConstTensor> gradient, const Tensor& norms, std::int64_t index);
 /// total = sum of norms^2: a square, one element.
 void SumOfSquares(const ConstTensor& norms, const Tensor& total);
 /// The coefficient of a total, on the host.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/quantity.h"
@@ -22,6 +23,14 @@ struct Band {
   friend bool operator==(const Band&, const Band&) = default;
 };
 
+/// How fast kernels of one kind were measured to be at a size: operations or bytes a second (models/machine/rates.h).
+struct RatePoint {
+  std::int64_t size = 0;
+  double per_second = 0;
+  friend bool operator==(const RatePoint&, const RatePoint&) = default;
+};
+using RateCurve = std::vector<RatePoint>;  ///< by rising size
+
 /// One kind of node and the network between such nodes. Every number of a preset file stands beside its source.
 struct Machine {
   std::string name;
@@ -39,6 +48,7 @@ struct Machine {
   Link host_link;                              ///< between a device and its host's memory
   BytesPerSec host_memory_bandwidth;           ///< of a whole node, as its processors reach it; 0: not known
   FlopsPerSec host_flops;                      ///< fp32 arithmetic of a whole node's processors; 0: not known
+  std::map<std::string, RateCurve> rates;      ///< by kind of kernel, "gemm.fp32"; kinds without one: the roofline
   double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
   Band context;                                ///< driver context and loaded modules
   Bytes communicator;                          ///< device memory of one communicator

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "models/configs/flatten.h"
+#include "models/machine/rates.h"
 
 namespace tidemark {
 namespace {
@@ -89,13 +90,17 @@ std::vector<Field<Machine>> MakeMachineFields() {
     fields.push_back(FieldAt<M>(
         fmt::format("peak.{}", Name(dtype)), [dtype](M & m) -> auto& { return m.peak[dtype]; }, Arithmetic{}));
   }
+  for (const RatedKind& kind : RatedKinds()) {
+    fields.push_back(FieldAt<M>(
+        "rates." + kind.key, [key = kind.key](M & m) -> auto& { return m.rates[key]; }, RateForm{kind.arithmetic}));
+  }
   return fields;
 }
 
-/// A file may leave these out: not every machine multiplies in every dtype, and only an optimizer in host memory asks
-/// what the host can do.
+/// A file may leave these out: not every machine multiplies in every dtype or was measured, and only an optimizer in
+/// host memory asks what the host can do.
 bool IsOptional(std::string_view key) {
-  return key.starts_with("peak.") || key == kHostMemoryBandwidth || key == kHostFlops;
+  return key.starts_with("peak.") || key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops;
 }
 
 /// The value behind `{value: ..., source: ...}`, and where it comes from.

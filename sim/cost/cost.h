@@ -20,8 +20,9 @@ struct Costs {
 /// fp32 does (a V100 has no bf16 units), and where fp32 is missing too, as the slowest that is listed.
 FlopsPerSec PeakOf(const Machine& machine, DType dtype);
 
-/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation,
-/// all of it stretched by the machine's slow-down beside a collective. An operator without work is not launched.
+/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation;
+/// of kinds that were measured on the machine work / rate + launch (models/machine/rates.h). All of it is stretched by
+/// the machine's slow-down beside a collective. An operator without work is not launched.
 Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective);
 
 /// Latency of the algorithm's steps plus wire bytes over the slowest link the group crosses.

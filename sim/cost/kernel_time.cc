@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 
+#include "models/machine/rates.h"
 #include "sim/cost/cost.h"
 
 namespace tidemark {
@@ -69,6 +71,16 @@ struct ArithmeticSeconds {
   }
 };
 
+/// Where the machine's kernels of this kind were measured: how long this one takes by them, without its launch.
+std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine) {
+  if (machine.rates.empty()) {
+    return std::nullopt;
+  }
+  const std::optional<RatedWork> rated = WorkOf(op);
+  const auto curve = rated ? machine.rates.find(rated->key) : machine.rates.end();
+  return curve == machine.rates.end() ? std::nullopt : std::optional(rated->work / RateAt(curve->second, rated->size));
+}
+
 double KernelSeconds(const Operator& op, const Machine& machine) {
   if (const auto* row = std::get_if<Tabulated>(&op); row != nullptr && row->nanoseconds > 0) {
     return static_cast<double>(row->nanoseconds) * 1e-9;  // measured: launch and traffic are in it
@@ -78,9 +90,13 @@ double KernelSeconds(const Operator& op, const Machine& machine) {
   if (bytes == Bytes(0) && flops == Flops(0)) {
     return 0;
   }
+  const double launch = static_cast<double>(machine.kernel_launch.count()) * 1e-9;
+  if (const std::optional<double> measured = MeasuredSeconds(op, machine)) {
+    return *measured + launch;
+  }
   const double traffic = SecondsAt(bytes, machine.memory_bandwidth * machine.achievable_bandwidth);
   const double arithmetic = flops == Flops(0) ? 0 : std::visit(ArithmeticSeconds{machine}, op);
-  return std::max(arithmetic, traffic) + static_cast<double>(machine.kernel_launch.count()) * 1e-9;
+  return std::max(arithmetic, traffic) + launch;
 }
 
 }  // namespace

@@ -44,13 +44,21 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
   }
   DeclareBoundaries();
   if (tied_) {
-    const Parameter& embedding = role.stage.BlockAt(kTiedTo.position).parameters[kTiedTo.parameter];
+    const Block& block = role.stage.BlockAt(kTiedTo.position);
+    const Parameter& embedding = block.parameters[kTiedTo.parameter];
+    Holding whole;
+    whole.of = {{block.name + "." + embedding.name}};
     tied_contribution_ = role.builder.AddBuffer({"embedding's part of tied gradient",
                                                  Category::gradient,
                                                  job.axes.precision.gradients,
                                                  embedding.elements,
                                                  {1, 1},
-                                                 role.compute});
+                                                 role.compute,
+                                                 Place::device,
+                                                 false,
+                                                 false,
+                                                 {},
+                                                 {std::move(whole)}});
   }
 }
 

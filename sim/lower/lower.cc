@@ -21,6 +21,7 @@ namespace {
 struct Lowering {
   const Job& job;
   StepKind step;
+  std::int64_t rank;
   const Strategy& strategy;
   std::vector<WindowRun> windows;
   std::vector<Stage> stages;
@@ -46,7 +47,7 @@ Status DealOutStages(Lowering& lowering) {
 Status Write(Lowering& lowering) {
   for (const std::vector<Stage>& chunks : lowering.ranks) {
     lowering.program.roles.push_back(
-        WriteRole(lowering.job, chunks, lowering.step, lowering.strategy, lowering.windows));
+        WriteRole(lowering.job, chunks, lowering.step, lowering.strategy, lowering.windows, lowering.rank));
   }
   return Done{};
 }
@@ -132,10 +133,10 @@ std::vector<std::string> LoweringPasses() {
   return names;
 }
 
-Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump) {
+Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump, std::int64_t rank) {
   TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job.strategy));
   TIDEMARK_TRY(strategy.Accept(job));
-  Lowering lowering{job, step, strategy, {}, {}, {}, {}};
+  Lowering lowering{job, step, rank, strategy, {}, {}, {}, {}};
   for (const LoweringPass& pass : kPasses) {
     TIDEMARK_TRY(pass.run(lowering));
     if (dump) {

@@ -10,8 +10,10 @@
 
 namespace tidemark {
 
-RoleProgram::RoleProgram(const Job& job, const std::vector<Stage>& the_chunks, std::vector<SlotRun> order)
+RoleProgram::RoleProgram(const Job& job, const std::vector<Stage>& the_chunks, std::vector<SlotRun> order,
+                         std::int64_t the_rank)
     : chunks(the_chunks),
+      rank(the_rank),
       builder(fmt::format("stage {}", chunks.front().place.rank), chunks.front().place.rank,
               job.Ranks() / job.layout.pp),
       compute(builder.AddStream("compute", StreamKind::compute)),
@@ -78,7 +80,8 @@ std::int64_t Role::KeyOf(const std::optional<std::int64_t>& remembered, std::int
 }
 
 RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtype, StreamId stream,
-                          const std::vector<std::int64_t>& elements, bool resident, bool kept) {
+                          const std::vector<std::int64_t>& elements, bool resident, bool kept,
+                          const std::vector<Holding>& holds) {
   RunBuffers buffers;
   for (std::size_t run = 0; run < stage.runs.size(); ++run) {
     buffers.push_back(elements[run] == 0 ? BufferId{}
@@ -90,7 +93,10 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
                                                               stream,
                                                               Place::device,
                                                               resident,
-                                                              kept}));
+                                                              kept,
+                                                              {},
+                                                              holds.empty() ? std::vector<Holding>()
+                                                                            : std::vector<Holding>{holds[run]}}));
   }
   return buffers;
 }

@@ -27,7 +27,7 @@ struct Microbatch {
 
 /// What the chunks of one rank write together: a program, and in which order.
 struct RoleProgram {
-  RoleProgram(const Job& job, const std::vector<Stage>& chunks, std::vector<SlotRun> order);
+  RoleProgram(const Job& job, const std::vector<Stage>& chunks, std::vector<SlotRun> order, std::int64_t rank);
 
   /// The block that pooled tensors of all chunks are views of.
   struct Pool {
@@ -36,6 +36,7 @@ struct RoleProgram {
   };
 
   const std::vector<Stage>& chunks;
+  const std::int64_t rank;  ///< in the group "dp": ranks may divide padded state unevenly
 
   ProgramBuilder builder;
   StreamId compute;
@@ -91,9 +92,11 @@ class Role {
     return {buffers[stage.RunOf(position)], {At(position), Index{}}};
   }
 
-  /// Declares one family per run with one buffer per block; none where `elements` of that run is 0.
+  /// Declares one family per run with one buffer per block; none where `elements` of that run is 0. `holds`, by run:
+  /// where not empty, what its first buffer holds.
   RunBuffers PerBlock(const std::string& name, Category category, DType dtype, StreamId stream,
-                      const std::vector<std::int64_t>& elements, bool resident = false, bool kept = false);
+                      const std::vector<std::int64_t>& elements, bool resident = false, bool kept = false,
+                      const std::vector<Holding>& holds = {});
 
   /// Writes `body(position)` for every block of the stage, as one loop per run. The body must not depend on neighbours.
   template <class Body>

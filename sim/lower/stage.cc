@@ -1,37 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lower/stage.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "models/job/validate.h"
+#include "models/job/cut.h"
 #include "sim/lower/recompute.h"
 
 namespace tidemark {
 namespace {
-
-Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t layers) {
-  const std::int64_t stages = job.layout.Stages();
-  if (!job.layout.layers_per_stage.empty()) {
-    std::int64_t sum = 0;
-    for (const std::int64_t count : job.layout.layers_per_stage) {
-      sum += count;
-    }
-    if (static_cast<std::int64_t>(job.layout.layers_per_stage.size()) != stages || sum != layers) {
-      return BadInput(
-          fmt::format("layout.layers_per_stage names {} stages with {} layers in all, expected {} stages and {}",
-                      job.layout.layers_per_stage.size(), sum, stages, layers));
-    }
-    return job.layout.layers_per_stage;
-  }
-  if (layers % stages != 0) {
-    return BadInput(
-        fmt::format("{} layers do not divide into {} pipeline stages", layers, stages),
-        "set layout.pp * layout.vpp to a divisor, or give the layers of each stage in layout.layers_per_stage");
-  }
-  return std::vector<std::int64_t>(static_cast<std::size_t>(stages), layers / stages);
-}
 
 void Append(Stage& stage, BlockRun run) {
   stage.first.push_back(stage.blocks);
@@ -86,16 +62,13 @@ void AppendLayers(Stage& stage, BlockRun layers, std::int64_t gathered) {
   }
 }
 
-/// A tied head on another stage than its embedding keeps a copy of its own; both stages add up their gradients.
-void SeparateTiedCopies(std::vector<Stage>& stages) {
+/// Both stages that hold a copy of a tied embedding add up their gradients.
+void MarkTiedCopy(std::vector<Stage>& stages, const std::optional<std::uint32_t>& copy) {
   Stage& last = stages.back();
-  std::vector<Parameter>& head = last.runs.back().block.parameters;
-  for (std::uint32_t i = 0; i < head.size() && stages.size() > 1; ++i) {
-    if (head[i].tied) {
-      head[i].tied = false;
-      last.tied_copy = {last.blocks - 1, i};
-      stages.front().exchanges_tied_gradient = last.exchanges_tied_gradient = head[i].trainable;
-    }
+  if (copy) {
+    last.tied_copy = {last.blocks - 1, *copy};
+    const bool trained = last.runs.back().block.parameters[*copy].trainable;
+    stages.front().exchanges_tied_gradient = last.exchanges_tied_gradient = trained;
   }
 }
 
@@ -136,30 +109,21 @@ std::int64_t TrainableElements(const Block& block) {
 }
 
 Result<std::vector<Stage>> CutIntoStages(const Job& job) {
-  TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
-  const auto layers = std::max_element(runs.begin(), runs.end(),
-                                       [](const BlockRun& a, const BlockRun& b) { return a.count < b.count; });
-  const std::size_t layer_run = static_cast<std::size_t>(layers - runs.begin());
-  if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
-    return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
-  }
-  TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts,
-                  job.layout.Stages() == 1 ? Result<std::vector<std::int64_t>>(std::vector<std::int64_t>{layers->count})
-                                           : LayersPerStage(job, layers->count));
-  std::vector<Stage> stages(counts.size());
+  TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
+  std::vector<Stage> stages(cut.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     stages[i].index = static_cast<std::int64_t>(i);
     stages[i].count = static_cast<std::int64_t>(stages.size());
-    stages[i].layers_before = i == 0 ? 0 : stages[i - 1].layers_before + counts[i - 1];
-    for (std::size_t run = 0; run < runs.size(); ++run) {
-      if (run == layer_run) {
-        AppendLayers(stages[i], {runs[run].block, counts[i]}, job.axes.shard.gathered_layers);
-      } else if (run < layer_run ? i == 0 : i + 1 == stages.size()) {
-        Append(stages[i], runs[run]);
+    stages[i].layers_before = cut[i].layers_before;
+    for (std::size_t run = 0; run < cut[i].runs.size(); ++run) {
+      if (run == cut[i].layer_run) {
+        AppendLayers(stages[i], cut[i].runs[run], job.axes.shard.gathered_layers);
+      } else {
+        Append(stages[i], cut[i].runs[run]);
       }
     }
   }
-  SeparateTiedCopies(stages);
+  MarkTiedCopy(stages, cut.back().tied_copy);
   for (Stage& stage : stages) {
     DoLayersAgain(stage, job.axes.recompute);
   }

@@ -72,10 +72,8 @@ struct Stage {
 std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
-/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run is the
-/// layers; what stands before it goes to the first stage, what stands behind it to the last. A table network is not
-/// cut. The last `shard.gathered_layers` layers of a stage are a run of their own, with a name of their own. Layers do
-/// again in their backward pass what `recompute` says.
+/// The stages of CutIntoBlocks (models/job/cut.h). The last `shard.gathered_layers` layers of a stage are a run of
+/// their own, with a name of their own. Layers do again in their backward pass what `recompute` says.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
 /// What each rank of the pipeline holds: its chunks, in the order of their numbers, in which its layers take turns.

@@ -14,8 +14,8 @@ namespace {
 class RoleWriter {
  public:
   RoleWriter(const Job& job, const std::vector<Stage>& chunks, StepKind step, const Strategy& strategy,
-             const std::vector<WindowRun>& windows)
-      : job_(job), program_(job, chunks, SlotsOf(job, chunks)) {
+             const std::vector<WindowRun>& windows, std::int64_t rank)
+      : job_(job), program_(job, chunks, SlotsOf(job, chunks), rank) {
     for (const Stage& chunk : chunks) {
       chunks_.emplace_back(job, chunk, step, strategy, windows, program_);
     }
@@ -206,8 +206,8 @@ class RoleWriter {
 }  // namespace
 
 Program WriteRole(const Job& job, const std::vector<Stage>& chunks, StepKind step, const Strategy& strategy,
-                  const std::vector<WindowRun>& windows) {
-  return RoleWriter(job, chunks, step, strategy, windows).Write();
+                  const std::vector<WindowRun>& windows, std::int64_t rank) {
+  return RoleWriter(job, chunks, step, strategy, windows, rank).Write();
 }
 
 }  // namespace tidemark

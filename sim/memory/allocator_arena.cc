@@ -38,7 +38,7 @@ class ArenaAllocator final : public Allocator {
     TIDEMARK_CHECK(request >= Bytes(0));
     ChunkPools& chunks = heap_.chunks;
     if (request == Bytes(0)) {
-      return Allocation{chunks.Create(kPool, 0, request).index, 0, request};
+      return Allocation{chunks.CreateEmpty(kPool).index, 0, request};
     }
     const Bytes bytes = Bytes(RoundUp(request.count(), kRounding));
     ChunkId chunk = FindHole(bytes);
@@ -64,8 +64,7 @@ class ArenaAllocator final : public Allocator {
   void Free(std::uint32_t handle) override {
     TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
     const ChunkId chunk{handle};
-    if (heap_.chunks[chunk].bytes == Bytes(0)) {
-      heap_.chunks.Destroy(chunk);
+    if (heap_.chunks.DestroyIfEmpty(chunk)) {
       return;
     }
     allocated_ -= heap_.chunks[chunk].bytes;

@@ -42,7 +42,7 @@ class CudaAsyncAllocator final : public Allocator {
     TIDEMARK_CHECK(request >= Bytes(0));
     ChunkPools& chunks = heap_.chunks;
     if (request == Bytes(0)) {
-      return Allocation{chunks.Create(kPool, 0, request).index, 0, request};
+      return Allocation{chunks.CreateEmpty(kPool).index, 0, request};
     }
     const Bytes bytes = Bytes(RoundUp(request.count(), kAlignment));
     const auto found = chunks.free(kPool).lower_bound({bytes, 0, ChunkId{0}});
@@ -69,8 +69,7 @@ class CudaAsyncAllocator final : public Allocator {
   void Free(std::uint32_t handle) override {
     TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
     const ChunkId chunk{handle};
-    if (heap_.chunks[chunk].bytes == Bytes(0)) {
-      heap_.chunks.Destroy(chunk);
+    if (heap_.chunks.DestroyIfEmpty(chunk)) {
       return;
     }
     used_ -= heap_.chunks[chunk].requested;

@@ -109,7 +109,7 @@ std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::ui
   ended_.clear();
   ChunkPools& chunks = heap_.chunks;
   if (request == Bytes(0)) {  // never reaches the real allocator; here it needs a handle
-    return Allocation{chunks.Create(PoolOf(stream, request), 0, request).index, 0, request};
+    return Allocation{chunks.CreateEmpty(PoolOf(stream, request)).index, 0, request};
   }
   const Bytes bytes = RoundedRequest(options_.roundup_power2_divisions, request);
   const PoolId pool = PoolOf(stream, bytes);
@@ -135,8 +135,7 @@ std::optional<Allocation> TorchCachingAllocator::Allocate(Bytes request, std::ui
 void TorchCachingAllocator::Free(std::uint32_t handle) {
   TIDEMARK_CHECK(heap_.chunks.IsLive(handle));
   const ChunkId chunk{handle};
-  if (heap_.chunks[chunk].bytes == Bytes(0)) {
-    heap_.chunks.Destroy(chunk);
+  if (heap_.chunks.DestroyIfEmpty(chunk)) {
     return;
   }
   allocated_ -= heap_.chunks[chunk].bytes;
@@ -166,9 +165,7 @@ void TorchCachingAllocator::EndUse(std::uint64_t ticket) {
   }
   const ChunkId chunk{found->second};
   in_use_.erase(found);
-  if (heap_.chunks[chunk].bytes == Bytes(0)) {
-    heap_.chunks.Destroy(chunk);
-  } else {
+  if (!heap_.chunks.DestroyIfEmpty(chunk)) {
     Cache(chunk);
   }
 }

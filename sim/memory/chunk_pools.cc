@@ -48,6 +48,14 @@ void ChunkPools::Destroy(ChunkId id) {
   Recycle(id);
 }
 
+bool ChunkPools::DestroyIfEmpty(ChunkId id) {
+  const bool empty = chunks_[id.index].bytes == Bytes(0);
+  if (empty) {
+    Destroy(id);
+  }
+  return empty;
+}
+
 void ChunkPools::Take(ChunkId id) {
   Chunk& chunk = chunks_[id.index];
   OrderOf(chunk).erase(KeyOf(chunk, id));

@@ -58,6 +58,9 @@ class ChunkPools {
   ChunkId Create(PoolId pool, std::uint64_t address, Bytes bytes, std::uint64_t to_device = 0);
   /// Ends a live chunk that is the whole of its segment, or is in none.
   void Destroy(ChunkId id);
+  /// A live chunk without bytes, the handle of a request for none; and its end, where `id` is one.
+  ChunkId CreateEmpty(PoolId pool) { return Create(pool, 0, Bytes(0)); }
+  bool DestroyIfEmpty(ChunkId id);
 
   /// Takes a free or unmapped chunk out of its order: it is live now.
   void Take(ChunkId id);

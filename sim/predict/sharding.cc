@@ -8,12 +8,15 @@
 #include <cctype>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "sim/lower/stage.h"
+#include "sim/program/walk.h"
 #include "sim/strategies/optimizer.h"
 
 namespace tidemark {
@@ -69,6 +72,7 @@ class RoleShardings {
     for (const Buffer& buffer : program.buffers) {
       groups_[GroupOf(buffer)].push_back(&buffer);
     }
+    CountMembers();
   }
 
   std::string Of(const Buffer& buffer) const {
@@ -85,6 +89,21 @@ class RoleShardings {
   }
 
  private:
+  /// Of a family, how many members the step has: a family of places may be larger than what is put there.
+  void CountMembers() {
+    std::vector<std::set<std::int64_t>> members(program_.buffers.size());
+    ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
+      if (const auto* leaf = std::get_if<Alloc>(&program_.nodes[at])) {
+        members[leaf->buffer.buffer.index].insert(Resolve(leaf->buffer.index[0], loops));
+      }
+      return true;
+    });
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      members_[&buffer] = buffer.resident ? buffer.extents[0] : std::ssize(members[i]);
+    }
+  }
+
   /// Buffers that hold the same of different blocks.
   using GroupKey = std::tuple<std::string, Category>;
 
@@ -157,12 +176,12 @@ class RoleShardings {
   }
 
   /// All buffers of a group together against all that the role has: every member of their families, else one of each,
-  /// since a family of places that are taken in turn may be larger than what is in use.
+  /// since places may be taken in turn.
   std::optional<std::int64_t> PartsOfGroup(const Buffer& buffer) const {
     std::int64_t all = 0, one_of_each = 0;
     for (const Buffer* other : groups_.at(GroupOf(buffer))) {
       const std::int64_t elements = other->elements / PerElement(*other);
-      all += elements * other->extents[0];
+      all += elements * members_.at(other);
       one_of_each += elements;
     }
     const auto parts = Parts(all, all_, buffer.category);
@@ -224,6 +243,7 @@ class RoleShardings {
   Whole all_;
   std::int64_t shards_ = 1, replicas_ = 1;
   std::map<GroupKey, std::vector<const Buffer*>> groups_;
+  std::map<const Buffer*, std::int64_t> members_;
 };
 
 }  // namespace

@@ -54,14 +54,14 @@ std::int64_t CountSteps(std::span<const StepRun> runs) {
   return steps;
 }
 
-Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs) {
+Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs, std::int64_t rank) {
   std::vector<LoweredRun> lowered;
   for (const StepRun& run : runs) {
     LoweredRun& one = lowered.emplace_back();
     one.run = run;
-    TIDEMARK_ASSIGN(one.program, Lower(job, run.kind));
+    TIDEMARK_ASSIGN(one.program, Lower(job, run.kind, {}, rank));
     if (job.mean_sequence_length > 0) {
-      TIDEMARK_ASSIGN(one.of_mean, Lower(OfMeanLength(job), run.kind));
+      TIDEMARK_ASSIGN(one.of_mean, Lower(OfMeanLength(job), run.kind, {}, rank));
       TIDEMARK_CHECK(SameButForSizes(one.program, *one.of_mean));
     }
     one.costs = PriceAll(one.usual(), job.machine);

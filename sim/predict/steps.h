@@ -41,7 +41,8 @@ struct LoweredRun {
   const StepProgram& usual() const { return of_mean ? *of_mean : program; }
 };
 
-Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs);
+/// `rank`: as Lower takes it.
+Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs, std::int64_t rank = 0);
 
 /// What several steps in a row come to.
 struct StepsEvaluation {

@@ -47,6 +47,7 @@ class ProgramParser {
   Status ReadBuffer(LineReader& line);
   Status ReadExtents(LineReader& line, Buffer& buffer);
   Status ReadFlags(LineReader& line, Buffer& buffer);
+  Status ReadHolding(LineReader& line, Buffer& buffer);
   Status ReadNode(LineReader& line) { return nodes_.Read(line, number_); }
 
   /// A name that its table does not have yet.
@@ -192,6 +193,10 @@ Status ProgramParser::ReadBuffer(LineReader& line) {
     TIDEMARK_TRY(line.Require("of"));
     TIDEMARK_ASSIGN(buffer.base, TakeDeclared(line, names_.buffers, "a buffer"));
     buffer.stream = program_.buffers[buffer.base.index].stream;
+    while (line.Take(",")) {
+      TIDEMARK_TRY(line.Require("holds"));
+      TIDEMARK_TRY(ReadHolding(line, buffer));
+    }
     program_.buffers.push_back(std::move(buffer));
     return line.RequireEnd();
   }
@@ -228,10 +233,48 @@ Status ProgramParser::ReadFlags(LineReader& line, Buffer& buffer) {
       buffer.resident = true;
     } else if (line.Take("kept")) {
       buffer.kept = true;
+    } else if (line.Take("holds")) {
+      TIDEMARK_TRY(ReadHolding(line, buffer));
     } else {
-      return line.Expected("'host memory', 'resident' or 'kept'", std::vector<std::string>{"host", "resident", "kept"});
+      return line.Expected("'host memory', 'resident', 'kept' or 'holds'",
+                           std::vector<std::string>{"host", "resident", "kept", "holds"});
     }
   }
+  return Done{};
+}
+
+/// holds own together of 4 masters frozen unpadded aligned 64 multiple 128 from layer head.norm layer.wq[3..5]
+Status ProgramParser::ReadHolding(LineReader& line, Buffer& buffer) {
+  Holding holding;
+  TIDEMARK_ASSIGN(holding.parts, TakeOne<Parts>(line, "which parts"));
+  TIDEMARK_ASSIGN(holding.cut, TakeOne<Cut>(line, "how it is cut"));
+  TIDEMARK_TRY(line.Require("of"));
+  TIDEMARK_ASSIGN(holding.ranks, line.TakeInteger("a number of ranks", 1, kMostIndex));
+  holding.masters = line.Take("masters");
+  holding.frozen = line.Take("frozen");
+  holding.unpadded = line.Take("unpadded");
+  if (line.Take("aligned")) {
+    TIDEMARK_ASSIGN(holding.aligned, line.TakeInteger("a number of elements", 1, kMostElements));
+  }
+  if (line.Take("multiple")) {
+    TIDEMARK_ASSIGN(holding.multiple, line.TakeInteger("a number of elements", 1, kMostElements));
+  }
+  TIDEMARK_TRY(line.Require("from"));
+  while (!line.AtEnd() && !line.Is(",")) {
+    HeldRun run;
+    TIDEMARK_ASSIGN(run.name, line.TakeName("a block or a parameter"));
+    if (line.Take("[")) {
+      TIDEMARK_ASSIGN(run.first, line.TakeInteger("a block's number", -kMostInFamily, kMostInFamily));
+      std::int64_t last = run.first;
+      if (line.Take("..")) {
+        TIDEMARK_ASSIGN(last, line.TakeInteger("a block's number", run.first, kMostInFamily));
+      }
+      run.count = last - run.first + 1;
+      TIDEMARK_TRY(line.Require("]"));
+    }
+    holding.of.push_back(std::move(run));
+  }
+  buffer.holds.push_back(std::move(holding));
   return Done{};
 }
 

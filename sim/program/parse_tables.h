@@ -38,6 +38,11 @@ inline constexpr DType kLast<DType> = DType::u8;
 template <>
 inline constexpr Category kLast<Category> = Category::input;
 
+template <>
+inline constexpr Cut kLast<Cut> = Cut::together;
+template <>
+inline constexpr Parts kLast<Parts> = Parts::all;
+
 template <class Enum>
 std::vector<std::string> NamesOf() {
   std::vector<std::string> names;

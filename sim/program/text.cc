@@ -248,6 +248,23 @@ std::vector<Row> Rows(const Table& table, ToRow to_row) {
   return rows;
 }
 
+std::string Text(const Holding& holding) {
+  std::string text = fmt::format(", holds {} {} of {}{}{}{}", Name(holding.parts), Name(holding.cut), holding.ranks,
+                                 holding.masters ? " masters" : "", holding.frozen ? " frozen" : "",
+                                 holding.unpadded ? " unpadded" : "");
+  text += holding.aligned == 1 ? "" : fmt::format(" aligned {}", holding.aligned);
+  text += holding.multiple == 1 ? " from" : fmt::format(" multiple {} from", holding.multiple);
+  for (const HeldRun& run : holding.of) {
+    text += " " + Quoted(run.name);
+    if (run.count != 1) {
+      text += fmt::format("[{}..{}]", run.first, run.first + run.count - 1);
+    } else if (run.first != 0) {
+      text += fmt::format("[{}]", run.first);
+    }
+  }
+  return text;
+}
+
 Row BufferRow(const Program& program, const Buffer& buffer) {
   std::string name = Quoted(buffer.name);
   for (std::size_t i = 0; i < Dimensions(buffer); ++i) {
@@ -259,6 +276,9 @@ Row BufferRow(const Program& program, const Buffer& buffer) {
                                  : fmt::format("born on {}{}{}{}", NameIn(program.streams, buffer.stream),
                                                buffer.place == Place::host ? ", host memory" : "",
                                                buffer.resident ? ", resident" : "", buffer.kept ? ", kept" : ""));
+  for (const Holding& holding : buffer.holds) {
+    row.back() += Text(holding);
+  }
   return row;
 }
 

@@ -25,8 +25,8 @@ namespace tidemark {
 //       gathered
 //
 //     buffers:
-//       shard[32]  parameter   1409286  fp32  born on main, resident, kept
-//       full[2]    parameter  11274288  bf16  born on gather
+//       shard[32]  parameter   1409286  fp32  born on main, resident, kept, holds own rows of 8 from layer
+//       full[2]    parameter  11274288  bf16  born on gather, holds own whole of 1 from layer
 //
 //     program:
 //       begin forward microbatch 0
@@ -42,7 +42,8 @@ namespace tidemark {
 // A `#` begins a comment; blank lines and indentation mean nothing. Names other than letters, digits, `_`, `.`, `:`
 // and `/` are quoted. Attributes of an operator that have their default value are left out, and so are `sum|avg` for
 // no reduction, `times R` for factor 1, and the microbatch of a phase that belongs to the whole step. A phase of a
-// chunk of one side of a dual encoder's pairs begins as `begin C_forward query chunk 0`.
+// chunk of one side of a dual encoder's pairs begins as `begin C_forward query chunk 0`. What a buffer `holds` of the
+// model (holding.h) are blocks or parameters: `layer`, `layer.wq[3]`, `layer[3..7]`.
 
 /// The program as text that a person reads and `ParseProgram` turns back into the same program. Names are unique within
 /// their table; every program can be printed, a dangling id as "?7".

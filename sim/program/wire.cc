@@ -39,6 +39,16 @@ std::string_view Name(Work work) {
   return NameIn(kNames, work);
 }
 
+std::string_view Name(Cut cut) {
+  static constexpr std::array<std::string_view, 4> kNames = {"whole", "rows", "elements", "together"};
+  return NameIn(kNames, cut);
+}
+
+std::string_view Name(Parts parts) {
+  static constexpr std::array<std::string_view, 2> kNames = {"own", "all"};
+  return NameIn(kNames, parts);
+}
+
 std::string_view Name(Reduction reduction) {
   static constexpr std::array<std::string_view, 4> kNames = {"none", "sum", "avg", "max"};
   return NameIn(kNames, reduction);

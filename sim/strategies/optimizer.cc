@@ -41,9 +41,9 @@ TensorSizes TrainedSizes(const Role& role, std::int64_t position) {
   return sizes;
 }
 
-void OptimizerState::Declare(Role& role, const SizesAt& sizes, bool joined) {
+void OptimizerState::Declare(Role& role, const SizesAt& sizes, bool joined, const PartTable::HoldsAt& holds) {
   joined_ = joined;
-  Slot slot{"moments of", {}};
+  Slot slot{"moments of", {}, holds};
   for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
     slot.sizes.push_back(sizes(position));
   }
@@ -60,7 +60,7 @@ void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
       elements.push_back(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) * moments_);
     }
     states_.emplace_back().Declare(role, slot.name, Category::optimizer, role.job.axes.precision.optimizer, elements,
-                                   role.step != StepKind::first, ExistsAtEnd(role), StatePlace(role.job));
+                                   role.step != StepKind::first, ExistsAtEnd(role), StatePlace(role.job), slot.holds);
   }
   clip_.emplace(role, tensors);
   if (UpdateKernels::MakesRoots(role.job)) {

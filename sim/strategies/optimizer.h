@@ -45,10 +45,11 @@ class OptimizerState {
   struct Slot {
     std::string name;
     std::vector<TensorSizes> sizes;  ///< by position
+    PartTable::HoldsAt holds{};      ///< nothing: what the block trains, whole
   };
 
   /// One state per block. `joined`: all that one Step updates is one tensor, whichever blocks its pieces are of.
-  void Declare(Role& role, const SizesAt& sizes, bool joined = false);
+  void Declare(Role& role, const SizesAt& sizes, bool joined = false, const PartTable::HoldsAt& holds = {});
   /// For blocks with several states.
   void Declare(Role& role, const std::vector<Slot>& slots);
   /// As PartTable::FamilyOf.

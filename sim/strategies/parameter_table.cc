@@ -2,24 +2,38 @@
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
+namespace {
+
+std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::string& parameter) {
+  if (!as) {
+    return {};
+  }
+  Holding holding = *as;
+  holding.of = {{parameter}};
+  return {holding};
+}
+
+}  // namespace
 
 void ParameterTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
-                             const Elements& elements_of, bool resident, bool kept) {
+                             const Elements& elements_of, bool resident, bool kept, const std::optional<Holding>& as) {
   for (const BlockRun& run : role.stage.runs) {
     buffers_.emplace_back();
     for (const Parameter& parameter : run.block.parameters) {
       const std::int64_t elements = parameter.tied ? 0 : elements_of(parameter);
-      buffers_.back().push_back(elements == 0
-                                    ? BufferId{}
-                                    : role.builder.AddBuffer({what + " " + run.block.name + "." + parameter.name,
-                                                              category,
-                                                              dtype,
-                                                              elements,
-                                                              {run.count, 1},
-                                                              role.compute,
-                                                              Place::device,
-                                                              resident,
-                                                              kept}));
+      const std::string name = run.block.name + "." + parameter.name;
+      buffers_.back().push_back(elements == 0 ? BufferId{}
+                                              : role.builder.AddBuffer({what + " " + name,
+                                                                        category,
+                                                                        dtype,
+                                                                        elements,
+                                                                        {run.count, 1},
+                                                                        role.compute,
+                                                                        Place::device,
+                                                                        resident,
+                                                                        kept,
+                                                                        {},
+                                                                        HoldsOne(as, name)}));
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ class ParameterTable {
   void Declare(Role& role, const std::string& what, Category category, DType dtype, Of of, bool stays) {
     Declare(role, what, category, dtype, of, stays, stays);
   }
+  /// `as`: how a buffer holds its parameter; nothing: whole, and nothing else.
   void Declare(Role& role, const std::string& what, Category category, DType dtype, const Elements& elements_of,
-               bool resident, bool kept);
+               bool resident, bool kept, const std::optional<Holding>& as = {});
   bool declared() const { return !buffers_.empty(); }
 
   BufferRef operator()(const Role& role, const ParameterAt& at) const {

@@ -6,15 +6,36 @@
 #include "sim/strategies/host_optimizer.h"
 
 namespace tidemark {
+namespace {
+
+/// Whether a block's buffer can be the family's, whose first holds `first` and is `blocks` before it.
+bool HoldsAlike(std::vector<Holding> first, const std::vector<Holding>& holds, std::int64_t blocks) {
+  if (first == holds) {
+    return true;  // both relative to their block
+  }
+  for (Holding& holding : first) {
+    for (HeldRun& run : holding.of) {
+      run.first += blocks;
+    }
+  }
+  return first == holds;
+}
+
+}  // namespace
 
 void PartTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
-                        const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place) {
+                        const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place,
+                        const HoldsAt& holds) {
   TIDEMARK_CHECK(static_cast<std::int64_t>(elements.size()) == role.stage.blocks);
   const auto size = [&](std::int64_t position) { return elements[static_cast<std::size_t>(position)]; };
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     const std::int64_t first = role.stage.first[run], count = role.stage.runs[run].count;
     for (std::int64_t base = first, end = first; base < first + count; base = end) {
-      while (end < first + count && size(end) == size(base)) {
+      const std::vector<Holding> held = holds ? holds(base) : std::vector<Holding>();
+      const auto belongs = [&](std::int64_t position) {
+        return size(position) == size(base) && (!holds || HoldsAlike(held, holds(position), position - base));
+      };
+      while (end < first + count && belongs(end)) {
         ++end;
       }
       const bool whole_run = end - base == count;
@@ -30,7 +51,9 @@ void PartTable::Declare(Role& role, const std::string& what, Category category, 
                                                      place == Place::host ? kHostStream : role.compute,
                                                      place,
                                                      resident,
-                                                     kept}),
+                                                     kept,
+                                                     {},
+                                                     held}),
                              base, end - base});
       }
     }

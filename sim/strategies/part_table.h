@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,14 @@ namespace tidemark {
 /// run that are equally large. A block of no elements has none.
 class PartTable {
  public:
+  /// What the block's buffer holds (program.h), where its family starts there.
+  using HoldsAt = std::function<std::vector<Holding>(std::int64_t position)>;
+
   /// `elements` by position. Names are "<what> <block>", with the position within its run where that has several
   /// families.
   void Declare(Role& role, const std::string& what, Category category, DType dtype,
-               const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place = Place::device);
+               const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place = Place::device,
+               const HoldsAt& holds = {});
 
   bool Has(std::int64_t position) const { return FamilyOf(position) >= 0; }
   BufferRef operator()(const Role& role, std::int64_t position) const;

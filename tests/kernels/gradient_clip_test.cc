@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "tests/kernels/numbers.h"
 
@@ -14,8 +15,8 @@ namespace {
 double FirstAfterClipping(double max_norm, Numbers& first) {
   Numbers norms(TensorType{DType::fp32, 2}), total(TensorType{DType::fp32, 1});
   const Numbers second(DType::bf16, {0, 4});
-  GradientNorm(first, norms, 0);
-  GradientNorm(second, norms, 1);
+  GradientNorm(std::vector<ConstTensor>{first}, norms, 0);
+  GradientNorm(std::vector<ConstTensor>{second}, norms, 1);
   EXPECT_EQ(norms.values(), (std::vector<double>{3, 4}));
   SumOfSquares(norms, total);
   EXPECT_EQ(total[0], 25);
@@ -41,8 +42,17 @@ TEST(GradientClip, ANaNIsInTheCoefficient) {
 TEST(GradientClip, NormsOfLongTensorsAreThoseOfTheSum) {
   const Numbers gradient = Numbers::Random({DType::fp32, 5000}, 1);
   Numbers norms(TensorType{DType::fp32, 1});
-  GradientNorm(gradient, norms, 0);
+  GradientNorm(std::vector<ConstTensor>{gradient}, norms, 0);
   EXPECT_NEAR(norms[0] / std::sqrt(Dot(gradient, gradient)), 1, 60 * 0x1p-24);  // 32 lanes in 5 stretches
+}
+
+// A flat tensor some of whose parameters count on another rank: norms 3 and 4 of what counts are 5 together.
+TEST(GradientClip, ATensorInPartsHasOneNorm) {
+  const Numbers first(DType::fp32, {1, 2, 2}), second(DType::bf16, {0, 4});
+  Numbers norms(TensorType{DType::fp32, 2});
+  GradientNorm(std::vector<ConstTensor>{first, second}, norms, 0);
+  GradientNorm({}, norms, 1);
+  EXPECT_EQ(norms.values(), (std::vector<double>{5, 0}));
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "models/configs/flatten.h"
 #include "models/machine/presets.h"
+#include "models/machine/rates.h"
 
 namespace tidemark {
 namespace {
@@ -29,6 +31,9 @@ TEST(Machines, EveryPresetLoadsAndEveryNumberHasASource) {
     EXPECT_EQ(machine.name, preset.name);
     EXPECT_FALSE(preset.summary.empty());
     for (const Field<Machine>& field : MachineFields()) {
+      if (field.key.starts_with("rates.")) {
+        continue;  // measured by whoever has the machine
+      }
       const auto source = machine.sources.find(field.key);
       ASSERT_NE(source, machine.sources.end()) << preset.name << " " << field.key;
       EXPECT_FALSE(source->second.empty());
@@ -100,6 +105,67 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
   EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}"));
   EXPECT_THAT(error("procesors: 4"), HasSubstr("did you mean processors?"));
+}
+
+TEST(Machines, AMeasuredCurveIsReadAndWrittenBack) {
+  const Result<Machine> machine =
+      FromText("from: cpu\nrates: {gemm.fp32: {value: \"64: 40 GFLOP/s, 256:90 GFLOP/s\", source: measured}}\n");
+  ASSERT_TRUE(machine.ok()) << machine.error().Text();
+  const RateCurve& curve = machine->rates.at("gemm.fp32");
+  EXPECT_EQ(curve, (RateCurve{{64, 40e9}, {256, 90e9}}));
+  EXPECT_EQ(RateForm{true}.Write(curve), "\"64: 40000000000 FLOP/s, 256: 90000000000 FLOP/s\"");
+  std::string text;
+  for (const auto& [key, value] : MachineYaml(*machine)) {
+    text += key + ": " + value + "\n";
+  }
+  const Result<Machine> again = FromText(text);
+  ASSERT_TRUE(again.ok()) << again.error().Text();
+  EXPECT_EQ(*again, *machine);
+}
+
+TEST(Machines, ACurveThatIsNoneIsRefused) {
+  const auto error = [](const std::string& curve) {
+    const Result<Machine> machine = FromText("from: cpu\nrates: {gemm.fp32: \"" + curve + "\"}\n");
+    return machine.ok() ? std::string("accepted") : machine.error().Text();
+  };
+  EXPECT_THAT(error("40 GFLOP/s"), HasSubstr("m.yaml:2: rates.gemm.fp32: '40 GFLOP/s' is no size and rate"));
+  EXPECT_THAT(error("64: 40 GB/s"), HasSubstr("'40 GB/s' is not a rate of arithmetic"));
+  EXPECT_THAT(error("64: 40 GFLOP/s, 64: 50 GFLOP/s"), HasSubstr("expected rising sizes, found 64 after 64"));
+  EXPECT_THAT(error("0: 40 GFLOP/s"), HasSubstr("is no size and rate"));
+  EXPECT_THAT(error("64: 0 GFLOP/s"), HasSubstr("expected at least 1000 a second"));
+  EXPECT_THAT(error("64: 40 GFLOP/s,"), HasSubstr("'' is no size and rate"));
+  EXPECT_THAT(error(""), HasSubstr("'' is no size and rate"));
+}
+
+// 40 GFLOP/s at 64 and 160 at 256: four times the rate at four times the size, so twice at twice.
+TEST(Rates, BetweenTwoPointsLiesAPowerLawAndBeyondThemTheirEnds) {
+  const RateCurve curve = {{64, 40e9}, {256, 160e9}};
+  EXPECT_DOUBLE_EQ(RateAt(curve, 64), 40e9);
+  EXPECT_DOUBLE_EQ(RateAt(curve, 128), 80e9);
+  EXPECT_DOUBLE_EQ(RateAt(curve, 256), 160e9);
+  EXPECT_DOUBLE_EQ(RateAt(curve, 1), 40e9);
+  EXPECT_DOUBLE_EQ(RateAt(curve, 1 << 20), 160e9);
+}
+
+TEST(Rates, AnOperatorIsRatedByItsKindDTypeAndSize) {
+  const auto work = [](const Operator& op) {
+    const auto rated = WorkOf(op);
+    return rated ? fmt::format("{} {} {}", rated->key, rated->size, rated->work) : std::string("none");
+  };
+  EXPECT_EQ(work(Gemm{.m = 8, .n = 2, .k = 4}), "gemm.bf16 2 128");  // 2 * 8 * 2 * 4
+  // 2 products, 2 * 16 * 16 * 4 operations each, half of them seen.
+  EXPECT_EQ(
+      work(Attention{.batch = 1, .heads = 1, .kv_heads = 1, .sequence = 16, .head_size = 4, .dtype = DType::fp32}),
+      "attention.fp32 16 2048");
+  EXPECT_EQ(work(Rope{.elements = 10, .backward = true}), "rope.bf16 40 40");
+  EXPECT_EQ(work(Norm{.rows = 1, .width = 4, .backward = true}), "norm_backward.bf16 44 44");  // 3 * 8 + 2 * 8 + 4
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 40}), "stream 40 40");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 60}), "pointwise.bf16 60 60");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 120, .flops_per_element = 5}), "activation.fp32 120 120");
+  EXPECT_EQ(work(CrossEntropy{.bytes_moved = 7, .backward = true}), "cross_entropy_backward 7 7");
+  EXPECT_EQ(work(OptimizerUpdate{.elements = 1, .bytes_moved = 28}), "optimizer_update 28 28");
+  EXPECT_EQ(work(Tabulated{.flops = 5}), "none");
+  EXPECT_EQ(work(Gemm{.m = 8, .n = 2, .k = 4, .dtype = DType::fp64}), "none") << "nobody measures it";
 }
 
 TEST(Machines, AFileWithoutAPresetMustBeComplete) {

@@ -10,6 +10,7 @@
 
 #include "models/job/job.h"
 #include "models/job/validate.h"
+#include "models/machine/rates.h"
 #include "models/network/loss_in_chunks.h"
 #include "sim/strategies/strategy.h"
 #include "tests/sim/axis_values.h"
@@ -347,6 +348,12 @@ class JobGenerator {
     machine.host_memory_bandwidth = BytesPerSec(1e11);
     machine.host_flops = FlopsPerSec(1e12);
     machine.overlap_slowdown = dice_.OneIn(2) ? 1 : 1.2;
+    for (const RatedKind& kind : RatedKinds()) {
+      if (dice_.OneIn(4)) {
+        machine.rates[kind.key] = {{dice_.Number(1, 100), 1e8 * static_cast<double>(dice_.Number(1, 100))},
+                                   {dice_.Number(101, 100'000), 1e8 * static_cast<double>(dice_.Number(1, 100))}};
+      }
+    }
     return machine;
   }
 

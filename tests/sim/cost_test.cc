@@ -53,6 +53,26 @@ TEST(KernelTime, ABatchFillsTheWaveWithTheTilesOfAllItsProducts) {
   EXPECT_EQ(Time(Gemm{.m = 100, .n = 100, .k = 1000, .batch = 5}, ToyForArithmetic()), 2 * kWave);
 }
 
+// 2 * 100 * 100 * 1000 operations at 40 GFLOP/s, whatever the roofline says, then the launch. Other dtypes and kinds
+// have no curve: one tile in a wave of four, and bytes at 1 GB/s.
+TEST(KernelTime, WhatWasMeasuredOnTheMachineGoesBeforeTheRoofline) {
+  Machine machine = Toy();
+  machine.kernel_launch = Nanos(7);
+  machine.rates["gemm.fp32"] = {{100, 40e9}};
+  EXPECT_EQ(Time(Gemm{.m = 100, .n = 100, .k = 1000, .dtype = DType::fp32, .output = DType::fp32}, machine),
+            Nanos(500'000 + 7));
+  machine.memory_bandwidth = BytesPerSec(1e30);
+  EXPECT_EQ(Time(Gemm{.m = 100, .n = 100, .k = 1000}, machine), kWave + Nanos(7));
+  machine.memory_bandwidth = BytesPerSec(1e9);
+  EXPECT_EQ(Time(Pointwise{.elements = 100, .bytes_moved = 1000}, machine), Nanos(1000 + 7));
+}
+
+TEST(KernelTime, WhatWasMeasuredIsStretchedBesideACollective) {
+  Machine machine = Toy();
+  machine.rates["stream"] = {{1, 1e9}};
+  EXPECT_EQ(KernelTime(Pointwise{.elements = 100, .bytes_moved = 400}, machine, true), Nanos(600));
+}
+
 TEST(KernelTime, OnlyAFractionOfThePeakIsAchieved) {
   Machine machine = ToyForArithmetic();
   machine.achievable_flops = 0.5;

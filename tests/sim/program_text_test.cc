@@ -34,7 +34,7 @@ events:
   "used up"
 
 buffers:
-  shard[4]      parameter    1409286  fp32   born on main, resident, kept
+  shard[4]      parameter    1409286  fp32   born on main, resident, kept, holds own rows of 16 masters frozen multiple 2 from layer head.norm, holds all together of 16 unpadded aligned 64 multiple 128 from layer.wq[3..5] layer.wk[-1]
   full[2]       parameter   11274288  bf16   born on all_gather
   hidden[2][5]  activation      4096  bf16   born on main
   ids           input              4  int64  born on host, host memory, resident, kept

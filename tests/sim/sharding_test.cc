@@ -171,6 +171,25 @@ TEST(Sharding, isWholeForOneRankAndNeverUnknown) {
   }
 }
 
+// Small buckets end anywhere in a layer, so that each layer's slices lie in other places of families that have one for
+// every layer: counting places that nobody uses would find more than there is.
+TEST(Sharding, ofSlicesInPlacesThatOnlySomeLayersUse) {
+  for (const std::int64_t bucket : {3000000, 5000000, 9000000}) {
+    Job job = OracleJob("colossalai-zero2", 4);
+    std::get<Decoder>(job.network.shape).layers = 9;
+    job.axes.sync.bucket_elements = bucket;
+    const Shardings gradients = ShardingsIn(job, StepKind::steady, {Category::gradient});
+    int stored = 0;
+    for (const auto& [buffer, sharding] : gradients) {
+      if (buffer.starts_with("stored gradients")) {
+        ++stored;
+        EXPECT_EQ(sharding, "1/4 over dp") << buffer << " in buckets of " << bucket;
+      }
+    }
+    EXPECT_GT(stored, 0);
+  }
+}
+
 TEST(Sharding, ofActivationsAndBucketsOfNoBlockIsTheRanksOwn) {
   const Shardings own =
       ShardingsIn(JobOf("deepspeed-zero1", 2), StepKind::steady, {Category::activation, Category::logits});

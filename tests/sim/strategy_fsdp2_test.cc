@@ -227,6 +227,28 @@ TEST(Fsdp2, OneRankCopiesAndADivideFactorOfOneStillMakesACopyMore) {
   EXPECT_EQ(allocs(divided), 2 * 6);  // six units, two microbatches
 }
 
+// Weights that a kernel reads are as wide as its activations, whatever the number of ranks; two parameters' casts are
+// there at once, each 2 bytes an element of the first's and the second's.
+TEST(Fsdp2, OneRankComputesInTheDtypeOfItsParameters) {
+  Job job = OracleJob("fsdp2-scatter-each", 2);
+  job.layout.dp = 1;
+  const StepProgram step = Sound(job);
+  const Program& program = step.roles.front();
+  bool found = false;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.name == "unsharded layer") {
+      EXPECT_EQ(buffer.dtype, DType::bf16);
+      found = true;
+    }
+  }
+  EXPECT_TRUE(found);
+  const std::string text = Print(Unroll(program));
+  const std::size_t second = text.find("alloc \"cast layer.wk\"[0]"), first = text.find("free \"cast layer.wq\"[0]");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_LT(second, first);
+  EXPECT_LT(first, text.find("compute \"copy parameters\"", first));
+}
+
 TEST(Fsdp2, LaterMicrobatchesCastTheirShardBesideTheGradientTheyAreAddedTo) {
   // bf16 shards, fp32 reduction: a second microbatch's output (fp32) is cast to bf16 before it is added.
   Job job = OracleJob("fsdp2-scatter-each", 2);

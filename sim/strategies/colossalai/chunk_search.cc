@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <variant>
 
 #include "base/quantity.h"
@@ -72,6 +73,27 @@ class ChunkPacker {
   ChunkLayout& layout_;
   std::int64_t ranks_;
 };
+
+/// A block that lies in one chunk as a whole, and then those behind it; else parameter by parameter.
+void AddMembers(const Block& block, std::int64_t index, const std::vector<std::int32_t>& chunks,
+                std::vector<std::vector<HeldRun>>& members) {
+  std::set<std::int32_t> used(chunks.begin(), chunks.end());
+  used.erase(-1);
+  if (used.size() == 1) {
+    std::vector<HeldRun>& of = members[static_cast<std::size_t>(*used.begin())];
+    if (!of.empty() && of.back().name == block.name && of.back().first + of.back().count == index) {
+      ++of.back().count;
+    } else {
+      of.push_back({block.name, index});
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i] >= 0) {
+      members[static_cast<std::size_t>(chunks[i])].push_back({block.name + "." + block.parameters[i].name, index});
+    }
+  }
+}
 
 }  // namespace
 
@@ -142,6 +164,8 @@ ChunkLayout PackChunks(const Stage& stage, const Job& job) {
       for (const Parameter& parameter : run.block.parameters) {
         chunks.push_back(parameter.trainable && !parameter.tied ? packer.Append(parameter.elements) : -1);
       }
+      layout.members.resize(layout.elements.size());
+      AddMembers(run.block, i, chunks, layout.members);
     }
   }
   return layout;

@@ -7,6 +7,7 @@
 
 #include "models/job/job.h"
 #include "sim/lower/stage.h"
+#include "sim/program/holding.h"
 
 namespace tidemark {
 
@@ -41,6 +42,7 @@ struct ChunkLayout {
   std::int64_t chunk_elements = 0;               ///< of a chunk whose first parameter fits
   std::vector<std::int64_t> elements;            ///< by chunk, padding included; divisible by the ranks if sharded
   std::vector<std::int64_t> used, parameters;    ///< by chunk: elements that are parameters, and how many
+  std::vector<std::vector<HeldRun>> members;     ///< by chunk, in its order
   std::vector<std::vector<std::int32_t>> chunk;  ///< by position and parameter of its block; -1: not in a chunk
 
   std::int64_t ChunkOf(const ParameterAt& at) const {

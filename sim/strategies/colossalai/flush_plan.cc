@@ -38,9 +38,13 @@ std::vector<std::int64_t> FlushPlan::MakeUp(const FlushMembers& members) const {
 void FlushPlan::Enter(const FlushMembers& members, const Counted& counted) {
   const auto [found, added] = by_make_up_.try_emplace(MakeUp(members), shapes_.size());
   if (added) {
-    Shape shape{0, role_.stage.RunOf(members.back().position)};
+    const std::int64_t anchor = members.back().position;
+    Shape shape{0, role_.stage.RunOf(anchor), {}};
     for (const ParameterAt& member : members) {
-      shape.elements += counted(ParameterOf(role_, member));
+      const Parameter& parameter = ParameterOf(role_, member);
+      shape.elements += counted(parameter);
+      shape.members.push_back({role_.stage.BlockAt(member.position).name + "." + parameter.name,
+                               role_.InRun(member.position) - role_.InRun(anchor)});
     }
     shapes_.push_back(shape);
   }

@@ -29,8 +29,9 @@ struct FlushPlace {
 class FlushPlan {
  public:
   struct Shape {
-    std::int64_t elements = 0;  ///< of all members, as `counted`
-    std::size_t run = 0;        ///< of the anchor
+    std::int64_t elements = 0;     ///< of all members, as `counted`
+    std::size_t run = 0;           ///< of the anchor
+    std::vector<HeldRun> members;  ///< of the flush whose anchor begins the run
   };
   /// Elements that a parameter takes up in a flush.
   using Counted = std::function<std::int64_t(const Parameter&)>;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/colossalai/gemini_chunks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <map>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -12,32 +14,15 @@ constexpr std::int64_t kMoments = 2, kFlopsPerElement = 12;
 
 }  // namespace
 
-void ChunkTable::Declare(Role& role, const std::string& name, Category category, DType dtype,
-                         const std::vector<std::int64_t>& elements, bool resident, bool kept) {
-  struct Family {
-    std::int64_t count = 0;
-    BufferId id;
-  };
-  std::map<std::int64_t, Family> families;  // by size
-  for (const std::int64_t size : elements) {
-    Index index;
-    index.offset = families[size].count++;
-    refs_.push_back({BufferId{}, {index, Index{}}});
-  }
-  for (auto& [size, family] : families) {
-    family.id =
-        role.builder.AddBuffer({families.size() == 1 ? name : name + " of " + std::to_string(size) + " elements",
-                                category,
-                                dtype,
-                                size,
-                                {family.count, 1},
-                                role.compute,
-                                Place::device,
-                                resident,
-                                kept});
-  }
-  for (std::size_t chunk = 0; chunk < elements.size(); ++chunk) {
-    refs_[chunk].buffer = families[elements[chunk]].id;
+void ChunkTable::Declare(Role& role, const Buffer& chunk, const std::vector<std::int64_t>& elements,
+                         const std::vector<Holding>& holds) {
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    Buffer buffer = chunk;
+    buffer.name += elements.size() > 1 ? fmt::format(" {}", i) : "";
+    buffer.elements = elements[i];
+    buffer.stream = role.compute;
+    buffer.holds = {holds[i]};
+    refs_.push_back({elements[i] == 0 ? BufferId{} : role.builder.AddBuffer(std::move(buffer)), {}});
   }
 }
 
@@ -49,28 +34,71 @@ GeminiChunks::GeminiChunks(Role& role, const ChunkLayout& layout)
   Declare();
 }
 
-/// Moments cover this rank's parameters without padding; the first rank, which has the most, is shown.
+std::vector<Holding> GeminiChunks::HoldsWhole() const {
+  std::vector<Holding> holds;
+  for (std::size_t chunk = 0; chunk < layout_.elements.size(); ++chunk) {
+    holds.push_back({.of = layout_.members[chunk], .multiple = layout_.elements[chunk]});
+  }
+  return holds;
+}
+
+/// A rank's shard: an equal part of the chunk, padding and all.
+std::vector<Holding> GeminiChunks::HoldsOwn(bool masters) const {
+  std::vector<Holding> holds = HoldsWhole();
+  for (Holding& holding : holds) {
+    holding.cut = layout_.keep_gathered ? Cut::none : Cut::together;
+    holding.ranks = layout_.keep_gathered ? 1 : ranks_;
+    holding.masters = masters;
+  }
+  return holds;
+}
+
+/// Elements of this rank's shard that are parameters: the last ranks have fewer.
+std::int64_t GeminiChunks::OwnElements(std::size_t chunk) const {
+  if (layout_.keep_gathered) {
+    return layout_.used[chunk];
+  }
+  const std::int64_t shard = layout_.elements[chunk] / ranks_;
+  return std::clamp<std::int64_t>(layout_.used[chunk] - role_.program.rank * shard, 0, shard);
+}
+
+/// Moments cover this rank's parameters without padding.
 void GeminiChunks::Declare() {
   const Precision& precision = axes_.precision;
   const bool sharded = !layout_.keep_gathered, later = role_.step != StepKind::first;
   std::vector<std::int64_t> shards, moments;
   for (std::size_t chunk = 0; chunk < layout_.elements.size(); ++chunk) {
     shards.push_back(sharded ? layout_.elements[chunk] / ranks_ : layout_.elements[chunk]);
-    moments.push_back(kMoments * std::min(shards.back(), layout_.used[chunk]));
+    moments.push_back(kMoments * OwnElements(chunk));
   }
-  whole_.Declare(role_, "parameter chunk", Category::parameter, precision.params, layout_.elements, !sharded, !sharded);
-  gradient_.Declare(role_, "gradient chunk", Category::gradient, precision.gradients, layout_.elements,
-                    !sharded && later, !sharded);
+  const auto buffer = [](const char* name, Category category, DType dtype, bool resident, bool kept) {
+    return Buffer{.name = name, .category = category, .dtype = dtype, .stream = {}, .resident = resident, .kept = kept};
+  };
+  const std::vector<Holding> all = HoldsWhole(), own = HoldsOwn(false);
+  const Category gradient = Category::gradient;
+  whole_.Declare(role_, buffer("parameter chunk", Category::parameter, precision.params, !sharded, !sharded),
+                 layout_.elements, all);
+  gradient_.Declare(role_, buffer("gradient chunk", gradient, precision.gradients, !sharded && later, !sharded),
+                    layout_.elements, all);
   if (sharded) {
-    shard_.Declare(role_, "shard of parameter chunk", Category::parameter, precision.params, shards, true, true);
-    gradient_shard_.Declare(role_, "shard of gradient chunk", Category::gradient, precision.gradients, shards, later,
-                            true);
+    shard_.Declare(role_, buffer("shard of parameter chunk", Category::parameter, precision.params, true, true), shards,
+                   own);
+    gradient_shard_.Declare(role_, buffer("shard of gradient chunk", gradient, precision.gradients, later, true),
+                            shards, own);
   }
-  backup_.Declare(role_, "accumulated gradient times N", Category::gradient, precision.gradients, shards, false, false);
+  backup_.Declare(role_, buffer("accumulated gradient times N", gradient, precision.gradients, false, false), shards,
+                  own);
   if (precision.master) {
-    masters_.Declare(role_, "master weights of chunk", Category::optimizer, *precision.master, shards, true, true);
+    masters_.Declare(role_, buffer("master weights of chunk", Category::optimizer, *precision.master, true, true),
+                     shards, HoldsOwn(true));
   }
-  moments_.Declare(role_, "moments of chunk", Category::optimizer, precision.optimizer, moments, later, true);
+  std::vector<Holding> unpadded = own;
+  for (Holding& holding : unpadded) {
+    holding.unpadded = sharded;
+    holding.multiple = sharded ? holding.multiple : 1;
+  }
+  moments_.Declare(role_, buffer("moments of chunk", Category::optimizer, precision.optimizer, later, true), moments,
+                   unpadded);
 }
 
 void GeminiChunks::Communicate(const char* name, CollectiveKind kind, Reduction reduction, StreamId from,
@@ -194,7 +222,11 @@ void GeminiChunks::WaitForReductions() {
   }
 }
 
+/// Nothing where this rank's shard is padding alone.
 void GeminiChunks::UpdateOne(std::int64_t chunk) {
+  if (!moments_.Has(chunk)) {
+    return;
+  }
   const Precision& precision = axes_.precision;
   const BufferRef parameters = layout_.keep_gathered ? whole_(chunk) : shard_(chunk);
   const BufferRef updated = precision.master ? masters_(chunk) : parameters, moments = moments_(chunk);

@@ -11,11 +11,13 @@
 
 namespace tidemark {
 
-/// One buffer per chunk: a family for each size that occurs.
+/// One buffer per chunk that has elements of this kind.
 class ChunkTable {
  public:
-  void Declare(Role& role, const std::string& name, Category category, DType dtype,
-               const std::vector<std::int64_t>& elements, bool resident, bool kept);
+  /// Buffers are like `chunk` but for their number behind its name, their elements and what they hold.
+  void Declare(Role& role, const Buffer& chunk, const std::vector<std::int64_t>& elements,
+               const std::vector<Holding>& holds);
+  bool Has(std::int64_t chunk) const { return refs_[static_cast<std::size_t>(chunk)].buffer.valid(); }
   BufferRef operator()(std::int64_t chunk) const { return refs_[static_cast<std::size_t>(chunk)]; }
 
  private:
@@ -52,6 +54,9 @@ class GeminiChunks {
 
  private:
   void Declare();
+  std::vector<Holding> HoldsWhole() const;
+  std::vector<Holding> HoldsOwn(bool masters) const;
+  std::int64_t OwnElements(std::size_t chunk) const;
   void UpdateOne(std::int64_t chunk);
   void Communicate(const char* name, CollectiveKind kind, Reduction reduction, StreamId from, const BufferRef& input,
                    const BufferRef& output);

@@ -135,26 +135,41 @@ class LowLevelZero : public DataParallel {
     const auto padded = [&](const Parameter& parameter) {
       return parameter.trainable ? PaddedTo(ranks_, parameter) : parameter.elements;
     };
-    weights_.Declare(role_, "weight of", Category::parameter, precision.params, padded, true, true);
+    Holding whole;
+    whole.multiple = ranks_;
+    whole.frozen = true;
+    weights_.Declare(role_, "weight of", Category::parameter, precision.params, padded, true, true, whole);
     gradients_.Declare(role_, precision.gradients);
     std::vector<std::int64_t> owned;
+    std::vector<Holding> parts;
     for (const BlockRun& run : role_.stage.runs) {
       owned.push_back(Owned(run.block));
+      parts.push_back(HoldsParts(ranks_, Parts::own, {{run.block.name}}));
+      parts.back().masters = true;
     }
     if (precision.master) {
-      masters_ =
-          role_.PerBlock("master part of", Category::optimizer, *precision.master, role_.compute, owned, true, true);
+      masters_ = role_.PerBlock("master part of", Category::optimizer, *precision.master, role_.compute, owned, true,
+                                true, parts);
     }
-    cast_gradients_ = role_.PerBlock("cast gradient part of", Category::gradient, MasterType(), role_.compute, owned);
+    cast_gradients_ = role_.PerBlock("cast gradient part of", Category::gradient, MasterType(), role_.compute, owned,
+                                     false, false, parts);
     norm_copies_.Declare(
         role_, "gradient for the norm of", Category::workspace, DType::fp64,
-        [&](const Parameter& parameter) { return CeilDiv(parameter.elements, ranks_); }, false, false);
-    optimizer_.Declare(role_, [&](std::int64_t position) {
-      TensorSizes sizes;
-      ForEachTrained(role_, position,
-                     [&](const ParameterAt& at) { sizes.push_back(CeilDiv(ParameterOf(role_, at).elements, ranks_)); });
-      return sizes;
-    });
+        [&](const Parameter& parameter) { return CeilDiv(parameter.elements, ranks_); }, false, false,
+        HoldsParts(ranks_, Parts::own));
+    optimizer_.Declare(
+        role_,
+        [&](std::int64_t position) {
+          TensorSizes sizes;
+          ForEachTrained(role_, position, [&](const ParameterAt& at) {
+            sizes.push_back(CeilDiv(ParameterOf(role_, at).elements, ranks_));
+          });
+          return sizes;
+        },
+        false,
+        [&](std::int64_t position) {
+          return std::vector{HoldsParts(ranks_, Parts::own, {{role_.stage.BlockAt(position).name}})};
+        });
   }
 
   void Flush(const Microbatch& microbatch) {

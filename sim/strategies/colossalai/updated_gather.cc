@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/lower/fold_alike.h"
+#include "sim/strategies/colossalai/zero_flush.h"
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/updated_parameters.h"
 
@@ -59,17 +60,24 @@ void UpdatedGather::DeclareBuffers() {
   const StreamId compute = role_.compute;
   parts_.Declare(
       role_, "updated part of", Category::bucket, dtype, [&](const Parameter& parameter) { return PartOf(parameter); },
-      false, false);
+      false, false, HoldsParts(ranks_, Parts::own));
   copies_.Declare(
       role_, "gathered copy of", Category::bucket, dtype,
-      [&](const Parameter& parameter) { return PartOf(parameter) * ranks_; }, false, false);
+      [&](const Parameter& parameter) { return PartOf(parameter) * ranks_; }, false, false,
+      HoldsParts(ranks_, Parts::all));
   for (const FlushPlan::Shape& shape : plan_->shapes()) {
     const std::string number = std::to_string(flat_.size());
-    const std::int64_t count = role_.stage.runs[shape.run].count;
-    flat_.push_back(role_.builder.AddBuffer(
-        {"flat updated parts " + number, Category::bucket, dtype, shape.elements, {count, 1}, compute}));
-    gathered_.push_back(role_.builder.AddBuffer(
-        {"gathered parameters " + number, Category::bucket, dtype, shape.elements * ranks_, {count, 1}, compute}));
+    const auto declare = [&](const char* what, Parts parts) {
+      return role_.builder.AddBuffer({.name = what + number,
+                                      .category = Category::bucket,
+                                      .dtype = dtype,
+                                      .elements = shape.elements * (parts == Parts::own ? 1 : ranks_),
+                                      .extents = {role_.stage.runs[shape.run].count, 1},
+                                      .stream = compute,
+                                      .holds = {HoldsParts(ranks_, parts, shape.members)}});
+    };
+    flat_.push_back(declare("flat updated parts ", Parts::own));
+    gathered_.push_back(declare("gathered parameters ", Parts::all));
   }
 }
 

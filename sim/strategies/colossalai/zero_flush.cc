@@ -10,17 +10,23 @@ ZeroFlush::ZeroFlush(Role& role, StreamId stream, GroupId group, std::int64_t ra
   const Precision& precision = role.job.axes.precision;
   padded_.Declare(
       role, "padded gradient of", Category::bucket, precision.gradients,
-      [&](const Parameter& parameter) { return PaddedTo(ranks_, parameter); }, false, false);
+      [&](const Parameter& parameter) { return PaddedTo(ranks_, parameter); }, false, false,
+      HoldsParts(ranks, Parts::all));
   for (const FlushPlan::Shape& shape : plan.shapes()) {
     const std::string number = std::to_string(flat_.size());
-    const auto declare = [&](const char* what, Category category, DType dtype, std::int64_t elements, StreamId born) {
-      return role_.builder.AddBuffer(
-          {what + number, category, dtype, elements, {role_.stage.runs[shape.run].count, 1}, born});
+    const auto declare = [&](const char* what, Category category, DType dtype, Parts parts, StreamId born) {
+      return role_.builder.AddBuffer({.name = what + number,
+                                      .category = category,
+                                      .dtype = dtype,
+                                      .elements = parts == Parts::own ? shape.elements / ranks_ : shape.elements,
+                                      .extents = {role_.stage.runs[shape.run].count, 1},
+                                      .stream = born,
+                                      .holds = {HoldsParts(ranks_, parts, shape.members)}});
     };
-    const std::int64_t result = Stage2() ? shape.elements / ranks_ : shape.elements;
+    const Parts all = Parts::all, result = Stage2() ? Parts::own : all;
     const StreamId born = Stage2() || Casts() ? Beside() : role.compute;
-    flat_.push_back(declare("flat gradients ", Category::bucket, precision.gradients, shape.elements, role.compute));
-    wire_.push_back(declare("flat gradients to send ", Category::bucket, precision.reduce, shape.elements, Beside()));
+    flat_.push_back(declare("flat gradients ", Category::bucket, precision.gradients, all, role.compute));
+    wire_.push_back(declare("flat gradients to send ", Category::bucket, precision.reduce, all, Beside()));
     received_.push_back(declare("received gradients ", Category::bucket, precision.reduce, result, Beside()));
     result_.push_back(declare("reduced gradients ", Category::bucket, precision.gradients, result, born));
     store_.push_back(declare("stored gradients ", Category::gradient, precision.gradients, result, born));

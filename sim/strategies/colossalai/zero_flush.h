@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/lower/role.h"
@@ -13,6 +14,12 @@ namespace tidemark {
 /// Elements of a parameter padded to a multiple of the group, as LowLevelZeroOptimizer cuts it.
 inline std::int64_t PaddedTo(std::int64_t ranks, const Parameter& parameter) {
   return CeilDiv(parameter.elements, ranks) * ranks;
+}
+
+/// What a flat buffer of LowLevelZeroOptimizer holds: each member cut between the ranks, rank after rank (Parts::all),
+/// or this rank's parts.
+inline Holding HoldsParts(std::int64_t ranks, Parts parts, std::vector<HeldRun> of = {}) {
+  return {.cut = Cut::elements, .ranks = ranks, .parts = parts, .of = std::move(of)};
 }
 
 /// LowLevelZeroOptimizer._run_reduction (low_level_optim.py; bookkeeping/bucket_store.py): what becomes of the

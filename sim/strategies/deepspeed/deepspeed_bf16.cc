@@ -18,8 +18,8 @@ class DeepSpeedBf16 : public DataParallel {
         flat_(role, ranks_, FlatParameters::Moments::with_first_update) {
     const Precision& precision = axes_.precision;
     gradients_.Declare(role, precision.gradients);
-    casts_.Declare(role, "cast gradient of", Category::gradient, precision.accumulate, ParameterTable::Of::trained,
-                   false);
+    casts_.Declare(role, "cast gradient of", Category::gradient, precision.accumulate, TrainedElements, false, false,
+                   WholeAsMasters());
     if (flat_.elements() > 0) {
       accumulated_ = {role.builder.AddBuffer({"flat gradient",
                                               Category::accumulator,
@@ -29,10 +29,13 @@ class DeepSpeedBf16 : public DataParallel {
                                               role.compute,
                                               Place::device,
                                               true,
-                                              true}),
+                                              true,
+                                              {},
+                                              flat_.Holds(Parts::all)}),
                       {}};
     }
-    wire_ = flat_.Declare("cast flat gradient", Category::bucket, precision.reduce, flat_.padded(), role.compute);
+    wire_ = flat_.Declare("cast flat gradient", Category::bucket, precision.reduce, flat_.padded(), role.compute,
+                          flat_.Holds(Parts::all));
   }
 
   BufferRef Weight(const ParameterAt& at) override { return flat_.Weight(at); }

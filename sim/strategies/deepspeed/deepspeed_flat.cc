@@ -28,17 +28,19 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
   padded_ = parts_ == 1 ? elements_ : RoundUp(elements_, kAlignment * parts_);
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
   const auto kept = [&](const char* name, Category category, DType dtype, std::int64_t elements, bool resident,
-                        Place place) {
+                        Place place, std::vector<Holding> holds) {
     const StreamId birth = place == Place::host ? kHostStream : role.compute;
     return elements == 0
                ? BufferId{}
-               : role.builder.AddBuffer({name, category, dtype, elements, {1, 1}, birth, place, resident, true});
+               : role.builder.AddBuffer(
+                     {name, category, dtype, elements, {1, 1}, birth, place, resident, true, {}, std::move(holds)});
   };
   const Place place = StatePlace(role.job);
-  kept("padding behind the weights", Category::parameter, precision.params, padded_ - elements_, true, Place::device);
-  master_ = kept("master weights", Category::optimizer, master_type_, part(), true, place);
+  padding_ = kept("padding behind the weights", Category::parameter, precision.params, padded_ - elements_, true,
+                  Place::device, {});
+  master_ = kept("master weights", Category::optimizer, master_type_, part(), true, place, Holds(Parts::own, true));
   moments_ = kept("moments", Category::optimizer, precision.optimizer, MomentsOf(role.job.optimizer) * part(),
-                  moments_exist_, place);
+                  moments_exist_, place, Holds(Parts::own));
   if (place == Place::host) {
     host_weights_ =
         DeclareOnHost(role, "own part of the weights", Category::parameter, precision.params, part(), true, true);
@@ -51,8 +53,28 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
 }
 
 BufferRef FlatParameters::Declare(const char* name, Category category, DType dtype, std::int64_t elements,
-                                  StreamId stream) {
-  return {elements == 0 ? BufferId{} : role_.builder.AddBuffer({name, category, dtype, elements, {1, 1}, stream}), {}};
+                                  StreamId stream, std::vector<Holding> holds) {
+  return {
+      elements == 0
+          ? BufferId{}
+          : role_.builder.AddBuffer(
+                {name, category, dtype, elements, {1, 1}, stream, Place::device, false, false, {}, std::move(holds)}),
+      {}};
+}
+
+std::vector<Holding> FlatParameters::Holds(Parts parts, bool masters) const {
+  Holding holding;
+  holding.cut = Cut::together;
+  holding.ranks = parts_;
+  holding.parts = parts;
+  holding.masters = masters;
+  holding.multiple = parts_ == 1 ? 1 : kAlignment * parts_;
+  for (const BlockRun& run : role_.stage.runs) {
+    if (TrainableElements(run.block) > 0) {
+      holding.of.push_back({run.block.name, 0, run.count});
+    }
+  }
+  return {std::move(holding)};
 }
 
 void FlatParameters::Update(const BufferRef& gradient) {
@@ -102,8 +124,15 @@ void FlatParameters::Gather(StreamId stream, GroupId group) {
   if (parts_ == 1) {
     return;
   }
-  const std::vector<BufferRef> weights = AllWeights();
-  BetweenUpdateAndUse(role_, stream, [&] { GatherUpdated(role_, stream, group, padded_, weights, weights); });
+  std::vector<BufferRef> weights = AllWeights();
+  if (padding_.valid()) {
+    weights.push_back({padding_, {}});
+  }
+  BetweenUpdateAndUse(role_, stream, [&] {
+    role_.builder.Emit(Collective{role_.builder.Named("gather flat parameters"), CollectiveKind::all_gather,
+                                  Reduction::none, Rational(1), group, role_.job.axes.precision.params, padded_, stream,
+                                  weights, weights});
+  });
 }
 
 std::vector<BufferRef> FlatParameters::AllWeights() {

@@ -30,8 +30,12 @@ class FlatParameters {
   std::int64_t part() const { return padded_ / parts_; }
   DType master_type() const { return master_type_; }
   BufferRef master() const { return {master_, {}}; }
-  /// A buffer for this rank's part or the whole, alive only where it is allocated.
-  BufferRef Declare(const char* name, Category category, DType dtype, std::int64_t elements, StreamId stream);
+  /// A buffer for this rank's part or the whole, alive only where it is allocated; `holds` none: what holds nothing of
+  /// the model.
+  BufferRef Declare(const char* name, Category category, DType dtype, std::int64_t elements, StreamId stream,
+                    std::vector<Holding> holds = {});
+  /// This rank's part of the tensor, or all of it.
+  std::vector<Holding> Holds(Parts parts, bool masters = false) const;
 
   /// For gradients that do not stay on the device.
   GradientClip& clip() { return *clip_; }
@@ -52,12 +56,22 @@ class FlatParameters {
   std::int64_t parts_, elements_ = 0, padded_ = 0;
   DType master_type_;
   ParameterTable weights_;
-  BufferId master_, moments_;
+  BufferId master_, moments_, padding_;
   BufferRef host_weights_;        ///< this rank's part in the weights' dtype, in host memory; invalid: there is none
   BufferRef root_, denominator_;  ///< of AdamW where its update is not one kernel
   bool moments_exist_;
   std::optional<GradientClip> clip_;
 };
+
+/// Of a parameter's gradient; none where it has none.
+inline std::int64_t TrainedElements(const Parameter& parameter) { return parameter.trainable ? parameter.elements : 0; }
+
+/// Whole, in the precision of what the optimizer updates.
+inline Holding WholeAsMasters() {
+  Holding holding;
+  holding.masters = true;
+  return holding;
+}
 
 /// Writes `body(ParameterAt)` for some of DefinitionOrder (that of DeepSpeed's parameter groups) without a gap; whole
 /// blocks of one run become a loop. No block may be under construction.

@@ -23,13 +23,14 @@ class DeepSpeedPartitioned : public DataParallel {
         offloaded_(role, flat_, bucket_.kernels()) {
     const DType type = axes_.precision.params;
     gradients_.Declare(role, type);
-    const std::int64_t part = CeilDiv(flat_.elements(), ranks_);
+    const std::vector<Holding> own = flat_.Holds(Parts::own);
     const StreamId birth = axes_.sync.overlap ? stream_ : role.compute;
-    averaged_ = flat_.Declare("averaged gradients of own part", Category::gradient, type, part, birth);
-    new_averaged_ = flat_.Declare("new averaged gradients of own part", Category::gradient, type, part, birth);
-    flat_copy_ = flat_.Declare("flat gradients of own part", Category::gradient, type, flat_.part(), role.compute);
+    averaged_ = flat_.Declare("averaged gradients of own part", Category::gradient, type, flat_.part(), birth, own);
+    new_averaged_ =
+        flat_.Declare("new averaged gradients of own part", Category::gradient, type, flat_.part(), birth, own);
+    flat_copy_ = flat_.Declare("flat gradients of own part", Category::gradient, type, flat_.part(), role.compute, own);
     master_gradient_ = flat_.Declare("flat gradients for the masters", Category::gradient, flat_.master_type(),
-                                     flat_.part(), role.compute);
+                                     flat_.part(), role.compute, flat_.Holds(Parts::own, true));
     if (Offloads()) {
       bucket_.SetTaker([this](const BufferRef& content, std::int64_t elements, bool first) {
         offloaded_.Take(content, elements, first);

@@ -28,9 +28,10 @@ class DeepSpeedPlain : public DataParallel {
     declare(casts_, "cast bucket slot of", Category::bucket, precision.reduce);
     if (precision.master) {
       flat_.emplace(role, 1, FlatParameters::Moments::before_first_step);
-      declare(master_gradients_, "cast gradient of", Category::gradient, *precision.master);
-      flat_gradient_ =
-          flat_->Declare("flat gradient", Category::gradient, *precision.master, flat_->elements(), role.compute);
+      master_gradients_.Declare(role, "cast gradient of", Category::gradient, *precision.master, TrainedElements, false,
+                                false, WholeAsMasters());
+      flat_gradient_ = flat_->Declare("flat gradient", Category::gradient, *precision.master, flat_->elements(),
+                                      role.compute, flat_->Holds(Parts::all, true));
       return;
     }
     weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);

@@ -21,10 +21,14 @@ class FlatSharded : public DataParallel {
         layout_(role),
         gradients_(layout_),
         limiter_(role, shard_.limit_all_gathers && !layout_.whole(), EventsLeftByTheStepBefore()) {
-    optimizer_.Declare(role, [&](std::int64_t position) {
-      const bool unit = layout_.IsTrainedUnit(position);
-      return unit ? TensorSizes{layout_.shard_elements(position)} : TensorSizes{};
-    });
+    const std::vector<Holding> holds = layout_.Holds(FlatLayout::Size::shard, false);
+    optimizer_.Declare(
+        role,
+        [&](std::int64_t position) {
+          const bool unit = layout_.IsTrainedUnit(position);
+          return unit ? TensorSizes{layout_.shard_elements(position)} : TensorSizes{};
+        },
+        false, [&](std::int64_t position) { return std::vector<Holding>{holds[role.stage.RunOf(position)]}; });
   }
 
   /// The root's pre-forward: gathers wait for whatever updated the shards, and the root comes first.

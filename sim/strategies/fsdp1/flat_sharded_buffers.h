@@ -30,6 +30,10 @@ struct FlatLayout {
   bool whole() const { return shards == 1; }
   bool pads(std::int64_t unit) const { return SizeOfUnit(unit).padded != SizeOfUnit(unit).elements; }
 
+  enum class Size : std::uint8_t { whole, padded, shard };
+  /// By run, what the unit's buffer of that size holds.
+  std::vector<Holding> Holds(Size size, bool masters) const;
+
   /// Calls `visit(ParameterAt)` for the parameters of a unit, in definition order.
   template <class Visit>
   void EachParameter(std::int64_t unit, Visit visit) const {
@@ -73,12 +77,12 @@ struct FlatLayout {
  private:
   void DeclareParameters();
   void DeclareGradients();
-  RunBuffers Declare(const char* name, Category category, DType dtype, StreamId stream,
-                     const std::vector<std::int64_t>& elements, bool stays = false) const {
-    return role.PerBlock(name, category, dtype, stream, elements, stays, stays);
+  enum class Of : std::uint8_t { all, trained };
+  RunBuffers Declare(const char* name, Category category, DType dtype, StreamId stream, Size size, Of of,
+                     bool masters = false, bool stays = false) const {
+    return role.PerBlock(name, category, dtype, stream, Sizes(size, of), stays, stays, Holds(size, masters));
   }
-  enum class Size : std::uint8_t { whole, padded, shard };
-  std::vector<std::int64_t> Sizes(Size size, bool trained_only) const;
+  std::vector<std::int64_t> Sizes(Size size, Of of) const;
 };
 
 }  // namespace tidemark

@@ -22,7 +22,11 @@ class FullySharded : public DataParallel {
         group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
         gather_(role, units_, group_),
         scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
-    optimizer_.Declare(role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); });
+    optimizer_.Declare(
+        role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); }, false,
+        [&](std::int64_t position) {
+          return std::vector{units_.Holds(Parts::own, false, false)[role_.stage.RunOf(position)]};
+        });
     if (axes_.optimizer_step.in_backward) {
       scatter_.SetHook([&](std::int64_t unit, StreamId behind) {
         optimizer_.UpdateInBackward(role_, unit, UpdatesOf(unit).front(), behind);

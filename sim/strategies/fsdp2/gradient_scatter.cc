@@ -27,16 +27,20 @@ void GradientScatter::Declare() {
   const auto trained = &UnitSize::trainable_padded;
   const std::vector<std::int64_t> whole = units_.Sizes(trained, 1), shards = units_.Sizes(trained, units_.shards);
   const DType reduce = precision_.reduce;
-  packed_ = role_.PerBlock("packed gradients of", Category::bucket, precision_.gradients, role_.compute, whole);
-  input_ = role_.PerBlock("scatter input of", Category::bucket, reduce, role_.compute, whole);
-  divided_ = role_.PerBlock("divided gradients of", Category::bucket, reduce, scatter_stream_, whole);
-  output_ = role_.PerBlock("scatter output of", Category::bucket, reduce, scatter_stream_, shards);
+  const auto declare = [&](const char* name, Category category, DType dtype, StreamId stream, Parts parts) {
+    return role_.PerBlock(name, category, dtype, stream, parts == Parts::all ? whole : shards, false, false,
+                          units_.Holds(parts, false, category == Category::gradient));
+  };
+  packed_ = declare("packed gradients of", Category::bucket, precision_.gradients, role_.compute, Parts::all);
+  input_ = declare("scatter input of", Category::bucket, reduce, role_.compute, Parts::all);
+  divided_ = declare("divided gradients of", Category::bucket, reduce, scatter_stream_, Parts::all);
+  output_ = declare("scatter output of", Category::bucket, reduce, scatter_stream_, Parts::own);
   if (replicas_ > 1) {
-    partial_ = role_.PerBlock("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, shards);
+    partial_ = declare("partly reduced gradient of", Category::accumulator, reduce, scatter_stream_, Parts::own);
   }
-  cast_ = role_.PerBlock("cast scatter output of", Category::bucket, stored_, behind_, shards);
-  sharded_ = role_.PerBlock("sharded gradient of", Category::gradient, stored_,
-                            reduce == stored_ ? scatter_stream_ : behind_, shards);
+  cast_ = declare("cast scatter output of", Category::bucket, stored_, behind_, Parts::own);
+  sharded_ = declare("sharded gradient of", Category::gradient, stored_, reduce == stored_ ? scatter_stream_ : behind_,
+                     Parts::own);
 }
 
 bool GradientScatter::AllReduces(const Microbatch& microbatch) const {

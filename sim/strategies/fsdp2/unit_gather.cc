@@ -17,12 +17,17 @@ UnitGather::UnitGather(Role& role, const Units& units, GroupId group)
       gather_stream_(role.builder.AddStream("all_gather", StreamKind::collective)) {
   const auto padded = &UnitSize::padded;
   const std::vector<std::int64_t> shards = units.Sizes(padded, units.shards);
-  shard_ = role.PerBlock("shard of", Category::parameter, StoredType(), role.compute, shards, true, true);
-  cast_ = role.PerBlock("cast shard of", Category::bucket, precision_.params, copy_in_stream_, shards);
-  gathered_buffer_ =
-      role.PerBlock("gathered", Category::bucket, precision_.params, copy_in_stream_, units.Sizes(padded, 1));
-  full_ = role.PerBlock("unsharded", Category::parameter, units.shards == 1 ? StoredType() : precision_.params,
-                        role.compute, units.Sizes(&UnitSize::elements, 1));
+  shard_ = role.PerBlock("shard of", Category::parameter, StoredType(), role.compute, shards, true, true,
+                         units.Holds(Parts::own, true, true));
+  cast_ = role.PerBlock("cast shard of", Category::bucket, precision_.params, copy_in_stream_, shards, false, false,
+                        units.Holds(Parts::own, true, false));
+  gathered_buffer_ = role.PerBlock("gathered", Category::bucket, precision_.params, copy_in_stream_,
+                                   units.Sizes(padded, 1), false, false, units.Holds(Parts::all, true, false));
+  full_ = role.PerBlock("unsharded", Category::parameter, precision_.params, role.compute,
+                        units.Sizes(&UnitSize::elements, 1), false, false, units.HoldsWhole());
+  if (units.shards == 1 && Casts()) {
+    cast_alone_.Declare(role, "cast", Category::bucket, precision_.params, ParameterTable::Of::all, false);
+  }
 }
 
 void UnitGather::BeginForward() {
@@ -128,16 +133,15 @@ void UnitGather::Gather(std::int64_t unit) {
   const BufferRef gathered = role_.Ref(gathered_buffer_, unit);
   const UnitSize& size = units_.SizeAt(unit);
   const std::int64_t elements = size.padded / units_.shards;
-  const bool casts = precision_.params != StoredType();
-  const BufferRef input = casts ? role_.Ref(cast_, unit) : Shard(unit);
-  if (casts) {
+  const BufferRef input = Casts() ? role_.Ref(cast_, unit) : Shard(unit);
+  if (Casts()) {
     role_.Alloc(input);
     role_.CopyKernel("cast shard", copy_in_stream_, Shard(unit), input);
   }
   role_.Alloc(gathered);
   role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, {input}, {gathered}, elements,
                      SizeOf(precision_.params) * 2 * elements);
-  if (casts) {
+  if (Casts()) {
     role_.Free(input);
   }
   role_.builder.Order(gather_stream_, copy_in_stream_, "copied in");
@@ -159,12 +163,37 @@ void UnitGather::Unpack(std::int64_t unit) {
   const BufferRef full = Unsharded(unit);
   role_.Alloc(full);
   if (units_.shards == 1) {
-    role_.CopyKernel("copy parameters", role_.compute, Shard(unit), full);
+    CopyAlone(unit);
     return;
   }
   role_.builder.Emit(Wait{Gathered(unit), role_.compute});
   role_.CopyKernel("unpack parameters", role_.compute, role_.Ref(gathered_buffer_, unit), full);
   role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
+}
+
+void UnitGather::CopyAlone(std::int64_t unit) {
+  if (!Casts()) {
+    role_.CopyKernel("copy parameters", role_.compute, Shard(unit), Unsharded(unit));
+    return;
+  }
+  std::optional<BufferRef> before;
+  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) {
+    const BufferRef cast = cast_alone_(role_, at);
+    const std::int64_t elements = ParameterOf(role_, at).elements;
+    const Bytes size = SizeOf(precision_.params), stored = SizeOf(StoredType());
+    role_.Alloc(cast);
+    role_.MemoryKernel("cast shard", role_.compute, Work::compute, {Shard(unit)}, {cast}, elements,
+                       (size + stored) * elements);
+    if (before) {
+      role_.Free(*before);
+    }
+    role_.MemoryKernel("copy parameters", role_.compute, Work::compute, {cast}, {Unsharded(unit)}, elements,
+                       size * 2 * elements);
+    before = cast;
+  });
+  if (before) {
+    role_.Free(*before);
+  }
 }
 
 void UnitGather::FreeGathered() {

@@ -7,6 +7,7 @@
 
 #include "sim/lower/data_parallel.h"
 #include "sim/strategies/fsdp2/unit_size.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
@@ -19,7 +20,9 @@ namespace tidemark {
 /// once. `shard.prefetch_forward` further units are gathered behind the copy-out of a forward pass, and
 /// `shard.prefetch_backward` lower ones in a backward pass (1 is what fully_shard does by itself).
 ///
-/// A group of one rank gathers nothing: parameters are copied in the dtype they are stored in.
+/// A group of one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
+/// while the one before is still bound to the loop's variable, and copied. The unsharded parameters come into being
+/// with their casts there; here they are one buffer, so that up to one parameter more is seen while they are filled.
 class UnitGather {
  public:
   UnitGather(Role& role, const Units& units, GroupId group);
@@ -51,6 +54,8 @@ class UnitGather {
   EventId Gathered(std::int64_t position);
   void Gather(std::int64_t unit);
   void Unpack(std::int64_t unit);
+  bool Casts() const { return precision_.params != StoredType(); }
+  void CopyAlone(std::int64_t unit);
   void FreeGathered();
   void PrefetchForward(std::int64_t position);
   void PrefetchBackward(std::int64_t position);
@@ -62,6 +67,7 @@ class UnitGather {
   GroupId group_;
   StreamId copy_in_stream_, gather_stream_;
   RunBuffers shard_, cast_, gathered_buffer_, full_;
+  ParameterTable cast_alone_;  ///< of a group of one rank
 
   bool forward_ = false;  ///< the direction of the walk
   // Under way, as positions:

@@ -38,6 +38,31 @@ std::vector<std::int64_t> Units::ShardsOf(const Role& role, std::int64_t positio
   return elements;
 }
 
+std::vector<Holding> Units::Holds(Parts parts, bool frozen, bool masters) const {
+  std::vector<Holding> holds = HoldsWhole();
+  for (Holding& holding : holds) {
+    holding.cut = Cut::rows;
+    holding.ranks = shards;
+    holding.parts = parts;
+    holding.frozen = frozen;
+    holding.masters = masters;
+  }
+  return holds;
+}
+
+std::vector<Holding> Units::HoldsWhole() const {
+  std::vector<Holding> holds;
+  for (const BlockRun& run : stage->runs) {
+    Holding& holding = holds.emplace_back();
+    holding.frozen = true;
+    holding.of = {{run.block.name}};
+    if (tied && holds.size() == 1) {
+      holding.of.push_back({stage->runs.back().block.name});
+    }
+  }
+  return holds;
+}
+
 Units MeasureUnits(const Stage& stage, std::int64_t shards) {
   Units units;
   units.stage = &stage;

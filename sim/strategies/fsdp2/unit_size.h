@@ -38,7 +38,28 @@ struct Units {
   /// Per run, elements of `member` over `divisor`.
   std::vector<std::int64_t> Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const;
 
-  /// Calls `visit(ParameterAt)` for the trained parameters of a unit.
+  /// Per run, what a unit's buffers hold: this rank's rows of each parameter, or those of every rank.
+  std::vector<Holding> Holds(Parts parts, bool frozen, bool masters) const;
+  /// Per run, all of each parameter.
+  std::vector<Holding> HoldsWhole() const;
+
+  /// Calls `visit(ParameterAt)` for all parameters of a unit.
+  template <class Visit>
+  void ForEachOf(const Role& role, std::int64_t unit, Visit visit) const {
+    for (const std::int64_t position : {unit, stage->blocks - 1}) {
+      const std::vector<Parameter>& parameters = role.stage.BlockAt(position).parameters;
+      for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+        if (!parameters[i].tied) {
+          visit(ParameterAt{position, i});
+        }
+      }
+      if (!tied || unit != 0) {
+        return;
+      }
+    }
+  }
+
+  /// The same for the trained ones.
   template <class Visit>
   void ForEachTrainedOf(const Role& role, std::int64_t unit, Visit visit) const {
     ForEachTrained(role, unit, visit);

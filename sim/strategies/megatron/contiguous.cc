@@ -142,9 +142,13 @@ class Contiguous : public DataParallel {
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
     const auto trained = ParameterTable::Of::trained;
-    weights_.Declare(role_, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
+    const std::optional<Holding> whole = axes_.shard.optimizer ? std::optional(buffer_.HoldsWhole()) : std::nullopt;
+    const auto all = [](const Parameter& parameter) { return parameter.elements; };
+    const auto of_trained = [](const Parameter& parameter) { return parameter.trainable ? parameter.elements : 0; };
+    weights_.Declare(role_, "weight of", Category::parameter, precision.params, all, true, true, whole);
     gradients_.Declare(role_, "gradient of", Category::gradient, precision.gradients, trained, false);
-    main_gradients_.Declare(role_, "main gradient of", Category::accumulator, precision.accumulate, trained, true);
+    main_gradients_.Declare(role_, "main gradient of", Category::accumulator, precision.accumulate, of_trained, true,
+                            true, whole);
     const auto pad = [&](const char* name, Category category, DType dtype) {
       if (buffer_.padding() > 0) {
         role_.builder.AddBuffer(
@@ -268,21 +272,15 @@ class Contiguous : public DataParallel {
     }
   }
 
-  std::vector<BufferRef> MainGradientsOf(const GradientBucket& bucket) {
-    std::vector<BufferRef> gradients;
+  std::vector<BufferRef> Of(const GradientBucket& bucket, const ParameterTable& table) const {
+    std::vector<BufferRef> buffers;
     for (const ParameterAt& member : bucket.members) {
-      gradients.push_back(main_gradients_(role_, member));
+      buffers.push_back(table(role_, member));
     }
-    return gradients;
+    return buffers;
   }
-
-  std::vector<BufferRef> WeightsOf(const GradientBucket& bucket) {
-    std::vector<BufferRef> weights;
-    for (const ParameterAt& member : bucket.members) {
-      weights.push_back(Weight(member));
-    }
-    return weights;
-  }
+  std::vector<BufferRef> MainGradientsOf(const GradientBucket& bucket) const { return Of(bucket, main_gradients_); }
+  std::vector<BufferRef> WeightsOf(const GradientBucket& bucket) const { return Of(bucket, weights_); }
 
   /// Writes `body(bucket)` for every bucket, as loops where they repeat.
   template <class Body>
@@ -293,7 +291,8 @@ class Contiguous : public DataParallel {
   /// The same where the body looks at what this rank owns of the bucket.
   template <class Body>
   void EachOwnedBucket(Body body) {
-    EachBucket([&](std::int64_t position) { return OwnedKey(position); }, body);
+    EachBucket([&](std::int64_t position) { return OwnedKey(position); },
+               [&](const GradientBucket& bucket) { bucket.owned > 0 ? body(bucket) : void(); });
   }
 
   std::vector<std::int64_t> OwnedKey(std::int64_t position) const {
@@ -307,7 +306,9 @@ class Contiguous : public DataParallel {
     const auto at = [&](std::int64_t position) {
       std::vector<TensorUpdate> updates;
       for (const GradientBucket& bucket : buffer_.CompletedIn(position)) {
-        updates.push_back(owned_->UpdateOf(bucket, MainGradientsOf(bucket), WeightsOf(bucket)));
+        if (bucket.owned > 0) {
+          updates.push_back(owned_->UpdateOf(bucket, MainGradientsOf(bucket), WeightsOf(bucket)));
+        }
       }
       return updates;
     };

@@ -64,16 +64,41 @@ void GradientBuffer::Cut() {
 }
 
 void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
-  open.elements = divided_ ? RoundUp(end, std::lcm(role_.job.layout.dp, kBucketAlignment)) : end;
+  open.elements = divided_ ? RoundUp(end, Alignment()) : end;
   padding_ += open.elements;
+  const std::int64_t rank = divided_ ? role_.program.rank : 0;
   const std::int64_t range = divided_ ? open.elements / role_.job.layout.dp : open.elements;
   for (std::size_t i = 0; i < open.members.size(); ++i) {
     const std::int64_t elements = ParameterOf(role_, open.members[i]).elements;
     padding_ -= elements;
-    open.owned += std::clamp<std::int64_t>(range - open.starts[i], 0, elements);
+    const std::int64_t begin = rank * range - open.starts[i];
+    open.owned += std::clamp<std::int64_t>(begin + range, 0, elements) - std::clamp<std::int64_t>(begin, 0, elements);
   }
   buckets_.push_back(std::move(open));
   open = {};
+}
+
+std::int64_t GradientBuffer::Alignment() const { return std::lcm(role_.job.layout.dp, kBucketAlignment); }
+
+Holding GradientBuffer::HoldsOwned(const GradientBucket& bucket) const {
+  Holding holding;
+  holding.cut = Cut::together;
+  holding.ranks = role_.job.layout.dp;
+  holding.unpadded = true;
+  holding.aligned = kParameterAlignment;
+  holding.multiple = Alignment();
+  for (const ParameterAt& at : bucket.members) {
+    const std::string& block = role_.stage.BlockAt(at.position).name;
+    holding.of.push_back({block + "." + ParameterOf(role_, at).name, role_.InRun(at.position)});
+  }
+  return holding;
+}
+
+Holding GradientBuffer::HoldsWhole() const {
+  Holding holding;
+  holding.frozen = true;
+  holding.aligned = kParameterAlignment;
+  return holding;
 }
 
 bool GradientBuffer::IsShared(const ParameterAt& at) const {

@@ -16,7 +16,7 @@ struct GradientBucket {
   std::vector<ParameterAt> members;  ///< in the order in which they lie in the buffer
   std::vector<std::int64_t> starts;  ///< of each member, from the start of the bucket
   std::int64_t elements = 0;         ///< with padding
-  std::int64_t owned = 0;            ///< of which rank 0 updates, without padding
+  std::int64_t owned = 0;            ///< of which this rank updates, without padding
   std::int64_t completed_in = 0;     ///< position of the block whose backward pass completes it
   std::size_t slot = 0;              ///< its number among those that this block completes
 };
@@ -33,6 +33,10 @@ class GradientBuffer {
  public:
   explicit GradientBuffer(const Role& role);
 
+  /// What a rank keeps masters and moments of, where buckets are divided: its range of the bucket.
+  Holding HoldsOwned(const GradientBucket& bucket) const;
+  /// How a parameter's buffer lies among the others that travel with it.
+  Holding HoldsWhole() const;
   /// From the end of the network on.
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
   /// Elements of the buffer that belong to no parameter.
@@ -53,6 +57,7 @@ class GradientBuffer {
   void Close(GradientBucket& open, std::int64_t end);
   void FindCompletions();
   bool IsShared(const ParameterAt& at) const;
+  std::int64_t Alignment() const;  ///< of where buckets end
   std::int64_t Walked(std::int64_t position) const;
 
   const Role& role_;

@@ -33,16 +33,28 @@ OwnedParts::OwnedParts(Role& role, const GradientBuffer& buffer) : role_(role), 
   copies_at_start_ = copies_at_end && role.step != StepKind::first;
   std::vector<OptimizerState::Slot> moments;
   for (std::size_t slot = 0; slot < owned.size(); ++slot) {
+    const auto holds = [&buffer, slot](bool masters) {
+      return [&buffer, slot, masters](std::int64_t position) {
+        std::vector<Holding> held;
+        if (const auto buckets = buffer.CompletedIn(position); slot < buckets.size()) {
+          held.push_back(buffer.HoldsOwned(buckets[slot]));
+          held.back().masters = masters;
+        }
+        return held;
+      };
+    };
     if (precision_.master) {
       masters_.emplace_back().Declare(role, fmt::format("master weights of bucket {} of", slot), Category::optimizer,
-                                      *precision_.master, owned[slot], true, true);
+                                      *precision_.master, owned[slot], true, true, Place::device, holds(true));
     }
     if (copies) {
       copies_.emplace_back().Declare(role, fmt::format("fp32 gradient of bucket {} of", slot), Category::gradient,
-                                     DType::fp32, owned[slot], copies_at_start_, copies_at_end);
+                                     DType::fp32, owned[slot], copies_at_start_, copies_at_end, Place::device,
+                                     holds(true));
     }
     OptimizerState::Slot& state = moments.emplace_back();
     state.name = fmt::format("moments of bucket {} of", slot);
+    state.holds = holds(false);
     for (const std::int64_t elements : owned[slot]) {
       state.sizes.push_back({elements});
     }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/machine/rates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "models/configs/field.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::array kRatedDTypes = {DType::bf16, DType::fp32};
+constexpr std::int64_t kStreamBytes = 4, kHalfWidthBytes = 10, kActivationFlops = 5;
+constexpr double kLowestRate = 1000;
+
+bool IsRated(DType dtype) { return std::find(kRatedDTypes.begin(), kRatedDTypes.end(), dtype) != kRatedDTypes.end(); }
+
+struct FindKind {
+  std::string operator()(const Gemm& op) const { return Of("gemm", false, op.dtype); }
+  std::string operator()(const InfoNce& op) const { return Of("gemm", false, op.dtype); }
+  std::string operator()(const Attention& op) const { return Of("attention", op.backward, op.dtype); }
+  std::string operator()(const Norm& op) const { return Of("norm", op.backward, op.dtype); }
+  std::string operator()(const Rope& op) const { return Of("rope", false, op.dtype); }
+  std::string operator()(const Embedding& op) const { return Of("embedding", op.backward, op.dtype); }
+  std::string operator()(const CrossEntropy& op) const {
+    return op.backward ? "cross_entropy_backward" : "cross_entropy";
+  }
+  std::string operator()(const OptimizerUpdate&) const { return "optimizer_update"; }
+  std::string operator()(const Tabulated&) const { return {}; }
+  std::string operator()(const Pointwise& op) const {
+    const std::int64_t bytes = op.elements == 0 ? 0 : op.bytes_moved / op.elements;
+    if (bytes <= kStreamBytes) {
+      return "stream";
+    }
+    return Of(op.flops_per_element >= kActivationFlops ? "activation" : "pointwise", false,
+              bytes <= kHalfWidthBytes ? DType::bf16 : DType::fp32);
+  }
+
+ private:
+  static std::string Of(std::string_view kind, bool backward, DType dtype) {
+    return IsRated(dtype) ? fmt::format("{}{}.{}", kind, backward ? "_backward" : "", Name(dtype)) : std::string();
+  }
+};
+
+std::vector<RatedKind> MakeKinds() {
+  std::vector<RatedKind> kinds;
+  for (const char* kind : {"gemm", "attention", "attention_backward"}) {
+    for (const DType dtype : kRatedDTypes) {
+      kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), true});
+    }
+  }
+  for (const char* kind :
+       {"norm", "norm_backward", "rope", "embedding", "embedding_backward", "pointwise", "activation"}) {
+    for (const DType dtype : kRatedDTypes) {
+      kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), false});
+    }
+  }
+  for (const char* kind : {"stream", "cross_entropy", "cross_entropy_backward", "optimizer_update"}) {
+    kinds.push_back({kind, false});
+  }
+  return kinds;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  return begin == std::string_view::npos ? std::string_view()
+                                         : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
+Result<RatePoint> ReadPoint(std::string_view text, bool arithmetic) {
+  const std::size_t colon = text.find(':');
+  const std::string_view size = Trimmed(text.substr(0, colon));
+  RatePoint point;
+  const auto [end, fault] = std::from_chars(size.data(), size.data() + size.size(), point.size);
+  if (colon == std::string_view::npos || fault != std::errc() || end != size.data() + size.size() || point.size < 1) {
+    return BadInput(fmt::format("'{}' is no size and rate", Trimmed(text)));
+  }
+  const std::string_view rate = Trimmed(text.substr(colon + 1));
+  if (arithmetic) {
+    TIDEMARK_ASSIGN(const FlopsPerSec flops, ParseFlopsPerSec(rate));
+    point.per_second = flops.per_second();
+  } else {
+    TIDEMARK_ASSIGN(const BytesPerSec bytes, ParseBytesPerSec(rate));
+    point.per_second = bytes.per_second();
+  }
+  if (point.per_second < kLowestRate) {
+    return BadInput(fmt::format("expected at least {} a second, found '{}'", kLowestRate, rate));
+  }
+  return point;
+}
+
+}  // namespace
+
+std::span<const RatedKind> RatedKinds() {
+  static const std::vector<RatedKind> kinds = MakeKinds();
+  return kinds;
+}
+
+std::optional<RatedWork> WorkOf(const Operator& op) {
+  std::string key = std::visit(FindKind{}, op);
+  if (key.empty()) {
+    return std::nullopt;
+  }
+  const auto flops = static_cast<double>(FlopsOf(op).count());
+  if (const auto* gemm = std::get_if<Gemm>(&op)) {
+    return RatedWork{std::move(key), std::min({gemm->m, gemm->n, gemm->k}), flops};
+  }
+  if (const auto* products = std::get_if<InfoNce>(&op)) {
+    return RatedWork{std::move(key), std::min({products->rows, products->columns, products->width}), flops};
+  }
+  if (const auto* attention = std::get_if<Attention>(&op)) {
+    return RatedWork{std::move(key), attention->sequence, flops};
+  }
+  const std::int64_t bytes = BytesMovedBy(op).count();
+  return RatedWork{std::move(key), bytes, static_cast<double>(bytes)};
+}
+
+double RateAt(const RateCurve& curve, std::int64_t size) {
+  TIDEMARK_CHECK(!curve.empty());
+  const auto above =
+      std::find_if(curve.begin(), curve.end(), [&](const RatePoint& point) { return point.size >= size; });
+  if (above == curve.end() || above == curve.begin()) {
+    return above == curve.end() ? curve.back().per_second : curve.front().per_second;
+  }
+  const RatePoint& low = *std::prev(above);
+  const double place = std::log(static_cast<double>(size) / static_cast<double>(low.size)) /
+                       std::log(static_cast<double>(above->size) / static_cast<double>(low.size));
+  return low.per_second * std::pow(above->per_second / low.per_second, place);
+}
+
+Result<RateCurve> RateForm::Read(const ConfigValue& value) const {
+  if (value.kind != ConfigValue::Kind::scalar) {
+    return BadInput(fmt::format("expected sizes with their rates, found {}", Describe(value)));
+  }
+  RateCurve curve;
+  for (std::size_t at = 0; at <= value.text.size();) {
+    const std::size_t end = std::min(value.text.find(',', at), value.text.size());
+    TIDEMARK_ASSIGN(const RatePoint point, ReadPoint(std::string_view(value.text).substr(at, end - at), arithmetic));
+    if (!curve.empty() && curve.back().size >= point.size) {
+      return BadInput(fmt::format("expected rising sizes, found {} after {}", point.size, curve.back().size));
+    }
+    curve.push_back(point);
+    at = end + 1;
+  }
+  return curve;
+}
+
+std::string RateForm::Write(const RateCurve& curve) const {
+  std::string text;
+  for (const RatePoint& point : curve) {
+    text += fmt::format("{}{}: {} {}", text.empty() ? "" : ", ", point.size, point.per_second,
+                        arithmetic ? "FLOP/s" : "B/s");
+  }
+  return QuoteYaml(text);
+}
+
+std::string RateForm::Example() const {
+  return arithmetic ? "\"64: 41.2 GFLOP/s, 256: 90 GFLOP/s\"" : "\"65536: 30 GB/s, 67108864: 9 GB/s\"";
+}
+
+}  // namespace tidemark
