@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,8 +16,10 @@ namespace tidemark {
 
 /// One collective of one rank: `elements` counts the full buffer, as Collective::payload_elements does. All-reduce
 /// reads and writes all of it, reduce-scatter reads all and writes this rank's part, all-gather reads the part and
-/// writes all; parts are equal and in the order of ranks. `from` may be `to` for all-reduce, or this rank's part of
-/// `to` for all-gather. Other kinds are refused.
+/// writes all; parts are equal, rounded up (the last ones are shorter or empty), and in the order of ranks. `from` may
+/// be `to` for all-reduce, or this rank's part of `to` for all-gather; `to` may be this rank's part of `from` for
+/// reduce-scatter, which leaves the others as they were. Broadcast gives all of `to` on rank `root` to the others.
+/// Other kinds are refused.
 struct Exchange {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Reduction reduction = Reduction::sum;  ///< avg is a sum here: whoever asks divides
@@ -24,6 +27,22 @@ struct Exchange {
   std::int64_t elements = 0;
   const void* from = nullptr;
   void* to = nullptr;
+  std::int64_t root = 0;
+
+  std::int64_t BeginOf(std::int64_t rank, std::int64_t ranks) const {
+    return std::min((elements + ranks - 1) / ranks * rank, elements);
+  }
+  std::int64_t PartOf(std::int64_t rank, std::int64_t ranks) const {
+    return BeginOf(rank + 1, ranks) - BeginOf(rank, ranks);
+  }
+};
+
+/// A tensor on its way from one rank of a group to another. Messages between two ranks that carry one tag arrive in the
+/// order in which they were sent; the receiver knows their type.
+struct Message {
+  std::int64_t peer = 0, tag = 0;
+  DType dtype = DType::fp32;
+  std::int64_t elements = 0;
 };
 
 /// The ranks of one group, as one of them sees it.
@@ -38,6 +57,10 @@ class Communicator {
   /// Begins an exchange: its memory belongs to the communicator until Finish. All ranks begin theirs in one order.
   virtual Result<Ticket> Begin(const Exchange& exchange) = 0;
   virtual Status Finish(Ticket ticket) = 0;
+  /// Sends a copy of `data` and never waits for the receiver: as soon as it returns, the memory is the caller's again.
+  virtual Status Send(const Message& message, const void* data) = 0;
+  /// Begins to wait for a message: `data` belongs to the communicator until Finish.
+  virtual Result<Ticket> Receive(const Message& message, void* data) = 0;
 };
 
 /// All ranks of a run.
@@ -46,6 +69,8 @@ class World {
   virtual ~World() = default;
   virtual std::int64_t rank() const = 0;
   virtual std::int64_t size() const = 0;
+  /// How many of them run on this rank's machine.
+  virtual std::int64_t ranks_here() const = 0;
   /// The communicator of the ranks that pass the same colour, in the order of their ranks. All ranks call it.
   virtual Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) = 0;
   /// The largest value that any rank passes.
@@ -60,9 +85,6 @@ class World {
 
 /// A run of one rank, without MPI.
 std::unique_ptr<World> MakeSingleWorld();
-
-/// How many ranks a launcher (mpirun, srun with PMIx) has started this process among; 0: none has.
-std::int64_t LaunchedRanks();
 
 /// MPI_COMM_WORLD. Fails with machine_cannot where MPI cannot be started. At most one may exist in a process.
 Result<std::unique_ptr<World>> OpenMpiWorld();

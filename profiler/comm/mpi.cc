@@ -8,9 +8,12 @@
 #include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
+#include <list>
 #include <string_view>
 #include <utility>
 
+#include "profiler/capture/heap.h"
 #include "profiler/comm/communicator.h"
 
 namespace tidemark {
@@ -76,13 +79,27 @@ Result<MPI_Datatype> TypeOf(DType dtype) {
   return BadInput(fmt::format("{} cannot be sent between CPU ranks", Name(dtype)), "use bf16 or fp32");
 }
 
+Result<MPI_Datatype> TypeOf(const Message& message) {
+  if (message.elements > INT_MAX) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("a message of {} elements: MPI takes {} at most", message.elements, INT_MAX),
+                 "set a smaller micro_batch_size"};
+  }
+  return TypeOf(message.dtype);
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(MPI_Comm comm, const Operations& operations) : comm_(comm), operations_(operations) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
   }
-  ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
+  ~MpiCommunicator() override {
+    for (Sent& sent : sent_) {
+      MPI_Wait(&sent.request, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_free(&comm_);
+  }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
@@ -90,44 +107,110 @@ class MpiCommunicator final : public Communicator {
   std::int64_t size() const override { return size_; }
 
   Result<Ticket> Begin(const Exchange& exchange) override {
+    const HeapScope scope(HeapOwner::communication);
     TIDEMARK_ASSIGN(const MPI_Datatype type, TypeOf(exchange.dtype));
     if (exchange.elements > INT_MAX) {
       return Error{ErrorCode::machine_cannot, "",
                    fmt::format("a collective of {} elements: MPI takes {} at most", exchange.elements, INT_MAX),
                    "use smaller buckets"};
     }
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (const int code = Start(exchange, type, &request); code != MPI_SUCCESS) {
+    UnderWay& one = under_way_.emplace_back();
+    if (const int code = Start(exchange, type, one); code != MPI_SUCCESS) {
       return Failed(Name(exchange.kind), code);
     }
-    requests_.push_back(request);
-    return requests_.size() - 1;
+    return under_way_.size() - 1;
   }
 
   Status Finish(Ticket ticket) override {
-    if (const int code = MPI_Wait(&requests_.at(ticket), MPI_STATUS_IGNORE); code != MPI_SUCCESS) {
-      return Failed("a collective", code);
+    const HeapScope scope(HeapOwner::communication);
+    UnderWay& one = under_way_.at(ticket);
+    if (const int code = MPI_Wait(&one.request, MPI_STATUS_IGNORE); code != MPI_SUCCESS) {
+      return Failed("a collective, or a message,", code);
     }
-    while (!requests_.empty() && requests_.back() == MPI_REQUEST_NULL) {
-      requests_.pop_back();
+    std::copy(one.part.begin(), one.part.end(), one.to);
+    one.part.clear();
+    while (!under_way_.empty() && under_way_.back().request == MPI_REQUEST_NULL) {
+      under_way_.pop_back();
     }
     return Done{};
   }
 
+  Status Send(const Message& message, const void* data) override {
+    const HeapScope scope(HeapOwner::communication);
+    TIDEMARK_ASSIGN(const MPI_Datatype type, TypeOf(message));
+    // What the receiver has is dropped; of the others the memory stays.
+    std::erase_if(sent_, [](Sent& sent) {
+      int done = 0;
+      MPI_Test(&sent.request, &done, MPI_STATUS_IGNORE);
+      return done != 0;
+    });
+    const auto* bytes = static_cast<const char*>(data);
+    Sent& sent = sent_.emplace_back();
+    sent.bytes.assign(bytes, bytes + (SizeOf(message.dtype) * message.elements).count());
+    if (const int code = MPI_Isend(sent.bytes.data(), static_cast<int>(message.elements), type,
+                                   static_cast<int>(message.peer), static_cast<int>(message.tag), comm_, &sent.request);
+        code != MPI_SUCCESS) {
+      return Failed("a message", code);
+    }
+    return Done{};
+  }
+
+  Result<Ticket> Receive(const Message& message, void* data) override {
+    const HeapScope scope(HeapOwner::communication);
+    TIDEMARK_ASSIGN(const MPI_Datatype type, TypeOf(message));
+    UnderWay& one = under_way_.emplace_back();
+    if (const int code = MPI_Irecv(data, static_cast<int>(message.elements), type, static_cast<int>(message.peer),
+                                   static_cast<int>(message.tag), comm_, &one.request);
+        code != MPI_SUCCESS) {
+      return Failed("a message", code);
+    }
+    return under_way_.size() - 1;
+  }
+
  private:
-  int Start(const Exchange& exchange, MPI_Datatype type, MPI_Request* request) const {
-    const int all = static_cast<int>(exchange.elements), part = all / size_;
+  /// A message that the receiver may not have taken yet.
+  struct Sent {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<char> bytes;
+  };
+
+  struct UnderWay {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<int> counts, begins;  ///< elements of each rank's part; MPI reads them until it is done
+    std::vector<char> part;           ///< received beside what is sent, and copied to `to` behind it
+    char* to = nullptr;
+  };
+
+  int Start(const Exchange& exchange, MPI_Datatype type, UnderWay& one) const {
+    for (int rank = 0; rank < size_; ++rank) {
+      one.counts.push_back(static_cast<int>(exchange.PartOf(rank, size_)));
+      one.begins.push_back(static_cast<int>(exchange.BeginOf(rank, size_)));
+    }
+    const Bytes element = SizeOf(exchange.dtype);
+    const std::int64_t own = exchange.PartOf(rank_, size_);
+    const std::int64_t before = (element * exchange.BeginOf(rank_, size_)).count();
     switch (exchange.kind) {
       case CollectiveKind::all_reduce:
-        return MPI_Iallreduce(exchange.from == exchange.to ? MPI_IN_PLACE : exchange.from, exchange.to, all, type,
-                              OperationOf(exchange), comm_, request);
-      case CollectiveKind::reduce_scatter:
-        return MPI_Ireduce_scatter_block(exchange.from, exchange.to, part, type, OperationOf(exchange), comm_, request);
-      case CollectiveKind::all_gather: {
-        const auto* own = static_cast<const char*>(exchange.to) + rank_ * (SizeOf(exchange.dtype) * part).count();
-        return MPI_Iallgather(exchange.from == own ? MPI_IN_PLACE : exchange.from, part, type, exchange.to, part, type,
-                              comm_, request);
+        return MPI_Iallreduce(exchange.from == exchange.to ? MPI_IN_PLACE : exchange.from, exchange.to,
+                              static_cast<int>(exchange.elements), type, OperationOf(exchange), comm_, &one.request);
+      case CollectiveKind::reduce_scatter: {
+        void* to = exchange.to;
+        if (to == static_cast<const char*>(exchange.from) + before) {
+          one.part.resize(static_cast<std::size_t>((element * own).count()));
+          one.to = static_cast<char*>(to);
+          to = one.part.data();
+        }
+        return MPI_Ireduce_scatter(exchange.from, to, one.counts.data(), type, OperationOf(exchange), comm_,
+                                   &one.request);
       }
+      case CollectiveKind::all_gather: {
+        const bool in_place = exchange.from == static_cast<const char*>(exchange.to) + before;
+        return MPI_Iallgatherv(in_place ? MPI_IN_PLACE : exchange.from, static_cast<int>(own), type, exchange.to,
+                               one.counts.data(), one.begins.data(), type, comm_, &one.request);
+      }
+      case CollectiveKind::broadcast:
+        return MPI_Ibcast(exchange.to, static_cast<int>(exchange.elements), type, static_cast<int>(exchange.root),
+                          comm_, &one.request);
       default:
         return MPI_ERR_UNSUPPORTED_OPERATION;
     }
@@ -144,17 +227,24 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm comm_;
   const Operations& operations_;
   int rank_ = 0, size_ = 1;
-  std::vector<MPI_Request> requests_;  ///< by ticket; those that are done at the end are dropped
+  std::deque<UnderWay> under_way_;  ///< by ticket; those that are done at the end are dropped
+  std::list<Sent> sent_;
 };
 
 class MpiWorld final : public World {
  public:
   MpiWorld() {
+    const HeapScope scope(HeapOwner::communication);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Op_create(AddBf16, 1, &operations_.add_bf16);
     MPI_Op_create(MaximumBf16, 1, &operations_.maximum_bf16);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    MPI_Comm here = MPI_COMM_NULL;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here) == MPI_SUCCESS) {
+      MPI_Comm_size(here, &ranks_here_);
+      MPI_Comm_free(&here);
+    }
   }
   ~MpiWorld() override {
     MPI_Op_free(&operations_.add_bf16);
@@ -166,8 +256,10 @@ class MpiWorld final : public World {
 
   std::int64_t rank() const override { return rank_; }
   std::int64_t size() const override { return size_; }
+  std::int64_t ranks_here() const override { return ranks_here_; }
 
   Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) override {
+    const HeapScope scope(HeapOwner::communication);
     MPI_Comm comm = MPI_COMM_NULL;
     if (const int code = MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(colour), rank_, &comm); code != MPI_SUCCESS) {
       return Failed("MPI_Comm_split", code);
@@ -176,15 +268,18 @@ class MpiWorld final : public World {
   }
 
   double Highest(double value) override {
+    const HeapScope scope(HeapOwner::communication);
     MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return value;
   }
   double Sum(double value) override {
+    const HeapScope scope(HeapOwner::communication);
     MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     return value;
   }
 
   std::vector<std::string> GatherTexts(const std::string& text) override {
+    const HeapScope scope(HeapOwner::communication);
     if (rank_ != 0) {
       auto length = static_cast<std::int64_t>(text.size());
       MPI_Send(&length, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD);
@@ -220,24 +315,13 @@ class MpiWorld final : public World {
   }
 
   Operations operations_;
-  int rank_ = 0, size_ = 1;
+  int rank_ = 0, size_ = 1, ranks_here_ = 1;
 };
-
-std::int64_t NumberIn(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
-}
 
 }  // namespace
 
-std::int64_t LaunchedRanks() {
-  if (const std::int64_t open_mpi = NumberIn("OMPI_COMM_WORLD_SIZE"); open_mpi > 0) {
-    return open_mpi;
-  }
-  return std::getenv("PMIX_RANK") != nullptr ? NumberIn("SLURM_NTASKS") : 0;
-}
-
 Result<std::unique_ptr<World>> OpenMpiWorld() {
+  const HeapScope scope(HeapOwner::communication);
   int provided = 0;
   if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided); code != MPI_SUCCESS) {
     return Failed("MPI_Init_thread", code);

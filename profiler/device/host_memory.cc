@@ -55,7 +55,17 @@ std::optional<std::uint64_t> HostMemory::DoTake(Bytes bytes) {
   return address;
 }
 
+void HostMemory::ForEachMapped(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const {
+  for (const auto& [address, piece] : pieces_) {
+    visit(piece.begin, piece.begin + piece.length);
+  }
+  for (const auto& [begin, end] : pages_) {
+    visit(begin, end);
+  }
+}
+
 void HostMemory::DoGive(std::uint64_t address, Bytes bytes) {
+  LookBeforeGiving();
   const auto piece = pieces_.find(address);
   TIDEMARK_CHECK(piece != pieces_.end() &&
                  piece->second.length == InSystemPages(static_cast<std::uint64_t>(bytes.count())));
@@ -100,6 +110,7 @@ bool HostMemory::DoMap(std::uint64_t address, Bytes bytes) {
 
 /// A fresh mapping without access in its place gives the memory back to the system.
 void HostMemory::DoUnmap(std::uint64_t address, Bytes bytes) {
+  LookBeforeGiving();
   const std::uint64_t end = address + static_cast<std::uint64_t>(bytes.count());
   std::uint64_t at = address;
   auto stretch = pages_.upper_bound(address);
@@ -120,6 +131,12 @@ void HostMemory::DoUnmap(std::uint64_t address, Bytes bytes) {
       mmap(Pointer(address), end - address, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   TIDEMARK_CHECK(unmapped == Pointer(address));
   mapped_ -= bytes;
+}
+
+void HostMemory::LookBeforeGiving() const {
+  if (before_giving_) {
+    before_giving_();
+  }
 }
 
 void HostMemory::Add(std::uint64_t bytes) {

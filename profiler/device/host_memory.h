@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "sim/memory/device_memory.h"
 
@@ -30,6 +32,10 @@ class HostMemory final : public DeviceMemory {
   /// Bytes that can be touched now, in whole pages of the system; and the most there have been.
   Bytes mapped() const { return mapped_; }
   Bytes mapped_peak() const { return mapped_peak_; }
+  /// Every stretch [begin, end) of addresses that can be touched now.
+  void ForEachMapped(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const;
+  /// Calls `look` before memory goes back to the system.
+  void BeforeGiving(std::function<void()> look) { before_giving_ = std::move(look); }
 
  private:
   std::optional<std::uint64_t> DoTake(Bytes bytes) override;
@@ -46,10 +52,12 @@ class HostMemory final : public DeviceMemory {
   };
 
   void Add(std::uint64_t bytes);
+  void LookBeforeGiving() const;
 
   std::map<std::uint64_t, Mapping> pieces_, ranges_;  // by the address that was handed out
   std::map<std::uint64_t, std::uint64_t> pages_;      // mapped stretches of ranges, begin -> end
   Bytes mapped_, mapped_peak_;
+  std::function<void()> before_giving_;
 };
 
 }  // namespace tidemark

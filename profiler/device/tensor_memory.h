@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,7 +16,8 @@ namespace tidemark {
 
 /// The only source of memory for tensors: an allocator over memory that can be read and written. Every byte that it
 /// hands out and every byte that it takes back is 0xff, which as a floating number of any width is a NaN: what was
-/// never written, or was freed too early, shows in the numbers.
+/// never written, or was freed too early, shows in the numbers. What was freed still holds 0xff when it is handed out
+/// again, unless the device had it meanwhile: a byte is written once per tensor, not twice.
 class TensorMemory {
  public:
   /// `allocator` lies over real memory.
@@ -34,8 +37,25 @@ class TensorMemory {
 
   const Allocator& allocator() const { return *allocator_; }
 
+  /// What is handed out at an address: as requested, and what the allocator counts for it.
+  struct Room {
+    Bytes bytes, charged;
+  };
+  const std::map<std::uint64_t, Room>& live() const { return live_; }
+  Bytes live_bytes() const { return live_bytes_; }  ///< as requested
+  /// Calls `look` after memory was handed out, every byte of which has been touched.
+  void AfterAllocating(std::function<void()> look) { after_allocating_ = std::move(look); }
+
  private:
+  void Poison(std::uint64_t begin, std::uint64_t end);
+  void ForgetWhatTheDeviceTook();
+
   std::unique_ptr<Allocator> allocator_;
+  std::map<std::uint64_t, std::uint64_t> poisoned_;  ///< stretches that hold 0xff and belong to nobody, begin -> end
+  std::int64_t times_given_ = 0;                     ///< to the device, when poisoned_ was last right
+  std::map<std::uint64_t, Room> live_;
+  Bytes live_bytes_;
+  std::function<void()> after_allocating_;
 };
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "kernels/gradient_clip.h"
 #include "kernels/pointwise.h"
@@ -14,40 +15,61 @@ using kernels::ConstTensor;
 using kernels::Tensor;
 using Writes = std::span<const Tensor>;
 
-/// A parameter that all ranks of the tensor-parallel group hold whole counts on the first of them only, as Megatron-LM
-/// (param_is_not_tensor_parallel_duplicate) and nanotron (tied parameters) do it.
-bool CountsHere(const Model& model, const Parameter& parameter) {
-  return model.place().rank == 0 || parameter.elements_full > parameter.elements;
+/// A parameter that all ranks of the tensor-parallel group hold whole counts on the first of them only, one that two
+/// stages of a pipeline hold on the first stage only, as Megatron-LM (param_is_not_tensor_parallel_duplicate,
+/// param_is_not_shared) and nanotron (tied parameters) do it.
+bool CountsHere(const Model& model, const Model::Weight& weight) {
+  const Parameter& parameter = *weight.parameter;
+  return !weight.is_copy && (model.place().rank == 0 || parameter.elements_full > parameter.elements);
 }
 
+/// One tensor of the optimizer, of which some stretches may count on another rank.
+struct NormedTensor {
+  std::int64_t index = 0;
+  std::vector<ConstTensor> parts;
+};
+
 Result<Operation> Norms(const OperationContext& c) {
-  struct Part {
-    ConstTensor gradient;
-    std::int64_t index = 0;
-    bool counts = true;
-  };
-  std::vector<Part> parts;
-  for (const Operand& read : c.reads) {
+  std::vector<NormedTensor> tensors;
+  for (std::size_t r = 0; r < c.reads.size(); ++r) {
+    const Operand& read = c.reads[r];
     if (read.ref == c.writes[0].ref) {
       continue;
     }
-    const auto contents = ContentsOf(c.model, *read.buffer, read.index);
+    const auto contents = ContentsOf(c.model, read);
     if (!contents) {
       return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, read.buffer->name));
     }
-    for (const Stretch& stretch : *contents) {
-      parts.push_back(
-          {kernels::Slice(c.Read(static_cast<std::size_t>(&read - c.reads.data())), stretch.offset, stretch.elements),
-           c.model.NumberOf(stretch.weight, stretch.block), CountsHere(c.model, *stretch.weight.parameter)});
+    if (!read.buffer->holds.empty() && read.buffer->holds.front().aligned > 1) {
+      return NotExecuted(fmt::format("'{}' of '{}', of which a rank has reduced a range", c.name, read.buffer->name));
+    }
+    for (const Stretch& stretch : contents->stretches) {
+      if (!stretch.joined) {
+        tensors.push_back({c.normed.NumberOf(stretch), {}});
+      }
+      if (CountsHere(c.model, stretch.weight)) {
+        tensors.back().parts.push_back(kernels::Slice(c.Read(r), stretch.offset, stretch.elements));
+      }
     }
   }
-  return Operation{{{c.Stored(DType::fp32), c.model.trained()}}, [parts = std::move(parts)](Writes writes) {
-                     for (const Part& part : parts) {
-                       if (part.counts) {
-                         GradientNorm(part.gradient, writes[0], part.index);
-                       } else {
-                         kernels::Zero(kernels::Slice(writes[0], part.index, 1));
-                       }
+  return Operation{{{c.Stored(DType::fp32), c.normed.count()}}, [tensors = std::move(tensors)](Writes writes) {
+                     for (const NormedTensor& tensor : tensors) {
+                       GradientNorm(tensor.parts, writes[0], tensor.index);
+                     }
+                   }};
+}
+
+/// Of one tensor, for the host alone.
+Result<Operation> NormOfOne(const OperationContext& c) {
+  const auto contents = ContentsOf(c.model, *c.reads[0].buffer, c.reads[0].index);
+  if (!contents) {
+    return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, c.reads[0].buffer->name));
+  }
+  return Operation{{}, [stretches = contents->stretches, tensor = c.Read(0)](Writes) {
+                     for (const Stretch& stretch : stretches) {
+                       double norm = 0;
+                       const ConstTensor part = kernels::Slice(tensor, stretch.offset, stretch.elements);
+                       GradientNorm(std::span(&part, 1), {{DType::fp64, 1}, &norm}, 0);
                      }
                    }};
 }
@@ -57,7 +79,15 @@ Result<Operation> Clip(const OperationContext& c) {
   for (const Operand& write : c.writes) {
     operation.outputs.push_back(write.tensor.type);
   }
-  operation.run = [coefficient = c.Read(c.reads.size() - 1)](Writes writes) {
+  const double most = c.job.axes.optimizer_step.clip_norm;
+  operation.run = [norm = c.Read(c.reads.size() - 1), most,
+                   on_host = c.normed.host_takes_coefficient()](Writes writes) {
+    double taken = 0;  // as large as any dtype
+    const Tensor coefficient{norm.type, &taken};
+    kernels::Copy(norm, coefficient);
+    if (on_host) {
+      TakeClipCoefficient(most, coefficient);
+    }
     for (const Tensor& gradient : writes) {
       ClipGradient(coefficient, gradient);
     }
@@ -70,13 +100,16 @@ Result<Operation> Clip(const OperationContext& c) {
 std::optional<Result<Operation>> BindClip(const OperationContext& c) {
   const double most = c.job.axes.optimizer_step.clip_norm;
   const kernels::TensorType one{c.Stored(DType::fp32), 1};
-  if (c.name == "gradient norms") {
+  if (c.name == kGradientNorms) {
     return Norms(c);
+  }
+  if (c.name == "gradient norm") {
+    return NormOfOne(c);
   }
   if (c.name == "norm of norms") {
     return Operation{{one}, [norms = c.Read(0)](Writes writes) { SumOfSquares(norms, writes[0]); }};
   }
-  if (c.name == "clip coefficient") {
+  if (c.name == kClipCoefficient) {
     return Operation{{one}, [most](Writes writes) { TakeClipCoefficient(most, writes[0]); }};
   }
   if (c.name == "clip gradients") {

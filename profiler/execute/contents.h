@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -13,29 +12,44 @@
 
 namespace tidemark {
 
-/// A stretch of one parameter's numbers, and where it lies in a buffer. In elements.
+/// A stretch of one parameter's numbers, and where it lies in a buffer. In elements. It may be empty: a rank whose part
+/// of a parameter has none of its numbers.
 struct Stretch {
   Model::Weight weight;
-  std::int64_t block = 0;  ///< which of equal blocks
+  std::int64_t block = 0;  ///< the model's number of it among equal blocks
   std::int64_t begin = 0, elements = 0;
   std::int64_t offset = 0;
+  bool joined = false;  ///< one tensor of the optimizer with the stretch before it
 
-  bool SameAs(const Stretch& other) const {
-    return weight.name == other.weight.name && block == other.block && begin == other.begin &&
-           elements == other.elements;
-  }
+  std::int64_t end() const { return begin + elements; }
+  bool IsWhole() const { return begin == 0 && elements == weight.parameter->elements; }
 };
 
-/// What a buffer of weights, gradients or optimizer state holds, by the end of its name: "of layer.wq" that parameter,
-/// "of layer" all trained parameters of the block, in the order of their definition. Moments stand one after the other,
-/// each as the weights do. Empty: none of these, or a part of them.
-std::optional<std::vector<Stretch>> ContentsOf(const Model& model, const Buffer& buffer, std::int64_t index);
+/// What a buffer of weights, gradients or optimizer state holds. Moments stand one after the other, each like this.
+struct Contents {
+  std::vector<Stretch> stretches;
+  std::int64_t elements = 0;  ///< with padding
+};
 
-/// Elements that the weights of a buffer have, once.
-std::int64_t ElementsOf(const std::vector<Stretch>& contents);
+/// By what the buffer `holds`, and where it says nothing by the end of its name: "of layer.wq" that parameter, "of
+/// layer" all parameters of the block, in the order of their definition, trained ones alone where it is not a copy of
+/// weights. Sizes are the model's, divided and rounded up as Holding says. Empty: nothing of the model's, or not as
+/// many numbers.
+std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std::int64_t index);
+
+/// Numbers that two buffers share.
+struct Shared {
+  Stretch stretch;          ///< with its offset in the first
+  std::int64_t offset = 0;  ///< in the second
+};
+std::vector<Shared> SharedBy(const Contents& first, const Contents& second);
+
+bool IsMoments(const Buffer& buffer);
+/// Numbers that an optimizer keeps for each weight.
+std::int64_t StatesPerWeight(OptimizerKind kind);
 
 /// What such a buffer is as the job says: the precision of what it is for, and as many numbers for each weight as its
 /// optimizer keeps. Of communication buffers the dtype is the program's own; collectives are compared with it.
-kernels::TensorType StateType(const Job& job, const Buffer& buffer, const std::vector<Stretch>& contents);
+kernels::TensorType StateType(const Job& job, const Buffer& buffer, const Contents& contents);
 
 }  // namespace tidemark

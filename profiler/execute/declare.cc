@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "profiler/execute/contents.h"
+#include "profiler/execute/joint.h"
+#include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
+#include "profiler/execute/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
@@ -25,13 +29,14 @@ std::string TextOf(const TensorType& type) { return fmt::format("{} x {}", type.
 class Declarer {
  public:
   Declarer(const Job& job, const Model& model, const Program& program, bool exact)
-      : job_(job), model_(model), program_(program), exact_(exact) {
+      : job_(job), model_(model), program_(program), exact_(exact), normed_(model, program) {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(slots_.size());
       slots_.resize(slots_.size() + static_cast<std::size_t>(buffer.count()));
       for (std::int64_t i = 0; buffer.resident && !buffer.is_view() && i < buffer.count(); ++i) {
-        slots_[first_slot_.back() + static_cast<std::size_t>(i)].type =
-            ResidentType(job, model, buffer, i / buffer.extents[1], exact);
+        Slot& slot = slots_[first_slot_.back() + static_cast<std::size_t>(i)];
+        slot.type = ResidentType(job, model, buffer, i / buffer.extents[1], exact);
+        slot.alive = true;
       }
     }
   }
@@ -60,8 +65,9 @@ class Declarer {
  private:
   struct Slot {
     TensorType type{DType::fp32, 0};
-    bool written = false;
+    bool alive = false, written = false;
     std::optional<std::size_t> allocation;
+    std::shared_ptr<const Contents> packed;
   };
   using Loops = std::span<const std::int64_t>;
 
@@ -82,8 +88,9 @@ class Declarer {
   std::vector<Operand> Operands(std::span<const BufferRef> refs, Loops loops) {
     std::vector<Operand> operands;
     for (const BufferRef& ref : refs) {
+      const Slot& slot = SlotOf(ref, loops);
       operands.push_back(
-          {{SlotOf(ref, loops).type, nullptr}, &program_.buffers[ref.buffer.index], Resolve(ref.index[0], loops), ref});
+          {{slot.type, nullptr}, &program_.buffers[ref.buffer.index], Resolve(ref.index[0], loops), ref, slot.packed});
     }
     return operands;
   }
@@ -110,9 +117,13 @@ class Declarer {
                    "the program is wrong, or the kernel: please report the job");
     }
     Slot& slot = SlotOf(ref, loops);
+    Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.base.index]] : slot;
+    if (!memory.alive) {
+      return Fault(fmt::format("'{}' writes '{}', which has no memory", who, buffer.name),
+                   "the program is wrong: please report the job");
+    }
     slot.type = type;
     slot.written = true;
-    Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.base.index]] : slot;
     memory.written = true;
     if (memory.allocation && BytesOf(declared_.allocations[*memory.allocation]) < BytesOf(type)) {
       declared_.allocations[*memory.allocation] = type;  // a block is as large as the largest view of it
@@ -123,17 +134,25 @@ class Declarer {
   Status See(const Alloc& leaf, Loops loops) {
     Slot& slot = SlotOf(leaf.buffer, loops);
     slot = {};
+    slot.alive = true;
     slot.allocation = declared_.allocations.size();
     declared_.allocations.push_back({DType::fp32, 0});
     return Done{};
   }
 
-  /// What is a placeholder in the real system as well has the size that the program gives it.
+  /// What is a placeholder in the real system as well has the size that the program gives it. A copy of the model's
+  /// state that nobody touches (of a conditional's other branch; of an executable that returns what it does not donate,
+  /// which here stays where it was) has that of what it would hold.
   Status CheckWritten(const Buffer& buffer, const Slot& slot) {
     if (!slot.allocation || slot.written) {
       return Done{};
     }
-    if (buffer.category == Category::workspace) {
+    if (const auto contents = ContentsOf(model_, buffer, 0)) {
+      const TensorType type = StateType(job_, buffer, *contents);
+      declared_.allocations[*slot.allocation] = {Stored(type.dtype, exact_), type.elements};
+      return Done{};
+    }
+    if (buffer.category == Category::workspace || buffer.category == Category::rng) {
       declared_.allocations[*slot.allocation] = {Stored(buffer.dtype, exact_), buffer.elements};
       return Done{};
     }
@@ -163,8 +182,16 @@ class Declarer {
     const std::string& name = program_.names[leaf.name.index];
     TIDEMARK_TRY(CheckReads(leaf.reads, loops, name));
     const std::vector<Operand> reads = Operands(leaf.reads, loops), writes = Operands(leaf.writes, loops);
-    const OperationContext context{
-        .job = job_, .model = model_, .name = name, .op = leaf.op, .reads = reads, .writes = writes, .exact = exact_};
+    OperationContext context{.job = job_,
+                             .model = model_,
+                             .normed = normed_,
+                             .name = WithoutStage(name),
+                             .op = leaf.op,
+                             .reads = reads,
+                             .writes = writes,
+                             .exact = exact_};
+    context.own_part = leaf.own_part;
+    context.block = model_.FirstOf(name) + (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
     TIDEMARK_ASSIGN(const Operation operation, Bind(context));
     if (operation.outputs.size() != writes.size()) {
       return Fault(fmt::format("'{}' makes {} tensors, for which the program has {} buffers", name,
@@ -174,6 +201,9 @@ class Declarer {
     for (std::size_t i = 0; i < writes.size(); ++i) {
       TIDEMARK_TRY(Make(leaf.writes[i], loops, operation.outputs[i], name));
     }
+    if (operation.packed) {
+      SlotOf(leaf.writes.front(), loops).packed = operation.packed;
+    }
     return Done{};
   }
 
@@ -182,12 +212,17 @@ class Declarer {
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
     const bool exchanges = leaf.kind == CollectiveKind::all_reduce || leaf.kind == CollectiveKind::all_gather ||
                            leaf.kind == CollectiveKind::reduce_scatter;
+    const bool in_place = leaf.reads == leaf.writes, joint = IsJoint(program_, leaf);
     if (!exchanges || leaf.reads.size() != leaf.writes.size() ||
-        (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce)) {
+        (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce && !in_place)) {
       return NotExecuted(fmt::format("'{}', {} over {} buffers", name, Name(leaf.kind), leaf.reads.size()));
     }
     const std::string& group = program_.groups[leaf.group.index].name;
-    if ((group == "tp" ? job_.layout.tp : group == "dp" ? job_.layout.dp : 0) != ranks) {
+    const Layout& layout = job_.layout;
+    const std::int64_t replicas = job_.axes.shard.replicas;
+    const std::map<std::string_view, std::int64_t> sizes = {
+        {"tp", layout.tp}, {"dp", layout.dp / replicas}, {"replicas", replicas}, {"pp", layout.pp}};
+    if (const auto size = sizes.find(group); size == sizes.end() || size->second != ranks) {
       return NotExecuted(fmt::format("'{}', a collective over the group '{}' of {} ranks", name, group, ranks));
     }
     if (leaf.dtype == DType::fp16 || leaf.payload_elements > INT32_MAX) {
@@ -196,12 +231,20 @@ class Declarer {
     TIDEMARK_TRY(CheckReads(leaf.reads, loops, name));
     std::int64_t payload = 0;
     for (std::size_t i = 0; i < leaf.writes.size(); ++i) {
-      TensorType type = SlotOf(leaf.reads[i], loops).type;
-      payload += type.elements;
-      if (leaf.reads[i] != leaf.writes[i] && leaf.kind == CollectiveKind::all_gather) {
+      const Slot& from = SlotOf(leaf.reads[i], loops);
+      TensorType type = from.type;
+      payload += from.packed ? from.packed->elements : type.elements;
+      if (joint) {
+        continue;
+      }
+      const bool sends_part_of_whole = type.elements == leaf.payload_elements;
+      if (!in_place && leaf.kind == CollectiveKind::all_gather && !sends_part_of_whole) {
         type.elements *= ranks;
         payload = type.elements;
-      } else if (leaf.kind == CollectiveKind::reduce_scatter) {
+        if (payload > leaf.payload_elements) {
+          return NotExecuted(fmt::format("'{}', which gathers parts of larger buffers", name));
+        }
+      } else if (!in_place && leaf.kind == CollectiveKind::reduce_scatter) {
         type.elements /= ranks;
       }
       if (type.dtype != Stored(leaf.dtype, exact_)) {
@@ -210,6 +253,9 @@ class Declarer {
       }
       TIDEMARK_TRY(Make(leaf.writes[i], loops, type, name));
     }
+    if (joint) {
+      return SeeJoint(leaf, loops, ranks);
+    }
     if (payload != leaf.payload_elements) {
       return Fault(fmt::format("'{}' sends {} elements, and its buffers hold {}", name, leaf.payload_elements, payload),
                    "the program is wrong: please report the job");
@@ -217,16 +263,59 @@ class Declarer {
     return Done{};
   }
 
+  Status SeeJoint(const Collective& leaf, Loops loops, std::int64_t ranks) {
+    const std::string& name = program_.names[leaf.name.index];
+    for (const BufferRef& ref : leaf.writes) {
+      const TensorType type = SlotOf(ref, loops).type;
+      if (type.dtype != Stored(leaf.dtype, exact_)) {
+        return Fault(fmt::format("'{}' sends {}, and its buffer holds {}", name, Name(leaf.dtype), Name(type.dtype)),
+                     "the program is wrong: please report the job");
+      }
+      TIDEMARK_TRY(Make(ref, loops, type, name));
+    }
+    const std::int64_t end = PlaceJointly(Operands(leaf.writes, loops)).end;
+    if (end > leaf.payload_elements || leaf.payload_elements % ranks != 0) {
+      return Fault(fmt::format("'{}' sends {} elements on {} ranks, and its buffers end at {}", name,
+                               leaf.payload_elements, ranks, end),
+                   "the program is wrong: please report the job");
+    }
+    return Done{};
+  }
+
   Status See(const Copy& leaf, Loops loops) {
     const std::string& name = program_.names[leaf.name.index];
-    if (name != "load.ids" && name != "load.labels") {
+    if (WithoutStage(name) != "load.ids" && WithoutStage(name) != "load.labels") {
       return NotExecuted(fmt::format("'{}', a copy between host and device", name));
     }
-    const TensorType ids{DType::int64, job_.micro_batch_size * job_.sequence_length};
     for (const BufferRef& ref : leaf.writes) {
+      const Block& block = model_.BlockOfAction(WithoutStage(program_.buffers[ref.buffer.index].name));
+      const TensorType ids{DType::int64, model_.SequencesOf(block) * job_.sequence_length};
       TIDEMARK_TRY(Make(ref, loops, ids, name));
     }
     return Done{};
+  }
+
+  Result<TensorType> TypeOfMessage(NameId name, const BufferRef& ref, Loops loops) const {
+    return MessageType({job_, model_, WithoutStage(program_.names[name.index]), program_.buffers[ref.buffer.index],
+                        Resolve(ref.index[0], loops), exact_});
+  }
+
+  Status See(const Send& leaf, Loops loops) {
+    const std::string& name = program_.names[leaf.name.index];
+    TIDEMARK_TRY(CheckReads(std::span(&leaf.buffer, 1), loops, name));
+    TIDEMARK_ASSIGN(const TensorType expected, TypeOfMessage(leaf.name, leaf.buffer, loops));
+    const TensorType found = SlotOf(leaf.buffer, loops).type;
+    if (found != expected) {
+      return Fault(
+          fmt::format("'{}' sends {}, where the other stage expects {}", name, TextOf(found), TextOf(expected)),
+          "the program is wrong, or the kernel: please report the job");
+    }
+    return Done{};
+  }
+
+  Status See(const Recv& leaf, Loops loops) {
+    TIDEMARK_ASSIGN(const TensorType type, TypeOfMessage(leaf.name, leaf.buffer, loops));
+    return Make(leaf.buffer, loops, type, program_.names[leaf.name.index]);
   }
 
   template <class Other>
@@ -238,6 +327,7 @@ class Declarer {
   const Model& model_;
   const Program& program_;
   bool exact_;
+  NormedTensors normed_;
   std::vector<std::size_t> first_slot_;
   std::vector<Slot> slots_;
   DeclaredTypes declared_;

@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "kernels/pointwise.h"
+#include "profiler/capture/heap.h"
 #include "profiler/execute/counter.h"
+#include "profiler/execute/joint.h"
+#include "profiler/execute/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
@@ -26,13 +29,15 @@ double ValueOf(const kernels::ConstTensor& tensor) {
 
 }  // namespace
 
-Executor::Executor(const Job& job, const Model& model, const Communicators& groups, const Batches& batches,
+Executor::Executor(const Job& job, const Model& model, const Communicators& groups, std::span<const Batches> batches,
                    TensorMemory& memory, const ExecutorOptions& options)
     : job_(job), model_(model), groups_(groups), batches_(batches), memory_(memory), options_(options) {}
 
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind) {
   if (program_ != &program) {
+    const HeapScope scope(HeapOwner::executor);
     TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
+    normed_ = NormedTensors(model_, program);
   }
   recorder_.BeginStep(program, kind);
   outcome_ = {};
@@ -48,7 +53,8 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind)
   const Nanos start = recorder_.Now();
   std::optional<Error> error;
   ForEachLeaf(program, [&](std::size_t at, Loops loops) {
-    if (outcome_.out_of_memory) {
+    error = recorder_.Interruption();
+    if (error || outcome_.out_of_memory) {
       return false;
     }
     const Status done = std::visit([&](const auto& leaf) { return Do(leaf, loops); }, program.nodes[at]);
@@ -90,8 +96,9 @@ std::vector<Operand> Executor::OperandsAt(std::span<const BufferRef> refs, Loops
   std::vector<Operand> operands;
   operands.reserve(refs.size());
   for (const BufferRef& ref : refs) {
+    const Held& held = held_[SlotOf(ref, loops)];
     operands.push_back(
-        {{held_[SlotOf(ref, loops)].type, DataAt(ref, loops)}, &BufferOf(ref), Resolve(ref.index[0], loops), ref});
+        {{held.type, DataAt(ref, loops)}, &BufferOf(ref), Resolve(ref.index[0], loops), ref, held.packed});
   }
   return operands;
 }
@@ -109,20 +116,26 @@ Status Executor::Do(const Free& leaf, Loops loops) {
   return Done{};
 }
 
-/// The same for an operation of the same block, whichever pass it is in: "layer.wo_dropout.forward" and its backward.
-std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t block) const {
+/// The same for an operation of the same layer, whichever pass it is in: "layer.wo_dropout.forward" and its backward.
+std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t layer) const {
   const std::string_view operation = name.substr(0, name.rfind('.'));
-  return RandomBits(options_.seed ^ HashOf(operation) ^ RandomBits(static_cast<std::uint64_t>(block)) ^
+  return RandomBits(options_.seed ^ HashOf(operation) ^ RandomBits(static_cast<std::uint64_t>(layer)) ^
                     RandomBits(RandomBits(static_cast<std::uint64_t>(step_))));
 }
 
 OperationContext Executor::ContextOf(const Compute& leaf) const {
-  OperationContext context{
-      .job = job_, .model = model_, .name = program_->names[leaf.name.index], .op = leaf.op, .reads = {}, .writes = {}};
+  OperationContext context{.job = job_,
+                           .model = model_,
+                           .normed = normed_,
+                           .name = WithoutStage(program_->names[leaf.name.index]),
+                           .op = leaf.op,
+                           .reads = {},
+                           .writes = {}};
   context.scale = Factor(leaf.scale);
   context.loss_scale = loss_scale_;
   context.exact = options_.exact;
-  context.update = step_ + 1;
+  context.own_part = leaf.own_part;
+  context.update = ThisUpdate();
   context.first_sample = FirstSample(microbatch_);
   return context;
 }
@@ -133,7 +146,9 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   OperationContext context = ContextOf(leaf);
   context.reads = reads;
   context.writes = writes;
-  context.seed = SeedOf(context.name, writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
+  context.block = model_.FirstOf(program_->names[leaf.name.index]) +
+                  (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
+  context.seed = SeedOf(context.name, context.block);
   if (std::holds_alternative<CrossEntropy>(leaf.op) && std::get<CrossEntropy>(leaf.op).backward &&
       !(leaf.scale == Rational(1))) {
     loss_scale_ = context.scale;
@@ -145,101 +160,90 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
     outputs.push_back({operation.outputs[i], writes[i].tensor.data});
   }
   const Nanos start = recorder_.Now();
-  operation.run(outputs);
+  {
+    const HeapScope scope(HeapOwner::workspace);
+    operation.run(outputs);
+  }
+  if (operation.packed) {
+    held_[SlotOf(leaf.writes.front(), loops)].packed = operation.packed;
+  }
   const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), std::string(context.name), start, recorder_.Now());
-  Note(leaf, reads, outputs);
+  recorder_.Busy(stream.name, Name(stream.kind), program_->names[leaf.name.index], start, recorder_.Now());
+  Note(leaf, reads, writes, outputs);
   return Done{};
 }
 
-void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const kernels::Tensor> writes) {
+void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes,
+                    std::span<const kernels::Tensor> outputs) {
   if (std::holds_alternative<CrossEntropy>(leaf.op)) {
-    for (std::size_t i = 0; i < writes.size(); ++i) {
-      if (BufferOf(leaf.writes[i]).name.ends_with(".loss")) {
-        loss_sum_ += ValueOf(writes[i]);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (writes[i].buffer->name.ends_with(".loss")) {
+        loss_sum_ += ValueOf(outputs[i]);
         ++losses_;
       }
     }
   }
   const bool updates = std::holds_alternative<OptimizerUpdate>(leaf.op);
-  if (options_.keep_gradients && step_ == 0 && (updates || leaf.work == Work::optimizer)) {
-    KeepGradients(reads);
+  if (options_.keep_gradients && ThisUpdate() == options_.kept_update && (updates || Measures(leaf))) {
+    const bool reads_buckets = updates || program_->names[leaf.name.index] == "gradient norms";
+    const bool divides = std::any_of(writes.begin(), writes.end(), [](const Operand& write) {
+      return !write.buffer->holds.empty() && write.buffer->holds.front().unpadded;
+    });
+    KeepGradients(reads, leaf.own_part || divides ? writes : std::span<const Operand>(), reads_buckets);
   }
   if (updates) {
-    auto& changed = outcome_.parameters_changed_at;
-    if (changed.empty() || changed.back() != microbatch_) {
-      changed.push_back(microbatch_);
+    if (BeginsUpdate()) {
+      outcome_.parameters_changed_at.push_back(microbatch_);
+      ++updates_;
     }
   }
 }
 
-void Executor::KeepGradients(std::span<const Operand> reads) {
+/// Whether what it reads are gradients as an update will find them, but for clipping: not where it only scales them in
+/// place, nor where it is an update whose result is masked, in the middle of a window.
+bool Executor::Measures(const Compute& leaf) const {
+  const auto is_read = [&](const BufferRef& ref) {
+    return std::find(leaf.reads.begin(), leaf.reads.end(), ref) != leaf.reads.end();
+  };
+  const bool in_place = !leaf.writes.empty() && std::all_of(leaf.writes.begin(), leaf.writes.end(), is_read);
+  const bool masked = leaf.writes.empty() &&
+                      std::any_of(leaf.reads.begin(), leaf.reads.end(),
+                                  [&](const BufferRef& ref) { return BufferOf(ref).category == Category::parameter; });
+  return leaf.work == Work::optimizer && !in_place && !masked;
+}
+
+/// As they are before anything changes them: clipping scales what updates read later.
+void Executor::KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets) {
+  const HeapScope scope(HeapOwner::verification);
   for (const Operand& read : reads) {
-    const bool gradient = read.buffer->category == Category::gradient || read.buffer->category == Category::accumulator;
-    const auto contents = gradient ? ContentsOf(model_, *read.buffer, read.index) : std::nullopt;
-    for (std::size_t i = 0; contents && i < contents->size(); ++i) {
-      const Stretch& stretch = (*contents)[i];
-      std::vector<double>& values = gradients_[{stretch.weight.name, stretch.block}];
-      if (!values.empty()) {
-        continue;  // as it was before it was clipped
+    const bool gradient = read.buffer->category == Category::gradient ||
+                          read.buffer->category == Category::accumulator ||
+                          (reads_buckets && read.buffer->category == Category::bucket);  // elsewhere: perhaps weights
+    auto contents = gradient ? ContentsOf(model_, read) : std::nullopt;
+    if (contents) {
+      contents = UpdatedPart(model_, std::move(*contents), updated);
+    }
+    for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
+      const Stretch& stretch = contents->stretches[i];
+      const auto [part, is_new] = gradients_[{stretch.weight.name, stretch.block}].try_emplace(stretch.begin);
+      if (is_new) {
+        part->second.resize(static_cast<std::size_t>(stretch.elements));
+        kernels::Copy(kernels::Slice(static_cast<kernels::ConstTensor>(read.tensor), stretch.offset, stretch.elements),
+                      {{DType::fp64, stretch.elements}, part->second.data()});
       }
-      values.resize(static_cast<std::size_t>(stretch.elements));
-      kernels::Copy(kernels::Slice(static_cast<kernels::ConstTensor>(read.tensor), stretch.offset, stretch.elements),
-                    {{DType::fp64, stretch.elements}, values.data()});
     }
   }
-}
-
-Status Executor::Do(const Collective& leaf, Loops loops) {
-  const auto group = groups_.find(program_->groups[leaf.group.index].name);
-  if (group == groups_.end() || group->second->size() != program_->groups[leaf.group.index].size) {
-    return NotExecuted(fmt::format("collectives over the group '{}'", program_->groups[leaf.group.index].name));
-  }
-  TIDEMARK_TRY(FinishStream(leaf.stream));
-  const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
-  for (std::size_t i = 0; i < writes.size(); ++i) {
-    TIDEMARK_TRY(BeginExchange(leaf, *group->second, reads[i], writes[i]));
-    held_[SlotOf(leaf.writes[i], loops)].type = {reads[i].tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
-  }
-  return Done{};
-}
-
-Status Executor::BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to) {
-  const std::int64_t ranks = group.size();
-  Exchange exchange{leaf.kind,        leaf.reduction, from.tensor.type.dtype, from.tensor.type.elements,
-                    from.tensor.data, to.tensor.data};
-  std::int64_t written = exchange.elements;
-  if (leaf.kind == CollectiveKind::all_gather) {
-    const bool in_place = from.tensor.data == to.tensor.data;
-    exchange.elements *= in_place ? 1 : ranks;
-    written = exchange.elements;
-    if (in_place) {
-      const Bytes before = SizeOf(exchange.dtype) * (exchange.elements / ranks * group.rank());
-      exchange.from = static_cast<const char*>(exchange.to) + before.count();
-    }
-  } else if (leaf.kind == CollectiveKind::reduce_scatter) {
-    written /= ranks;
-  }
-  const double average = leaf.reduction == Reduction::avg ? 1.0 / static_cast<double>(ranks) : 1.0;
-  const double factor = average * Factor(leaf.scale);
-  const kernels::Tensor result{{exchange.dtype, written}, to.tensor.data};
-  const Nanos start = recorder_.Now();
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, group.Begin(exchange));
-  pending_.push_back({&group, ticket, leaf.stream,
-                      [=] {
-                        if (factor != 1.0) {
-                          kernels::Scale(factor, result);
-                        }
-                      },
-                      program_->names[leaf.name.index], start});
-  return Done{};
 }
 
 Status Executor::Finish(Pending& pending) {
   if (pending.done) {
     return Done{};
   }
-  TIDEMARK_TRY(pending.group->Finish(pending.ticket));
+  recorder_.Wait(true);
+  for (const Communicator::Ticket ticket : pending.tickets) {
+    TIDEMARK_TRY(pending.group->Finish(ticket));
+  }
+  recorder_.Wait(false);
   pending.then();
   pending.done = true;
   const Stream& stream = program_->streams[pending.stream.index];
@@ -287,13 +291,20 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
   const Nanos start = recorder_.Now();
   const std::string& name = program_->names[leaf.name.index];
   for (const BufferRef& ref : leaf.writes) {
-    const kernels::TensorType type{DType::int64, job_.micro_batch_size * job_.sequence_length};
-    held_[SlotOf(ref, loops)].type = type;
+    const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
+    const std::int64_t sequences = model_.SequencesOf(block);
+    held_[SlotOf(ref, loops)].type = {DType::int64, sequences * job_.sequence_length};
     auto* ids = static_cast<std::int64_t*>(DataAt(ref, loops));
-    for (std::int64_t i = 0; i < job_.micro_batch_size; ++i) {
+    const std::int64_t first = FirstSample(microbatch_);
+    for (std::int64_t i = 0; i < sequences; ++i) {
       const std::span<std::int64_t> row(ids + i * job_.sequence_length, static_cast<std::size_t>(job_.sequence_length));
-      const std::int64_t sample = FirstSample(microbatch_) + i;
-      name.ends_with("labels") ? batches_.Labels(sample, row) : batches_.Ids(sample, row);
+      // Of a pair's second side, or of both in one batch, the queries in front.
+      const bool second = block.tower == 1 || side_ == Side::passage;
+      const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
+      const bool passage = i >= queries;
+      const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
+      const Batches& batches = batches_[passage ? 1 : 0];
+      name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
     }
   }
   const Stream& stream = program_->streams[leaf.stream.index];
@@ -302,10 +313,14 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
 }
 
 std::int64_t Executor::FirstSample(std::int64_t microbatch) const {
-  const auto dp = groups_.find("dp");
-  const std::int64_t ranks = dp == groups_.end() ? 1 : dp->second->size();
-  const std::int64_t rank = dp == groups_.end() ? 0 : dp->second->rank();
-  return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * job_.micro_batch_size;
+  std::int64_t ranks = 1, rank = 0;
+  for (const char* name : {"replicas", "dp"}) {
+    const auto group = groups_.find(name);
+    const std::int64_t size = group == groups_.end() ? 1 : group->second->size();
+    rank = rank * size + (group == groups_.end() ? 0 : group->second->rank());
+    ranks *= size;
+  }
+  return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * model_.samples();
 }
 
 Status Executor::Do(const Scale& leaf, Loops loops) {
@@ -320,6 +335,7 @@ Status Executor::Do(const Scale& leaf, Loops loops) {
 Status Executor::Do(const Begin& leaf, Loops loops) {
   const std::int64_t microbatch = Resolve(leaf.microbatch, loops);
   recorder_.Begin(leaf.phase, microbatch, leaf.side);
+  side_ = leaf.side;
   if (microbatch >= 0) {
     microbatch_ = microbatch;
   }
@@ -334,8 +350,6 @@ Status Executor::Do(const End&, Loops) {
   return Done{};
 }
 
-Status Executor::Do(const Send&, Loops) { return NotExecuted("messages between pipeline stages"); }
-Status Executor::Do(const Recv&, Loops) { return NotExecuted("messages between pipeline stages"); }
 Status Executor::Do(const Repeat&, Loops) { return Done{}; }
 
 }  // namespace tidemark

@@ -24,21 +24,24 @@
 
 namespace tidemark {
 
-/// The groups of ranks that one rank belongs to, by name: "dp", "tp".
+/// The groups of ranks that one rank belongs to, by name: "dp", "tp", "pp".
 using Communicators = std::map<std::string, std::unique_ptr<Communicator>, std::less<>>;
 
 /// One parameter of the model: its name and which of equal blocks it is of.
 using ParameterKey = std::pair<std::string, std::int64_t>;
+/// Numbers of each parameter that a rank has, by the first of each stretch.
+using ParameterParts = std::map<ParameterKey, std::map<std::int64_t, std::vector<double>>>;
 
 struct ExecutorOptions {
   std::uint64_t seed = 0;
-  bool exact = false;           ///< every floating dtype is fp64; sizes are then not the program's
-  bool keep_gradients = false;  ///< those that the first step's updates consume
+  bool exact = false;            ///< every floating dtype is fp64; sizes are then not the program's
+  bool keep_gradients = false;   ///< those that one update consumes
+  std::int64_t kept_update = 1;  ///< which of the training, from 1
 };
 
 /// A device that has no more memory, at a request of a step.
 struct OutOfMemory {
-  Bytes requested, allocated, reserved;
+  Bytes requested, reserved, capacity;
   std::int64_t cache_flushes = 0;
   std::string tensor, phase;
   std::int64_t microbatch = -1;
@@ -56,11 +59,12 @@ struct StepOutcome {
 /// The program says what happens in which order. How large a tensor is, kernels say: before a step runs, its operations
 /// are asked for the types of what they make, and a program that says otherwise is refused. All leaves run on the
 /// calling thread in the order of issue; a collective is begun where it is issued and finished where the program waits
-/// for it, or its stream goes on.
+/// for it, or its stream goes on; so is what a pipeline stage receives. What it sends is on its way at once.
 class Executor {
  public:
-  /// `batches` gives sample s of step i: rank r of n in microbatch m of M reads samples ((i M + m) n + r) b onwards.
-  Executor(const Job& job, const Model& model, const Communicators& groups, const Batches& batches,
+  /// `batches` gives sample s of step i: rank r of n in microbatch m of M reads samples ((i M + m) n + r) b onwards. Of
+  /// pairs there are two, one for each side.
+  Executor(const Job& job, const Model& model, const Communicators& groups, std::span<const Batches> batches,
            TensorMemory& memory, const ExecutorOptions& options);
   ~Executor();
 
@@ -69,16 +73,17 @@ class Executor {
 
   Recorder& recorder() { return recorder_; }
   /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.
-  const std::map<ParameterKey, std::vector<double>>& gradients() const { return gradients_; }
+  const ParameterParts& gradients() const { return gradients_; }
 
  private:
   struct Held {
     kernels::TensorType type;
     TensorMemory::Piece piece;
+    std::shared_ptr<const Contents> packed;  ///< Operand::packed
   };
   struct Pending {
     Communicator* group = nullptr;
-    Communicator::Ticket ticket = 0;
+    std::vector<Communicator::Ticket> tickets;
     StreamId stream;
     std::function<void()> then;
     std::string name;
@@ -100,7 +105,14 @@ class Executor {
   void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
   OperationContext ContextOf(const Compute& node) const;
-  std::uint64_t SeedOf(std::string_view name, std::int64_t block) const;
+  /// Whether parameters that change now are the first to change since the last microbatch: an update has many kernels.
+  bool BeginsUpdate() const {
+    const std::vector<std::int64_t>& changed = outcome_.parameters_changed_at;
+    return changed.empty() || changed.back() != microbatch_;
+  }
+  /// Which update of the training one that happens now is part of, from 1.
+  std::int64_t ThisUpdate() const { return updates_ + (BeginsUpdate() ? 1 : 0); }
+  std::uint64_t SeedOf(std::string_view name, std::int64_t layer) const;
 
   Status Do(const Alloc& leaf, Loops loops);
   Status Do(const Free& leaf, Loops loops);
@@ -117,17 +129,24 @@ class Executor {
   Status Do(const Recv& leaf, Loops loops);
   Status Do(const Repeat& leaf, Loops loops);
 
+  Message MessageOf(ChannelId channel, std::int64_t peer, const kernels::TensorType& type) const;
+  Status GatherFlat(const Collective& leaf, Communicator& group, std::span<const Operand> parts);
+  /// What a reduction's result is multiplied by.
+  static double FactorOf(const Collective& leaf, std::int64_t ranks);
+  Status BeginJoint(const Collective& leaf, Communicator& group, const std::vector<Operand>& operands);
   Status BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to);
   Status Finish(Pending& pending);
   Status FinishStream(StreamId stream);
-  void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const kernels::Tensor> writes);
-  void KeepGradients(std::span<const Operand> reads);
+  void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes,
+            std::span<const kernels::Tensor> outputs);
+  bool Measures(const Compute& leaf) const;
+  void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
   std::int64_t FirstSample(std::int64_t microbatch) const;
 
   const Job& job_;
   const Model& model_;
   const Communicators& groups_;
-  const Batches& batches_;
+  std::span<const Batches> batches_;
   TensorMemory& memory_;
   ExecutorOptions options_;
   Recorder recorder_;
@@ -136,15 +155,17 @@ class Executor {
   std::vector<std::size_t> first_slot_;
   std::vector<Held> held_;  ///< by slot
   DeclaredTypes types_;
+  NormedTensors normed_;
   std::size_t next_allocation_ = 0;
   std::vector<Pending> pending_;
   std::vector<std::vector<std::size_t>> recorded_;  ///< by event: collectives under way that it stands for
   std::int64_t step_ = 0, updates_ = 0, microbatch_ = -1;
+  Side side_ = Side::none;
   double loss_scale_ = 1;
   double loss_sum_ = 0;
   std::int64_t losses_ = 0;
   StepOutcome outcome_;
-  std::map<ParameterKey, std::vector<double>> gradients_;
+  ParameterParts gradients_;
 };
 
 }  // namespace tidemark

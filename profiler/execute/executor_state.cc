@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "kernels/pointwise.h"
+#include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
+#include "profiler/execute/stages.h"
 
 namespace tidemark {
 
@@ -21,6 +23,7 @@ Executor::~Executor() {
 
 /// What the step before kept is the same buffer in this one, by name and place in its family.
 Status Executor::TakeOver(const Program& program) {
+  const HeapScope scope(HeapOwner::executor);
   using Key = std::tuple<std::string, std::int64_t, std::int64_t>;
   std::map<Key, Held> kept;
   for (std::size_t b = 0; program_ != nullptr && b < program_->buffers.size(); ++b) {
@@ -81,13 +84,13 @@ Status Executor::MakeResident(const Buffer& buffer, std::size_t slot, std::int64
 /// written yet.
 void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) const {
   const kernels::Tensor tensor{held.type, held.piece.data};
-  const bool masters = buffer.category == Category::optimizer && buffer.name.starts_with("master");
+  const bool masters = buffer.category == Category::optimizer && WithoutStage(buffer.name).starts_with("master");
   if (buffer.category == Category::parameter || masters) {
     const auto contents = ContentsOf(model_, buffer, index);
-    for (std::size_t i = 0; contents && i < contents->size(); ++i) {
-      const Stretch& stretch = (*contents)[i];
+    for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
+      const Stretch& stretch = contents->stretches[i];
       const std::vector<double> values = model_.InitialValues(stretch.weight, stretch.block, options_.seed);
-      kernels::Copy({{DType::fp64, stretch.elements}, values.data()},
+      kernels::Copy({{DType::fp64, stretch.elements}, values.data() + stretch.begin},
                     kernels::Slice(tensor, stretch.offset, stretch.elements));
     }
   } else if (buffer.category == Category::optimizer || buffer.category == Category::accumulator ||
@@ -98,25 +101,31 @@ void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) 
 
 Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                           const kernels::TensorType& type) {
+  if (buffer.category == Category::rng) {
+    return Done{};  // random numbers are functions of counters here: there is no state to keep
+  }
   const auto piece = memory_.Allocate(SizeOf(type.dtype) * type.elements, buffer.stream.index);
   const Allocator& allocator = memory_.allocator();
   if (!piece) {
     outcome_.out_of_memory = OutOfMemory{.requested = SizeOf(type.dtype) * type.elements,
-                                         .allocated = allocator.allocated(),
                                          .reserved = allocator.reserved(),
+                                         .capacity = allocator.device().capacity(),
                                          .cache_flushes = allocator.cache_flushes(),
                                          .tensor = buffer.name,
                                          .phase = recorder_.phase().empty() ? "before the step" : recorder_.phase(),
                                          .microbatch = microbatch_};
     return Done{};
   }
-  held_[slot] = {type, *piece};
+  held_[slot] = {type, *piece, nullptr};
   recorder_.Memory(true, buffer, index0, index1, type, *piece, allocator);
   return Done{};
 }
 
 void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1) {
   Held& held = held_[slot];
+  if (held.piece.data == nullptr) {
+    return;
+  }
   memory_.Free(held.piece);
   recorder_.Memory(false, buffer, index0, index1, held.type, held.piece, memory_.allocator());
   held = {};

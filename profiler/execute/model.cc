@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "models/job/validate.h"
+#include "profiler/capture/heap.h"
 #include "profiler/execute/counter.h"
 #include "profiler/execute/operation.h"
+#include "profiler/execute/stages.h"
 
 namespace tidemark {
 namespace {
 
 constexpr double kDeviation = 0.02;
+const std::string kTable = "embedding.embedding";  ///< what a tied head uses again
 
 /// Box and Muller's transform of two uniform numbers.
 double Normal(std::uint64_t key, std::uint64_t counter) {
@@ -29,14 +33,22 @@ double Normal(std::uint64_t key, std::uint64_t counter) {
 
 bool IsBias(std::string_view name) { return name.ends_with("_bias"); }
 bool IsNorm(std::string_view name) { return name.starts_with("norm"); }
-bool IsTrained(const Parameter& parameter) { return parameter.trainable && !parameter.tied; }
 
 }  // namespace
 
-Result<Model> Model::Of(const Job& job, TensorParallelPlace place) {
-  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t shard,
+                        const std::vector<std::int64_t>& stages) {
+  const HeapScope scope(HeapOwner::executor);
+  const auto* pair = std::get_if<DualEncoder>(&job.network.shape);
+  const auto* decoder = pair != nullptr ? &pair->first : std::get_if<Decoder>(&job.network.shape);
   if (decoder == nullptr) {
-    return NotExecuted("networks that are no decoder");
+    return NotExecuted("networks that are neither a decoder nor a dual encoder");
+  }
+  if (pair != nullptr && pair->lm_loss) {
+    return NotExecuted("language models' losses beside a contrastive one (network.dual_encoder.lm_loss)");
+  }
+  if (pair != nullptr && pair->shared && decoder->dropout > 0) {
+    return NotExecuted("dropout in an encoder that takes both sides of a pair");
   }
   if (decoder->kv_heads % place.size != 0) {
     return NotExecuted(fmt::format("{} key and value heads on {} tensor-parallel ranks, some of which would share one",
@@ -44,34 +56,118 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place) {
   }
   Model model;
   model.decoder_ = *decoder;
+  if (pair != nullptr) {
+    model.pair_ = *pair;
+  }
+  model.samples_ = PartitionOf(job).micro_batch_size;
+  model.in_chunks_ = job.CachesRepresentations();
   model.place_ = place;
-  TIDEMARK_ASSIGN(model.runs_, BuildBlocks(job.network, PartitionOf(job)));
-  for (const BlockRun& run : model.runs_) {
-    const Block& block = run.block;
-    model.blocks_[block.name] = &block;
-    for (const Parameter& parameter : block.parameters) {
-      const std::string name = block.name + "." + parameter.name;
-      model.weights_[name] = {name, &parameter};
+  model.shard_ = shard;
+  model.kept_layers_ = job.axes.shard.gathered_layers;
+  TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
+  model.is_cut_ = cut.size() > 1;
+  for (std::size_t stage = 0; stage < cut.size(); ++stage) {
+    const auto number = static_cast<std::int64_t>(stage);
+    if (stages.empty() || std::find(stages.begin(), stages.end(), number) != stages.end()) {
+      model.chunks_.push_back({number, cut[stage], {}, {}});
     }
-    for (const auto* pass : {&block.forward, &block.backward}) {
-      for (const Action& action : *pass) {
-        if (const auto* calculate = std::get_if<Calculate>(&action)) {
-          model.actions_[block.name + "." + calculate->name] = calculate;
-        }
-      }
-    }
+  }
+  for (Chunk& chunk : model.chunks_) {
+    model.Index(chunk);
   }
   return model;
 }
 
+void Model::Index(Chunk& chunk) {
+  for (std::size_t run = 0; run < chunk.blocks.runs.size(); ++run) {
+    const Block& block = chunk.blocks.runs[run].block;
+    chunk.by_name[block.name] = &block;
+    const bool last = run + 1 == chunk.blocks.runs.size();
+    for (std::size_t i = 0; i < block.parameters.size(); ++i) {
+      const std::string name = block.name + "." + block.parameters[i].name;
+      const bool copy = last && chunk.blocks.tied_copy == i;
+      const std::int64_t first = run == chunk.blocks.layer_run ? chunk.blocks.layers_before : 0;
+      chunk.weights[name] = {copy ? kTable : name, &block.parameters[i], first, copy};
+    }
+    for (const auto* pass : {&block.forward, &block.backward}) {
+      for (const Action& action : *pass) {
+        if (const auto* calculate = std::get_if<Calculate>(&action)) {
+          actions_[block.name + "." + calculate->name] = calculate;
+        }
+      }
+    }
+  }
+}
+
+const Model::Chunk& Model::ChunkOf(std::string_view name) const {
+  const auto stage = StageIn(name);
+  const auto found = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& one) { return one.stage == stage; });
+  return found == chunks_.end() ? chunks_.front() : *found;
+}
+
 const Block* Model::BlockOf(std::string_view name) const {
-  const auto found = blocks_.find(name.substr(name.rfind(' ') + 1));
-  return found == blocks_.end() ? nullptr : found->second;
+  const Chunk& chunk = ChunkOf(name);
+  const auto found = chunk.by_name.find(name.substr(name.rfind(' ') + 1));
+  return found == chunk.by_name.end() ? nullptr : found->second;
 }
 
 std::optional<Model::Weight> Model::WeightOf(std::string_view name) const {
-  const auto found = weights_.find(name.substr(name.rfind(' ') + 1));
-  return found == weights_.end() ? std::nullopt : std::optional<Weight>(found->second);
+  const Chunk& chunk = ChunkOf(name);
+  const std::size_t begin = name.rfind(' ') + 1;
+  const auto found = chunk.weights.find(name.substr(begin));
+  if (found == chunk.weights.end()) {
+    return std::nullopt;
+  }
+  Weight weight = found->second;
+  weight.first = FirstOf(name);
+  return weight;
+}
+
+std::int64_t Model::FirstOf(std::string_view name) const {
+  const StageBlocks& stage = ChunkOf(name).blocks;
+  const BlockRun& layers = stage.runs[stage.layer_run];
+  const std::size_t begin = name.rfind(' ') + 1;
+  if (name.substr(begin, name.find('.', begin) - begin) != layers.block.name) {
+    return 0;
+  }
+  const bool kept = name.substr(0, begin).ends_with("kept ");
+  return stage.layers_before + (kept ? layers.count - kept_layers_ : 0);
+}
+
+std::optional<Model::Weight> Model::Held(std::string_view name, std::int64_t block) const {
+  for (const Chunk& chunk : chunks_) {
+    for (const BlockRun& run : chunk.blocks.runs) {
+      for (const Parameter& parameter : run.block.parameters) {
+        const Weight& weight = chunk.weights.at(run.block.name + "." + parameter.name);
+        if (weight.name == name && block >= weight.first && block < weight.first + run.count) {
+          return weight;
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Model::Weight> Model::tied() const {
+  for (const Chunk& chunk : chunks_) {
+    const BlockRun& outer = chunk.stage == 0 ? chunk.blocks.runs.front() : chunk.blocks.runs.back();
+    const std::size_t parameter = chunk.stage == 0 ? 0 : chunk.blocks.tied_copy.value_or(outer.block.parameters.size());
+    if (is_cut_ && decoder_.tied_embeddings && parameter < outer.block.parameters.size()) {
+      return chunk.weights.at(outer.block.name + "." + outer.block.parameters[parameter].name);
+    }
+  }
+  return std::nullopt;
+}
+
+const Model::Weight& Model::Stored(const Block& block, const Parameter& parameter) const {
+  const std::string name = parameter.tied ? kTable : block.name + "." + parameter.name;
+  for (const Chunk& chunk : chunks_) {
+    const auto found = chunk.weights.find(name);
+    if (found != chunk.weights.end()) {
+      return found->second;
+    }
+  }
+  TIDEMARK_CHECK(false && "a parameter of no block");
 }
 
 const Calculate* Model::ActionOf(std::string_view name) const {
@@ -80,43 +176,38 @@ const Calculate* Model::ActionOf(std::string_view name) const {
 }
 
 const Block& Model::BlockOfAction(std::string_view name) const {
-  const auto found = blocks_.find(name.substr(0, name.find('.')));
-  TIDEMARK_CHECK(found != blocks_.end());
-  return *found->second;
-}
-
-std::int64_t Model::trained() const {
-  std::int64_t count = 0;
-  for (const BlockRun& run : runs_) {
-    for (const Parameter& parameter : run.block.parameters) {
-      count += IsTrained(parameter) ? run.count : 0;
+  for (const Chunk& chunk : chunks_) {
+    for (std::size_t end = name.rfind('.'); end != std::string_view::npos; end = name.substr(0, end).rfind('.')) {
+      const auto found = chunk.by_name.find(name.substr(0, end));  // a block's name may have a dot: "first.layer"
+      if (found != chunk.by_name.end()) {
+        return *found->second;
+      }
     }
   }
-  return count;
+  TIDEMARK_CHECK(false && "an action of no block");
 }
 
-std::int64_t Model::NumberOf(const Weight& weight, std::int64_t block) const {
-  std::int64_t number = 0;
-  for (const BlockRun& run : runs_) {
-    std::int64_t of_block = 0;
-    std::int64_t found = -1;
-    for (const Parameter& parameter : run.block.parameters) {
-      found = &parameter == weight.parameter ? of_block : found;
-      of_block += IsTrained(parameter) ? 1 : 0;
-    }
-    if (found >= 0) {
-      return number + block * of_block + found;
-    }
-    number += of_block * run.count;
+/// One encoder takes both sides as one batch, unless they come in chunks.
+std::int64_t Model::SequencesOf(const Block& block) const {
+  if (!pair_) {
+    return samples_;
   }
-  TIDEMARK_CHECK(false && "a parameter of no block");
+  if (pair_->shared) {
+    return samples_ * (in_chunks_ ? 1 : 1 + pair_->targets);
+  }
+  return samples_ * (block.tower == 1 ? pair_->targets : 1);
 }
 
 std::vector<std::int64_t> Model::PlacesOf(const Weight& weight) const {
   const Parameter& parameter = *weight.parameter;
   const bool divided = parameter.elements_full > parameter.elements;
-  const bool by_columns = divided && (parameter.name == "wo" || parameter.name == "down");
-  const bool by_rows = divided && !by_columns;
+  if (!divided) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(parameter.elements));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  const bool by_columns = parameter.name == "wo" || parameter.name == "down";
+  const bool by_rows = !by_columns;
   const std::int64_t columns = parameter.elements / parameter.rows;
   const std::int64_t full_columns = by_columns ? columns * place_.size : columns;
   std::vector<std::int64_t> groups = {parameter.rows};  // rows that are divided over the ranks by themselves

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "models/job/cut.h"
 #include "models/job/job.h"
 #include "models/network/block.h"
 
@@ -23,41 +24,72 @@ struct TensorParallelPlace {
 /// rank holds. A step's sizes come from here and from the kernels, never from the program.
 class Model {
  public:
-  /// Refuses networks that the executor has no arithmetic for.
-  static Result<Model> Of(const Job& job, TensorParallelPlace place);
+  /// `shard`: which of the parts this rank has, where data-parallel ranks divide the model's state. `stages`: those of
+  /// a pipeline that the rank holds; none: all of them. Refuses networks that the executor has no arithmetic for.
+  static Result<Model> Of(const Job& job, TensorParallelPlace place, std::int64_t shard = 0,
+                          const std::vector<std::int64_t>& stages = {});
 
   /// One parameter of a block; equal blocks have one each.
   struct Weight {
-    std::string name;  ///< "layer.wq"
+    std::string name;  ///< "layer.wq"; of a copy that of what it is a copy of
     const Parameter* parameter = nullptr;
+    std::int64_t first = 0;  ///< the model's number of this rank's first such block
+    bool is_copy = false;    ///< of a tied embedding, on the last stage of a pipeline
   };
 
-  /// The block that a name ends in ("moments of layer"), nullptr: none.
+  /// The block that a name ends in ("moments of layer", "stage 2 moments of layer"), nullptr: none.
   const Block* BlockOf(std::string_view name) const;
+  /// The parameter, or the one of another block that it is a second use of.
+  const Weight& Stored(const Block& block, const Parameter& parameter) const;
   /// "layer.wq" of "gradient of layer.wq".
   std::optional<Weight> WeightOf(std::string_view name) const;
+  /// The parameter of this name in the model's block of this number; nothing: it is another rank's.
+  std::optional<Weight> Held(std::string_view name, std::int64_t block) const;
+  /// The embedding that the first and the last stage of a pipeline hold a copy of.
+  std::optional<Weight> tied() const;
   /// The operator's row in its block's tables ("layer.wq.forward"); nullptr: none.
   const Calculate* ActionOf(std::string_view name) const;
+  /// The model's number of the first of this rank's blocks like the one that a name belongs to: 2 of "layer.wq.forward"
+  /// where stages before have two layers, 0 of "head.norm".
+  std::int64_t FirstOf(std::string_view name) const;
   const Block& BlockOfAction(std::string_view name) const;
-  /// Trained parameters of this rank, tied ones once; and the number of one of them, in the order of definition.
-  std::int64_t trained() const;
-  std::int64_t NumberOf(const Weight& weight, std::int64_t block) const;
-  const std::vector<BlockRun>& runs() const { return runs_; }
+  /// The decoder, or the first encoder of a pair.
   const Decoder& decoder() const { return decoder_; }
+  /// The one that a block belongs to.
+  const Decoder& DecoderOf(const Block& block) const { return pair_ && block.tower == 1 ? pair_->second : decoder_; }
+  const std::optional<DualEncoder>& pair() const { return pair_; }
+  /// Samples, or pairs of them, of a microbatch or chunk; and sequences that a block takes in one pass over it.
+  std::int64_t samples() const { return samples_; }
+  std::int64_t SequencesOf(const Block& block) const;
   TensorParallelPlace place() const { return place_; }
+  std::int64_t shard() const { return shard_; }
 
   /// Which element of the whole model's parameter each element of this rank's part is.
   std::vector<std::int64_t> PlacesOf(const Weight& weight) const;
   /// The values of this rank's part before the first step, the same numbers however the parameter is divided: norms 1,
-  /// biases 0, all else normal with deviation 0.02 (GPT-2's). `block` counts equal blocks.
+  /// biases 0, all else normal with deviation 0.02 (GPT-2's). `block` counts equal blocks of the model.
   std::vector<double> InitialValues(const Weight& weight, std::int64_t block, std::uint64_t seed) const;
 
  private:
+  /// One stage of the pipeline, by name.
+  struct Chunk {
+    std::int64_t stage = 0;
+    StageBlocks blocks;
+    std::map<std::string, const Block*, std::less<>> by_name;
+    std::map<std::string, Weight, std::less<>> weights;
+  };
+  void Index(Chunk& chunk);
+  const Chunk& ChunkOf(std::string_view name) const;
+
   Decoder decoder_;
-  std::vector<BlockRun> runs_;
+  std::optional<DualEncoder> pair_;
+  std::int64_t samples_ = 1;
+  bool in_chunks_ = false;
   TensorParallelPlace place_;
-  std::map<std::string, const Block*, std::less<>> blocks_;
-  std::map<std::string, Weight, std::less<>> weights_;
+  std::int64_t shard_ = 0;
+  std::int64_t kept_layers_ = 0;  ///< of each stage: the last ones, where they have a name of their own
+  bool is_cut_ = false;           ///< there is more than one stage
+  std::vector<Chunk> chunks_;
   std::map<std::string, const Calculate*, std::less<>> actions_;
 };
 

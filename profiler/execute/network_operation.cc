@@ -9,40 +9,21 @@
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/glu.h"
-#include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "kernels/pointwise.h"
 #include "kernels/rope.h"
-#include "profiler/execute/operation.h"
+#include "profiler/execute/row_operands.h"
 
 namespace tidemark {
 namespace {
 
-using kernels::ConstTensor;
-using kernels::TensorType;
-using Writes = std::span<const kernels::Tensor>;
-
-/// Operands of one row of the network's tables: first its tensors, then its weights, then gradients that it adds to.
-class RowBinder {
+/// A row of the network's tables and its kernel.
+class RowBinder : RowOperands {
  public:
-  RowBinder(const OperationContext& context, const Calculate& row)
-      : c_(context), row_(row), block_(c_.model.BlockOfAction(c_.name)) {
-    shape_.batch = c_.job.micro_batch_size;
-    shape_.sequence = c_.job.sequence_length;
-    const std::int64_t tp = c_.model.place().size;
-    shape_.heads = c_.model.decoder().heads / tp;
-    shape_.kv_heads = std::max<std::int64_t>(c_.model.decoder().kv_heads / tp, 1);
-    shape_.head_size = c_.model.decoder().head_size;
-  }
+  explicit RowBinder(const RowOperands& operands) : RowOperands(operands) {}
 
-  Result<Operation> operator()(const Gemm&) const {
-    if (row_.name.ends_with(".forward")) {
-      return LinearForward();
-    }
-    if (row_.name.ends_with(".input_gradient")) {
-      return LinearInputGradient();
-    }
-    return row_.name.ends_with(".weight_gradient") ? LinearWeightGradient() : NotExecuted(c_.name);
+  Result<Operation> operator()(const Gemm& op) const {
+    return row_.name.starts_with("attention.") ? BindEagerAttention(*this) : BindLinear(*this, op);
   }
 
   Result<Operation> operator()(const Norm& op) const { return op.backward ? NormBackward(op) : NormForward(op); }
@@ -57,7 +38,7 @@ class RowBinder {
   }
 
   Result<Operation> operator()(const Attention& op) const {
-    const kernels::Attention attention{.shape = shape_, .causal = c_.model.decoder().causal};
+    const kernels::Attention attention{.shape = shape_, .causal = decoder_.causal};
     const std::size_t after = op.backward ? tensors() - 3 : tensors();  // one packed tensor, or three
     const ConstTensor q = c_.Read(0), k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 1 ? 2 : 0);
     if (!op.backward) {
@@ -79,7 +60,7 @@ class RowBinder {
                                  .width = table.elements / table.rows,
                                  .vocabulary = table.rows,
                                  .first_row = c_.model.place().rank * table.rows};
-    const ConstTensor ids = c_.Read(0), other = c_.Read(1);
+    const ConstTensor ids = c_.Read(0), other = op.backward ? c_.Read(1) : WeightRead(0);
     if (!op.backward) {
       return Operation{{EmbeddingOutput(embedding, other.type.dtype)},
                        [=](Writes writes) { EmbeddingForward(embedding, ids, other, writes[0]); }};
@@ -89,10 +70,19 @@ class RowBinder {
                      [=](Writes writes) { EmbeddingBackward(embedding, ids, other, writes[0]); }};
   }
 
-  Result<Operation> operator()(const CrossEntropy&) const { return BindLoss(c_, row_.name); }
+  Result<Operation> operator()(const CrossEntropy&) const {
+    return c_.model.pair() ? BindContrastive(c_, row_.name) : BindLoss(c_, row_.name);
+  }
+  Result<Operation> operator()(const InfoNce&) const { return BindContrastive(c_, row_.name); }
 
   Result<Operation> operator()(const Pointwise&) const {
     const std::string& name = row_.name;
+    if (name.starts_with("attention.") || name.ends_with(".repeat") || name.ends_with(".sum_repeats")) {
+      return BindEagerAttention(*this);
+    }
+    if (name.starts_with("norm")) {
+      return BindEagerNorm(*this);
+    }
     if (name.starts_with("residual") || name.ends_with(".sum_input_gradient")) {
       return Sum();
     }
@@ -100,7 +90,7 @@ class RowBinder {
       return Dropout(name.ends_with(".forward"));
     }
     if (name.ends_with("_bias.forward") || name.ends_with("_bias.gradient")) {
-      return Bias(name.ends_with(".forward"));
+      return BindBias(*this, name.ends_with(".forward"));
     }
     if (name.starts_with("positions.")) {
       return Positions(name.ends_with(".forward"));
@@ -109,7 +99,7 @@ class RowBinder {
       return Activation(name.ends_with(".forward"));
     }
     const bool glu = name.starts_with("glu.") || name.starts_with("silu.") || name.starts_with("product.");
-    return glu ? GluOperation(name) : NotExecuted(c_.name);
+    return glu ? GluOperation(name) : BindContrastive(c_, name);
   }
 
   template <class Other>
@@ -118,92 +108,6 @@ class RowBinder {
   }
 
  private:
-  std::size_t tensors() const { return row_.reads.size(); }
-  const Parameter& Weight(std::size_t i) const { return block_.parameters[row_.parameters[i].index]; }
-  const Parameter& Gradient(std::size_t i) const { return block_.parameters[row_.gradients[i].index]; }
-  ConstTensor WeightRead(std::size_t i) const { return c_.Read(tensors() + i); }
-  std::optional<ConstTensor> BiasRead() const {
-    return row_.parameters.size() > 1 ? std::optional<ConstTensor>(WeightRead(1)) : std::nullopt;
-  }
-  /// Of write number `i`: that of what it adds to, or of gradients.
-  DType GradientType(std::size_t i) const {
-    return c_.Adds(i) ? c_.writes[i].tensor.type.dtype : c_.Stored(c_.job.axes.precision.gradients);
-  }
-
-  static kernels::Linear LinearOf(const Parameter& weight) {
-    return {.rows = 0, .in = weight.elements / weight.rows, .out = weight.rows};
-  }
-
-  /// Outputs of a packed projection: queries, then keys and values of equal size.
-  std::vector<std::int64_t> Parts(std::int64_t out) const {
-    if (c_.writes.size() == 1) {
-      return {out};
-    }
-    const std::int64_t queries = shape_.heads * shape_.head_size;
-    return {queries, (out - queries) / 2, (out - queries) / 2};
-  }
-
-  Result<Operation> LinearForward() const {
-    kernels::Linear linear = LinearOf(Weight(0));
-    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
-    const std::optional<ConstTensor> bias = BiasRead();
-    linear.rows = input.type.elements / linear.in;
-    Operation operation;
-    for (const std::int64_t part : Parts(linear.out)) {
-      operation.outputs.push_back(LinearOutput(linear, input.type.dtype, part));
-    }
-    operation.run = [=](Writes writes) { kernels::LinearForward(linear, input, weight, bias, writes); };
-    return operation;
-  }
-
-  std::vector<ConstTensor> Reads(std::size_t begin) const {
-    std::vector<ConstTensor> reads;
-    for (std::size_t i = begin; i < tensors(); ++i) {
-      reads.push_back(c_.Read(i));
-    }
-    return reads;
-  }
-
-  static std::int64_t Elements(const std::vector<ConstTensor>& parts) {
-    std::int64_t elements = 0;
-    for (const ConstTensor& part : parts) {
-      elements += part.type.elements;
-    }
-    return elements;
-  }
-
-  Result<Operation> LinearInputGradient() const {
-    kernels::Linear linear = LinearOf(Weight(0));
-    const std::vector<ConstTensor> gradients = Reads(0);
-    const ConstTensor weight = WeightRead(0);
-    linear.rows = Elements(gradients) / linear.out;
-    return Operation{{LinearInputGradientOutput(linear, gradients.front().type.dtype)},
-                     [=](Writes writes) { kernels::LinearInputGradient(linear, gradients, weight, writes[0]); }};
-  }
-
-  Result<Operation> LinearWeightGradient() const {
-    kernels::Linear linear = LinearOf(Gradient(0));
-    const ConstTensor input = c_.Read(0);
-    const std::vector<ConstTensor> gradients = Reads(1);
-    linear.rows = input.type.elements / linear.in;
-    linear.accumulate = c_.Adds(0);
-    return Operation{{LinearWeightGradientOutput(linear, GradientType(0))},
-                     [=](Writes writes) { kernels::LinearWeightGradient(linear, input, gradients, writes[0]); }};
-  }
-
-  Result<Operation> Bias(bool forward) const {
-    const Parameter& bias = forward ? Weight(0) : Gradient(0);
-    kernels::Linear linear{.rows = Elements(Reads(0)) / bias.elements, .in = 0, .out = bias.elements};
-    const std::vector<ConstTensor> reads = Reads(0);
-    if (forward) {
-      const ConstTensor weight = WeightRead(0);
-      return Operation{{reads.front().type}, [=](Writes writes) { AddBias(linear, reads.front(), weight, writes[0]); }};
-    }
-    linear.accumulate = c_.Adds(0);
-    return Operation{{LinearBiasGradientOutput(linear, GradientType(0))},
-                     [=](Writes writes) { LinearBiasGradient(linear, reads, writes[0]); }};
-  }
-
   kernels::Norm NormOf(const Norm& op) const {
     kernels::Norm norm;
     norm.width = Weight(0).elements;
@@ -256,13 +160,13 @@ class RowBinder {
     const ConstTensor input = c_.Read(0);
     // Elements are numbered through all samples of the training, so that however they are cut into batches and ranks,
     // each is dropped or kept alike.
-    const std::int64_t full = shape_.tokens() * c_.model.decoder().hidden;
+    const std::int64_t full = shape_.tokens() * decoder_.hidden;
     const bool scattered = input.type.elements < full;
     const std::int64_t own = scattered ? c_.model.place().rank * input.type.elements : 0;
-    const kernels::Dropout dropout{.p = c_.model.decoder().dropout,
+    const kernels::Dropout dropout{.p = decoder_.dropout,
                                    .seed = c_.seed,
                                    .offset = 0,
-                                   .first = c_.first_sample * (full / shape_.batch) + own};
+                                   .first = c_.first_sample * (full / c_.model.samples()) + own};
     if (forward) {
       const kernels::DropoutTypes types = DropoutOutputs(input.type);
       return Operation{{types.output, types.mask},
@@ -291,7 +195,7 @@ class RowBinder {
   }
 
   Result<Operation> Activation(bool forward) const {
-    const auto kind = c_.model.decoder().relu ? kernels::Activation::relu : kernels::Activation::gelu_tanh;
+    const auto kind = decoder_.relu ? kernels::Activation::relu : kernels::Activation::gelu_tanh;
     const ConstTensor first = c_.Read(0);
     if (forward) {
       return Operation{{ActivationOutput(first.type)},
@@ -303,15 +207,10 @@ class RowBinder {
   }
 
   Result<Operation> GluOperation(const std::string& name) const;
-
-  const OperationContext& c_;
-  const Calculate& row_;
-  const Block& block_;
-  kernels::HeadShape shape_;
 };
 
 Result<Operation> RowBinder::GluOperation(const std::string& name) const {
-  const std::int64_t width = c_.model.decoder().ffn / c_.model.place().size;
+  const std::int64_t width = decoder_.ffn / c_.model.place().size;
   const kernels::Glu glu{shape_.tokens(), width};
   const ConstTensor first = c_.Read(0);
   const TensorType dense = GluOutput(glu, first.type.dtype);
@@ -346,7 +245,8 @@ Result<Operation> RowBinder::GluOperation(const std::string& name) const {
 }  // namespace
 
 Result<Operation> BindNetworkOperation(const OperationContext& context, const Calculate& row) {
-  return std::visit(RowBinder(context, row), row.op);
+  TIDEMARK_ASSIGN(const RowOperands operands, RowOperands::Of(context, row));
+  return std::visit(RowBinder(operands), row.op);
 }
 
 }  // namespace tidemark

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/execute/numerics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <sstream>
+#include <vector>
 
 #include "sim/program/walk.h"
 
@@ -11,7 +16,7 @@ namespace tidemark {
 namespace {
 
 double DistanceOf(const std::vector<double>& own, const std::vector<double>& whole,
-                  const std::vector<std::int64_t>& places, double least) {
+                  std::span<const std::int64_t> places, double least) {
   double difference = 0, length = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const double expected = whole[static_cast<std::size_t>(places[i])];
@@ -26,13 +31,15 @@ double DistanceOf(const std::vector<double>& own, const std::vector<double>& who
   return std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
 }
 
-double RootMeanSquare(const Tensors& tensors) {
+double RootMeanSquare(const ParameterParts& tensors) {
   double sum = 0, count = 0;
-  for (const auto& [key, values] : tensors) {
-    for (const double value : values) {
-      sum += value * value;
+  for (const auto& [key, parts] : tensors) {
+    for (const auto& [begin, values] : parts) {
+      for (const double value : values) {
+        sum += value * value;
+      }
+      count += static_cast<double>(values.size());
     }
-    count += static_cast<double>(values.size());
   }
   return count > 0 ? std::sqrt(sum / count) : 0;
 }
@@ -52,26 +59,69 @@ double UnitRoundoff(DType dtype) {
 
 }  // namespace
 
-Distance DistanceOf(const Model& model, const Tensors& own, const Tensors& reference, double floor) {
+Distance DistanceOf(const Model& model, const ParameterParts& own, const ParameterParts& reference, double floor) {
   const double least = floor * RootMeanSquare(reference);
   Distance farthest;
-  for (const auto& [key, whole] : reference) {
-    const auto found = own.find(key);
-    const auto weight = model.WeightOf(key.first);
-    const double distance = found == own.end() || !weight
-                                ? std::numeric_limits<double>::infinity()
-                                : DistanceOf(found->second, whole, model.PlacesOf(*weight), least);
-    if (distance > farthest.highest || farthest.tensor.empty()) {
-      farthest = {distance, key.first};
+  for (const auto& [key, parts] : own) {
+    const auto whole = reference.find(key);
+    const auto weight = model.Held(key.first, key.second);
+    const std::vector<std::int64_t> places = weight ? model.PlacesOf(*weight) : std::vector<std::int64_t>();
+    for (const auto& [begin, values] : parts) {
+      const bool known = whole != reference.end() && weight;
+      const double distance =
+          known ? DistanceOf(values, whole->second.at(0),
+                             std::span(places).subspan(static_cast<std::size_t>(begin), values.size()), least)
+                : std::numeric_limits<double>::infinity();
+      if (distance > farthest.highest || farthest.tensor.empty()) {
+        farthest = {distance, key.first};
+      }
     }
   }
   return farthest;
 }
 
+std::string PlacesText(const Model& model, const ParameterParts& own) {
+  std::string text;
+  for (const auto& [key, parts] : own) {
+    const std::vector<std::int64_t> places = model.PlacesOf(*model.Held(key.first, key.second));
+    for (const auto& [begin, values] : parts) {
+      const auto first = static_cast<std::size_t>(begin);
+      for (std::size_t i = first, run = first; i < first + values.size(); ++i) {
+        if (i + 1 == first + values.size() || places[i + 1] != places[i] + 1) {
+          text += fmt::format("{} {} {} {}\n", key.first, key.second, places[run], i + 1 - run);
+          run = i + 1;
+        }
+      }
+    }
+  }
+  return text;
+}
+
+std::optional<std::string> FirstMissing(const ParameterParts& reference, std::span<const std::string> places) {
+  std::map<ParameterKey, std::vector<bool>> had;
+  for (const auto& [key, parts] : reference) {
+    had[key].resize(parts.at(0).size());
+  }
+  for (const std::string& text : places) {
+    std::istringstream lines(text);
+    ParameterKey key;
+    for (std::int64_t first = 0, count = 0; lines >> key.first >> key.second >> first >> count;) {
+      std::vector<bool>& of = had[key];
+      std::fill_n(of.begin() + first, count, true);
+    }
+  }
+  for (const auto& [key, of] : had) {
+    if (std::find(of.begin(), of.end(), false) != of.end()) {
+      return key.first;
+    }
+  }
+  return std::nullopt;
+}
+
 double BoundOf(DType dtype, std::int64_t roundings) {
-  constexpr double kExact = 1e-10, kDeviations = 4, kMost = 0.2;
+  constexpr double kExact = 1e-10, kDeviations = 4;
   const double walk = kDeviations * UnitRoundoff(dtype) * std::sqrt(static_cast<double>(roundings));
-  return dtype == DType::fp64 ? kExact : std::min(walk, kMost);
+  return dtype == DType::fp64 ? kExact : walk;
 }
 
 std::int64_t RoundingsOf(const Program& program, std::int64_t microbatches, std::int64_t ranks) {

@@ -6,11 +6,17 @@
 #include <string_view>
 #include <utility>
 
+#include "profiler/execute/messages.h"
+
 namespace tidemark {
 
 DType Stored(DType dtype, bool exact) {
   const bool floating = dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
   return exact && floating ? DType::fp64 : dtype;
+}
+
+std::optional<Contents> ContentsOf(const Model& model, const Operand& operand) {
+  return operand.packed ? *operand.packed : ContentsOf(model, *operand.buffer, operand.index);
 }
 
 bool OperationContext::Adds(std::size_t i) const {
@@ -22,6 +28,25 @@ bool OperationContext::Adds(std::size_t i) const {
   return false;
 }
 
+Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes) {
+  bool any = writes.empty();
+  for (const Operand& write : writes) {
+    const auto written = ContentsOf(model, *write.buffer, write.index);
+    const std::vector<Shared> shared = written ? SharedBy(gradient, *written) : std::vector<Shared>();
+    if (!shared.empty()) {
+      any = true;
+      gradient.stretches.clear();
+      for (const Shared& one : shared) {
+        gradient.stretches.push_back(one.stretch);
+      }
+    }
+  }
+  if (!any) {
+    gradient.stretches.clear();  // another rank's
+  }
+  return gradient;
+}
+
 Result<Operation> Bind(const OperationContext& context) {
   // What is done again is the same row of the tables, with other tensors.
   constexpr std::string_view kAgain = "_recomputed";
@@ -31,6 +56,12 @@ Result<Operation> Bind(const OperationContext& context) {
   }
   if (const Calculate* row = context.model.ActionOf(action)) {
     return BindNetworkOperation(context, *row);
+  }
+  if (std::optional<Result<Operation>> pipeline = BindPipeline(context)) {
+    return std::move(*pipeline);
+  }
+  if (std::optional<Result<Operation>> cache = BindCache(context)) {
+    return std::move(*cache);
   }
   if (std::optional<Result<Operation>> clip = BindClip(context)) {
     return std::move(*clip);

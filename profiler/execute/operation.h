@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "models/job/job.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/model.h"
+#include "profiler/execute/normed_tensors.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -24,7 +26,12 @@ struct Operand {
   const Buffer* buffer = nullptr;
   std::int64_t index = 0;  ///< which of the family's, by its first coordinate
   BufferRef ref;
+  /// What operations have put into it, where the buffer itself does not say.
+  std::shared_ptr<const Contents> packed{};
 };
+
+/// What the buffer says that it holds, or what was put into it.
+std::optional<Contents> ContentsOf(const Model& model, const Operand& operand);
 
 /// How a dtype is stored: floating ones as fp64 where the run is exact.
 DType Stored(DType dtype, bool exact);
@@ -33,15 +40,18 @@ DType Stored(DType dtype, bool exact);
 struct OperationContext {
   const Job& job;
   const Model& model;
-  std::string_view name;  ///< "layer.wq.forward", "gradient to bucket"
+  const NormedTensors& normed;
+  std::string_view name;  ///< "layer.wq.forward", "gradient to bucket", whatever the stage
   const Operator& op;
   double scale = 1;       ///< Compute::scale
   double loss_scale = 1;  ///< that of the operation that began this backward pass
   std::span<const Operand> reads, writes;
   bool exact = false;             ///< every floating dtype is fp64
+  bool own_part = false;          ///< Compute::own_part
   std::int64_t update = 1;        ///< which update of the training this one is, from 1
   std::uint64_t seed = 0;         ///< of this operation's random numbers in this step, the same for all samples
   std::int64_t first_sample = 0;  ///< of the training, in this microbatch
+  std::int64_t block = 0;         ///< which of equal blocks, of an operation of the network
 
   DType Stored(DType dtype) const { return tidemark::Stored(dtype, exact); }
   /// Whether write number `i` adds to what is there: it is read as well.
@@ -49,16 +59,24 @@ struct OperationContext {
   kernels::ConstTensor Read(std::size_t i) const { return reads[i].tensor; }
 };
 
+/// What of a gradient all that an update writes has: this rank's part of it where the state is of that only.
+Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes);
+
 /// What an operation makes, as its kernel declares it, and the kernel. `run` gets one tensor per write.
 struct Operation {
   std::vector<kernels::TensorType> outputs;
   std::function<void(std::span<const kernels::Tensor> writes)> run;
+  std::shared_ptr<const Contents> packed{};  ///< what the first write holds from now on (Operand::packed)
 };
 
 /// An operation of the network's tables: `row` is its row.
 Result<Operation> BindNetworkOperation(const OperationContext& context, const Calculate& row);
 /// The passes of a loss (models/network/loss_table.h).
 Result<Operation> BindLoss(const OperationContext& context, std::string_view action);
+/// What a dual encoder has beyond its towers: pooling, representations and the contrastive loss over them.
+Result<Operation> BindContrastive(const OperationContext& context, std::string_view action);
+/// What GradCache does with cached representations between its passes; nothing: the operation is no part of it.
+std::optional<Result<Operation>> BindCache(const OperationContext& context);
 /// What a system does with weights, gradients and optimizer state: copies, sums, zeros, updates.
 Result<Operation> BindStateOperation(const OperationContext& context);
 /// Clipping by the norm of all gradients; nothing: the operation is no part of it.

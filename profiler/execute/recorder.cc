@@ -3,10 +3,13 @@
 
 #include <utility>
 
+#include "profiler/capture/heap.h"
+
 namespace tidemark {
 namespace {
 
 constexpr std::uint16_t kNoSpan = 0xffff;
+constexpr Nanos kKeepEvery{200'000'000};
 
 std::uint32_t PlaceOf(std::map<std::string, std::uint32_t>& known, const std::string& key, std::size_t size) {
   return known.emplace(key, static_cast<std::uint32_t>(size)).first->second;
@@ -22,20 +25,45 @@ Nanos Recorder::Now() const {
   return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
 }
 
-void Recorder::StartClock() { zero_ = std::chrono::steady_clock::now(); }
+void Recorder::StartClock() {
+  zero_ = std::chrono::steady_clock::now();
+  KeepNow();
+}
+
+void Recorder::KeepNow() {
+  if (keep_) {
+    const HeapScope scope(HeapOwner::trace);
+    keep_(trace_);
+    kept_at_ = Now();
+  }
+}
+
+void Recorder::KeepSometimes() {
+  if (Now() - kept_at_ >= kKeepEvery) {
+    KeepNow();
+  }
+}
 
 void Recorder::BeginStep(const Program& program, std::string_view kind) {
+  const HeapScope scope(HeapOwner::trace);
   trace_.role = program.role;
   trace_.steps.push_back({std::string(kind), Now(), Now(), trace_.memory.size()});
+  if (progress_ != nullptr) {
+    progress_->BeginStep();
+  }
 }
 
 void Recorder::EndStep() {
   trace_.steps.back().end = Now();
   trace_.step = trace_.steps.back().end - trace_.steps.front().begin;
+  Wait(true);
+  KeepSometimes();
 }
 
 void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
                       const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator) {
+  const HeapScope scope(HeapOwner::trace);
+  Beat();
   const TensorKey key{buffer.name, buffer.category, type.dtype, type.elements};
   const auto [found, is_new] = tensors_.emplace(key, static_cast<std::uint32_t>(trace_.tensors.size()));
   if (is_new) {
@@ -48,13 +76,15 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std
   event.index1 = static_cast<std::int32_t>(index1);
   event.issue = event.ready = Now();
   event.address = reinterpret_cast<std::uint64_t>(piece.data);
-  event.span = open_.empty() ? kNoSpan : open_.back();
+  event.span = open_.empty() ? kNoSpan : open_.back().span;
   event.allocator_bytes = allocator.allocated();
   event.reserved_bytes = allocator.reserved();
   trace_.memory.push_back(event);
 }
 
 void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end) {
+  const HeapScope scope(HeapOwner::trace);
+  Beat();
   const std::uint32_t on = PlaceOf(streams_, stream, trace_.streams.size());
   if (on == trace_.streams.size()) {
     trace_.streams.push_back({stream, std::string(kind)});
@@ -67,15 +97,41 @@ void Recorder::Busy(const std::string& stream, std::string_view kind, const std:
 }
 
 void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {
+  const HeapScope scope(HeapOwner::trace);
   if (trace_.spans.size() < kNoSpan) {  // the last usable index stands for all later phases
     trace_.spans.push_back({std::string(Name(phase)), microbatch, Now(), Now(), std::string(Name(side))});
   }
-  open_.push_back(static_cast<std::uint16_t>(trace_.spans.size() - 1));
+  open_.push_back({static_cast<std::uint16_t>(trace_.spans.size() - 1), phase, microbatch});
+  ReportPhase();
 }
 
 void Recorder::End() {
-  trace_.spans[open_.back()].end = Now();
+  trace_.spans[open_.back().span].end = Now();
   open_.pop_back();
+  ReportPhase();
+  if (open_.empty()) {
+    KeepSometimes();
+  }
+}
+
+void Recorder::ReportPhase() {
+  if (progress_ != nullptr) {
+    progress_->SetPhase(open_.empty() ? std::nullopt : std::optional(open_.back().phase),
+                        open_.empty() ? -1 : open_.back().microbatch);
+  }
+}
+
+std::optional<Error> Recorder::Interruption() const {
+  if (progress_ == nullptr || !RankProgress::asked_to_stop()) {
+    return std::nullopt;
+  }
+  return Error{ErrorCode::interrupted, "", "interrupted " + progress_->place().Text(), ""};
+}
+
+void Recorder::Wait(bool waits) {
+  if (progress_ != nullptr) {
+    progress_->Enter(waits ? RankProgress::State::waiting : RankProgress::State::running);
+  }
 }
 
 }  // namespace tidemark

@@ -3,16 +3,20 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/quantity.h"
+#include "base/result.h"
 #include "kernels/tensor.h"
 #include "profiler/device/tensor_memory.h"
+#include "profiler/execute/progress.h"
 #include "sim/program/program.h"
 #include "traces/trace.h"
 
@@ -22,6 +26,18 @@ namespace tidemark {
 /// that kernels declared, times those of the clock.
 class Recorder {
  public:
+  /// Where it also writes what the rank is doing now; it must outlive the recorder.
+  void ReportTo(RankProgress* progress) { progress_ = progress; }
+
+  /// The trace begins as `blank`: what its header says.
+  void Describe(Trace blank) { trace_ = std::move(blank); }
+  /// Gets the trace as far as it has come: when the clock starts, and then where phases and steps end, but not more
+  /// often than five times a second.
+  using Keep = std::function<void(const Trace& so_far)>;
+  void KeepWith(Keep keep) { keep_ = std::move(keep); }
+  /// Where a run ends early.
+  void KeepNow();
+
   /// Since StartClock; until then, while what is resident is made, it is 0.
   Nanos Now() const;
   void StartClock();
@@ -33,20 +49,39 @@ class Recorder {
   void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end);
   void Begin(Phase phase, std::int64_t microbatch, Side side);
   void End();
+  /// The rank waits for others from now on, until the next call or step. A step that has ended waits as well.
+  void Wait(bool waits);
+  /// Why the run must end here; nothing: it goes on.
+  std::optional<Error> Interruption() const;
 
   /// The phase that runs, "" outside of any.
-  std::string phase() const { return open_.empty() ? std::string() : trace_.spans[open_.back()].phase; }
-  const Trace& trace() const { return trace_; }
+  std::string phase() const { return open_.empty() ? std::string() : trace_.spans[open_.back().span].phase; }
   Trace Take() && { return std::move(trace_); }
 
  private:
   using TensorKey = std::tuple<std::string, Category, DType, std::int64_t>;
+  struct Open {
+    std::uint16_t span = 0;
+    Phase phase = Phase::load;
+    std::int64_t microbatch = -1;
+  };
+
+  void Beat() {
+    if (progress_ != nullptr) {
+      progress_->Beat();
+    }
+  }
+  void ReportPhase();
+  void KeepSometimes();
 
   std::optional<std::chrono::steady_clock::time_point> zero_;
   Trace trace_;
   std::map<TensorKey, std::uint32_t> tensors_;
   std::map<std::string, std::uint32_t> streams_, strings_;
-  std::vector<std::uint16_t> open_;  ///< spans
+  std::vector<Open> open_;
+  RankProgress* progress_ = nullptr;
+  Keep keep_;
+  Nanos kept_at_;
 };
 
 }  // namespace tidemark

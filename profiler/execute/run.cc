@@ -6,34 +6,73 @@
 #include <memory>
 #include <utility>
 
+#include "profiler/capture/heap.h"
+#include "profiler/capture/outside_view.h"
 #include "profiler/device/host_memory.h"
+#include "profiler/execute/stages.h"
 
 namespace tidemark {
 namespace {
 
 constexpr Bytes kUnlimited{std::int64_t{1} << 46};
 
-/// Ranks are numbered tensor parallel first, then data parallel.
-Result<Communicators> SplitWorld(const Job& job, World& world) {
-  const std::int64_t tp = job.layout.tp;
-  Communicators groups;
-  TIDEMARK_ASSIGN(groups["tp"], world.Split(world.rank() / tp));
-  TIDEMARK_ASSIGN(groups["dp"], world.Split(world.rank() % tp));
-  return groups;
+/// One, or one for each side of pairs.
+Result<std::vector<Batches>> MakeBatches(const Job& job, const Model& model, const RunOptions& options) {
+  const HeapScope scope(HeapOwner::data);
+  std::vector<std::int64_t> vocabularies = {model.decoder().vocabulary};
+  if (model.pair()) {
+    vocabularies.push_back(model.pair()->second.vocabulary);
+  }
+  std::vector<Batches> sides;
+  for (const std::int64_t vocabulary : vocabularies) {
+    const std::uint64_t seed = options.seed + sides.size();
+    if (options.text.empty()) {
+      sides.push_back(Batches::Random(vocabulary, job.sequence_length, seed));
+      continue;
+    }
+    TIDEMARK_ASSIGN(Batches text, Batches::OfText(options.text, vocabulary, job.sequence_length, seed));
+    sides.push_back(std::move(text));
+  }
+  return sides;
 }
 
-Result<Batches> MakeBatches(const Job& job, const Decoder& decoder, const RunOptions& options) {
-  if (options.text.empty()) {
-    return Batches::Random(decoder.vocabulary, job.sequence_length, options.seed);
+Status DeclareAll(const Job& job, const StepProgram& program) {
+  for (const Program& role : program.roles) {
+    TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}, 0, StagesOf(role)));
+    TIDEMARK_TRY(DeclareTypes(job, model, role, false));
   }
-  return Batches::OfText(options.text, decoder.vocabulary, job.sequence_length, options.seed);
+  return Done{};
+}
+
+/// The mean over the ranks that have finished a microbatch's loss: all of them, or those of a pipeline's last stage.
+std::optional<double> MeanLoss(World& world, const std::optional<double>& own) {
+  const double sum = world.Sum(own.value_or(0)), ranks = world.Sum(own ? 1 : 0);
+  return ranks > 0 ? std::optional<double>(sum / ranks) : std::nullopt;
 }
 
 }  // namespace
 
+Result<Communicators> GroupsOf(const Job& job, World& world) {
+  const TensorParallelPlace place = TensorParallelPlaceOf(job, world.rank());
+  Communicators groups;
+  TIDEMARK_ASSIGN(groups["tp"], world.Split(world.rank() / place.size));
+  const std::int64_t shard = ShardOf(job, world.rank()), shards = job.layout.dp / job.axes.shard.replicas;
+  const std::int64_t replica = world.rank() / place.size / shards;  // counted through all stages
+  const auto role = static_cast<std::int64_t>(RoleOf(job, world.rank()));
+  TIDEMARK_ASSIGN(groups["dp"], world.Split(replica * place.size + place.rank));
+  TIDEMARK_ASSIGN(groups["replicas"], world.Split((role * shards + shard) * place.size + place.rank));
+  TIDEMARK_ASSIGN(groups["pp"], world.Split(world.rank() % (job.Ranks() / job.layout.pp)));
+  return groups;
+}
+
+Result<Model> ModelOf(const Job& job, const StepProgram& program, std::int64_t rank) {
+  return Model::Of(job, TensorParallelPlaceOf(job, rank), ShardOf(job, rank),
+                   StagesOf(program.roles[RoleOf(job, rank)]));
+}
+
 Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const RunOptions& options) {
-  if (job.layout.pp > 1) {
-    return NotExecuted(fmt::format("a pipeline (layout.pp={})", job.layout.pp));
+  if (job.layout.pp > 1 && options.capacity) {
+    return NotExecuted("a pipeline on a device of a given size (--capacity)");
   }
   if (job.layout.cp > 1) {
     return NotExecuted(fmt::format("context parallelism (layout.cp={})", job.layout.cp));
@@ -47,15 +86,17 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.axes.buffers.gradient_as_bucket_view) {
     return NotExecuted("gradients that are views of a bucket (buffers.gradient_as_bucket_view)");
   }
-  TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}));
-  if (model.decoder().rope && model.decoder().head_size % 2 != 0) {
-    return NotExecuted(fmt::format("the rotation of heads of an odd size ({})", model.decoder().head_size));
+  TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}));  // of all stages
+  for (const Decoder* one : {&model.decoder(), model.pair() ? &model.pair()->second : &model.decoder()}) {
+    if (one->rope && one->head_size % 2 != 0) {
+      return NotExecuted(fmt::format("the rotation of heads of an odd size ({})", one->head_size));
+    }
   }
-  TIDEMARK_TRY(MakeBatches(job, model.decoder(), options));
+  TIDEMARK_TRY(MakeBatches(job, model, options));
   const StepProgram* checked = nullptr;
   for (const RunStep& step : steps) {
     if (step.program != checked) {
-      TIDEMARK_TRY(DeclareTypes(job, model, step.program->roles.front(), false));
+      TIDEMARK_TRY(DeclareAll(job, *step.program));
       checked = step.program;
     }
   }
@@ -67,23 +108,34 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
     return BadInput(fmt::format("the job has {} ranks, and this run has {}", job.Ranks(), world.size()),
                     "start one process for each rank");
   }
-  TIDEMARK_ASSIGN(const Communicators groups, SplitWorld(job, world));
-  const TensorParallelPlace place{groups.at("tp")->rank(), groups.at("tp")->size()};
-  TIDEMARK_ASSIGN(const Model model, Model::Of(job, place));
-  TIDEMARK_ASSIGN(const Batches batches, MakeBatches(job, model.decoder(), options));
+  TIDEMARK_ASSIGN(const Communicators groups, GroupsOf(job, world));
+  TIDEMARK_ASSIGN(const Model model, ModelOf(job, *steps.front().program, world.rank()));
+  TIDEMARK_ASSIGN(const std::vector<Batches> batches, MakeBatches(job, model, options));
   auto device = std::make_unique<HostMemory>(options.capacity.value_or(kUnlimited));
-  const HostMemory& host = *device;
+  HostMemory& host = *device;
   TensorMemory memory(MakeAllocator(job.allocator, std::move(device)));
+  std::optional<OutsideView> outside;
+  if (options.watch) {
+    outside.emplace(memory, host);
+  }
   Executor executor(job, model, groups, batches, memory,
-                    {.seed = options.seed, .exact = options.exact, .keep_gradients = options.keep_gradients});
+                    {.seed = options.seed,
+                     .exact = options.exact,
+                     .keep_gradients = options.keep_gradients,
+                     .kept_update = options.kept_update});
+  executor.recorder().ReportTo(options.progress);
+  executor.recorder().Describe(options.blank);
+  executor.recorder().KeepWith(options.keep_trace);
   RunOutcome run;
   for (const RunStep& step : steps) {
-    TIDEMARK_ASSIGN(StepOutcome outcome, executor.Run(step.program->roles.front(), step.kind));
-    const double ranks = static_cast<double>(world.size());
-    const double sum = world.Sum(outcome.loss.value_or(0));
-    if (outcome.loss) {
-      outcome.loss = sum / ranks;
+    const Program& role = step.program->roles[RoleOf(job, world.rank())];
+    Result<StepOutcome> ran = executor.Run(role, step.kind);
+    if (!ran) {
+      executor.recorder().KeepNow();
+      return ran.error();
     }
+    StepOutcome& outcome = *ran;
+    outcome.loss = MeanLoss(world, outcome.loss);
     run.ran_out = world.Highest(outcome.out_of_memory ? 1 : 0) > 0;
     run.steps.push_back(std::move(outcome));
     if (run.ran_out) {
@@ -93,11 +145,15 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   if (options.keep_gradients) {
     run.gradients = executor.gradients();
   }
+  if (outside) {
+    run.budget = outside->Close(world.rank());
+    outside.reset();
+  }
   const Allocator& allocator = memory.allocator();
   run.allocator_peak = allocator.allocated_peak();
   run.reserved_peak = allocator.reserved_peak();
-  run.mapped_peak = host.mapped_peak();
   run.cache_flushes = allocator.cache_flushes();
+  run.mapped_peak = host.mapped_peak();
   run.trace = std::move(executor.recorder()).Take();
   return run;
 }

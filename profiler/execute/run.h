@@ -9,8 +9,10 @@
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "profiler/capture/budget.h"
 #include "profiler/comm/communicator.h"
 #include "profiler/execute/executor.h"
+#include "profiler/execute/progress.h"
 #include "sim/program/program.h"
 #include "traces/trace.h"
 
@@ -28,19 +30,42 @@ struct RunOptions {
   std::optional<Bytes> capacity{};  ///< of each rank's device; nothing: as much as there is
   bool exact = false;               ///< every floating dtype is fp64
   bool keep_gradients = false;
+  std::int64_t kept_update = 1;      ///< which update's, from 1
+  bool watch = false;                ///< take its budget (OutsideView); the heap counts since CountHeap
+  RankProgress* progress = nullptr;  ///< where this rank says what it is doing; nothing: nowhere
+  Trace blank{};                     ///< as which its trace begins: origin, title, job
+  Recorder::Keep keep_trace{};       ///< gets the trace while it grows; nothing: it is only returned
 };
+
+/// Ranks are numbered tensor parallel first, then data parallel, the shards of a replica side by side, then by their
+/// role in the pipeline.
+inline TensorParallelPlace TensorParallelPlaceOf(const Job& job, std::int64_t rank) {
+  return {rank % job.layout.tp, job.layout.tp};
+}
+inline std::int64_t ShardOf(const Job& job, std::int64_t rank) {
+  return rank / job.layout.tp % (job.layout.dp / job.axes.shard.replicas);
+}
+/// Which of StepProgram::roles a rank runs.
+inline std::size_t RoleOf(const Job& job, std::int64_t rank) {
+  return static_cast<std::size_t>(rank / (job.Ranks() / job.layout.pp));
+}
+/// The groups of ranks that a rank of the world belongs to; all ranks call it.
+Result<Communicators> GroupsOf(const Job& job, World& world);
+/// The model as a rank holds it.
+Result<Model> ModelOf(const Job& job, const StepProgram& program, std::int64_t rank);
 
 struct RunOutcome {
-  std::vector<StepOutcome> steps;  ///< this rank's; losses are means over all data-parallel ranks
+  std::vector<StepOutcome> steps;  ///< this rank's; losses are means over all ranks that take one, told to all
   Trace trace;                     ///< this rank's
   Bytes allocator_peak, reserved_peak;
-  Bytes mapped_peak;  ///< of the system's pages, as the device below the allocator counts them
-  std::int64_t cache_flushes = 0;
-  bool ran_out = false;                                   ///< some rank ran out of memory, in the last step
-  std::map<ParameterKey, std::vector<double>> gradients;  ///< of the first step, with keep_gradients
+  std::int64_t cache_flushes = 0;  ///< of the allocator, the vain one before it ran out included
+  Bytes mapped_peak;               ///< of the system's pages, as the device below the allocator counts them
+  std::optional<Budget> budget{};  ///< of this rank, with RunOptions::watch
+  bool ran_out = false;            ///< some rank ran out of memory, in the last step
+  ParameterParts gradients;        ///< this rank's, with keep_gradients
 };
 
-/// Refuses what cannot be executed: pipelines, context parallelism, steps with an operation that has no kernel; and
+/// Refuses what cannot be executed: context parallelism, steps with an operation that has no kernel; and
 /// programs that kernels disagree with; and a text that cannot be read. Nothing runs and nothing is allocated.
 Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const RunOptions& options);
 

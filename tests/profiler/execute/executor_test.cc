@@ -14,7 +14,32 @@ namespace tidemark {
 namespace {
 
 const std::vector<std::string> kExecuted = {
-    "ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", "single-backward", "nanotron", "megatron"};
+    "ddp-every",
+    "ddp-last",
+    "ddp-forward-outside",
+    "colossalai-ddp",
+    "single-backward",
+    "nanotron",
+    "megatron",
+    "fsdp2-scatter-each",
+    "fsdp2-defer",
+    "fsdp2-keep-after-backward",
+    "fsdp2-keep-all",
+    "jax-scan",
+    "jax-scan-stacked",
+    "jax-multisteps",
+    "alpa",
+    "alpa-style1",
+    "alpa-style2",
+    "fsdp1",
+    "fsdp1-no-sync",
+    "colossalai-zero1",
+    "colossalai-zero2",
+    "alpa-zero2",
+    "deepspeed-zero0",
+    "deepspeed-bf16",
+    "colossalai-gemini",
+};
 
 /// One batch of all samples, without accumulation.
 Job OneBatch(const Job& job) {
@@ -26,11 +51,11 @@ Job OneBatch(const Job& job) {
   return one;
 }
 
-Tensors GradientsOf(const Job& job, bool exact) {
+ParameterParts GradientsOf(const Job& job, bool exact) {
   return Executed(job, 1, {.seed = 7, .exact = exact, .keep_gradients = true}).gradients;
 }
 
-double DistanceFromOneBatch(const Job& job, const Tensors& gradients) {
+double DistanceFromOneBatch(const Job& job, const ParameterParts& gradients) {
   const Model model = *Model::Of(job, {0, 1});
   EXPECT_FALSE(gradients.empty());
   return DistanceOf(model, gradients, GradientsOf(OneBatch(job), true), kExactFloor).highest;
@@ -84,10 +109,28 @@ TEST_P(EveryExecutedStrategy, ExceedsTheBoundWithoutOneOfItsMicrobatches) {
   EXPECT_GT(DistanceFromOneBatch(job, GradientsOf(lost, false)), bound);
 }
 
+// In fp64, where masters and moments lie and how gradients came together makes no difference to what is learned: three
+// steps, updated and clipped (the norm of all gradients is above 0.01), must have the losses of data parallelism.
+TEST_P(EveryExecutedStrategy, UpdatesParametersAsPlainDataParallelismDoes) {
+  Job job = SmallJob(GetParam()), plain = SmallJob("ddp-every");
+  job.axes.optimizer_step.clip_norm = 0.01;
+  if (!LowerRuns(job, FirstSteps(1)).ok()) {  // a system whose clipping is not modelled
+    job.axes.optimizer_step.clip_norm = 0;
+  }
+  plain.axes.optimizer_step.clip_norm = job.axes.optimizer_step.clip_norm;
+  plain.network = job.network;
+  plain.axes.packing = job.axes.packing;
+  const RunOutcome run = Executed(job, 4, {.seed = 7, .exact = true});
+  const RunOutcome reference = Executed(plain, 4, {.seed = 7, .exact = true});
+  for (std::size_t step = 0; step < 4; ++step) {
+    EXPECT_NEAR(*run.steps[step].loss, *reference.steps[step].loss, 1e-10) << "step " << step;
+  }
+}
+
 TEST_P(EveryExecutedStrategy, HasTheSameGradientsBitForBitWhenItComputesAgain) {
   Job job = SmallJob(GetParam());
   std::get<Decoder>(job.network.shape).dropout = 0.25;  // whose masks must come back
-  const Tensors kept = GradientsOf(job, false);
+  const ParameterParts kept = GradientsOf(job, false);
   const std::size_t kernels = Executed(job, 1).trace.slices.size();
   for (const auto policy : {Recompute::Policy::full, Recompute::Policy::selective, Recompute::Policy::every_n}) {
     job.axes.recompute.policy = policy;
@@ -266,6 +309,22 @@ TEST(Executor, ComputesWrongNumbersWhereAKernelLosesWhatAnotherWrote) {
   const auto run = RunAlone(job, lowered.steps(), {.seed = 7, .exact = true, .keep_gradients = true});
   ASSERT_TRUE(run.ok()) << run.error().Text();
   EXPECT_GT(DistanceFromOneBatch(job, run->gradients), 0.1);
+}
+
+// Two windows in a step are two updates: AdamW's second one has its own bias correction. The same four microbatches as
+// four steps change parameters alike, but for the scale of the loss, which AdamW divides out down to its epsilon.
+TEST(Executor, CountsUpdatesNotSteps) {
+  Job windows = SmallJob("ddp-every");
+  windows.axes.sync.when = Sync::When::custom;
+  windows.axes.sync.expression = "True";
+  Job steps = SmallJob("ddp-every");
+  steps.accumulation_steps = 1;
+  const RunOutcome two = Executed(windows, 2, {.exact = true}), four = Executed(steps, 4, {.exact = true});
+  EXPECT_EQ(two.steps.front().parameters_changed_at, (std::vector<std::int64_t>{0, 1}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const double mean = (*four.steps[2 * i].loss + *four.steps[2 * i + 1].loss) / 2;
+    EXPECT_NEAR(*two.steps[i].loss, mean, 1e-5) << "step " << i;
+  }
 }
 
 TEST(Executor, LearnsAText) {

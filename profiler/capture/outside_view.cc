@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/capture/outside_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/text.h"
+#include "profiler/capture/process_memory.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kFinest = 64;  // a new high is one by this part
+constexpr Bytes kSystemPage{4096};    // a stretch ends with less than a page of nothing
+
+/// Owners of the heap and the parts that they are; what nobody claims is in none.
+constexpr std::array<std::pair<HeapOwner, BudgetPart>, 8> kHeapParts = {{
+    {HeapOwner::step_program, BudgetPart::step_program},
+    {HeapOwner::data, BudgetPart::data},
+    {HeapOwner::executor, BudgetPart::executor},
+    {HeapOwner::workspace, BudgetPart::workspace},
+    {HeapOwner::communication, BudgetPart::communication},
+    {HeapOwner::trace, BudgetPart::trace},
+    {HeapOwner::verification, BudgetPart::verification},
+    {HeapOwner::profiler, BudgetPart::profiler},
+}};
+
+}  // namespace
+
+OutsideView::OutsideView(TensorMemory& memory, HostMemory& host)
+    : memory_(memory), host_(host), forgot_peak_(ForgetResidentPeak()) {
+  memory_.AfterAllocating([this] { Look(); });
+  host_.BeforeGiving([this] { Look(); });
+  BeforeLargeFrees([](void* self) { static_cast<OutsideView*>(self)->Look(); }, this);
+}
+
+OutsideView::~OutsideView() {
+  BeforeLargeFrees(nullptr, nullptr);
+  host_.BeforeGiving({});
+  memory_.AfterAllocating({});
+}
+
+void OutsideView::Look() {
+  const auto resident = ResidentNow();
+  if (looking_ || !resident || *resident <= highest_.used + highest_.used / kFinest) {
+    return;
+  }
+  looking_ = true;
+  const HeapScope scope(HeapOwner::profiler);
+  highest_.used = *resident;
+  CountDevice();
+  CountTheHeap();
+  looking_ = false;
+}
+
+/// Rounding and cache are asked page by page, as what nobody has touched takes no memory.
+void OutsideView::CountDevice() {
+  Bytes rounding, cached;
+  host_.ForEachMapped([&](std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t at = begin;
+    const auto empty = [&](std::uint64_t until) {
+      const bool tail = until == end && end - at < static_cast<std::uint64_t>(kSystemPage.count());
+      (tail ? rounding : cached) += ResidentIn(at, until);
+    };
+    for (auto piece = memory_.live().lower_bound(begin); piece != memory_.live().end() && piece->first < end; ++piece) {
+      const auto& [address, room] = *piece;
+      empty(address);
+      at = address + static_cast<std::uint64_t>(room.charged.count());
+      rounding += ResidentIn(address + static_cast<std::uint64_t>(room.bytes.count()), at);
+    }
+    empty(end);
+  });
+  highest_[BudgetPart::tensors] = memory_.live_bytes();
+  highest_[BudgetPart::rounding] = rounding;
+  highest_[BudgetPart::cached] = cached;
+}
+
+void OutsideView::CountTheHeap() {
+  const HeapUse heap = LiveHeap();
+  for (const auto& [owner, part] : kHeapParts) {
+    highest_[part] = heap[static_cast<std::size_t>(owner)];
+  }
+  highest_[BudgetPart::heap_kept] = HeapKept();
+}
+
+Budget OutsideView::Close(std::int64_t rank) {
+  Look();
+  highest_.rank = rank;
+  const auto mappings = ReadMappings();
+  const auto status = ReadProcessStatus();
+  if (mappings) {
+    highest_[BudgetPart::code] = mappings->code;
+    highest_[BudgetPart::stack] = mappings->stack;
+    highest_[BudgetPart::communication] += mappings->shared;
+  }
+  if (!HeapIsCounted()) {
+    highest_.reasons.emplace_back("this build does not count its heap (a sanitizer, or a C library that is not glibc)");
+  }
+  if (!mappings || !status || highest_.used == Bytes()) {
+    highest_.reasons.emplace_back("the system does not tell what is resident (/proc/self/smaps)");
+    return highest_;
+  }
+  const auto now = ResidentNow(), exactly = ResidentExactly();
+  const Bytes off = now && exactly ? std::max(*now, *exactly) - std::min(*now, *exactly) : Bytes();
+  if (off > highest_.bound()) {
+    highest_.reasons.push_back(fmt::format("the system's count of resident pages is off by {}", Text(off)));
+  }
+  highest_.resident_peak = forgot_peak_ ? status->resident_peak : highest_.used;
+  for (std::string& doubt : DoubtsOf(highest_)) {
+    highest_.reasons.push_back(std::move(doubt));
+  }
+  if (status->swapped > Bytes()) {
+    highest_.reasons.push_back(fmt::format("{} were swapped out: times are a disk's, too", Text(status->swapped)));
+  }
+  return highest_;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/comm/launcher.h"
+
+#include <cstdlib>
+
+namespace tidemark {
+
+// Open MPI: "Environment variables set for your application" of mpirun(1). Slurm: "OUTPUT ENVIRONMENT VARIABLES" of
+// srun(1): SLURM_STEP_NUM_TASKS is of the step, SLURM_NTASKS of the whole allocation; a batch script has SLURM_PROCID
+// as well, but no task of a step. torchrun: "Environment Variables" of torch.distributed.run.
+Launcher FindLauncher(const std::function<const char*(const char* variable)>& look) {
+  const auto number = [&](const char* variable) {
+    const char* text = look(variable);
+    return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
+  };
+  if (number("OMPI_COMM_WORLD_SIZE") > 0) {
+    return {Launcher::Kind::mpirun, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")};
+  }
+  const bool pmi = look("PMIX_RANK") != nullptr || look("PMI_RANK") != nullptr;
+  const std::int64_t tasks =
+      number("SLURM_STEP_NUM_TASKS") > 0 || !pmi ? number("SLURM_STEP_NUM_TASKS") : number("SLURM_NTASKS");
+  if (look("SLURM_PROCID") != nullptr && (tasks > 1 || (tasks == 1 && pmi))) {  // one without PMI is a shell
+    return {Launcher::Kind::srun, number("SLURM_PROCID"), tasks, 0, pmi};
+  }
+  if (look("RANK") != nullptr && number("WORLD_SIZE") > 0 && look("MASTER_ADDR") != nullptr &&
+      look("MASTER_PORT") != nullptr) {
+    const std::int64_t ranks = number("WORLD_SIZE"), local = number("LOCAL_WORLD_SIZE");
+    return {Launcher::Kind::torchrun, number("RANK"), ranks, local > 0 ? local : ranks};
+  }
+  return {};
+}
+
+Launcher FindLauncher() {
+  return FindLauncher([](const char* variable) { return std::getenv(variable); });
+}
+
+}  // namespace tidemark

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "kernels/pointwise.h"
+#include "profiler/execute/executor.h"
+#include "profiler/execute/joint.h"
+
+namespace tidemark {
+namespace {
+
+/// Cuts all its buffers as one flat tensor; any other gather cuts each by itself.
+constexpr std::string_view kFlatGather = "gather flat parameters";
+
+}  // namespace
+
+Status Executor::Do(const Collective& leaf, Loops loops) {
+  const auto group = groups_.find(program_->groups[leaf.group.index].name);
+  if (group == groups_.end() || group->second->size() != program_->groups[leaf.group.index].size) {
+    return NotExecuted(fmt::format("collectives over the group '{}'", program_->groups[leaf.group.index].name));
+  }
+  TIDEMARK_TRY(FinishStream(leaf.stream));
+  const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
+  if (program_->names[leaf.name.index] == kFlatGather) {
+    return GatherFlat(leaf, *group->second, writes);
+  }
+  if (IsJoint(*program_, leaf)) {
+    return BeginJoint(leaf, *group->second, writes);
+  }
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    TIDEMARK_TRY(BeginExchange(leaf, *group->second, reads[i], writes[i]));
+    held_[SlotOf(leaf.writes[i], loops)].type = {reads[i].tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
+  }
+  return Done{};
+}
+
+/// One message of buffers that lie one behind the other in the real system: a rank's part of them all begins and ends
+/// inside buffers, and goes to the others stretch by stretch.
+Status Executor::GatherFlat(const Collective& leaf, Communicator& group, std::span<const Operand> parts) {
+  const std::int64_t part = leaf.payload_elements / group.size();
+  Pending pending{&group, {}, leaf.stream, [] {}, program_->names[leaf.name.index], recorder_.Now()};
+  std::int64_t first = 0;  // of the buffer, in the message
+  for (const Operand& operand : parts) {
+    const std::int64_t end = first + operand.tensor.type.elements;
+    for (std::int64_t begin = first; begin < end;) {
+      const std::int64_t root = begin / part, until = std::min(end, (root + 1) * part);
+      const kernels::Tensor stretch = kernels::Slice(operand.tensor, begin - first, until - begin);
+      TIDEMARK_ASSIGN(const Communicator::Ticket ticket,
+                      group.Begin({CollectiveKind::broadcast, Reduction::none, stretch.type.dtype,
+                                   stretch.type.elements, stretch.data, stretch.data, root}));
+      pending.tickets.push_back(ticket);
+      begin = until;
+    }
+    first = end;
+  }
+  pending_.push_back(std::move(pending));
+  return Done{};
+}
+
+Status Executor::BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to) {
+  const std::int64_t ranks = group.size();
+  const std::int64_t elements = from.packed ? from.packed->elements : from.tensor.type.elements;
+  Exchange exchange{leaf.kind, leaf.reduction, from.tensor.type.dtype, elements, from.tensor.data, to.tensor.data};
+  const bool in_place = from.tensor.data == to.tensor.data;
+  const bool is_whole = in_place || elements == leaf.payload_elements;  // of which this rank's part is sent
+  if (leaf.kind == CollectiveKind::all_gather && !is_whole) {
+    exchange.elements *= ranks;
+  }
+  std::int64_t written = exchange.elements;
+  const Bytes before = SizeOf(exchange.dtype) * exchange.BeginOf(group.rank(), ranks);
+  if (leaf.kind == CollectiveKind::all_gather && is_whole) {
+    exchange.from = static_cast<const char*>(exchange.from) + before.count();
+  } else if (leaf.kind == CollectiveKind::reduce_scatter) {
+    written = exchange.PartOf(group.rank(), ranks);
+    exchange.to = static_cast<char*>(exchange.to) + (in_place ? before.count() : 0);
+  }
+  const double factor = FactorOf(leaf, ranks);
+  const kernels::Tensor result{{exchange.dtype, written}, exchange.to};
+  const Nanos start = recorder_.Now();
+  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, group.Begin(exchange));
+  pending_.push_back({&group,
+                      {ticket},
+                      leaf.stream,
+                      [=] {
+                        if (factor != 1.0) {
+                          kernels::Scale(factor, result);
+                        }
+                      },
+                      program_->names[leaf.name.index],
+                      start});
+  return Done{};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/execute/joint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tidemark {
+
+bool IsJoint(const Program& program, const Collective& leaf) {
+  const bool divides = leaf.kind == CollectiveKind::reduce_scatter || leaf.kind == CollectiveKind::all_gather;
+  if (!divides || leaf.reads.empty() || leaf.reads != leaf.writes) {
+    return false;
+  }
+  const std::vector<Holding>& holds = program.buffers[leaf.reads.front().buffer.index].holds;
+  return !holds.empty() && holds.front().aligned > 1;
+}
+
+JointPlaces PlaceJointly(std::span<const Operand> operands) {
+  JointPlaces places;
+  for (const Operand& operand : operands) {
+    const std::vector<Holding>& holds = operand.buffer->holds;
+    const std::int64_t aligned = holds.empty() ? 1 : holds.front().aligned;
+    places.starts.push_back((places.end + aligned - 1) / aligned * aligned);
+    places.end = places.starts.back() + operand.tensor.type.elements;
+  }
+  return places;
+}
+
+JointTensor::JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks)
+    : operands_(std::move(operands)), places_(PlaceJointly(operands_)), part_(elements / ranks), rank_(rank) {
+  bytes_.resize(static_cast<std::size_t>(Offset(elements)));
+  sum_.resize(static_cast<std::size_t>(Offset(part_)));
+}
+
+std::ptrdiff_t JointTensor::Offset(std::int64_t elements) const {
+  return (SizeOf(operands_.front().tensor.type.dtype) * elements).count();
+}
+
+void JointTensor::Move(std::byte* bytes, std::int64_t from, std::int64_t elements, bool out) const {
+  for (std::size_t i = 0; i < operands_.size(); ++i) {
+    const std::int64_t start = places_.starts[i], end = start + operands_[i].tensor.type.elements;
+    const std::int64_t first = std::max(start, from), last = std::min(end, from + elements);
+    if (first < last) {
+      std::byte* inside = static_cast<std::byte*>(operands_[i].tensor.data) + Offset(first - start);
+      std::byte* outside = bytes + Offset(first - from);
+      std::memcpy(out ? inside : outside, out ? outside : inside, static_cast<std::size_t>(Offset(last - first)));
+    }
+  }
+}
+
+void JointTensor::Pack() { Move(bytes_.data(), 0, places_.end, false); }
+void JointTensor::UnpackSum() { Move(sum_.data(), rank_ * part_, part_, true); }
+void JointTensor::UnpackAll() { Move(bytes_.data(), 0, places_.end, true); }
+
+}  // namespace tidemark

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/execute/row_operands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace tidemark {
+namespace {
+
+using kernels::ConstTensor;
+
+/// Where a weight lies in a buffer that holds others beside it.
+Result<ConstTensor> FindWeight(const OperationContext& c, const Operand& operand, const Model::Weight& weight) {
+  const auto contents = ContentsOf(c.model, *operand.buffer, operand.index);
+  if (!contents) {
+    return static_cast<ConstTensor>(operand.tensor);
+  }
+  std::vector<const Stretch*> found;
+  for (const Stretch& stretch : contents->stretches) {
+    if (stretch.weight.name == weight.name && stretch.IsWhole()) {
+      found.push_back(&stretch);
+    }
+  }
+  for (const Stretch* stretch : found) {
+    if (found.size() == 1 || stretch->block == c.block) {
+      return Slice(static_cast<ConstTensor>(operand.tensor), stretch->offset, stretch->elements);
+    }
+  }
+  return NotExecuted(fmt::format("'{}', which reads '{}' from '{}'", c.name, weight.name, operand.buffer->name));
+}
+
+}  // namespace
+
+Result<RowOperands> RowOperands::Of(const OperationContext& context, const Calculate& row) {
+  const Block& block = context.model.BlockOfAction(context.name);
+  std::vector<ConstTensor> weights;
+  for (std::size_t i = 0; i < row.parameters.size(); ++i) {
+    const Model::Weight& stored = context.model.Stored(block, block.parameters[row.parameters[i].index]);
+    TIDEMARK_ASSIGN(const ConstTensor weight, FindWeight(context, context.reads[row.reads.size() + i], stored));
+    weights.push_back(weight);
+  }
+  return RowOperands(context, row, std::move(weights));
+}
+
+RowOperands::RowOperands(const OperationContext& context, const Calculate& row, std::vector<ConstTensor> weights)
+    : c_(context),
+      row_(row),
+      weights_(std::move(weights)),
+      block_(c_.model.BlockOfAction(c_.name)),
+      decoder_(c_.model.DecoderOf(block_)) {
+  shape_.batch = c_.model.SequencesOf(block_);
+  shape_.sequence = c_.job.sequence_length;
+  const std::int64_t tp = c_.model.place().size;
+  shape_.heads = decoder_.heads / tp;
+  shape_.kv_heads = std::max<std::int64_t>(decoder_.kv_heads / tp, 1);
+  shape_.head_size = decoder_.head_size;
+}
+
+DType RowOperands::GradientType(std::size_t i) const {
+  constexpr std::string_view kAside = " gradient";  // "layer.norm1 gradient"
+  std::string_view name = c_.writes[i].buffer->name;
+  name.remove_suffix(std::min(kAside.size(), name.size()));
+  if (c_.writes[i].buffer->name.ends_with(kAside) && c_.model.WeightOf(name)) {
+    return c_.Read(0).type.dtype;
+  }
+  return c_.Adds(i) ? c_.writes[i].tensor.type.dtype : c_.Stored(c_.job.axes.precision.gradients);
+}
+
+std::vector<kernels::ConstTensor> RowOperands::Reads(std::size_t begin) const {
+  std::vector<ConstTensor> reads;
+  for (std::size_t i = begin; i < tensors(); ++i) {
+    reads.push_back(c_.Read(i));
+  }
+  return reads;
+}
+
+std::int64_t RowOperands::Elements(const std::vector<ConstTensor>& parts) {
+  std::int64_t elements = 0;
+  for (const ConstTensor& part : parts) {
+    elements += part.type.elements;
+  }
+  return elements;
+}
+
+}  // namespace tidemark

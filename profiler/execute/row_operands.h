@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/heads.h"
+#include "models/network/block.h"
+#include "profiler/execute/operation.h"
+
+namespace tidemark {
+
+/// Operands of one row of the network's tables: first its tensors, then its weights, then gradients that it adds to.
+/// Each family of operators binds its rows in a class of its own on top of this.
+class RowOperands {
+ public:
+  /// Fails where a weight is not in the buffer that is to hold it.
+  static Result<RowOperands> Of(const OperationContext& context, const Calculate& row);
+
+ protected:
+  using ConstTensor = kernels::ConstTensor;
+  using TensorType = kernels::TensorType;
+  using Writes = std::span<const kernels::Tensor>;
+
+  RowOperands(const OperationContext& context, const Calculate& row, std::vector<ConstTensor> weights);
+
+  std::size_t tensors() const { return row_.reads.size(); }
+  const Parameter& Weight(std::size_t i) const { return block_.parameters[row_.parameters[i].index]; }
+  const Parameter& Gradient(std::size_t i) const { return block_.parameters[row_.gradients[i].index]; }
+  ConstTensor WeightRead(std::size_t i) const { return weights_[i]; }
+  std::optional<ConstTensor> BiasRead() const {
+    return row_.parameters.size() > 1 ? std::optional<ConstTensor>(WeightRead(1)) : std::nullopt;
+  }
+  /// Of write number `i`: that of what it adds to, or of gradients; put aside for later it is the activations'.
+  DType GradientType(std::size_t i) const;
+  /// Tensors from number `begin` on.
+  std::vector<ConstTensor> Reads(std::size_t begin) const;
+
+  static std::int64_t Elements(const std::vector<ConstTensor>& parts);
+
+  const OperationContext& c_;
+  const Calculate& row_;
+  std::vector<ConstTensor> weights_;
+  const Block& block_;
+  const Decoder& decoder_;    ///< whose block it is: one of two encoders
+  kernels::HeadShape shape_;  ///< of this rank's heads in a microbatch
+};
+
+/// A linear layer's product, and its bias where that has an operation of its own.
+Result<Operation> BindLinear(const RowOperands& operands, const Gemm& product);
+Result<Operation> BindBias(const RowOperands& operands, bool forward);
+/// Attention and norms in a framework's single operations (models/network/eager_attention.h, eager_norm.h).
+Result<Operation> BindEagerAttention(const RowOperands& operands);
+Result<Operation> BindEagerNorm(const RowOperands& operands);
+
+}  // namespace tidemark

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels/pointwise.h"
+#include "profiler/comm/communicator.h"
+#include "tests/profiler/execute/executed_job.h"
+
+namespace tidemark {
+
+// Ranks as threads of a test: all meet where a collective is begun; its result is there when it is finished, not
+// before.
+
+/// What the members of a group lay down for each other. All must come before any goes on.
+class Meeting {
+ public:
+  explicit Meeting(std::int64_t members) : laid_(static_cast<std::size_t>(members)) {}
+
+  /// Lays down `own`, and looks at everybody's: what they point to stays until all have looked.
+  void Meet(std::int64_t member, Exchange own, double value, const std::function<void(const Meeting&)>& look) {
+    laid_[static_cast<std::size_t>(member)] = {own, value};
+    Gather();
+    look(*this);
+    Gather();
+  }
+
+  /// From one member to another, by tag.
+  using Way = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+  void Post(const Way& way, std::vector<char> bytes) {
+    const std::lock_guard lock(mutex_);
+    posted_[way].push_back(std::move(bytes));
+    message_.notify_all();
+  }
+
+  std::vector<char> Take(const Way& way) {
+    std::unique_lock lock(mutex_);
+    message_.wait(lock, [&] { return !posted_[way].empty(); });
+    std::vector<char> bytes = std::move(posted_[way].front());
+    posted_[way].pop_front();
+    return bytes;
+  }
+
+  std::int64_t size() const { return static_cast<std::int64_t>(laid_.size()); }
+  const Exchange& exchange(std::int64_t member) const { return laid_[static_cast<std::size_t>(member)].exchange; }
+  double value(std::int64_t member) const { return laid_[static_cast<std::size_t>(member)].value; }
+
+ private:
+  struct Laid {
+    Exchange exchange;
+    double value = 0;
+  };
+
+  void Gather() {
+    std::unique_lock lock(mutex_);
+    const std::int64_t round = round_;
+    if (++here_ == size()) {
+      here_ = 0;
+      ++round_;
+      all_here_.notify_all();
+    } else {
+      all_here_.wait(lock, [&] { return round_ != round; });
+    }
+  }
+
+  std::vector<Laid> laid_;
+  std::mutex mutex_;
+  std::condition_variable all_here_, message_;
+  std::map<Way, std::deque<std::vector<char>>> posted_;
+  std::int64_t here_ = 0, round_ = 0;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(Meeting& meeting, std::int64_t rank) : meeting_(meeting), rank_(rank) {}
+
+  std::int64_t rank() const override { return rank_; }
+  std::int64_t size() const override { return meeting_.size(); }
+  Result<Ticket> Begin(const Exchange& exchange) override {
+    std::vector<double> numbers;
+    std::vector<char> bytes;
+    meeting_.Meet(rank_, exchange, 0, [&](const Meeting& all) {
+      exchange.kind == CollectiveKind::all_gather ? Concatenate(all, bytes) : Reduce(all, numbers);
+    });
+    results_.push_back([=, numbers = std::move(numbers), bytes = std::move(bytes)]() mutable {
+      if (exchange.kind == CollectiveKind::all_gather) {
+        std::memcpy(exchange.to, bytes.data(), bytes.size());
+        return;
+      }
+      const auto elements = static_cast<std::int64_t>(numbers.size());
+      kernels::Copy({{DType::fp64, elements}, numbers.data()}, {{exchange.dtype, elements}, exchange.to});
+    });
+    return Ticket{results_.size() - 1};
+  }
+  Status Send(const Message& message, const void* data) override {
+    const auto* from = static_cast<const char*>(data);
+    meeting_.Post({rank_, message.peer, message.tag}, {from, from + BytesOf(message)});
+    return Done{};
+  }
+  Result<Ticket> Receive(const Message& message, void* data) override {
+    results_.push_back([=, this] {
+      const std::vector<char> bytes = meeting_.Take({message.peer, rank_, message.tag});
+      EXPECT_EQ(std::ssize(bytes), BytesOf(message));
+      std::memcpy(data, bytes.data(), bytes.size());
+    });
+    return Ticket{results_.size() - 1};
+  }
+  Status Finish(Ticket ticket) override {
+    std::exchange(results_[static_cast<std::size_t>(ticket)], [] {})();
+    return Done{};
+  }
+
+ private:
+  static std::int64_t BytesOf(const Message& message) { return (SizeOf(message.dtype) * message.elements).count(); }
+
+  static void Concatenate(const Meeting& all, std::vector<char>& bytes) {
+    for (std::int64_t i = 0; i < all.size(); ++i) {
+      const Exchange& one = all.exchange(i);
+      const auto* from = static_cast<const char*>(one.from);
+      bytes.insert(bytes.end(), from, from + (SizeOf(one.dtype) * (one.elements / all.size())).count());
+    }
+  }
+
+  /// Summed in fp64 and rounded once.
+  void Reduce(const Meeting& all, std::vector<double>& numbers) const {
+    const bool scatters = all.exchange(0).kind == CollectiveKind::reduce_scatter;
+    const std::int64_t elements = all.exchange(0).elements / (scatters ? size() : 1);
+    std::vector<double> other(static_cast<std::size_t>(elements));
+    for (std::int64_t i = 0; i < size(); ++i) {
+      const Exchange& one = all.exchange(i);
+      const kernels::ConstTensor whole{{one.dtype, one.elements}, one.from};
+      kernels::Copy(kernels::Slice(whole, scatters ? rank_ * elements : 0, elements),
+                    {{DType::fp64, elements}, other.data()});
+      if (i == 0) {
+        numbers = other;
+        continue;
+      }
+      for (std::size_t e = 0; e < other.size(); ++e) {
+        numbers[e] = one.reduction == Reduction::max ? std::max(numbers[e], other[e]) : numbers[e] + other[e];
+      }
+    }
+  }
+
+  Meeting& meeting_;
+  std::int64_t rank_;
+  std::vector<std::function<void()>> results_;
+};
+
+/// Groups are made in one order by all ranks.
+class ThreadWorlds {
+ public:
+  explicit ThreadWorlds(std::int64_t ranks) : all_(ranks), next_(static_cast<std::size_t>(ranks)) {}
+
+  std::unique_ptr<World> Of(std::int64_t rank) { return std::make_unique<One>(*this, rank); }
+
+ private:
+  class One final : public World {
+   public:
+    One(ThreadWorlds& worlds, std::int64_t rank) : worlds_(worlds), rank_(rank) {}
+
+    std::int64_t rank() const override { return rank_; }
+    std::int64_t size() const override { return worlds_.all_.size(); }
+    std::int64_t ranks_here() const override { return size(); }
+    Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) override {
+      std::int64_t members = 0, own = 0;
+      worlds_.all_.Meet(rank_, {}, static_cast<double>(colour), [&](const Meeting& all) {
+        for (std::int64_t i = 0; i < all.size(); ++i) {
+          const bool same = all.value(i) == static_cast<double>(colour);
+          own += same && i < rank_ ? 1 : 0;
+          members += same ? 1 : 0;
+        }
+      });
+      const std::lock_guard lock(worlds_.mutex_);
+      const std::int64_t which = worlds_.next_[static_cast<std::size_t>(rank_)]++;
+      std::unique_ptr<Meeting>& meeting = worlds_.groups_[{which, colour}];
+      if (!meeting) {
+        meeting = std::make_unique<Meeting>(members);
+      }
+      return std::unique_ptr<Communicator>(std::make_unique<ThreadCommunicator>(*meeting, own));
+    }
+    double Highest(double value) override {
+      return Fold(value, [](double a, double b) { return std::max(a, b); });
+    }
+    double Sum(double value) override { return Fold(value, std::plus<>()); }
+    std::vector<std::string> GatherTexts(const std::string& text) override { return {text}; }
+    void Abort(int) override { std::abort(); }
+
+   private:
+    double Fold(double value, const std::function<double(double, double)>& join) {
+      double folded = 0;
+      worlds_.all_.Meet(rank_, {}, value, [&](const Meeting& all) {
+        folded = all.value(0);
+        for (std::int64_t i = 1; i < all.size(); ++i) {
+          folded = join(folded, all.value(i));
+        }
+      });
+      return folded;
+    }
+
+    ThreadWorlds& worlds_;
+    std::int64_t rank_;
+  };
+
+  Meeting all_;
+  std::mutex mutex_;
+  std::vector<std::int64_t> next_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Meeting>> groups_;
+};
+
+/// Every rank's outcome. A job whose steps fail on one rank would leave the others waiting, and ends the test program.
+inline std::vector<RunOutcome> RunTogether(const Job& job, const std::vector<RunStep>& steps,
+                                           const RunOptions& options = {}) {
+  ThreadWorlds worlds(job.Ranks());
+  std::vector<RunOutcome> outcomes(static_cast<std::size_t>(job.Ranks()));
+  std::vector<std::thread> ranks;
+  for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto world = worlds.Of(rank);
+      auto run = RunSteps(job, steps, options, *world);
+      if (!run.ok()) {
+        std::fprintf(stderr, "rank %lld: %s\n", static_cast<long long>(rank), run.error().Text().c_str());
+        std::abort();
+      }
+      outcomes[static_cast<std::size_t>(rank)] = std::move(*run);
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  return outcomes;
+}
+
+inline std::vector<RunOutcome> ExecutedTogether(const Job& job, std::int64_t steps, const RunOptions& options = {}) {
+  return RunTogether(job, LoweredSteps(job, steps).steps(), options);
+}
+
+}  // namespace tidemark
