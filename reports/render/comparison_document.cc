@@ -54,6 +54,17 @@ std::string Verdict(const Comparison& comparison) {
                      LoneRoles(comparison));
 }
 
+/// What a verdict on the peaks does not cover.
+std::string CutSentences(const ComparisonReport& report) {
+  std::string text;
+  for (const ComparedSide* side : {&report.predicted, &report.measured}) {
+    if (!side->note.empty()) {
+      text += fmt::format(". {} is cut short: {}; its peak may be in what is missing", side->path, side->note);
+    }
+  }
+  return text;
+}
+
 std::string PeakDetail(const SideTotals& side, const ComparedSide& of) {
   return fmt::format("{}; {}", PlaceInWords(side.peak_at), of.label);
 }
@@ -242,8 +253,8 @@ Document MakeDocument(const ComparisonReport& report) {
   const TraceComparison& worst = comparison.Worst();
   Document document{fmt::format("Predicted against measured: {}",
                                 report.predicted.title.empty() ? report.predicted.path : report.predicted.title),
-                    Verdict(comparison),
-                    comparison.EqualPeaks() ? Tone::good : Tone::bad,
+                    Verdict(comparison) + CutSentences(report),
+                    report.Agrees() ? Tone::good : Tone::bad,
                     Figures(report),
                     {},
                     {}};

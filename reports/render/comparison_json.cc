@@ -39,6 +39,7 @@ Json SideJson(const ComparedSide& side, const SideTotals& totals) {
           {"format", side.format},
           {"origin", side.origin},
           {"title", side.title},
+          {"cut_short", side.note.empty() ? Json(nullptr) : Json(side.note)},
           {"peak_bytes", totals.peak.count()},
           {"at", PlaceJson(totals.peak_at)},
           {"allocator_bytes", OptionalBytes(totals.allocator)},

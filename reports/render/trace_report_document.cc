@@ -85,7 +85,8 @@ std::string NeedText(const TraceSummary& trace) {
 std::string FitSentence(const TraceSummary& trace) {
   const auto fits = trace.Fits();
   if (!fits) {
-    return fmt::format("Whether {} fits is not known: its trace does not tell the device's memory.", trace.label);
+    return fmt::format("Whether {} fits is not known: its trace {}.", trace.label,
+                       trace.note.empty() ? "does not tell the device's memory" : "is cut short");
   }
   return fmt::format("{} {} its device ({}).", trace.label, *fits ? "fits" : "does not fit", NeedText(trace));
 }
@@ -300,6 +301,18 @@ Section ErrorsSection(const TraceReport& report) {
   return section;
 }
 
+/// The traces of which something is missing.
+Section CutSection(const TraceReport& report) {
+  Section section{"What is missing", "", {}, {}};
+  for (const TraceSummary& trace : report.traces) {
+    if (!trace.note.empty()) {
+      section.remarks.push_back({trace.label, fmt::format("is cut short: {}", trace.note),
+                                 "its peak may be in what is missing", Tone::warning});
+    }
+  }
+  return section;
+}
+
 Document Heading(const TraceReport& report) {
   if (report.traces.size() == 1) {
     const TraceSummary& trace = report.traces.front();
@@ -325,10 +338,14 @@ Document MakeDocument(const TraceReport& report) {
   const bool all_fit = std::all_of(report.traces.begin(), report.traces.end(),
                                    [](const TraceSummary& trace) { return trace.Fits().value_or(true); });
   Section errors = ErrorsSection(report);
-  document.tone = all_fit && errors.remarks.empty() ? Tone::good : Tone::bad;
+  Section cut = CutSection(report);
+  document.tone = all_fit && errors.remarks.empty() && cut.remarks.empty() ? Tone::good : Tone::bad;
   document.figures = Figures(report);
   if (!errors.remarks.empty()) {
     document.sections.push_back(std::move(errors));
+  }
+  if (!cut.remarks.empty()) {
+    document.sections.push_back(std::move(cut));
   }
   document.sections.push_back(PeaksSection(report));
   if (report.traces.size() == 1) {

@@ -27,6 +27,7 @@ Json TraceJson(const TraceSummary& trace) {
           {"format", trace.format},
           {"origin", trace.origin},
           {"title", trace.title},
+          {"cut_short", trace.note.empty() ? Json(nullptr) : Json(trace.note)},
           {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
           {"fits", fits ? Json(*fits) : Json(nullptr)},
           {"lints", LintsJson(trace.lints)},

@@ -20,13 +20,17 @@ namespace tidemark {
 struct ComparedSide {
   std::string label;  ///< as a chart's legend names it: by origin, with the file's name where both are of one origin
   std::string path, format, origin, title;
-  Trace trace;  ///< of the worst pair, reduced to the steps that both have
+  std::string note;  ///< TraceFile::note: what is missing; empty: nothing
+  Trace trace;       ///< of the worst pair, reduced to the steps that both have
 };
 
 struct ComparisonReport {
   ComparedSide predicted, measured;
   Comparison comparison;
   std::vector<JobDifference> jobs;  ///< where the jobs differ; the network does not
+
+  /// Whether the peaks are equal, and nothing is missing in which they could be others.
+  bool Agrees() const { return comparison.EqualPeaks() && predicted.note.empty() && measured.note.empty(); }
 };
 
 /// Compares two files, or any two sets of traces. Fails with bad_input where nothing in them is the same: networks,

@@ -171,6 +171,8 @@ Peak SummarisePeak(const Trace& trace) {
   return peak;
 }
 
+std::vector<LiveBuffers> SummariseEnd(const Trace& trace) { return SummariseLive(trace, trace.memory.size()); }
+
 std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
   std::vector<PhasePeak> phases;
   Bytes total;

@@ -45,6 +45,9 @@ struct Peak {
 /// The peak of what a trace recorded. The trace is sound (Verify).
 Peak SummarisePeak(const Trace& trace);
 
+/// What is alive when a trace ends, largest first: what a device that ran out of memory was full of.
+std::vector<LiveBuffers> SummariseEnd(const Trace& trace);
+
 /// The highest total seen in all spans of one phase, together with what was alive when they began.
 struct PhasePeak {
   std::string phase;

@@ -87,6 +87,7 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   summary.label = std::move(label);
   summary.path = std::move(read.path);
   summary.format = std::move(read.file.format);
+  summary.note = std::move(read.file.note);
   for (std::size_t i = 0; i < roles.size(); ++i) {
     if (NeededBy(roles[i]) > summary.needed) {
       summary.needed = NeededBy(roles[i]);
@@ -143,7 +144,8 @@ std::optional<bool> TraceSummary::Fits() const {
   if (device_memory <= Bytes(0)) {
     return std::nullopt;
   }
-  return tidemark::Fits({Bytes(0), Bytes(0), needed}, device_memory);
+  const bool fits = tidemark::Fits({Bytes(0), Bytes(0), needed}, device_memory);
+  return fits && !note.empty() ? std::nullopt : std::optional(fits);
 }
 
 std::size_t TraceReport::Highest() const {

@@ -25,6 +25,7 @@ struct ReadTrace {
 struct TraceSummary {
   std::string label;  ///< short, and different from that of every other file
   std::string path, format, origin, title, job_yaml;
+  std::string note;  ///< TraceFile::note: what is missing; empty: nothing
   RoleReport role;
   std::vector<Lint> lints;                            ///< of its job, as far as the trace tells them
   Bytes device_memory;                                ///< 0: unknown
@@ -35,7 +36,7 @@ struct TraceSummary {
   std::string needed_by;  ///< that role
 
   const Trace& trace() const { return *role.trace; }
-  /// Nothing where the device's memory is unknown.
+  /// Nothing where the device's memory is unknown, or what there is of a trace fits, but something is missing.
   std::optional<bool> Fits() const;
 };
 

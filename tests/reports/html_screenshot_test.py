@@ -7,17 +7,12 @@ Takes the sample writer from $TIDEMARK_SAMPLE_PAGE. Exits with 77 (skipped) wher
 
 import os
 import pathlib
-import re
-import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
-SKIPPED = 77
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+from browser import CHROMIUM, SKIPPED, attributes, colours
 
 # The same for the page of several traces: what was drawn, what the lists say when the mouse is over the first column, and whether
 # all pictures share one scale.
@@ -71,63 +66,6 @@ window.addEventListener('load', () => {
 """
 
 
-def chromium(*arguments):
-    with tempfile.TemporaryDirectory() as profile:
-        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-                   "--disable-background-networking", f"--user-data-dir={profile}", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
-
-
-def attributes(page, probe=PROBE):
-    """The data-* attributes that the page left on <html>."""
-    with tempfile.TemporaryDirectory() as folder:
-        probed = pathlib.Path(folder) / "probed.html"
-        probed.write_text(page.read_text() + probe)
-        dom = chromium("--window-size=1400,1200", "--timeout=60000", "--dump-dom", probed.as_uri())
-    element = re.search(r"<html[^>]*>", dom).group(0)
-    return dict(re.findall(r'data-([a-z-]+)="([^"]*)"', element))
-
-
-def pixels(png):
-    """Rows of RGB bytes of an 8-bit PNG without interlacing, which is what Chromium writes."""
-    data = png.read_bytes()
-    at, packed = 8, b""
-    while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at:at + 8])
-        body = data[at + 8:at + 8 + length]
-        if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-        elif kind == b"IDAT":
-            packed += body
-        at += 12 + length
-    assert depth == 8 and colour in (2, 6)
-    size = 3 if colour == 2 else 4
-    raw, rows, above = zlib.decompress(packed), [], bytes(width * size)
-    for y in range(height):
-        start = y * (width * size + 1)
-        above = unfilter(raw[start], raw[start + 1:start + 1 + width * size], above, size)
-        rows.append(above)
-    return rows, size
-
-
-def unfilter(kind, line, above, size):
-    out = bytearray(line)
-    for i in range(len(out)):
-        left = out[i - size] if i >= size else 0
-        corner = above[i - size] if i >= size else 0
-        if kind == 1:
-            out[i] = (out[i] + left) & 255
-        elif kind == 2:
-            out[i] = (out[i] + above[i]) & 255
-        elif kind == 3:
-            out[i] = (out[i] + (left + above[i]) // 2) & 255
-        elif kind == 4:
-            guess = left + above[i] - corner
-            nearest = min((abs(guess - left), 0, left), (abs(guess - above[i]), 1, above[i]), (abs(guess - corner), 2, corner))
-            out[i] = (out[i] + nearest[2]) & 255
-    return bytes(out)
-
-
 class HtmlReport(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -140,7 +78,7 @@ class HtmlReport(unittest.TestCase):
         return page
 
     def test_draws_its_pictures(self):
-        found = attributes(self.write("small.html", "4", "12"))
+        found = attributes(self.write("small.html", "4", "12"), PROBE)
         self.assertEqual(found.get("ready"), "true")
         # Allocations and frees: 2 resident tensors a layer; in each of 4 microbatches 2 for tokens, 2 for logits and 8 a layer;
         # a gradient a layer; a scatter buffer a layer in the last microbatch.
@@ -149,16 +87,16 @@ class HtmlReport(unittest.TestCase):
         self.assertGreater(int(found["slices"]), 50)
 
     def test_names_the_buffers_under_the_mouse(self):
-        found = attributes(self.write("hover.html", "4", "12"))
+        found = attributes(self.write("hover.html", "4", "12"), PROBE)
         self.assertIn("Under the cursor", found["inspector"])
         self.assertIn("layer.moments", found["inspector"])
 
     def test_shows_the_role_that_is_chosen(self):
-        found = attributes(self.write("roles.html", "4", "12"))
+        found = attributes(self.write("roles.html", "4", "12"), PROBE)
         self.assertEqual(int(found["events-of-last-role"]), 2 * 6 + 4 * (2 + 2 + 8 * 6) + 2 * 6 + 2 * 6)   # half the layers
 
     def test_draws_200000_events_without_stutter(self):
-        found = attributes(self.write("large.html", "256", "96"))
+        found = attributes(self.write("large.html", "256", "96"), PROBE)
         self.assertEqual(found.get("ready"), "true")
         # Two to four rows a pixel, whatever the number of events; a tenth of a second is where people notice. The bound is
         # loose because test machines are busy and draw without a GPU.
@@ -167,11 +105,11 @@ class HtmlReport(unittest.TestCase):
 
     def test_asks_the_network_for_nothing(self):
         page = self.write("offline.html", "1", "2")
-        self.assertEqual(attributes(page)["requests"], "")
+        self.assertEqual(attributes(page, PROBE)["requests"], "")
         self.assertNotRegex(page.read_text(), r"""(?i)(?:\bsrc|(?<!<a )\bhref)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 
     def test_runs_nobody_elses_script(self):
-        found = attributes(self.write("hostile.html", "2", "3", "hostile"))
+        found = attributes(self.write("hostile.html", "2", "3", "hostile"), PROBE)
         self.assertEqual(found.get("ready"), "true")
         self.assertNotIn("attacked", found)
         self.assertEqual(found["requests"], "")
@@ -190,24 +128,15 @@ class HtmlReport(unittest.TestCase):
         self.assertEqual((found.get("ready"), found["traces"], found["scales"]), ("true", "2", "1"))
         self.assertEqual(found["requests"], "")
         self.assertNotIn("attacked", found)
-        picture = page.with_suffix(".png")
-        chromium("--window-size=1100,900", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
-        rows, size = pixels(picture)
-        colours = [row[i:i + 3].hex() for row in rows for i in range(0, len(row), size)]
+        drawn = colours(page)
         for colour in ("222222", "e66100"):   # the lines of the first and of the second trace
-            self.assertGreater(colours.count(colour), 300, f"hardly any pixel is #{colour}")
+            self.assertGreater(drawn.get(colour, 0), 300, f"hardly any pixel is #{colour}")
 
     def test_paints_the_stack_in_its_colours(self):
         page = self.write("picture.html", "4", "12")
-        picture = page.with_suffix(".png")
-        chromium("--window-size=1100,900", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
-        rows, size = pixels(picture)
-        counts = {}
-        for row in rows:
-            for i in range(0, len(row), size):
-                counts[row[i:i + 3]] = counts.get(row[i:i + 3], 0) + 1
+        drawn = colours(page)
         for colour in ("4477aa", "88ccee", "ddcc77", "117733"):   # parameter, optimizer, activation, gradient
-            self.assertGreater(counts.get(bytes.fromhex(colour), 0), 2000, f"hardly any pixel is #{colour}")
+            self.assertGreater(drawn.get(colour, 0), 2000, f"hardly any pixel is #{colour}")
 
 
 if __name__ == "__main__":

@@ -175,9 +175,7 @@ TEST(TraceWriter, aKilledProcessLeavesAFileThatCanBeRead) {
 
 TEST(TraceWriter, aFullDiskIsAnErrorThatStays) {
   auto writer = TraceWriter::Open("/dev/full");
-  if (!writer) {
-    GTEST_SKIP() << "there is no /dev/full here";
-  }
+  ASSERT_TRUE(writer);
   const Status first = writer->Append(Whole());
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code, ErrorCode::machine_cannot);

@@ -184,6 +184,21 @@ std::string CutNote(const std::vector<Trace>& traces) {
   return fmt::format("the file was cut off or damaged after {} events", Grouped(static_cast<std::int64_t>(events)));
 }
 
+/// A step that was under way when the file was cut ends with the last event.
+void EndOpenStep(Trace& trace) {
+  if (trace.steps.empty()) {
+    return;
+  }
+  StepMark& last = trace.steps.back();
+  if (last.end == last.begin) {
+    last.end = std::max(last.end, trace.memory.empty() ? Nanos() : trace.memory.back().issue);
+    for (const Slice& slice : trace.slices) {
+      last.end = std::max(last.end, slice.end);
+    }
+  }
+  trace.step = std::max(trace.step, last.end - trace.steps.front().begin);
+}
+
 class TidemarkFormat : public TraceFormat {
  public:
   std::string_view name() const override { return "tidemark"; }
@@ -233,6 +248,7 @@ class TidemarkFormat : public TraceFormat {
         return BadInput("a trace was expected, but the file is cut off before its first one");
       }
       file.note = CutNote(assembler.traces());
+      EndOpenStep(assembler.traces().back());
     }
     file.traces = std::move(assembler.traces());
     for (const Trace& trace : file.traces) {

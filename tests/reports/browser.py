@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A headless Chromium, what a page left in it, and the pixels that it draws."""
+
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import zlib
+
+SKIPPED = 77
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+def chromium(*arguments):
+    with tempfile.TemporaryDirectory() as profile:
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+                   "--disable-background-networking", f"--user-data-dir={profile}", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+
+
+def attributes(page, probe):
+    """The data-* attributes that the page left on <html>."""
+    with tempfile.TemporaryDirectory() as folder:
+        probed = pathlib.Path(folder) / "probed.html"
+        probed.write_text(page.read_text() + probe)
+        dom = chromium("--window-size=1400,1200", "--timeout=60000", "--dump-dom", probed.as_uri())
+    element = re.search(r"<html[^>]*>", dom).group(0)
+    return dict(re.findall(r'data-([a-z-]+)="([^"]*)"', element))
+
+
+def pixels(png):
+    """Rows of RGB bytes of an 8-bit PNG without interlacing, which is what Chromium writes."""
+    data = png.read_bytes()
+    at, packed = 8, b""
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + length]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+        elif kind == b"IDAT":
+            packed += body
+        at += 12 + length
+    assert depth == 8 and colour in (2, 6)
+    size = 3 if colour == 2 else 4
+    raw, rows, above = zlib.decompress(packed), [], bytes(width * size)
+    for y in range(height):
+        start = y * (width * size + 1)
+        above = unfilter(raw[start], raw[start + 1:start + 1 + width * size], above, size)
+        rows.append(above)
+    return rows, size
+
+
+def unfilter(kind, line, above, size):
+    out = bytearray(line)
+    for i in range(len(out)):
+        left = out[i - size] if i >= size else 0
+        corner = above[i - size] if i >= size else 0
+        if kind == 1:
+            out[i] = (out[i] + left) & 255
+        elif kind == 2:
+            out[i] = (out[i] + above[i]) & 255
+        elif kind == 3:
+            out[i] = (out[i] + (left + above[i]) // 2) & 255
+        elif kind == 4:
+            guess = left + above[i] - corner
+            nearest = min((abs(guess - left), 0, left), (abs(guess - above[i]), 1, above[i]), (abs(guess - corner), 2, corner))
+            out[i] = (out[i] + nearest[2]) & 255
+    return bytes(out)
+
+
+def colours(page, width=1100, height=900):
+    """How often each colour stands on the page's first screen, by "rrggbb"."""
+    picture = page.with_suffix(".png")
+    chromium(f"--window-size={width},{height}", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
+    rows, size = pixels(picture)
+    counts = {}
+    for row in rows:
+        for i in range(0, len(row), size):
+            counts[row[i:i + 3]] = counts.get(row[i:i + 3], 0) + 1
+    return {colour.hex(): count for colour, count in counts.items()}

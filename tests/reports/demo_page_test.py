@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page of the demo in a headless Chromium: two strategies of one small job, each predicted and executed here."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from browser import CHROMIUM, SKIPPED, attributes, colours
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOB = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "demo-small.yaml"
+STRATEGIES = ("nanotron", "fsdp2-scatter-each")
+LINES = ("222222", "e66100", "7b3fa0", "0a8f8f")  # of the first to the fourth trace
+
+PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const results = document.documentElement.dataset;
+  results.peaks = [...document.querySelectorAll('.memory')].length;
+  results.words = document.body.innerText.replace(/[\\s"]+/g, ' ');
+});
+</script>
+"""
+
+
+def call(*words):
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, check=True).stdout
+
+
+class DemoPage(unittest.TestCase):
+    def test_lays_prediction_and_measurement_of_two_strategies_over_each_other(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            traces, peaks = [], []
+            for strategy in STRATEGIES:
+                predicted, measured = folder / f"{strategy}-predicted.trace", folder / f"{strategy}-measured.trace"
+                change = ("--set", f"strategy={strategy}")
+                told = json.loads(call("predict", JOB, *change, "--step", "first", "--trace", predicted, "--format", "json"))
+                run = json.loads(call("run", JOB, *change, "--trace", measured, "--format", "json"))
+                self.assertEqual(told["peak"]["allocated_bytes"], run["peak"]["allocated_bytes"], strategy)
+                traces += [predicted, measured]
+                peaks.append(told["peak"]["allocated_bytes"])
+            page = folder / "report.html"
+            call("report", *traces, "-o", page)
+            found = attributes(page, PROBE)
+            self.assertEqual((found.get("ready"), found["traces"]), ("true", "4"))
+            for peak in peaks:
+                text = f"{peak / 2**20:.1f} MiB"
+                self.assertGreaterEqual(found["words"].count(text), 2, f"{text} should be told of both traces")
+            drawn = colours(page)
+            for colour in LINES:
+                self.assertGreater(drawn.get(colour, 0), 100, f"hardly any pixel is #{colour}")
+
+
+if __name__ == "__main__":
+    if CHROMIUM is None:
+        print("skipped: no chromium here; install it to see whether the demo's page draws")
+        sys.exit(SKIPPED)
+    unittest.main()
