@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/execution.h"
 #include "cli/load_trace.h"
 #include "cli/options.h"
 #include "cli/prediction_report.h"
+#include "cli/unlike_ranks.h"
 #include "cli/write_file.h"
+#include "profiler/execute/run.h"
 #include "reports/render/render.h"
 #include "sim/predict/steps.h"
 
@@ -35,7 +39,9 @@ class CompareCommand : public Command {
            "several\n"
            "ranks of a role the one with the largest error is told first. The exit code is 0 where the peaks of "
            "tensors\n"
-           "are equal in every role, 1 where one differs, 2 where a file is no trace or nothing in them can be "
+           "are equal in every role, 1 where one differs or a file is cut short, 2 where a file is no trace or nothing "
+           "in "
+           "them can be\n"
            "matched.\n";
   }
 
@@ -72,13 +78,16 @@ class CompareCommand : public Command {
                       "tidemark compare PREDICTED MEASURED, or tidemark compare JOB --device cpu");
     }
     if (!measured_.empty() && (!device_.empty() || !job_.set.empty() || execution_ != ExecutionOptions())) {
-      return BadInput("--device, --set, --steps, --data, --seed and --capacity are of a job, and here are two traces",
-                      "leave out MEASURED, or these");
+      return BadInput(
+          "--device, --set, --steps, --data, --seed, --capacity and --hang-timeout are of a job, and here are two "
+          "traces",
+          "leave out MEASURED, or these");
     }
     if (!execution_.capacity.empty()) {
       return BadInput("compare needs a run that does not run out of memory: --capacity is for tidemark run",
                       "leave out --capacity");
     }
+    TIDEMARK_TRY(CheckWritable(html_path_));
     return CheckExecution(execution_);
   }
 
@@ -95,11 +104,27 @@ class CompareCommand : public Command {
       predicted.file.traces.push_back(std::move(*role.trace));
     }
     execution_.traces = true;
+    execution_.job_path = job_.path;
     TIDEMARK_ASSIGN(Execution execution, Execute(job, execution_));
     if (!execution.reports()) {
-      return 0;
+      return execution.place.exit_code;
+    }
+    if (RanksAreUnlike(job)) {
+      std::fprintf(stderr, "comparing data-parallel rank 0, whose program was predicted: others divide less state\n");
+      KeepFirstShard(job, execution.traces);
     }
     return Compare(std::move(predicted), {"measured", {std::move(execution.traces), {}, "tidemark"}});
+  }
+
+  /// Of the traces of all ranks.
+  static void KeepFirstShard(const Job& job, std::vector<Trace>& traces) {
+    std::vector<Trace> kept;
+    for (std::size_t rank = 0; rank < traces.size(); ++rank) {
+      if (ShardOf(job, static_cast<std::int64_t>(rank)) == 0) {
+        kept.push_back(std::move(traces[rank]));
+      }
+    }
+    traces = std::move(kept);
   }
 
   Result<int> Compare(ReadTrace predicted, ReadTrace measured) const {
@@ -108,9 +133,9 @@ class CompareCommand : public Command {
       TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
     }
     if (html_path_ != "-") {
-      TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
+      TIDEMARK_TRY(WriteMeasured(RenderAs(RendererOf(format_), report, {WantsColour()})));
     }
-    return report.comparison.EqualPeaks() || exit_zero_ ? 0 : 1;
+    return report.Agrees() || exit_zero_ ? 0 : 1;
   }
 
   std::string predicted_, measured_, html_path_, device_;

@@ -4,12 +4,14 @@
 #include <string>
 #include <utility>
 
+#include "cli/budget_report.h"
 #include "cli/command.h"
 #include "cli/execution.h"
+#include "cli/launch.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
 #include "cli/write_file.h"
-#include "traces/formats/format.h"
+#include "sim/predict/lints.h"
 
 namespace tidemark {
 namespace {
@@ -34,29 +36,33 @@ class RunCommand : public Command {
     AddDeviceOption(app, device_);
     AddExecutionOptions(app, options_);
     app.add_flag("--verify", options_.verify, "compare the first step's gradients with those of one big batch in fp64");
-    app.add_option("--trace", trace_path_, "write what happened on every rank, event by event, to this file")
+    app.add_option("--trace", options_.trace_path, "write what happened on every rank, event by event, to this file")
         ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
   }
 
   Result<int> Run() override {
-    TIDEMARK_TRY(RefuseToOverwrite(trace_path_, job_.path));
+    TIDEMARK_TRY(RefuseToOverwrite(options_.trace_path, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
-    options_.traces = !trace_path_.empty();
+    options_.job_path = job_.path;
     TIDEMARK_ASSIGN(const Execution execution, Execute(job, options_));
     if (!execution.reports()) {
-      return 0;
+      return execution.place.exit_code;
     }
-    if (!trace_path_.empty()) {
-      TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));
-      TIDEMARK_ASSIGN(const std::string bytes, format->Write(execution.traces));
-      TIDEMARK_TRY(WriteFile(trace_path_, bytes));
-    }
-    const RunReport report{job, execution.outcome, execution.numerics};
-    if (trace_path_ != "-") {
+    const RunReport report{job,
+                           execution.outcome,
+                           execution.peak,
+                           execution.numerics,
+                           execution.budgets,
+                           ReasonsOf(execution.budgets, TimeDoubt(execution.place.world->ranks_here())),
+                           LintJob(job)};
+    if (options_.trace_path != "-") {
       const std::string text = format_ == OutputFormat::json ? RenderJson(report) : RenderText(report);
-      TIDEMARK_TRY(WriteOut(format_ == OutputFormat::markdown ? "```\n" + text + "```\n" : text));
+      TIDEMARK_TRY(WriteMeasured(format_ == OutputFormat::markdown ? "```\n" + text + "```\n" : text));
+    }
+    if (execution.unwritten) {
+      return *execution.unwritten;
     }
     return report.Finding() && !exit_zero_ ? static_cast<int>(ErrorCode::finding) : 0;
   }
@@ -64,7 +70,7 @@ class RunCommand : public Command {
  private:
   JobOptions job_;
   ExecutionOptions options_;
-  std::string device_, trace_path_;
+  std::string device_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

@@ -5,13 +5,20 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <span>
 #include <utility>
 
 #include "base/file.h"
 #include "base/text.h"
-#include "cli/launch.h"
+#include "cli/trace_output.h"
+#include "cli/unlike_ranks.h"
+#include "cli/write_file.h"
 #include "models/job/read.h"
+#include "profiler/capture/heap.h"
+#include "profiler/comm/launcher.h"
+#include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/steps.h"
 #include "traces/formats/format.h"
@@ -21,6 +28,11 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
+
+/// An unsigned number would wrap around.
+std::string RefuseNegative(const std::string& number) {
+  return number.starts_with('-') ? fmt::format("expected a number from 0 on, found {}", number) : std::string();
+}
 
 Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
   TIDEMARK_TRY(CheckExecution(options));
@@ -39,6 +51,17 @@ Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
   return run;
 }
 
+Result<LaunchOptions> ReadLaunchOptions(const ExecutionOptions& options, std::int64_t ranks) {
+  constexpr Nanos kShortest{1'000'000'000};  // of what can be told from a busy machine
+  const Result<Nanos> timeout = ParseNanos(options.hang_timeout);
+  if (!timeout || (*timeout > Nanos() && *timeout < kShortest)) {
+    return BadInput(
+        fmt::format("--hang-timeout: expected a time of 1 s or more, or 0s, found '{}'", options.hang_timeout),
+        "write it with its unit: 20s; 0s never ends a run");
+  }
+  return LaunchOptions{*timeout, TraceOutput::LeftBehind(options.trace_path, ranks), {options.job_path, options.data}};
+}
+
 std::vector<RunStep> StepsOf(const std::vector<LoweredRun>& lowered) {
   std::vector<RunStep> steps;
   for (const LoweredRun& run : lowered) {
@@ -47,11 +70,21 @@ std::vector<RunStep> StepsOf(const std::vector<LoweredRun>& lowered) {
   return steps;
 }
 
-void Describe(const Job& job, Trace& trace) {
+/// What a trace of this job says before anything has happened.
+Trace BlankTrace(const Job& job) {
+  Trace trace;
   trace.origin = "measured on cpu";
   trace.tool_version = TIDEMARK_VERSION;
   trace.title = JobTitle(job);
   trace.job_yaml = JobYaml(job);
+  return trace;
+}
+
+/// `rank`: of the group "dp".
+Result<std::vector<LoweredRun>> LowerCounted(const Job& job, std::int64_t steps, std::int64_t rank) {
+  const HeapScope scope(HeapOwner::step_program);
+  const std::vector<StepRun> kinds = FirstSteps(steps);
+  return LowerRuns(job, kinds, rank);
 }
 
 /// The trace of every rank, on rank 0.
@@ -72,9 +105,13 @@ Result<std::vector<Trace>> Gather(World& world, const Trace& own) {
 
 /// Whether all ranks' tensors together find room in this machine's memory.
 Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered) {
-  const Bytes needed = EvaluateClosedForm(lowered).whole.roles.front().allocated * job.Ranks();
+  Bytes needed;
+  const StepsEvaluation evaluation = EvaluateClosedForm(lowered);
+  for (const auto& role : evaluation.whole.roles) {
+    needed += role.allocated * (job.Ranks() / job.layout.pp);
+  }
   const Bytes available = AvailableMemory();
-  if (LaunchedRanks() == 0 && available > Bytes() && needed > available) {
+  if (FindLauncher().kind == Launcher::Kind::none && available > Bytes() && needed > available) {
     return Error{ErrorCode::machine_cannot, "",
                  fmt::format("{} ranks need {} for their tensors, and this machine has {} to spare", job.Ranks(),
                              Text(needed), Text(available)),
@@ -83,26 +120,70 @@ Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered) {
   return Done{};
 }
 
-Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, const RunOptions& options, bool traces,
+/// Puts the traces of all ranks where they were asked for. All ranks call it.
+void WriteTraces(World& world, TraceOutput& output, Execution& execution) {
+  if (world.rank() == 0) {
+    if (const Status written = output.Finish(execution.traces); !written) {
+      execution.unwritten = written.error();
+    }
+  }
+  const bool all_written = world.Highest(execution.unwritten ? 1 : 0) == 0;
+  if (world.rank() != 0 && all_written) {
+    output.Discard();
+  }
+}
+
+Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions run, const ExecutionOptions& options,
                    Execution& execution) {
-  World& world = *execution.world;
-  TIDEMARK_ASSIGN(execution.outcome, RunSteps(job, steps, options, world));
-  Describe(job, execution.outcome.trace);
-  if (traces) {
+  World& world = *execution.place.world;
+  run.progress = &execution.place.link->progress();
+  run.blank = BlankTrace(job);
+  std::optional<TraceOutput> output;
+  if (!options.trace_path.empty()) {
+    TIDEMARK_ASSIGN(output, TraceOutput::Open(options.trace_path, world.rank()));
+    run.keep_trace = [&](const Trace& so_far) { output->Keep(so_far); };
+  }
+  TIDEMARK_ASSIGN(execution.outcome, RunSteps(job, steps, run, world));
+  run.progress->Enter(RankProgress::State::running);  // what is left to do is no waiting for others
+  const std::vector<std::string> budgets = world.GatherTexts(Pack(*execution.outcome.budget));
+  for (const std::string& budget : budgets) {
+    execution.budgets.push_back(Unpack(budget));
+  }
+  execution.peak = HighestPeak(world, execution.outcome);
+  if (options.traces || output) {
     TIDEMARK_ASSIGN(execution.traces, Gather(world, execution.outcome.trace));
   }
-  if (options.keep_gradients && !execution.outcome.ran_out) {
-    TIDEMARK_ASSIGN(execution.numerics, CompareWithOneBatch(job, steps.front(), options, execution.outcome, world));
+  if (output) {
+    WriteTraces(world, *output, execution);
   }
+  if (run.keep_gradients && !execution.outcome.ran_out) {
+    TIDEMARK_ASSIGN(execution.numerics, CompareWithOneBatch(job, steps.front(), run, execution.outcome, world));
+  }
+  run.progress->Enter(RankProgress::State::ended);
   return Done{};
 }
 
 /// A rank that cannot go on ends the run for all: the others may be waiting for it.
-void EndTogether(World& world, const Error& error) {
+void EndTogether(const Entered& place, const Error& error) {
+  World& world = *place.world;
   if (world.size() > 1) {
     std::fprintf(stderr, "tidemark: rank %lld: error: %s\n", static_cast<long long>(world.rank()),
                  error.Text().c_str());
+    place.link->progress().Enter(RankProgress::State::failed);
     world.Abort(static_cast<int>(error.code));
+  }
+}
+
+/// What throws must end the run for all as well, instead of unwinding one rank while the others wait.
+Status ExecuteSafely(const Job& job, const std::vector<RunStep>& steps, const RunOptions& run,
+                     const ExecutionOptions& options, Execution& execution) {
+  try {
+    return ExecuteHere(job, steps, run, options, execution);
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::machine_cannot, "", "the system has no more memory",
+                 "tidemark predict says what a rank needs"};
+  } catch (const std::exception& exception) {
+    return Error{ErrorCode::internal, "", exception.what(), "this is a fault of tidemark: please report it"};
   }
 }
 
@@ -121,32 +202,53 @@ void AddExecutionOptions(CLI::App& app, ExecutionOptions& options) {
   app.add_option("--steps", options.steps, "so many optimizer steps, from the first on (default 1)")->type_name("K");
   app.add_option("--data", options.data, "a text to learn from, each byte a token; default: random tokens")
       ->type_name("FILE");
-  app.add_option("--seed", options.seed, "of weights, tokens and dropout (default 0)")->type_name("N");
+  app.add_option("--seed", options.seed, "of weights, tokens and dropout (default 0)")
+      ->type_name("N")
+      ->check(CLI::Validator(RefuseNegative, ""));
   app.add_option("--capacity", options.capacity, "memory of each rank's device: 512MiB; default: unlimited")
       ->type_name("SIZE");
+  app.add_option("--hang-timeout", options.hang_timeout,
+                 "end the run where a rank stands still for so long (default 20s; 0s: never)")
+      ->type_name("TIME");
 }
 
 void AddDeviceOption(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "what it runs on: cpu (default), host memory and a thread per rank")
+  app.add_option("--device", device, "what it runs on: cpu (default), host memory and a process per rank")
       ->type_name("NAME")
       ->check(CLI::IsMember({"cpu"}));
 }
 
 Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
-  TIDEMARK_ASSIGN(const RunOptions run, ReadOptions(options));
-  const std::vector<StepRun> kinds = FirstSteps(options.steps);
-  TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerRuns(job, kinds));
-  const std::vector<RunStep> steps = StepsOf(lowered);
+  TIDEMARK_TRY(RefuseToOverwrite(options.trace_path, options.data));
+  TIDEMARK_TRY(CheckWritable(options.trace_path));
+  TIDEMARK_ASSIGN(RunOptions run, ReadOptions(options));
+  run.watch = true;
+  CountHeap();
+  TIDEMARK_ASSIGN(const LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
+  TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
+  std::vector<RunStep> steps = StepsOf(lowered);
   TIDEMARK_TRY(CheckExecutable(job, steps, run));
+  if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
+    return NotExecuted("ranks that keep unlike parts of padded state on a device of a given size (--capacity)");
+  }
   if (options.verify) {
     TIDEMARK_TRY(OneBatchOf(job));
   }
   TIDEMARK_TRY(CheckMemory(job, lowered));
   Execution execution;
-  TIDEMARK_ASSIGN(execution.world, EnterWorld(job.Ranks()));
-  if (const Status done = ExecuteHere(job, steps, run, options.traces, execution); !done) {
-    EndTogether(*execution.world, done.error());
-    return done.error();
+  TIDEMARK_ASSIGN(execution.place, EnterWorld(job, launch));
+  if (execution.place.world == nullptr) {
+    return execution;
+  }
+  if (const std::int64_t rank = ShardOf(job, execution.place.world->rank()); rank > 0) {
+    TIDEMARK_ASSIGN(lowered, LowerCounted(job, options.steps, rank));
+    steps = StepsOf(lowered);
+  }
+  if (const Status done = ExecuteSafely(job, steps, run, options, execution); !done) {
+    EndTogether(execution.place, done.error());
+    Error error = done.error();
+    error.hint = error.code == ErrorCode::interrupted ? launch.left_behind : error.hint;
+    return error;
   }
   return execution;
 }

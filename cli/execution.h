@@ -2,15 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/launch.h"
 #include "cli/one_batch.h"
+#include "cli/rank_peak.h"
 #include "models/job/job.h"
-#include "profiler/comm/communicator.h"
 #include "profiler/execute/run.h"
 #include "traces/trace.h"
 
@@ -22,12 +22,15 @@ namespace tidemark {
 
 /// What `run` and `compare` execute, and how: the options that they share.
 struct ExecutionOptions {
+  std::string job_path;
   std::int64_t steps = 1;
   std::string data;      ///< path of a text; empty: random tokens
   std::string capacity;  ///< "512MiB"; empty: unlimited
   std::uint64_t seed = 0;
   bool verify = false;
-  bool traces = false;  ///< those of all ranks are asked for
+  bool traces = false;               ///< those of all ranks are asked for
+  std::string trace_path;            ///< where they are written (TraceOutput); empty: nowhere
+  std::string hang_timeout = "20s";  ///< Watchdog; "0s": never
 
   friend bool operator==(const ExecutionOptions&, const ExecutionOptions&) = default;
 };
@@ -38,12 +41,16 @@ void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 void AddDeviceOption(CLI::App& app, std::string& device);
 
 struct Execution {
-  std::unique_ptr<World> world;
+  Entered place;
   RunOutcome outcome;                   ///< of this rank
-  std::vector<Trace> traces;            ///< of all ranks, on rank 0 only, with ExecutionOptions::traces
+  RankPeak peak;                        ///< the highest of all ranks, on rank 0 only
+  std::vector<Trace> traces;            ///< of all ranks, on rank 0 only, where they are asked for or written
+  std::vector<Budget> budgets;          ///< of all ranks, on rank 0 only
   std::optional<RunNumerics> numerics;  ///< with ExecutionOptions::verify
+  std::optional<Error> unwritten;       ///< why the traces could not be written
 
-  bool reports() const { return world->rank() == 0; }
+  /// Whether this process has something to say; one that has not ends with place.exit_code.
+  bool reports() const { return place.world != nullptr && place.world->rank() == 0; }
 };
 
 /// Checks the job, starts its ranks (EnterWorld) and executes its first steps. What comes back is on every rank.

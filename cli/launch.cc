@@ -2,17 +2,23 @@
 #include "cli/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/file.h"
+#include "cli/supervisor.h"
+#include "profiler/comm/launcher.h"
+#include "profiler/execute/run.h"
 
 namespace tidemark {
 namespace {
@@ -36,39 +42,95 @@ Result<std::vector<std::string>> OwnArguments() {
   return arguments;
 }
 
+/// "rank 3 (dp 1, tp 1)"; "rank 0" where there is nothing to tell apart.
+std::string NameOf(const Job& job, std::int64_t rank) {
+  const Layout& layout = job.layout;
+  std::vector<std::string> places;
+  const auto add = [&](const char* axis, std::int64_t extent, std::int64_t place) {
+    if (extent > 1) {
+      places.push_back(fmt::format("{} {}", axis, place));
+    }
+  };
+  add("pp", layout.pp, static_cast<std::int64_t>(RoleOf(job, rank)));
+  add("dp", layout.dp, rank / layout.tp % layout.dp);
+  add("tp", layout.tp, TensorParallelPlaceOf(job, rank).rank);
+  return places.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, fmt::join(places, ", "));
+}
+
+/// What one process has read from a pipe, others cannot.
+Status RefusePipes(const std::vector<std::string>& inputs, std::int64_t ranks) {
+  for (const std::string& input : inputs) {
+    std::error_code none;
+    const bool own = input.starts_with("/dev/") || input.starts_with("/proc/");  // /dev/stdin is each process's own
+    if (own || (!input.empty() && !std::filesystem::is_regular_file(input, none))) {
+      return BadInput(fmt::format("'{}' is a pipe, and {} ranks must each read it", input, ranks),
+                      "save it in a file and name that");
+    }
+  }
+  return Done{};
+}
+
 /// More ranks than cores yield to each other while they wait, up to a number that a machine bears.
-Error BecomeMpirun(std::int64_t ranks) {
+Result<int> RunUnderMpirun(const Job& job, const LaunchOptions& options) {
   constexpr std::int64_t kRanksPerCore = 16;
+  const std::int64_t ranks = job.Ranks();
   const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   if (ranks > cores * kRanksPerCore) {
-    return {ErrorCode::machine_cannot, "",
-            fmt::format("{} ranks on {} cores: at most {} ranks a core are started here", ranks, cores, kRanksPerCore),
-            "set layout.dp or layout.tp lower, or start the ranks on more machines with a launcher of your own"};
+    return Error{
+        ErrorCode::machine_cannot, "",
+        fmt::format("{} ranks on {} cores: at most {} ranks a core are started here", ranks, cores, kRanksPerCore),
+        "set layout.dp or layout.tp lower, or start the ranks on more machines with a launcher of your own"};
   }
-  Result<std::vector<std::string>> own = OwnArguments();
-  if (!own) {
-    return own.error();
-  }
-  std::vector<std::string> words = {
+  TIDEMARK_TRY(RefusePipes(options.inputs, ranks));
+  TIDEMARK_ASSIGN(const std::vector<std::string> own, OwnArguments());
+  SupervisedRun run;
+  run.command = {
       "mpirun", "-np", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
       "1"};
   if (geteuid() == 0) {
-    words.emplace_back("--allow-run-as-root");
+    run.command.emplace_back("--allow-run-as-root");
   }
-  words.insert(words.end(), own->begin(), own->end());
-  if (isatty(STDOUT_FILENO) == 0) {
-    setenv("NO_COLOR", "1", 0);  // mpirun gives ranks a terminal of its own making
+  run.command.insert(run.command.end(), own.begin(), own.end());
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    run.ranks.push_back(NameOf(job, rank));
   }
+  run.hang_timeout = options.hang_timeout;
+  run.left_behind = options.left_behind;
   std::fprintf(stderr, "starting %lld ranks with mpirun%s\n", static_cast<long long>(ranks),
                geteuid() == 0 ? ", as root" : "");
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
+  return Supervise(run);
+}
+
+Status CheckLauncher(const Launcher& launcher, std::int64_t ranks) {
+  if (launcher.kind == Launcher::Kind::none) {
+    return Done{};
   }
-  argv.push_back(nullptr);
-  execvp(argv.front(), argv.data());
-  return {ErrorCode::machine_cannot, "", fmt::format("{} ranks need mpirun, which is not here", ranks),
-          "install Open MPI (openmpi-bin), or start the ranks with a launcher of your own"};
+  if (launcher.ranks != ranks) {
+    return BadInput(fmt::format("the job has {} ranks, and the launcher has started {}", ranks, launcher.ranks),
+                    fmt::format("start {} processes, or none: tidemark run starts mpirun itself", ranks));
+  }
+  if (launcher.kind == Launcher::Kind::srun && !launcher.speaks_pmi) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("srun has started {} processes that MPI cannot bring together", ranks),
+                 "srun --mpi=pmix; srun --mpi=list shows what there is"};
+  }
+  if (launcher.kind == Launcher::Kind::torchrun && launcher.local_ranks < ranks) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("torchrun has started {} of {} processes here, and MPI cannot bring them together over "
+                             "several machines",
+                             launcher.local_ranks, ranks),
+                 "start them with mpirun or srun --mpi=pmix"};
+  }
+  return Done{};
+}
+
+/// The first SIGINT or SIGTERM ends the rank at its next operation, in good order; a second one at once.
+void StopOnSignals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { RankProgress::AskToStop(); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
 }
 
 }  // namespace
@@ -84,19 +146,35 @@ Bytes AvailableMemory() {
   return {};
 }
 
-Result<std::unique_ptr<World>> EnterWorld(std::int64_t ranks) {
-  const std::int64_t launched = LaunchedRanks();
-  if (launched == 0 && ranks == 1) {
-    return MakeSingleWorld();
+std::string TimeDoubt(std::int64_t ranks_here) {
+  const std::int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return ranks_here <= cores
+             ? ""
+             : fmt::format("times: {} ranks share {} cores here, and wait for each other", ranks_here, cores);
+}
+
+Result<Entered> EnterWorld(const Job& job, const LaunchOptions& options) {
+  const std::int64_t ranks = job.Ranks();
+  const Launcher launcher = FindLauncher();
+  TIDEMARK_TRY(CheckLauncher(launcher, ranks));
+  const bool under_mpi = launcher.kind == Launcher::Kind::mpirun || launcher.kind == Launcher::Kind::srun;
+  Entered entered;
+  if (under_mpi) {
+    entered.link = RankLink::Attach(static_cast<std::size_t>(launcher.rank), static_cast<std::size_t>(ranks));
+    TIDEMARK_ASSIGN(entered.world, OpenMpiWorld());
+    if (entered.world->size() != ranks) {
+      return Error{ErrorCode::machine_cannot, "",
+                   fmt::format("{} processes were started, but MPI sees {}", ranks, entered.world->size()),
+                   "is the launcher of the same MPI as this program (Open MPI)?"};
+    }
+  } else if (ranks == 1) {
+    entered.link = RankLink::Attach(0, 1);
+    entered.world = MakeSingleWorld();
+    StopOnSignals();
+  } else if (launcher.kind == Launcher::Kind::none || launcher.rank == 0) {
+    TIDEMARK_ASSIGN(entered.exit_code, RunUnderMpirun(job, options));
   }
-  if (launched == 0) {
-    return BecomeMpirun(ranks);
-  }
-  if (launched != ranks) {
-    return BadInput(fmt::format("the job has {} ranks, and the launcher has started {}", ranks, launched),
-                    fmt::format("start {} processes, or none: tidemark run starts mpirun itself", ranks));
-  }
-  return OpenMpiWorld();
+  return entered;
 }
 
 }  // namespace tidemark

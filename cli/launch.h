@@ -3,17 +3,40 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/quantity.h"
 #include "base/result.h"
+#include "cli/rank_link.h"
+#include "models/job/job.h"
 #include "profiler/comm/communicator.h"
 
 namespace tidemark {
 
-/// The world of a job of so many ranks: one rank needs no launcher; under one its processes are the ranks; else this
-/// process becomes mpirun, which starts the same command line once for each rank. Fails with bad_input where a launcher
-/// has started another number, with machine_cannot where there is no mpirun.
-Result<std::unique_ptr<World>> EnterWorld(std::int64_t ranks);
+struct LaunchOptions {
+  Nanos hang_timeout{20'000'000'000};  ///< SupervisedRun::hang_timeout
+  std::string left_behind;             ///< SupervisedRun::left_behind
+  std::vector<std::string> inputs;     ///< files that every rank reads by itself; empty ones are none
+};
+
+/// What a process is in a run: one of its ranks, or the one that has started them and stayed until they ended.
+struct Entered {
+  std::optional<RankLink> link;  ///< of a rank
+  std::unique_ptr<World> world;  ///< of a rank
+  int exit_code = 0;             ///< of the other: what the ranks, which have reported themselves, came to
+};
+
+/// The world of a job: one rank needs no launcher; under mpirun or srun its processes are the ranks; else this process
+/// starts the same command line under mpirun once for each rank, and supervises them (Supervise). The processes of
+/// torchrun have no MPI in common: the first one does that, the others have nothing to do. Fails with bad_input where a
+/// launcher has started another number or an input is a pipe, with machine_cannot where there is no mpirun, and as
+/// Supervise does.
+Result<Entered> EnterWorld(const Job& job, const LaunchOptions& options);
+
+/// Why times of so many ranks on one machine are no measure of the job; "": they are.
+std::string TimeDoubt(std::int64_t ranks_here);
 
 /// Memory that processes started now can have (Linux: MemAvailable); 0: not known.
 Bytes AvailableMemory();

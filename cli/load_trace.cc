@@ -24,9 +24,6 @@ Result<ReadTrace> LoadTrace(const std::string& path) {
     return Result<ReadTrace>(std::move(error)).At(path);
   }
   TraceFile file = std::move(*read);
-  if (!file.note.empty()) {
-    return Result<ReadTrace>(BadInput(file.note, "write the trace again: its peak may be in what is missing")).At(path);
-  }
   if (file.traces.empty()) {
     return Result<ReadTrace>(BadInput("expected at least one trace, but the file holds none",
                                       "write one with tidemark predict JOB --trace FILE"))

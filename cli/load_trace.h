@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-/// The traces of a file of any readable format. Refuses one that was cut off: its peak may be in what is missing.
+/// The traces of a file of any readable format. Of one that is cut short, what there is, with its note.
 Result<ReadTrace> LoadTrace(const std::string& path);
 
 }  // namespace tidemark

@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <span>
+#include <utility>
 
 #include "cli/command_line.h"
 
 namespace {
+
+/// Where a standard stream is closed, the next file that is opened would take its place, and be written to as stdout.
+/// What is opened here instead refuses to be read, or written to, as a closed stream does.
+void KeepStandardStreams() {
+  for (const auto& [stream, mode] :
+       {std::pair(STDIN_FILENO, O_WRONLY), std::pair(STDOUT_FILENO, O_RDONLY), std::pair(STDERR_FILENO, O_RDONLY)}) {
+    if (fcntl(stream, F_GETFD) == -1) {
+      open("/dev/null", mode);  // the lowest number that is free
+    }
+  }
+}
 
 int Complain(const tidemark::Error& error) {
   std::fprintf(stderr, "tidemark: error: %s\n", error.Text().c_str());
@@ -15,6 +30,7 @@ int Complain(const tidemark::Error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  KeepStandardStreams();
   try {
     const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
     const tidemark::Result<int> result = tidemark::RunCommandLine(arguments.subspan(argc > 0 ? 1 : 0));

@@ -2,8 +2,12 @@
 #include "cli/one_batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/strategies.h"
 #include "sim/lower/lower.h"
@@ -16,9 +20,14 @@ constexpr std::string_view kPlainest = "ddp-every";  // on one rank with one mic
 }  // namespace
 
 Result<Job> OneBatchOf(const Job& job) {
-  if (job.axes.sync.when == Sync::When::custom || job.last_window.microbatches > 0 || job.CachesRepresentations()) {
+  if (job.axes.sync.when == Sync::When::custom || job.last_window.microbatches > 0) {
     return BadInput("--verify compares one full window of microbatches with one batch, and this job's step is another",
-                    "leave out --verify, sync.when: custom, last_window and gradient_flow");
+                    "leave out --verify, sync.when: custom and last_window");
+  }
+  if (const auto* pair = std::get_if<DualEncoder>(&job.network.shape);
+      pair != nullptr && (!pair->gather || !(job.CachesRepresentations() || job.Microbatches() == 1))) {
+    return BadInput("--verify compares with one contrastive loss over the pairs of all ranks, and this job has several",
+                    "leave out --verify, or use gradcache with network.dual_encoder.gather: true");
   }
   const std::vector<StrategyDefaults> known = KnownStrategies();
   const auto plain = std::find_if(known.begin(), known.end(),
@@ -32,7 +41,8 @@ Result<Job> OneBatchOf(const Job& job) {
   one.schedule = Schedule::one_f_one_b;
   one.pipeline_microbatches = 0;
   one.accumulation_steps = 1;
-  one.micro_batch_size = job.micro_batch_size * job.Microbatches() * job.layout.dp;
+  const std::int64_t parts = job.CachesRepresentations() ? job.accumulation_steps : job.Microbatches();
+  one.micro_batch_size = job.micro_batch_size * parts * job.layout.dp;
   return one;
 }
 
@@ -44,14 +54,23 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   RunOptions exact = options;
   exact.exact = exact.keep_gradients = true;
   exact.capacity.reset();
+  exact.watch = false;
+  exact.keep_trace = nullptr;
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};
   TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), exact, *alone));
   TIDEMARK_ASSIGN(const RunOutcome same, RunSteps(job, std::span(&first, 1), exact, world));
-  TIDEMARK_ASSIGN(const Model model, Model::Of(job, {world.rank() % job.layout.tp, job.layout.tp}));
-  const auto compare = [&](const Tensors& gradients, DType dtype, double floor) {
-    const Distance distance = DistanceOf(model, gradients, reference.gradients, floor);
-    const std::int64_t roundings = RoundingsOf(first.program->roles.front(), job.Microbatches(), job.layout.dp);
+  TIDEMARK_ASSIGN(const Model model, ModelOf(job, *first.program, world.rank()));
+  std::int64_t roundings = 0;  // a microbatch's way leads through all stages
+  for (const Program& role : first.program->roles) {
+    roundings += RoundingsOf(role, job.Microbatches(), job.layout.dp);
+  }
+  const auto compare = [&](const ParameterParts& gradients, DType dtype, double floor) {
+    Distance distance = DistanceOf(model, gradients, reference.gradients, floor);
+    const std::vector<std::string> places = world.GatherTexts(PlacesText(model, gradients));
+    if (const auto missing = world.rank() == 0 ? FirstMissing(reference.gradients, places) : std::nullopt) {
+      distance = {std::numeric_limits<double>::infinity(), *missing};
+    }
     return GradientCheck{dtype, world.Highest(distance.highest), BoundOf(dtype, roundings), distance.tensor};
   };
   numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);

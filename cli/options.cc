@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/options.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "cli/choice.h"
@@ -74,9 +77,20 @@ void AddExitZeroOption(CLI::App& app, bool& exit_zero) {
 Status WriteOut(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!written) {
-    return Error{ErrorCode::machine_cannot, "stdout", "cannot be written", "is the disk full, or the pipe closed?"};
+    return Error{ErrorCode::machine_cannot, "stdout", fmt::format("cannot be written ({})", std::strerror(errno)),
+                 "is the disk full, or the pipe closed?"};
   }
   return Done{};
+}
+
+Status WriteMeasured(std::string_view text) {
+  const Status written = WriteOut(text);
+  if (!written && std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) {
+    Error error = written.error();
+    error.hint += " What was measured stands on stderr instead";
+    return error;
+  }
+  return written;
 }
 
 }  // namespace tidemark

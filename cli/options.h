@@ -42,5 +42,7 @@ void AddExitZeroOption(CLI::App& app, bool& exit_zero);
 
 /// Writes to stdout. Fails with machine_cannot where stdout does not take it (a full disk, a closed pipe).
 Status WriteOut(std::string_view text);
+/// The same for what took long to find out: where stdout does not take it, it goes to stderr, and the error says so.
+Status WriteMeasured(std::string_view text);
 
 }  // namespace tidemark

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "cli/unlike_ranks.h"
 #include "models/job/read.h"
 #include "reports/summarise/device_bytes.h"
 #include "reports/summarise/title.h"
@@ -146,6 +147,9 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   if (steps > 1) {
     provenance.modelled.emplace_back(
         "steps in a row: one begins when the one before is done on all ranks, with its cache");
+  }
+  if (RanksAreUnlike(job)) {
+    provenance.modelled.emplace_back("data-parallel rank 0, which has the most of what is padded and divided");
   }
   for (const auto& [key, source] : job.sources) {
     if (source == kAssumed) {

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <ranges>
 
 #include "base/text.h"
+#include "reports/render/lints.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
 
@@ -30,6 +32,17 @@ std::string StepsText(const std::vector<StepOutcome>& steps) {
   return text;
 }
 
+/// What is known to be wrong before anything runs.
+std::string ErrorsText(const std::vector<Lint>& lints) {
+  std::string text;
+  for (const Lint& lint : lints) {
+    if (lint.severity == "error") {
+      text += fmt::format("\n{} {}: {}\n  hint: {}\n", lint.severity, lint.id, lint.message, lint.hint);
+    }
+  }
+  return text;
+}
+
 std::string CheckText(const GradientCheck& check) {
   return fmt::format("  in {}: {:.2e} away at most (bound {:.2e}){}\n", Name(check.arithmetic), check.error,
                      check.bound, check.equal() ? "" : fmt::format(", at {}: the numbers differ", check.tensor));
@@ -41,10 +54,35 @@ std::string NumericsText(const RunNumerics& numerics) {
          CheckText(numerics.exact) + CheckText(numerics.working);
 }
 
-std::string OutOfMemoryText(const OutOfMemory& out) {
+std::string OutOfMemoryText(const OutOfMemory& out, const Trace& trace) {
+  constexpr std::size_t kShown = 5;
   const std::string place = out.microbatch < 0 ? out.phase : "in " + PhaseText(out.phase, out.microbatch);
-  return fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} reserved\n", out.tensor,
-                     Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved));
+  std::string text =
+      fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} of {} reserved\n", out.tensor,
+                  Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved), Text(out.capacity));
+  for (const LiveBuffers& live : SummariseEnd(trace) | std::views::take(kShown)) {
+    text += fmt::format("  {:>10}  {} x {}\n", Text(live.bytes), live.count, live.name);
+  }
+  return text;
+}
+
+ordered_json JsonOf(const OutOfMemory& out, const Trace& trace) {
+  ordered_json alive = ordered_json::array();
+  for (const LiveBuffers& live : SummariseEnd(trace)) {
+    alive.push_back({{"name", live.name},
+                     {"category", Name(live.category)},
+                     {"bytes", live.bytes.count()},
+                     {"count", live.count},
+                     {"since_phase", live.since_phase}});
+  }
+  return {{"requested_bytes", out.requested.count()},
+          {"capacity_bytes", out.capacity.count()},
+          {"reserved_bytes", out.reserved.count()},
+          {"cache_flushes", out.cache_flushes},
+          {"phase", out.phase},
+          {"tensor", out.tensor},
+          {"microbatch", out.microbatch},
+          {"live", alive}};
 }
 
 ordered_json JsonOf(const GradientCheck& check) {
@@ -54,7 +92,8 @@ ordered_json JsonOf(const GradientCheck& check) {
           {"equal", check.equal()}};
 }
 
-ordered_json JsonOf(const RunReport& report, const Peak& peak) {
+ordered_json JsonOf(const RankPeak& of) {
+  const Peak& peak = of.peak;
   ordered_json by_category = ordered_json::object();
   for (std::size_t c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
@@ -62,11 +101,12 @@ ordered_json JsonOf(const RunReport& report, const Peak& peak) {
       by_category[std::string(Name(category))] = peak.by_category[category].count();
     }
   }
-  return {{"role", report.outcome.trace.role},
+  return {{"role", of.role},
           {"allocated_bytes", peak.allocated.count()},
-          {"allocator_bytes", report.outcome.allocator_peak.count()},
-          {"reserved_bytes", report.outcome.reserved_peak.count()},
-          {"mapped_bytes", report.outcome.mapped_peak.count()},
+          {"allocator_bytes", of.allocator.count()},
+          {"reserved_bytes", of.reserved.count()},
+          {"mapped_bytes", of.mapped.count()},
+          {"cache_flushes", of.cache_flushes},
           {"at", {{"phase", peak.phase}}},
           {"by_category", by_category}};
 }
@@ -80,29 +120,32 @@ bool RunReport::Finding() const {
 
 std::string RenderText(const RunReport& report) {
   const RunOutcome& outcome = report.outcome;
-  const Peak peak = SummarisePeak(outcome.trace);
+  const Peak& peak = report.peak.peak;
   const std::int64_t ranks = report.job.Ranks();
-  std::string text = fmt::format("{}\nmeasured on cpu, {} rank{}\n\n{}", JobTitle(report.job), ranks,
-                                 ranks == 1 ? "" : "s", StepsText(outcome.steps));
+  std::string text = fmt::format("{}\nmeasured on cpu, {} rank{}\n{}\n{}", JobTitle(report.job), ranks,
+                                 ranks == 1 ? "" : "s", ErrorsText(report.lints), StepsText(outcome.steps));
   if (!outcome.ran_out) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));
   }
   const std::string phase = PhaseText(peak.phase, peak.microbatch, peak.step, peak.side);
-  text += fmt::format("memory peak of rank 0: {} of tensors ({} bytes), {}\n", Text(peak.allocated),
+  text += fmt::format("memory peak of rank {}: {} of tensors ({} bytes), {}\n", report.peak.rank, Text(peak.allocated),
                       Grouped(peak.allocated.count()), phase.empty() ? "before the step" : "in " + phase);
-  text += fmt::format("with the allocator's rounding {}, reserved {}\n", Text(outcome.allocator_peak),
-                      Text(outcome.reserved_peak));
+  text += fmt::format("with the allocator's rounding {}, reserved {}\n", Text(report.peak.allocator),
+                      Text(report.peak.reserved));
   if (outcome.steps.back().out_of_memory) {
-    text += OutOfMemoryText(*outcome.steps.back().out_of_memory);
+    text += OutOfMemoryText(*outcome.steps.back().out_of_memory, outcome.trace);
   }
+  text += BudgetText(report.budgets, report.reasons);
   return report.numerics ? text + NumericsText(*report.numerics) : text;
 }
 
 std::string RenderJson(const RunReport& report) {
   ordered_json steps = ordered_json::array();
   for (const StepOutcome& step : report.outcome.steps) {
-    steps.push_back({{"loss", step.loss ? ordered_json(*step.loss) : ordered_json()}, {"step_ns", step.time.count()}});
+    steps.push_back({{"loss", step.loss ? ordered_json(*step.loss) : ordered_json()},
+                     {"step_ns", step.time.count()},
+                     {"parameters_changed_at", step.parameters_changed_at}});
   }
   ordered_json numerics;
   if (report.numerics) {
@@ -115,20 +158,14 @@ std::string RenderJson(const RunReport& report) {
   numerics["parameters_changed_at"] = report.outcome.steps.back().parameters_changed_at;
   ordered_json out_of_memory;
   if (const auto& out = report.outcome.steps.back().out_of_memory) {
-    out_of_memory = {{"requested_bytes", out->requested.count()},
-                     {"reserved_bytes", out->reserved.count()},
-                     {"cache_flushes", out->cache_flushes},
-                     {"phase", out->phase},
-                     {"tensor", out->tensor},
-                     {"microbatch", out->microbatch}};
+    out_of_memory = JsonOf(*out, report.outcome.trace);
   }
-  const ordered_json json = {{"schema", "tidemark.run/1"},
-                             {"device", "cpu"},
-                             {"ranks", report.job.Ranks()},
-                             {"steps", steps},
-                             {"peak", JsonOf(report, SummarisePeak(report.outcome.trace))},
-                             {"numerics", numerics},
-                             {"out_of_memory", out_of_memory}};
+  const ordered_json json = {
+      {"schema", "tidemark.run/1"},           {"device", "cpu"},
+      {"ranks", report.job.Ranks()},          {"steps", steps},
+      {"peak", JsonOf(report.peak)},          {"numerics", numerics},
+      {"budget", BudgetJson(report.budgets)}, {"validity", ValidityJson(report.budgets, report.reasons)},
+      {"lints", LintsJson(report.lints)},     {"out_of_memory", out_of_memory}};
   return json.dump(2) + "\n";
 }
 

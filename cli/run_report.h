@@ -3,18 +3,26 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/lint.h"
+#include "cli/budget_report.h"
 #include "cli/one_batch.h"
+#include "cli/rank_peak.h"
 #include "models/job/job.h"
 #include "profiler/execute/run.h"
 
 namespace tidemark {
 
-/// What `tidemark run` tells of rank 0.
+/// What `tidemark run` tells: of the memory that of the rank which has most, of all else what rank 0 has seen.
 struct RunReport {
   const Job& job;
   const RunOutcome& outcome;
+  const RankPeak& peak;
   std::optional<RunNumerics> numerics;  ///< with --verify
+  std::vector<Budget> budgets{};        ///< of all ranks
+  std::vector<std::string> reasons{};   ///< why the measurement is in doubt (ReasonsOf)
+  std::vector<Lint> lints{};            ///< of the job: numbers that are meant to be wrong are executed all the same
 
   /// Whether numbers differ, or the device ran out of memory.
   bool Finding() const;

@@ -22,12 +22,21 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
+Error NotWritable(const std::string& path) {
+  const bool full = errno == ENOSPC || errno == EDQUOT;
+  return {full ? ErrorCode::machine_cannot : ErrorCode::bad_input, path,
+          fmt::format("a file that can be written was expected ({})", std::strerror(errno)),
+          full ? "is the disk full?" : "does the folder exist, and may you write there?"};
+}
+
+Error IsDirectory(const std::string& path) {
+  return {ErrorCode::bad_input, path, "a file was expected, but this is a directory", "name a file within it"};
+}
+
 Status WriteDirectly(const std::string& path, std::string_view bytes) {
   std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "wb"));
   if (!file) {
-    return Error{ErrorCode::bad_input, path,
-                 fmt::format("a file that can be written was expected ({})", std::strerror(errno)),
-                 "does the folder exist, and may you write there?"};
+    return NotWritable(path);
   }
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
   if (std::fclose(file.release()) != 0 || !written) {
@@ -46,7 +55,7 @@ Status WriteFile(const std::string& path, std::string_view bytes) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) {
-    return Error{ErrorCode::bad_input, path, "a file was expected, but this is a directory", "name a file within it"};
+    return IsDirectory(path);
   }
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     return WriteDirectly(path, bytes);
@@ -68,10 +77,32 @@ Status WriteFile(const std::string& path, std::string_view bytes) {
   return Done{};
 }
 
-Status RefuseToOverwrite(const std::string& path, const std::string& job) {
+Status CheckWritable(const std::string& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (path.empty() || path == "-" ||
+      (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))) {
+    return Done{};
+  }
+  if (fs::is_directory(status)) {
+    return IsDirectory(path);
+  }
+  // The file that is there stays as it is; one beside it shows whether the folder takes another.
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  const Status written = WriteDirectly(temporary, " ");
+  fs::remove(temporary, ignored);
+  if (!written) {
+    Error error = written.error();
+    error.where = path;
+    return error;
+  }
+  return Done{};
+}
+
+Status RefuseToOverwrite(const std::string& path, const std::string& input) {
   std::error_code none;
-  if (!path.empty() && std::filesystem::equivalent(path, job, none)) {
-    return BadInput(fmt::format("'{}' is the job itself and would be overwritten", path), "name another file");
+  if (!path.empty() && std::filesystem::equivalent(path, input, none)) {
+    return BadInput(fmt::format("'{}' is read and would be overwritten", path), "name another file");
   }
   return Done{};
 }

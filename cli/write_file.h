@@ -13,7 +13,11 @@ namespace tidemark {
 /// does not exist or may not be written, with machine_cannot where the disk is full.
 Status WriteFile(const std::string& path, std::string_view bytes);
 
-/// Refuses a place to write to that is the file `job` under the same or another name.
-Status RefuseToOverwrite(const std::string& path, const std::string& job);
+/// Whether WriteFile will find a place, asked before anything long runs; empty: nothing is to be written. Leaves no
+/// file where there was none. Fails as WriteFile does.
+Status CheckWritable(const std::string& path);
+
+/// Refuses a place to write to that is the file `input` under the same or another name.
+Status RefuseToOverwrite(const std::string& path, const std::string& input);
 
 }  // namespace tidemark

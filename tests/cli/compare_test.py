@@ -163,13 +163,27 @@ class Compare(unittest.TestCase):
         self.assertIn('data-label="predicted (every)" data-dashed', text)
         self.assert_refused(self.trace("job"), self.trace("every"), "--html", self.trace("job"), says="would be overwritten")
 
-    def test_what_cannot_be_compared_is_refused_in_a_sentence(self):
+    def test_a_trace_that_is_cut_short_is_compared_but_never_agrees(self):
         whole = self.trace("job").read_bytes()
-        cut, text = self.folder / "cut.trace", self.folder / "text.trace"
+        cut = self.folder / "cut.trace"
+        cut.write_bytes(whole[:-1])  # all of its events, but not its end
+        for arguments, side in (((self.trace("job"), cut), "measured"), ((cut, self.trace("job")), "predicted")):
+            done = run("compare", *arguments, "--format", "json")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            comparison = json.loads(done.stdout)
+            self.assertEqual(comparison["peak_error_bytes"], 0)
+            self.assertIn("cut off or damaged after", comparison[side]["cut_short"])
+            self.assertIsNone(comparison["measured" if side == "predicted" else "predicted"]["cut_short"])
+            self.assertIn("cut.trace is cut short", " ".join(run("compare", *arguments).stdout.split()))
         cut.write_bytes(whole[:len(whole) // 2])
+        done = run("compare", self.trace("job"), cut)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("cut.trace is cut short", " ".join(done.stdout.split()))
+
+    def test_what_cannot_be_compared_is_refused_in_a_sentence(self):
+        text = self.folder / "text.trace"
         text.write_text("hello")
         job = self.trace("job")
-        self.assert_refused(job, cut, says="cut.trace: the file was cut off or damaged after")
         self.assert_refused(text, job, says="text.trace: this is not a trace file of a known format")
         self.assert_refused(job, self.folder / "missing.trace", says="missing.trace: there is no such file")
         self.assert_refused(job, says="compare needs two traces, or a job and --device")

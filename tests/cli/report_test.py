@@ -131,15 +131,34 @@ class Report(unittest.TestCase):
             arguments = ("report", self.trace("last"), self.trace("zero2"), "--format", form)
             self.assertEqual(run(*arguments).stdout, run(*arguments).stdout)
 
-    def test_what_is_no_whole_trace_is_refused_in_a_sentence(self):
+    def test_of_a_trace_that_is_cut_short_what_there_is_is_told_and_that_something_is_missing(self):
         whole = self.trace("last").read_bytes()
-        cut, empty, text = self.folder / "cut.trace", self.folder / "empty.trace", self.folder / "text.trace"
-        cut.write_bytes(whole[:len(whole) // 2])
+        cut = self.folder / "cut.trace"
+        fits = set()
+        for length in range(18, len(whole), max(1, len(whole) // 40)):
+            cut.write_bytes(whole[:length])
+            done = run("report", cut, "--format", "json")
+            if done.returncode == 2:
+                self.assertIn("cut off before its first one", done.stderr)
+                continue
+            self.assertEqual(done.returncode, 0, done.stderr)
+            trace = json.loads(done.stdout)["traces"][0]
+            self.assertIn("cut off or damaged after", trace["cut_short"])
+            fits.add(trace["fits"])
+        self.assertNotIn(True, fits)  # the peak may be in what is missing
+        done = run("report", cut)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("is cut short: the file was cut off or damaged after", " ".join(done.stdout.split()))
+        whole_report = json.loads(run("report", self.trace("last"), "--format", "json").stdout)
+        self.assertIsNone(whole_report["traces"][0]["cut_short"])
+
+    def test_what_is_no_trace_is_refused_in_a_sentence(self):
+        whole = self.trace("last").read_bytes()
+        empty, text = self.folder / "empty.trace", self.folder / "text.trace"
         empty.write_bytes(b"")
         text.write_text("hello")
         self.assert_refused(self.folder / "missing.trace", says="missing.trace: there is no such file")
         self.assert_refused(self.folder, says="is a directory")
-        self.assert_refused(cut, says="cut.trace: the file was cut off or damaged after")
         self.assert_refused(self.trace("last"), empty, says="empty.trace: this is not a trace file of a known format")
         self.assert_refused(text, says="text.trace: this is not a trace file of a known format")
         self.assert_refused(says="TRACE is required")

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/job/job.h"
+
+namespace tidemark {
+
+/// Whether data-parallel ranks run programs of their own: where padded state is divided, the last ones keep less of it.
+/// Predictions are of the first then, which keeps the most. False where the job cannot be lowered.
+bool RanksAreUnlike(const Job& job);
+
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb calibrate from outside: a machine file with a source for every number, which predictions use."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOB = pathlib.Path(__file__).resolve().parents[1] / "jobs/demo-small.yaml"
+
+
+def call(*words, **environment):
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240,
+                          env={**os.environ, **environment})
+
+
+class Calibrate(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.holder.cleanup)
+        cls.machine = pathlib.Path(cls.holder.name) / "mine.yaml"
+        cls.done = call("calibrate", "--device", "cpu", "-o", cls.machine)
+
+    def test_writes_a_file_in_which_every_number_has_its_source(self):
+        self.assertEqual(self.done.returncode, 0, self.done.stderr)
+        self.assertIn("two ranks", self.done.stdout)
+        lines = self.machine.read_text(encoding="utf-8").splitlines()
+        numbers = [line for line in lines if not line.startswith(("summary:", "name:"))]
+        for line in numbers:
+            self.assertIn("source: ", line)
+        measured = {line.split(": ")[0] for line in numbers if "source: \"measured: " in line}
+        for key in ("peak.fp32", "memory_bandwidth", "kernel_launch", "intra_node.latency", "intra_node.bandwidth",
+                    "rates.gemm.fp32", "rates.gemm.bf16", "rates.attention_backward.bf16", "rates.optimizer_update"):
+            self.assertIn(key, measured)
+        links = [line for line in numbers if line.startswith("inter_node.")]
+        self.assertEqual(len(links), 2)
+        for line in links:
+            self.assertIn("not measured", line)
+
+    def test_predictions_take_its_numbers(self):
+        def predicted(*changes):
+            done = call("predict", JOB, "--format", "json", *changes)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["time"]["step_ns"]
+
+        mine = predicted("--set", f"machine={self.machine}")
+        self.assertNotEqual(mine, predicted())
+        # A thousand times the launch that was measured, for each of hundreds of kernels.
+        self.assertGreater(predicted("--set", f"machine={self.machine}", "--set", "machine.kernel_launch=50 ms"),
+                           2 * mine)
+
+    def test_a_machine_without_mpi_is_told_so(self):
+        done = call("calibrate", "--device", "cpu", "-o", "-", PATH="/nowhere")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("2 ranks need mpirun, which is not here", done.stderr)
+        self.assertIn("hint: install Open MPI", done.stderr)
+
+    def test_under_a_launcher_of_another_number_of_ranks_it_says_what_to_do(self):
+        done = call("calibrate", "--device", "cpu", "-o", "-", OMPI_COMM_WORLD_SIZE="3")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("start 2 processes, or none", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
