@@ -105,8 +105,8 @@ class AttentionBinder : public EagerBinder {
             [shape = shape_, scores = c_.Read(0)](Writes writes) { CausalMask(shape, scores, writes[0]); }};
   }
   Operation Softmax() const {
-    const bool casts = c_.model.decoder().attention_kernel == Decoder::AttentionKernel::eager_fp32_softmax &&
-                       SizeOf(narrow()) < SizeOf(wide());
+    const bool casts =
+        decoder_.attention_kernel == Decoder::AttentionKernel::eager_fp32_softmax && SizeOf(narrow()) < SizeOf(wide());
     const TensorType scores = c_.Read(0).type;
     return {{{casts ? wide() : scores.dtype, scores.elements}},
             [n = rows(), width = shape_.sequence, from = c_.Read(0)](Writes writes) {
@@ -131,7 +131,7 @@ class AttentionBinder : public EagerBinder {
     const std::int64_t all = own * c_.model.place().size;
     std::vector<kernels::Dropout> samples;
     for (std::int64_t i = 0; i < shape_.batch; ++i) {
-      samples.push_back({.p = c_.model.decoder().attention_dropout,
+      samples.push_back({.p = decoder_.attention_dropout,
                          .seed = c_.seed,
                          .offset = 0,
                          .first = (c_.first_sample + i) * all + c_.model.place().rank * own});
@@ -188,7 +188,7 @@ class NormBinder : public EagerBinder {
  private:
   kernels::Norm Of(const ConstTensor& matrix) const {
     kernels::Norm norm;
-    norm.width = c_.model.decoder().hidden;
+    norm.width = decoder_.hidden;
     norm.rows = matrix.type.elements / norm.width;
     return norm;
   }

@@ -73,6 +73,21 @@ TEST_P(EveryGradCache, HasTheGradientsOfOneLossOverThePairsOfAllRanks) {
   }
 }
 
+// The second encoder is the wider one, and has other kernels than the first: theirs are the sizes of its blocks.
+TEST_P(EveryGradCache, HasThemWithEagerKernelsInOneEncoderToo) {
+  const Job fused = PairJob(GetParam(), 2);
+  Job eager = fused;
+  Decoder& second = std::get<DualEncoder>(eager.network.shape).second;
+  second.attention_kernel = Decoder::AttentionKernel::eager;
+  second.norm_kernel = Decoder::NormKernel::eager;
+  const ParameterParts one = Executed(OneBatch(fused), 1, Exact()).gradients;
+  for (const RunOutcome& rank : ExecutedTogether(eager, 1, Exact())) {
+    EXPECT_LT(FarthestFrom(rank.gradients, [&](const ParameterKey& key, std::int64_t begin,
+                                               std::size_t i) { return one.at(key).at(begin)[i]; }),
+              1e-10);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Execute, EveryGradCache,
                          testing::Values("gradcache", "gradcache-every", "gradcache-forward-outside"),
                          [](const auto& strategy) {
