@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -61,7 +63,9 @@ std::string NameOf(const Job& job, std::int64_t rank) {
 Status RefusePipes(const std::vector<std::string>& inputs, std::int64_t ranks) {
   for (const std::string& input : inputs) {
     std::error_code none;
-    const bool own = input.starts_with("/dev/") || input.starts_with("/proc/");  // /dev/stdin is each process's own
+    constexpr std::array<std::string_view, 3> kOwn = {"/dev/stdin", "/dev/fd/", "/proc/self/"};  // of each process
+    const bool own =
+        std::any_of(kOwn.begin(), kOwn.end(), [&](std::string_view prefix) { return input.starts_with(prefix); });
     if (own || (!input.empty() && !std::filesystem::is_regular_file(input, none))) {
       return BadInput(fmt::format("'{}' is a pipe, and {} ranks must each read it", input, ranks),
                       "save it in a file and name that");

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -145,6 +146,8 @@ std::optional<RankServer::Arrival> RankServer::Accept(const SharedProgress& prog
   Arrival arrival;
   arrival.socket = Descriptor(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const auto peer = arrival.socket.open() ? PeerIsOurs(arrival.socket.get()) : std::nullopt;
+  constexpr timeval kAtMost{1, 0};  // a process that connects and says nothing holds up nobody for longer
+  setsockopt(arrival.socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kAtMost, sizeof kAtMost);
   std::uint64_t rank = 0;
   if (!peer || recv(arrival.socket.get(), &rank, sizeof rank, 0) != sizeof rank ||
       !Hand(arrival.socket.get(), {STDOUT_FILENO, STDERR_FILENO, progress.descriptor()})) {

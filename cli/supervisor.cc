@@ -115,6 +115,7 @@ class Supervisor {
       LookAtEvents(kLookEvery);
       LookAtRanks();
     }
+    launcher_ = -1;  // its number may be another process's now
     while (LookAtEvents(std::chrono::milliseconds(0))) {
     }
     KillRanks();
@@ -252,7 +253,9 @@ class Supervisor {
       places_.push_back(progress_[i].place());
     }
     ending_since_ = Clock::now();
-    kill(launcher_, SIGTERM);
+    if (launcher_ > 0) {
+      kill(launcher_, SIGTERM);
+    }
     return false;
   }
 
@@ -301,6 +304,7 @@ Error Supervisor::Lost(std::size_t rank, int code) const {
   constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
   const bool crashed = std::find(kCrashes.begin(), kCrashes.end(), signal) != kCrashes.end();
   const char* hint = crashed             ? "this is a fault of tidemark: please report it, with the job"
+                     : signal == 0       ? "what it wrote before says why"
                      : signal == SIGKILL ? "a system that runs out of memory ends processes like this (dmesg tells): "
                                            "tidemark predict says what a rank needs"
                                          : "somebody else has ended it: a time limit, a scheduler, a person";

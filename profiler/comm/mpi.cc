@@ -8,8 +8,10 @@
 #include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <list>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -94,9 +96,13 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
   }
+  /// Does not wait for messages that nobody may take any more: where an error ends this rank, the others are told only
+  /// after it. MPI keeps what is under way, and its memory stays.
   ~MpiCommunicator() override {
+    DropReceived();
     for (Sent& sent : sent_) {
-      MPI_Wait(&sent.request, MPI_STATUS_IGNORE);
+      MPI_Request_free(&sent.request);
+      static_cast<void>(sent.bytes.release());
     }
     MPI_Comm_free(&comm_);
   }
@@ -138,16 +144,12 @@ class MpiCommunicator final : public Communicator {
   Status Send(const Message& message, const void* data) override {
     const HeapScope scope(HeapOwner::communication);
     TIDEMARK_ASSIGN(const MPI_Datatype type, TypeOf(message));
-    // What the receiver has is dropped; of the others the memory stays.
-    std::erase_if(sent_, [](Sent& sent) {
-      int done = 0;
-      MPI_Test(&sent.request, &done, MPI_STATUS_IGNORE);
-      return done != 0;
-    });
-    const auto* bytes = static_cast<const char*>(data);
+    DropReceived();
+    const auto size = static_cast<std::size_t>((SizeOf(message.dtype) * message.elements).count());
     Sent& sent = sent_.emplace_back();
-    sent.bytes.assign(bytes, bytes + (SizeOf(message.dtype) * message.elements).count());
-    if (const int code = MPI_Isend(sent.bytes.data(), static_cast<int>(message.elements), type,
+    sent.bytes = std::make_unique<char[]>(size);
+    std::memcpy(sent.bytes.get(), data, size);
+    if (const int code = MPI_Isend(sent.bytes.get(), static_cast<int>(message.elements), type,
                                    static_cast<int>(message.peer), static_cast<int>(message.tag), comm_, &sent.request);
         code != MPI_SUCCESS) {
       return Failed("a message", code);
@@ -171,8 +173,17 @@ class MpiCommunicator final : public Communicator {
   /// A message that the receiver may not have taken yet.
   struct Sent {
     MPI_Request request = MPI_REQUEST_NULL;
-    std::vector<char> bytes;
+    std::unique_ptr<char[]> bytes;
   };
+
+  /// What the receiver has is dropped; of the others the memory stays.
+  void DropReceived() {
+    std::erase_if(sent_, [](Sent& sent) {
+      int done = 0;
+      MPI_Test(&sent.request, &done, MPI_STATUS_IGNORE);
+      return done != 0;
+    });
+  }
 
   struct UnderWay {
     MPI_Request request = MPI_REQUEST_NULL;

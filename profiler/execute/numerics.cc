@@ -83,7 +83,11 @@ Distance DistanceOf(const Model& model, const ParameterParts& own, const Paramet
 std::string PlacesText(const Model& model, const ParameterParts& own) {
   std::string text;
   for (const auto& [key, parts] : own) {
-    const std::vector<std::int64_t> places = model.PlacesOf(*model.Held(key.first, key.second));
+    const auto weight = model.Held(key.first, key.second);
+    if (!weight) {
+      continue;  // DistanceOf tells of it
+    }
+    const std::vector<std::int64_t> places = model.PlacesOf(*weight);
     for (const auto& [begin, values] : parts) {
       const auto first = static_cast<std::size_t>(begin);
       for (std::size_t i = first, run = first; i < first + values.size(); ++i) {
@@ -106,8 +110,10 @@ std::optional<std::string> FirstMissing(const ParameterParts& reference, std::sp
     std::istringstream lines(text);
     ParameterKey key;
     for (std::int64_t first = 0, count = 0; lines >> key.first >> key.second >> first >> count;) {
-      std::vector<bool>& of = had[key];
-      std::fill_n(of.begin() + first, count, true);
+      const auto of = had.find(key);
+      if (of != had.end() && first >= 0 && first + count <= static_cast<std::int64_t>(of->second.size())) {
+        std::fill_n(of->second.begin() + first, count, true);
+      }
     }
   }
   for (const auto& [key, of] : had) {
