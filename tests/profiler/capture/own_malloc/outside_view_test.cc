@@ -16,46 +16,6 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-Budget Used(Bytes used, Bytes tensors) {
-  Budget budget;
-  budget.used = budget.resident_peak = used;
-  budget[BudgetPart::tensors] = tensors;
-  return budget;
-}
-
-TEST(Budget, AllowsAResidualOfTwoPercent) {
-  EXPECT_EQ(Used(Bytes(1000 * kMiB), {}).bound(), Bytes(20 * kMiB));
-  EXPECT_EQ(Used(Bytes(256 * kMiB), {}).bound(), Bytes(256 * kMiB / 50));
-  EXPECT_EQ(Used(Bytes(10 * kMiB), {}).bound(), Bytes(256 * kMiB / 50))
-      << "a small job has pages that nobody counts, too";
-  EXPECT_EQ(Used(Bytes(10'000 * kMiB), {}).bound(), Bytes(32 * kMiB)) << "64 MiB are found in any job";
-}
-
-TEST(Budget, IsInDoubtWhereItsPartsAreNotWhatIsUsed) {
-  const Bytes used(1000 * kMiB), allowed(20 * kMiB);
-  EXPECT_TRUE(DoubtsOf(Used(used, used)).empty());
-  EXPECT_TRUE(DoubtsOf(Used(used, used - allowed)).empty());
-  EXPECT_TRUE(DoubtsOf(Used(used, used + allowed)).empty());
-  EXPECT_EQ(DoubtsOf(Used(used, used - allowed - Bytes(1))).size(), 1U);
-  EXPECT_EQ(DoubtsOf(Used(used, used + allowed + Bytes(1))).size(), 1U);
-  Budget missed = Used(used, used);
-  missed.resident_peak = used + allowed + Bytes(1);
-  EXPECT_EQ(DoubtsOf(missed).size(), 1U);
-}
-
-TEST(Budget, ComesThroughAMessageAsItWas) {
-  Budget budget = Used(Bytes(77), Bytes(-5));
-  budget.rank = 3;
-  budget[BudgetPart::profiler] = Bytes(9);
-  budget.reasons = {"first reason", "second: with, marks"};
-  const Budget same = Unpack(Pack(budget));
-  EXPECT_EQ(same.rank, 3);
-  EXPECT_EQ(same.parts, budget.parts);
-  EXPECT_EQ(same.used, budget.used);
-  EXPECT_EQ(same.resident_peak, budget.resident_peak);
-  EXPECT_EQ(same.reasons, budget.reasons);
-}
-
 /// Logits of 2048 tokens in 16384 words are 64 MiB in bf16 and 128 MiB in fp32, and so is their gradient: 384 MiB at
 /// least, with little arithmetic.
 Job WideJob() {
@@ -117,16 +77,7 @@ RunOutcome Watched(const Job& job, SlyWorld::Hides hides) {
   return std::move(*run);
 }
 
-class TheOutsideView : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!HeapIsCounted()) {
-      GTEST_SKIP() << "a sanitizer has memory of its own";
-    }
-  }
-};
-
-TEST_F(TheOutsideView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
+TEST(TheOutsideView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
   const RunOutcome run = Watched(WideJob(), SlyWorld::Hides::nothing);
   const Budget& budget = *run.budget;
   EXPECT_EQ(budget.reasons, std::vector<std::string>{});
@@ -146,7 +97,7 @@ TEST_F(TheOutsideView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
   EXPECT_GT(device, Bytes(384 * kMiB));
 }
 
-TEST_F(TheOutsideView, FindsWhatIsHiddenBehindTheAllocator) {
+TEST(TheOutsideView, FindsWhatIsHiddenBehindTheAllocator) {
   const Bytes usual = Watched(SmallJob("ddp-last"), SlyWorld::Hides::nothing).budget->residual();
   for (const auto hides : {SlyWorld::Hides::pages, SlyWorld::Hides::heap}) {
     const Budget budget = *Watched(SmallJob("ddp-last"), hides).budget;
@@ -157,7 +108,7 @@ TEST_F(TheOutsideView, FindsWhatIsHiddenBehindTheAllocator) {
   }
 }
 
-TEST_F(TheOutsideView, ClosesTheBudgetUnderEveryAllocator) {
+TEST(TheOutsideView, ClosesTheBudgetUnderEveryAllocator) {
   for (const AllocatorKind kind :
        {AllocatorKind::exact, AllocatorKind::torch_caching, AllocatorKind::arena, AllocatorKind::cuda_async}) {
     Job job = SmallJob("ddp-last");
