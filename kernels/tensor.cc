@@ -6,22 +6,21 @@
 namespace tidemark::kernels {
 namespace {
 
-/// Bytes from the beginning to element `begin`, after checking that all of the stretch is there.
-std::int64_t OffsetOf(const TensorType& type, std::int64_t begin, std::int64_t elements) {
+/// Element `begin` of a tensor, after checking that all of the stretch is there.
+template <class Byte, class Data>
+Data* At(const TensorType& type, Data* data, std::int64_t begin, std::int64_t elements) {
   TIDEMARK_CHECK(begin >= 0 && elements >= 0 && elements <= type.elements - begin);
-  return (SizeOf(type.dtype) * begin).count();
+  return data == nullptr ? nullptr : static_cast<Byte*>(data) + (SizeOf(type.dtype) * begin).count();
 }
 
 }  // namespace
 
 ConstTensor Slice(const ConstTensor& tensor, std::int64_t begin, std::int64_t elements) {
-  const std::int64_t offset = OffsetOf(tensor.type, begin, elements);
-  return {{tensor.type.dtype, elements}, static_cast<const char*>(tensor.data) + offset};
+  return {{tensor.type.dtype, elements}, At<const char>(tensor.type, tensor.data, begin, elements)};
 }
 
 Tensor Slice(const Tensor& tensor, std::int64_t begin, std::int64_t elements) {
-  const std::int64_t offset = OffsetOf(tensor.type, begin, elements);
-  return {{tensor.type.dtype, elements}, static_cast<char*>(tensor.data) + offset};
+  return {{tensor.type.dtype, elements}, At<char>(tensor.type, tensor.data, begin, elements)};
 }
 
 DType StatisticsOf(DType dtype) { return dtype == DType::fp64 ? DType::fp64 : DType::fp32; }

@@ -37,7 +37,7 @@ struct Tensor {
   operator ConstTensor() const { return {type, data}; }  // NOLINT(google-explicit-constructor): as T* to const T*
 };
 
-/// `elements` of it from `begin` on: rows of a matrix, one of several tensors in a bucket.
+/// `elements` of it from `begin` on: rows of a matrix, one of several tensors in a bucket. Of one without data, too.
 ConstTensor Slice(const ConstTensor& tensor, std::int64_t begin, std::int64_t elements);
 Tensor Slice(const Tensor& tensor, std::int64_t begin, std::int64_t elements);
 

@@ -10,8 +10,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kLarge = 128 * 1024;  // glibc's least M_MMAP_THRESHOLD, see mallopt(3)
-
 // malloc has no argument to pass these through.
 constinit std::atomic<bool> counting = false;
 constinit std::array<std::atomic<std::int64_t>, kHeapOwners> live_bytes{};
@@ -62,6 +60,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(std::size_t);  // before each block: its size
+constexpr std::size_t kLarge = 128 * 1024;            // glibc's least M_MMAP_THRESHOLD, see mallopt(3)
 
 void Count(void* block, int sign) {
   if (block != nullptr && counting.load(std::memory_order_relaxed)) {

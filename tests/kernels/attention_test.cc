@@ -131,8 +131,10 @@ TEST(Attention, GradientsOverSeveralTilesAreThoseOfTheDefinition) {
     c.Forward();
     const Numbers d_output = Numbers::Random(c.output.type(), 4);
     const Gradients gradients(c, d_output);
-    for (const auto& [x, gradient] :
+    for (const auto& input :
          {std::pair(&Case::q, &gradients.dq), std::pair(&Case::k, &gradients.dk), std::pair(&Case::v, &gradients.dv)}) {
+      const auto x = input.first;
+      const Numbers* gradient = input.second;
       const Numbers direction = Numbers::Random(gradient->type(), 5);
       const auto along = [&](double step) {
         Case moved = c;

@@ -11,6 +11,7 @@
 #include "sim/predict/trace_recorder.h"
 #include "sim/program/text.h"
 #include "tests/property/random_job.h"
+#include "tests/sim/dice.h"
 #include "tests/sim/oracle_job.h"
 
 // Several optimizer steps in a row: predict --steps K.
@@ -157,7 +158,7 @@ TEST(Steps, BothEnginesAgreeOnSeveralJobs) {
 
 TEST(Steps, OfRandomJobsFitTogetherAndBothEnginesAgree) {
   JobGenerator jobs(41);
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < Rounds(400); ++i) {
     const Job job = jobs.Next();
     ExpectEnginesAgree(job, job.last_window.microbatches > 0 ? 1 : 1 + i % 5);
     ASSERT_FALSE(testing::Test::HasFailure()) << "job " << i;

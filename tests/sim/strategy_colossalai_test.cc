@@ -371,7 +371,7 @@ Job RandomZeroJob(Dice& dice) {
 
 TEST(LowLevelZero, EveryVariantIsSoundAndBothEnginesAgreeOnIt) {
   Dice dice(20);
-  for (std::int64_t i = 0; i < 300; ++i) {
+  for (std::int64_t i = 0; i < Rounds(300); ++i) {
     const Job job = RandomZeroJob(dice);
     SCOPED_TRACE(job.strategy + " layers " + std::to_string(std::get<Decoder>(job.network.shape).layers) + " dp " +
                  std::to_string(job.layout.dp) + " microbatches " + std::to_string(job.accumulation_steps) +

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "tests/sim/deepspeed_job.h"
+#include "tests/sim/dice.h"
 
 namespace tidemark::deepspeed {
 namespace {
@@ -87,7 +88,7 @@ TEST(DeepSpeedShapes, RandomBucketsFlushAsTheRuleSaysHoweverTheLayersAreFolded) 
   const auto pick = [&](std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random);
   };
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < Rounds(120); ++i) {
     Job job = OracleJob("deepspeed-zero2", 1);
     const std::int64_t layers = pick(1, 40);
     std::get<Decoder>(job.network.shape).layers = layers;
@@ -104,7 +105,7 @@ TEST(DeepSpeedShapes, RandomJobsAreSoundAndBothEnginesAgree) {
   const auto pick = [&](std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random);
   };
-  for (int i = 0; i < 250; ++i) {
+  for (int i = 0; i < Rounds(250); ++i) {
     Job job = OracleJob(kAll[static_cast<std::size_t>(pick(0, 4))], pick(1, 5));
     job.layout.dp = pick(1, 5);
     Decoder& decoder = std::get<Decoder>(job.network.shape);

@@ -313,7 +313,7 @@ TEST(DeepSpeedZero3, OneRankGathersNothingAndDividesByOne) {
 
 TEST(DeepSpeedZero3, RandomSettingsAreSoundAndBothEnginesAgree) {
   Dice dice(20240229);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < Rounds(200); ++i) {
     Job job = OracleJob("deepspeed-zero3", Pick<std::int64_t>(dice, {1, 2, 3, 5}));
     Decoder& decoder = std::get<Decoder>(job.network.shape);
     decoder.layers = Pick<std::int64_t>(dice, {1, 2, 3, 4, 7, 12, 30});

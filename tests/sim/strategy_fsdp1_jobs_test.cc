@@ -151,7 +151,7 @@ Job AnyJob(Dice& dice) {
 
 TEST(Fsdp1Jobs, AnyJobVerifiesAndBothEnginesAgreeOnIt) {
   Dice dice(1101);
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < Rounds(400); ++i) {
     const Job job = AnyJob(dice);
     const Result<StepProgram> step = Lower(job, static_cast<StepKind>(i % 3));
     ASSERT_TRUE(step.ok()) << step.error().Text();

@@ -279,7 +279,7 @@ Job RandomJob(Dice& dice) {
 
 TEST(Fsdp2Settings, EverySettingIsSoundAndBothEnginesAgreeOnIt) {
   Dice dice(20260729);
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < Rounds(400); ++i) {
     const Job job = RandomJob(dice);
     // A first step without an optimizer step has no moments to keep.
     const bool steps = job.last_window.microbatches == 0 || job.last_window.policy != LastWindow::Policy::drop;

@@ -224,7 +224,7 @@ TEST(GradCache, PlainAccumulationComparesFewerPairs) {
 
 TEST(GradCache, ClosedFormAndSimulationAgree) {
   Dice dice(20261122);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < Rounds(300); ++i) {
     constexpr const char* kStrategies[] = {"gradcache", "gradcache-every", "gradcache-forward-outside",
                                            "gradcache-unscaled"};
     Job job = WorkedJob(kStrategies[dice.Roll(4)], dice.OneIn(3));

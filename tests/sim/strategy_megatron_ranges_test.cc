@@ -124,7 +124,7 @@ TEST(MegatronRanges, WithoutMastersOnlyMomentsAreCut) {
 
 TEST(MegatronRanges, RandomBucketsAreSoundAndBothEnginesAgree) {
   Dice dice(3);
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < Rounds(150); ++i) {
     Job job =
         TableJob(dice.Number(1, 400), dice.Number(1, 30), dice.Number(1, 300), dice.Number(1, 400), dice.Number(1, 9));
     job.axes.sync.bucket_elements = dice.Number(1, 900);

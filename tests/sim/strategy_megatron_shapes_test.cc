@@ -178,7 +178,7 @@ Job RandomJob(Dice& dice) {
 
 TEST(MegatronShapes, RandomSettingsAreSoundAndBothEnginesAgree) {
   Dice dice(20);
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < Rounds(400); ++i) {
     const Job job = RandomJob(dice);
     ASSERT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
     const StepProgram step = Sound(job, kSteps[dice.Roll(3)]);
