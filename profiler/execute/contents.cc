@@ -128,6 +128,9 @@ std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std
   const auto stage = buffer.holds.empty() ? std::nullopt : StageIn(buffer.name);
   Contents contents;
   for (const Holding& holding : holds) {
+    if (holding.ranks != 1 && holding.ranks != model.shards()) {
+      return std::nullopt;
+    }
     std::vector<Whole> all;
     for (const HeldRun& run : holding.of) {
       const std::string name = stage ? fmt::format("stage {} {}", *stage, run.name) : run.name;

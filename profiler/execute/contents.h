@@ -29,6 +29,7 @@ struct Stretch {
 struct Contents {
   std::vector<Stretch> stretches;
   std::int64_t elements = 0;  ///< with padding
+  std::int64_t begin = 0;     ///< of what lies in a larger buffer; offsets count from that buffer's beginning
 };
 
 /// By what the buffer `holds`, and where it says nothing by the end of its name: "of layer.wq" that parameter, "of

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "profiler/execute/contents.h"
+#include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/joint.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
@@ -212,7 +213,7 @@ class Declarer {
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
     const bool exchanges = leaf.kind == CollectiveKind::all_reduce || leaf.kind == CollectiveKind::all_gather ||
                            leaf.kind == CollectiveKind::reduce_scatter;
-    const bool in_place = leaf.reads == leaf.writes, joint = IsJoint(program_, leaf);
+    const bool in_place = IsInPlace(program_, leaf), joint = IsJoint(program_, leaf);
     if (!exchanges || leaf.reads.size() != leaf.writes.size() ||
         (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce && !in_place)) {
       return NotExecuted(fmt::format("'{}', {} over {} buffers", name, Name(leaf.kind), leaf.reads.size()));
@@ -225,10 +226,9 @@ class Declarer {
     if (const auto size = sizes.find(group); size == sizes.end() || size->second != ranks) {
       return NotExecuted(fmt::format("'{}', a collective over the group '{}' of {} ranks", name, group, ranks));
     }
-    if (leaf.dtype == DType::fp16 || leaf.payload_elements > INT32_MAX) {
-      return NotExecuted(fmt::format("'{}', a collective over {} x {}", name, leaf.payload_elements, Name(leaf.dtype)));
-    }
+    TIDEMARK_TRY(CheckSendable(name, {Stored(leaf.dtype, exact_), leaf.payload_elements}));
     TIDEMARK_TRY(CheckReads(leaf.reads, loops, name));
+    const std::vector<Operand> reads = Operands(leaf.reads, loops), writes = Operands(leaf.writes, loops);
     std::int64_t payload = 0;
     for (std::size_t i = 0; i < leaf.writes.size(); ++i) {
       const Slot& from = SlotOf(leaf.reads[i], loops);
@@ -237,13 +237,15 @@ class Declarer {
       if (joint) {
         continue;
       }
+      if (leaf.kind == CollectiveKind::all_gather) {
+        if (const auto part = PartToGather(model_, reads[i], writes[i], leaf.payload_elements / ranks)) {
+          type.elements = part->type.elements;
+        }
+      }
       const bool sends_part_of_whole = type.elements == leaf.payload_elements;
       if (!in_place && leaf.kind == CollectiveKind::all_gather && !sends_part_of_whole) {
         type.elements *= ranks;
         payload = type.elements;
-        if (payload > leaf.payload_elements) {
-          return NotExecuted(fmt::format("'{}', which gathers parts of larger buffers", name));
-        }
       } else if (!in_place && leaf.kind == CollectiveKind::reduce_scatter) {
         type.elements /= ranks;
       }
@@ -252,6 +254,11 @@ class Declarer {
                      "the program is wrong: please report the job");
       }
       TIDEMARK_TRY(Make(leaf.writes[i], loops, type, name));
+      const auto contents = ContentsOf(model_, reads[i]);
+      if (leaf.kind == CollectiveKind::reduce_scatter && contents &&
+          !ContentsOf(model_, *writes[i].buffer, writes[i].index)) {
+        SlotOf(leaf.writes[i], loops).packed = ScatteredPart(model_, *contents, leaf.payload_elements, in_place);
+      }
     }
     if (joint) {
       return SeeJoint(leaf, loops, ranks);
@@ -295,9 +302,21 @@ class Declarer {
     return Done{};
   }
 
+  /// MPI has no fp16, and counts in int.
+  static Status CheckSendable(std::string_view name, const TensorType& type) {
+    if (type.dtype == DType::fp16 || type.elements > INT32_MAX) {
+      return NotExecuted(fmt::format("'{}', which sends {}", name, TextOf(type)));
+    }
+    return Done{};
+  }
+
   Result<TensorType> TypeOfMessage(NameId name, const BufferRef& ref, Loops loops) const {
-    return MessageType({job_, model_, WithoutStage(program_.names[name.index]), program_.buffers[ref.buffer.index],
-                        Resolve(ref.index[0], loops), exact_});
+    const std::string& text = program_.names[name.index];
+    TIDEMARK_ASSIGN(const TensorType type,
+                    MessageType({job_, model_, WithoutStage(text), program_.buffers[ref.buffer.index],
+                                 Resolve(ref.index[0], loops), exact_}));
+    TIDEMARK_TRY(CheckSendable(text, type));
+    return type;
   }
 
   Status See(const Send& leaf, Loops loops) {

@@ -133,6 +133,8 @@ class Executor {
   Status GatherFlat(const Collective& leaf, Communicator& group, std::span<const Operand> parts);
   /// What a reduction's result is multiplied by.
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
+  /// Starts one exchange; `then` is done with what has come.
+  Status Issue(const Collective& leaf, Communicator& group, const Exchange& exchange, std::function<void()> then);
   Status BeginJoint(const Collective& leaf, Communicator& group, const std::vector<Operand>& operands);
   Status BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to);
   Status Finish(Pending& pending);

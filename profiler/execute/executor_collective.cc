@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/pointwise.h"
+#include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/joint.h"
 
@@ -31,8 +32,19 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
     return BeginJoint(leaf, *group->second, writes);
   }
   for (std::size_t i = 0; i < writes.size(); ++i) {
-    TIDEMARK_TRY(BeginExchange(leaf, *group->second, reads[i], writes[i]));
-    held_[SlotOf(leaf.writes[i], loops)].type = {reads[i].tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
+    Operand sent = reads[i];
+    if (leaf.kind == CollectiveKind::all_gather) {
+      sent.tensor =
+          PartToGather(model_, sent, writes[i], leaf.payload_elements / group->second->size()).value_or(sent.tensor);
+    }
+    TIDEMARK_TRY(BeginExchange(leaf, *group->second, sent, writes[i]));
+    Held& held = held_[SlotOf(leaf.writes[i], loops)];
+    held.type = {sent.tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
+    const auto contents = ContentsOf(model_, reads[i]);
+    if (leaf.kind == CollectiveKind::reduce_scatter && contents &&
+        !ContentsOf(model_, *writes[i].buffer, writes[i].index)) {
+      held.packed = ScatteredPart(model_, *contents, leaf.payload_elements, IsInPlace(*program_, leaf));
+    }
   }
   return Done{};
 }
@@ -79,19 +91,24 @@ Status Executor::BeginExchange(const Collective& leaf, Communicator& group, cons
   }
   const double factor = FactorOf(leaf, ranks);
   const kernels::Tensor result{{exchange.dtype, written}, exchange.to};
+  return Issue(leaf, group, exchange, [=] {
+    if (factor != 1.0) {
+      kernels::Scale(factor, result);
+    }
+  });
+}
+
+Status Executor::Issue(const Collective& leaf, Communicator& group, const Exchange& exchange,
+                       std::function<void()> then) {
   const Nanos start = recorder_.Now();
   TIDEMARK_ASSIGN(const Communicator::Ticket ticket, group.Begin(exchange));
-  pending_.push_back({&group,
-                      {ticket},
-                      leaf.stream,
-                      [=] {
-                        if (factor != 1.0) {
-                          kernels::Scale(factor, result);
-                        }
-                      },
-                      program_->names[leaf.name.index],
-                      start});
+  pending_.push_back({&group, {ticket}, leaf.stream, std::move(then), program_->names[leaf.name.index], start});
   return Done{};
+}
+
+double Executor::FactorOf(const Collective& leaf, std::int64_t ranks) {
+  const double average = leaf.reduction == Reduction::avg ? 1.0 / static_cast<double>(ranks) : 1.0;
+  return average * static_cast<double>(leaf.scale.numerator()) / static_cast<double>(leaf.scale.denominator());
 }
 
 }  // namespace tidemark

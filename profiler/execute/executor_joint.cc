@@ -9,11 +9,6 @@
 
 namespace tidemark {
 
-double Executor::FactorOf(const Collective& leaf, std::int64_t ranks) {
-  const double average = leaf.reduction == Reduction::avg ? 1.0 / static_cast<double>(ranks) : 1.0;
-  return average * static_cast<double>(leaf.scale.numerator()) / static_cast<double>(leaf.scale.denominator());
-}
-
 /// Several buffers as one tensor that is divided between the ranks.
 Status Executor::BeginJoint(const Collective& leaf, Communicator& group, const std::vector<Operand>& operands) {
   const HeapScope scope(HeapOwner::communication);
@@ -27,24 +22,16 @@ Status Executor::BeginJoint(const Collective& leaf, Communicator& group, const s
                           gathers ? tensor->own() : tensor->all(),
                           gathers ? tensor->all() : tensor->sum().data};
   const double factor = FactorOf(leaf, group.size());
-  const Nanos start = recorder_.Now();
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, group.Begin(exchange));
-  pending_.push_back({&group,
-                      {ticket},
-                      leaf.stream,
-                      [=] {
-                        if (gathers) {
-                          tensor->UnpackAll();
-                          return;
-                        }
-                        if (factor != 1.0) {
-                          kernels::Scale(factor, tensor->sum());
-                        }
-                        tensor->UnpackSum();
-                      },
-                      program_->names[leaf.name.index],
-                      start});
-  return Done{};
+  return Issue(leaf, group, exchange, [=] {
+    if (gathers) {
+      tensor->UnpackAll();
+      return;
+    }
+    if (factor != 1.0) {
+      kernels::Scale(factor, tensor->sum());
+    }
+    tensor->UnpackSum();
+  });
 }
 
 }  // namespace tidemark

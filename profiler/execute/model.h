@@ -63,6 +63,8 @@ class Model {
   std::int64_t SequencesOf(const Block& block) const;
   TensorParallelPlace place() const { return place_; }
   std::int64_t shard() const { return shard_; }
+  /// Into how many parts the job's data-parallel ranks can divide the model's state.
+  std::int64_t shards() const { return shards_; }
 
   /// Which element of the whole model's parameter each element of this rank's part is.
   std::vector<std::int64_t> PlacesOf(const Weight& weight) const;
@@ -86,7 +88,7 @@ class Model {
   std::int64_t samples_ = 1;
   bool in_chunks_ = false;
   TensorParallelPlace place_;
-  std::int64_t shard_ = 0;
+  std::int64_t shard_ = 0, shards_ = 1;
   std::int64_t kept_layers_ = 0;  ///< of each stage: the last ones, where they have a name of their own
   bool is_cut_ = false;           ///< there is more than one stage
   std::vector<Chunk> chunks_;

@@ -28,6 +28,23 @@ bool OperationContext::Adds(std::size_t i) const {
   return false;
 }
 
+Result<Contents> KnownContents(const OperationContext& c, const Operand& operand) {
+  if (auto contents = ContentsOf(c.model, operand)) {
+    return std::move(*contents);
+  }
+  return NotExecuted(fmt::format("'{}', whose numbers in '{}' have no known place", c.name, operand.buffer->name));
+}
+
+Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& c) {
+  std::vector<kernels::TensorType> types;
+  for (const Operand& write : c.writes) {
+    TIDEMARK_ASSIGN(const Contents contents, KnownContents(c, write));
+    const kernels::TensorType type = StateType(c.job, *write.buffer, contents);
+    types.push_back({c.Stored(type.dtype), type.elements});
+  }
+  return types;
+}
+
 Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes) {
   bool any = writes.empty();
   for (const Operand& write : writes) {

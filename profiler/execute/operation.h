@@ -59,6 +59,11 @@ struct OperationContext {
   kernels::ConstTensor Read(std::size_t i) const { return reads[i].tensor; }
 };
 
+/// ContentsOf, of an operand whose numbers must have a known place.
+Result<Contents> KnownContents(const OperationContext& context, const Operand& operand);
+/// Types of all writes, as the job has them (StateType).
+Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& context);
+
 /// What of a gradient all that an update writes has: this rank's part of it where the state is of that only.
 Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes);
 
@@ -79,6 +84,8 @@ Result<Operation> BindContrastive(const OperationContext& context, std::string_v
 std::optional<Result<Operation>> BindCache(const OperationContext& context);
 /// What a system does with weights, gradients and optimizer state: copies, sums, zeros, updates.
 Result<Operation> BindStateOperation(const OperationContext& context);
+/// Its optimizer's update of weights or masters.
+Result<Operation> BindUpdate(const OperationContext& context);
 /// Clipping by the norm of all gradients; nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindClip(const OperationContext& context);
 /// Any of these.

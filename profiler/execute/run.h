@@ -65,8 +65,8 @@ struct RunOutcome {
   ParameterParts gradients;        ///< this rank's, with keep_gradients
 };
 
-/// Refuses what cannot be executed: context parallelism, steps with an operation that has no kernel; and
-/// programs that kernels disagree with; and a text that cannot be read. Nothing runs and nothing is allocated.
+/// Refuses what the executor has no arithmetic for, programs that kernels disagree with, and a text that cannot be
+/// learned from. Nothing runs, and no tensor is allocated.
 Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const RunOptions& options);
 
 /// Executes steps in a row on this rank; all ranks of the world call it alike.

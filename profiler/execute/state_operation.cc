@@ -2,15 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/state_rows.h"
@@ -32,7 +29,7 @@ class StateBinder {
       return Operation{{}, [](Writes) {}};  // a launch; an update whose result is masked
     }
     if (std::holds_alternative<OptimizerUpdate>(c_.op)) {
-      return Update();
+      return BindUpdate(c_);
     }
     for (const StateRow& row : kStateRows) {
       if (row.name == c_.name) {
@@ -43,23 +40,7 @@ class StateBinder {
   }
 
  private:
-  Result<Contents> Of(const Operand& operand) const {
-    if (auto contents = ContentsOf(c_.model, operand)) {
-      return std::move(*contents);
-    }
-    return NotExecuted(fmt::format("'{}', whose numbers in '{}' have no known place", c_.name, operand.buffer->name));
-  }
-
-  /// Types of all writes, as the job has them.
-  Result<std::vector<TensorType>> StateTypes() const {
-    std::vector<TensorType> types;
-    for (const Operand& write : c_.writes) {
-      TIDEMARK_ASSIGN(const Contents contents, Of(write));
-      const TensorType type = StateType(c_.job, *write.buffer, contents);
-      types.push_back({c_.Stored(type.dtype), type.elements});
-    }
-    return types;
-  }
+  Result<Contents> Of(const Operand& operand) const { return KnownContents(c_, operand); }
 
   Result<Operation> Do(Does does) const {
     switch (does) {
@@ -70,7 +51,10 @@ class StateBinder {
         return SaysWhatItHolds(c_, c_.writes[0]) ? Move(does) : Pack(c_.job.axes.sync.bucket_elements);
       case Does::add:
       case Does::take:
+      case Does::add_taken:
         return Move(does);
+      case Does::interleave:
+        return Interleave();
       case Does::scale:
         return Scale();
       case Does::zero:
@@ -100,7 +84,7 @@ class StateBinder {
   }
 
   Result<Operation> Zero() const {
-    TIDEMARK_ASSIGN(std::vector<TensorType> types, StateTypes());
+    TIDEMARK_ASSIGN(std::vector<TensorType> types, StateTypes(c_));
     return Operation{std::move(types), [](Writes writes) {
                        for (const Tensor& write : writes) {
                          kernels::Zero(write);
@@ -160,10 +144,10 @@ class StateBinder {
   }
 
   Result<Operation> Move(Does does) const {
-    const bool adds = does == Does::add;
-    TIDEMARK_ASSIGN(std::vector<Part> parts, Parts(does == Does::take));
+    const bool adds = does == Does::add || does == Does::add_taken;
+    TIDEMARK_ASSIGN(std::vector<Part> parts, Parts(does == Does::take || does == Does::add_taken));
     Operation operation;
-    TIDEMARK_ASSIGN(operation.outputs, StateTypes());
+    TIDEMARK_ASSIGN(operation.outputs, StateTypes(c_));
     std::vector<bool> starts;
     for (std::size_t w = 0; w < c_.writes.size(); ++w) {
       starts.push_back(adds && !c_.Adds(w));
@@ -205,9 +189,9 @@ class StateBinder {
         continue;
       }
       TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
-      parts.push_back({Slice(c_.Read(r), 0, contents.elements), 0, packed->elements});
+      parts.push_back({Slice(c_.Read(r), contents.begin, contents.elements), 0, packed->elements});
       for (Stretch stretch : contents.stretches) {
-        stretch.offset += packed->elements;
+        stretch.offset += packed->elements - contents.begin;
         packed->stretches.push_back(stretch);
       }
       packed->elements += contents.elements;
@@ -219,154 +203,58 @@ class StateBinder {
                                      write.buffer->name, operation.outputs[0].elements));
     }
     operation.packed = std::move(packed);
-    operation.run = [parts = std::move(parts), scale = c_.scale](Writes writes) {
+    operation.run = Copies(std::move(parts));
+    return operation;
+  }
+
+  std::function<void(Writes)> Copies(std::vector<Part> parts) const {
+    return [parts = std::move(parts), scale = c_.scale](Writes writes) {
       for (const Part& part : parts) {
         kernels::Copy(part.from, Slice(writes[0], part.offset, part.from.type.elements), scale);
       }
     };
+  }
+
+  /// The first rank's parts of all parameters, then the second's. Each is as large as the largest of its parameter.
+  Result<Operation> Interleave() const {
+    struct Whole {
+      Stretch stretch;
+      ConstTensor numbers;
+    };
+    std::vector<Whole> all;
+    for (std::size_t r = 0; r < c_.reads.size(); ++r) {
+      TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
+      for (const Stretch& stretch : contents.stretches) {
+        if (!stretch.IsWhole()) {
+          return NotExecuted(fmt::format("'{}', which reads a part of '{}'", c_.name, stretch.weight.name));
+        }
+        all.push_back({stretch, Slice(c_.Read(r), stretch.offset, stretch.elements)});
+      }
+    }
+    const std::int64_t ranks = c_.model.shards();
+    auto packed = std::make_shared<Contents>();
+    std::vector<Part> parts;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      for (const Whole& whole : all) {
+        Stretch stretch = whole.stretch;
+        const std::int64_t part = (stretch.elements + ranks - 1) / ranks;
+        stretch.begin = std::min(rank * part, stretch.elements);
+        stretch.elements = std::min(part, stretch.elements - stretch.begin);
+        stretch.offset = packed->elements;
+        packed->stretches.push_back(stretch);
+        parts.push_back({Slice(whole.numbers, stretch.begin, stretch.elements), 0, stretch.offset});
+        packed->elements += part;
+      }
+    }
+    Operation operation;
+    operation.outputs = {{c_.Stored(c_.writes[0].buffer->dtype), packed->elements}};
+    operation.packed = std::move(packed);
+    operation.run = Copies(std::move(parts));
     return operation;
   }
 
-  // One update of one parameter, in pieces: its gradient, what is updated, and its moments.
-  struct Piece {
-    ConstTensor gradient;
-    Tensor updated;
-    std::vector<Tensor> copies;  ///< weights that are cast from it
-    std::vector<Tensor> moments;
-    std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
-  };
-
-  static bool IsGradient(const Buffer& buffer) {
-    return buffer.category == Category::gradient || buffer.category == Category::accumulator ||
-           buffer.category == Category::bucket;
-  }
-  /// State that is not there before: neither moments nor what is updated, but the update itself (optax's tree of them).
-  bool IsChange(std::size_t write) const {
-    return c_.writes[write].buffer->category == Category::optimizer && !c_.Adds(write);
-  }
-
-  Result<Operation> Update() const;
-  Result<std::vector<Piece>> PiecesOf(const Operand& gradient, std::span<const TensorType> types) const;
-  Result<ConstTensor> WeightsOf(const Stretch& stretch) const;
-  Status CheckPiece(const Piece& piece, std::string_view weight) const;
-
   const OperationContext& c_;
 };
-
-/// Each gradient's parameters, and where they lie in what is written: masters and weights, or weights alone, and the
-/// moments of either. What this rank does not update has no piece.
-Result<std::vector<StateBinder::Piece>> StateBinder::PiecesOf(const Operand& gradient,
-                                                              std::span<const TensorType> types) const {
-  using Key = std::tuple<std::string, std::int64_t, std::int64_t>;
-  std::map<Key, Piece> pieces;
-  TIDEMARK_ASSIGN(Contents contents, Of(gradient));
-  if (c_.own_part) {
-    const auto is_state = [](const Operand& write) { return write.buffer->category == Category::optimizer; };
-    if (std::none_of(c_.writes.begin(), c_.writes.end(), is_state)) {
-      return NotExecuted(fmt::format("'{}' of a rank's part, without state that tells which", c_.name));
-    }
-    contents = UpdatedPart(c_.model, std::move(contents), c_.writes);
-  }
-  for (std::size_t w = 0; w < c_.writes.size(); ++w) {
-    const Operand& write = c_.writes[w];
-    const Tensor whole{types[w], write.tensor.data};
-    TIDEMARK_ASSIGN(const Contents written, Of(write));
-    for (const Shared& shared : SharedBy(contents, written)) {
-      const Stretch& stretch = shared.stretch;
-      Piece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
-      piece.gradient = Slice(static_cast<ConstTensor>(gradient.tensor), stretch.offset, stretch.elements);
-      for (std::int64_t i = 0; i < write.buffer->elements / written.elements; ++i) {
-        const Tensor part = Slice(whole, i * written.elements + shared.offset, stretch.elements);
-        if (IsMoments(*write.buffer)) {
-          piece.moments.push_back(part);
-        } else if (write.buffer->category == Category::optimizer || piece.updated.type.elements == 0) {
-          if (piece.updated.type.elements != 0) {
-            piece.copies.push_back(piece.updated);
-          }
-          piece.updated = part;
-          if (IsChange(w)) {
-            TIDEMARK_ASSIGN(piece.weights, WeightsOf(stretch));
-          }
-        } else {
-          piece.copies.push_back(part);
-        }
-      }
-    }
-  }
-  std::vector<Piece> all;
-  for (auto& [key, piece] : pieces) {
-    if (piece.moments.empty() && StatesPerWeight(c_.job.optimizer) > 0) {
-      continue;  // another rank's, of a gradient and weights that are here whole
-    }
-    TIDEMARK_TRY(CheckPiece(piece, std::get<0>(key)));
-    all.push_back(std::move(piece));
-  }
-  return all;
-}
-
-/// Where the same numbers of the weights that it reads lie.
-Result<ConstTensor> StateBinder::WeightsOf(const Stretch& stretch) const {
-  for (const Operand& read : c_.reads) {
-    const auto contents = read.buffer->category == Category::parameter ? ContentsOf(c_.model, read) : std::nullopt;
-    const auto shared = contents ? SharedBy({{stretch}, stretch.elements}, *contents) : std::vector<Shared>();
-    if (shared.size() == 1 && shared.front().stretch.elements == stretch.elements) {
-      return Slice(static_cast<ConstTensor>(read.tensor), shared.front().offset, stretch.elements);
-    }
-  }
-  return NotExecuted(fmt::format("'{}', which reads no weights of '{}'", c_.name, stretch.weight.name));
-}
-
-/// Everything that an update needs of a parameter must be cut alike.
-Status StateBinder::CheckPiece(const Piece& piece, std::string_view weight) const {
-  const std::int64_t elements = piece.gradient.type.elements;
-  const auto fits = [&](const Tensor& tensor) { return tensor.type.elements == elements; };
-  const bool has_moments = std::ssize(piece.moments) == StatesPerWeight(c_.job.optimizer);
-  if (!fits(piece.updated) || !has_moments || !std::all_of(piece.moments.begin(), piece.moments.end(), fits) ||
-      !std::all_of(piece.copies.begin(), piece.copies.end(), fits)) {
-    return NotExecuted(
-        fmt::format("'{}', whose gradient, weights and moments of '{}' are cut differently", c_.name, weight));
-  }
-  return Done{};
-}
-
-Result<Operation> StateBinder::Update() const {
-  std::vector<Piece> pieces;
-  Operation operation;
-  TIDEMARK_ASSIGN(operation.outputs, StateTypes());
-  for (const Operand& read : c_.reads) {
-    if (IsGradient(*read.buffer)) {
-      TIDEMARK_ASSIGN(std::vector<Piece> more, PiecesOf(read, operation.outputs));
-      pieces.insert(pieces.end(), more.begin(), more.end());
-    }
-  }
-  operation.run = [pieces = std::move(pieces), kind = c_.job.optimizer, step = c_.update](Writes) {
-    kernels::AdamW adamw;
-    adamw.step = step;
-    for (const Piece& piece : pieces) {
-      if (piece.weights) {
-        kernels::Copy(*piece.weights, piece.updated);
-      }
-      switch (kind) {
-        case OptimizerKind::adamw:
-          AdamWUpdate(adamw, piece.gradient, piece.updated, piece.moments.at(0), piece.moments.at(1));
-          break;
-        case OptimizerKind::sgd_momentum:
-          SgdMomentumUpdate({}, piece.gradient, piece.updated, piece.moments.at(0));
-          break;
-        case OptimizerKind::sgd:
-          SgdUpdate({}, piece.gradient, piece.updated);
-          break;
-      }
-      if (piece.weights) {
-        kernels::Accumulate(*piece.weights, piece.updated, -1);
-      }
-      for (const Tensor& copy : piece.copies) {
-        kernels::Copy(piece.updated, copy);
-      }
-    }
-  };
-  return operation;
-}
 
 }  // namespace
 

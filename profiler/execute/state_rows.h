@@ -15,6 +15,8 @@ enum class Does : std::uint8_t {
   zero,
   pack,  ///< as copy; into a buffer that does not say what it holds: behind what was put in before, where it is kept
   take,  ///< as copy, of what is shared, however little
+  add_taken,   ///< as add, of what is shared, however little
+  interleave,  ///< as pack, with one rank's parts of all parameters behind the other's
 };
 
 struct StateRow {
@@ -33,6 +35,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"add gradient back", Does::add},
     StateRow{"add gradient to chunk", Does::add},
     StateRow{"add partly reduced gradient", Does::add},
+    StateRow{"add scattered gradients", Does::add_taken},
     StateRow{"add sharded gradient", Does::add},
     StateRow{"add to gradient store", Does::add},
     StateRow{"apply update", Does::add},
@@ -42,9 +45,12 @@ inline constexpr std::array kStateRows = {
     StateRow{"cast flat gradient", Does::copy},
     StateRow{"cast gradient part", Does::copy},
     StateRow{"cast gradient", Does::copy},
+    StateRow{"cast gradients", Does::copy},
+    StateRow{"cast masters", Does::copy},
     StateRow{"cast own part", Does::copy},
     StateRow{"cast parameters", Does::copy},
     StateRow{"cast reduced bucket", Does::copy},
+    StateRow{"cast scattered gradients", Does::copy},
     StateRow{"cast shard", Does::copy},
     StateRow{"cast sharded gradient", Does::copy},
     StateRow{"cast updated part", Does::copy},
@@ -60,6 +66,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"copy updated part", Does::copy},
     StateRow{"divide by microbatches", Does::scale},
     StateRow{"divide by ranks", Does::scale},
+    StateRow{"divide gradient", Does::scale},
     StateRow{"divide gradients", Does::copy},
     StateRow{"embedding.add_tied_gradient", Does::add},
     StateRow{"flat gradient from cast", Does::copy},
@@ -72,13 +79,18 @@ inline constexpr std::array kStateRows = {
     StateRow{"gradient to bucket", Does::pack},
     StateRow{"gradient to chunk", Does::copy},
     StateRow{"gradient to contiguous buffer", Does::copy},
+    StateRow{"interleave and divide gradients", Does::interleave},
+    StateRow{"join gathered parameter", Does::copy},
     StateRow{"join gathered parts", Does::copy},
+    StateRow{"join gradients", Does::copy},
+    StateRow{"keep scattered gradients", Does::take},
     StateRow{"master to weight", Does::copy},
     StateRow{"masters to weights", Does::copy},
     StateRow{"narrow gradients", Does::copy},
     StateRow{"own part of bucket", Does::take},
     StateRow{"own slices from flattened bucket", Does::copy},
     StateRow{"pack gradients", Does::copy},
+    StateRow{"pack partitions", Does::take},
     StateRow{"pad gradient", Does::copy},
     StateRow{"parameters from masters", Does::copy},
     StateRow{"shard of chunk", Does::copy},

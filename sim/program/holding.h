@@ -32,7 +32,8 @@ enum class Parts : std::uint8_t {
 };
 
 /// What a stretch of a buffer holds of the model's numbers (weights, their gradients, optimizer state) and in which
-/// order. Only movement depends on it, never size or time: it says which numbers a copy, a sum or an update means.
+/// order: which numbers a copy, a sum or an update means. The simulator's sizes and times do not depend on it. The
+/// executor computes from it and the model's own tables how large the buffer has to be, and refuses one that is not.
 /// In the n-th buffer of a family all blocks are n further.
 struct Holding {
   Cut cut = Cut::none;

@@ -34,13 +34,16 @@ class Zero3 : public DataParallel {
       host_weights_ = PerBlockOnHost(role, "new parameters of", Category::parameter, role.job.axes.precision.params,
                                      elements, false);
     } else {
-      masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true);
+      masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true,
+                               PartitionsOf(role, true));
     }
     optimizer_.Declare(
-        role, [&](std::int64_t position) { return TensorSizes{elements[role.stage.RunOf(position)]}; }, true);
-    joined_ = role.PerBlock("joined gradients of", Category::gradient, role.job.axes.precision.accumulate, role.compute,
-                            elements);
-    wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements);
+        role, [&](std::int64_t position) { return PartSizes(position); }, true,
+        [&](std::int64_t position) { return std::vector{PartitionsOf(role, false)[role.stage.RunOf(position)]}; });
+    joined_ = role.PerBlock("joined gradients of", reducer_.partition_category(), role.job.axes.precision.accumulate,
+                            role.compute, elements, false, false, PartitionsOf(role, false));
+    wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements, false, false,
+                          PartitionsOf(role, true));
     reducer_.SetClip(optimizer_.clip());
     CutIntoSubGroups();
     FindAlike();
@@ -108,6 +111,15 @@ class Zero3 : public DataParallel {
   void Shift(std::int64_t) override {}
 
  private:
+  /// Of this rank's part of each parameter: DeepSpeed takes their norms one by one (stage3.py, get_grad_norm_direct).
+  TensorSizes PartSizes(std::int64_t position) const {
+    TensorSizes sizes = TrainedSizes(role_, position);
+    for (std::int64_t& size : sizes) {
+      size = CeilDiv(size, role_.job.layout.dp);
+    }
+    return sizes;
+  }
+
   bool Offloads() const { return role_.job.axes.optimizer_step.offload; }
 
   void CutIntoSubGroups() {

@@ -47,21 +47,34 @@ void Zero3Fetcher::Declare() {
       const std::int64_t part = parameter.tied ? 0 : CeilDiv(parameter.elements, ranks_);
       const bool persists = ranks_ > 1 && parameter.elements <= threshold;
       elements.back() += part;
-      weights_.back().push_back(part == 0
-                                    ? BufferId{}
-                                    : role_.builder.AddBuffer({"gathered " + run.block.name + "." + parameter.name,
-                                                               Category::parameter,
-                                                               dtype,
-                                                               part * ranks_,
-                                                               {run.count, 1},
-                                                               stream_,
-                                                               Place::device,
-                                                               persists && role_.step != StepKind::first,
-                                                               persists && EndsGathered(member)}));
+      weights_.back().push_back(
+          part == 0
+              ? BufferId{}
+              : role_.builder.AddBuffer({"gathered " + run.block.name + "." + parameter.name,
+                                         Category::parameter,
+                                         dtype,
+                                         part * ranks_,
+                                         {run.count, 1},
+                                         stream_,
+                                         Place::device,
+                                         persists && role_.step != StepKind::first,
+                                         persists && EndsGathered(member),
+                                         {},
+                                         {{.of = {{run.block.name + "." + parameter.name}}, .multiple = ranks_}}}));
       ++member;
     }
   }
-  partitions_ = role_.PerBlock("partitions of", Category::parameter, dtype, role_.compute, elements, true, true);
+  std::vector<Holding> holds = PartitionsOf(role_, false);
+  std::for_each(holds.begin(), holds.end(), [](Holding& holding) { holding.frozen = true; });
+  partitions_ = role_.PerBlock("partitions of", Category::parameter, dtype, role_.compute, elements, true, true, holds);
+}
+
+std::vector<Holding> PartitionsOf(const Role& role, bool masters) {
+  std::vector<Holding> holds;
+  for (const BlockRun& run : role.stage.runs) {
+    holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block.name}}});
+  }
+  return holds;
 }
 
 BufferRef Zero3Fetcher::Weight(const ParameterAt& at) const {
@@ -124,6 +137,18 @@ std::int64_t Zero3Fetcher::Padded(std::int64_t member) const {
   return RoundUp(trace_.parameters[static_cast<std::size_t>(member)].elements, ranks_);
 }
 
+/// Rank by rank its parts of all members. Blocks are counted from that of the first member.
+Holding Zero3Fetcher::HoldsAll(const GatherSet& set) const {
+  Holding holding{.cut = Cut::elements, .ranks = ranks_, .parts = Parts::all, .of = {}};
+  const std::int64_t base = role_.InRun(At(set.members.front()).position);
+  for (const std::int64_t member : set.members) {
+    const ParameterAt& at = At(member);
+    const Block& block = role_.stage.BlockAt(at.position);
+    holding.of.push_back({block.name + "." + block.parameters[at.parameter].name, role_.InRun(at.position) - base});
+  }
+  return holding;
+}
+
 BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
   std::int64_t elements = 0;
   for (const std::int64_t member : set.members) {
@@ -131,19 +156,31 @@ BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
   }
   const ParameterAt& first = At(set.members.front());
   const std::size_t run = role_.stage.RunOf(first.position);
-  BufferId& buffer = flats_[{run, first.parameter, elements, set.copy}];
-  if (!buffer.valid()) {
-    const BlockRun& of = role_.stage.runs[run];
-    buffer = role_.builder.AddBuffer({"flat gather of " + std::to_string(elements) + " from " + of.block.name + "." +
-                                          of.block.parameters[first.parameter].name +
-                                          (set.copy == 0 ? "" : ", copy " + std::to_string(set.copy + 1)),
-                                      Category::bucket,
-                                      role_.job.axes.precision.params,
-                                      elements,
-                                      {of.count, 1},
-                                      stream_});
+  const Index index = role_.At(first.position);
+  Holding holds = HoldsAll(set);
+  std::vector<FlatBuffer>& alike = flats_[{run, first.parameter, elements}];
+  for (const FlatBuffer& one : alike) {
+    if (one.copy == set.copy && one.holds == holds) {
+      return {one.buffer, {index, Index{}}};
+    }
   }
-  return {buffer, {role_.At(first.position), Index{}}};
+  const BlockRun& of = role_.stage.runs[run];
+  const std::string name = "flat gather of " + std::to_string(elements) + " from " + of.block.name + "." +
+                           of.block.parameters[first.parameter].name;
+  const BufferId buffer =
+      role_.builder.AddBuffer({alike.empty() ? name : name + ", copy " + std::to_string(alike.size() + 1),
+                               Category::bucket,
+                               role_.job.axes.precision.params,
+                               elements,
+                               {of.count, 1},
+                               stream_,
+                               Place::device,
+                               false,
+                               false,
+                               {},
+                               {holds}});
+  alike.push_back({set.copy, std::move(holds), buffer});
+  return {buffer, {index, Index{}}};
 }
 
 void Zero3Fetcher::Gather(const GatherSet& set) {

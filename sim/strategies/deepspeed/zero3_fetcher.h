@@ -12,6 +12,10 @@
 
 namespace tidemark {
 
+/// What each run's partitions hold: this rank's part of every trained parameter of a block, each flattened and padded
+/// by itself (deepspeed/runtime/zero/partition_parameters.py, _partition_param).
+std::vector<Holding> PartitionsOf(const Role& role, bool masters);
+
 /// ZeRO-3's weights: each rank keeps its partition of every parameter and gathers whole ones around the modules that
 /// use them, as the coordinator plans it (zero3_fetch.h).
 ///
@@ -47,6 +51,7 @@ class Zero3Fetcher {
   void Gather(const GatherSet& set);
   void Land(const GatherSet& set);
   BufferRef Flat(const GatherSet& set);
+  Holding HoldsAll(const GatherSet& set) const;
   bool EndsGathered(std::int64_t member) const;
   void FreeAll(const std::vector<std::int64_t>& members);
   std::int64_t Padded(std::int64_t member) const;
@@ -65,8 +70,13 @@ class Zero3Fetcher {
   GroupId group_;
   RunBuffers partitions_;
   std::vector<std::vector<BufferId>> weights_;  ///< by run and parameter
-  std::map<std::tuple<std::size_t, std::uint32_t, std::int64_t, std::int64_t>, BufferId>
-      flats_;  ///< by first member, size and copy
+  /// Of flat gathers that begin with one parameter and have one size.
+  struct FlatBuffer {
+    std::int64_t copy = 0;
+    Holding holds;
+    BufferId buffer;
+  };
+  std::map<std::tuple<std::size_t, std::uint32_t, std::int64_t>, std::vector<FlatBuffer>> flats_;
 };
 
 }  // namespace tidemark

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "sim/strategies/deepspeed/zero3_fetcher.h"
+
 namespace tidemark {
 
 Zero3Reducer::Zero3Reducer(Role& role, GroupId group)
@@ -28,19 +30,32 @@ void Zero3Reducer::Declare() {
   if (role_.job.axes.optimizer_step.offload) {
     offload_.emplace(role_, stream_, partition_elements_);
   } else {
-    partitions_ = role_.PerBlock("gradient partitions of", Category::gradient, precision_.accumulate, role_.compute,
-                                 partition_elements_, true, true);
+    partitions_ = role_.PerBlock("gradient partitions of", partition_category(), precision_.accumulate, role_.compute,
+                                 partition_elements_, true, true, PartitionsOf(role_, false));
   }
   const std::int64_t elements = role_.job.axes.sync.bucket_elements;
-  const std::int64_t own = ranks_ > 1 ? elements / ranks_ : 0;
-  const auto add = [&](const char* name, std::int64_t size) {
-    return size == 0
-               ? BufferId{}
-               : role_.builder.AddBuffer(
-                     {name, Category::bucket, precision_.reduce, size, {1, 1}, stream_, Place::device, true, true});
-  };
-  bucket_ = add("gradient bucket", elements - own);
-  bucket_own_ = add("own part of gradient bucket", own);
+  bucket_ = role_.builder.AddBuffer({.name = "gradient bucket",
+                                     .category = Category::bucket,
+                                     .dtype = precision_.reduce,
+                                     .elements = elements,
+                                     .stream = stream_,
+                                     .resident = true,
+                                     .kept = true});
+  bucket_scattered_ = ScatteredIn(bucket_);
+}
+
+/// The second name of a buffer.
+BufferId Zero3Reducer::ScatteredIn(BufferId whole) {
+  if (ranks_ == 1) {
+    return whole;
+  }
+  const Buffer& base = role_.builder.buffer(whole);
+  return role_.builder.AddBuffer({.name = "scattered in " + base.name,
+                                  .category = Category::bucket,
+                                  .dtype = base.dtype,
+                                  .elements = base.elements,
+                                  .stream = stream_,
+                                  .base = whole});
 }
 
 /// Gradients arrive in the order of the backward kernels that make them; a tied one with the embedding's.
@@ -128,34 +143,34 @@ const Zero3Reducer::Transients& Zero3Reducer::TransientsOf(std::int64_t elements
     const std::int64_t own = elements / ranks_;
     const std::string size = std::to_string(elements) + " gradients";
     const auto add = [&](const std::string& name, DType dtype, std::int64_t count) {
-      return count == 0 ? BufferId{}
-                        : role_.builder.AddBuffer({name + size, Category::bucket, dtype, count, {1, 1}, stream_});
+      return role_.builder.AddBuffer({name + size, Category::bucket, dtype, count, {1, 1}, stream_});
     };
-    found->second = {
-        add("interleaved ", precision_.reduce, elements - own), add("own part of interleaved ", precision_.reduce, own),
-        precision_.accumulate == precision_.reduce ? BufferId{} : add("widened part of ", precision_.accumulate, own)};
+    Transients& transients = found->second;
+    transients.interleaved = add("interleaved ", precision_.reduce, elements);
+    transients.scattered = ScatteredIn(transients.interleaved);
+    transients.apart = add("own part of ", precision_.reduce, own);
+    if (precision_.accumulate != precision_.reduce) {
+      transients.widened = add("widened part of ", precision_.accumulate, own);
+    }
   }
   return found->second;
 }
 
 /// Interleaving puts what each rank will get side by side; the scatter then leaves this rank's part where it is in the
-/// interleaved buffer, of which it is written here as a buffer of its own. The division is one more pass over it.
+/// interleaved buffer. The division is one more pass over it.
 BufferRef Zero3Reducer::Scatter(const BucketFlush& flush, const std::vector<BufferRef>& sources) {
   const Transients& transients = TransientsOf(flush.elements);
-  const BufferRef others{transients.others, {}}, own{transients.own, {}};
-  if (ranks_ > 1) {
-    role_.Alloc(others);
-  }
-  role_.Alloc(own);
-  role_.MemoryKernel("interleave and divide gradients", stream_, Work::compute, sources, {ranks_ > 1 ? others : own},
-                     flush.elements, SizeOf(precision_.reduce) * 4 * flush.elements, Rational(1, ranks_));
+  const BufferRef interleaved{transients.interleaved, {}}, scattered{transients.scattered, {}};
+  role_.Alloc(interleaved);
+  role_.MemoryKernel("interleave and divide gradients", stream_, Work::compute, sources, {interleaved}, flush.elements,
+                     SizeOf(precision_.reduce) * 4 * flush.elements, Rational(1, ranks_));
   if (flush.from_bucket) {
     role_.builder.Emit(Record{role_.builder.Event("bucket read"), stream_});
   }
   if (ranks_ > 1) {
-    EmitReduceScatter(flush.elements, others, own);
+    EmitReduceScatter(flush.elements, interleaved, scattered);
   }
-  return own;
+  return scattered;
 }
 
 BufferRef Zero3Reducer::ScatterInPlace(const BucketFlush& flush, const BufferRef& source) {
@@ -164,7 +179,7 @@ BufferRef Zero3Reducer::ScatterInPlace(const BucketFlush& flush, const BufferRef
   if (ranks_ == 1) {
     return source;
   }
-  const BufferRef own{flush.from_bucket ? bucket_own_ : TransientsOf(flush.elements).own, {}};
+  const BufferRef own{flush.from_bucket ? bucket_scattered_ : TransientsOf(flush.elements).apart, {}};
   if (!flush.from_bucket) {
     role_.Alloc(own);
   }
@@ -188,10 +203,9 @@ void Zero3Reducer::EmitReduceScatter(std::int64_t elements, const BufferRef& fro
 void Zero3Reducer::AddToPartitions(const Microbatch& microbatch, const BucketFlush& flush, const BufferRef& scattered) {
   const bool in_place = InPlace(flush);
   const auto free_scattered = [&] {
-    if (!in_place && ranks_ > 1) {
-      role_.Free({TransientsOf(flush.elements).others, {}});
-    }
-    if (!in_place || (ranks_ > 1 && !flush.from_bucket)) {
+    if (!in_place) {
+      role_.Free({TransientsOf(flush.elements).interleaved, {}});
+    } else if (ranks_ > 1 && !flush.from_bucket) {
       role_.Free(scattered);
     }
   };

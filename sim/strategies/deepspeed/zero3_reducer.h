@@ -21,6 +21,9 @@ namespace tidemark {
 /// record_stream, with which DeepSpeed frees a gradient that another stream still reads), so the copy waits until the
 /// last flush has interleaved the bucket; a gradient larger than the bucket is freed when its reduce-scatter is done,
 /// for which the compute stream waits. Such a gradient's scattered part has a buffer of its own here, 1/N of its size.
+///
+/// A scatter leaves its result in this rank's part of the very buffer that it reads. That buffer has a second name
+/// then, a view of it: what is behind a reduction is another value than what went in.
 class Zero3Reducer {
  public:
   Zero3Reducer(Role& role, GroupId group);
@@ -37,6 +40,11 @@ class Zero3Reducer {
   /// Elements of it, by run; 0 where nothing is trained.
   const std::vector<std::int64_t>& partition_elements() const { return partition_elements_; }
 
+  /// Gradients that are added up in another dtype than their own are a buffer for that.
+  Category partition_category() const {
+    return precision_.accumulate == precision_.gradients ? Category::gradient : Category::accumulator;
+  }
+
   void Arrive(const Microbatch& microbatch, const ParameterAt& at);
   void Finish(const Microbatch& microbatch);
 
@@ -46,11 +54,15 @@ class Zero3Reducer {
  private:
   /// Transients of a flush of so many elements.
   struct Transients {
-    BufferId others, own, widened;
+    BufferId interleaved;
+    BufferId scattered;  ///< the same memory once it is reduced, of which this rank's part counts
+    BufferId apart;      ///< this rank's part of a gradient that is reduced where it lies, outside the bucket
+    BufferId widened;
   };
 
   void Declare();
   void PlanArrivals();
+  BufferId ScatteredIn(BufferId whole);
   const Transients& TransientsOf(std::int64_t elements);
   void Flush(const Microbatch& microbatch, const BucketFlush& flush);
   BufferRef Scatter(const BucketFlush& flush, const std::vector<BufferRef>& sources);
@@ -66,7 +78,7 @@ class Zero3Reducer {
   StreamId stream_;
   GroupId group_;
   ParameterTable gradients_;
-  BufferId bucket_, bucket_own_;  ///< the bucket; the part of it that an in-place scatter leaves its result in
+  BufferId bucket_, bucket_scattered_;  ///< the bucket; the same memory after a scatter in place
   RunBuffers partitions_;
   std::optional<Zero3Offload> offload_;
   GradientClip* clip_ = nullptr;

@@ -13,8 +13,9 @@ namespace tidemark {
 namespace {
 
 /// Three heads' worth of odd sizes: wq 64 x 64, wk 32 x 64, norm 64, a vocabulary of 125 x 64.
-Model ModelOfShard(std::int64_t shard) {
+Model ModelOfShard(std::int64_t shard, std::int64_t shards) {
   Job job = SmallJob("ddp-last");
+  job.layout.dp = shards;
   std::get<Decoder>(job.network.shape).vocabulary = 125;
   return *Model::Of(job, {0, 1}, shard);
 }
@@ -42,23 +43,23 @@ std::vector<std::string> Lines(const Contents& contents) {
 TEST(Contents, RowsAreRoundedUpAndTheLastRankHasFewer) {
   // 125 rows of 64 on 4 ranks: 32 each, the last has 29 and three rows of padding.
   const Buffer own = Holds({.cut = Cut::rows, .ranks = 4, .of = {{"embedding.embedding"}}}, 32 * 64);
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0), own, 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0, 4), own, 0)),
             std::vector<std::string>{"embedding.embedding 0 0..2048 at 0"});
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(3), own, 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(3, 4), own, 0)),
             std::vector<std::string>{"embedding.embedding 0 6144..8000 at 0"});
 }
 
 TEST(Contents, ARankMayHaveNoRowOfAParameter) {
   // One bias-like row of 64 elements has 64 rows of one; three rows on two ranks are two and one.
   const Buffer own = Holds({.cut = Cut::rows, .ranks = 128, .of = {{"layer.norm1"}}}, 1);
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(63), own, 0)), std::vector<std::string>{"layer.norm1 0 63..64 at 0"});
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(64), own, 0)), std::vector<std::string>{"layer.norm1 0 64..64 at 0"});
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(63, 128), own, 0)), std::vector<std::string>{"layer.norm1 0 63..64 at 0"});
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(64, 128), own, 0)), std::vector<std::string>{"layer.norm1 0 64..64 at 0"});
 }
 
 TEST(Contents, WhatAllRanksHaveStandsInTheirOrder) {
   const Buffer all =
       Holds({.cut = Cut::rows, .ranks = 2, .parts = Parts::all, .of = {{"layer.wq"}, {"layer.norm1"}}}, 4096 + 64);
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0), all, 1)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0, 2), all, 1)),
             (std::vector<std::string>{"layer.wq 1 0..2048 at 0", "layer.norm1 1 0..32 at 2048",
                                       "layer.wq 1 2048..4096 at 2080", "layer.norm1 1 32..64 at 4128"}));
 }
@@ -67,7 +68,7 @@ TEST(Contents, FlattenedTogetherARankBeginsInTheMiddleOfAParameter) {
   // 4096 + 2048 + 64 = 6208 numbers on 4 ranks: 1552 each, those of rank 2 from 3104 on; 4096 - 3104 = 992.
   const Buffer own =
       Holds({.cut = Cut::together, .ranks = 4, .of = {{"layer.wq"}, {"layer.wk"}, {"layer.norm1"}}}, 1552);
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2), own, 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2, 4), own, 0)),
             (std::vector<std::string>{"layer.wq 0 3104..4096 at 0", "layer.wk 0 0..560 at 992",
                                       "layer.norm1 0 0..0 at 1552"}));
 }
@@ -77,9 +78,9 @@ TEST(Contents, FlattenedTogetherOnlyTheEndIsPadded) {
   const std::vector<HeldRun> of = {{"layer.wq"}, {"layer.norm1"}};
   const Holding own{.cut = Cut::together, .ranks = 3, .of = of};
   const Holding all{.cut = Cut::together, .ranks = 3, .parts = Parts::all, .of = of};
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2), Holds(own, 1387), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2, 3), Holds(own, 1387), 0)),
             (std::vector<std::string>{"layer.wq 0 2774..4096 at 0", "layer.norm1 0 0..64 at 1322"}));
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2), Holds(all, 3 * 1387), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(2, 3), Holds(all, 3 * 1387), 0)),
             (std::vector<std::string>{"layer.wq 0 0..4096 at 0", "layer.norm1 0 0..64 at 4096"}));
 }
 
@@ -88,23 +89,23 @@ TEST(Contents, FlattenedTogetherOnlyTheEndIsPadded) {
 TEST(Contents, ARangeOfAlignedParametersMayLeaveItsPaddingOut) {
   Holding own{
       .cut = Cut::together, .ranks = 2, .of = {{"layer.norm1"}, {"layer.norm2"}}, .aligned = 100, .multiple = 256};
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0), Holds(own, 128), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0, 2), Holds(own, 128), 0)),
             (std::vector<std::string>{"layer.norm1 0 0..64 at 0", "layer.norm2 0 0..28 at 100"}));
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1), Holds(own, 128), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1, 2), Holds(own, 128), 0)),
             (std::vector<std::string>{"layer.norm1 0 64..64 at 0", "layer.norm2 0 28..64 at 0"}));
   own.unpadded = true;
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0), Holds(own, 64 + 28), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(0, 2), Holds(own, 64 + 28), 0)),
             (std::vector<std::string>{"layer.norm1 0 0..64 at 0", "layer.norm2 0 0..28 at 64"}));
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1), Holds(own, 36), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1, 2), Holds(own, 36), 0)),
             (std::vector<std::string>{"layer.norm1 0 64..64 at 0", "layer.norm2 0 28..64 at 0"}));
   own.parts = Parts::all;
   own.unpadded = false;
-  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1), Holds(own, 256), 0)),
+  EXPECT_EQ(Lines(*ContentsOf(ModelOfShard(1, 2), Holds(own, 256), 0)),
             (std::vector<std::string>{"layer.norm1 0 0..64 at 0", "layer.norm2 0 0..64 at 100"}));
 }
 
 TEST(Contents, WhatIsCutTogetherIsOneTensorToTheOptimizer) {
-  const Model model = ModelOfShard(0);
+  const Model model = ModelOfShard(0, 1);
   const auto joined = [&](Cut cut, std::size_t stretch) {
     return ContentsOf(model, Holds({.cut = cut, .of = {{"layer.wq"}, {"layer.norm1"}}}, 4160), 0)
         ->stretches[stretch]
@@ -117,13 +118,20 @@ TEST(Contents, WhatIsCutTogetherIsOneTensorToTheOptimizer) {
 
 TEST(Contents, ABufferOfAnotherSizeHoldsNothingKnown) {
   const Holding rows{.cut = Cut::rows, .ranks = 4, .of = {{"embedding.embedding"}}};
-  EXPECT_TRUE(ContentsOf(ModelOfShard(0), Holds(rows, 2048), 0));
-  EXPECT_FALSE(ContentsOf(ModelOfShard(0), Holds(rows, 2000), 0));
-  EXPECT_FALSE(ContentsOf(ModelOfShard(0), Holds({.of = {{"layer.none"}}}, 2048), 0));
+  EXPECT_TRUE(ContentsOf(ModelOfShard(0, 4), Holds(rows, 2048), 0));
+  EXPECT_FALSE(ContentsOf(ModelOfShard(0, 4), Holds(rows, 2000), 0));
+  EXPECT_FALSE(ContentsOf(ModelOfShard(0, 1), Holds({.of = {{"layer.none"}}}, 2048), 0));
+}
+
+// Whether the state is divided by two or by four is the job's to say: a buffer that agrees with itself is not enough.
+TEST(Contents, APartThatTheJobDoesNotDivideSoIsRefused) {
+  const Buffer halves = Holds({.cut = Cut::rows, .ranks = 2, .of = {{"layer.wq"}}}, 2048);
+  EXPECT_TRUE(ContentsOf(ModelOfShard(0, 2), halves, 0));
+  EXPECT_FALSE(ContentsOf(ModelOfShard(0, 4), halves, 0));
 }
 
 TEST(Contents, TwoLayoutsShareWhatBothHold) {
-  const Model model = ModelOfShard(1);
+  const Model model = ModelOfShard(1, 2);
   const Contents rows = *ContentsOf(model, Holds({.cut = Cut::rows, .ranks = 2, .of = {{"layer.wq"}}}, 2048), 0);
   const Contents whole = *ContentsOf(model, Holds({.of = {{"layer.wk"}, {"layer.wq"}}}, 2048 + 4096), 0);
   const std::vector<Shared> shared = SharedBy(rows, whole);
