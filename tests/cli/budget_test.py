@@ -4,12 +4,11 @@ says to whoever waits for the process, and what puts a measurement in doubt."""
 
 import json
 import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import PROGRAM, ExecutedJob
+
 MIB = 1 << 20
 
 # Logits of 2048 tokens in 16384 words are 64 MiB in bf16 and 128 MiB in fp32, and so is their gradient: 384 MiB at
@@ -24,12 +23,8 @@ strategy: ddp-last
 """
 
 
-class Budget(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.job = pathlib.Path(folder.name) / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
+class Budget(ExecutedJob):
+    JOB = JOB
 
     def run_job(self, *changes, form="json"):
         words = [word for change in changes for word in ("--set", change)]

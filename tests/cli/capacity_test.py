@@ -2,15 +2,11 @@
 """tidemark predict --capacity against tidemark run --capacity, with real ranks under mpirun: fine, fine after so many
 flushes of the cache, or out of memory at a named request. tests/profiler/execute/capacity_test.cc asks every strategy."""
 
-import json
-import os
-import pathlib
 import random
-import subprocess
-import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import ExecutedJob
+
 PAGE = 2 << 20
 
 # Logits of 256 tokens in 2048 words are 1 MiB in bf16: some tensors share a segment of 2 MiB, some have their own.
@@ -25,26 +21,16 @@ strategy: ddp-last
 """
 
 
-class Capacity(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.job = pathlib.Path(folder.name) / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
-
-    def json_of(self, *words):
-        done = subprocess.run([PROGRAM, *map(str, words), "--format", "json"], capture_output=True, text=True,
-                              timeout=240)
-        self.assertIn(done.returncode, (0, 1), done.stderr)
-        return json.loads(done.stdout), done.returncode
+class Capacity(ExecutedJob):
+    JOB = JOB
 
     def compare_at(self, changes, capacity):
         """What becomes of the job on devices of so many bytes, predicted and executed."""
-        told, _ = self.json_of("predict", self.job, "--steps", "2", "--capacity", capacity, *changes)
-        run, code = self.json_of("run", self.job, "--steps", "2", "--capacity", capacity, *changes)
-        expected, case = told["capacity"], (changes, capacity)
+        words = (self.job, "--steps", "2", "--capacity", capacity)
+        expected = self.json_of("predict", *words, changes=changes, codes=(0, 1))["capacity"]
+        code = 1 if expected["outcome"] == "out_of_memory" else 0
+        run, case = self.json_of("run", *words, changes=changes, codes=(code,)), (changes, capacity)
         self.assertEqual(run["peak"]["cache_flushes"], expected["cache_flushes"], case)
-        self.assertEqual(code, 1 if expected["outcome"] == "out_of_memory" else 0, case)
         found = run["out_of_memory"]
         self.assertEqual(found is not None, expected["outcome"] == "out_of_memory", case)
         if found:
@@ -58,9 +44,8 @@ class Capacity(unittest.TestCase):
 
     def test_ranks_end_as_predicted_under_every_limit(self):
         dice = random.Random(5)
-        for changes in (("--set", "strategy=nanotron", "--set", "layout.dp=1", "--set", "layout.tp=2"),
-                        ("--set", "strategy=fsdp2-scatter-each")):
-            told, _ = self.json_of("predict", self.job, "--steps", "2", *changes)
+        for changes in (("strategy=nanotron", "layout.dp=1", "layout.tp=2"), ("strategy=fsdp2-scatter-each",)):
+            told = self.json_of("predict", self.job, "--steps", "2", changes=changes)
             peak, least = told["peak"]["reserved_bytes"], told["peak"]["minimum_bytes"]
             self.assertEqual(self.compare_at(changes, peak), "fine")
             self.assertIn(self.compare_at(changes, least), ("fine", "flushed"))
@@ -68,8 +53,8 @@ class Capacity(unittest.TestCase):
             self.compare_at(changes, dice.randrange(peak // 2, peak))
 
     def test_without_rounding_the_limit_is_sharp_to_one_byte(self):
-        changes = ("--set", "allocator.kind=exact")
-        told, _ = self.json_of("predict", self.job, "--steps", "2", *changes)
+        changes = ("allocator.kind=exact",)
+        told = self.json_of("predict", self.job, "--steps", "2", changes=changes)
         peak = told["peak"]["allocated_bytes"]
         self.assertEqual(told["peak"]["minimum_bytes"], peak)
         self.assertEqual(self.compare_at(changes, peak), "fine")

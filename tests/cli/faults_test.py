@@ -8,26 +8,12 @@ import pathlib
 import resource
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import PROGRAM, ExecutedJob, call
 
-JOB = """
-network: {name: tiny, layers: 2, hidden: 64, ffn: 96, heads: 4, kv_heads: 2, vocabulary: 256}
-machine: cpu
-sequence_length: 32
-micro_batch_size: 2
-accumulation_steps: 2
-layout: {dp: 2}
-strategy: ddp-last
-"""
 FOREVER = ("--steps", "100000")  # until somebody ends it
-
-
-def call(*words, env=None):
-    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 def environment_of(pid):
@@ -60,14 +46,7 @@ def processor_ticks(pid):
     return int(fields[11]) + int(fields[12])
 
 
-class Faults(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.job = self.folder / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
-
+class Faults(ExecutedJob):
     def start(self, *words):
         """A run, and the processes of its ranks once all of them compute."""
         run = subprocess.Popen([PROGRAM, "run", self.job, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -242,7 +221,7 @@ class Faults(unittest.TestCase):
 
     def test_a_job_from_a_pipe_is_for_one_rank(self):
         for ranks, code in ((1, 0), (2, 2)):
-            done = subprocess.run([PROGRAM, "run", "/dev/stdin", "--set", f"layout.dp={ranks}"], input=JOB,
+            done = subprocess.run([PROGRAM, "run", "/dev/stdin", "--set", f"layout.dp={ranks}"], input=self.JOB,
                                   capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, code, done.stderr)
         self.assertIn("'/dev/stdin' is a pipe, and 2 ranks must each read it", done.stderr)

@@ -2,14 +2,10 @@
 """Pipelines under run and compare JOB --device cpu, from outside: a rank per stage, messages between them, memory that
 is what was predicted, to the byte, and the gradients of one big batch."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import ExecutedJob, call
+
 STRATEGIES = ("ddp-last", "nanotron", "megatron")
 SCHEDULES = {
     "gpipe": (),
@@ -32,36 +28,8 @@ strategy: nanotron
 """
 
 
-class Pipelines(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.job = pathlib.Path(folder.name) / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
-
-    def call(self, *words, changes=()):
-        sets = [word for change in changes for word in ("--set", change)]
-        return subprocess.run([PROGRAM, *map(str, words), *sets], capture_output=True, text=True, timeout=120)
-
-    def json_of(self, *words, changes=()):
-        done = self.call(*words, "--format", "json", changes=changes)
-        self.assertEqual(done.returncode, 0, f"{changes}: {done.stderr}{done.stdout}")
-        return json.loads(done.stdout)
-
-    def assert_memory(self, *changes, steps=2):
-        """Every rank of every role, every phase, and what the allocator reserves."""
-        comparison = self.json_of("compare", self.job, "--device", "cpu", "--steps", steps, changes=changes)
-        self.assertEqual(comparison["peak_error_bytes"], 0, changes)
-        self.assertEqual(comparison["reserved_error_percent"], 0, changes)
-        self.assertEqual(comparison["unmatched"], [], changes)
-        for phase in comparison["phases"]:
-            self.assertEqual(phase["predicted_peak_bytes"], phase["measured_peak_bytes"], (changes, phase["phase"]))
-        return comparison
-
-    def assert_numbers(self, *changes):
-        run = self.json_of("run", self.job, "--verify", changes=changes)
-        self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, changes)
-        self.assertTrue(run["numerics"]["equal"], changes)
+class Pipelines(ExecutedJob):
+    JOB = JOB
 
     def losses(self, *changes, steps=3):
         return [step["loss"] for step in self.json_of("run", self.job, "--steps", steps, changes=changes)["steps"]]
@@ -137,7 +105,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual([role["role"] for role in comparison["roles"]], ["stage 0", "stage 1"])
 
     def test_what_is_not_executed_says_so_before_anything_starts(self):
-        done = self.call("run", self.job, "--capacity", "1GiB")
+        done = call("run", self.job, "--capacity", "1GiB")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("--capacity", done.stderr)
         self.assertNotIn("mpirun", done.stderr)

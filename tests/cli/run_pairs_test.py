@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verb run on two encoders: GradCache's three passes with real ranks, against one batch of all pairs on one rank."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import ExecutedJob, call
+
 STRATEGIES = ("gradcache", "gradcache-every", "gradcache-forward-outside")
 
 JOB = """
@@ -28,31 +24,12 @@ strategy: gradcache
 """
 
 
-class RunPairs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.job = pathlib.Path(folder.name) / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
-
-    def call(self, verb, *changes, flags=()):
-        words = [word for change in changes for word in ("--set", change)]
-        return subprocess.run([PROGRAM, verb, self.job, *words, *flags], check=False, capture_output=True, text=True,
-                              timeout=240)
-
-    def json_of(self, verb, *changes, flags=()):
-        done = self.call(verb, *changes, flags=(*flags, "--format", "json"))
-        return json.loads(done.stdout)
+class RunPairs(ExecutedJob):
+    JOB = JOB
 
     def check(self, *changes):
-        run = self.json_of("run", *changes, flags=("--verify",))
-        self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, changes)
-        self.assertTrue(run["numerics"]["equal"], changes)
-        comparison = self.json_of("compare", *changes, flags=("--device", "cpu", "--steps", "3"))
-        self.assertEqual((comparison["peak_error_bytes"], comparison["reserved_error_percent"], comparison["unmatched"]),
-                         (0, 0, []), changes)
-        for phase in comparison["phases"]:
-            self.assertEqual(phase["predicted_peak_bytes"], phase["measured_peak_bytes"], (changes, phase["phase"]))
+        self.assert_numbers(*changes)
+        self.assert_memory(*changes, steps=3)
 
     def test_gradients_are_those_of_one_loss_over_all_pairs_and_memory_is_what_was_predicted(self):
         for strategy in STRATEGIES:
@@ -68,13 +45,14 @@ class RunPairs(unittest.TestCase):
     def test_without_the_factor_of_ranks_gradients_are_that_many_times_too_small(self):
         """|g/N - g| / |g| = 1 - 1/N, in every tensor."""
         for ranks in (2, 4):
-            run = self.json_of("run", "strategy=gradcache-unscaled", f"layout.dp={ranks}", flags=("--verify",))
+            run = self.json_of("run", self.job, "--verify", changes=("strategy=gradcache-unscaled", f"layout.dp={ranks}"),
+                               codes=(1,))
             self.assertAlmostEqual(run["numerics"]["exact"]["max_relative_error"], 1 - 1 / ranks, delta=1e-10)
 
     def test_several_losses_are_not_compared_with_one(self):
         for changes in (("network.dual_encoder.gather=false", "gradient_flow.loss_times_ranks=false"),
                         ("strategy=ddp-last",)):
-            done = self.call("run", *changes, flags=("--verify",))
+            done = call("run", self.job, "--verify", changes=changes)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("one contrastive loss", done.stderr)
 

@@ -6,11 +6,10 @@ import json
 import math
 import os
 import pathlib
-import subprocess
-import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from executed_job import ExecutedJob, call
+
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", "single-backward", "nanotron", "megatron",
               "fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward", "fsdp2-keep-all",
@@ -19,41 +18,15 @@ STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", 
               "colossalai-gemini shard.chunk_elements=20000",  # in one small chunk that is kept it is wrong on purpose
               "deepspeed-zero0", "deepspeed-bf16",             # of the others the bucket has 5e8 elements whatever the model
               "deepspeed-zero1 sync.bucket_elements=20000", "deepspeed-zero2 sync.bucket_elements=20000",
-              "deepspeed-coalesce sync.bucket_elements=20000")
-
-JOB = """
-network: {name: tiny, layers: 2, hidden: 64, ffn: 96, heads: 4, kv_heads: 2, vocabulary: 256}
-machine: cpu
-sequence_length: 32
-micro_batch_size: 2
-accumulation_steps: 2
-layout: {dp: 2}
-strategy: ddp-last
-"""
-
-
-def call(*words, launcher=()):
-    return subprocess.run([*launcher, PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240)
+              "deepspeed-coalesce sync.bucket_elements=20000", "deepspeed-zero3 sync.bucket_elements=20000")
 
 
 def setting(strategy):
-    """The words that choose one of STRATEGIES."""
-    return [word for change in f"strategy={strategy}".split() for word in ("--set", change)]
+    """The changes that choose one of STRATEGIES."""
+    return f"strategy={strategy}".split()
 
 
-class Run(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.job = self.folder / "job.yaml"
-        self.job.write_text(JOB, encoding="utf-8")
-
-    def json_of(self, *words):
-        done = call(*words, "--format", "json")
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        return json.loads(done.stdout)
-
+class Run(ExecutedJob):
     def test_two_ranks_start_by_themselves_and_say_so(self):
         done = call("run", self.job, "--steps", "3", "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -66,9 +39,7 @@ class Run(unittest.TestCase):
 
     def test_gradients_are_those_of_one_big_batch(self):
         for strategy in STRATEGIES:
-            run = self.json_of("run", self.job, *setting(strategy), "--set", "layout.dp=4", "--verify")
-            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, strategy)
-            self.assertTrue(run["numerics"]["equal"], strategy)
+            self.assert_numbers(*setting(strategy), "layout.dp=4")
 
     def test_padded_state_is_divided_between_ranks_of_unlike_size(self):
         """64 is no multiple of 3: the last rank has less of a parameter, of a bucket or of a chunk. Small buckets hold
@@ -77,11 +48,8 @@ class Run(unittest.TestCase):
                          "colossalai-zero2 sync.bucket_elements=5000 precision.master=none precision.optimizer=bf16",
                          "megatron-dist-opt", "megatron-dist-opt sync.bucket_elements=5000 buffers.fused_accumulation=false network.tied_embeddings=true",
                          "colossalai-gemini shard.chunk_elements=20001 network.tied_embeddings=true"):
-            changes = [*setting(strategy), "--set", "layout.dp=3"]
-            run = self.json_of("run", self.job, *changes, "--verify")
-            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, strategy)
-            comparison = self.json_of("compare", self.job, "--device", "cpu", "--steps", "2", *changes)
-            self.assertEqual((comparison["peak_error_bytes"], comparison["unmatched"]), (0, []), strategy)
+            self.assert_numbers(*setting(strategy), "layout.dp=3")
+            self.assert_memory(*setting(strategy), "layout.dp=3")
 
     def test_a_kept_chunk_counts_what_it_has_accumulated_once_for_each_rank(self):
         """On a text of one letter all microbatches are equal. The first of two counts N times: (N + 1) / 2 in place of
@@ -100,10 +68,7 @@ class Run(unittest.TestCase):
         norms' are off by about one."""
         for strategy, sp in (("nanotron", "true"), ("nanotron", "false"), ("megatron", "true"), ("megatron", "false"),
                              ("ddp-last", "true")):
-            run = self.json_of("run", self.job, "--set", f"strategy={strategy}", "--set", "layout.tp=2", "--set",
-                               f"layout.sp={sp}", "--verify")
-            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, (strategy, sp))
-            self.assertTrue(run["numerics"]["equal"], (strategy, sp))
+            self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
 
     def test_a_pool_that_is_not_safe_runs_is_noted_and_found_to_differ(self):
         changes = ("--set", "strategy=nanotron", "--set", "layout={dp: 1, tp: 2}", "--set", "buffers.tp_gather=pooled-unsafe")
@@ -117,19 +82,15 @@ class Run(unittest.TestCase):
         self.assertEqual(call("run", self.job, *changes).returncode, 0)  # whoever asks nothing is told, not stopped
 
     def test_own_rows_are_multiplied_beside_the_gather(self):
-        changes = ("--set", "strategy=nanotron", "--set", "layout={dp: 1, tp: 2}", "--set", "buffers.tp_gather=async")
-        run = self.json_of("run", self.job, *changes, "--verify")
-        self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10)
-        comparison = self.json_of("compare", self.job, "--device", "cpu", *changes)
-        self.assertEqual((comparison["peak_error_bytes"], comparison["unmatched"]), (0, []))
+        changes = ("strategy=nanotron", "layout={dp: 1, tp: 2}", "buffers.tp_gather=async")
+        self.assert_numbers(*changes)
+        self.assert_memory(*changes, steps=1)
 
     def test_gradients_are_right_with_dropout_and_where_one_is_zero(self):
         for changes in (("network.dropout=0.1",), ("network.dropout=0.1", "strategy=nanotron", "layout.tp=2"),
                         ("network.dropout=0.1", "strategy=megatron", "layout.tp=2"),
                         ("network.qkv_bias=true", "network.rope=false")):
-            run = self.json_of("run", self.job, *[word for change in changes for word in ("--set", change)], "--verify")
-            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, changes)
-            self.assertTrue(run["numerics"]["equal"], changes)
+            self.assert_numbers(*changes)
 
     def test_compiled_steps_have_the_right_gradients_however_their_buffers_are_given_on(self):
         """Without donation a sum is read from one array and written to another; a branch has buffers that it does not
@@ -140,31 +101,19 @@ class Run(unittest.TestCase):
                         ("strategy=alpa-style1", "buffers.contiguous_gradients=false", "sync.bucket_bytes=20000"),
                         # parts that are not all of one size
                         ("strategy=alpa-zero2", "layout.dp=3", "network.hidden=56", "network.ffn=97")):
-            words = [word for change in changes for word in ("--set", change)]
-            run = self.json_of("run", self.job, *words, "--verify")
-            self.assertLess(run["numerics"]["exact"]["max_relative_error"], 1e-10, changes)
-            comparison = self.json_of("compare", self.job, "--device", "cpu", *words)
-            self.assertEqual((comparison["peak_error_bytes"], comparison["unmatched"]), (0, []), changes)
+            self.assert_numbers(*changes)
+            self.assert_memory(*changes, steps=1)
 
     def test_memory_is_what_was_predicted(self):
         """Of every strategy on 2 and on 4 ranks, of every third with tensor parallelism as well."""
         for number, strategy in enumerate(STRATEGIES):
             layouts = [("layout.dp=2",), ("layout.dp=4",)] + [("layout.dp=2", "layout.tp=2")] * (number % 3 == 0)
             for layout in layouts:
-                changes = setting(strategy) + [word for change in layout for word in ("--set", change)]
-                comparison = self.json_of("compare", self.job, "--device", "cpu", "--steps", "3", *changes)
-                case = (strategy, layout)
-                self.assertEqual(comparison["peak_error_bytes"], 0, case)
-                self.assertEqual(comparison["reserved_error_percent"], 0, case)
-                self.assertEqual(comparison["unmatched"], [], case)
-                for phase in comparison["phases"]:
-                    self.assertEqual(phase["predicted_peak_bytes"], phase["measured_peak_bytes"], (case, phase["phase"]))
+                self.assert_memory(*setting(strategy), *layout, steps=3)
 
     def test_memory_is_what_was_predicted_where_work_is_done_again(self):
         for policy in ("full", "selective", "every_n"):
-            comparison = self.json_of("compare", self.job, "--device", "cpu", "--set", "strategy=nanotron", "--set",
-                                      "layout.tp=2", "--set", f"recompute.policy={policy}")
-            self.assertEqual((comparison["peak_error_bytes"], comparison["unmatched"]), (0, []), policy)
+            self.assert_memory("strategy=nanotron", "layout.tp=2", f"recompute.policy={policy}", steps=1)
 
     def test_the_demo_is_what_was_predicted(self):
         comparison = self.json_of("compare", JOBS / "demo-small.yaml", "--device", "cpu", "--steps", "2")
@@ -213,8 +162,7 @@ class Run(unittest.TestCase):
         done = call("run", self.job, "--set", "layout.dp=4000")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("4000 ranks on", done.stderr)
-        for changes, words in ((("strategy=deepspeed-zero3",), "gathers parts of larger buffers"),
-                               (("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2"),
+        for changes, words in ((("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2"),
                                (("loss=chunked",), "losses in chunks"), (("loss=fused",), "losses in chunks"),
                                (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
                                (("sync.find_unused_parameters=true",), "copy used parameters"),
