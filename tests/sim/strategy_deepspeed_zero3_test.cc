@@ -96,7 +96,7 @@ TEST(DeepSpeedZero3, BetweenMicrobatchesItHoldsPartitionsAndTheBucket) {
   const CategoryBytes between = AuditJob(job).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 55'316'992);
   EXPECT_EQ(between[Category::optimizer].count(), 110'633'984 + 221'267'968);
-  EXPECT_EQ(between[Category::gradient].count(), 110'633'984);
+  EXPECT_EQ(between[Category::accumulator].count(), 110'633'984);
   EXPECT_EQ(between[Category::bucket].count(), 1'000'000'000);
   EXPECT_EQ(SystemBytes(between).count(), 1'497'852'928);
 }

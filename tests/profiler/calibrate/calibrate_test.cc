@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
 #include "profiler/calibrate/stopwatch.h"
 
 namespace tidemark {
@@ -22,11 +26,13 @@ TEST(Calibration, RatesHaveFourDigits) {
 }
 
 TEST(Calibration, AStopwatchTakesTheFastestOfManyCalls) {
-  int calls = 0;
+  std::atomic<std::int64_t> calls = 0;  // which no compiler may count all at once
+  const auto start = std::chrono::steady_clock::now();
   const double seconds = SecondsOf([&] { ++calls; });
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_GT(calls, 20);
-  EXPECT_GE(seconds, 0);
-  EXPECT_LT(seconds, 1e-3) << "a batch of calls takes about a millisecond";
+  EXPECT_GT(seconds, 0);
+  EXPECT_LE(seconds * static_cast<double>(calls), all);
 }
 
 }  // namespace
