@@ -18,7 +18,7 @@ STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", 
               "colossalai-gemini shard.chunk_elements=20000",  # in one small chunk that is kept it is wrong on purpose
               "deepspeed-zero0", "deepspeed-bf16",             # of the others the bucket has 5e8 elements whatever the model
               "deepspeed-zero1 sync.bucket_elements=20000", "deepspeed-zero2 sync.bucket_elements=20000",
-              "deepspeed-coalesce sync.bucket_elements=20000", "deepspeed-zero3 sync.bucket_elements=20000")
+              "hsdp shard.replicas=2", "deepspeed-coalesce sync.bucket_elements=20000", "deepspeed-zero3 sync.bucket_elements=20000")
 
 
 def setting(strategy):

@@ -146,6 +146,70 @@ TEST(AlpaWithoutTheRewrite, LeavesTheEarlierMicrobatchesLocal) {
   EXPECT_NE(ranks[0].gradients, ranks[1].gradients);
 }
 
+/// The first node of this kind that `wanted` picks.
+template <class Leaf, class Wanted>
+std::vector<Node>::iterator FirstOf(Program& program, Wanted wanted) {
+  const auto found = std::find_if(program.nodes.begin(), program.nodes.end(), [&](const Node& node) {
+    const auto* leaf = std::get_if<Leaf>(&node);
+    return leaf != nullptr && wanted(*leaf);
+  });
+  EXPECT_NE(found, program.nodes.end());
+  return found;
+}
+
+// Megatron's gradient buffer is scaled by 1/N and reduced into each rank's own part of it. Done after both of M = 2
+// microbatches on N = 2 ranks, the other rank's part holds only scaled numbers when it is reduced again, and the own
+// part what has been reduced: the owner r gets
+//   A1 / N + g[other, 1] / N^2 + A2,  with A the mean over ranks of g, each g with the loss's 1/M
+// (verified on Megatron's buffers: the sum that is scaled before, spec of double reductions, case c).
+TEST(InPlaceReduceScatter, DoneInEachMicrobatchMixesReducedWithLocalNumbers) {
+  Job job = SmallJob("megatron-dist-opt");
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.hidden = 128;  // an even number of aligned parts: both ranks run one program
+  decoder.head_size = 32;
+  job.micro_batch_size = 1;
+  job.layout.dp = 2;
+  Job one = SmallJob("ddp-every");
+  one.network = job.network;
+  one.axes.packing = job.axes.packing;
+  one.accumulation_steps = 1;
+  std::vector<ParameterParts> mean(5);  // over the first 1, 2 and 4 samples
+  for (const std::int64_t samples : {1, 2, 4}) {
+    one.micro_batch_size = samples;
+    mean[static_cast<std::size_t>(samples)] = Executed(one, 1, Exact()).gradients;
+  }
+  LoweredSteps lowered(job, 1);
+  Program& program = lowered.first();
+  const auto is_event = [&](const Record& leaf) { return program.events[leaf.event.index] == "bucket reduced"; };
+  const auto last = FirstOf<Record>(program, is_event) + 2;  // and the wait
+  const auto first = FirstOf<Scale>(program, [](const Scale&) { return true; });
+  std::vector<Node> sync(first, last);
+  std::erase_if(sync, [](const Node& node) {
+    return std::holds_alternative<Begin>(node) || std::holds_alternative<End>(node) ||
+           std::holds_alternative<Alloc>(node) || std::holds_alternative<Free>(node);
+  });
+  const auto end = FirstOf<End>(program, [](const End& leaf) { return leaf.phase == Phase::backward; });
+  const auto expected = [&](std::size_t rank, bool twice) {
+    return [&, rank, twice](const ParameterKey& key, std::int64_t begin, std::size_t i) {
+      const auto sum = [&](std::size_t samples) {
+        return static_cast<double>(samples) * mean[samples].at(key).at(0)[static_cast<std::size_t>(begin) + i];
+      };
+      const double both = sum(2), other = rank == 0 ? both - sum(1) : sum(1), later = sum(4) - sum(2);
+      return twice ? both / 8 + other / 8 + later / 4 : both / 4 + later / 4;
+    };
+  };
+  const auto check = [&](bool twice) {
+    const std::vector<RunOutcome> ranks = RunTogether(job, lowered.steps(), Exact());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      EXPECT_LT(FarthestFrom(ranks[rank].gradients, expected(rank, twice)), 1e-10) << rank;
+      EXPECT_GT(FarthestFrom(ranks[rank].gradients, expected(rank, !twice)), 1e-3) << rank;
+    }
+  };
+  check(false);
+  program.nodes.insert(end + 1, sync.begin(), sync.end());
+  check(true);
+}
+
 // One part of each array is a rank's; together they are all of it.
 TEST(AlpaZero2, HasTheRightPartOfEachGradient) {
   Job job = SmallJob("alpa-zero2");
