@@ -6,6 +6,9 @@ set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND warnings -Wno-restrict)  # false on "literal" + std::string: https://gcc.gnu.org/PR105651
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  list(APPEND warnings -Wno-overlength-strings)  # embedded files are literals
+endif()
 if(TIDEMARK_WERROR)
   list(APPEND warnings -Werror)
 endif()
