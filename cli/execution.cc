@@ -175,15 +175,14 @@ void EndTogether(const Entered& place, const Error& error) {
 }
 
 /// What throws must end the run for all as well, instead of unwinding one rank while the others wait.
-Status ExecuteSafely(const Job& job, const std::vector<LoweredRun>& of_first, const RunOptions& run,
+Status ExecuteSafely(const Job& job, std::vector<LoweredRun> lowered, const RunOptions& run,
                      const ExecutionOptions& options, Execution& execution) {
   try {
-    const std::int64_t rank = ShardOf(job, execution.place.world->rank());
-    if (rank == 0) {
-      return ExecuteHere(job, StepsOf(of_first), run, options, execution);
+    if (const std::int64_t rank = ShardOf(job, execution.place.world->rank()); rank > 0) {
+      lowered.clear();  // those of the first rank
+      TIDEMARK_ASSIGN(lowered, LowerCounted(job, options.steps, rank));
     }
-    TIDEMARK_ASSIGN(const std::vector<LoweredRun> own, LowerCounted(job, options.steps, rank));
-    return ExecuteHere(job, StepsOf(own), run, options, execution);
+    return ExecuteHere(job, StepsOf(lowered), run, options, execution);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::machine_cannot, "", "the system has no more memory",
                  "tidemark predict says what a rank needs"};
@@ -230,7 +229,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   run.watch = true;
   CountHeap();
   TIDEMARK_ASSIGN(const LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
-  TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
+  TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
   TIDEMARK_TRY(CheckExecutable(job, StepsOf(lowered), run));
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
     return NotExecuted("ranks that keep unlike parts of padded state on a device of a given size (--capacity)");
@@ -244,7 +243,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (execution.place.world == nullptr) {
     return execution;
   }
-  if (const Status done = ExecuteSafely(job, lowered, run, options, execution); !done) {
+  if (const Status done = ExecuteSafely(job, std::move(lowered), run, options, execution); !done) {
     EndTogether(execution.place, done.error());
     Error error = done.error();
     error.hint = error.code == ErrorCode::interrupted ? launch.left_behind : error.hint;

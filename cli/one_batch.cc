@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/one_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +50,24 @@ Result<Job> OneBatchOf(const Job& job) {
   return one;
 }
 
+namespace {
+
+/// The tensor of the rank that is farthest away, of "distance tensor" of each; "" on ranks that are told nothing.
+std::string FarthestOf(std::span<const std::string> ranks) {
+  double highest = -1;
+  std::string farthest;
+  for (const std::string& rank : ranks) {
+    const double distance = std::strtod(rank.c_str(), nullptr);  // "inf" as well
+    if (distance > highest) {
+      highest = distance;
+      farthest = rank.substr(rank.find(' ') + 1);
+    }
+  }
+  return farthest;
+}
+
+}  // namespace
+
 Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, const RunOptions& options,
                                         const RunOutcome& outcome, World& world) {
   RunNumerics numerics;
@@ -71,7 +93,8 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
     if (const auto missing = world.rank() == 0 ? FirstMissing(reference.gradients, places) : std::nullopt) {
       distance = {std::numeric_limits<double>::infinity(), *missing};
     }
-    return GradientCheck{dtype, world.Highest(distance.highest), BoundOf(dtype, roundings), distance.tensor};
+    const std::vector<std::string> tensors = world.GatherTexts(fmt::format("{} {}", distance.highest, distance.tensor));
+    return GradientCheck{dtype, world.Highest(distance.highest), BoundOf(dtype, roundings), FarthestOf(tensors)};
   };
   numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);
   const Precision& precision = job.axes.precision;

@@ -7,7 +7,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND warnings -Wno-restrict)  # false on "literal" + std::string: https://gcc.gnu.org/PR105651
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  list(APPEND warnings -Wno-overlength-strings)  # embedded files are literals
+  # Embedded files are literals; GCC's -Wconversion leaves signs alone as well.
+  list(APPEND warnings -Wno-overlength-strings -Wno-sign-conversion)
 endif()
 if(TIDEMARK_WERROR)
   list(APPEND warnings -Werror)

@@ -113,6 +113,10 @@ Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) 
   }
 }
 
+std::string FolderOf(const ConfigValue& value, const std::string& folder_of_file) {
+  return value.source == kCommandLine ? std::string() : folder_of_file;
+}
+
 ConfigValue MakeScalar(std::string text, std::string source) {
   ConfigValue value;
   value.kind = ConfigValue::Kind::scalar;

@@ -43,6 +43,11 @@ using Settings = std::map<std::string, ConfigValue>;
 /// that expand (through aliases) beyond what a config holds.
 Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path);
 
+/// Where a path that a value names begins: the folder of its file, or, given on the command line (`--set`), where that
+/// is typed.
+std::string FolderOf(const ConfigValue& value, const std::string& folder_of_file);
+inline constexpr std::string_view kCommandLine = "--set";  ///< ConfigValue::source
+
 /// A scalar that no file contains: it was derived, or given on the command line.
 ConfigValue MakeScalar(std::string text, std::string source);
 

@@ -44,7 +44,7 @@ Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std:
 /// All of a value comes from the place `where`.
 void PlaceAt(ConfigValue& value, const std::string& where) {
   value.where = where;
-  value.source = "--set";
+  value.source = kCommandLine;
   for (ConfigValue& item : value.items) {
     PlaceAt(item, where);
   }

@@ -217,7 +217,7 @@ Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
       return Explain(word.error(), *base, "network", "llama-3-8b");
     }
     const std::string& name = *word;
-    Result<Network> found = FindNetwork(name, folder);
+    Result<Network> found = FindNetwork(name, FolderOf(*base, folder));
     if (!found) {
       return found.error().where.empty() ? std::move(found).At(place) : std::move(found);
     }

@@ -11,7 +11,7 @@
 namespace tidemark {
 
 /// The network of a job, from its `network` keys: a name from the zoo, a Hugging Face config.json (relative to
-/// `folder`), inline fields, or a table. Writes down in `sources` where each value came from.
+/// `folder`, see FolderOf), inline fields, or a table. Writes down in `sources` where each value came from.
 Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
                             std::map<std::string, std::string>& sources);
 

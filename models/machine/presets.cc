@@ -163,7 +163,7 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder)
   const auto base = settings.find("from");
   if (base != settings.end()) {
     TIDEMARK_ASSIGN(const std::string name, Word{}.Read(base->second));
-    Result<Machine> found = FindMachine(name, folder);
+    Result<Machine> found = FindMachine(name, FolderOf(base->second, folder));
     if (!found) {
       return found.error().where.empty() ? std::move(found).At(base->second.where) : std::move(found);
     }

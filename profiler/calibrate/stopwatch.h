@@ -20,7 +20,7 @@ template <class Body>
 double SecondsOf(Body body) {
   using Clock = std::chrono::steady_clock;
   constexpr int kBatches = 20;
-  constexpr double kBatchSeconds = 1e-3, kEnoughSeconds = 0.05, kShortest = 1e-9;
+  constexpr double kBatchSeconds = 1e-3, kEnoughSeconds = 0.05, kShortestSeconds = 1e-9;
   const auto of_calls = [&](std::int64_t calls) {
     const Clock::time_point start = Clock::now();
     for (std::int64_t i = 0; i < calls; ++i) {
@@ -33,7 +33,7 @@ double SecondsOf(Body body) {
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < kBatches && std::chrono::duration<double>(Clock::now() - begin).count() < kEnoughSeconds; ++i) {
     best = std::min(best, of_calls(std::max<std::int64_t>(
-                              1, static_cast<std::int64_t>(kBatchSeconds / std::max(best, kShortest)))));
+                              1, static_cast<std::int64_t>(kBatchSeconds / std::max(best, kShortestSeconds)))));
   }
   return best;
 }

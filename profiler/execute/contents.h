@@ -34,8 +34,8 @@ struct Contents {
 
 /// By what the buffer `holds`, and where it says nothing by the end of its name: "of layer.wq" that parameter, "of
 /// layer" all parameters of the block, in the order of their definition, trained ones alone where it is not a copy of
-/// weights. Sizes are the model's, divided and rounded up as Holding says. Empty: nothing of the model's, or not as
-/// many numbers.
+/// weights. Sizes are the model's, divided and rounded up as Holding says. Empty: nothing of the model's, not as
+/// many numbers, or divided between other ranks than the job divides it between.
 std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std::int64_t index);
 
 /// Numbers that two buffers share.

@@ -238,7 +238,7 @@ class Declarer {
         continue;
       }
       if (leaf.kind == CollectiveKind::all_gather) {
-        if (const auto part = PartToGather(model_, reads[i], writes[i], leaf.payload_elements / ranks)) {
+        if (const auto part = PartToGather(model_, reads[i], writes[i])) {
           type.elements = part->type.elements;
         }
       }
@@ -254,10 +254,8 @@ class Declarer {
                      "the program is wrong: please report the job");
       }
       TIDEMARK_TRY(Make(leaf.writes[i], loops, type, name));
-      const auto contents = ContentsOf(model_, reads[i]);
-      if (leaf.kind == CollectiveKind::reduce_scatter && contents &&
-          !ContentsOf(model_, *writes[i].buffer, writes[i].index)) {
-        SlotOf(leaf.writes[i], loops).packed = ScatteredPart(model_, *contents, leaf.payload_elements, in_place);
+      if (auto part = ScatteredPart(program_, leaf, model_, reads[i], writes[i])) {
+        SlotOf(leaf.writes[i], loops).packed = std::move(part);
       }
     }
     if (joint) {

@@ -12,14 +12,15 @@ bool IsInPlace(const Program& program, const Collective& leaf) {
                     });
 }
 
-std::optional<kernels::Tensor> PartToGather(const Model& model, const Operand& from, const Operand& to,
-                                            std::int64_t elements) {
+std::optional<kernels::Tensor> PartToGather(const Model& model, const Operand& from, const Operand& to) {
   const std::vector<Holding>& holds = from.buffer->holds;
   const bool has_parts = !holds.empty() && holds.front().cut == Cut::elements && holds.front().parts == Parts::own;
-  const auto sent = ContentsOf(model, from), gathered = ContentsOf(model, to);
-  if (!has_parts || !sent || !gathered || sent->elements == elements) {
+  const auto sent = has_parts ? ContentsOf(model, from) : std::nullopt;
+  const auto gathered = has_parts ? ContentsOf(model, to) : std::nullopt;
+  if (!sent || !gathered || sent->elements == gathered->elements / model.shards()) {
     return std::nullopt;
   }
+  const std::int64_t elements = gathered->elements / model.shards();
   const Stretch& wanted = gathered->stretches.front();
   const auto found = std::find_if(sent->stretches.begin(), sent->stretches.end(), [&](const Stretch& stretch) {
     return stretch.weight.name == wanted.weight.name && stretch.block == wanted.block;
@@ -28,13 +29,20 @@ std::optional<kernels::Tensor> PartToGather(const Model& model, const Operand& f
                                         : std::optional(kernels::Slice(from.tensor, found->offset, elements));
 }
 
-std::shared_ptr<const Contents> ScatteredPart(const Model& model, const Contents& whole, std::int64_t elements,
-                                              bool in_place) {
+std::shared_ptr<const Contents> ScatteredPart(const Program& program, const Collective& leaf, const Model& model,
+                                              const Operand& read, const Operand& write) {
+  if (leaf.kind != CollectiveKind::reduce_scatter || ContentsOf(model, *write.buffer, write.index)) {
+    return nullptr;
+  }
+  const auto whole = ContentsOf(model, read);
+  if (!whole) {
+    return nullptr;
+  }
   auto part = std::make_shared<Contents>();
-  part->elements = elements / model.shards();
+  part->elements = leaf.payload_elements / model.shards();
   const std::int64_t begin = model.shard() * part->elements;
-  part->begin = in_place ? begin : 0;
-  for (Stretch stretch : whole.stretches) {
+  part->begin = IsInPlace(program, leaf) ? begin : 0;
+  for (Stretch stretch : whole->stretches) {
     const std::int64_t first = std::max(stretch.offset, begin);
     const std::int64_t last = std::min(stretch.offset + stretch.elements, begin + part->elements);
     if (first < last) {

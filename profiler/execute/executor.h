@@ -24,7 +24,7 @@
 
 namespace tidemark {
 
-/// The groups of ranks that one rank belongs to, by name: "dp", "tp", "pp".
+/// The groups of ranks that one rank belongs to, by name: "dp", "tp", "pp", "replicas".
 using Communicators = std::map<std::string, std::unique_ptr<Communicator>, std::less<>>;
 
 /// One parameter of the model: its name and which of equal blocks it is of.

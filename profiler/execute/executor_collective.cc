@@ -34,16 +34,13 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
   for (std::size_t i = 0; i < writes.size(); ++i) {
     Operand sent = reads[i];
     if (leaf.kind == CollectiveKind::all_gather) {
-      sent.tensor =
-          PartToGather(model_, sent, writes[i], leaf.payload_elements / group->second->size()).value_or(sent.tensor);
+      sent.tensor = PartToGather(model_, sent, writes[i]).value_or(sent.tensor);
     }
     TIDEMARK_TRY(BeginExchange(leaf, *group->second, sent, writes[i]));
     Held& held = held_[SlotOf(leaf.writes[i], loops)];
     held.type = {sent.tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
-    const auto contents = ContentsOf(model_, reads[i]);
-    if (leaf.kind == CollectiveKind::reduce_scatter && contents &&
-        !ContentsOf(model_, *writes[i].buffer, writes[i].index)) {
-      held.packed = ScatteredPart(model_, *contents, leaf.payload_elements, IsInPlace(*program_, leaf));
+    if (auto part = ScatteredPart(*program_, leaf, model_, reads[i], writes[i])) {
+      held.packed = std::move(part);
     }
   }
   return Done{};

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "profiler/execute/messages.h"
 
@@ -46,21 +48,43 @@ Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& c) {
 }
 
 Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes) {
-  bool any = writes.empty();
+  if (writes.empty()) {
+    return gradient;
+  }
+  std::vector<Contents> states, weights;
   for (const Operand& write : writes) {
-    const auto written = ContentsOf(model, *write.buffer, write.index);
-    const std::vector<Shared> shared = written ? SharedBy(gradient, *written) : std::vector<Shared>();
-    if (!shared.empty()) {
-      any = true;
-      gradient.stretches.clear();
-      for (const Shared& one : shared) {
-        gradient.stretches.push_back(one.stretch);
-      }
+    if (auto contents = ContentsOf(model, *write.buffer, write.index)) {
+      (write.buffer->category == Category::optimizer ? states : weights).push_back(std::move(*contents));
     }
   }
-  if (!any) {
-    gradient.stretches.clear();  // another rank's
+  // A rank's part may be empty: its state has a stretch of the parameter all the same, without a number.
+  const auto has = [](const Contents& contents, const Stretch& wanted) {
+    return std::any_of(contents.stretches.begin(), contents.stretches.end(), [&](const Stretch& stretch) {
+      return stretch.weight.name == wanted.weight.name && stretch.block == wanted.block;
+    });
+  };
+  std::vector<Stretch> updated;
+  for (const Stretch& stretch : gradient.stretches) {
+    const bool has_state =
+        std::any_of(states.begin(), states.end(), [&](const Contents& one) { return has(one, stretch); });
+    Contents part;
+    bool known = false;
+    part.stretches = {stretch};
+    for (const Contents& written : has_state ? states : weights) {
+      if (has(written, stretch)) {
+        known = true;
+        std::vector<Stretch> narrowed;
+        for (const Shared& shared : SharedBy(part, written)) {
+          narrowed.push_back(shared.stretch);
+        }
+        part.stretches = std::move(narrowed);
+      }
+    }
+    if (known) {
+      updated.insert(updated.end(), part.stretches.begin(), part.stretches.end());
+    }
   }
+  gradient.stretches = std::move(updated);
   return gradient;
 }
 

@@ -14,7 +14,7 @@
 namespace tidemark {
 namespace {
 
-constexpr Bytes kUnlimited{std::int64_t{1} << 46};
+constexpr Bytes kUnlimited{std::int64_t{1} << 40};  // more than a rank gets, and room for it in any address space
 
 /// One, or one for each side of pairs.
 Result<std::vector<Batches>> MakeBatches(const Job& job, const Model& model, const RunOptions& options) {
@@ -82,6 +82,9 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   }
   if (job.axes.loss == Partition::Loss::chunked || job.axes.loss == Partition::Loss::fused) {
     return NotExecuted("losses in chunks (loss)");
+  }
+  if (job.axes.precision.params == DType::fp64) {
+    return NotExecuted("a network in fp64 (precision.params), whose statistics would be fp64 as well");
   }
   if (job.axes.buffers.gradient_as_bucket_view) {
     return NotExecuted("gradients that are views of a bucket (buffers.gradient_as_bucket_view)");

@@ -54,7 +54,7 @@ def tau(pairs):
 def job_of(program, job_file, strategy, ranks):
     job = (job_file, "--set", f"strategy={strategy}", "--set", f"layout.dp={ranks}")
     small = (*job, "--set", BUCKET)
-    return small if json_of(program, "predict", *small) else job
+    return small if strategy.startswith("deepspeed-") and json_of(program, "predict", *small) else job
 
 
 def measure(program, jobs, rounds):

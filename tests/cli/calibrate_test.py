@@ -53,6 +53,18 @@ class Calibrate(unittest.TestCase):
         self.assertGreater(predicted("--set", f"machine={self.machine}", "--set", "machine.kernel_launch=50 ms"),
                            2 * mine)
 
+    def test_its_file_is_found_from_where_it_is_named(self):
+        """On the command line from where that is typed, in a job from the job's folder."""
+        typed = subprocess.run([PROGRAM, "predict", JOB, "--set", f"machine={self.machine.name}"], cwd=self.machine.parent,
+                               capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(typed.returncode, 0, typed.stderr)
+        lines = [line for line in JOB.read_text(encoding="utf-8").splitlines() if not line.startswith("machine:")]
+        job = self.machine.parent / "job.yaml"
+        job.write_text("\n".join([*lines, f"machine: {self.machine.name}"]), encoding="utf-8")
+        told = call("predict", job)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn("mine", told.stdout)
+
     def test_a_machine_without_mpi_is_told_so(self):
         done = call("calibrate", "--device", "cpu", "-o", "-", PATH="/nowhere")
         self.assertEqual(done.returncode, 3, done.stderr)

@@ -100,7 +100,9 @@ class Run(ExecutedJob):
                         ("strategy=alpa", "sync.executable=branch", "gradient_flow.loop=program"),
                         ("strategy=alpa-style1", "buffers.contiguous_gradients=false", "sync.bucket_bytes=20000"),
                         # parts that are not all of one size
-                        ("strategy=alpa-zero2", "layout.dp=3", "network.hidden=56", "network.ffn=97")):
+                        ("strategy=alpa-zero2", "layout.dp=3", "network.hidden=56", "network.ffn=97"),
+                        # 8 numbers in parts of 2 fill four ranks: the fifth has none of some parameters
+                        ("strategy=alpa-zero2", "layout.dp=5", "network.hidden=8", "network.heads=2")):
             self.assert_numbers(*changes)
             self.assert_memory(*changes, steps=1)
 
@@ -166,7 +168,8 @@ class Run(ExecutedJob):
                                (("loss=chunked",), "losses in chunks"), (("loss=fused",), "losses in chunks"),
                                (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
                                (("sync.find_unused_parameters=true",), "copy used parameters"),
-                               (("network.head_size=7",), "an odd size")):
+                               (("network.head_size=7",), "an odd size"),
+                               (("precision.params=fp64",), "a network in fp64")):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)

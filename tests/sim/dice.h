@@ -5,19 +5,12 @@
 #include <cstdint>
 #include <random>
 
+#include "tests/base/sanitizer.h"
+
 namespace tidemark {
 
-/// How many random jobs a test tries of `usual`: a tenth under a sanitizer, which takes twenty times as long and looks
-/// for something else.
-constexpr int Rounds(int usual) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return (usual + 9) / 10;
-#elif defined(__has_feature)
-  return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ? (usual + 9) / 10 : usual;
-#else
-  return usual;
-#endif
-}
+/// How many random jobs a test tries of `usual`: a tenth under a sanitizer, which looks for something else.
+constexpr int Rounds(int usual) { return kSanitized ? (usual + 9) / 10 : usual; }
 
 /// Random numbers for generators, the same on every machine (the standard's distributions are not).
 class Dice {

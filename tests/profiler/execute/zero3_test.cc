@@ -73,11 +73,43 @@ TEST_P(Zero3, HasEachGradientOfOneBigBatchOnOneRank) {
   }
 }
 
+// A control: another microbatch is not the same.
+TEST_P(Zero3, ExceedsTheBoundWithoutOneOfItsMicrobatches) {
+  const RunOptions options{.seed = 7, .exact = true, .keep_gradients = true};
+  const Job job = JobOf(2);
+  const ParameterParts reference = Executed(OneBatch(job), 1, options).gradients;
+  for (const RunOutcome& run : ExecutedTogether(JobOf(1), 1, options)) {
+    EXPECT_GT(DistanceOf(*Model::Of(job, {0, 1}), run.gradients, reference, kExactFloor).highest,
+              BoundOf(DType::bf16, 1000));
+  }
+}
+
+// What a gathered buffer would have to hold is the model's to say, not the program's.
+TEST_P(Zero3, IsRefusedWhereAGatheredParameterIsToBeTwiceAsLarge) {
+  const Job job = JobOf(2);
+  LoweredSteps lowered(job, 1);
+  const auto refused = [&] { return !CheckExecutable(job, lowered.steps(), {}).ok(); };
+  EXPECT_FALSE(refused());
+  std::int64_t changed = 0;
+  for (Node& node : lowered.first().nodes) {
+    auto* leaf = std::get_if<Collective>(&node);
+    Buffer* to = leaf == nullptr ? nullptr : &lowered.first().buffers[leaf->writes.front().buffer.index];
+    if (to != nullptr && to->name == "gathered layer.qkv") {
+      to->elements *= ++changed == 1 ? 2 : 1;
+      leaf->payload_elements *= 2;
+    }
+  }
+  EXPECT_EQ(refused(), changed > 0);
+}
+
 // Weights that were gathered, used, updated in parts and gathered again.
 TEST_P(Zero3, LearnsAsOneRankDoes) {
   const RunOptions exact{.seed = 7, .exact = true};
-  const Job job = JobOf(2);
-  const RunOutcome plain = Executed(OneBatch(job), 4, exact);
+  Job job = JobOf(2);
+  job.axes.optimizer_step.clip_norm = 0.01;  // less than the norm of all gradients
+  Job one = OneBatch(job);
+  one.axes.optimizer_step.clip_norm = 0.01;
+  const RunOutcome plain = Executed(one, 4, exact);
   const std::vector<RunOutcome> runs = ExecutedTogether(job, 4, exact);
   for (std::size_t step = 0; step < 4; ++step) {
     EXPECT_NEAR(*runs.front().steps[step].loss, *plain.steps[step].loss, 1e-10) << step;
