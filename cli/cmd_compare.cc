@@ -79,13 +79,8 @@ class CompareCommand : public Command {
     }
     if (!measured_.empty() && (!device_.empty() || !job_.set.empty() || execution_ != ExecutionOptions())) {
       return BadInput(
-          "--device, --set, --steps, --data, --seed, --capacity and --hang-timeout are of a job, and here are two "
-          "traces",
+          "--device, --set, --steps, --data, --seed and --hang-timeout are of a job, and here are two traces",
           "leave out MEASURED, or these");
-    }
-    if (!execution_.capacity.empty()) {
-      return BadInput("compare needs a run that does not run out of memory: --capacity is for tidemark run",
-                      "leave out --capacity");
     }
     TIDEMARK_TRY(CheckWritable(html_path_));
     return CheckExecution(execution_);

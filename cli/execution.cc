@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -29,9 +32,12 @@ namespace {
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
 
-/// An unsigned number would wrap around.
-std::string RefuseNegative(const std::string& number) {
-  return number.starts_with('-') ? fmt::format("expected a number from 0 on, found {}", number) : std::string();
+/// Unsigned numbers would wrap around, or be cut off.
+std::string RefuseOtherSeeds(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? std::string() : fmt::format("expected a number from 0 to 2^64 - 1, found {}", text);
 }
 
 Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
@@ -113,8 +119,8 @@ Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered) {
   const Bytes available = AvailableMemory();
   if (FindLauncher().kind == Launcher::Kind::none && available > Bytes() && needed > available) {
     return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("{} ranks need {} for their tensors, and this machine has {} to spare", job.Ranks(),
-                             Text(needed), Text(available)),
+                 fmt::format("the job's ranks ({}) need {} for their tensors, and this machine has {} to spare",
+                             job.Ranks(), Text(needed), Text(available)),
                  "tidemark predict prices such a job; run a smaller one, or start its ranks on more machines"};
   }
   return Done{};
@@ -208,12 +214,15 @@ void AddExecutionOptions(CLI::App& app, ExecutionOptions& options) {
       ->type_name("FILE");
   app.add_option("--seed", options.seed, "of weights, tokens and dropout (default 0)")
       ->type_name("N")
-      ->check(CLI::Validator(RefuseNegative, ""));
-  app.add_option("--capacity", options.capacity, "memory of each rank's device: 512MiB; default: unlimited")
-      ->type_name("SIZE");
+      ->check(CLI::Validator(RefuseOtherSeeds, ""));
   app.add_option("--hang-timeout", options.hang_timeout,
                  "end the run where a rank stands still for so long (default 20s; 0s: never)")
       ->type_name("TIME");
+}
+
+void AddCapacityOption(CLI::App& app, ExecutionOptions& options) {
+  app.add_option("--capacity", options.capacity, "memory of each rank's device: 512MiB; default: unlimited")
+      ->type_name("SIZE");
 }
 
 void AddDeviceOption(CLI::App& app, std::string& device) {

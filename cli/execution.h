@@ -37,6 +37,8 @@ struct ExecutionOptions {
 /// Refuses a number of steps that nobody waits for.
 Status CheckExecution(const ExecutionOptions& options);
 void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
+/// --capacity, of a run that may run out of memory.
+void AddCapacityOption(CLI::App& app, ExecutionOptions& options);
 /// --device: what it runs on.
 void AddDeviceOption(CLI::App& app, std::string& device);
 

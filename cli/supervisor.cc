@@ -304,7 +304,7 @@ Error Supervisor::Lost(std::size_t rank, int code) const {
   constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
   const bool crashed = std::find(kCrashes.begin(), kCrashes.end(), signal) != kCrashes.end();
   const char* hint = crashed             ? "this is a fault of tidemark: please report it, with the job"
-                     : signal == 0       ? "what it wrote before says why"
+                     : signal == 0       ? "it may have said why above; else somebody has ended mpirun"
                      : signal == SIGKILL ? "a system that runs out of memory ends processes like this (dmesg tells): "
                                            "tidemark predict says what a rank needs"
                                          : "somebody else has ended it: a time limit, a scheduler, a person";

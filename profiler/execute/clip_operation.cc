@@ -41,7 +41,9 @@ Result<Operation> Norms(const OperationContext& c) {
       return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, read.buffer->name));
     }
     if (!read.buffer->holds.empty() && read.buffer->holds.front().aligned > 1) {
-      return NotExecuted(fmt::format("'{}' of '{}', of which a rank has reduced a range", c.name, read.buffer->name));
+      return NotExecuted(
+          fmt::format("the norm of gradients of which a rank has reduced a range (optimizer_step.clip_norm): '{}'",
+                      read.buffer->name));
     }
     for (const Stretch& stretch : contents->stretches) {
       if (!stretch.joined) {

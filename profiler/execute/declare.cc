@@ -97,8 +97,13 @@ class Declarer {
   }
 
   Status CheckResidents() const {
+    const bool divided = job_.axes.shard.optimizer && model_.shards() > 1;
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) {
       const Buffer& buffer = program_.buffers[b];
+      if (divided && buffer.category == Category::optimizer && buffer.holds.empty()) {
+        return NotExecuted(fmt::format(
+            "parts of the optimizer's state that have no known place: '{}' (shard.optimizer)", buffer.name));
+      }
       const TensorType expected{Stored(buffer.dtype, exact_), buffer.elements};
       if (buffer.resident && !buffer.is_view() && slots_[first_slot_[b]].type != expected) {
         return Fault(fmt::format("the job has {} for '{}', for which the program has a buffer of {}",
@@ -156,6 +161,9 @@ class Declarer {
     if (buffer.category == Category::workspace || buffer.category == Category::rng) {
       declared_.allocations[*slot.allocation] = {Stored(buffer.dtype, exact_), buffer.elements};
       return Done{};
+    }
+    if (buffer.category == Category::bucket) {
+      return NotExecuted(fmt::format("'{}', which is made and not used", buffer.name));
     }
     return Fault(fmt::format("'{}' is allocated, and no kernel writes it", buffer.name),
                  "the program is wrong: please report the job");
@@ -303,7 +311,10 @@ class Declarer {
   /// MPI has no fp16, and counts in int.
   static Status CheckSendable(std::string_view name, const TensorType& type) {
     if (type.dtype == DType::fp16 || type.elements > INT32_MAX) {
-      return NotExecuted(fmt::format("'{}', which sends {}", name, TextOf(type)));
+      return NotExecuted(
+          fmt::format("'{}', which sends {}: ranks here send bf16 or fp32 (precision.reduce, "
+                      "precision.params), and 2^31 numbers at once",
+                      name, TextOf(type)));
     }
     return Done{};
   }

@@ -244,7 +244,9 @@ Status Executor::Finish(Pending& pending) {
     TIDEMARK_TRY(pending.group->Finish(ticket));
   }
   recorder_.Wait(false);
-  pending.then();
+  for (const std::function<void()>& then : pending.then) {
+    then();
+  }
   pending.done = true;
   const Stream& stream = program_->streams[pending.stream.index];
   recorder_.Busy(stream.name, Name(stream.kind), pending.name, pending.start, recorder_.Now());

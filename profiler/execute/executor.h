@@ -83,11 +83,11 @@ class Executor {
   };
   struct Pending {
     Communicator* group = nullptr;
-    std::vector<Communicator::Ticket> tickets;
     StreamId stream;
-    std::function<void()> then;
     std::string name;
     Nanos start;
+    std::vector<Communicator::Ticket> tickets{};
+    std::vector<std::function<void()>> then{};  ///< what is done with what has come
     bool done = false;
   };
   using Loops = std::span<const std::int64_t>;
@@ -130,13 +130,16 @@ class Executor {
   Status Do(const Repeat& leaf, Loops loops);
 
   Message MessageOf(ChannelId channel, std::int64_t peer, const kernels::TensorType& type) const;
-  Status GatherFlat(const Collective& leaf, Communicator& group, std::span<const Operand> parts);
+  static Status GatherFlat(const Collective& leaf, std::span<const Operand> parts, Pending& pending);
   /// What a reduction's result is multiplied by.
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
-  /// Starts one exchange; `then` is done with what has come.
-  Status Issue(const Collective& leaf, Communicator& group, const Exchange& exchange, std::function<void()> then);
-  Status BeginJoint(const Collective& leaf, Communicator& group, const std::vector<Operand>& operands);
-  Status BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to);
+  /// One operation under way, of as many exchanges as are begun with it.
+  Pending PendingOf(StreamId stream, NameId name, Communicator& group) const {
+    return {&group, stream, program_->names[name.index], recorder_.Now()};
+  }
+  static Status Issue(Pending& pending, const Exchange& exchange, std::function<void()> then);
+  static Status BeginJoint(const Collective& leaf, const std::vector<Operand>& operands, Pending& pending);
+  static Status BeginExchange(const Collective& leaf, const Operand& from, const Operand& to, Pending& pending);
   Status Finish(Pending& pending);
   Status FinishStream(StreamId stream);
   void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes,

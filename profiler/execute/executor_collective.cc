@@ -25,18 +25,19 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
   }
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
+  Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, *group->second));
   if (program_->names[leaf.name.index] == kFlatGather) {
-    return GatherFlat(leaf, *group->second, writes);
+    return GatherFlat(leaf, writes, pending);
   }
   if (IsJoint(*program_, leaf)) {
-    return BeginJoint(leaf, *group->second, writes);
+    return BeginJoint(leaf, writes, pending);
   }
   for (std::size_t i = 0; i < writes.size(); ++i) {
     Operand sent = reads[i];
     if (leaf.kind == CollectiveKind::all_gather) {
       sent.tensor = PartToGather(model_, sent, writes[i]).value_or(sent.tensor);
     }
-    TIDEMARK_TRY(BeginExchange(leaf, *group->second, sent, writes[i]));
+    TIDEMARK_TRY(BeginExchange(leaf, sent, writes[i], pending));
     Held& held = held_[SlotOf(leaf.writes[i], loops)];
     held.type = {sent.tensor.type.dtype, BufferOf(leaf.writes[i]).elements};
     if (auto part = ScatteredPart(*program_, leaf, model_, reads[i], writes[i])) {
@@ -48,29 +49,27 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
 
 /// One message of buffers that lie one behind the other in the real system: a rank's part of them all begins and ends
 /// inside buffers, and goes to the others stretch by stretch.
-Status Executor::GatherFlat(const Collective& leaf, Communicator& group, std::span<const Operand> parts) {
-  const std::int64_t part = leaf.payload_elements / group.size();
-  Pending pending{&group, {}, leaf.stream, [] {}, program_->names[leaf.name.index], recorder_.Now()};
+Status Executor::GatherFlat(const Collective& leaf, std::span<const Operand> parts, Pending& pending) {
+  const std::int64_t part = leaf.payload_elements / pending.group->size();
   std::int64_t first = 0;  // of the buffer, in the message
   for (const Operand& operand : parts) {
     const std::int64_t end = first + operand.tensor.type.elements;
     for (std::int64_t begin = first; begin < end;) {
       const std::int64_t root = begin / part, until = std::min(end, (root + 1) * part);
       const kernels::Tensor stretch = kernels::Slice(operand.tensor, begin - first, until - begin);
-      TIDEMARK_ASSIGN(const Communicator::Ticket ticket,
-                      group.Begin({CollectiveKind::broadcast, Reduction::none, stretch.type.dtype,
-                                   stretch.type.elements, stretch.data, stretch.data, root}));
-      pending.tickets.push_back(ticket);
+      TIDEMARK_TRY(Issue(pending,
+                         {CollectiveKind::broadcast, Reduction::none, stretch.type.dtype, stretch.type.elements,
+                          stretch.data, stretch.data, root},
+                         [] {}));
       begin = until;
     }
     first = end;
   }
-  pending_.push_back(std::move(pending));
   return Done{};
 }
 
-Status Executor::BeginExchange(const Collective& leaf, Communicator& group, const Operand& from, const Operand& to) {
-  const std::int64_t ranks = group.size();
+Status Executor::BeginExchange(const Collective& leaf, const Operand& from, const Operand& to, Pending& pending) {
+  const std::int64_t ranks = pending.group->size(), rank = pending.group->rank();
   const std::int64_t elements = from.packed ? from.packed->elements : from.tensor.type.elements;
   Exchange exchange{leaf.kind, leaf.reduction, from.tensor.type.dtype, elements, from.tensor.data, to.tensor.data};
   const bool in_place = from.tensor.data == to.tensor.data;
@@ -79,27 +78,26 @@ Status Executor::BeginExchange(const Collective& leaf, Communicator& group, cons
     exchange.elements *= ranks;
   }
   std::int64_t written = exchange.elements;
-  const Bytes before = SizeOf(exchange.dtype) * exchange.BeginOf(group.rank(), ranks);
+  const Bytes before = SizeOf(exchange.dtype) * exchange.BeginOf(rank, ranks);
   if (leaf.kind == CollectiveKind::all_gather && is_whole) {
     exchange.from = static_cast<const char*>(exchange.from) + before.count();
   } else if (leaf.kind == CollectiveKind::reduce_scatter) {
-    written = exchange.PartOf(group.rank(), ranks);
+    written = exchange.PartOf(rank, ranks);
     exchange.to = static_cast<char*>(exchange.to) + (in_place ? before.count() : 0);
   }
   const double factor = FactorOf(leaf, ranks);
   const kernels::Tensor result{{exchange.dtype, written}, exchange.to};
-  return Issue(leaf, group, exchange, [=] {
+  return Issue(pending, exchange, [=] {
     if (factor != 1.0) {
       kernels::Scale(factor, result);
     }
   });
 }
 
-Status Executor::Issue(const Collective& leaf, Communicator& group, const Exchange& exchange,
-                       std::function<void()> then) {
-  const Nanos start = recorder_.Now();
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, group.Begin(exchange));
-  pending_.push_back({&group, {ticket}, leaf.stream, std::move(then), program_->names[leaf.name.index], start});
+Status Executor::Issue(Pending& pending, const Exchange& exchange, std::function<void()> then) {
+  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, pending.group->Begin(exchange));
+  pending.tickets.push_back(ticket);
+  pending.then.push_back(std::move(then));
   return Done{};
 }
 

@@ -10,7 +10,8 @@
 namespace tidemark {
 
 /// Several buffers as one tensor that is divided between the ranks.
-Status Executor::BeginJoint(const Collective& leaf, Communicator& group, const std::vector<Operand>& operands) {
+Status Executor::BeginJoint(const Collective& leaf, const std::vector<Operand>& operands, Pending& pending) {
+  const Communicator& group = *pending.group;
   const HeapScope scope(HeapOwner::communication);
   const auto tensor = std::make_shared<JointTensor>(operands, leaf.payload_elements, group.rank(), group.size());
   tensor->Pack();
@@ -22,7 +23,7 @@ Status Executor::BeginJoint(const Collective& leaf, Communicator& group, const s
                           gathers ? tensor->own() : tensor->all(),
                           gathers ? tensor->all() : tensor->sum().data};
   const double factor = FactorOf(leaf, group.size());
-  return Issue(leaf, group, exchange, [=] {
+  return Issue(pending, exchange, [=] {
     if (gathers) {
       tensor->UnpackAll();
       return;

@@ -35,11 +35,11 @@ Status Executor::Do(const Recv& leaf, Loops loops) {
   TIDEMARK_ASSIGN(const kernels::TensorType type, MessageType({job_, model_, WithoutStage(name), BufferOf(leaf.buffer),
                                                                Resolve(leaf.buffer.index[0], loops), options_.exact}));
   held_[SlotOf(leaf.buffer, loops)].type = type;
-  const Nanos start = recorder_.Now();
   Communicator& pipeline = *groups_.find(kPipeline)->second;
+  Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, pipeline));
   TIDEMARK_ASSIGN(const Communicator::Ticket ticket,
                   pipeline.Receive(MessageOf(leaf.channel, channel.from_role, type), DataAt(leaf.buffer, loops)));
-  pending_.push_back({&pipeline, {ticket}, leaf.stream, [] {}, name, start});
+  pending.tickets.push_back(ticket);
   return Done{};
 }
 

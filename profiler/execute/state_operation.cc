@@ -36,7 +36,9 @@ class StateBinder {
         return Do(row.does);
       }
     }
-    return NotExecuted(c_.name);
+    const bool single = c_.job.axes.optimizer_step.kernel != OptimizerStep::Kernel::fused;
+    return NotExecuted(single ? fmt::format("'{}' (set optimizer_step.kernel to fused)", c_.name)
+                              : fmt::format("'{}'", c_.name));
   }
 
  private:

@@ -80,7 +80,8 @@ std::vector<Figure> Figures(const ComparisonReport& report) {
           {"peak error", Signed(worst.peak_error()), SignedDigits(worst.peak_error())},
           {"reserved error", reserved(),
            fmt::format("{} against {}", Optional(worst.predicted.reserved), Optional(worst.measured.reserved))},
-          {"step time error", PercentText(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count())),
+          {worst.steps.size() > 1 ? fmt::format("time error of {} steps", worst.steps.size()) : "step time error",
+           PercentText(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count())),
            fmt::format("{} against {}", Text(worst.predicted.step), Text(worst.measured.step))}};
 }
 

@@ -160,6 +160,8 @@ Program ProgramBuilder::Build() && {
   for (Node& node : program.nodes) {
     ForEachAccess(node, [&](BufferRef& ref, Access) { ref.buffer = moved[ref.buffer.index]; });
   }
+  program.nodes.shrink_to_fit();  // a run keeps it: room for what never comes would count as taken
+  program.buffers.shrink_to_fit();
   return std::move(program);
 }
 

@@ -14,7 +14,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kP = 110'633'984, kB1 = 41'419'776, kB2 = 69'214'208;
+constexpr std::int64_t kP = 110'633'984, kB2 = 69'214'208;
 constexpr StepKind kSteps[] = {StepKind::first, StepKind::second, StepKind::steady};
 
 Job NarrowJob(bool exchanges, std::int64_t microbatches = 2) {
