@@ -32,7 +32,8 @@ const std::vector<Field<Machine>>& MachineFields();
 std::set<std::string> MachineKeys();
 
 /// A machine from dotted keys ("intra_node.latency"). `from` names the machine that supplies what is not given: a
-/// preset or a path, relative to `folder` (see FolderOf); without it every key must be there, except that one peak is enough.
+/// preset or a path, relative to `folder` (see FolderOf); without it every key must be there, except that one peak is
+/// enough.
 Result<Machine> ReadMachine(const Settings& settings, const std::string& folder);
 
 /// A preset by name, or a machine file by path (relative to `folder`). Errors name the nearest preset.

@@ -169,7 +169,12 @@ class Run(ExecutedJob):
                                (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
                                (("sync.find_unused_parameters=true",), "copy used parameters"),
                                (("network.head_size=7",), "an odd size"),
-                               (("precision.params=fp64",), "a network in fp64")):
+                               (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
+                                "a network in fp64"),
+                               (("strategy=nanotron", "shard.optimizer=true", "sync.collective=reduce_scatter"),
+                                "parts of the optimizer's state"),
+                               (("strategy=megatron-dist-opt", "optimizer_step.clip_norm=1"), "optimizer_step.clip_norm"),
+                               (("optimizer_step.kernel=foreach",), "set optimizer_step.kernel to fused")):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)
