@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -147,6 +149,19 @@ std::string FileOf(const Machine& machine, std::string_view summary) {
   return text;
 }
 
+/// More is running than this, by the average of the last minute.
+void WarnWhereBusy() {
+  const double cores = std::max(1U, std::thread::hardware_concurrency());
+  double load = 0;
+  if (getloadavg(&load, 1) == 1 && load > 1.2 * cores) {
+    std::fprintf(
+        stderr,
+        "warning: this machine was busy in the last minute (%.1f processes wanted its %.0f cores): the rates may "
+        "be too low; calibrate again when nothing else runs\n",
+        load, cores);
+  }
+}
+
 class CalibrateCommand : public Command {
  public:
   std::string_view name() const override { return "calibrate"; }
@@ -192,6 +207,7 @@ class CalibrateCommand : public Command {
 
  private:
   Status MeasureAndWrite(const Link& link) const {
+    WarnWhereBusy();
     TIDEMARK_ASSIGN(Machine preset, FindMachine("cpu", {}));
     const std::string how =
         fmt::format("{}, {:%Y-%m-%d}, tidemark {}", ProcessorName(), fmt::gmtime(std::time(nullptr)), TIDEMARK_VERSION);

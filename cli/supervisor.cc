@@ -338,7 +338,9 @@ Error Supervisor::Unexplained(int status) const {
   return {ErrorCode::machine_cannot, "",
           WIFSIGNALED(status) ? fmt::format("{} was ended by signal {}", run_.command.front(), WTERMSIG(status))
                               : fmt::format("{} ended with exit code {}", run_.command.front(), WEXITSTATUS(status)),
-          Hint(come ? "" : "what it says stands above; no rank had begun")};
+          Hint(WIFSIGNALED(status) ? "somebody else has ended it: a time limit, a scheduler, a person"
+               : come              ? ""
+                                   : "what it says stands above; no rank had begun")};
 }
 
 Result<int> Supervisor::Verdict(int status) const {
