@@ -272,7 +272,7 @@ class Supervisor {
   Error Lost(std::size_t rank, int code) const;
   Error Stalled() const;
   Error Unexplained(int status) const;
-  std::string Hint(std::string hint) const;
+  std::string Hint(const std::string& hint) const;
 
   const SupervisedRun& run_;
   Signals signals_;
@@ -291,7 +291,7 @@ class Supervisor {
   Clock::time_point last_look_;
 };
 
-std::string Supervisor::Hint(std::string hint) const {
+std::string Supervisor::Hint(const std::string& hint) const {
   return run_.left_behind.empty() ? hint : hint.empty() ? run_.left_behind : hint + "; " + run_.left_behind;
 }
 

@@ -59,8 +59,8 @@ void BeforeLargeFrees(void (*look)(void*), void* context) {
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kHeader = sizeof(std::size_t);  // before each block: its size
-constexpr std::size_t kLarge = 128 * 1024;            // glibc's least M_MMAP_THRESHOLD, see mallopt(3)
+constexpr std::size_t kHeader = sizeof(std::size_t);     // before each block: its size
+constexpr std::size_t kLarge = std::size_t{128} * 1024;  // glibc's least M_MMAP_THRESHOLD, see mallopt(3)
 
 void Count(void* block, int sign) {
   if (block != nullptr && counting.load(std::memory_order_relaxed)) {

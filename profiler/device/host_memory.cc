@@ -36,7 +36,7 @@ HostMemory::~HostMemory() {
 }
 
 Bytes HostMemory::RangeOf(Bytes page) const {
-  constexpr Bytes kMost = Bytes(std::int64_t{2} << 40);
+  constexpr Bytes kMost = Bytes(std::int64_t{1} << 40);  // a program under the thread sanitizer has room for one
   const Bytes wanted = capacity() > kMost / 64 ? kMost : capacity() * 64;
   return Bytes(RoundUp(std::max(wanted, page).count(), page.count()));
 }

@@ -24,7 +24,7 @@ class HostMemory final : public DeviceMemory {
   HostMemory(const HostMemory&) = delete;
   ~HostMemory() override;
 
-  /// 64 times the capacity, and at most 2 TiB: address space is not endless. An allocator that puts everything at the
+  /// 64 times the capacity, and at most 1 TiB: address space is not endless. An allocator that puts everything at the
   /// lowest place where it fits stays far below that, and so does what it would in a range without end.
   Bytes RangeOf(Bytes page) const override;
   std::unique_ptr<DeviceMemory> On(Bytes capacity) const override;
