@@ -84,7 +84,7 @@ Status WriteOut(std::string_view text) {
 }
 
 Status WriteMeasured(std::string_view text) {
-  const Status written = WriteOut(text);
+  Status written = WriteOut(text);
   if (!written && std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) {
     Error error = written.error();
     error.hint += " What was measured stands on stderr instead";

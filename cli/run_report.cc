@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <ranges>
+#include <span>
+#include <vector>
 
 #include "base/text.h"
 #include "reports/render/lints.h"
@@ -60,7 +62,8 @@ std::string OutOfMemoryText(const OutOfMemory& out, const Trace& trace) {
   std::string text =
       fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} of {} reserved\n", out.tensor,
                   Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved), Text(out.capacity));
-  for (const LiveBuffers& live : SummariseEnd(trace) | std::views::take(kShown)) {
+  const std::vector<LiveBuffers> alive = SummariseEnd(trace);
+  for (const LiveBuffers& live : std::span(alive).first(std::min(kShown, alive.size()))) {
     text += fmt::format("  {:>10}  {} x {}\n", Text(live.bytes), live.count, live.name);
   }
   return text;

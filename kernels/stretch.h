@@ -163,7 +163,7 @@ inline C SumOf(std::int64_t count, Term term) {
 template <class C>
 inline C MaxOf(std::int64_t count, const C* values) {
   constexpr std::int64_t kLanes = 128 / static_cast<std::int64_t>(sizeof(C));
-  constexpr auto kLarger = [](C a, C b) { return a > b || a != a ? a : b; };
+  constexpr auto kLarger = [](C a, C b) { return a > b || a != a ? a : b; };  // NOLINT(misc-redundant-expression): NaN
   C lanes[kLanes];
   std::fill_n(lanes, kLanes, -std::numeric_limits<C>::infinity());
   std::int64_t i = 0;

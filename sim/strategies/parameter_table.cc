@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/parameter_table.h"
 
+#include <fmt/format.h>
+
 namespace tidemark {
 namespace {
 
@@ -23,7 +25,7 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
       const std::int64_t elements = parameter.tied ? 0 : elements_of(parameter);
       const std::string name = run.block.name + "." + parameter.name;
       buffers_.back().push_back(elements == 0 ? BufferId{}
-                                              : role.builder.AddBuffer({what + " " + name,
+                                              : role.builder.AddBuffer({fmt::format("{} {}", what, name),
                                                                         category,
                                                                         dtype,
                                                                         elements,
