@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Sizes {
   const char* name;
   std::int64_t ranks, bucket, prefetch, persistence;
 };
+
+void PrintTo(const Sizes& sizes, std::ostream* out) { *out << sizes.name; }
 
 // The parameters are 64 x 64, 32 x 64, 96 x 64, norms of 64 and an embedding of 128 x 64: of 3 ranks the last has less.
 const std::vector<Sizes> kSizes = {
