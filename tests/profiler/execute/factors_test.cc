@@ -160,8 +160,8 @@ std::vector<Node>::iterator FirstOf(Program& program, Wanted wanted) {
 // Megatron's gradient buffer is scaled by 1/N and reduced into each rank's own part of it. Done after both of M = 2
 // microbatches on N = 2 ranks, the other rank's part holds only scaled numbers when it is reduced again, and the own
 // part what has been reduced: the owner r gets
-//   A1 / N + g[other, 1] / N^2 + A2,  with A the mean over ranks of g, each g with the loss's 1/M
-// (verified on Megatron's buffers: the sum that is scaled before, spec of double reductions, case c).
+//   A1 / N + g[other, 1] / N^2 + A2,  with A the mean over ranks of g, each g with the loss's 1/M:
+// when the second sum begins, the owner has (A1 + g[r, 2]) / N there and the other (g[other, 1] / N + g[other, 2]) / N.
 TEST(InPlaceReduceScatter, DoneInEachMicrobatchMixesReducedWithLocalNumbers) {
   Job job = SmallJob("megatron-dist-opt");
   auto& decoder = std::get<Decoder>(job.network.shape);
