@@ -90,14 +90,7 @@ class CompareCommand : public Command {
   Result<int> RunAndCompare() {
     job_.path = predicted_;
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
-    PredictOptions options;
-    options.steps = FirstSteps(execution_.steps);
-    TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options));
-    PredictionReport report = MakeReport(job, options, std::move(prediction));
-    ReadTrace predicted{"predicted", {}};
-    for (RoleReport& role : report.roles) {
-      predicted.file.traces.push_back(std::move(*role.trace));
-    }
+    TIDEMARK_ASSIGN(ReadTrace predicted, PredictedAsRun(job));
     execution_.traces = true;
     execution_.job_path = job_.path;
     TIDEMARK_ASSIGN(Execution execution, Execute(job, execution_));
@@ -109,6 +102,23 @@ class CompareCommand : public Command {
       KeepFirstShard(job, execution.traces);
     }
     return Compare(std::move(predicted), {"measured", {std::move(execution.traces), {}, "tidemark"}});
+  }
+
+  /// What a run will compute: sequences of different lengths are padded there.
+  Result<ReadTrace> PredictedAsRun(Job job) const {
+    if (job.mean_sequence_length > 0) {
+      std::fprintf(stderr, "comparing sequences padded to sequence_length.max, which is what a run computes\n");
+      job.mean_sequence_length = 0;
+    }
+    PredictOptions options;
+    options.steps = FirstSteps(execution_.steps);
+    TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options));
+    PredictionReport report = MakeReport(job, options, std::move(prediction));
+    ReadTrace predicted{"predicted", {}};
+    for (RoleReport& role : report.roles) {
+      predicted.file.traces.push_back(std::move(*role.trace));
+    }
+    return predicted;
   }
 
   /// Of the traces of all ranks.

@@ -34,11 +34,11 @@ std::string StepsText(const std::vector<StepOutcome>& steps) {
   return text;
 }
 
-/// What is known to be wrong before anything runs.
-std::string ErrorsText(const std::vector<Lint>& lints) {
+/// What is known to be wrong before anything runs; where numbers differ also what may be the reason.
+std::string LintsText(const std::vector<Lint>& lints, bool numbers_differ) {
   std::string text;
   for (const Lint& lint : lints) {
-    if (lint.severity == "error") {
+    if (lint.severity == "error" || (numbers_differ && lint.severity == "warning")) {
       text += fmt::format("\n{} {}: {}\n  hint: {}\n", lint.severity, lint.id, lint.message, lint.hint);
     }
   }
@@ -116,17 +116,17 @@ ordered_json JsonOf(const RankPeak& of) {
 
 }  // namespace
 
-bool RunReport::Finding() const {
-  const bool differs = numerics && !(numerics->exact.equal() && numerics->working.equal());
-  return differs || outcome.ran_out;
-}
+bool RunReport::NumbersDiffer() const { return numerics && !(numerics->exact.equal() && numerics->working.equal()); }
+
+bool RunReport::Finding() const { return NumbersDiffer() || outcome.ran_out; }
 
 std::string RenderText(const RunReport& report) {
   const RunOutcome& outcome = report.outcome;
   const Peak& peak = report.peak.peak;
   const std::int64_t ranks = report.job.Ranks();
-  std::string text = fmt::format("{}\nmeasured on cpu, {} rank{}\n{}\n{}", JobTitle(report.job), ranks,
-                                 ranks == 1 ? "" : "s", ErrorsText(report.lints), StepsText(outcome.steps));
+  std::string text =
+      fmt::format("{}\nmeasured on cpu, {} rank{}\n{}\n{}", JobTitle(report.job), ranks, ranks == 1 ? "" : "s",
+                  LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps));
   if (!outcome.ran_out) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));

@@ -24,6 +24,7 @@ struct RunReport {
   std::vector<std::string> reasons{};   ///< why the measurement is in doubt (ReasonsOf)
   std::vector<Lint> lints{};            ///< of the job: numbers that are meant to be wrong are executed all the same
 
+  bool NumbersDiffer() const;
   /// Whether numbers differ, or the device ran out of memory.
   bool Finding() const;
 };

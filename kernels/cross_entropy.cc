@@ -14,6 +14,11 @@ double Divisor(const CrossEntropy& op) { return op.divisor == 0 ? static_cast<do
 /// What the gradient of a row's loss is multiplied by.
 double RowGradient(const CrossEntropy& op) { return op.scale / Divisor(op); }
 
+/// Whether a row adds to the loss.
+bool Counts(const std::optional<ConstTensor>& labels, std::int64_t row) {
+  return !labels || Elements<std::int64_t>(*labels)[row] >= 0;
+}
+
 bool IsHere(const CrossEntropy& op, std::int64_t label) {
   return label >= op.first_column && label < op.first_column + op.columns;
 }
@@ -146,7 +151,8 @@ void NllBackward(const CrossEntropy& op, const ConstTensor& labels, const Tensor
 }
 
 void LogSoftmaxBackward(const CrossEntropy& op, const ConstTensor& d_log_softmax, const ConstTensor& log_softmax,
-                        const Tensor& d_logits, std::optional<double> row_gradient) {
+                        const Tensor& d_logits, std::optional<double> row_gradient,
+                        const std::optional<ConstTensor>& labels) {
   CheckMatrix(op, log_softmax.type);
   InArithmeticOf({d_log_softmax.type, log_softmax.type, d_logits.type}, [&]<class C>(C) {
     CheckMatrix(op, d_log_softmax.type);
@@ -156,8 +162,8 @@ void LogSoftmaxBackward(const CrossEntropy& op, const ConstTensor& d_log_softmax
     for (std::int64_t row = 0; row < op.rows; ++row) {
       const std::int64_t begin = row * op.columns;
       const C* d = gradients.At(begin, op.columns);
-      const C sum =
-          row_gradient ? static_cast<C>(*row_gradient) : SumOf<C>(op.columns, [d](std::int64_t i) { return d[i]; });
+      const C given = Counts(labels, row) ? static_cast<C>(row_gradient.value_or(0)) : C(0);
+      const C sum = row_gradient ? given : SumOf<C>(op.columns, [d](std::int64_t i) { return d[i]; });
       Each(op.columns, [=, y = saved.At(begin, op.columns), dx = outputs.At(begin, op.columns)](std::int64_t i) {
         dx[i] = d[i] - Exp(y[i]) * sum;
       });
@@ -220,8 +226,7 @@ void SoftmaxNormalise(const CrossEntropy& op, const ConstTensor& row_sum, const 
     Reader<C> sums(row_sum, 1), targets(target, 1);
     C total = 0;
     for (std::int64_t row = 0; row < op.rows; ++row) {
-      const bool counts = !labels || Elements<std::int64_t>(*labels)[row] >= 0;
-      total += counts ? std::log(*sums.At(row, 1)) - *targets.At(row, 1) : C(0);
+      total += Counts(labels, row) ? std::log(*sums.At(row, 1)) - *targets.At(row, 1) : C(0);
     }
     total /= static_cast<C>(Divisor(op));
     Narrow(&total, loss, 0, 1);

@@ -46,9 +46,11 @@ void NllMean(const CrossEntropy& op, const ConstTensor& target, const Tensor& lo
 /// d_log_softmax = -scale / divisor at each label that is here, else 0.
 void NllBackward(const CrossEntropy& op, const ConstTensor& labels, const Tensor& d_log_softmax);
 /// d_logits = d - exp(log_softmax) s, s = sum over columns of d. With a divided vocabulary d may be another rank's:
-/// give `row_gradient` = -scale / divisor, which is then s in every row, so that no label may be negative.
+/// give `row_gradient` = -scale / divisor, which is then s in every row, and with labels below 0 `labels`, whose rows
+/// have s = 0.
 void LogSoftmaxBackward(const CrossEntropy& op, const ConstTensor& d_log_softmax, const ConstTensor& log_softmax,
-                        const Tensor& d_logits, std::optional<double> row_gradient = std::nullopt);
+                        const Tensor& d_logits, std::optional<double> row_gradient = std::nullopt,
+                        const std::optional<ConstTensor>& labels = std::nullopt);
 
 /// LogSoftmax with the row's maximum and sum taken inside: a contrastive loss's single pass.
 void LogSoftmaxForward(const CrossEntropy& op, const ConstTensor& logits, const Tensor& log_softmax);

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "profiler/execute/counter.h"
 
 namespace tidemark {
@@ -32,6 +34,27 @@ Result<Batches> Batches::OfText(std::string text, std::int64_t vocabulary, std::
   Batches batches = Random(vocabulary, tokens, seed);
   batches.text_ = std::move(text);
   return batches;
+}
+
+Batches Batches::Uneven(std::int64_t mean) const {
+  TIDEMARK_CHECK(mean >= 1 && mean <= tokens_);
+  Batches batches = *this;
+  batches.mean_ = mean;
+  return batches;
+}
+
+std::int64_t Batches::CountedOf(std::int64_t sample) const {
+  if (mean_ == 0) {
+    return tokens_;
+  }
+  const std::int64_t reach = std::min(tokens_ - mean_, mean_ - 1);  // as far to both sides
+  const std::uint64_t bits = RandomBits(~seed_ ^ RandomBits(static_cast<std::uint64_t>(sample)));
+  return mean_ - reach + static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(2 * reach + 1));
+}
+
+void Batches::Labels(std::int64_t sample, std::span<std::int64_t> labels) const {
+  Fill(sample, 1, labels);
+  std::fill(labels.begin() + CountedOf(sample), labels.end(), kIgnored);
 }
 
 void Batches::Fill(std::int64_t sample, std::int64_t shift, std::span<std::int64_t> to) const {

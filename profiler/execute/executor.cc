@@ -153,6 +153,10 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
       !(leaf.scale == Rational(1))) {
     loss_scale_ = context.scale;
   }
+  if (std::holds_alternative<CrossEntropy>(leaf.op) && job_.mean_sequence_length > 0) {
+    labels_ = CountLabels();
+    context.labels = &labels_;
+  }
   TIDEMARK_ASSIGN(const Operation operation, Bind(context));
   std::vector<kernels::Tensor> outputs;
   for (std::size_t i = 0; i < writes.size(); ++i) {
@@ -288,42 +292,6 @@ Status Executor::Do(const Wait& leaf, Loops) {
 }
 
 Status Executor::Do(const HostSync& leaf, Loops) { return FinishStream(leaf.stream); }
-
-Status Executor::Do(const Copy& leaf, Loops loops) {
-  const Nanos start = recorder_.Now();
-  const std::string& name = program_->names[leaf.name.index];
-  for (const BufferRef& ref : leaf.writes) {
-    const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
-    const std::int64_t sequences = model_.SequencesOf(block);
-    held_[SlotOf(ref, loops)].type = {DType::int64, sequences * job_.sequence_length};
-    auto* ids = static_cast<std::int64_t*>(DataAt(ref, loops));
-    const std::int64_t first = FirstSample(microbatch_);
-    for (std::int64_t i = 0; i < sequences; ++i) {
-      const std::span<std::int64_t> row(ids + i * job_.sequence_length, static_cast<std::size_t>(job_.sequence_length));
-      // Of a pair's second side, or of both in one batch, the queries in front.
-      const bool second = block.tower == 1 || side_ == Side::passage;
-      const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
-      const bool passage = i >= queries;
-      const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
-      const Batches& batches = batches_[passage ? 1 : 0];
-      name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
-    }
-  }
-  const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), name, start, recorder_.Now());
-  return Done{};
-}
-
-std::int64_t Executor::FirstSample(std::int64_t microbatch) const {
-  std::int64_t ranks = 1, rank = 0;
-  for (const char* name : {"replicas", "dp"}) {
-    const auto group = groups_.find(name);
-    const std::int64_t size = group == groups_.end() ? 1 : group->second->size();
-    rank = rank * size + (group == groups_.end() ? 0 : group->second->rank());
-    ranks *= size;
-  }
-  return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * model_.samples();
-}
 
 Status Executor::Do(const Scale& leaf, Loops loops) {
   TIDEMARK_TRY(FinishStream(leaf.stream));

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -146,7 +147,10 @@ class Executor {
             std::span<const kernels::Tensor> outputs);
   bool Measures(const Compute& leaf) const;
   void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
+  /// Which of how many ranks this one is that read different samples.
+  std::pair<std::int64_t, std::int64_t> DataRank() const;
   std::int64_t FirstSample(std::int64_t microbatch) const;
+  CountedLabels CountLabels() const;
 
   const Job& job_;
   const Model& model_;
@@ -167,6 +171,7 @@ class Executor {
   std::int64_t step_ = 0, updates_ = 0, microbatch_ = -1;
   Side side_ = Side::none;
   double loss_scale_ = 1;
+  CountedLabels labels_;  ///< of the loss that is being computed, of sequences of different lengths
   double loss_sum_ = 0;
   std::int64_t losses_ = 0;
   StepOutcome outcome_;

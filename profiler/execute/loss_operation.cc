@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "kernels/cross_entropy.h"
@@ -20,6 +21,10 @@ class LossBinder {
     loss_.columns = c_.model.decoder().vocabulary / c_.model.place().size;
     loss_.first_column = c_.model.place().rank * loss_.columns;
     loss_.scale = c_.scale;
+    if (c_.labels != nullptr) {
+      loss_.divisor = c_.labels->divisor;
+      counted_ = kernels::ConstTensor{{DType::int64, loss_.rows}, c_.labels->labels.data()};
+    }
   }
 
   Result<Operation> Bind(std::string_view action) const {
@@ -89,9 +94,10 @@ class LossBinder {
                      [op = loss_, labels = c_.Read(0)](Writes writes) { kernels::NllBackward(op, labels, writes[0]); }};
   }
   Result<Operation> Backward() const {
-    const double row_gradient = -c_.loss_scale / static_cast<double>(loss_.rows);
-    return Operation{{c_.Read(1).type}, [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1)](Writes writes) {
-                       LogSoftmaxBackward(op, d, log_softmax, writes[0], row_gradient);
+    const double row_gradient = -c_.loss_scale / (counted_ ? loss_.divisor : static_cast<double>(loss_.rows));
+    return Operation{{c_.Read(1).type},
+                     [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1), labels = counted_](Writes writes) {
+                       LogSoftmaxBackward(op, d, log_softmax, writes[0], row_gradient, labels);
                      }};
   }
 
@@ -111,8 +117,8 @@ class LossBinder {
   }
   Result<Operation> Normalise() const {
     return Operation{{c_.Read(0).type, kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
-                     [op = loss_, sum = c_.Read(1), target = c_.Read(2)](Writes writes) {
-                       SoftmaxNormalise(op, sum, target, writes[0], writes[1]);
+                     [op = loss_, sum = c_.Read(1), target = c_.Read(2), labels = counted_](Writes writes) {
+                       SoftmaxNormalise(op, sum, target, writes[0], writes[1], labels);
                      }};
   }
   Result<Operation> SoftmaxGradient() const {
@@ -123,6 +129,7 @@ class LossBinder {
 
   const OperationContext& c_;
   kernels::CrossEntropy loss_;
+  std::optional<kernels::ConstTensor> counted_;  ///< of a loss that is also asked which rows have a label
 };
 
 }  // namespace

@@ -36,6 +36,14 @@ std::optional<Contents> ContentsOf(const Model& model, const Operand& operand);
 /// How a dtype is stored: floating ones as fp64 where the run is exact.
 DType Stored(DType dtype, bool exact);
 
+/// The labels of one microbatch whose sequences are of different lengths.
+struct CountedLabels {
+  std::vector<std::int64_t> labels;  ///< row by row; negative: counts nothing
+  /// What the sum over its tokens is divided by: their number, or the mean number of all microbatches that the
+  /// strategy's loss is one mean of (LossScale).
+  double divisor = 0;
+};
+
 /// What surrounds one operation.
 struct OperationContext {
   const Job& job;
@@ -43,8 +51,9 @@ struct OperationContext {
   const NormedTensors& normed;
   std::string_view name;  ///< "layer.wq.forward", "gradient to bucket", whatever the stage
   const Operator& op;
-  double scale = 1;       ///< Compute::scale
-  double loss_scale = 1;  ///< that of the operation that began this backward pass
+  double scale = 1;                       ///< Compute::scale
+  double loss_scale = 1;                  ///< that of the operation that began this backward pass
+  const CountedLabels* labels = nullptr;  ///< of a loss; none: all count
   std::span<const Operand> reads, writes;
   bool exact = false;             ///< every floating dtype is fp64
   bool own_part = false;          ///< Compute::own_part

@@ -28,10 +28,13 @@ Result<std::vector<Batches>> MakeBatches(const Job& job, const Model& model, con
     const std::uint64_t seed = options.seed + sides.size();
     if (options.text.empty()) {
       sides.push_back(Batches::Random(vocabulary, job.sequence_length, seed));
-      continue;
+    } else {
+      TIDEMARK_ASSIGN(Batches text, Batches::OfText(options.text, vocabulary, job.sequence_length, seed));
+      sides.push_back(std::move(text));
     }
-    TIDEMARK_ASSIGN(Batches text, Batches::OfText(options.text, vocabulary, job.sequence_length, seed));
-    sides.push_back(std::move(text));
+    if (job.mean_sequence_length > 0) {
+      sides.back() = sides.back().Uneven(job.mean_sequence_length);
+    }
   }
   return sides;
 }
@@ -77,8 +80,11 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.layout.cp > 1) {
     return NotExecuted(fmt::format("context parallelism (layout.cp={})", job.layout.cp));
   }
-  if (job.mean_sequence_length > 0) {
-    return NotExecuted("sequences of different lengths (sequence_length.mean)");
+  if (job.mean_sequence_length > 0 && std::holds_alternative<DualEncoder>(job.network.shape)) {
+    return NotExecuted("sequences of different lengths (sequence_length.mean) in a dual encoder, which pools them");
+  }
+  if (job.mean_sequence_length > 0 && job.axes.sync.when == Sync::When::custom) {
+    return NotExecuted("sequences of different lengths (sequence_length.mean) in windows of your own (sync.when)");
   }
   if (job.axes.loss == Partition::Loss::chunked || job.axes.loss == Partition::Loss::fused) {
     return NotExecuted("losses in chunks (loss)");

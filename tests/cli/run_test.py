@@ -81,6 +81,22 @@ class Run(ExecutedJob):
         self.assertFalse(run["numerics"]["exact"]["equal"])
         self.assertEqual(call("run", self.job, *changes).returncode, 0)  # whoever asks nothing is told, not stopped
 
+    def test_sequences_of_different_lengths_are_one_batch_where_the_loss_counts_tokens(self):
+        """Padded to the longest, which is what memory is of. A mean of means is none over tokens, and the job's lint says
+        so."""
+        lengths = "sequence_length={max: 32, mean: 20}"
+        for changes in (("strategy=fsdp2-defer", "loss_scale=global-tokens"), ("strategy=jax-multisteps",),
+                        ("strategy=fsdp2-defer", "loss_scale=global-tokens", "layout={dp: 2, pp: 2}")):
+            self.assert_numbers(lengths, *changes)
+            self.assert_memory(lengths, *changes)
+        done = call("run", self.job, "--verify", changes=(lengths,))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("warning mean-of-means: sequences have 20 tokens on average and 32 at most", done.stdout)
+        self.assertRegex(done.stdout, "in fp64: .*: the numbers differ")
+        self.assertEqual(call("run", self.job, changes=(lengths,)).returncode, 0)
+        done = call("compare", self.job, "--device", "cpu", changes=(lengths,))
+        self.assertIn("padded to sequence_length.max, which is what a run computes", done.stderr)
+
     def test_own_rows_are_multiplied_beside_the_gather(self):
         changes = ("strategy=nanotron", "layout={dp: 1, tp: 2}", "buffers.tp_gather=async")
         self.assert_numbers(*changes)

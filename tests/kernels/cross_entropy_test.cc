@@ -110,7 +110,7 @@ Result LogSoftmaxOf(const CrossEntropy& whole, const Numbers& logits, const Numb
     NllBackward(r.op[i], labels, d);
     const double divisor = whole.divisor == 0 ? static_cast<double>(whole.rows) : whole.divisor;
     LogSoftmaxBackward(r.op[i], d, r.saved[i], d_logits,
-                       ranks == 1 ? std::nullopt : std::optional<double>(-whole.scale / divisor));
+                       ranks == 1 ? std::nullopt : std::optional<double>(-whole.scale / divisor), ConstTensor(labels));
     SetColumns(whole, d_logits, r.op[i].first_column, r.op[i].columns, result.gradient);
   }
   return result;
@@ -186,8 +186,11 @@ TEST(CrossEntropy, IgnoredLabelsAddNothing) {
     EXPECT_NEAR(result.loss[0], naive.loss, 1e-14);
     ExpectNear(result.gradient, naive.gradient, 1e-15);
   }
-  const Result divided = SoftmaxOf(op, logits, Numbers::Integers(labels), 2);
-  ExpectNear(divided.gradient, naive.gradient, 1e-15);
+  for (const Form form : {LogSoftmaxOf, SoftmaxOf}) {
+    const Result divided = form(op, logits, Numbers::Integers(labels), 2);
+    EXPECT_NEAR(divided.loss[0], naive.loss, 1e-14);
+    ExpectNear(divided.gradient, naive.gradient, 1e-15);
+  }
 }
 
 TEST(CrossEntropy, LogitsFarApartGiveFiniteLosses) {

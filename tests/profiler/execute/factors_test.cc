@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/profiler/execute/farthest.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -15,23 +16,6 @@ namespace {
 // the factor or the sum that they are wrong by.
 
 RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
-/// The largest difference between `found` and a combination of other gradients, over the largest number expected.
-template <class Expected>
-double FarthestFrom(const ParameterParts& found, Expected expected) {
-  double difference = 0, largest = 0;
-  for (const auto& [key, parts] : found) {
-    for (const auto& [begin, values] : parts) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const double number = expected(key, begin, i);
-        difference = std::max(difference, std::abs(values[i] - number));
-        largest = std::max(largest, std::abs(number));
-      }
-    }
-  }
-  EXPECT_GT(largest, 0);
-  return difference / largest;
-}
 
 Job PairJob(const std::string& strategy, std::int64_t ranks) {
   Job job = OracleJob(strategy, 2);

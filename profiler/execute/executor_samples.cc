@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "profiler/capture/heap.h"
+#include "profiler/execute/executor.h"
+#include "profiler/execute/stages.h"
+
+// What a rank reads of the training's samples.
+
+namespace tidemark {
+
+Status Executor::Do(const Copy& leaf, Loops loops) {
+  const Nanos start = recorder_.Now();
+  const std::string& name = program_->names[leaf.name.index];
+  for (const BufferRef& ref : leaf.writes) {
+    const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
+    const std::int64_t sequences = model_.SequencesOf(block);
+    held_[SlotOf(ref, loops)].type = {DType::int64, sequences * job_.sequence_length};
+    auto* ids = static_cast<std::int64_t*>(DataAt(ref, loops));
+    const std::int64_t first = FirstSample(microbatch_);
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      const std::span<std::int64_t> row(ids + i * job_.sequence_length, static_cast<std::size_t>(job_.sequence_length));
+      // Of a pair's second side, or of both in one batch, the queries in front.
+      const bool second = block.tower == 1 || side_ == Side::passage;
+      const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
+      const bool passage = i >= queries;
+      const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
+      const Batches& batches = batches_[passage ? 1 : 0];
+      name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
+    }
+  }
+  const Stream& stream = program_->streams[leaf.stream.index];
+  recorder_.Busy(stream.name, Name(stream.kind), name, start, recorder_.Now());
+  return Done{};
+}
+
+std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {
+  std::int64_t ranks = 1, rank = 0;
+  for (const char* name : {"replicas", "dp"}) {
+    const auto group = groups_.find(name);
+    const std::int64_t size = group == groups_.end() ? 1 : group->second->size();
+    rank = rank * size + (group == groups_.end() ? 0 : group->second->rank());
+    ranks *= size;
+  }
+  return {rank, ranks};
+}
+
+std::int64_t Executor::FirstSample(std::int64_t microbatch) const {
+  const auto [rank, ranks] = DataRank();
+  return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * model_.samples();
+}
+
+CountedLabels Executor::CountLabels() const {
+  const HeapScope scope(HeapOwner::data);
+  const Batches& batches = batches_.front();
+  const std::int64_t own = FirstSample(microbatch_), samples = model_.samples(), length = job_.sequence_length;
+  CountedLabels counted;
+  counted.labels.resize(static_cast<std::size_t>(samples * length));
+  for (std::int64_t i = 0; i < samples; ++i) {
+    batches.Labels(
+        own + i,
+        std::span(counted.labels).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length)));
+  }
+  const auto [rank, ranks] = DataRank();
+  const auto mean_of = [&](std::int64_t first, std::int64_t microbatches) {
+    double tokens = 0;
+    for (std::int64_t i = 0; i < microbatches * samples; ++i) {
+      tokens += static_cast<double>(batches.CountedOf(first + i));
+    }
+    return tokens / static_cast<double>(microbatches);
+  };
+  switch (job_.axes.loss_scale) {
+    case LossScale::microbatches:
+      counted.divisor = mean_of(own, 1);
+      break;
+    case LossScale::global_batch:
+      counted.divisor = mean_of(own - rank * samples, ranks);
+      break;
+    case LossScale::global_tokens:
+      counted.divisor = mean_of(step_ * job_.Microbatches() * ranks * samples, job_.Microbatches() * ranks);
+      break;
+  }
+  return counted;
+}
+
+}  // namespace tidemark
