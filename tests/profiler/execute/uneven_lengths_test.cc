@@ -105,8 +105,8 @@ TEST_P(TokenCounts, DividedByAllTokensOfTheWindowGiveTheGradientOfOneBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Execute, TokenCounts,
-                         testing::Values("fsdp2-scatter-each", "fsdp2-defer", "fsdp2-no-reshard", "hsdp-defer",
-                                         "jax-multisteps"),
+                         testing::Values("fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-all",
+                                         "fsdp2-keep-after-backward", "jax-multisteps"),
                          [](const auto& strategy) {
                            std::string name = strategy.param;
                            std::replace(name.begin(), name.end(), '-', '_');
