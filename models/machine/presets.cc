@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kHostMemoryBandwidth = "host_memory_bandwidth";
 constexpr const char* kHostFlops = "host_flops";
+constexpr const char* kOverlapsCollectives = "overlaps_collectives";
 constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 /// Presets are part of the program; one that cannot be read is our mistake.
@@ -74,6 +75,8 @@ std::vector<Field<Machine>> MakeMachineFields() {
       FieldAt<M>(
           "inter_node.bandwidth", [](M & m) -> auto& { return m.inter_node.bandwidth; }, Bandwidth{}),
       FieldAt<M>(
+          kOverlapsCollectives, [](M & m) -> auto& { return m.overlaps_collectives; }, Truth{}),
+      FieldAt<M>(
           "overlap_slowdown", [](M & m) -> auto& { return m.overlap_slowdown; }, RealNumber{1, 100}),
       FieldAt<M>(
           "context.low", [](M & m) -> auto& { return m.context.low; }, Size{}),
@@ -97,10 +100,11 @@ std::vector<Field<Machine>> MakeMachineFields() {
   return fields;
 }
 
-/// A file may leave these out: not every machine multiplies in every dtype or was measured, and only an optimizer in
-/// host memory asks what the host can do.
+/// A file may leave these out: not every machine multiplies in every dtype or was measured, only an optimizer in host
+/// memory asks what the host can do, and collectives overlap unless it says otherwise.
 bool IsOptional(std::string_view key) {
-  return key.starts_with("peak.") || key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops;
+  return key.starts_with("peak.") || key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops ||
+         key == kOverlapsCollectives;
 }
 
 /// The value behind `{value: ..., source: ...}`, and where it comes from.

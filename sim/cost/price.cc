@@ -12,8 +12,9 @@ struct DeviceTime {
   std::int64_t ranks_on_node;
 
   Nanos operator()(const Compute& leaf) const {
-    return leaf.stream.index == 0 ? HostTime(leaf.op, machine, ranks_on_node)
-                                  : KernelTime(leaf.op, machine, leaf.beside_collective);
+    return leaf.stream.index == 0
+               ? HostTime(leaf.op, machine, ranks_on_node)
+               : KernelTime(leaf.op, machine, leaf.beside_collective && machine.overlaps_collectives);
   }
 
   Nanos operator()(const Collective& leaf) const {
@@ -46,7 +47,7 @@ struct DeviceTime {
 };
 
 Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t ranks) {
-  Costs costs{.device = {}, .host_issue = machine.host_issue};
+  Costs costs{.device = {}, .host_issue = machine.host_issue, .collectives_take_turns = !machine.overlaps_collectives};
   costs.device.reserve(program.nodes.size());
   const DeviceTime time{program, machine, std::min(ranks, machine.devices_per_node)};
   for (const Node& node : program.nodes) {

@@ -222,6 +222,17 @@ class RoleSimulation {
     Slice(stream, name, start, start + duration);
   }
 
+  /// Between two kernels, when its own stream has come to it as well.
+  void RunInTurn(const Collective& leaf, Nanos duration) {
+    Idle(CauseOf(program_.streams[leaf.stream.index].kind), ready_[leaf.stream.index]);
+    host_ += costs_.host_issue;
+    Idle(kHost, host_);
+    time_.exposed_communication += duration;
+    const Nanos start = ready_[compute_.index];
+    ready_[compute_.index] += duration;
+    Slice(leaf.stream, leaf.name, start, start + duration);
+  }
+
   /// Nothing is issued: the host does it itself, and goes on behind it.
   void RunOnHost(const Compute& leaf, Nanos duration) {
     const Nanos start = host_;
@@ -270,6 +281,9 @@ class RoleSimulation {
   }
   void Do(const Scale& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.compute, duration); }
   void Do(const Collective& leaf, Nanos duration) {
+    if (costs_.collectives_take_turns && leaf.stream != compute_) {
+      return RunInTurn(leaf, duration);
+    }
     Run(leaf.stream, leaf.name, time_.exposed_communication, duration);
   }
   void Do(const Copy& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.host, duration); }

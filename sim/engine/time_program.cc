@@ -15,6 +15,12 @@ class Reducer {
     out_.events = static_cast<std::uint32_t>(program.events.size());
     out_.event_cause.resize(out_.events, kHost);
     recorded_.resize(out_.events);
+    if (costs.collectives_take_turns) {
+      for (const Stream& stream : program.streams) {
+        out_.event_cause.push_back(CauseOf(stream.kind));
+      }
+      out_.events += out_.streams;
+    }
     for (std::uint32_t i = 0; i < out_.streams; ++i) {
       out_.stream_cause.push_back(CauseOf(program.streams[i].kind));
       if (program.streams[i].kind == StreamKind::compute) {
@@ -62,6 +68,19 @@ class Reducer {
     out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
   }
 
+  /// Between two kernels, when its own stream has come to it as well: the compute stream waits for that one, does the
+  /// work, and is waited for.
+  void IssueInTurn(StreamId stream, std::int64_t duration) {
+    const auto reached = static_cast<std::uint32_t>(program_.events.size()) + stream.index;
+    const auto wait = [&](std::uint32_t waits, std::uint32_t waited_for) {
+      out_.ops.push_back({Code::record, 0, false, waited_for, reached, 0});
+      out_.ops.push_back({Code::wait, 0, false, waits, reached, 0});
+    };
+    wait(out_.compute_stream, stream.index);
+    out_.ops.push_back({Code::kernel, kExposed, false, out_.compute_stream, 0, duration});
+    wait(stream.index, out_.compute_stream);
+  }
+
   bool Leaf(const Node& node, std::int64_t duration) {
     const auto* compute = std::get_if<Compute>(&node);
     if (compute != nullptr && program_.streams[compute->stream.index].kind == StreamKind::host) {
@@ -71,7 +90,8 @@ class Reducer {
     } else if (const auto* scale = std::get_if<Scale>(&node)) {
       Issue(scale->stream, kCompute, duration);
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      Issue(collective->stream, kExposed, duration);
+      const bool apart = costs_.collectives_take_turns && collective->stream.index != out_.compute_stream;
+      apart ? IssueInTurn(collective->stream, duration) : Issue(collective->stream, kExposed, duration);
     } else if (const auto* copy = std::get_if<Copy>(&node)) {
       Issue(copy->stream, kHostIdle, duration);
     } else if (const auto* send = std::get_if<Send>(&node)) {

@@ -138,6 +138,30 @@ TEST(EngineTime, ACollectiveBesideAKernelIsExposedOnlyWhereItIsLonger) {
   EXPECT_EQ(time.exposed_communication, Nanos(150));
 }
 
+// Where a rank has one thread for both (Machine::overlaps_collectives: false) nothing is hidden.
+TEST(EngineTime, CollectivesAndKernelsTakeTurnsOnOneThread) {
+  const Program program = Parsed(R"(  compute k pointwise() on main
+  record made on main
+  wait made on comm
+  compute k pointwise() on comm
+  all_reduce g 4 fp32 sum over dp on comm
+  record reduced on comm
+  compute k pointwise() on main
+  wait reduced on main
+  compute k pointwise() on main
+)");
+  Costs costs = CostsOf(program, 1);
+  costs.collectives_take_turns = true;
+  const StepProgram step{{program}};
+  const std::vector<Costs> all{costs};
+  const Evaluation evaluation = Simulate(step, all);
+  EXPECT_EQ(evaluation, EvaluateClosedForm(step, all));
+  // Kernel 1..101, the other stream's 101..201, collective 201..451, then the two kernels.
+  EXPECT_EQ(evaluation.time.step, Nanos(651));
+  EXPECT_EQ(evaluation.time.compute, Nanos(300));
+  EXPECT_EQ(evaluation.time.exposed_communication, Nanos(100 + 250));
+}
+
 TEST(EngineTime, TheHostMayWaitForAStream) {
   const StepTime time = EvaluateText(R"(  all_reduce g 4 fp32 sum over dp on comm
   sync stream comm
@@ -298,6 +322,7 @@ TEST(EngineTime, RandomLoopNestsWithRandomCostsAreTimedExactly) {
     for (Nanos& duration : costs.device) {
       duration = duration == Nanos(0) ? duration : Nanos(dice.Number(0, 300));
     }
+    costs.collectives_take_turns = dice.OneIn(3);
     const StepProgram step{{program}};
     const std::vector<Costs> all{costs};
     ASSERT_EQ(Simulate(step, all), EvaluateClosedForm(step, all)) << Print(program);
