@@ -76,6 +76,68 @@ TEST(AdamW, SingleOperationsMakeTheSameUpdate) {
   }
 }
 
+// Each operation by itself, from operands that no other one has made.
+TEST(AdamW, MomentsMoveTowardsTheGradientAndWeightsDecay) {
+  const AdamW op{.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.2, .step = 3};
+  for (const DType gradients : {DType::fp64, DType::bf16}) {
+    State state(gradients, DType::fp64);
+    const State before = state;
+    AdamWMoments(op, state.g, state.w, state.m, state.v);
+    std::vector<double> w, m, v;
+    for (std::int64_t i = 0; i < kElements; ++i) {
+      const double g = before.g[i];
+      w.push_back(0.98 * before.w[i]);
+      m.push_back(0.8 * before.m[i] + 0.2 * g);
+      v.push_back(0.95 * before.v[i] + 0.05 * g * g);
+    }
+    ExpectNear(state.w, w, 1e-15);
+    ExpectNear(state.m, m, 1e-15);
+    ExpectNear(state.v, v, 1e-15);
+  }
+}
+
+TEST(AdamW, DenominatorsAreCorrectedRootsPlusEpsilon) {
+  const AdamW op{.beta2 = 0.95, .eps = 1e-3, .step = 3};
+  const State state(DType::fp64, DType::fp64);
+  Numbers root(state.v.type()), quotient(state.v.type());
+  AdamWRoot(state.v, root);
+  AdamWCorrectBias(op, root, quotient);
+  Numbers denominator = quotient;
+  AdamWAddEpsilon(op, denominator);
+  std::vector<double> roots, corrected, sums;
+  for (std::int64_t i = 0; i < kElements; ++i) {
+    roots.push_back(std::pow(state.v[i], 0.5));
+    corrected.push_back(roots.back() / std::sqrt(1 - 0.95 * 0.95 * 0.95));
+    sums.push_back(corrected.back() + 1e-3);
+  }
+  ExpectNear(root, roots, 1e-15);  // numbers up to 1, then 1 / 0.378
+  ExpectNear(quotient, corrected, 2e-15);
+  ExpectNear(denominator, sums, 2e-15);
+}
+
+TEST(AdamW, AnAppliedUpdateIsTheFirstMomentOverTheDenominator) {
+  const AdamW op{.lr = 0.1, .beta1 = 0.8, .step = 3};
+  for (const DType weights : {DType::fp64, DType::bf16}) {
+    const Numbers m = Numbers::Random({DType::fp64, kElements}, 1), before = Numbers::Random({weights, kElements}, 2);
+    Numbers denominator(DType::fp64, std::vector<double>(kElements, 0)), w = before;
+    std::vector<double> expected;
+    for (std::int64_t i = 0; i < kElements; ++i) {
+      denominator.Set(i, 0.5 + static_cast<double>(i) / kElements);
+      expected.push_back(before[i] - 0.1 / (1 - 0.8 * 0.8 * 0.8) * m[i] / denominator[i]);
+    }
+    AdamWApply(op, m, denominator, w);
+    ExpectNear(w, expected, 2 * UnitRoundoff(weights) + 1e-15);  // weights up to 1.5, rounded once
+  }
+}
+
+TEST(Sgd, MomentumAloneLeavesWeightsToTheSecondOperation) {
+  Numbers w(DType::fp32, {10}), buffer(DType::fp32, {3});
+  SgdMomentum({.lr = 0.5, .momentum = 0.5}, Numbers(DType::bf16, {4}), buffer);
+  EXPECT_EQ(buffer[0], 5.5);
+  SgdUpdate({.lr = 0.5}, buffer, w);
+  EXPECT_EQ(w[0], 7.25);
+}
+
 TEST(Sgd, MomentumIsAddedUp) {
   const Sgd op{.lr = 0.5, .momentum = 0.5};
   Numbers w(DType::fp32, {10}), buffer(DType::fp32, {0});
