@@ -107,6 +107,9 @@ Result<Operation> Bind(const OperationContext& context) {
   if (std::optional<Result<Operation>> clip = BindClip(context)) {
     return std::move(*clip);
   }
+  if (std::optional<Result<Operation>> denominator = BindDenominator(context)) {
+    return std::move(*denominator);
+  }
   return BindStateOperation(context);
 }
 

@@ -93,8 +93,11 @@ Result<Operation> BindContrastive(const OperationContext& context, std::string_v
 std::optional<Result<Operation>> BindCache(const OperationContext& context);
 /// What a system does with weights, gradients and optimizer state: copies, sums, zeros, updates.
 Result<Operation> BindStateOperation(const OperationContext& context);
-/// Its optimizer's update of weights or masters.
+/// Its optimizer's update of weights or masters, or of moments alone, or of what has changed moments already.
 Result<Operation> BindUpdate(const OperationContext& context);
+inline constexpr std::string_view kApplyUpdate = "apply update";
+/// What AdamW divides by, where that is a tensor of its own; nothing: the operation is no part of it.
+std::optional<Result<Operation>> BindDenominator(const OperationContext& context);
 /// Clipping by the norm of all gradients; nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindClip(const OperationContext& context);
 /// Any of these.

@@ -28,7 +28,7 @@ class StateBinder {
     if (c_.writes.empty()) {
       return Operation{{}, [](Writes) {}};  // a launch; an update whose result is masked
     }
-    if (std::holds_alternative<OptimizerUpdate>(c_.op)) {
+    if (std::holds_alternative<OptimizerUpdate>(c_.op) || AppliesMoments()) {
       return BindUpdate(c_);
     }
     for (const StateRow& row : kStateRows) {
@@ -36,12 +36,16 @@ class StateBinder {
         return Do(row.does);
       }
     }
-    const bool single = c_.job.axes.optimizer_step.kernel != OptimizerStep::Kernel::fused;
-    return NotExecuted(single ? fmt::format("'{}' (set optimizer_step.kernel to fused)", c_.name)
-                              : fmt::format("'{}'", c_.name));
+    return NotExecuted(fmt::format("'{}'", c_.name));
   }
 
  private:
+  /// Unlike optax.apply_updates, which adds what has been made of them.
+  bool AppliesMoments() const {
+    return c_.name == kApplyUpdate &&
+           std::any_of(c_.reads.begin(), c_.reads.end(), [](const Operand& read) { return IsMoments(*read.buffer); });
+  }
+
   Result<Contents> Of(const Operand& operand) const { return KnownContents(c_, operand); }
 
   Result<Operation> Do(Does does) const {

@@ -20,20 +20,57 @@ using kernels::Tensor;
 using kernels::TensorType;
 using Writes = std::span<const kernels::Tensor>;
 
+/// How much of an update one operation does (sim/strategies/update_kernels.h).
+enum class Does : std::uint8_t { all, moments, weights };
+
+Does DoesOf(std::string_view name) {
+  return name == "update moments" ? Does::moments : name == kApplyUpdate ? Does::weights : Does::all;
+}
+
+/// One update of one parameter, in pieces: what it is made of, what is updated, and its moments.
+struct Piece {
+  ConstTensor source;  ///< the gradient; where that is in the moments already, AdamW's denominator or SGD's momentum
+  Tensor updated;
+  std::vector<Tensor> copies;  ///< weights that are cast from it
+  std::vector<Tensor> moments;
+  std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
+};
+
+void UpdateWith(const kernels::AdamW& adamw, Does does, const Piece& piece) {
+  const Tensor &first = piece.moments.at(0), &second = piece.moments.at(1);
+  switch (does) {
+    case Does::all:
+      return AdamWUpdate(adamw, piece.source, piece.updated, first, second);
+    case Does::moments:
+      return AdamWMoments(adamw, piece.source, piece.updated, first, second);
+    case Does::weights:
+      return AdamWApply(adamw, first, piece.source, piece.updated);
+  }
+}
+
+void UpdateWithMomentum(Does does, const Piece& piece) {
+  switch (does) {
+    case Does::all:
+      return SgdMomentumUpdate({}, piece.source, piece.updated, piece.moments.at(0));
+    case Does::moments:
+      return SgdMomentum({}, piece.source, piece.moments.at(0));
+    case Does::weights:
+      return SgdUpdate({}, piece.source, piece.updated);
+  }
+}
+
 class UpdateBinder {
  public:
-  explicit UpdateBinder(const OperationContext& context) : c_(context) {}
+  explicit UpdateBinder(const OperationContext& context) : c_(context), does_(DoesOf(context.name)) {}
 
-  Result<Operation> Bind() const;
+  Result<Operation> Bind();
 
  private:
-  // One update of one parameter, in pieces: its gradient, what is updated, and its moments.
-  struct Piece {
-    ConstTensor gradient;
-    Tensor updated;
-    std::vector<Tensor> copies;  ///< weights that are cast from it
-    std::vector<Tensor> moments;
-    std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
+  /// What has numbers of the parameters, beside the source.
+  struct Target {
+    const Operand* operand = nullptr;
+    TensorType type;
+    bool is_change = false;
   };
 
   static bool IsGradient(const Buffer& buffer) {
@@ -45,50 +82,33 @@ class UpdateBinder {
     return c_.writes[write].buffer->category == Category::optimizer && !c_.Adds(write);
   }
 
-  Result<std::vector<Piece>> PiecesOf(const Operand& gradient, std::span<const TensorType> types) const;
+  Result<std::vector<Piece>> PiecesOfGradients() const;
+  Result<std::vector<Piece>> PiecesOfMoments();
+  Result<std::vector<Piece>> PiecesOf(const Operand& source, const Contents& contents) const;
+  Status AddPart(const Target& target, const Stretch& stretch, const Tensor& part, Piece& piece) const;
   Result<ConstTensor> WeightsOf(const Stretch& stretch) const;
   Status CheckPiece(const Piece& piece, std::string_view weight) const;
 
   const OperationContext& c_;
+  Does does_;
+  std::vector<Target> targets_;
 };
 
-/// Each gradient's parameters, and where they lie in what is written: masters and weights, or weights alone, and the
+/// Each source's parameters, and where they lie in what is written: masters and weights, or weights alone, and the
 /// moments of either. What this rank does not update has no piece.
-Result<std::vector<UpdateBinder::Piece>> UpdateBinder::PiecesOf(const Operand& gradient,
-                                                                std::span<const TensorType> types) const {
+Result<std::vector<Piece>> UpdateBinder::PiecesOf(const Operand& source, const Contents& contents) const {
   using Key = std::tuple<std::string, std::int64_t, std::int64_t>;
   std::map<Key, Piece> pieces;
-  TIDEMARK_ASSIGN(Contents contents, KnownContents(c_, gradient));
-  if (c_.own_part) {
-    const auto is_state = [](const Operand& write) { return write.buffer->category == Category::optimizer; };
-    if (std::none_of(c_.writes.begin(), c_.writes.end(), is_state)) {
-      return NotExecuted(fmt::format("'{}' of a rank's part, without state that tells which", c_.name));
-    }
-    contents = UpdatedPart(c_.model, std::move(contents), c_.writes);
-  }
-  for (std::size_t w = 0; w < c_.writes.size(); ++w) {
-    const Operand& write = c_.writes[w];
-    const Tensor whole{types[w], write.tensor.data};
-    TIDEMARK_ASSIGN(const Contents written, KnownContents(c_, write));
-    for (const Shared& shared : SharedBy(contents, written)) {
+  for (const Target& target : targets_) {
+    const Tensor whole{target.type, target.operand->tensor.data};
+    TIDEMARK_ASSIGN(const Contents held, KnownContents(c_, *target.operand));
+    for (const Shared& shared : SharedBy(contents, held)) {
       const Stretch& stretch = shared.stretch;
       Piece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
-      piece.gradient = Slice(static_cast<ConstTensor>(gradient.tensor), stretch.offset, stretch.elements);
-      for (std::int64_t i = 0; i < write.buffer->elements / written.elements; ++i) {
-        const Tensor part = Slice(whole, i * written.elements + shared.offset, stretch.elements);
-        if (IsMoments(*write.buffer)) {
-          piece.moments.push_back(part);
-        } else if (write.buffer->category == Category::optimizer || piece.updated.type.elements == 0) {
-          if (piece.updated.type.elements != 0) {
-            piece.copies.push_back(piece.updated);
-          }
-          piece.updated = part;
-          if (IsChange(w)) {
-            TIDEMARK_ASSIGN(piece.weights, WeightsOf(stretch));
-          }
-        } else {
-          piece.copies.push_back(part);
-        }
+      piece.source = Slice(static_cast<ConstTensor>(source.tensor), stretch.offset, stretch.elements);
+      for (std::int64_t i = 0; i < target.operand->buffer->elements / held.elements; ++i) {
+        const Tensor part = Slice(whole, i * held.elements + shared.offset, stretch.elements);
+        TIDEMARK_TRY(AddPart(target, stretch, part, piece));
       }
     }
   }
@@ -101,6 +121,24 @@ Result<std::vector<UpdateBinder::Piece>> UpdateBinder::PiecesOf(const Operand& g
     all.push_back(std::move(piece));
   }
   return all;
+}
+
+Status UpdateBinder::AddPart(const Target& target, const Stretch& stretch, const Tensor& part, Piece& piece) const {
+  const Buffer& buffer = *target.operand->buffer;
+  if (IsMoments(buffer)) {
+    piece.moments.push_back(part);
+  } else if (buffer.category == Category::optimizer || piece.updated.type.elements == 0) {
+    if (piece.updated.type.elements != 0) {
+      piece.copies.push_back(piece.updated);
+    }
+    piece.updated = part;
+    if (target.is_change) {
+      TIDEMARK_ASSIGN(piece.weights, WeightsOf(stretch));
+    }
+  } else {
+    piece.copies.push_back(part);
+  }
+  return Done{};
 }
 
 /// Where the same numbers of the weights that it reads lie.
@@ -117,7 +155,7 @@ Result<ConstTensor> UpdateBinder::WeightsOf(const Stretch& stretch) const {
 
 /// Everything that an update needs of a parameter must be cut alike.
 Status UpdateBinder::CheckPiece(const Piece& piece, std::string_view weight) const {
-  const std::int64_t elements = piece.gradient.type.elements;
+  const std::int64_t elements = piece.source.type.elements;
   const auto fits = [&](const Tensor& tensor) { return tensor.type.elements == elements; };
   const bool has_moments = std::ssize(piece.moments) == StatesPerWeight(c_.job.optimizer);
   if (!fits(piece.updated) || !has_moments || !std::all_of(piece.moments.begin(), piece.moments.end(), fits) ||
@@ -128,17 +166,57 @@ Status UpdateBinder::CheckPiece(const Piece& piece, std::string_view weight) con
   return Done{};
 }
 
-Result<Operation> UpdateBinder::Bind() const {
+Result<std::vector<Piece>> UpdateBinder::PiecesOfGradients() const {
   std::vector<Piece> pieces;
-  Operation operation;
-  TIDEMARK_ASSIGN(operation.outputs, StateTypes(c_));
   for (const Operand& read : c_.reads) {
-    if (IsGradient(*read.buffer)) {
-      TIDEMARK_ASSIGN(std::vector<Piece> more, PiecesOf(read, operation.outputs));
-      pieces.insert(pieces.end(), more.begin(), more.end());
+    if (!IsGradient(*read.buffer)) {
+      continue;
+    }
+    TIDEMARK_ASSIGN(Contents contents, KnownContents(c_, read));
+    if (c_.own_part) {
+      const auto is_state = [](const Operand& write) { return write.buffer->category == Category::optimizer; };
+      if (std::none_of(c_.writes.begin(), c_.writes.end(), is_state)) {
+        return NotExecuted(fmt::format("'{}' of a rank's part, without state that tells which", c_.name));
+      }
+      contents = UpdatedPart(c_.model, std::move(contents), c_.writes);
+    }
+    TIDEMARK_ASSIGN(const std::vector<Piece> more, PiecesOf(read, contents));
+    pieces.insert(pieces.end(), more.begin(), more.end());
+  }
+  return pieces;
+}
+
+/// What the last read has a number for, all of it: what AdamW divides by, or SGD's momentum.
+Result<std::vector<Piece>> UpdateBinder::PiecesOfMoments() {
+  for (const Operand& read : c_.reads) {
+    if (IsMoments(*read.buffer)) {
+      targets_.push_back({&read, read.tensor.type, false});
     }
   }
-  operation.run = [pieces = std::move(pieces), kind = c_.job.optimizer, step = c_.update](Writes) {
+  const Operand& source = c_.reads.back();
+  TIDEMARK_ASSIGN(const Contents contents, KnownContents(c_, source));
+  TIDEMARK_ASSIGN(std::vector<Piece> pieces, PiecesOf(source, contents));
+  std::int64_t missing = 0;
+  for (const Stretch& stretch : contents.stretches) {
+    missing += stretch.elements;
+  }
+  for (const Piece& piece : pieces) {
+    missing -= piece.source.type.elements;
+  }
+  if (missing != 0 || IsMoments(*source.buffer) != (c_.job.optimizer == OptimizerKind::sgd_momentum)) {
+    return NotExecuted(fmt::format("'{}' of '{}'", c_.name, source.buffer->name));
+  }
+  return pieces;
+}
+
+Result<Operation> UpdateBinder::Bind() {
+  Operation operation;
+  TIDEMARK_ASSIGN(operation.outputs, StateTypes(c_));
+  for (std::size_t w = 0; w < c_.writes.size(); ++w) {
+    targets_.push_back({&c_.writes[w], operation.outputs[w], IsChange(w)});
+  }
+  TIDEMARK_ASSIGN(std::vector<Piece> pieces, does_ == Does::weights ? PiecesOfMoments() : PiecesOfGradients());
+  operation.run = [pieces = std::move(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](Writes) {
     kernels::AdamW adamw;
     adamw.step = step;
     for (const Piece& piece : pieces) {
@@ -147,13 +225,13 @@ Result<Operation> UpdateBinder::Bind() const {
       }
       switch (kind) {
         case OptimizerKind::adamw:
-          AdamWUpdate(adamw, piece.gradient, piece.updated, piece.moments.at(0), piece.moments.at(1));
+          UpdateWith(adamw, does, piece);
           break;
         case OptimizerKind::sgd_momentum:
-          SgdMomentumUpdate({}, piece.gradient, piece.updated, piece.moments.at(0));
+          UpdateWithMomentum(does, piece);
           break;
         case OptimizerKind::sgd:
-          SgdUpdate({}, piece.gradient, piece.updated);
+          SgdUpdate({}, piece.source, piece.updated);
           break;
       }
       if (piece.weights) {

@@ -31,6 +31,7 @@ const std::vector<OtherKernels> kOthers = {
     {"eager_norms_in_low_precision",
      [](Job& job) { DecoderOf(job).norm_kernel = Decoder::NormKernel::eager_low_precision; }},
     {"eager_glu", [](Job& job) { job.axes.buffers.fused_glu = false; }},
+    {"updates_over_lists", [](Job& job) { job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_; }},
 };
 
 using Case = std::tuple<std::string, OtherKernels>;
