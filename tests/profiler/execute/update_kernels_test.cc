@@ -44,6 +44,12 @@ const std::vector<Case> kCases = {
     {"ddp_with_masters", "ddp-last", WithMasters},
     {"ddp_without_masters", "ddp-last", WithoutMasters},
     {"ddp_clipped", "ddp-every", [](Job& job) { job.axes.optimizer_step.clip_norm = 0.01; }},
+    {"ddp_with_two_updates_a_step", "ddp-last",
+     [](Job& job) {
+       job.accumulation_steps = 4;
+       job.axes.sync.when = Sync::When::custom;
+       job.axes.sync.expression = "(i + 1) % 2 == 0";
+     }},
     {"fsdp2_on_two_ranks", "fsdp2-defer", [](Job& job) { job.layout.dp = 2; }},
     // Of three ranks the last has less of most parameters: 64, 32, 96 and 128 rows.
     {"fsdp2_of_unlike_parts", "fsdp2-scatter-each", [](Job& job) { job.layout.dp = 3; }},
