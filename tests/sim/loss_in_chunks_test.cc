@@ -181,6 +181,18 @@ TEST(FusedLoss, HandsTheWeightsGradientOnInPlace) {
   EXPECT_THAT(lines[3], HasSubstr("compute head.weight_gradient.scale"));
 }
 
+// So too where GEMMs add to Megatron's gradient buffer themselves: this gradient is none's, and what would add it needs
+// it alive.
+TEST(FusedLoss, HandsATiedGradientToTheHookThatAddsIt) {
+  Job job = WithLoss(Loss::fused, 0, "megatron");
+  DecoderOf(job).tied_embeddings = true;
+  const std::vector<std::string> lines = LinesFrom(Sound(job), "compute head.input_gradient.scale");
+  ASSERT_GE(lines.size(), 4U);
+  EXPECT_EQ(lines[1], "free \"head.gradient made with the loss\"");
+  EXPECT_EQ(lines[2], "alloc \"gradient of embedding.embedding\"");
+  EXPECT_THAT(lines[3], HasSubstr("compute head.weight_gradient.scale"));
+}
+
 std::vector<Strategy> StrategiesThatAccept(Job& job, std::vector<Job>& jobs) {
   std::vector<Strategy> accepting;
   for (const Strategy& strategy : AllStrategies()) {

@@ -34,8 +34,8 @@ FusedGradients::FusedGradients(Role& role) : role_(role) {
   const bool fuses = role.job.axes.buffers.fused_accumulation;
   for (const BlockRun& run : role.stage.runs) {
     fused_.push_back(fuses ? LinearsOf(run.block) : std::set<std::uint32_t>());
-    for (const Parameter& parameter : run.block.parameters) {
-      tied_here_ |= fuses && parameter.tied;
+    for (const std::uint32_t index : fused_.back()) {
+      tied_here_ |= run.block.parameters[index].tied;
     }
   }
   if (tied_here_) {
