@@ -57,24 +57,32 @@ ChunkPlan PlanChunks(const LocalShape& shape, const Partition& partition) {
   return plan;
 }
 
+std::vector<ChunkStretch> ChunkPlan::Stretches() const {
+  std::vector<ChunkStretch> stretches = {{"_first", 0, first, 1, true, last == 0}};
+  if (turns > 0) {
+    stretches.push_back({"_next", first, middle, turns, false, false});
+  }
+  if (last > 0) {
+    stretches.push_back({"_last", first + turns * middle, last, 1, false, true});
+  }
+  return stretches;
+}
+
 LossInChunks::LossInChunks(DecoderParts& parts, LinearPart linear, TensorId input, TensorId labels)
     : parts_(parts), linear_(std::move(linear)), input_(input), labels_(labels) {}
 
 template <class Write>
 void LossInChunks::EachStretch(std::vector<Action>& pass, std::vector<ActionLoop>& loops, Write write) {
-  const ChunkPlan plan = PlanChunks(parts_.shape(), parts_.partition());
-  write(Stretch{"_first", plan.first, 1, true, plan.last == 0});
-  if (plan.turns > 0) {
+  for (const ChunkStretch& stretch : PlanChunks(parts_.shape(), parts_.partition()).Stretches()) {
     const std::size_t begin = pass.size();
-    write(Stretch{"_next", plan.middle, plan.turns, false, false});
-    loops.push_back({begin, pass.size(), plan.turns});
-  }
-  if (plan.last > 0) {
-    write(Stretch{"_last", plan.last, 1, false, true});
+    write(stretch);
+    if (!stretch.is_first && !stretch.is_last) {
+      loops.push_back({begin, pass.size(), stretch.turns});
+    }
   }
 }
 
-TensorId LossInChunks::Logits(std::vector<Action>& pass, const Stretch& stretch) {
+TensorId LossInChunks::Logits(std::vector<Action>& pass, const ChunkStretch& stretch) {
   BlockBuilder& b = parts_.builder();
   const TensorId logits =
       b.AddTensor(std::string("logits") + stretch.suffix, stretch.tokens * linear_.out, Category::logits);
@@ -99,7 +107,7 @@ void LossInChunks::Forward() {
           {weight_});
   }
   losses_ = b.AddTensor("losses", tokens, Category::activation, DType::fp32);
-  EachStretch(b.forward(), b.block().forward_loops, [&](const Stretch& stretch) { WriteFusedChunk(stretch); });
+  EachStretch(b.forward(), b.block().forward_loops, [&](const ChunkStretch& stretch) { WriteFusedChunk(stretch); });
   const TensorId loss = b.AddTensor("loss", 1, Category::activation, DType::fp32);
   // Its caller holds what the function was given until it returns.
   Calculate& last = b.AddPointwise(b.forward(), "losses.sum", {losses_}, {loss});
@@ -107,7 +115,7 @@ void LossInChunks::Forward() {
 }
 
 /// The kernel reads the logits twice, for the row's statistics and for the gradient, and writes them once.
-void LossInChunks::WriteFusedChunk(const Stretch& stretch) {
+void LossInChunks::WriteFusedChunk(const ChunkStretch& stretch) {
   BlockBuilder& b = parts_.builder();
   const TensorId logits = Logits(b.forward(), stretch);
   const CrossEntropy op{stretch.tokens, linear_.out, 3 * b.BytesOf({logits}), false};
@@ -118,7 +126,7 @@ void LossInChunks::WriteFusedChunk(const Stretch& stretch) {
   if (trains()) {
     Gemm gemm = parts_.MakeGemm(linear_.out, linear_.in, stretch.tokens);
     gemm.accumulate = true;
-    b.Add(b.forward(), linear_.name + ".weight_gradient", gemm, {logits, input_, weight_}, {weight_});
+    b.Add(b.forward(), linear_.name + ".weight_gradient", gemm, {input_, logits, weight_}, {weight_});
   }
 }
 
@@ -132,7 +140,7 @@ TensorId LossInChunks::Backward() {
   sum_ = b.AddTensor("d_head_in_sum", elements, Category::activation, narrow ? DType::fp32 : b.compute());
   b.Add(b.backward(), "input_gradient.zero", Pointwise{.elements = elements, .bytes_moved = b.BytesOf({sum_})}, {},
         {sum_});
-  EachStretch(b.backward(), b.block().backward_loops, [&](const Stretch& stretch) { WriteChunk(stretch); });
+  EachStretch(b.backward(), b.block().backward_loops, [&](const ChunkStretch& stretch) { WriteChunk(stretch); });
   if (!narrow) {
     return sum_;
   }
@@ -143,7 +151,7 @@ TensorId LossInChunks::Backward() {
   return gradient;
 }
 
-void LossInChunks::WriteChunk(const Stretch& stretch) {
+void LossInChunks::WriteChunk(const ChunkStretch& stretch) {
   BlockBuilder& b = parts_.builder();
   const std::string suffix = stretch.suffix;
   const TensorId logits = Logits(b.backward(), stretch);
@@ -170,7 +178,7 @@ void LossInChunks::WriteChunk(const Stretch& stretch) {
 }
 
 /// The first chunk's becomes the gradient; each later one is born beside it, added, and dies.
-void LossInChunks::AddWeightGradient(const Stretch& stretch, TensorId d_logits) {
+void LossInChunks::AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits) {
   BlockBuilder& b = parts_.builder();
   const std::string name = linear_.name + ".weight_gradient";
   const Gemm gemm = parts_.MakeGemm(linear_.out, linear_.in, stretch.tokens);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "models/network/decoder_parts.h"
 
@@ -33,6 +34,14 @@ namespace tidemark {
 ///
 /// Chunks are written as three stretches: the first, all in the middle as one loop, and the last, which may be shorter.
 /// The loop's tensors are born and die in each turn, and every turn costs the same: neither peak nor time is rounded.
+struct ChunkStretch {
+  const char* suffix = "";  ///< of the names of its tensors
+  std::int64_t begin = 0;   ///< the first token
+  std::int64_t tokens = 0;  ///< of each of `turns` chunks, one behind the other
+  std::int64_t turns = 1;
+  bool is_first = false, is_last = false;
+};
+
 struct ChunkPlan {
   std::int64_t first = 0;   ///< tokens
   std::int64_t middle = 0;  ///< tokens of each of `turns` chunks
@@ -40,6 +49,7 @@ struct ChunkPlan {
   std::int64_t last = 0;  ///< 0: there is one chunk
 
   std::int64_t chunks() const { return turns + (last > 0 ? 2 : 1); }
+  std::vector<ChunkStretch> Stretches() const;
 };
 
 bool TakesChunks(Partition::Loss loss);
@@ -58,13 +68,6 @@ class LossInChunks {
   TensorId Backward();
 
  private:
-  /// Which of the three stretches.
-  struct Stretch {
-    const char* suffix;
-    std::int64_t tokens = 0, turns = 1;
-    bool is_first = false, is_last = false;
-  };
-
   bool fused() const { return parts_.partition().loss == Partition::Loss::fused; }
   bool trains() const { return parts_.builder().trainable(linear_.weight); }
   std::int64_t hidden_elements(std::int64_t tokens) const { return tokens * parts_.shape().hidden; }
@@ -72,10 +75,10 @@ class LossInChunks {
   /// Calls `write(stretch)` for each, and makes a loop of the one in the middle.
   template <class Write>
   void EachStretch(std::vector<Action>& pass, std::vector<ActionLoop>& loops, Write write);
-  TensorId Logits(std::vector<Action>& pass, const Stretch& stretch);
-  void WriteChunk(const Stretch& stretch);
-  void AddWeightGradient(const Stretch& stretch, TensorId d_logits);
-  void WriteFusedChunk(const Stretch& stretch);
+  TensorId Logits(std::vector<Action>& pass, const ChunkStretch& stretch);
+  void WriteChunk(const ChunkStretch& stretch);
+  void AddWeightGradient(const ChunkStretch& stretch, TensorId d_logits);
+  void WriteFusedChunk(const ChunkStretch& stretch);
   TensorId FusedBackward();
 
   DecoderParts& parts_;

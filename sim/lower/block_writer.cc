@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "sim/program/layers.h"
+
 namespace tidemark {
 namespace {
 
@@ -248,7 +250,7 @@ void BlockWriter::ActAll(const Microbatch& microbatch, std::int64_t position, co
     }
     if (loop != loops.end() && loop->end == action + 1) {
       if (!action_loop_) {
-        action_loop_ = role_.builder.AddLoop("part");
+        action_loop_ = role_.builder.AddLoop(std::string(kPartLoop));
       }
       role_.builder.Fold(start, {*action_loop_, loop->count, 0, 1, 0});
       ++loop;

@@ -10,6 +10,9 @@
 
 namespace tidemark {
 
+/// The loop over equal parts of a block's pass (ActionLoop). Its variable counts their turns from 0.
+inline constexpr std::string_view kPartLoop = "part";
+
 /// The block of layers to which an operation, a tensor or a block belongs by its name: "layer" of "layer.wo.forward",
 /// "kept layer" of "kept layer.wo.forward", "query.layer" of itself. Empty: none.
 std::string_view LayerBlockOf(std::string_view name);
