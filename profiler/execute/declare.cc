@@ -13,6 +13,7 @@
 #include "profiler/execute/contents.h"
 #include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/joint.h"
+#include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/stages.h"
@@ -200,6 +201,7 @@ class Declarer {
                              .writes = writes,
                              .exact = exact_};
     context.own_part = leaf.own_part;
+    context.turn = TurnOf(program_, loops);
     context.block = model_.FirstOf(name) + (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
     TIDEMARK_ASSIGN(const Operation operation, Bind(context));
     if (operation.outputs.size() != writes.size()) {

@@ -10,6 +10,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/counter.h"
 #include "profiler/execute/joint.h"
+#include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/stages.h"
 #include "sim/program/walk.h"
 
@@ -123,7 +124,7 @@ std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t layer) const 
                     RandomBits(RandomBits(static_cast<std::uint64_t>(step_))));
 }
 
-OperationContext Executor::ContextOf(const Compute& leaf) const {
+OperationContext Executor::ContextOf(const Compute& leaf) {
   OperationContext context{.job = job_,
                            .model = model_,
                            .normed = normed_,
@@ -133,6 +134,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) const {
                            .writes = {}};
   context.scale = Factor(leaf.scale);
   context.loss_scale = loss_scale_;
+  context.renamed = &renamed_;
   context.exact = options_.exact;
   context.own_part = leaf.own_part;
   context.update = ThisUpdate();
@@ -148,6 +150,7 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   context.writes = writes;
   context.block = model_.FirstOf(program_->names[leaf.name.index]) +
                   (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
+  context.turn = TurnOf(*program_, loops);
   context.seed = SeedOf(context.name, context.block);
   if (std::holds_alternative<CrossEntropy>(leaf.op) && std::get<CrossEntropy>(leaf.op).backward &&
       !(leaf.scale == Rational(1))) {
@@ -173,20 +176,23 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   }
   const Stream& stream = program_->streams[leaf.stream.index];
   recorder_.Busy(stream.name, Name(stream.kind), program_->names[leaf.name.index], start, recorder_.Now());
-  Note(leaf, reads, writes, outputs);
+  NoteLoss(context, outputs);
+  Note(leaf, reads, writes);
   return Done{};
 }
 
-void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes,
-                    std::span<const kernels::Tensor> outputs) {
-  if (std::holds_alternative<CrossEntropy>(leaf.op)) {
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (writes[i].buffer->name.ends_with(".loss")) {
-        loss_sum_ += ValueOf(outputs[i]);
-        ++losses_;
-      }
+/// A microbatch's loss is the sum of its chunks'.
+void Executor::NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs) {
+  const LossChunk chunk = ChunkOf(context);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (context.writes[i].buffer->name.ends_with(std::string(".loss").append(chunk.suffix))) {
+      loss_sum_ += ValueOf(outputs[i]);
+      losses_ += chunk.first == 0 ? 1 : 0;
     }
   }
+}
+
+void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes) {
   const bool updates = std::holds_alternative<OptimizerUpdate>(leaf.op);
   if (options_.keep_gradients && ThisUpdate() == options_.kept_update && (updates || Measures(leaf))) {
     const bool reads_buckets = updates || program_->names[leaf.name.index] == "gradient norms";

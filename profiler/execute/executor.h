@@ -105,7 +105,7 @@ class Executor {
                   const kernels::TensorType& type);
   void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
-  OperationContext ContextOf(const Compute& node) const;
+  OperationContext ContextOf(const Compute& node);
   /// Whether parameters that change now are the first to change since the last microbatch: an update has many kernels.
   bool BeginsUpdate() const {
     const std::vector<std::int64_t>& changed = outcome_.parameters_changed_at;
@@ -143,8 +143,8 @@ class Executor {
   static Status BeginExchange(const Collective& leaf, const Operand& from, const Operand& to, Pending& pending);
   Status Finish(Pending& pending);
   Status FinishStream(StreamId stream);
-  void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes,
-            std::span<const kernels::Tensor> outputs);
+  void NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs);
+  void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes);
   bool Measures(const Compute& leaf) const;
   void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
   /// Which of how many ranks this one is that read different samples.
@@ -172,6 +172,7 @@ class Executor {
   Side side_ = Side::none;
   double loss_scale_ = 1;
   CountedLabels labels_;  ///< of the loss that is being computed, of sequences of different lengths
+  RenamedTensor renamed_;
   double loss_sum_ = 0;
   std::int64_t losses_ = 0;
   StepOutcome outcome_;

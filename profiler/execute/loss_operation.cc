@@ -5,25 +5,28 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/pointwise.h"
-#include "profiler/execute/operation.h"
+#include "profiler/execute/loss_chunk.h"
 
 namespace tidemark {
 namespace {
 
+using kernels::ConstTensor;
 using kernels::TensorType;
 using Writes = std::span<const kernels::Tensor>;
 
 /// The passes over logits, by name.
 class LossBinder {
  public:
-  explicit LossBinder(const OperationContext& context) : c_(context) {
-    loss_.rows = c_.job.micro_batch_size * c_.job.sequence_length;
+  explicit LossBinder(const OperationContext& context) : c_(context), chunk_(ChunkOf(context)) {
+    const std::int64_t tokens = c_.job.micro_batch_size * c_.job.sequence_length;
+    loss_.rows = chunk_.tokens;
     loss_.columns = c_.model.decoder().vocabulary / c_.model.place().size;
     loss_.first_column = c_.model.place().rank * loss_.columns;
     loss_.scale = c_.scale;
+    loss_.divisor = static_cast<double>(tokens);
     if (c_.labels != nullptr) {
       loss_.divisor = c_.labels->divisor;
-      counted_ = kernels::ConstTensor{{DType::int64, loss_.rows}, c_.labels->labels.data()};
+      counted_ = chunk_.RowsOf(ConstTensor{{DType::int64, tokens}, c_.labels->labels.data()});
     }
   }
 
@@ -47,6 +50,7 @@ class LossBinder {
         Pass{"softmax.exponential", [](const LossBinder& b) { return b.Exponential(); }},
         Pass{"softmax.normalise", [](const LossBinder& b) { return b.Normalise(); }},
         Pass{"softmax.backward", [](const LossBinder& b) { return b.SoftmaxGradient(); }},
+        Pass{"cross_entropy.in_place", [](const LossBinder& b) { return b.InPlace(); }},
     };
     for (const Pass& pass : kPasses) {
       if (pass.name == action) {
@@ -57,6 +61,7 @@ class LossBinder {
   }
 
  private:
+  ConstTensor Labels(std::size_t read) const { return chunk_.RowsOf(c_.Read(read)); }
   TensorType Matrix(DType dtype) const { return CrossEntropyMatrix(loss_, c_.Stored(dtype)); }
   TensorType Rows(std::size_t matrix) const { return CrossEntropyRows(loss_, c_.Read(matrix).type.dtype); }
 
@@ -81,7 +86,7 @@ class LossBinder {
                      }};
   }
   Result<Operation> Nll() const {
-    return Operation{{Rows(1)}, [op = loss_, labels = c_.Read(0), log_softmax = c_.Read(1)](Writes writes) {
+    return Operation{{Rows(1)}, [op = loss_, labels = Labels(0), log_softmax = c_.Read(1)](Writes writes) {
                        NllForward(op, labels, log_softmax, writes[0]);
                      }};
   }
@@ -91,10 +96,10 @@ class LossBinder {
   }
   Result<Operation> NllGradient() const {
     return Operation{{c_.Read(1).type},
-                     [op = loss_, labels = c_.Read(0)](Writes writes) { kernels::NllBackward(op, labels, writes[0]); }};
+                     [op = loss_, labels = Labels(0)](Writes writes) { kernels::NllBackward(op, labels, writes[0]); }};
   }
   Result<Operation> Backward() const {
-    const double row_gradient = -c_.loss_scale / (counted_ ? loss_.divisor : static_cast<double>(loss_.rows));
+    const double row_gradient = -c_.loss_scale / loss_.divisor;
     return Operation{{c_.Read(1).type},
                      [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1), labels = counted_](Writes writes) {
                        LogSoftmaxBackward(op, d, log_softmax, writes[0], row_gradient, labels);
@@ -107,7 +112,7 @@ class LossBinder {
                      }};
   }
   Result<Operation> Target() const {
-    return Operation{{Rows(1)}, [op = loss_, labels = c_.Read(0), shifted = c_.Read(1)](Writes writes) {
+    return Operation{{Rows(1)}, [op = loss_, labels = Labels(0), shifted = c_.Read(1)](Writes writes) {
                        SoftmaxTarget(op, labels, shifted, writes[0]);
                      }};
   }
@@ -122,14 +127,25 @@ class LossBinder {
                      }};
   }
   Result<Operation> SoftmaxGradient() const {
-    return Operation{{c_.Read(0).type}, [op = loss_, labels = c_.Read(1)](Writes writes) {
+    return Operation{{c_.Read(0).type}, [op = loss_, labels = Labels(1)](Writes writes) {
                        kernels::SoftmaxBackward(op, labels, writes[0]);
                      }};
   }
 
+  /// Losses are of all tokens, in one tensor.
+  Result<Operation> InPlace() const {
+    kernels::CrossEntropy all = loss_;
+    all.rows = c_.job.micro_batch_size * c_.job.sequence_length;
+    return Operation{{c_.Read(0).type, CrossEntropyRows(all, c_.Read(0).type.dtype)},
+                     [op = loss_, labels = Labels(1), chunk = chunk_](Writes writes) {
+                       CrossEntropyInPlace(op, labels, writes[0], chunk.RowsOf(writes[1]));
+                     }};
+  }
+
   const OperationContext& c_;
+  const LossChunk chunk_;
   kernels::CrossEntropy loss_;
-  std::optional<kernels::ConstTensor> counted_;  ///< of a loss that is also asked which rows have a label
+  std::optional<ConstTensor> counted_;  ///< of a loss that is also asked which rows have a label
 };
 
 }  // namespace

@@ -59,7 +59,11 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   if (pair != nullptr) {
     model.pair_ = *pair;
   }
-  model.samples_ = PartitionOf(job).micro_batch_size;
+  const Partition partition = PartitionOf(job);
+  model.samples_ = partition.micro_batch_size;
+  if (TakesChunks(partition.loss)) {
+    model.stretches_ = PlanChunks(LocalShape(*decoder, partition), partition).Stretches();
+  }
   model.in_chunks_ = job.CachesRepresentations();
   model.place_ = place;
   model.shard_ = shard;
@@ -93,11 +97,28 @@ void Model::Index(Chunk& chunk) {
     for (const auto* pass : {&block.forward, &block.backward}) {
       for (const Action& action : *pass) {
         if (const auto* calculate = std::get_if<Calculate>(&action)) {
-          actions_[block.name + "." + calculate->name] = calculate;
+          actions_[block.name + "." + calculate->name + SuffixOf(block, *calculate)] = calculate;
         }
       }
     }
   }
+}
+
+std::string Model::SuffixOf(const Block& block, const Calculate& row) const {
+  for (const std::vector<TensorId>& tensors : {row.reads, row.writes}) {
+    for (const TensorId tensor : tensors) {
+      if (const ChunkStretch* stretch = StretchOf(block.tensors[tensor.index].name)) {
+        return stretch->suffix;
+      }
+    }
+  }
+  return "";
+}
+
+const ChunkStretch* Model::StretchOf(std::string_view tensor) const {
+  const auto found = std::find_if(stretches_.begin(), stretches_.end(),
+                                  [&](const ChunkStretch& stretch) { return tensor.ends_with(stretch.suffix); });
+  return found == stretches_.end() ? nullptr : &*found;
 }
 
 const Model::Chunk& Model::ChunkOf(std::string_view name) const {
@@ -171,8 +192,8 @@ const Model::Weight& Model::Stored(const Block& block, const Parameter& paramete
   TIDEMARK_CHECK(false && "a parameter of no block");
 }
 
-const Calculate* Model::ActionOf(std::string_view name) const {
-  const auto found = actions_.find(name);
+const Calculate* Model::ActionOf(std::string_view name, std::string_view suffix) const {
+  const auto found = suffix.empty() ? actions_.find(name) : actions_.find(std::string(name).append(suffix));
   return found == actions_.end() ? nullptr : found->second;
 }
 

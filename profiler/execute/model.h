@@ -12,6 +12,7 @@
 #include "models/job/cut.h"
 #include "models/job/job.h"
 #include "models/network/block.h"
+#include "models/network/loss_in_chunks.h"
 
 namespace tidemark {
 
@@ -47,8 +48,11 @@ class Model {
   std::optional<Weight> Held(std::string_view name, std::int64_t block) const;
   /// The embedding that the first and the last stage of a pipeline hold a copy of.
   std::optional<Weight> tied() const;
-  /// The operator's row in its block's tables ("layer.wq.forward"); nullptr: none.
-  const Calculate* ActionOf(std::string_view name) const;
+  /// The operator's row in its block's tables ("layer.wq.forward"), of several with one name that whose tensors have
+  /// names with this ChunkStretch::suffix; nullptr: none.
+  const Calculate* ActionOf(std::string_view name, std::string_view suffix) const;
+  /// The chunks of the loss that a tensor of this name is of; nullptr: of all tokens.
+  const ChunkStretch* StretchOf(std::string_view tensor) const;
   /// The model's number of the first of this rank's blocks like the one that a name belongs to: 2 of "layer.wq.forward"
   /// where stages before have two layers, 0 of "head.norm".
   std::int64_t FirstOf(std::string_view name) const;
@@ -81,6 +85,8 @@ class Model {
     std::map<std::string, Weight, std::less<>> weights;
   };
   void Index(Chunk& chunk);
+  /// ChunkStretch::suffix of what an action touches.
+  std::string SuffixOf(const Block& block, const Calculate& row) const;
   const Chunk& ChunkOf(std::string_view name) const;
 
   Decoder decoder_;
@@ -92,6 +98,7 @@ class Model {
   std::int64_t kept_layers_ = 0;  ///< of each stage: the last ones, where they have a name of their own
   bool is_cut_ = false;           ///< there is more than one stage
   std::vector<Chunk> chunks_;
+  std::vector<ChunkStretch> stretches_;  ///< of a loss in chunks
   std::map<std::string, const Calculate*, std::less<>> actions_;
 };
 

@@ -246,6 +246,9 @@ Result<Operation> RowBinder::GluOperation(const std::string& name) const {
 
 Result<Operation> BindNetworkOperation(const OperationContext& context, const Calculate& row) {
   TIDEMARK_ASSIGN(const RowOperands operands, RowOperands::Of(context, row));
+  if (std::optional<Result<Operation>> chunk = BindLossInChunks(operands)) {
+    return std::move(*chunk);
+  }
   return std::visit(RowBinder(operands), row.op);
 }
 

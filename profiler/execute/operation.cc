@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/pointwise.h"
+#include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 
 namespace tidemark {
@@ -28,6 +30,11 @@ bool OperationContext::Adds(std::size_t i) const {
     }
   }
   return false;
+}
+
+RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor)
+    : type_(tensor.type), numbers_(static_cast<std::size_t>((SizeOf(type_.dtype) * type_.elements).count())) {
+  kernels::Copy(tensor, {type_, numbers_.data()});
 }
 
 Result<Contents> KnownContents(const OperationContext& c, const Operand& operand) {
@@ -95,7 +102,7 @@ Result<Operation> Bind(const OperationContext& context) {
   if (action.ends_with(kAgain)) {
     action.remove_suffix(kAgain.size());
   }
-  if (const Calculate* row = context.model.ActionOf(action)) {
+  if (const Calculate* row = context.model.ActionOf(action, ChunkOf(context).suffix)) {
     return BindNetworkOperation(context, *row);
   }
   if (std::optional<Result<Operation>> pipeline = BindPipeline(context)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,19 @@ struct CountedLabels {
   double divisor = 0;
 };
 
+/// A tensor whose buffer goes under its old name before it comes under its new one, in place as real kernels do. The
+/// memory here is given out anew in between, so that its numbers wait outside of it.
+class RenamedTensor {
+ public:
+  RenamedTensor() = default;
+  explicit RenamedTensor(const kernels::ConstTensor& tensor);
+  kernels::ConstTensor tensor() const { return {type_, numbers_.data()}; }
+
+ private:
+  kernels::TensorType type_;
+  std::vector<std::byte> numbers_;
+};
+
 /// What surrounds one operation.
 struct OperationContext {
   const Job& job;
@@ -54,13 +68,15 @@ struct OperationContext {
   double scale = 1;                       ///< Compute::scale
   double loss_scale = 1;                  ///< that of the operation that began this backward pass
   const CountedLabels* labels = nullptr;  ///< of a loss; none: all count
+  RenamedTensor* renamed = nullptr;       ///< of the operation before this one and for the next
   std::span<const Operand> reads, writes;
-  bool exact = false;             ///< every floating dtype is fp64
-  bool own_part = false;          ///< Compute::own_part
-  std::int64_t update = 1;        ///< which update of the training this one is, from 1
-  std::uint64_t seed = 0;         ///< of this operation's random numbers in this step, the same for all samples
-  std::int64_t first_sample = 0;  ///< of the training, in this microbatch
-  std::int64_t block = 0;         ///< which of equal blocks, of an operation of the network
+  bool exact = false;                  ///< every floating dtype is fp64
+  bool own_part = false;               ///< Compute::own_part
+  std::int64_t update = 1;             ///< which update of the training this one is, from 1
+  std::uint64_t seed = 0;              ///< of this operation's random numbers in this step, the same for all samples
+  std::int64_t first_sample = 0;       ///< of the training, in this microbatch
+  std::int64_t block = 0;              ///< which of equal blocks, of an operation of the network
+  std::optional<std::int64_t> turn{};  ///< TurnOf
 
   DType Stored(DType dtype) const { return tidemark::Stored(dtype, exact); }
   /// Whether write number `i` adds to what is there: it is read as well.

@@ -86,9 +86,6 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.mean_sequence_length > 0 && job.axes.sync.when == Sync::When::custom) {
     return NotExecuted("sequences of different lengths (sequence_length.mean) in windows of your own (sync.when)");
   }
-  if (job.axes.loss == Partition::Loss::chunked || job.axes.loss == Partition::Loss::fused) {
-    return NotExecuted("losses in chunks (loss)");
-  }
   if (job.axes.precision.params == DType::fp64) {
     return NotExecuted("a network in fp64 (precision.params), whose statistics would be fp64 as well");
   }
