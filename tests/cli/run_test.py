@@ -97,6 +97,14 @@ class Run(ExecutedJob):
         done = call("compare", self.job, "--device", "cpu", changes=(lengths,))
         self.assertIn("padded to sequence_length.max, which is what a run computes", done.stderr)
 
+    def test_losses_in_chunks_have_the_gradients_of_all_tokens_at_once(self):
+        """On two ranks, of 64 tokens of a microbatch: chunks of 24, 24 and 16."""
+        for changes in (("loss=chunked",), ("loss=fused",), ("loss=chunked", "layout={dp: 1, tp: 2}"),
+                        ("loss=fused", "layout={dp: 1, pp: 2}"), ("loss=fused", "strategy=fsdp2-defer"),
+                        ("loss=chunked", "strategy=megatron")):
+            self.assert_numbers("loss_chunk_tokens=24", *changes)
+            self.assert_memory("loss_chunk_tokens=24", *changes)
+
     def test_own_rows_are_multiplied_beside_the_gather(self):
         changes = ("strategy=nanotron", "layout={dp: 1, tp: 2}", "buffers.tp_gather=async")
         self.assert_numbers(*changes)
@@ -196,7 +204,6 @@ class Run(ExecutedJob):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("4000 ranks on", done.stderr)
         for changes, words in ((("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2"),
-                               (("loss=chunked",), "losses in chunks"), (("loss=fused",), "losses in chunks"),
                                (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
                                (("sync.find_unused_parameters=true",), "copy used parameters"),
                                (("network.head_size=7",), "an odd size"),
