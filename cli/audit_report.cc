@@ -39,6 +39,11 @@ WindowReport MakeWindow(const WindowFactor& window) {
   return report;
 }
 
+IdleReport MakeIdle(const KeptBuffers& kept) {
+  return {kept.buffers, kept.bytes, kept.last_used_by, std::string(Name(kept.freed_in)),
+          kept.why,     kept.role,  kept.stage};
+}
+
 }  // namespace
 
 AuditReport MakeReport(const Job& job, StepKind step, const JobAudit& audit) {
@@ -63,6 +68,9 @@ AuditReport MakeReport(const Job& job, StepKind step, const JobAudit& audit) {
   for (const Lint& lint : audit.lints) {
     report.lints.push_back(lint);
     report.evaluated = report.evaluated && lint.id != kBoundaryFails;
+  }
+  for (const KeptBuffers& kept : audit.kept) {
+    report.idle.push_back(MakeIdle(kept));
   }
   for (const WindowFactor& window : audit.windows) {
     if (window.steps) {

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 namespace {

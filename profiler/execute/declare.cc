@@ -16,7 +16,7 @@
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {

@@ -6,7 +6,7 @@
 
 #include "kernels/optimizer.h"
 #include "profiler/execute/operation.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 namespace {

@@ -11,7 +11,7 @@
 #include "profiler/execute/counter.h"
 #include "profiler/execute/joint.h"
 #include "profiler/execute/loss_chunk.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {

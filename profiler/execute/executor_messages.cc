@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/execute/executor.h"
 #include "profiler/execute/messages.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {

@@ -6,7 +6,7 @@
 
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 // What a rank reads of the training's samples.
 

@@ -9,7 +9,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 

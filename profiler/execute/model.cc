@@ -14,7 +14,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/counter.h"
 #include "profiler/execute/operation.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 namespace {

@@ -9,7 +9,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/capture/outside_view.h"
 #include "profiler/device/host_memory.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 namespace {

@@ -216,6 +216,23 @@ Section HazardsSection(const AuditReport& report) {
   return section;
 }
 
+/// What holds them is a sentence, so it stands behind the numbers, not in a column.
+Section IdleSection(const AuditReport& report) {
+  Section section{"Kept after their last use", "as the real system does; bytes at once, on the worst role", {}, {}};
+  for (const IdleReport& idle : report.idle) {
+    const std::string where = report.several_roles ? fmt::format(" on {}", idle.role) : "";
+    const std::string text =
+        fmt::format("{}{}, last used by {}, freed in {}", Text(idle.bytes), where, idle.last_used_by, idle.freed_in);
+    if (idle.why.empty()) {
+      section.remarks.push_back({idle.buffers, text + "; nothing in the real system is known to hold it",
+                                 "this is a fault of tidemark: please report the job", Tone::bad});
+    } else {
+      section.remarks.push_back({idle.buffers, fmt::format("{}: {}", text, idle.why), "", Tone::neutral});
+    }
+  }
+  return section;
+}
+
 }  // namespace
 
 Document MakeDocument(const AuditReport& report) {
@@ -236,6 +253,9 @@ Document MakeDocument(const AuditReport& report) {
   }
   if (!report.hazards.empty()) {
     document.sections.push_back(HazardsSection(report));
+  }
+  if (!report.idle.empty()) {
+    document.sections.push_back(IdleSection(report));
   }
   return document;
 }

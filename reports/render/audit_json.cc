@@ -37,6 +37,16 @@ Json WindowJson(const WindowReport& window, bool chunks) {
           {"lost", window.lost}};
 }
 
+Json IdleJson(const IdleReport& idle) {
+  return {{"buffers", idle.buffers},
+          {"bytes", idle.bytes.count()},
+          {"last_used_by", idle.last_used_by},
+          {"freed_in", idle.freed_in},
+          {"why", idle.why.empty() ? Json(nullptr) : Json(idle.why)},
+          {"role", idle.role},
+          {"stage", idle.stage}};
+}
+
 }  // namespace
 
 Json AuditJson(const AuditReport& report) {
@@ -56,6 +66,10 @@ Json AuditJson(const AuditReport& report) {
     json["windows"].push_back(WindowJson(window, report.chunks));
   }
   json["pending"] = report.pending;
+  json["idle"] = Json::array();
+  for (const IdleReport& idle : report.idle) {
+    json["idle"].push_back(IdleJson(idle));
+  }
   json["provenance"] = {{"version", report.version}};
   return json;
 }

@@ -35,6 +35,16 @@ struct WindowReport {
   bool lost = false;  ///< some gradient of it never reaches the optimizer
 };
 
+/// Buffers that a step keeps after their last use.
+struct IdleReport {
+  std::string buffers;  ///< names; `*` stands for any characters
+  Bytes bytes;          ///< idle at once, on the role that has the most
+  std::string last_used_by, freed_in;
+  std::string why;  ///< what holds them in the real system; empty: nothing known
+  std::string role;
+  std::int64_t stage = 0;
+};
+
 struct AuditReport {
   std::string title;     ///< the job in one line: JobTitle()
   std::string job_yaml;  ///< the resolved job
@@ -51,6 +61,7 @@ struct AuditReport {
   bool evaluated = true;  ///< false: a predicate could not be evaluated for all microbatches
   std::vector<Lint> lints;
   std::vector<WindowReport> windows;
+  std::vector<IdleReport> idle;
   std::vector<std::int64_t> pending;  ///< microbatches behind the last optimizer step
   bool clean = true;                  ///< nothing that an exit code should tell
 

@@ -95,7 +95,7 @@ void PutAside(Block& block, Action& action, std::vector<Action>& later) {
     }
     const TensorId aside{static_cast<std::uint32_t>(block.tensors.size())};
     const DType dtype = block.tensors[calculation->writes.front().index].dtype;
-    block.tensors.push_back({of.name + " gradient", Category::gradient, dtype, of.elements, {}, {}});
+    block.tensors.push_back({of.name + " gradient put aside", Category::gradient, dtype, of.elements, {}, {}});
     calculation->writes.push_back(aside);
     const std::int64_t bytes = (SizeOf(dtype) * 2 * of.elements).count();
     later.push_back(Calculate{Pointwise{of.elements, bytes, 1}, of.name + ".hand_over", {aside}, {}, {}, {parameter}});

@@ -81,6 +81,8 @@ class Auditor {
     TIDEMARK_ASSIGN(const StepProgram program, Lower(job_, step_));
     TIDEMARK_TRY(CheckLength(program, job_, "use fewer microbatches: what is lost among many is lost among few"));
     TIDEMARK_TRY(Follow(program));
+    TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job_.strategy));
+    audit_.kept = FindKept(program, strategy);
     return std::move(audit_);
   }
 

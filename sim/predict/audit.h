@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "models/job/job.h"
 #include "sim/lower/lower.h"
+#include "sim/predict/kept_buffers.h"
 #include "sim/predict/lints.h"
 #include "sim/program/hazards.h"
 #include "sim/program/program.h"
@@ -49,6 +50,7 @@ struct JobAudit {
   /// Of a step of the job; of `sync.when: custom` in a loop over `kAuditedSpans` times `accumulation_steps`
   /// microbatches.
   std::vector<WindowFactor> windows;
+  std::vector<KeptBuffers> kept;  ///< no fault: what the real system keeps as well
 
   /// Nothing that an exit code should tell: no hazard, no lint that is an error, no window with another gradient than
   /// the mean.

@@ -30,8 +30,9 @@ bool IsOfModel(Category category) {
 
 class IdleFinder {
  public:
-  explicit IdleFinder(const Program& program) : program_(program) {
+  IdleFinder(const Program& program, const IdleGroups& groups) : program_(program) {
     for (const Buffer& buffer : program.buffers) {
+      group_.push_back(groups ? groups({static_cast<std::uint32_t>(group_.size())}) : group_.size());
       first_slot_.push_back(slots_.size());
       slots_.resize(slots_.size() + static_cast<std::size_t>(buffer.count()));
     }
@@ -49,9 +50,10 @@ class IdleFinder {
       return true;
     });
     std::vector<IdleBuffers> found;
-    for (auto& [family, idle] : idle_) {
+    for (auto& [group, idle] : idle_) {
+      std::sort(idle.families.begin(), idle.families.end());
+      idle.most = MostAtOnce(changes_[group]);
       found.push_back(std::move(idle));
-      found.back().most = MostAtOnce(changes_[family]);
     }
     return found;
   }
@@ -108,17 +110,19 @@ class IdleFinder {
     if (between == 0) {
       return;
     }
-    const auto [at, is_new] = idle_.try_emplace(family.index);
-    IdleBuffers& idle = at->second;
-    if (is_new) {
-      idle.family = family;
+    const std::size_t group = group_[family.index];
+    IdleBuffers& idle = idle_[group];
+    if (std::find(idle.families.begin(), idle.families.end(), family) == idle.families.end()) {
+      idle.families.push_back(family);
+    }
+    if (idle.buffers == 0) {
       idle.last_used_by = OperationName(program_, *slot.by);
       idle.freed_in = phase_;
     }
     ++idle.buffers;
     idle.operations = std::max(idle.operations, between);
-    changes_[family.index].emplace_back(slot.last_use.all, buffer.bytes());
-    changes_[family.index].emplace_back(now_.all, Bytes() - buffer.bytes());
+    changes_[group].emplace_back(slot.last_use.all, buffer.bytes());
+    changes_[group].emplace_back(now_.all, Bytes() - buffer.bytes());
   }
 
   /// Of (when, by how many bytes idle memory grows): at one instant it shrinks first.
@@ -139,17 +143,19 @@ class IdleFinder {
   }
 
   const Program& program_;
-  std::vector<std::size_t> first_slot_;  ///< by family
+  std::vector<std::size_t> group_, first_slot_;  ///< by family
   std::vector<Slot> slots_;
   Counts now_;
   Phase phase_ = Phase::load;
   std::span<const std::int64_t> loops_;
-  std::map<std::size_t, IdleBuffers> idle_;  ///< by family
+  std::map<std::size_t, IdleBuffers> idle_;  ///< by group
   std::map<std::size_t, std::vector<std::pair<std::int64_t, Bytes>>> changes_;
 };
 
 }  // namespace
 
-std::vector<IdleBuffers> FindIdle(const Program& program) { return IdleFinder(program).Run(); }
+std::vector<IdleBuffers> FindIdle(const Program& program, const IdleGroups& groups) {
+  return IdleFinder(program, groups).Run();
+}
 
 }  // namespace tidemark

@@ -72,6 +72,14 @@ RunningSum Strategy::SumOf(const Job& job) const {
   return running_sum == nullptr ? RunningSum{job.axes.precision.accumulate} : running_sum(job);
 }
 
+std::vector<IdleClaim> Strategy::IdleClaims() const {
+  std::vector<IdleClaim> claims = keeps;
+  for (IdleClaim& claim : CommonIdleClaims()) {
+    claims.push_back(std::move(claim));
+  }
+  return claims;
+}
+
 RunningSum SumInMasterWhereScattered(const Job& job) {
   const Precision& precision = job.axes.precision;
   const Result<std::vector<WindowRun>> windows = WindowsOf(job);

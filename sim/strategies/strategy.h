@@ -11,6 +11,7 @@
 #include "models/job/job.h"
 #include "sim/lower/data_parallel.h"
 #include "sim/lower/wrong_numbers.h"
+#include "sim/strategies/idle_claims.h"
 
 namespace tidemark {
 
@@ -43,6 +44,8 @@ struct Strategy {
   RunningSum (*running_sum)(const Job&) = nullptr;
   /// Elements of a gradient bucket that is allocated whole, however small the model; nullptr: there is none.
   std::int64_t (*fixed_bucket)(const Job&) = nullptr;
+  /// What it keeps after its last use in a step, besides CommonIdleClaims.
+  std::vector<IdleClaim> keeps = {};
 
   /// `refuse`, then: no axis may be set that this strategy would not look at (neither a common one nor in
   /// `defaults.keys`).
@@ -51,6 +54,8 @@ struct Strategy {
   /// job's windows. Nothing where they are right.
   std::optional<WrongNumbers> DeclaredWrong(const Job& job) const;
   RunningSum SumOf(const Job& job) const;
+  /// `keeps`, then the common ones.
+  std::vector<IdleClaim> IdleClaims() const;
 };
 
 /// The running sum of systems that add a scattered gradient to a shard in the dtype of the master weights: only what

@@ -2,6 +2,7 @@
 #include "sim/strategies/alpa/gradient_accumulation.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
+#include "sim/strategies/xla/train_state.h"
 
 namespace tidemark {
 namespace {
@@ -151,10 +152,16 @@ Strategy Alpa(std::string name, std::string summary) {
   axes.sync.when = Sync::When::last;
   axes.sync.bucket_bytes = Bytes(std::int64_t{1} << 60);
   axes.loss_scale = LossScale::global_batch;
+  axes.buffers.deallocate_pipeline_outputs = true;  // runtime_emitter.py, _compile_free: behind the last use
   strategy.defaults.keys = {"sync.bucket_bytes", "buffers.contiguous_gradients", "buffers.donate"};
   strategy.refuse = RefuseStyle;
   strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeAlpa;
+  strategy.keeps = {
+      {{"accumulated gradient of *"},
+       "an argument of apply_grad that is not donated: the runtime deletes it when the executable is over"},
+      KeepsInputs(),
+  };
   return strategy;
 }
 

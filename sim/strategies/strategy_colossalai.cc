@@ -143,6 +143,15 @@ Strategy LowLevelZeroPlugin(std::string name, std::string summary) {
   strategy.defaults.keys = {"sync.when",    "sync.expression",      "sync.step_expression", "sync.bucket_elements",
                             "sync.overlap", "optimizer_step.kernel"};
   strategy.data_parallel = MakeLowLevelZero;
+  strategy.keeps = {
+      {{"gradient of *"}, "the bucket store holds gradients until reset, at the end of _run_reduction"},
+      {{"stored gradients *"}, "the gradient store keeps all slices until zero_grad (bookkeeping/gradient_store.py)"},
+      {{"cast gradient part of *"},
+       "`.grad` of the masters: step releases all behind all updates (release_param_grad)"},
+      {{"updated part of *", "flat updated parts *", "gathered parameters *", "gathered copy of *"},
+       "what TensorBucket.all_gather holds until it returns, and its members until it is emptied "
+       "(bookkeeping/tensor_bucket.py)"},
+  };
   return strategy;
 }
 
@@ -163,6 +172,7 @@ Strategy Zero2() {
   strategy.defaults.axes.sync.when = Sync::When::every;
   strategy.defaults.axes.sync.collective = CollectiveKind::reduce_scatter;
   strategy.refuse = RefuseZero2;
+  strategy.keeps.push_back({{"flat gradients *"}, "flat_grads is a variable of _run_reduction, until it returns"});
   return strategy;
 }
 

@@ -103,6 +103,14 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   strategy.wrong = Wrong;
   strategy.running_sum = SumInChunk;
   strategy.data_parallel = MakeGemini;
+  strategy.keeps = {
+      {{"gradient of *"},
+       "an argument of the gradient's hook, which reduces a chunk that has become full before it returns "
+       "(gemini_ddp.py, grad_handle)"},
+      {{"shard of gradient chunk *"},
+       "cloned and multiplied by N before the chunk lets go of it (chunk/manager.py, "
+       "rearrange_accumulated_grad_chunk)"},
+  };
   return {strategy};
 }
 

@@ -210,6 +210,15 @@ Strategy Zero(std::string name, std::string summary, Sync::When when, bool gradi
   strategy.refuse = gradients ? RefuseZero2 : RefuseZero1;
   strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedPartitioned;
+  strategy.keeps = {
+      {{"averaged gradients of own part"},
+       "step sets averaged_gradients to None behind the cast of their flat copy (stage_1_and_2.py)"},
+      {{"flat gradients for the masters"},
+       "`.grad` of the fp32 partition, which step drops when the optimizer has done all of it (stage_1_and_2.py)"},
+      {{"reduction bucket", "reduction bucket made by the pipeline"},
+       "IPG buffers are let go of at the end of the epilogue, behind its additions; reduce_gradients appends one for "
+       "pipelines that nothing writes (stage_1_and_2.py)"},
+  };
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };
   return strategy;
 }
@@ -221,6 +230,13 @@ Strategy Zero0() {
   strategy.refuse = RefusePlain;
   strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedPlain;
+  strategy.keeps = {
+      {{"gradient of *"},
+       "FP16_Optimizer.step sets `.grad` to None when all are flattened (fp16/fused_optimizer.py); without masters "
+       "zero_grad does, behind all updates"},
+      {{"bucket slot of *", "cast bucket slot of *"},
+       "the flat tensor of a bucket is a variable of allreduce_and_copy, its cast one of allreduce_bucket (engine.py)"},
+  };
   return strategy;
 }
 
@@ -239,6 +255,9 @@ Strategy Bf16() {
   strategy.refuse = RefuseBf16;
   strategy.schedules = {Schedule::one_f_one_b};
   strategy.data_parallel = MakeDeepSpeedBf16;
+  strategy.keeps = {{{"gradient of *"},
+                     "bf16 `.grad` is zeroed in place between backward passes and stays until the engine's zero_grad, "
+                     "behind the step (bf16_optimizer.py)"}};
   return strategy;
 }
 

@@ -60,6 +60,22 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
                             "optimizer_step.offload"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeZero3;
+  strategy.keeps = {
+      {{"gathered *"},
+       "release_sub_module leaves what is used again within max_reuse_distance, and until the optimizer step what is "
+       "below param_persistence_threshold (partitioned_param_coordinator.py)"},
+      {{"flat gather of *"},
+       "AllGatherCoalescedHandle holds one flat tensor until the last of its parameters was waited for "
+       "(partition_parameters.py)"},
+      {{"interleaved * gradients"},
+       "the scattered parts are views of it, until the last of them is in its partition (stage3.py, partition_grads)"},
+      {{"partition on the device of *"}, "a variable of partition_grads' loop over the parameters (stage3.py)"},
+      {{"joined gradients of *", "fp32 gradients of *", "new parameters of *"},
+       "one tensor of the whole sub group each, cut by block here: it is cast, updated with and copied as a whole, "
+       "then "
+       "dropped (stage3.py, _prepare_sub_group, _release_sub_group)"},
+      {{"norm of *"}, "norm_groups is a variable of step, until its last sub group is updated (stage3.py)"},
+  };
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };
   return {std::move(strategy)};
 }

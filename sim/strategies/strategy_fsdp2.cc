@@ -68,6 +68,29 @@ Status RefuseHybrid(const Job& job) {
   return Check(requirement);
 }
 
+/// _fsdp_param_group.py, and foreach_reduce of _fsdp_collectives.py.
+std::vector<IdleClaim> Keeps() {
+  return {
+      {{"gathered *"},
+       "comm_ctx.all_gather_state: in forward the output of an all-gather stays until the next unit's has been copied "
+       "out, so that no copy-in lands in it (wait_for_unshard)"},
+      {{"unsharded *"},
+       "reshard comes in post_forward, or where parameters are kept over that in post_backward or the last "
+       "microbatch's; "
+       "a pipeline's units wait for the action that reduces"},
+      {{"scatter input of *"},
+       "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
+       "waited "
+       "for the reduce-scatter"},
+      {{"scatter output of *"},
+       "_all_reduce_state: with replicas what was all-reduced stays until the backward pass ends (finalize_backward)"},
+      {{"partly reduced gradient of *"},
+       "_partial_reduce_output: an argument of foreach_reduce, which adds it before it all-reduces, until that "
+       "returns"},
+      {{"sharded gradient of *"}, "`.grad` stays until optimizer.zero_grad(set_to_none=True), behind all updates"},
+  };
+}
+
 /// torch.distributed.fsdp.fully_shard as torchtitan applies it: fp32 shards, bf16 parameters for compute, fp32
 /// reduction.
 Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool reshard_after_forward,
@@ -103,6 +126,7 @@ Strategy Fsdp2(std::string name, std::string summary, Sync::When when, bool resh
                             "optimizer_step.in_backward"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeFullySharded;
+  strategy.keeps = Keeps();
   strategy.running_sum = SumInMasterWhereScattered;
   return strategy;
 }

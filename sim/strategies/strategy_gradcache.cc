@@ -73,6 +73,15 @@ Strategy GradCache(std::string name, std::string summary, Sync::When when = Sync
   strategy.refuse = Refuse;
   strategy.wrong = WhatIsWrong;
   strategy.data_parallel = MakeCachedEncoders;
+  strategy.keeps = {
+      {{"gradient of *"}, "`.grad` stays until optimizer.zero_grad(set_to_none=True), behind all updates"},
+      {{"*.representation"},
+       "forward_no_grad's list of the chunks' representations lives until torch.cat has joined them all "
+       "(grad_cache.py)"},
+      {{"*.representations", "*.cache", "random state"},
+       "all_reps, cache and all_rnd_states are variables of cache_step, which returns behind the last chunk's backward "
+       "pass (grad_cache.py)"},
+  };
   return strategy;
 }
 

@@ -2,6 +2,7 @@
 #include "sim/strategies/jax/microbatched.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
+#include "sim/strategies/xla/train_state.h"
 
 namespace tidemark {
 namespace {
@@ -67,6 +68,12 @@ Strategy Scan(std::string name, std::string summary) {
   strategy.defaults.keys.emplace_back("buffers.donate");
   strategy.refuse = RefuseScan;
   strategy.data_parallel = MakeScan;
+  strategy.keeps = {
+      {{"summed gradient of *"},
+       "the loop's carry: a compiled step's temporaries share one allocation, which goes when the step is over "
+       "(BufferAssignment)"},
+      KeepsInputs(),
+  };
   return strategy;
 }
 

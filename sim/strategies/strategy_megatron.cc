@@ -91,6 +91,14 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::one_f_one_b, Schedule::interleaved};
   strategy.data_parallel = MakeContiguous;
+  strategy.keeps = {
+      {{"*.qkv_in", "*.gu_in", "*.head_in", "*.d_qkv_in", "*.d_gu_in", "*.d_head_in"},
+       "variables of LinearWithGradAccumulationAndAsyncCommunication.backward, which returns behind the product that "
+       "makes the weight's gradient (core/tensor_parallel/layers.py)"},
+      {{"flat main gradient of *"},
+       "_allreduce_layernorm_grads' flat tensor, until every gradient has been copied back "
+       "(core/distributed/finalize_model_grads.py)"},
+  };
   return strategy;
 }
 

@@ -77,6 +77,7 @@ void ZeroFlush::Reduce(const FlushPlace& place, bool first, const std::vector<Bu
   if (Casts()) {
     role_.Alloc(result);
     role_.CopyKernel("cast reduced bucket", Beside(), reduced, result);
+    Drop(reduced);
   }
   if (!first) {
     role_.AddKernel("add to gradient store", Beside(), result, store);
@@ -85,11 +86,8 @@ void ZeroFlush::Reduce(const FlushPlace& place, bool first, const std::vector<Bu
   for (const BufferRef& gradient : gradients) {
     role_.Free(gradient);
   }
-  if (Stage2() || Casts()) {
+  if (Stage2()) {
     Drop(carrier);
-  }
-  if (Stage2() && Casts()) {
-    Drop(reduced);
   }
 }
 

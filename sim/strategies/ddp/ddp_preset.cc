@@ -93,6 +93,12 @@ Strategy DdpPreset(std::string name, std::string summary, Sync::When when) {
                             "optimizer_step.in_backward"};
   strategy.refuse = Refuse;
   strategy.data_parallel = MakeReplicated;
+  strategy.keeps = {
+      {{"gradient of *"}, "`.grad` stays until optimizer.zero_grad(set_to_none=True), behind all updates"},
+      {{"buckets before their rebuild"},
+       "gradients view the reducer's old buckets until the last of them has moved into the new ones (reducer.cpp, "
+       "rebuild_buckets; gradient_as_bucket_view)"},
+  };
   return strategy;
 }
 

@@ -130,6 +130,11 @@ void TrainState::MaskedUpdate(std::int64_t position, const std::vector<BufferRef
                      TrafficOf(elements, gradients));
 }
 
+IdleClaim KeepsInputs() {
+  return {{"second weight of *", "second moments of *"},
+          "without donation a step's inputs stay until the executable that returns the new ones is over"};
+}
+
 void Launch(Role& role, std::string_view executable) {
   role.MemoryKernel(fmt::format("launch {}", executable), role.compute, Work::compute, {}, {}, 0, Bytes(0));
 }

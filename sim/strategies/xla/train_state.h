@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/strategies/idle_claims.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -44,6 +45,9 @@ class TrainState {
   ParameterTable weights_, second_weights_;
   RunBuffers state_, second_state_;
 };
+
+/// What stays without `buffers.donate`.
+IdleClaim KeepsInputs();
 
 /// The host starts a compiled program. It costs what issuing one operation costs (`host_issue` of the machine): a
 /// kernel without work, which takes no device time.

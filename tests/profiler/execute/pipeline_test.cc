@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "profiler/execute/messages.h"
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 #include "tests/profiler/execute/executed_job.h"
 
 namespace tidemark {

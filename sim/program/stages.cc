@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profiler/execute/stages.h"
+#include "sim/program/stages.h"
 
 #include <algorithm>
 #include <charconv>

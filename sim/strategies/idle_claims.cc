@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/strategies/idle_claims.h"
+
+#include <algorithm>
+
+#include "sim/program/stages.h"
+
+namespace tidemark {
+namespace {
+
+bool Matches(std::string_view pattern, std::string_view text) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) {
+    return pattern == text;
+  }
+  const std::string_view front = pattern.substr(0, star), back = pattern.substr(star + 1);
+  return text.size() >= front.size() + back.size() && text.starts_with(front) && text.ends_with(back);
+}
+
+}  // namespace
+
+bool IdleClaim::Names(std::string_view buffer) const {
+  const std::string_view name = WithoutStage(buffer);
+  return std::any_of(buffers.begin(), buffers.end(), [&](std::string_view pattern) { return Matches(pattern, name); });
+}
+
+std::vector<IdleClaim> CommonIdleClaims() {
+  return {
+      {{"* gradient put aside", "*.weight_gradient_last"},
+       "autograd's engine has a gradient in hand until the hooks behind it have run (engine.cpp, call_function)"},
+      {{"root for moments of *", "denominator *"},
+       "torch.optim.AdamW divides by it: the for-loop's variable names it until the next tensor's is there, and "
+       "foreach's list goes when the function returns (optim/adam.py)"},
+      {{"residual"},
+       "what a stage has sent on is the root of its graph: it stays until its backward pass, unless "
+       "buffers.deallocate_pipeline_outputs"},
+  };
+}
+
+}  // namespace tidemark
