@@ -72,8 +72,7 @@ std::vector<Strategy> StrategyDeepspeedZero3() {
       {{"partition on the device of *"}, "a variable of partition_grads' loop over the parameters (stage3.py)"},
       {{"joined gradients of *", "fp32 gradients of *", "new parameters of *"},
        "one tensor of the whole sub group each, cut by block here: it is cast, updated with and copied as a whole, "
-       "then "
-       "dropped (stage3.py, _prepare_sub_group, _release_sub_group)"},
+       "then dropped (stage3.py, _prepare_sub_group, _release_sub_group)"},
       {{"norm of *"}, "norm_groups is a variable of step, until its last sub group is updated (stage3.py)"},
   };
   strategy.fixed_bucket = [](const Job& job) { return job.axes.sync.bucket_elements; };

@@ -75,13 +75,11 @@ std::vector<IdleClaim> Keeps() {
        "comm_ctx.all_gather_state: in forward the output of an all-gather stays until the next unit's has been copied "
        "out, so that no copy-in lands in it (wait_for_unshard)"},
       {{"unsharded *"},
-       "reshard comes in post_forward, or where parameters are kept over that in post_backward or the last "
-       "microbatch's; "
-       "a pipeline's units wait for the action that reduces"},
+       "a unit is resharded by its post_forward and post_backward hooks; what is kept over them goes in those of a "
+       "later pass, and in a pipeline with the action that reduces"},
       {{"scatter input of *"},
        "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
-       "waited "
-       "for the reduce-scatter"},
+       "waited for the reduce-scatter"},
       {{"scatter output of *"},
        "_all_reduce_state: with replicas what was all-reduced stays until the backward pass ends (finalize_backward)"},
       {{"partly reduced gradient of *"},

@@ -101,6 +101,21 @@ class Audit(unittest.TestCase):
             self.assertEqual([row["gradient_factor"] for row in report["windows"]], [1], strategy)
             self.assertEqual(report["pending"], [], strategy)
 
+    def test_every_strategy_says_what_holds_the_buffers_that_it_keeps(self):
+        for strategy, buffers in (("ddp-last", "gradient of *"), ("fsdp2-defer", "gathered *"),
+                                  ("deepspeed-zero2", "averaged gradients of own part"),
+                                  ("colossalai-zero1", "stored gradients *"), ("alpa", "accumulated gradient of *")):
+            rows = self.audit("plain", "--set", f"strategy={strategy}", code=0)["idle"]
+            self.assertIn(buffers, [row["buffers"] for row in rows])
+            self.assertTrue(all(row["why"] and row["bytes"] > 0 for row in rows), strategy)
+            self.assertEqual([row["bytes"] for row in rows], sorted((row["bytes"] for row in rows), reverse=True))
+
+    def test_what_a_stage_has_sent_stays_until_its_backward_pass_and_not_with_megatron_and_alpa(self):
+        for strategy, kept in (("ddp-last", True), ("megatron", False), ("alpa", False)):
+            rows = self.audit("plain", "--set", f"strategy={strategy}", "--set", "network.layers=4", "--set", "layout.pp=2",
+                              code=0)["idle"]
+            self.assertEqual("residual" in [row["buffers"] for row in rows], kept, strategy)
+
     def test_the_documented_predicate_gives_the_whole_table(self):
         # Steps behind, window sizes, gradient over the window's mean: the loop divides by GA whatever the window is.
         table = {2: ([0, 1, 2, 3, 4, 5], [1] * 6, [0.5] * 6, []),

@@ -52,7 +52,31 @@ TEST(AuditReport, jsonHasEveryKeyOfItsSchema) {
   EXPECT_TRUE(json["hazards"][0]["side"].is_null());
   EXPECT_TRUE(json["hazards"][0]["chunk"].is_null());
   EXPECT_EQ(json["pending"], Json({10, 11}));
+  EXPECT_EQ(json["idle"], Json::array());
   EXPECT_EQ(json["clean"], false);
+}
+
+TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsAFaultOfOurs) {
+  AuditReport report = Wrong();
+  report.idle = {{"layer.x", Bytes(512), "layer.y", "backward", "", "stage 1", 1},
+                 {"gradient of *", Bytes(1024), "optimizer update", "optimizer", "until zero_grad", "stage 0", 0}};
+  const Json json = Json::parse(RenderAs("json", report))["idle"];
+  EXPECT_TRUE(json[0]["why"].is_null());
+  EXPECT_EQ(json[1], Json({{"buffers", "gradient of *"},
+                           {"bytes", 1024},
+                           {"last_used_by", "optimizer update"},
+                           {"freed_in", "optimizer"},
+                           {"why", "until zero_grad"},
+                           {"role", "stage 0"},
+                           {"stage", 0}}));
+  for (const char* renderer : {"text", "markdown", "html"}) {
+    const std::string text = RenderAs(renderer, report);
+    EXPECT_THAT(text, HasSubstr("Kept after their last use")) << renderer;
+    EXPECT_THAT(text, HasSubstr("fault of tidemark")) << renderer;
+    EXPECT_THAT(text, HasSubstr("1.00 KiB, last used by optimizer")) << renderer;
+  }
+  report.idle.clear();
+  EXPECT_THAT(RenderAs("text", report), Not(HasSubstr("Kept after")));
 }
 
 TEST(AuditReport, gradCachesChunksAreOfASideAndNoMicrobatches) {
