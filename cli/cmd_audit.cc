@@ -38,9 +38,8 @@ class AuditCommand : public Command {
            "Found are: values that are read after their memory was written under another name (clobber), accesses of\n"
            "two streams that nothing orders (race), windows whose gradient is not the mean over their microbatches\n"
            "and ranks, and whatever else of the job is known to be a mistake. A predicate is evaluated for three\n"
-           "times accumulation_steps microbatches. Told, and no fault: what stays allocated after its last use, and "
-           "what\n"
-           "holds it there in the real system.\n";
+           "times accumulation_steps microbatches. Told, and no fault: what stays allocated after its last use,\n"
+           "and what holds it there in the real system.\n";
   }
 
   void Setup(CLI::App& app) override {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/program/stages.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -120,7 +121,7 @@ BufferRef ReplicatedGradientSum::Flat(const Role& role, const BufferRef& gradien
   if (is_new) {
     ProgramBuilder builder = role.program.builder;  // whose name says already which stage it belongs to
     Buffer copy = builder.buffer(gradient.buffer);
-    copy.name = "flat " + copy.name;
+    copy.name.insert(copy.name.size() - WithoutStage(copy.name).size(), "flat ");
     copy.category = Category::bucket;
     copy.stream = role.compute;
     copy.resident = copy.kept = false;

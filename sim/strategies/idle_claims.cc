@@ -20,7 +20,9 @@ bool Matches(std::string_view pattern, std::string_view text) {
 }  // namespace
 
 bool IdleClaim::Names(std::string_view buffer) const {
-  const std::string_view name = WithoutStage(buffer);
+  constexpr std::string_view kAgain = "_recomputed";
+  std::string_view name = WithoutStage(buffer);
+  name.remove_suffix(name.ends_with(kAgain) ? kAgain.size() : 0);
   return std::any_of(buffers.begin(), buffers.end(), [&](std::string_view pattern) { return Matches(pattern, name); });
 }
 

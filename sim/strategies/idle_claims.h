@@ -8,7 +8,8 @@ namespace tidemark {
 
 /// Buffers that the real system, too, keeps after their last use in a step (FindIdle), and what holds them there.
 struct IdleClaim {
-  /// Whole names as in the program, less the stage that they begin with; one `*` stands for any characters.
+  /// Whole names as in the program; one `*` stands for any characters. The stage that a name begins with, and what it
+  /// ends with because it is recomputed, do not count.
   std::vector<std::string_view> buffers;
   std::string_view why;
 

@@ -77,6 +77,10 @@ std::vector<IdleClaim> Keeps() {
       {{"unsharded *"},
        "a unit is resharded by its post_forward and post_backward hooks; what is kept over them goes in those of a "
        "later pass, and in a pipeline with the action that reduces"},
+      {{"gradient of *"},
+       "foreach_reduce drops its list of gradients behind the copy-in, which takes two steps where the reduce dtype "
+       "does "
+       "not hold all of their values"},
       {{"scatter input of *"},
        "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
        "waited for the reduce-scatter"},

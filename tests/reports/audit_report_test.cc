@@ -69,14 +69,14 @@ TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsAFaultOfOurs) {
                            {"why", "until zero_grad"},
                            {"role", "stage 0"},
                            {"stage", 0}}));
-  for (const char* renderer : {"text", "markdown", "html"}) {
+  for (const char* renderer : {"terminal", "markdown", "html"}) {
     const std::string text = RenderAs(renderer, report);
     EXPECT_THAT(text, HasSubstr("Kept after their last use")) << renderer;
     EXPECT_THAT(text, HasSubstr("fault of tidemark")) << renderer;
     EXPECT_THAT(text, HasSubstr("1.00 KiB, last used by optimizer")) << renderer;
   }
   report.idle.clear();
-  EXPECT_THAT(RenderAs("text", report), Not(HasSubstr("Kept after")));
+  EXPECT_THAT(RenderAs("terminal", report), Not(HasSubstr("Kept after")));
 }
 
 TEST(AuditReport, gradCachesChunksAreOfASideAndNoMicrobatches) {

@@ -215,7 +215,12 @@ std::vector<Job> SmallJobs(const Strategy& strategy, const std::vector<StrategyD
   const std::vector<std::string>& texts = ReadMatrixData().jobs;
   const auto accepted = std::find_if(texts.begin(), texts.end(),
                                      [&](const std::string& text) { return SmallJob(text, strategy, {}, known).ok(); });
-  std::vector<std::vector<std::string>> ways = {{}};
+  // What takes two features at once is added.
+  std::vector<std::vector<std::string>> ways = {
+      {},
+      {"layout.tp=2", "layout.sp=true", "recompute.policy=full"},
+      {"layout.tp=2", "layout.sp=true", "layout.pp=2", "layout.vpp=2", "schedule=interleaved"},
+      {"precision.params=fp16", "precision.gradients=fp16", "precision.accumulate=bf16", "precision.reduce=bf16"}};
   for (const Feature& feature : ReadMatrixData().features) {
     ways.insert(ways.end(), feature.ways.begin(), feature.ways.end());
   }
