@@ -137,9 +137,9 @@ void PutWhatIsKnown(Calibration& to) {
   to.Known("achievable_flops", machine.achievable_flops, 1.0, "the rates are those that were reached");
   to.Known("achievable_bandwidth", machine.achievable_bandwidth, 1.0, "the bandwidth is the one that was reached");
   to.Known("host_issue", machine.host_issue, Nanos(0), "the thread that issues kernels runs them: see kernel_launch");
-  to.Known("overlaps_collectives", machine.overlaps_collectives, false,
-           "MPI moves messages while a rank waits for them: exchanges and kernels take turns on its thread");
-  to.Known("overlap_slowdown", machine.overlap_slowdown, 1.0, "nothing overlaps");
+  to.Known("overlap", machine.overlap, false,
+           "all streams of a rank take turns on its thread, and MPI moves messages while it waits for them");
+  to.Known("overlap_slowdown", machine.overlap_slowdown, 1.0, "kernels and collectives take turns");
 }
 
 std::string FileOf(const Machine& machine, std::string_view summary) {

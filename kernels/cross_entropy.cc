@@ -153,6 +153,10 @@ void NllBackward(const CrossEntropy& op, const ConstTensor& labels, const Tensor
 void LogSoftmaxBackward(const CrossEntropy& op, const ConstTensor& d_log_softmax, const ConstTensor& log_softmax,
                         const Tensor& d_logits, std::optional<double> row_gradient,
                         const std::optional<ConstTensor>& labels) {
+  TIDEMARK_CHECK(!labels || row_gradient);
+  if (labels) {
+    CheckLabels(op, labels->type);
+  }
   CheckMatrix(op, log_softmax.type);
   InArithmeticOf({d_log_softmax.type, log_softmax.type, d_logits.type}, [&]<class C>(C) {
     CheckMatrix(op, d_log_softmax.type);
@@ -217,6 +221,9 @@ void SoftmaxExponential(const CrossEntropy& op, const Tensor& softmax, const Ten
 
 void SoftmaxNormalise(const CrossEntropy& op, const ConstTensor& row_sum, const ConstTensor& target,
                       const Tensor& softmax, const Tensor& loss, const std::optional<ConstTensor>& labels) {
+  if (labels) {
+    CheckLabels(op, labels->type);
+  }
   CheckRows(op, row_sum.type, softmax.type.dtype);
   CheckRows(op, target.type, softmax.type.dtype);
   MapRows(op, softmax, softmax, [&]<class C>(std::int64_t row, const C* x, C* y) {

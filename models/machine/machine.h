@@ -49,9 +49,10 @@ struct Machine {
   BytesPerSec host_memory_bandwidth;       ///< of a whole node, as its processors reach it; 0: not known
   FlopsPerSec host_flops;                  ///< fp32 arithmetic of a whole node's processors; 0: not known
   std::map<std::string, RateCurve> rates;  ///< by kind of kernel, "gemm.fp32"; kinds without one: the roofline
-  /// Whether collectives get on while kernels run. false: a rank has one thread for both, and they take turns (MPI
-  /// without a progress thread).
-  bool overlaps_collectives = true;
+  /// Whether other streams (collectives, copies, casts beside the compute stream) get on while its kernels run. false:
+  /// a rank has one thread, and all take turns (MPI without a progress thread). Messages between pipeline stages travel
+  /// by themselves either way.
+  bool overlap = true;
   double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
   Band context;                                ///< driver context and loaded modules
   Bytes communicator;                          ///< device memory of one communicator

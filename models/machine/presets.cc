@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kHostMemoryBandwidth = "host_memory_bandwidth";
 constexpr const char* kHostFlops = "host_flops";
-constexpr const char* kOverlapsCollectives = "overlaps_collectives";
+constexpr const char* kOverlap = "overlap";
 constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 /// Presets are part of the program; one that cannot be read is our mistake.
@@ -75,7 +75,7 @@ std::vector<Field<Machine>> MakeMachineFields() {
       FieldAt<M>(
           "inter_node.bandwidth", [](M & m) -> auto& { return m.inter_node.bandwidth; }, Bandwidth{}),
       FieldAt<M>(
-          kOverlapsCollectives, [](M & m) -> auto& { return m.overlaps_collectives; }, Truth{}),
+          kOverlap, [](M & m) -> auto& { return m.overlap; }, Truth{}),
       FieldAt<M>(
           "overlap_slowdown", [](M & m) -> auto& { return m.overlap_slowdown; }, RealNumber{1, 100}),
       FieldAt<M>(
@@ -101,10 +101,10 @@ std::vector<Field<Machine>> MakeMachineFields() {
 }
 
 /// A file may leave these out: not every machine multiplies in every dtype or was measured, only an optimizer in host
-/// memory asks what the host can do, and collectives overlap unless it says otherwise.
+/// memory asks what the host can do, and streams overlap unless it says otherwise.
 bool IsOptional(std::string_view key) {
   return key.starts_with("peak.") || key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops ||
-         key == kOverlapsCollectives;
+         key == kOverlap;
 }
 
 /// The value behind `{value: ..., source: ...}`, and where it comes from.

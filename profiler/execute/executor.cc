@@ -157,7 +157,10 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
     loss_scale_ = context.scale;
   }
   if (std::holds_alternative<CrossEntropy>(leaf.op) && job_.mean_sequence_length > 0) {
-    labels_ = CountLabels();
+    if (labels_of_ != std::pair(step_, microbatch_)) {
+      labels_ = CountLabels();
+      labels_of_ = {step_, microbatch_};
+    }
     context.labels = &labels_;
   }
   TIDEMARK_ASSIGN(const Operation operation, Bind(context));

@@ -172,6 +172,7 @@ class Executor {
   Side side_ = Side::none;
   double loss_scale_ = 1;
   CountedLabels labels_;  ///< of the loss that is being computed, of sequences of different lengths
+  std::pair<std::int64_t, std::int64_t> labels_of_{-1, -1};  ///< step and microbatch
   RenamedTensor renamed_;
   double loss_sum_ = 0;
   std::int64_t losses_ = 0;

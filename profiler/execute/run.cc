@@ -83,8 +83,9 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.mean_sequence_length > 0 && std::holds_alternative<DualEncoder>(job.network.shape)) {
     return NotExecuted("sequences of different lengths (sequence_length.mean) in a dual encoder, which pools them");
   }
-  if (job.mean_sequence_length > 0 && job.axes.sync.when == Sync::When::custom) {
-    return NotExecuted("sequences of different lengths (sequence_length.mean) in windows of your own (sync.when)");
+  if (job.mean_sequence_length > 0 && job.axes.sync.when == Sync::When::custom &&
+      job.axes.loss_scale == LossScale::global_tokens) {
+    return NotExecuted("all tokens of windows of your own (sync.when, loss_scale) of sequences of different lengths");
   }
   if (job.axes.precision.params == DType::fp64) {
     return NotExecuted("a network in fp64 (precision.params), whose statistics would be fp64 as well");

@@ -225,7 +225,8 @@ Section IdleSection(const AuditReport& report) {
         fmt::format("{}{}, last used by {}, freed in {}", Text(idle.bytes), where, idle.last_used_by, idle.freed_in);
     if (idle.why.empty()) {
       section.remarks.push_back({idle.buffers, text + "; nothing in the real system is known to hold it",
-                                 "this is a fault of tidemark: please report the job", Tone::bad});
+                                 "nothing says that the real system keeps it: it may be freed too late here",
+                                 Tone::bad});
     } else {
       section.remarks.push_back({idle.buffers, fmt::format("{}: {}", text, idle.why), "", Tone::neutral});
     }

@@ -14,9 +14,9 @@ namespace tidemark {
 struct Costs {
   std::vector<Nanos> device;
   Nanos host_issue;  ///< host time of every leaf that reaches the device
-  /// Machine::overlaps_collectives is false: a collective begins when the compute stream has come to it, and that
-  /// stream goes on behind it.
-  bool collectives_take_turns = false;
+  /// Machine::overlap is false: what is issued to another stream begins when the compute stream has come to it, and
+  /// that stream goes on behind it.
+  bool streams_take_turns = false;
 };
 
 /// How fast the machine multiplies in `dtype`. A machine file need not list every dtype: one that is missing runs as

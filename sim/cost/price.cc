@@ -12,9 +12,8 @@ struct DeviceTime {
   std::int64_t ranks_on_node;
 
   Nanos operator()(const Compute& leaf) const {
-    return leaf.stream.index == 0
-               ? HostTime(leaf.op, machine, ranks_on_node)
-               : KernelTime(leaf.op, machine, leaf.beside_collective && machine.overlaps_collectives);
+    return leaf.stream.index == 0 ? HostTime(leaf.op, machine, ranks_on_node)
+                                  : KernelTime(leaf.op, machine, leaf.beside_collective && machine.overlap);
   }
 
   Nanos operator()(const Collective& leaf) const {
@@ -47,7 +46,7 @@ struct DeviceTime {
 };
 
 Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t ranks) {
-  Costs costs{.device = {}, .host_issue = machine.host_issue, .collectives_take_turns = !machine.overlaps_collectives};
+  Costs costs{.device = {}, .host_issue = machine.host_issue, .streams_take_turns = !machine.overlap};
   costs.device.reserve(program.nodes.size());
   const DeviceTime time{program, machine, std::min(ranks, machine.devices_per_node)};
   for (const Node& node : program.nodes) {

@@ -211,26 +211,23 @@ class RoleSimulation {
     return work == Work::compute ? time_.compute : work == Work::recompute ? time_.recompute : time_.optimizer;
   }
 
-  /// Device work of known duration; on the compute stream that is part of the step's time.
+  /// Device work of known duration; on the compute stream that is part of the step's time. Where streams take turns,
+  /// work of another one stands between two of its kernels, when that other one has come to it as well.
   void Run(StreamId stream, NameId name, Nanos& part, Nanos duration) {
+    const bool in_turn = costs_.streams_take_turns && stream != compute_;
+    if (in_turn) {
+      Idle(CauseOf(program_.streams[stream.index].kind), ready_[stream.index]);
+    }
     host_ += costs_.host_issue;
-    if (stream == compute_) {
+    if (stream == compute_ || in_turn) {
       Idle(kHost, host_);
       part += duration;
     }
-    const Nanos start = std::max(host_, ready_[stream.index]);
+    const Nanos start = std::max(host_, ready_[in_turn ? compute_.index : stream.index]);
     Slice(stream, name, start, start + duration);
-  }
-
-  /// Between two kernels, when its own stream has come to it as well.
-  void RunInTurn(const Collective& leaf, Nanos duration) {
-    Idle(CauseOf(program_.streams[leaf.stream.index].kind), ready_[leaf.stream.index]);
-    host_ += costs_.host_issue;
-    Idle(kHost, host_);
-    time_.exposed_communication += duration;
-    const Nanos start = ready_[compute_.index];
-    ready_[compute_.index] += duration;
-    Slice(leaf.stream, leaf.name, start, start + duration);
+    if (in_turn) {
+      ready_[compute_.index] = start + duration;
+    }
   }
 
   /// Nothing is issued: the host does it itself, and goes on behind it.
@@ -281,9 +278,6 @@ class RoleSimulation {
   }
   void Do(const Scale& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.compute, duration); }
   void Do(const Collective& leaf, Nanos duration) {
-    if (costs_.collectives_take_turns && leaf.stream != compute_) {
-      return RunInTurn(leaf, duration);
-    }
     Run(leaf.stream, leaf.name, time_.exposed_communication, duration);
   }
   void Do(const Copy& leaf, Nanos duration) { Run(leaf.stream, leaf.name, time_.host, duration); }

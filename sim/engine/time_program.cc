@@ -15,7 +15,7 @@ class Reducer {
     out_.events = static_cast<std::uint32_t>(program.events.size());
     out_.event_cause.resize(out_.events, kHost);
     recorded_.resize(out_.events);
-    if (costs.collectives_take_turns) {
+    if (costs.streams_take_turns) {
       for (const Stream& stream : program.streams) {
         out_.event_cause.push_back(CauseOf(stream.kind));
       }
@@ -62,22 +62,21 @@ class Reducer {
     return work == Work::compute ? kCompute : work == Work::recompute ? kRecompute : kOptimizer;
   }
 
-  /// On the compute stream its duration is part of the step's time, on others it only takes time.
+  /// On the compute stream its duration is part of the step's time, on others it only takes time; where streams take
+  /// turns, the compute stream waits for the other one, does the work, and is waited for.
   void Issue(StreamId stream, Part part, std::int64_t duration) {
     const bool compute = stream.index == out_.compute_stream;
-    out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
-  }
-
-  /// Between two kernels, when its own stream has come to it as well: the compute stream waits for that one, does the
-  /// work, and is waited for.
-  void IssueInTurn(StreamId stream, std::int64_t duration) {
+    if (compute || !costs_.streams_take_turns) {
+      out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
+      return;
+    }
     const auto reached = static_cast<std::uint32_t>(program_.events.size()) + stream.index;
     const auto wait = [&](std::uint32_t waits, std::uint32_t waited_for) {
       out_.ops.push_back({Code::record, 0, false, waited_for, reached, 0});
       out_.ops.push_back({Code::wait, 0, false, waits, reached, 0});
     };
     wait(out_.compute_stream, stream.index);
-    out_.ops.push_back({Code::kernel, kExposed, false, out_.compute_stream, 0, duration});
+    out_.ops.push_back({Code::kernel, part, false, out_.compute_stream, 0, duration});
     wait(stream.index, out_.compute_stream);
   }
 
@@ -90,8 +89,7 @@ class Reducer {
     } else if (const auto* scale = std::get_if<Scale>(&node)) {
       Issue(scale->stream, kCompute, duration);
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      const bool apart = costs_.collectives_take_turns && collective->stream.index != out_.compute_stream;
-      apart ? IssueInTurn(collective->stream, duration) : Issue(collective->stream, kExposed, duration);
+      Issue(collective->stream, kExposed, duration);
     } else if (const auto* copy = std::get_if<Copy>(&node)) {
       Issue(copy->stream, kHostIdle, duration);
     } else if (const auto* send = std::get_if<Send>(&node)) {

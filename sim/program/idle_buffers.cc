@@ -116,7 +116,8 @@ class IdleFinder {
       idle.families.push_back(family);
     }
     if (idle.buffers == 0) {
-      idle.last_used_by = OperationName(program_, *slot.by);
+      idle.last_used_by =
+          std::holds_alternative<Alloc>(*slot.by) ? "its allocation" : OperationName(program_, *slot.by);
       idle.freed_in = phase_;
     }
     ++idle.buffers;

@@ -26,9 +26,9 @@ bool IdleClaim::Names(std::string_view buffer) const {
   return std::any_of(buffers.begin(), buffers.end(), [&](std::string_view pattern) { return Matches(pattern, name); });
 }
 
-std::vector<IdleClaim> CommonIdleClaims() {
+std::vector<IdleClaim> CommonIdleClaims() {  // systems without PyTorch refuse what the first two are of
   return {
-      {{"* gradient put aside", "*.weight_gradient_last"},
+      {{"* gradient put aside", "*.weight_gradient_last", "*.gradient made with the loss"},
        "autograd's engine has a gradient in hand until the hooks behind it have run (engine.cpp, call_function)"},
       {{"root for moments of *", "denominator *"},
        "torch.optim.AdamW divides by it: the for-loop's variable names it until the next tensor's is there, and "

@@ -144,7 +144,8 @@ Strategy LowLevelZeroPlugin(std::string name, std::string summary) {
                             "sync.overlap", "optimizer_step.kernel"};
   strategy.data_parallel = MakeLowLevelZero;
   strategy.keeps = {
-      {{"gradient of *"}, "the bucket store holds gradients until reset, at the end of _run_reduction"},
+      {{"gradient of *", "padded gradient of *"},
+       "the bucket store holds gradients until reset, at the end of _run_reduction"},
       {{"stored gradients *"}, "the gradient store keeps all slices until zero_grad (bookkeeping/gradient_store.py)"},
       {{"cast gradient part of *"},
        "`.grad` of the masters: step releases all behind all updates (release_param_grad)"},

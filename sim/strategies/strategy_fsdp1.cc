@@ -104,7 +104,7 @@ Strategy Fsdp1(std::string name, std::string summary, Sync::When when) {
       {{"unsharded *"},
        "a layer is resharded by its post-forward and post-backward hooks, the root when all its gradients are there, "
        "the embedding's last (_runtime_utils.py)"},
-      {{"flat gradient of *", "cast gradient of *"},
+      {{"flat gradient of *", "cast gradient of *", "padded gradient of *"},
        "variables of the post-backward hook, which returns when the reduction and what follows it are issued "
        "(_runtime_utils.py, _reduce_grad)"},
       {{"sharded gradient of *"}, "`.grad` stays until optimizer.zero_grad(set_to_none=True), behind all updates"},

@@ -79,8 +79,8 @@ std::vector<IdleClaim> Keeps() {
        "later pass, and in a pipeline with the action that reduces"},
       {{"gradient of *"},
        "foreach_reduce drops its list of gradients behind the copy-in, which takes two steps where the reduce dtype "
-       "does "
-       "not hold all of their values"},
+       "does not hold all of their values"},
+      {{"cast *"}, "on one rank the cast stands in for the gathered parameters, until the unit is resharded"},
       {{"scatter input of *"},
        "comm_ctx.reduce_scatter_state: until the next unit's post_backward, or the end of the backward pass, has "
        "waited for the reduce-scatter"},

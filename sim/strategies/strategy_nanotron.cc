@@ -73,9 +73,12 @@ std::vector<Strategy> StrategyNanotron() {
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::gpipe, Schedule::one_f_one_b};
   strategy.data_parallel = MakeReplicatedWithTies;
-  strategy.keeps = {{{"gradient of *"},
-                     "where gradients are not accumulated in a dtype of their own, `.grad` stays until "
-                     "optimizer.zero_grad, behind all updates"}};
+  strategy.keeps = {
+      {{"gradient of *"},
+       "where gradients are not accumulated in a dtype of their own, `.grad` stays until optimizer.zero_grad, behind "
+       "all "
+       "updates"},
+  };
   return {strategy};
 }
 

@@ -36,6 +36,7 @@ class Calibrate(unittest.TestCase):
         for key in ("peak.fp32", "memory_bandwidth", "kernel_launch", "intra_node.latency", "intra_node.bandwidth",
                     "rates.gemm.fp32", "rates.gemm.bf16", "rates.attention_backward.bf16", "rates.optimizer_update"):
             self.assertIn(key, measured)
+        self.assertTrue(any(line.startswith("overlap: {value: false") for line in lines), "streams take turns here")
         links = [line for line in numbers if line.startswith("inter_node.")]
         self.assertEqual(len(links), 2)
         for line in links:

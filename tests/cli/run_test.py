@@ -95,6 +95,7 @@ class Run(ExecutedJob):
         self.assertRegex(done.stdout, "in fp64: .*: the numbers differ")
         self.assertEqual(call("run", self.job, changes=(lengths,)).returncode, 0)
         done = call("compare", self.job, "--device", "cpu", changes=(lengths,))
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("padded to sequence_length.max, which is what a run computes", done.stderr)
 
     def test_losses_in_chunks_have_the_gradients_of_all_tokens_at_once(self):

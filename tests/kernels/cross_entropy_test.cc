@@ -110,7 +110,8 @@ Result LogSoftmaxOf(const CrossEntropy& whole, const Numbers& logits, const Numb
     NllBackward(r.op[i], labels, d);
     const double divisor = whole.divisor == 0 ? static_cast<double>(whole.rows) : whole.divisor;
     LogSoftmaxBackward(r.op[i], d, r.saved[i], d_logits,
-                       ranks == 1 ? std::nullopt : std::optional<double>(-whole.scale / divisor), ConstTensor(labels));
+                       ranks == 1 ? std::nullopt : std::optional<double>(-whole.scale / divisor),
+                       ranks == 1 ? std::nullopt : std::optional<ConstTensor>(labels));
     SetColumns(whole, d_logits, r.op[i].first_column, r.op[i].columns, result.gradient);
   }
   return result;

@@ -347,7 +347,7 @@ class JobGenerator {
     machine.host_link = {Nanos(1000), BytesPerSec(1e10)};
     machine.host_memory_bandwidth = BytesPerSec(1e11);
     machine.host_flops = FlopsPerSec(1e12);
-    machine.overlaps_collectives = !dice_.OneIn(3);
+    machine.overlap = machine.processors % 3 != 0;
     machine.overlap_slowdown = dice_.OneIn(2) ? 1 : 1.2;
     for (const RatedKind& kind : RatedKinds()) {
       if (dice_.OneIn(4)) {

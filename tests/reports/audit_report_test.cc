@@ -56,7 +56,7 @@ TEST(AuditReport, jsonHasEveryKeyOfItsSchema) {
   EXPECT_EQ(json["clean"], false);
 }
 
-TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsAFaultOfOurs) {
+TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsADoubt) {
   AuditReport report = Wrong();
   report.idle = {{"layer.x", Bytes(512), "layer.y", "backward", "", "stage 1", 1},
                  {"gradient of *", Bytes(1024), "optimizer update", "optimizer", "until zero_grad", "stage 0", 0}};
@@ -72,7 +72,7 @@ TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsAFaultOfOurs) {
   for (const char* renderer : {"terminal", "markdown", "html"}) {
     const std::string text = RenderAs(renderer, report);
     EXPECT_THAT(text, HasSubstr("Kept after their last use")) << renderer;
-    EXPECT_THAT(text, HasSubstr("fault of tidemark")) << renderer;
+    EXPECT_THAT(text, HasSubstr("may be freed too late here")) << renderer;
     EXPECT_THAT(text, HasSubstr("1.00 KiB, last used by optimizer")) << renderer;
   }
   report.idle.clear();

@@ -138,8 +138,8 @@ TEST(EngineTime, ACollectiveBesideAKernelIsExposedOnlyWhereItIsLonger) {
   EXPECT_EQ(time.exposed_communication, Nanos(150));
 }
 
-// Where a rank has one thread for both (Machine::overlaps_collectives: false) nothing is hidden.
-TEST(EngineTime, CollectivesAndKernelsTakeTurnsOnOneThread) {
+// Where a rank has one thread for all streams (Machine::overlap: false) nothing is hidden.
+TEST(EngineTime, StreamsTakeTurnsOnOneThread) {
   const Program program = Parsed(R"(  compute k pointwise() on main
   record made on main
   wait made on comm
@@ -151,15 +151,15 @@ TEST(EngineTime, CollectivesAndKernelsTakeTurnsOnOneThread) {
   compute k pointwise() on main
 )");
   Costs costs = CostsOf(program, 1);
-  costs.collectives_take_turns = true;
+  costs.streams_take_turns = true;
   const StepProgram step{{program}};
   const std::vector<Costs> all{costs};
   const Evaluation evaluation = Simulate(step, all);
   EXPECT_EQ(evaluation, EvaluateClosedForm(step, all));
   // Kernel 1..101, the other stream's 101..201, collective 201..451, then the two kernels.
   EXPECT_EQ(evaluation.time.step, Nanos(651));
-  EXPECT_EQ(evaluation.time.compute, Nanos(300));
-  EXPECT_EQ(evaluation.time.exposed_communication, Nanos(100 + 250));
+  EXPECT_EQ(evaluation.time.compute, Nanos(400));
+  EXPECT_EQ(evaluation.time.exposed_communication, Nanos(250));
 }
 
 TEST(EngineTime, TheHostMayWaitForAStream) {
@@ -322,7 +322,7 @@ TEST(EngineTime, RandomLoopNestsWithRandomCostsAreTimedExactly) {
     for (Nanos& duration : costs.device) {
       duration = duration == Nanos(0) ? duration : Nanos(dice.Number(0, 300));
     }
-    costs.collectives_take_turns = dice.OneIn(3);
+    costs.streams_take_turns = dice.OneIn(3);
     const StepProgram step{{program}};
     const std::vector<Costs> all{costs};
     ASSERT_EQ(Simulate(step, all), EvaluateClosedForm(step, all)) << Print(program);

@@ -220,7 +220,11 @@ std::vector<Job> SmallJobs(const Strategy& strategy, const std::vector<StrategyD
       {},
       {"layout.tp=2", "layout.sp=true", "recompute.policy=full"},
       {"layout.tp=2", "layout.sp=true", "layout.pp=2", "layout.vpp=2", "schedule=interleaved"},
-      {"precision.params=fp16", "precision.gradients=fp16", "precision.accumulate=bf16", "precision.reduce=bf16"}};
+      {"precision.params=fp16", "precision.gradients=fp16", "precision.accumulate=bf16", "precision.reduce=bf16"},
+      {"layout.dp=3"},
+      {"layout.dp=1", "layout.tp=2"},
+      {"layout.dp=3", "loss=fused", "precision.params=fp32"},
+      {"layout.dp=3", "loss=chunked", "precision.params=fp32"}};
   for (const Feature& feature : ReadMatrixData().features) {
     ways.insert(ways.end(), feature.ways.begin(), feature.ways.end());
   }

@@ -96,8 +96,9 @@ TEST_P(TokenCounts, DividedByAllTokensOfTheWindowGiveTheGradientOfOneBatch) {
     EXPECT_LT(FarthestFrom(rank.gradients, Of(one.gradients)), 1e-10);
     EXPECT_NEAR(*rank.steps.front().loss, *one.steps.front().loss, 1e-12);
   }
-  job.axes.loss_scale = LossScale::microbatches;
-  if (FindStrategy(GetParam())->Accept(job)) {
+  if (GetParam() != "jax-multisteps") {  // which has no other scale
+    job.axes.loss_scale = LossScale::microbatches;
+    ASSERT_TRUE(FindStrategy(GetParam())->Accept(job).ok());
     for (const RunOutcome& rank : ExecutedTogether(job, 1, Exact())) {
       EXPECT_GT(FarthestFrom(rank.gradients, Of(one.gradients)), 1e-3);
     }
