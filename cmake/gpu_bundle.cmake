@@ -1,0 +1,18 @@
+# A folder that runs on a machine with a GPU, the CUDA toolkit's libraries and nothing else of ours:
+#   cmake --install BUILD --component gpu_bundle --strip --prefix BUNDLE
+# The program, the device tests and the experiments, and beside them, in lib/, every shared library that they need but
+# CUDA's and the C library's, which are that machine's own (glibc 2.36 or later).
+set_target_properties(tidemark gpu_test PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
+install(TARGETS tidemark gpu_test RUNTIME_DEPENDENCY_SET bundled RUNTIME DESTINATION . COMPONENT gpu_bundle)
+install(RUNTIME_DEPENDENCY_SET bundled DESTINATION lib COMPONENT gpu_bundle
+        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|util)\\.so" "^lib(cu|nv|nccl)")
+# Some know a folder of this machine (Open MPI's do), where they would look for the others.
+find_program(TIDEMARK_PATCHELF patchelf)
+install(CODE "
+  file(GLOB libraries \"\${CMAKE_INSTALL_PREFIX}/lib/*\")
+  execute_process(COMMAND ${TIDEMARK_PATCHELF} --set-rpath $ORIGIN \${libraries} COMMAND_ERROR_IS_FATAL ANY)"
+        COMPONENT gpu_bundle)
+install(PROGRAMS tests/gpu/run_experiments.sh DESTINATION . RENAME run COMPONENT gpu_bundle)
+install(DIRECTORY tests/jobs DESTINATION . COMPONENT gpu_bundle)
+install(DIRECTORY tests/gpu/ DESTINATION experiments COMPONENT gpu_bundle
+        FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "recorded" EXCLUDE)

@@ -1,0 +1,2 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs what needs a GPU on a machine that has one, out of a bundle (./dev gpu-bundle), in the order of its worth, each
+# part in a time box of its own. Results are written as they come: whatever ends the run, what was measured stays.
+#
+#   run [RESULTS]     RESULTS: a folder for what comes out (results/ beside this script)
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+results=${1:-$here/results}
+python=${TIDEMARK_TORCH_PYTHON:-python3}
+
+mkdir -p "$results" || exit 3
+if ! "$here/tidemark" doctor --require cuda | tee "$results/doctor.txt"; then
+  printf 'error: no GPU can be used here, so there is nothing to run\n' >&2
+  printf 'hint: the lines above say what is missing; %s\n' \
+    'an NVIDIA driver for CUDA 13 and a GPU are all that a machine needs' >&2
+  exit 3
+fi
+
+failed=0
+
+# part NAME SECONDS COMMAND...: its output goes to RESULTS/NAME.txt as well. A missing requirement (exit code 3) is no
+# failure, and neither is a part that ran out of time: both are told.
+part() {
+  local name=$1 seconds=$2 code
+  shift 2
+  printf '\n== %s, at most %s s\n' "$name" "$seconds"
+  timeout --kill-after=10 "$seconds" "$@" 2>&1 | tee "$results/$name.txt"
+  code=${PIPESTATUS[0]}
+  case $code in
+    0) printf '== %s: done\n' "$name" ;;
+    3) printf '== %s: left out, something is missing\n' "$name" ;;
+    124 | 137) printf '== %s: out of time, what it has written stays\n' "$name" ;;
+    *)
+      printf '== %s: failed with exit code %s\n' "$name" "$code"
+      failed=1
+      ;;
+  esac
+}
+
+part device-tests 120 "$here/gpu_test"
+part pytorch-judge 420 "$python" "$here/experiments/pytorch_judge.py" --tidemark "$here/tidemark" --out "$results" \
+  --time-box 400
+exit "$failed"
