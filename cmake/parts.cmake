@@ -21,7 +21,7 @@ if(TIDEMARK_SANITIZE)
 endif()
 
 # tidemark_folder(NAME [USES folders...] [LIBRARIES targets...]): every source below the current folder.
-# <part>_cuda.cc and .cu need the CUDA toolkit; <part>_none.cc stands in for them where there is none.
+# <part>_cuda.cc, <part>_cuda.h and .cu need the CUDA toolkit; <part>_none.cc stands in for them where there is none.
 function(tidemark_folder name)
   cmake_parse_arguments(PART "" "" "USES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
@@ -39,5 +39,8 @@ function(tidemark_folder name)
   target_link_libraries(tidemark_${name} PUBLIC ${PART_LIBRARIES})
   # With CMAKE_VERIFY_INTERFACE_HEADER_SETS each of these headers is also compiled alone.
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+  if(NOT TIDEMARK_HAS_CUDA)
+    list(FILTER headers EXCLUDE REGEX "_cuda\\.h$")
+  endif()
   target_sources(tidemark_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 endfunction()

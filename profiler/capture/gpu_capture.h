@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "profiler/capture/gpu_records.h"
+
+namespace tidemark {
+
+/// Records what the GPU does for this process, from Begin until it goes. CUPTI is looked for when it begins, so that
+/// programs start where there is none; there is at most one capture in a process, as CUPTI serves one subscriber.
+class GpuCapture {
+ public:
+  struct Options {
+    bool allocation_sources = false;  ///< which library asked for memory; costs a look at the stack per allocation
+  };
+  /// Of what CUPTI itself takes on the GPU: its buffers lie in pinned host memory, so none.
+  static constexpr bool kBuffersInHostMemory = true;
+
+  /// Must come before the process first uses the GPU: what is allocated before is not seen. Fails with machine_cannot
+  /// where there is no CUPTI or no driver. Where another profiler has the subscription there is no error: see
+  /// `reduced`.
+  static Result<std::unique_ptr<GpuCapture>> Begin(const Options& options);
+
+  virtual ~GpuCapture() = default;
+
+  /// Why only allocators' own counts are to be had, in one sentence: another profiler (Nsight, a framework's) is
+  /// attached, and CUPTI serves one. Empty: everything is recorded.
+  virtual std::string reduced() const = 0;
+  /// What this thread issues until the next call belongs to this operation.
+  virtual void Issuing(std::uint64_t operation) = 0;
+  /// What was recorded since the last call. All of the GPU's work must have ended (cudaDeviceSynchronize).
+  virtual GpuRecords Take() = 0;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/capture/gpu_capture.h"
+
+#include <cupti.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <ctime>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "profiler/capture/cupti_library_cuda.h"
+#include "profiler/capture/cupti_records_cuda.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20;  // what CUPTI's manual advises: 1 to 10 MiB
+constexpr std::size_t kAlignment = 8;
+
+constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_MEMORY2,  CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                               CUPTI_ACTIVITY_KIND_MEMCPY,   CUPTI_ACTIVITY_KIND_MEMSET,
+                               CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                               CUPTI_ACTIVITY_KIND_RUNTIME,  CUPTI_ACTIVITY_KIND_DRIVER};
+constexpr auto kOperations = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+/// The clock of std::chrono::steady_clock, so that records, phases and tensors have one time.
+std::uint64_t SteadyNow() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+struct FullBuffer {
+  std::uint8_t* data = nullptr;
+  std::size_t valid = 0;
+};
+
+class CuptiCapture;
+/// CUPTI's buffer callbacks carry no pointer of ours.
+std::atomic<CuptiCapture*> g_capture{nullptr};  // NOLINT: the interface leaves no other way
+
+class CuptiCapture final : public GpuCapture {
+ public:
+  explicit CuptiCapture(const CuptiLibrary& cupti) : cupti_(cupti) {}
+  CuptiCapture(const CuptiCapture&) = delete;
+  ~CuptiCapture() override {
+    if (subscriber_ != nullptr) {
+      for (const CUpti_ActivityKind kind : kKinds) {
+        cupti_.disable(kind);
+      }
+      cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+      cupti_.unsubscribe(subscriber_);
+    }
+    g_capture = nullptr;
+    ReadFullBuffers();
+  }
+
+  Status Start(const Options& options) {
+    CuptiCapture* nobody = nullptr;
+    TIDEMARK_CHECK(g_capture.compare_exchange_strong(nobody, this));
+    const CUptiResult subscribed = cupti_.subscribe(&subscriber_, &Called, this);
+    if (subscribed == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+      subscriber_ = nullptr;
+      reduced_ =
+          "another profiler is attached to this process, and CUPTI serves one: memory is as the allocator and "
+          "the driver's totals say, kernels have no times of their own";
+      return Done{};
+    }
+    TIDEMARK_TRY(Expect(subscribed));
+    TIDEMARK_TRY(KeepOffTheGpu());
+    TIDEMARK_TRY(Expect(cupti_.register_clock(&SteadyNow)));
+    TIDEMARK_TRY(Expect(cupti_.register_callbacks(&Requested, &Completed)));
+    if (options.allocation_sources) {
+      TIDEMARK_TRY(Expect(cupti_.enable_sources(1)));
+    }
+    for (const CUpti_CallbackId call : {CUPTI_DRIVER_TRACE_CBID_cuMemCreate, CUPTI_DRIVER_TRACE_CBID_cuMemRelease,
+                                        CUPTI_DRIVER_TRACE_CBID_cuMemMap, CUPTI_DRIVER_TRACE_CBID_cuMemUnmap}) {
+      TIDEMARK_TRY(Expect(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call)));
+    }
+    for (const CUpti_ActivityKind kind : kKinds) {
+      TIDEMARK_TRY(Expect(cupti_.enable(kind)));
+    }
+    return Done{};
+  }
+
+  std::string reduced() const override { return reduced_; }
+
+  void Issuing(std::uint64_t operation) override {
+    std::uint64_t before = 0;
+    if (std::exchange(issuing_, true)) {
+      cupti_.pop_operation(kOperations, &before);
+    }
+    cupti_.push_operation(kOperations, operation);
+  }
+
+  GpuRecords Take() override {
+    if (subscriber_ != nullptr) {
+      cupti_.flush(0);
+    }
+    ReadFullBuffers();
+    const std::lock_guard lock(mutex_);
+    return std::exchange(records_, {});
+  }
+
+ private:
+  Status Expect(CUptiResult result) const {
+    if (result == CUPTI_SUCCESS) {
+      return Done{};
+    }
+    return Error{ErrorCode::machine_cannot, "",
+                 cupti_.Describe(result) + ", so nothing can be recorded on this machine",
+                 "tidemark doctor says whether there is a GPU and a driver for it"};
+  }
+
+  /// Its own device buffers would be memory that nobody asked for.
+  Status KeepOffTheGpu() const {
+    std::uint8_t pinned = 1;
+    std::size_t size = sizeof(pinned);
+    return Expect(cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, &size, &pinned));
+  }
+
+  static void CUPTIAPI Requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
+    *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(kAlignment, kBufferBytes));
+    *size = *buffer == nullptr ? 0 : kBufferBytes;
+    *most_records = 0;  // as many as fit
+  }
+
+  /// On any thread, between any two calls: the buffer is kept, and read when there is time.
+  static void CUPTIAPI Completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+                                 std::size_t valid) {
+    CuptiCapture* capture = g_capture;
+    if (capture == nullptr) {
+      std::free(buffer);  // NOLINT: as it was allocated
+      return;
+    }
+    std::size_t dropped = 0;
+    capture->cupti_.dropped_records(context, stream, &dropped);
+    const std::lock_guard lock(capture->mutex_);
+    capture->full_.push_back({buffer, valid});
+    capture->records_.dropped += static_cast<std::int64_t>(dropped);
+  }
+
+  static void CUPTIAPI Called(void* self, CUpti_CallbackDomain, CUpti_CallbackId call, const void* data) {
+    const auto& info = *static_cast<const CUpti_CallbackData*>(data);
+    if (info.callbackSite != CUPTI_API_EXIT ||
+        *static_cast<const CUresult*>(info.functionReturnValue) != CUDA_SUCCESS) {
+      return;
+    }
+    GpuVirtualMemoryRecord record;
+    record.at = Nanos(static_cast<std::int64_t>(SteadyNow()));
+    Describe(call, info.functionParams, record);
+    auto& capture = *static_cast<CuptiCapture*>(self);
+    const std::lock_guard lock(capture.mutex_);
+    capture.records_.virtual_memory.push_back(record);
+  }
+
+  static void Describe(CUpti_CallbackId call, const void* parameters, GpuVirtualMemoryRecord& record) {
+    const auto size = [](std::size_t bytes) { return Bytes(static_cast<std::int64_t>(bytes)); };
+    switch (call) {
+      case CUPTI_DRIVER_TRACE_CBID_cuMemCreate: {
+        const auto& made = *static_cast<const cuMemCreate_params*>(parameters);
+        record.call = GpuVirtualMemoryRecord::Call::create;
+        record.handle = *made.handle;
+        record.bytes = size(made.size);
+        break;
+      }
+      case CUPTI_DRIVER_TRACE_CBID_cuMemRelease:
+        record.call = GpuVirtualMemoryRecord::Call::release;
+        record.handle = static_cast<const cuMemRelease_params*>(parameters)->handle;
+        break;
+      case CUPTI_DRIVER_TRACE_CBID_cuMemMap: {
+        const auto& mapped = *static_cast<const cuMemMap_params*>(parameters);
+        record.call = GpuVirtualMemoryRecord::Call::map;
+        record.handle = mapped.handle;
+        record.address = mapped.ptr;
+        record.bytes = size(mapped.size);
+        break;
+      }
+      default: {
+        const auto& unmapped = *static_cast<const cuMemUnmap_params*>(parameters);
+        record.call = GpuVirtualMemoryRecord::Call::unmap;
+        record.address = unmapped.ptr;
+        record.bytes = size(unmapped.size);
+      }
+    }
+  }
+
+  void ReadFullBuffers() {
+    std::vector<FullBuffer> full;
+    {
+      const std::lock_guard lock(mutex_);
+      full.swap(full_);
+    }
+    GpuRecords read;
+    for (const FullBuffer& buffer : full) {
+      AppendRecords(buffer.data, buffer.valid, cupti_.next_record, read);
+      std::free(buffer.data);  // NOLINT: as it was allocated
+    }
+    const std::lock_guard lock(mutex_);
+    records_.Append(std::move(read));
+  }
+
+  CuptiLibrary cupti_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::string reduced_;
+  bool issuing_ = false;
+  std::mutex mutex_;  ///< over what CUPTI's threads touch
+  std::vector<FullBuffer> full_;
+  GpuRecords records_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GpuCapture>> GpuCapture::Begin(const Options& options) {
+  TIDEMARK_ASSIGN(const CuptiLibrary cupti, LoadCupti());
+  auto capture = std::make_unique<CuptiCapture>(cupti);
+  TIDEMARK_TRY(capture->Start(options));
+  return std::unique_ptr<GpuCapture>(std::move(capture));
+}
+
+}  // namespace tidemark

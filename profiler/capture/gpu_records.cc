@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/capture/gpu_records.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace tidemark {
+
+void GpuRecords::Append(GpuRecords more) {
+  const auto move_to = [](auto& all, auto& added) {
+    all.insert(all.end(), std::make_move_iterator(added.begin()), std::make_move_iterator(added.end()));
+  };
+  move_to(memory, more.memory);
+  move_to(virtual_memory, more.virtual_memory);
+  move_to(work, more.work);
+  move_to(operations, more.operations);
+  move_to(overhead, more.overhead);
+  dropped += more.dropped;
+  without_times += more.without_times;
+  unknown += more.unknown;
+}
+
+std::vector<std::string> GpuRecords::Doubts() const {
+  std::vector<std::string> doubts;
+  if (dropped > 0) {
+    doubts.push_back(fmt::format("CUPTI dropped {} records: what they were of is missing here", dropped));
+  }
+  if (without_times > 0) {
+    doubts.push_back(
+        fmt::format("{} records have no times: they were flushed before they were complete", without_times));
+  }
+  return doubts;
+}
+
+}  // namespace tidemark
