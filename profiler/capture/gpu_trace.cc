@@ -39,19 +39,25 @@ class Writer {
     if (work.end <= zero_) {
       return;
     }
-    trace_.slices.push_back(
-        {StreamOf(work.stream), StringOf(NameOf(work)), std::max(work.start - zero_, Nanos()), work.end - zero_});
+    const std::uint16_t stream = StreamOf(work.stream);
+    const Nanos start = std::max(work.start - zero_, Nanos()), end = work.end - zero_;
+    const auto operation = operation_of_.find(work.correlation);
+    if (operation == operation_of_.end() || operation->second >= names_.operations.size()) {
+      const std::string name = work.name.empty() ? std::string(Name(work.kind)) : work.name;
+      trace_.slices.push_back({stream, StringOf(name), start, end});
+      return;
+    }
+    const auto [slice, is_new] = slice_of_.emplace(std::pair(operation->second, stream), trace_.slices.size());
+    if (is_new) {
+      trace_.slices.push_back({stream, StringOf(names_.operations[operation->second]), start, end});
+      return;
+    }
+    Slice& whole = trace_.slices[slice->second];
+    whole.start = std::min(whole.start, start);
+    whole.end = std::max(whole.end, end);
   }
 
  private:
-  std::string NameOf(const GpuWorkRecord& work) const {
-    const auto operation = operation_of_.find(work.correlation);
-    if (operation != operation_of_.end() && operation->second < names_.operations.size()) {
-      return names_.operations[operation->second];
-    }
-    return work.name.empty() ? std::string(Name(work.kind)) : work.name;
-  }
-
   TraceStringId StringOf(const std::string& text) {
     const auto [at, is_new] = strings_.emplace(text, static_cast<std::uint32_t>(trace_.strings.size()));
     if (is_new) {
@@ -79,7 +85,8 @@ class Writer {
   const GpuNames& names_;
   Nanos zero_;
   Trace& trace_;
-  std::map<std::uint32_t, std::uint64_t> operation_of_;  ///< by correlation
+  std::map<std::uint32_t, std::uint64_t> operation_of_;                      ///< by correlation
+  std::map<std::pair<std::uint64_t, std::uint16_t>, std::size_t> slice_of_;  ///< by operation and stream
   std::map<std::string, std::uint32_t> strings_;
   std::map<std::uint32_t, std::uint16_t> streams_;
 };

@@ -17,9 +17,10 @@ struct GpuNames {
   std::map<std::uint32_t, TraceStream> streams;  ///< by CUPTI's number of the stream
 };
 
-/// Puts the GPU's work into a trace whose times count from `zero` of the records' clock: one slice for each kernel,
-/// copy and fill, on its stream, under the name of the operation that issued it. What no operation issued keeps its
-/// kernel's name, and a stream that is not named is called "gpu stream N". Work that ended before `zero` is left out.
+/// Puts the GPU's work into a trace whose times count from `zero` of the records' clock: one slice for each operation,
+/// on its stream, from the begin of its first kernel, copy or fill to the end of its last. What no operation issued is
+/// a slice of its own under its kernel's name, and a stream that is not named is called "gpu stream N". Work that ended
+/// before `zero` is left out.
 void AddGpuWork(const GpuRecords& records, const GpuNames& names, Nanos zero, Trace& trace);
 
 }  // namespace tidemark

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/capture/gpu_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/traces/trace_script.h"
+#include "traces/compare/compare.h"
+
+namespace tidemark {
+namespace {
+
+GpuWorkRecord Kernel(const std::string& name, std::uint32_t stream, std::uint32_t correlation, std::int64_t start,
+                     std::int64_t end) {
+  GpuWorkRecord record;
+  record.name = name;
+  record.stream = stream;
+  record.correlation = correlation;
+  record.start = Nanos(start);
+  record.end = Nanos(end);
+  return record;
+}
+
+const std::vector<std::string> kOperations = {"layer.wq.forward", "reduce bucket", "layer.wq.forward"};
+
+GpuNames Names() { return {kOperations, {{7, {"compute", "compute"}}, {13, {"dp", "collective"}}}}; }
+
+/// Operation 0 runs as two kernels; 1 beside it on another stream; 2 later; a copy of nobody's.
+GpuRecords Records(std::int64_t zero) {
+  GpuRecords records;
+  records.operations = {{0, 100}, {0, 101}, {1, 102}, {2, 103}};
+  records.work = {Kernel("gemm", 7, 100, zero + 10, zero + 40), Kernel("splitk_reduce", 7, 101, zero + 42, zero + 50),
+                  Kernel("ncclDevKernel", 13, 102, zero + 20, zero + 90),
+                  Kernel("gemm", 7, 103, zero + 60, zero + 100)};
+  records.work.push_back(Kernel("", 9, 104, zero + 1, zero + 5));
+  records.work.back().kind = GpuWorkRecord::Kind::copy;
+  records.work.push_back(Kernel("warm up", 7, 105, zero - 30, zero - 20));
+  return records;
+}
+
+std::string Text(const Trace& trace, const Slice& slice) {
+  return trace.streams[slice.stream].name + " " + trace.strings[slice.name.index] + " " +
+         std::to_string(slice.start.count()) + ".." + std::to_string(slice.end.count());
+}
+
+TEST(GpuTrace, HasASliceForEachOperationHoweverManyKernelsItLaunched) {
+  Trace trace;
+  trace.streams = {{"host", "host"}, {"compute", "compute"}};
+  AddGpuWork(Records(1'000'000), Names(), Nanos(1'000'000), trace);
+  std::vector<std::string> slices;
+  for (const Slice& slice : trace.slices) {
+    slices.push_back(Text(trace, slice));
+  }
+  EXPECT_THAT(slices, testing::ElementsAre("compute layer.wq.forward 10..50", "dp reduce bucket 20..90",
+                                           "compute layer.wq.forward 60..100", "gpu stream 9 copy 1..5"));
+  EXPECT_EQ(trace.streams.size(), 4u);
+  EXPECT_EQ(trace.streams[2].kind, "collective");
+}
+
+/// From records to what `tidemark compare` says of them.
+TEST(GpuTrace, IsComparedWithAPredictionOperatorByOperator) {
+  const auto with_step = [](Trace trace) {
+    trace.step = Nanos(120);
+    return trace;
+  };
+  Trace predicted = with_step(Play({Begin("forward", 0), Alloc("x", 512), Free("x"), End()}));
+  Trace measured = predicted;
+  measured.origin = "measured on cuda";
+  predicted.streams = {{"compute", "compute"}, {"dp", "collective"}};
+  predicted.strings = {"layer.wq.forward", "reduce bucket"};
+  predicted.slices = {{0, {0}, Nanos(10), Nanos(50)}, {1, {1}, Nanos(20), Nanos(90)}, {0, {0}, Nanos(60), Nanos(90)}};
+  GpuRecords records = Records(500);
+  records.work.erase(records.work.begin() + 4, records.work.end());
+  AddGpuWork(records, Names(), Nanos(500), measured);
+  ASSERT_EQ(Verify(measured), "");
+  const auto comparison = CompareTraces(std::span(&predicted, 1), std::span(&measured, 1));
+  ASSERT_TRUE(comparison.ok()) << comparison.error().Text();
+  const TraceComparison& role = comparison->Worst();
+  EXPECT_EQ(role.peak_error(), Bytes());
+  ASSERT_EQ(role.operators.size(), 2u);
+  for (const OperatorComparison& one : role.operators) {
+    const bool gemm = one.name == "layer.wq.forward";
+    EXPECT_EQ(one.predicted_count, gemm ? 2 : 1);
+    EXPECT_EQ(one.measured_count, gemm ? 2 : 1);
+    EXPECT_EQ(one.predicted, Nanos(70)) << one.name;
+    EXPECT_EQ(one.measured, Nanos(gemm ? 80 : 70)) << one.name;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
