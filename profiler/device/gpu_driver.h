@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/quantity.h"
+#include "base/result.h"
+
+namespace tidemark {
+
+/// What one GPU's driver is asked for memory: the few calls that a device's memory is made of. Anything but "no more
+/// memory" is a fault of the caller or of the machine, and ends the process with the driver's own words: after it the
+/// context is lost.
+class GpuDriver {
+ public:
+  /// Finds the driver's calls at run time, so that programs start where there is no driver. Makes the GPU's context.
+  /// Fails with machine_cannot where there is no such GPU.
+  static Result<std::unique_ptr<GpuDriver>> Open(int gpu);
+
+  virtual ~GpuDriver() = default;
+
+  /// cuMemAlloc: empty where there is no more.
+  virtual std::optional<std::uint64_t> Allocate(Bytes bytes) = 0;
+  virtual void Free(std::uint64_t address) = 0;
+
+  /// What sizes below must be multiples of.
+  virtual Bytes granularity() const = 0;
+  /// cuMemAddressReserve: addresses alone, from a multiple of `alignment` on; empty where there are no more.
+  virtual std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) = 0;
+  virtual void FreeAddresses(std::uint64_t address, Bytes bytes) = 0;
+  /// cuMemCreate: physical memory of this GPU, by a handle; empty where there is no more.
+  virtual std::optional<std::uint64_t> MakeMemory(Bytes bytes) = 0;
+  /// cuMemRelease: it goes when it is mapped nowhere.
+  virtual void ReleaseMemory(std::uint64_t handle) = 0;
+  /// cuMemMap and cuMemSetAccess: this GPU may read and write it there.
+  virtual void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) = 0;
+  virtual void Unmap(std::uint64_t address, Bytes bytes) = 0;
+
+  /// cuMemGetInfo: of the whole GPU, whoever has it.
+  struct Totals {
+    Bytes free, total;
+  };
+  virtual Totals totals() const = 0;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/device/gpu_driver.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/check.h"
+#include "profiler/device/probe.h"
+
+namespace tidemark {
+namespace {
+
+constexpr unsigned kVersion = 12000;  // of the calls: what a driver for CUDA 12 or later has
+
+/// The driver's calls. It is never linked: where there is none a program that was would not start.
+struct Calls {
+  decltype(&cuMemAlloc) allocate = nullptr;
+  decltype(&cuMemFree) free = nullptr;
+  decltype(&cuMemGetInfo) totals = nullptr;
+  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) free_addresses = nullptr;
+  decltype(&cuMemCreate) make = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuGetErrorName) error_name = nullptr;
+};
+
+Error CannotUse(int gpu, const std::string& why) {
+  return {ErrorCode::machine_cannot, "", fmt::format("GPU {} cannot be used: {}", gpu, why),
+          "tidemark doctor says which GPUs there are"};
+}
+
+template <class Call>
+bool Find(const char* name, Call& call) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+  call = reinterpret_cast<Call>(found);
+  return error == cudaSuccess && result == cudaDriverEntryPointSuccess && call != nullptr;
+}
+
+bool FindAll(Calls& calls) {
+  return Find("cuMemAlloc", calls.allocate) && Find("cuMemFree", calls.free) && Find("cuMemGetInfo", calls.totals) &&
+         Find("cuMemGetAllocationGranularity", calls.granularity) && Find("cuMemAddressReserve", calls.reserve) &&
+         Find("cuMemAddressFree", calls.free_addresses) && Find("cuMemCreate", calls.make) &&
+         Find("cuMemRelease", calls.release) && Find("cuMemMap", calls.map) && Find("cuMemUnmap", calls.unmap) &&
+         Find("cuMemSetAccess", calls.set_access) && Find("cuGetErrorName", calls.error_name);
+}
+
+class CudaDriver final : public GpuDriver {
+ public:
+  CudaDriver(int gpu, const Calls& calls) : calls_(calls) {
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu};
+    std::size_t granularity = 0;
+    Expect(calls_.granularity(&granularity, &properties_, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    granularity_ = Bytes(static_cast<std::int64_t>(granularity));
+  }
+
+  std::optional<std::uint64_t> Allocate(Bytes bytes) override {
+    CUdeviceptr address = 0;
+    return IfThereIsRoom(calls_.allocate(&address, Size(bytes)), address);
+  }
+  void Free(std::uint64_t address) override { Expect(calls_.free(address)); }
+
+  Bytes granularity() const override { return granularity_; }
+  std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) override {
+    CUdeviceptr address = 0;
+    return IfThereIsRoom(calls_.reserve(&address, Size(bytes), Size(alignment), 0, 0), address);
+  }
+  void FreeAddresses(std::uint64_t address, Bytes bytes) override {
+    Expect(calls_.free_addresses(address, Size(bytes)));
+  }
+  std::optional<std::uint64_t> MakeMemory(Bytes bytes) override {
+    CUmemGenericAllocationHandle handle = 0;
+    return IfThereIsRoom(calls_.make(&handle, Size(bytes), &properties_, 0), handle);
+  }
+  void ReleaseMemory(std::uint64_t handle) override { Expect(calls_.release(handle)); }
+  void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) override {
+    Expect(calls_.map(address, Size(bytes), 0, handle, 0));
+    const CUmemAccessDesc access{properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    Expect(calls_.set_access(address, Size(bytes), &access, 1));
+  }
+  void Unmap(std::uint64_t address, Bytes bytes) override { Expect(calls_.unmap(address, Size(bytes))); }
+
+  Totals totals() const override {
+    std::size_t free = 0, total = 0;
+    Expect(calls_.totals(&free, &total));
+    return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
+  }
+
+ private:
+  static std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
+
+  std::optional<std::uint64_t> IfThereIsRoom(CUresult result, std::uint64_t what) const {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      return std::nullopt;
+    }
+    Expect(result);
+    return what;
+  }
+
+  void Expect(CUresult result) const {
+    if (result != CUDA_SUCCESS) {
+      const char* name = nullptr;
+      calls_.error_name(result, &name);
+      Fail(name == nullptr ? "a call of the CUDA driver" : name, __FILE__, __LINE__);
+    }
+  }
+
+  Calls calls_;
+  CUmemAllocationProp properties_{};
+  Bytes granularity_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GpuDriver>> GpuDriver::Open(int gpu) {
+  const DeviceProbe probe = ProbeDevices();
+  if (!probe.reason.empty()) {
+    return CannotUse(gpu, probe.reason);
+  }
+  if (gpu < 0 || gpu >= std::ssize(probe.devices)) {
+    return CannotUse(gpu, fmt::format("there are {}", probe.devices.size()));
+  }
+  Calls calls;
+  if (!FindAll(calls)) {
+    return CannotUse(gpu, "its driver is older than CUDA 12");
+  }
+  // The runtime makes the context, which libraries above it share.
+  if (cudaError_t error = cudaSetDevice(gpu); error != cudaSuccess || (error = cudaFree(nullptr)) != cudaSuccess) {
+    return CannotUse(gpu, cudaGetErrorString(error));
+  }
+  return std::unique_ptr<GpuDriver>(std::make_unique<CudaDriver>(gpu, calls));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/device/gpu_memory.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace tidemark {
+namespace {
+
+std::uint64_t Length(Bytes bytes) { return static_cast<std::uint64_t>(bytes.count()); }
+
+/// The piece or range that an address may lie in.
+template <class Map>
+typename Map::const_iterator Below(const Map& map, std::uint64_t address) {
+  const auto behind = map.upper_bound(address);
+  return behind == map.begin() ? map.end() : std::prev(behind);
+}
+
+}  // namespace
+
+GpuMemory::~GpuMemory() {
+  for (const auto& [address, bytes] : pieces_) {
+    driver_.Free(address);
+  }
+  while (!pages_.empty()) {
+    UnmapPage(pages_.begin()->first, PageAt(pages_.begin()->first));
+  }
+  for (const auto& [address, range] : ranges_) {
+    driver_.FreeAddresses(address, range.bytes);
+  }
+}
+
+Bytes GpuMemory::RangeOf(Bytes page) const {
+  return Bytes(RoundUp(std::max(capacity() * 16, page).count(), page.count()));
+}
+
+std::unique_ptr<DeviceMemory> GpuMemory::On(Bytes) const {
+  Fail("memory that tensors lie in cannot be copied", __FILE__, __LINE__);
+}
+
+bool GpuMemory::Has(std::uint64_t address) const {
+  const auto piece = Below(pieces_, address);
+  const auto range = Below(ranges_, address);
+  return (piece != pieces_.end() && address - piece->first < Length(piece->second)) ||
+         (range != ranges_.end() && address - range->first < Length(range->second.bytes));
+}
+
+std::optional<std::uint64_t> GpuMemory::DoTake(Bytes bytes) {
+  const auto address = driver_.Allocate(bytes);
+  if (address) {
+    pieces_.emplace(*address, bytes);
+  }
+  return address;
+}
+
+void GpuMemory::DoGive(std::uint64_t address, Bytes bytes) {
+  const auto piece = pieces_.find(address);
+  TIDEMARK_CHECK(piece != pieces_.end() && piece->second == bytes);
+  driver_.Free(address);
+  pieces_.erase(piece);
+}
+
+std::optional<std::uint64_t> GpuMemory::DoReserve(Bytes page) {
+  TIDEMARK_CHECK(page.count() % driver_.granularity().count() == 0);
+  const Range range{RangeOf(page), page};
+  const auto address = driver_.ReserveAddresses(range.bytes, page);
+  if (address) {
+    ranges_.emplace(*address, range);
+  }
+  return address;
+}
+
+void GpuMemory::DoRelease(std::uint64_t address, Bytes) {
+  const auto range = ranges_.find(address);
+  TIDEMARK_CHECK(range != ranges_.end());
+  const auto next = pages_.lower_bound(address);
+  TIDEMARK_CHECK(next == pages_.end() || next->first >= address + Length(range->second.bytes));
+  driver_.FreeAddresses(address, range->second.bytes);
+  ranges_.erase(range);
+}
+
+bool GpuMemory::DoMap(std::uint64_t address, Bytes bytes) {
+  const Bytes page = PageAt(address);
+  TIDEMARK_CHECK(bytes.count() % page.count() == 0);
+  const std::uint64_t end = address + Length(bytes);
+  for (std::uint64_t at = address; at < end; at += Length(page)) {
+    const auto handle = driver_.MakeMemory(page);
+    if (!handle) {
+      for (std::uint64_t mapped = address; mapped < at; mapped += Length(page)) {
+        UnmapPage(mapped, page);
+      }
+      return false;
+    }
+    TIDEMARK_CHECK(pages_.emplace(at, *handle).second);
+    driver_.Map(at, page, *handle);
+  }
+  return true;
+}
+
+void GpuMemory::DoUnmap(std::uint64_t address, Bytes bytes) {
+  const Bytes page = PageAt(address);
+  for (std::uint64_t at = address; at < address + Length(bytes); at += Length(page)) {
+    UnmapPage(at, page);
+  }
+}
+
+Bytes GpuMemory::PageAt(std::uint64_t address) const {
+  const auto range = Below(ranges_, address);
+  TIDEMARK_CHECK(range != ranges_.end() && address - range->first < Length(range->second.bytes));
+  return range->second.page;
+}
+
+void GpuMemory::UnmapPage(std::uint64_t address, Bytes page) {
+  const auto found = pages_.find(address);
+  TIDEMARK_CHECK(found != pages_.end());
+  driver_.Unmap(address, page);
+  driver_.ReleaseMemory(found->second);
+  pages_.erase(found);
+}
+
+}  // namespace tidemark

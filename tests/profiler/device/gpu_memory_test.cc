@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/device/gpu_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "sim/memory/capacity.h"
+#include "tests/profiler/device/fake_gpu_driver.h"
+#include "tests/sim/allocation_log.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr Bytes kPage = Bytes(2 * kMiB);
+
+void ExpectEqual(const Outcome& real, const Outcome& predicted) {
+  EXPECT_EQ(real.kind, predicted.kind);
+  EXPECT_EQ(real.cache_flushes, predicted.cache_flushes);
+  EXPECT_EQ(real.failed_request, predicted.failed_request);
+  EXPECT_EQ(real.allocated_peak, predicted.allocated_peak);
+  EXPECT_EQ(real.reserved_peak, predicted.reserved_peak);
+}
+
+// Which memory lies below is nothing that an allocator decides by: what the simulator predicts of a capacity is what
+// happens over the driver, which has its rules kept and gets everything back.
+TEST(GpuMemory, GivesWhatPretendedMemoryPredicts) {
+  for (const auto& [name, options] : EveryAllocator()) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(name + ", log " + std::to_string(seed));
+      const std::vector<Request> log = RandomLog(seed);
+      const Outcome unlimited = Replay(log, options, Bytes(std::int64_t{4} << 30));
+      for (const Bytes capacity : {unlimited.reserved_peak, Bytes(unlimited.reserved_peak.count() * 3 / 4)}) {
+        FakeGpuDriver driver(Bytes(std::int64_t{8} << 30));
+        ExpectEqual(Replay(log, options, std::make_unique<GpuMemory>(driver, capacity)),
+                    Replay(log, options, capacity));
+        driver.ExpectNothingLeft();
+      }
+    }
+  }
+}
+
+// Somebody else has the rest of the GPU: it runs out as if it were that much smaller.
+TEST(GpuMemory, RunsOutWhereTheGpuDoes) {
+  constexpr Bytes kMuch(std::int64_t{4} << 30);
+  for (const bool expandable : {false, true}) {
+    const AllocatorOptions options{.expandable_segments = expandable};
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(seed);
+      const std::vector<Request> log = RandomLog(seed);
+      const Bytes room = Bytes(Replay(log, options, kMuch).reserved_peak.count() * 3 / 4);
+      FakeGpuDriver driver(room);
+      ExpectEqual(Replay(log, options, std::make_unique<GpuMemory>(driver, kMuch)), Replay(log, options, room));
+      driver.ExpectNothingLeft();
+    }
+  }
+}
+
+TEST(GpuMemory, MapsAllPagesOrNone) {
+  FakeGpuDriver driver(3 * kPage);
+  GpuMemory memory(driver, 100 * kPage);
+  const auto range = memory.Reserve(kPage);
+  ASSERT_TRUE(range);
+  EXPECT_EQ(*range % static_cast<std::uint64_t>(kPage.count()), 0u);
+  EXPECT_FALSE(memory.Map(*range, 4 * kPage));
+  EXPECT_EQ(driver.used(), Bytes());
+  ASSERT_TRUE(memory.Map(*range, 3 * kPage));
+  EXPECT_EQ(driver.totals().free, Bytes());
+  memory.Unmap(*range + static_cast<std::uint64_t>(kPage.count()), kPage);
+  EXPECT_EQ(driver.used(), 2 * kPage);
+}
+
+TEST(GpuMemory, KnowsItsOwnAddresses) {
+  FakeGpuDriver driver(10 * kPage);
+  GpuMemory memory(driver, 10 * kPage);
+  const std::uint64_t foreign = *driver.Allocate(kPage);
+  const auto piece = memory.Take(Bytes(1000));
+  const auto range = memory.Reserve(kPage);
+  EXPECT_TRUE(memory.Has(*piece) && memory.Has(*piece + 999));
+  EXPECT_FALSE(memory.Has(*piece + 1000));
+  EXPECT_TRUE(memory.Has(*range + 5));
+  EXPECT_FALSE(memory.Has(foreign));
+  memory.Give(*piece, Bytes(1000));
+  EXPECT_FALSE(memory.Has(*piece));
+}
+
+TEST(GpuDriver, SaysWhyThereIsNone) {
+  const auto driver = GpuDriver::Open(0);
+  if (driver.ok()) {
+    GTEST_SKIP() << "this machine has a GPU";
+  }
+  EXPECT_EQ(driver.error().code, ErrorCode::machine_cannot);
+  EXPECT_FALSE(driver.error().hint.empty());
+}
+
+}  // namespace
+}  // namespace tidemark
