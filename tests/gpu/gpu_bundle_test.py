@@ -42,7 +42,7 @@ class GpuBundle(unittest.TestCase):
         cls.folder.cleanup()
 
     def test_is_whole_and_small(self):
-        for part in ("tidemark", "gpu_test", "run", "lib", "jobs/oracle.yaml", "experiments/pytorch_judge.py"):
+        for part in ("tidemark", "gpu_test", "memory_experiment", "run", "lib", "jobs/oracle.yaml", "experiments/pytorch_judge.py"):
             self.assertTrue((self.bundle / part).exists(), part)
         size = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
         self.assertLess(size, LARGEST)
@@ -50,7 +50,7 @@ class GpuBundle(unittest.TestCase):
     def test_holds_every_library_but_the_machines_own(self):
         """Each comes from the bundle, the C library excepted; of CUDA nothing is bound when a program starts."""
         own = {path.name for path in glibc_of(self.bundle / "tidemark")}
-        for program in ("tidemark", "gpu_test"):
+        for program in ("tidemark", "gpu_test", "memory_experiment"):
             for line in call("ldd", self.bundle / program).stdout.splitlines():
                 words = line.split()
                 if "=>" in words and words[0] not in own:
@@ -76,6 +76,14 @@ class GpuBundle(unittest.TestCase):
         done = inside("/bundle/gpu_test", "--gtest_list_tests")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("ProbeDevicesOnGpu", done.stdout)
+
+    def test_an_experiment_says_what_is_missing(self):
+        done = call(self.bundle / "memory_experiment", "none")
+        if done.returncode == 0:
+            self.skipTest("this machine has a GPU")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("error: GPU 0 cannot be used: ", done.stderr)
+        self.assertEqual(call(self.bundle / "memory_experiment", "all").returncode, 2)
 
     def test_says_what_is_missing_where_there_is_no_gpu(self):
         if call(self.bundle / "tidemark", "doctor", "--require", "cuda").returncode == 0:

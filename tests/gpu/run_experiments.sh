@@ -39,6 +39,9 @@ part() {
 }
 
 part device-tests 120 "$here/gpu_test"
+for recorded in none records sources; do
+  part "memory-$recorded" 60 "$here/memory_experiment" "$recorded"
+done
 part pytorch-judge 420 "$python" "$here/experiments/pytorch_judge.py" --tidemark "$here/tidemark" --out "$results" \
   --time-box 400
 exit "$failed"
