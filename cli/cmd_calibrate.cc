@@ -187,6 +187,7 @@ class CalibrateCommand : public Command {
   }
 
   Result<int> Run() override {
+    TIDEMARK_TRY(CheckDevice(device_));
     TIDEMARK_TRY(CheckWritable(path_));
     TIDEMARK_ASSIGN(const Job two_ranks, CalibrationJob(2));
     TIDEMARK_ASSIGN(Entered place, EnterWorld(two_ranks, {}));

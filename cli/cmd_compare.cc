@@ -71,6 +71,7 @@ class CompareCommand : public Command {
 
  private:
   Status CheckOptions() const {
+    TIDEMARK_TRY(CheckDevice(device_));
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, predicted_));
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, measured_));
     if (measured_.empty() && device_.empty()) {

@@ -44,6 +44,7 @@ class RunCommand : public Command {
   }
 
   Result<int> Run() override {
+    TIDEMARK_TRY(CheckDevice(device_));
     TIDEMARK_TRY(RefuseToOverwrite(options_.trace_path, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     options_.job_path = job_.path;

@@ -21,6 +21,7 @@
 #include "models/job/read.h"
 #include "profiler/capture/heap.h"
 #include "profiler/comm/launcher.h"
+#include "profiler/device/probe.h"
 #include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/steps.h"
@@ -29,6 +30,7 @@
 namespace tidemark {
 namespace {
 
+constexpr const char* kCuda = "cuda";
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
 
@@ -226,9 +228,22 @@ void AddCapacityOption(CLI::App& app, ExecutionOptions& options) {
 }
 
 void AddDeviceOption(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "what it runs on: cpu (default), host memory and a process per rank")
+  app.add_option("--device", device,
+                 "what it runs on: cpu (default), host memory and a process per rank; cuda, which needs a GPU")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"cpu"}));
+      ->check(CLI::IsMember({"cpu", kCuda}));
+}
+
+Status CheckDevice(const std::string& device) {
+  if (device != kCuda) {
+    return Done{};
+  }
+  if (const DeviceProbe probe = ProbeDevices(); !probe.reason.empty()) {
+    return Error{
+        ErrorCode::machine_cannot, "", "--device cuda: there is no GPU to run on: " + probe.reason,
+        "install NVIDIA's driver for CUDA 13 on a machine with a GPU, or run on this one's processor: --device cpu"};
+  }
+  return NotExecuted("a GPU (--device cuda)");
 }
 
 Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {

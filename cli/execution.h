@@ -41,6 +41,8 @@ void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 void AddCapacityOption(CLI::App& app, ExecutionOptions& options);
 /// --device: what it runs on.
 void AddDeviceOption(CLI::App& app, std::string& device);
+/// Refuses a device that this machine does not have, or on which nothing is executed.
+Status CheckDevice(const std::string& device);
 
 struct Execution {
   Entered place;
