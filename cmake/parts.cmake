@@ -14,6 +14,12 @@ if(TIDEMARK_WERROR)
   list(APPEND warnings -Werror)
 endif()
 target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
+if(TIDEMARK_HAS_CUDA)  # of nvcc, and of the host's compiler, less what nvcc's own code between them is full of
+  target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
+  if(TIDEMARK_WERROR)
+    target_compile_options(tidemark_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+  endif()
+endif()
 if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "kernels/pointwise_cuda.h"
+#include "kernels/stretch.h"
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+std::size_t BytesOf(const TensorType& type) {
+  return static_cast<std::size_t>((SizeOf(type.dtype) * type.elements).count());
+}
+
+template <class C>
+struct CopyElement {
+  Input<C> from;
+  Output<C> to;
+  C factor;
+  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, from[i] * factor); }
+};
+
+template <class C>
+struct AddElement {
+  Input<C> addends[kMostAddends];
+  int count;
+  Output<C> sum;
+  __host__ __device__ void operator()(std::int64_t i) const {
+    C total = addends[0][i];
+    for (int k = 1; k < count; ++k) {
+      total += addends[k][i];
+    }
+    sum.Set(i, total);
+  }
+};
+
+template <class C>
+struct AccumulateElement {
+  Input<C> addend;
+  Output<C> sum;
+  C factor;
+  __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + addend[i] * factor); }
+};
+
+}  // namespace
+
+void Copy(const ConstTensor& from, const Tensor& to, double factor, const Queue& queue) {
+  TIDEMARK_CHECK(from.type.elements == to.type.elements);
+  if (from.type.dtype == to.type.dtype && factor == 1) {
+    if (from.data == to.data || to.type.elements == 0) {
+      return;
+    }
+    if (queue.kind == Queue::Kind::host) {
+      std::memmove(to.data, from.data, BytesOf(to.type));
+    } else {
+      Check(cudaMemcpyAsync(to.data, from.data, BytesOf(to.type), cudaMemcpyDeviceToDevice, Stream(queue)), __FILE__,
+            __LINE__);
+    }
+    return;
+  }
+  InArithmeticOf({from.type, to.type}, [&]<class C>(C) {
+    EachElement(queue, to.type.elements, CopyElement<C>{from, to, static_cast<C>(factor)});
+  });
+}
+
+void Add(std::span<const ConstTensor> addends, const Tensor& sum, const Queue& queue) {
+  TIDEMARK_CHECK(!addends.empty() && addends.size() <= kMostAddends);
+  bool wide = sum.type.dtype == DType::fp64;
+  for (const ConstTensor& addend : addends) {
+    TIDEMARK_CHECK(addend.type.elements == sum.type.elements && IsFloating(addend.type.dtype));
+    wide = wide || addend.type.dtype == DType::fp64;
+  }
+  const auto add = [&]<class C>(C) {
+    AddElement<C> body{{}, static_cast<int>(addends.size()), sum};
+    std::copy(addends.begin(), addends.end(), body.addends);
+    EachElement(queue, sum.type.elements, body);
+  };
+  if (wide) {
+    add(double{});
+  } else {
+    add(float{});
+  }
+}
+
+void Accumulate(const ConstTensor& addend, const Tensor& sum, double factor, const Queue& queue) {
+  TIDEMARK_CHECK(addend.type.elements == sum.type.elements);
+  InArithmeticOf({addend.type, sum.type}, [&]<class C>(C) {
+    EachElement(queue, sum.type.elements, AccumulateElement<C>{addend, sum, static_cast<C>(factor)});
+  });
+}
+
+void Scale(double factor, const Tensor& tensor, const Queue& queue) { Copy(tensor, tensor, factor, queue); }
+
+void Zero(const Tensor& tensor, const Queue& queue) {
+  if (tensor.type.elements == 0) {
+    return;
+  }
+  if (queue.kind == Queue::Kind::host) {
+    std::memset(tensor.data, 0, BytesOf(tensor.type));
+  } else {
+    Check(cudaMemsetAsync(tensor.data, 0, BytesOf(tensor.type), Stream(queue)), __FILE__, __LINE__);
+  }
+}
+
+}  // namespace tidemark::kernels::cuda

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/queue.h"
+#include "kernels/view.cuh"
+
+namespace tidemark::kernels::cuda {
+
+// One body, two ways to run it. A kernel is a function object over an element, over a row with a team, or over columns.
+// On the GPU a team is a thread block; on the host it is the calling thread, which joins partial results in the
+// block's order, so that what can be wrong about a sum is wrong on the host as well.
+//
+// Teams join in a fixed order: thread t takes t, t + kThreads, ..., then the threads of a warp fold in halves, then the
+// warps. The error of a sum of n is about (n / kThreads + log2 kThreads) roundings.
+
+inline constexpr int kWarp = 32, kWarps = 8, kThreads = kWarp * kWarps;
+/// A tile of ColumnSums: its columns, and the threads that share a column.
+inline constexpr int kTile = 32;
+
+class Team {
+ public:
+  __host__ __device__ int rank() const {
+#ifdef __CUDA_ARCH__
+    return static_cast<int>(threadIdx.x);
+#else
+    return 0;
+#endif
+  }
+  __host__ __device__ int size() const {
+#ifdef __CUDA_ARCH__
+    return kThreads;
+#else
+    return 1;
+#endif
+  }
+
+  /// Calls `body(i)` for i in [0, count), each i on one thread. No thread waits for the others.
+  template <class Body>
+  __host__ __device__ void Each(std::int64_t count, Body body) const {
+    for (std::int64_t i = rank(); i < count; i += size()) {
+      body(i);
+    }
+  }
+
+  // The following need all threads of the team, and give each the same. What any thread read before, another may write
+  // after.
+
+  template <class C, class Term>
+  __host__ __device__ C Sum(std::int64_t count, Term term) const {
+    return Join(count, C(0), term, [](C a, C b) { return a + b; });
+  }
+  /// The largest; NaN where there is one, -infinity where there are none.
+  template <class C, class Term>
+  __host__ __device__ C Max(std::int64_t count, Term term) const {
+    return Join(count, -std::numeric_limits<C>::infinity(), term, [](C a, C b) { return a > b || a != a ? a : b; });
+  }
+  /// The first i in [begin, end) of which `holds(i)`, or `end`.
+  template <class Predicate>
+  __host__ __device__ std::int64_t First(std::int64_t begin, std::int64_t end, Predicate holds) const {
+    std::int64_t first = end;
+    for (std::int64_t at = begin; at < end && first == end; at += kThreads) {
+      first = Join(
+          kThreads, end, [=](std::int64_t i) { return at + i < end && holds(at + i) ? at + i : end; },
+          [](std::int64_t a, std::int64_t b) { return a < b ? a : b; });
+    }
+    return first;
+  }
+
+ private:
+  template <class C, class Term, class Two>
+  __host__ __device__ C Join(std::int64_t count, C start, Term term, Two join) const {
+#ifdef __CUDA_ARCH__
+    C value = start;
+    Each(count, [&](std::int64_t i) { value = join(value, term(i)); });
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      value = join(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
+    }
+    __shared__ C warps[kWarps];
+    __syncthreads();  // the last call's have been read
+    if (rank() % kWarp == 0) {
+      warps[rank() / kWarp] = value;
+    }
+    __syncthreads();
+    value = warps[rank() % kWarps];
+    for (int offset = kWarps / 2; offset > 0; offset /= 2) {
+      value = join(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
+    }
+    return value;
+#else
+    C values[kThreads];
+    std::fill_n(values, kThreads, start);
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[i % kThreads] = join(values[i % kThreads], term(i));
+    }
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      for (int i = 0; i < kThreads; ++i) {
+        values[i] = i % kWarp < offset ? join(values[i], values[i + offset]) : values[i];
+      }
+    }
+    for (int offset = kThreads / 2; offset >= kWarp; offset /= 2) {
+      for (int i = 0; i < offset; i += kWarp) {
+        values[i] = join(values[i], values[i + offset]);
+      }
+    }
+    return values[0];
+#endif
+  }
+};
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count, Body body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    body(i);
+  }
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body body) {
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    body(Team(), row);
+    __syncthreads();  // the next row's writes wait for this one's reads
+  }
+}
+
+template <class C, class Body>
+__global__ void __launch_bounds__(kTile* kTile) ColumnsOnDevice(std::int64_t rows, std::int64_t columns, Body body) {
+  __shared__ C sums[kTile][kTile];
+  const unsigned x = threadIdx.x, y = threadIdx.y;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile; first < columns;
+       first += static_cast<std::int64_t>(gridDim.x) * kTile) {
+    const std::int64_t column = first + x;
+    sums[y][x] = 0;
+    for (std::int64_t row = column < columns ? y : rows; row < rows; row += kTile) {
+      sums[y][x] += body.Term(row, column);
+    }
+    for (int half = kTile / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (y < half) {
+        sums[y][x] += sums[y + half][x];
+      }
+    }
+    if (y == 0 && column < columns) {
+      body.Store(column, sums[0][x]);
+    }
+    __syncthreads();
+  }
+}
+
+/// Ends the process with CUDA's own words if `status` is an error.
+inline void Check(cudaError_t status, const char* file, int line) {
+  if (status != cudaSuccess) {
+    Fail(cudaGetErrorString(status), file, line);
+  }
+}
+inline cudaStream_t Stream(const Queue& queue) { return static_cast<cudaStream_t>(queue.stream); }
+
+/// Blocks for so many pieces of work; beyond a few per processor a block takes several.
+inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::min<std::int64_t>(pieces, 1 << 16)); }
+
+/// Calls `body(i)` for i in [0, count), in any order.
+template <class Body>
+void EachElement(const Queue& queue, std::int64_t count, const Body& body) {
+  if (queue.kind == Queue::Kind::host) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      body(i);
+    }
+  } else if (count > 0) {
+    ElementsOnDevice<<<Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue)>>>(count, body);
+    Check(cudaGetLastError(), __FILE__, __LINE__);
+  }
+}
+
+/// Calls `body(team, row)` for row in [0, rows), in any order.
+template <class Body>
+void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
+  if (queue.kind == Queue::Kind::host) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      body(Team(), row);
+    }
+  } else if (rows > 0) {
+    RowsOnDevice<<<Blocks(rows), kThreads, 0, Stream(queue)>>>(rows, body);
+    Check(cudaGetLastError(), __FILE__, __LINE__);
+  }
+}
+
+/// Calls `body.Store(column, sum over rows of body.Term(row, column))`. A sum's error is about (rows / kTile + 5)
+/// roundings.
+template <class C, class Body>
+void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
+  if (queue.kind == Queue::Kind::host) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      C sums[kTile] = {};
+      for (std::int64_t row = 0; row < rows; ++row) {
+        sums[row % kTile] += body.Term(row, column);
+      }
+      for (int half = kTile / 2; half > 0; half /= 2) {
+        for (int y = 0; y < half; ++y) {
+          sums[y] += sums[y + half];
+        }
+      }
+      body.Store(column, sums[0]);
+    }
+  } else if (columns > 0) {
+    ColumnsOnDevice<C>
+        <<<Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue)>>>(rows, columns, body);
+    Check(cudaGetLastError(), __FILE__, __LINE__);
+  }
+}
+
+}  // namespace tidemark::kernels::cuda

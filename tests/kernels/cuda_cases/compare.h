@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/cuda_cases/place.h"
+
+namespace tidemark::kernels::cuda {
+
+/// An operand of a call. One that is written is compared with the truth: `lost` says how far from it the arithmetic may
+/// be, in roundings of numbers of size 1. That is the roundings on the longest way from an operand to the result, a sum
+/// of n counting n, times the largest size of what is rounded.
+struct Operand {
+  Numbers numbers;
+  bool is_written = false;
+  double lost = 0;
+};
+
+inline Operand Read(Numbers numbers) { return {std::move(numbers)}; }
+inline Operand Written(TensorType type, double lost) { return {Numbers(type), true, lost}; }
+inline Operand Updated(Numbers numbers, double lost) { return {std::move(numbers), true, lost}; }
+
+using Tensors = std::vector<Tensor>;
+
+/// Expects of two calls that they give the same within the roundings of the second:
+///   |second - first| <= v |first| + 2 u lost
+/// with v the unit roundoff of what is stored, u that of the arithmetic. The first has the operands in fp64, where it
+/// loses as much itself: hence 2. What is NaN or infinite must be so in both. The second call is made twice, which must
+/// give the same bits, and must leave alone what it reads. All of that again with a NaN, then with an infinity in each
+/// operand that is read.
+void CompareCalls(const Place& place, const std::vector<Operand>& operands,
+                  const std::function<void(const Tensors&)>& truth, const std::function<void(const Tensors&)>& tested);
+
+/// The same of two functions, the second of which takes a queue besides. `call(function, tensors)` gives the arguments.
+template <class Truth, class Tested, class Call>
+void Compare(const Place& place, const std::vector<Operand>& operands, Truth truth, Tested tested, Call call) {
+  CompareCalls(
+      place, operands, [&](const Tensors& t) { call([&](const auto&... arguments) { truth(arguments...); }, t); },
+      [&](const Tensors& t) { call([&](const auto&... arguments) { tested(arguments..., place.queue()); }, t); });
+}
+
+/// Calls `body(dtype)` for every floating dtype.
+template <class Body>
+void EachDType(Body body) {
+  for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16}) {
+    SCOPED_TRACE(Name(dtype));
+    body(dtype);
+  }
+}
+
+/// None, one, odd, around a warp and a block, and more than a block's worth of them.
+inline constexpr std::int64_t kSizes[] = {0, 1, 3, 33, 255, 256, 257, 5003};
+/// The same for rows of `width`.
+struct RowsOf {
+  std::int64_t rows = 0, width = 0;
+};
+inline constexpr RowsOf kMatrices[] = {{0, 7}, {1, 1}, {1, 300}, {3, 33}, {67, 5}, {5, 256}, {2, 1031}};
+
+/// Random numbers of this many elements.
+inline Numbers Some(DType dtype, std::int64_t elements, unsigned seed) {
+  return Numbers::Random({dtype, elements}, seed);
+}
+
+/// Everything about one operator, under the name of its function.
+struct Case {
+  std::string name;
+  std::function<void(const Place&)> check;
+};
+std::vector<Case> Cases();
+
+}  // namespace tidemark::kernels::cuda

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/cuda_cases/operators.h"
+
+namespace tidemark::kernels::cuda {
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const auto part : {PointwiseCases}) {
+    for (Case& one : part()) {
+      cases.push_back(std::move(one));
+    }
+  }
+  return cases;
+}
+
+}  // namespace tidemark::kernels::cuda

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/kernels/cuda_cases/compare.h"
+
+namespace tidemark::kernels::cuda {
+
+// The parts of Cases(), one of each header.
+std::vector<Case> PointwiseCases();
+
+}  // namespace tidemark::kernels::cuda

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/queue.h"
+#include "tests/kernels/numbers.h"
+
+namespace tidemark::kernels::cuda {
+
+/// Where operators are tried: on the host, or on a GPU.
+class Place {
+ public:
+  Place() = default;
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  virtual ~Place() = default;
+
+  virtual Queue queue() const = 0;
+  /// Memory that the queue's work may touch; of no bytes, too.
+  virtual void* Take(std::size_t bytes) const = 0;
+  virtual void GiveBack(void* data) const = 0;
+  virtual void Put(const void* from, void* to, std::size_t bytes) const = 0;
+  /// After all work of the queue.
+  virtual void Fetch(const void* from, void* to, std::size_t bytes) const = 0;
+};
+
+/// A copy of some numbers in a place.
+class Placed {
+ public:
+  Placed(const Place& place, const Numbers& numbers)
+      : place_(&place), type_(numbers.type()), data_(place.Take(numbers.bytes().size())) {
+    place.Put(numbers.bytes().data(), data_, numbers.bytes().size());
+  }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+  ~Placed() { place_->GiveBack(data_); }
+
+  Tensor tensor() const { return {type_, data_}; }
+  Numbers Back() const {
+    Numbers numbers(type_);
+    place_->Fetch(data_, Tensor(numbers).data, numbers.bytes().size());
+    return numbers;
+  }
+
+ private:
+  const Place* place_;
+  TensorType type_;
+  void* data_;
+};
+
+}  // namespace tidemark::kernels::cuda

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/pointwise_cuda.h"
+#include "tests/kernels/cuda_cases/operators.h"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+void CheckCopy(const Place& place) {
+  EachDType([&](DType from) {
+    EachDType([&](DType to) {
+      for (const std::int64_t n : kSizes) {
+        for (const double factor : {1.0, 1.0 / 3}) {  // the factor is rounded, then the product
+          Compare(place, {Read(Some(from, n, 1)), Written({to, n}, 2)}, &kernels::Copy, &cuda::Copy,
+                  [&](auto run, const Tensors& t) { run(t[0], t[1], factor); });
+        }
+      }
+    });
+  });
+  Compare(place, {Read(Numbers::Integers({5, -100, 1LL << 40})), Written({DType::int64, 3}, 0)}, &kernels::Copy,
+          &cuda::Copy, [](auto run, const Tensors& t) { run(t[0], t[1], 1.0); });
+}
+
+void CheckAdd(const Place& place) {
+  EachDType([&](DType dtype) {
+    for (const std::int64_t n : kSizes) {
+      const std::vector<Operand> operands = {Read(Some(dtype, n, 1)), Read(Some(DType::bf16, n, 2)),
+                                             Updated(Some(dtype, n, 3), 2 * 3)};  // two sums, of size 3
+      Compare(place, operands, &kernels::Add, &cuda::Add, [](auto run, const Tensors& t) {
+        const ConstTensor addends[] = {t[0], t[1], t[2]};
+        run(std::span<const ConstTensor>(addends), t[2]);
+      });
+    }
+  });
+}
+
+void CheckAccumulate(const Place& place) {
+  EachDType([&](DType dtype) {
+    for (const std::int64_t n : kSizes) {  // a factor, a product and a sum, of size 2
+      Compare(place, {Read(Some(DType::bf16, n, 1)), Updated(Some(dtype, n, 2), 3 * 2)}, &kernels::Accumulate,
+              &cuda::Accumulate, [](auto run, const Tensors& t) { run(t[0], t[1], 0.7); });
+    }
+  });
+}
+
+void CheckScale(const Place& place) {
+  EachDType([&](DType dtype) {
+    for (const std::int64_t n : kSizes) {
+      Compare(place, {Updated(Some(dtype, n, 1), 2)}, &kernels::Scale, &cuda::Scale,
+              [](auto run, const Tensors& t) { run(0.3, t[0]); });
+    }
+  });
+}
+
+void CheckZero(const Place& place) {
+  for (const DType dtype : {DType::fp64, DType::bf16, DType::int64, DType::u8}) {
+    for (const std::int64_t n : kSizes) {
+      Compare(place, {Written({dtype, n}, 0)}, &kernels::Zero, &cuda::Zero,
+              [](auto run, const Tensors& t) { run(t[0]); });
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> PointwiseCases() {
+  return {{"Copy", CheckCopy},
+          {"Add", CheckAdd},
+          {"Accumulate", CheckAccumulate},
+          {"Scale", CheckScale},
+          {"Zero", CheckZero}};
+}
+
+}  // namespace tidemark::kernels::cuda
