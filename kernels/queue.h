@@ -13,6 +13,11 @@ struct Queue {
 
   Kind kind = Kind::stream;
   void* stream = nullptr;  ///< a cudaStream_t; null: CUDA's default stream
+  /// kScratchBytes where the queue's work can write, of this queue alone: partial sums of long tensors. Without them
+  /// such a sum is one thread block's work.
+  void* scratch = nullptr;
+
+  static constexpr std::int64_t kPartialSums = 1024, kScratchBytes = 8 * kPartialSums;
 };
 
 }  // namespace tidemark::kernels::cuda

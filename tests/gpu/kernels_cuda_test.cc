@@ -12,12 +12,18 @@ void Expect(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetError
 /// Memory of the GPU and a stream of its own.
 class Gpu final : public Place {
  public:
-  Gpu() { Expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  Gpu() {
+    Expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    Expect(cudaMalloc(&scratch_, Queue::kScratchBytes));
+  }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
-  ~Gpu() override { cudaStreamDestroy(stream_); }
+  ~Gpu() override {
+    cudaFree(scratch_);
+    cudaStreamDestroy(stream_);
+  }
 
-  Queue queue() const override { return {.stream = stream_}; }
+  Queue queue() const override { return {.stream = stream_, .scratch = scratch_}; }
   void* Take(std::size_t bytes) const override {
     void* data = nullptr;
     if (bytes > 0) {
@@ -36,6 +42,7 @@ class Gpu final : public Place {
 
  private:
   cudaStream_t stream_ = nullptr;
+  void* scratch_ = nullptr;
 };
 
 class CudaOnGpu : public testing::TestWithParam<Case> {};

@@ -89,7 +89,7 @@ void CompareCalls(const Place& place, const std::vector<Operand>& operands,
   for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const std::int64_t elements = operands[i].numbers.type().elements;
-      if (!operands[i].is_written && IsFloating(operands[i].numbers) && elements > 0) {
+      if (IsFloating(operands[i].numbers) && elements > 0) {
         SCOPED_TRACE("with " + std::to_string(value) + " in operand " + std::to_string(i));
         std::vector<Operand> changed = operands;
         changed[i].numbers.Set(elements / 2, value);

@@ -29,8 +29,8 @@ using Tensors = std::vector<Tensor>;
 ///   |second - first| <= v |first| + 2 u lost
 /// with v the unit roundoff of what is stored, u that of the arithmetic. The first has the operands in fp64, where it
 /// loses as much itself: hence 2. What is NaN or infinite must be so in both. The second call is made twice, which must
-/// give the same bits, and must leave alone what it reads. All of that again with a NaN, then with an infinity in each
-/// operand that is read.
+/// give the same bits, and must leave alone what it only reads. All of that again with a NaN, then with an infinity in
+/// each operand.
 void CompareCalls(const Place& place, const std::vector<Operand>& operands,
                   const std::function<void(const Tensors&)>& truth, const std::function<void(const Tensors&)>& tested);
 
@@ -41,6 +41,9 @@ void Compare(const Place& place, const std::vector<Operand>& operands, Truth tru
       place, operands, [&](const Tensors& t) { call([&](const auto&... arguments) { truth(arguments...); }, t); },
       [&](const Tensors& t) { call([&](const auto&... arguments) { tested(arguments..., place.queue()); }, t); });
 }
+
+/// Roundings of a sum of n: a team's n / 256 + 8, or the n / 16 + 4 that the truth takes in fp64.
+inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 12; }
 
 /// Calls `body(dtype)` for every floating dtype.
 template <class Body>
@@ -62,6 +65,15 @@ inline constexpr RowsOf kMatrices[] = {{0, 7}, {1, 1}, {1, 300}, {3, 33}, {67, 5
 /// Random numbers of this many elements.
 inline Numbers Some(DType dtype, std::int64_t elements, unsigned seed) {
   return Numbers::Random({dtype, elements}, seed);
+}
+
+/// Positive ones: from 1/2 to 5/2.
+inline Numbers SomePositive(DType dtype, std::int64_t elements, unsigned seed) {
+  std::vector<double> values = Some(DType::fp64, elements, seed).values();
+  for (double& value : values) {
+    value += 1.5;
+  }
+  return {dtype, values};
 }
 
 /// Everything about one operator, under the name of its function.

@@ -5,7 +5,7 @@ namespace tidemark::kernels::cuda {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const auto part : {PointwiseCases}) {
+  for (const auto part : {PointwiseCases, NormCases}) {
     for (Case& one : part()) {
       cases.push_back(std::move(one));
     }

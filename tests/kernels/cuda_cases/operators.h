@@ -7,5 +7,6 @@ namespace tidemark::kernels::cuda {
 
 // The parts of Cases(), one of each header.
 std::vector<Case> PointwiseCases();
+std::vector<Case> NormCases();
 
 }  // namespace tidemark::kernels::cuda
