@@ -2,26 +2,11 @@
 #include "kernels/glu.h"
 
 #include "kernels/exponential.h"
+#include "kernels/glu_halves.h"
 #include "kernels/stretch.h"
 
 namespace tidemark::kernels {
 namespace {
-
-/// Where a row of the operand begins: gate or up, by itself or as half of a packed tensor.
-struct Half {
-  std::int64_t stride = 0, first = 0;
-  std::int64_t operator()(std::int64_t row) const { return row * stride + first; }
-};
-
-Half HalfOf(const Glu& op, const TensorType& type, bool second) {
-  if (type.elements == 2 * op.rows * op.width) {
-    return {2 * op.width, second ? op.width : 0};
-  }
-  TIDEMARK_CHECK(type.elements == op.rows * op.width);
-  return {op.width, 0};
-}
-Half Gate(const Glu& op, const TensorType& type) { return HalfOf(op, type, false); }
-Half Up(const Glu& op, const TensorType& type) { return HalfOf(op, type, true); }
 
 void CheckDense(const Glu& op, const TensorType& type) { TIDEMARK_CHECK(type.elements == op.rows * op.width); }
 

@@ -5,7 +5,7 @@ namespace tidemark::kernels::cuda {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const auto part : {PointwiseCases, NormCases}) {
+  for (const auto part : {PointwiseCases, NormCases, ActivationCases, GluCases}) {
     for (Case& one : part()) {
       cases.push_back(std::move(one));
     }
