@@ -1,29 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/dropout.h"
 
+#include "kernels/philox.h"
 #include "kernels/stretch.h"
 
 namespace tidemark::kernels {
 namespace {
-
-std::uint32_t Low(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
-std::uint32_t High(std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32U); }
-
-/// One of ten rounds: multiplies two of the words by constants of the paper, mixes the upper halves with the other two
-/// and the key. `a` to `d` are the four words.
-void Round(std::uint32_t& a, std::uint32_t& b, std::uint32_t& c, std::uint32_t& d, std::uint32_t low_key,
-           std::uint32_t high_key) {
-  const std::uint64_t first = std::uint64_t{0xD2511F53} * a, second = std::uint64_t{0xCD9E8D57} * c;
-  const std::uint32_t next_a = High(second) ^ b ^ low_key, next_c = High(first) ^ d ^ high_key;
-  a = next_a;
-  b = Low(second);
-  c = next_c;
-  d = Low(first);
-}
-
-/// Between rounds the key advances by the golden ratio and by sqrt(3) - 1.
-constexpr std::uint32_t kLowKeyStep = 0x9E3779B9, kHighKeyStep = 0xBB67AE85;
-constexpr int kRounds = 10;
 
 /// The words of kGroups counters in a row, round by round for all of them, so that a round is vectors.
 class Words {
@@ -39,9 +21,9 @@ class Words {
       words_[3][i] = High(op.offset);
     }
     std::uint32_t low_key = Low(op.seed), high_key = High(op.seed);
-    for (int round = 0; round < kRounds; ++round, low_key += kLowKeyStep, high_key += kHighKeyStep) {
+    for (int round = 0; round < kPhiloxRounds; ++round, low_key += kLowKeyStep, high_key += kHighKeyStep) {
       Each(kGroups, [this, low_key, high_key](std::int64_t i) {
-        Round(words_[0][i], words_[1][i], words_[2][i], words_[3][i], low_key, high_key);
+        PhiloxRound(words_[0][i], words_[1][i], words_[2][i], words_[3][i], low_key, high_key);
       });
     }
   }
@@ -80,8 +62,8 @@ void Apply(const Dropout& op, const ConstTensor& input, const std::uint8_t* mask
 }  // namespace
 
 std::array<std::uint32_t, 4> Philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < kRounds; ++round) {
-    Round(counter[0], counter[1], counter[2], counter[3], key[0], key[1]);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    PhiloxRound(counter[0], counter[1], counter[2], counter[3], key[0], key[1]);
     key[0] += kLowKeyStep;
     key[1] += kHighKeyStep;
   }

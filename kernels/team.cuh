@@ -160,6 +160,9 @@ inline void Check(cudaError_t status, const char* file, int line) {
 }
 inline cudaStream_t Stream(const Queue& queue) { return static_cast<cudaStream_t>(queue.stream); }
 
+/// Threads of a team in this queue.
+inline std::int64_t TeamSize(const Queue& queue) { return queue.kind == Queue::Kind::host ? 1 : kThreads; }
+
 /// Blocks for so many pieces of work; beyond a few per processor a block takes several.
 inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::min<std::int64_t>(pieces, 1 << 16)); }
 

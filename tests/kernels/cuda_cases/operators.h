@@ -10,5 +10,8 @@ std::vector<Case> PointwiseCases();
 std::vector<Case> NormCases();
 std::vector<Case> ActivationCases();
 std::vector<Case> GluCases();
+std::vector<Case> RopeCases();
+std::vector<Case> EmbeddingCases();
+std::vector<Case> DropoutCases();
 
 }  // namespace tidemark::kernels::cuda

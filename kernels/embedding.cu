@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/embedding_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+template <class C>
+struct LookUpElement {
+  Embedding op;
+  const std::int64_t* ids;
+  Input<C> weight;
+  Output<C> output;
+
+  __host__ __device__ void operator()(std::int64_t i) const {
+    const std::int64_t row = ids[i / op.width] - op.first_row;
+    output.Set(i, row >= 0 && row < op.vocabulary ? weight[row * op.width + i % op.width] : C(0));
+  }
+};
+
+/// The gradient of a row of the table, some columns of it, by the team of its first token: it finds the later ones by
+/// looking through all ids. That is `tokens`^2 / 2 comparisons altogether, and no memory to sort in.
+template <class C>
+struct SumTokens {
+  Embedding op;
+  const std::int64_t* ids;
+  Input<C> gradient;
+  Output<C> sums;
+  std::int64_t chunks, chunk;  ///< of columns, and their width: one of each thread
+
+  __host__ __device__ void operator()(const Team& team, std::int64_t task) const {
+    const std::int64_t first = task / chunks, id = ids[first], row = id - op.first_row;
+    const auto is_same = [ids = ids, id](std::int64_t token) { return ids[token] == id; };
+    if (row < 0 || row >= op.vocabulary || team.First(0, first, is_same) < first) {
+      return;
+    }
+    const std::int64_t column = task % chunks * chunk + team.rank();
+    const bool is_mine = column < op.width;
+    C sum = is_mine ? sums[row * op.width + column] : C(0);
+    for (std::int64_t token = first; token < op.tokens; token = team.First(token + 1, op.tokens, is_same)) {
+      sum += is_mine ? gradient[token * op.width + column] : C(0);
+    }
+    if (is_mine) {
+      sums.Set(row * op.width + column, sum);
+    }
+  }
+};
+
+template <class C>
+struct AddPosition {
+  Positions op;
+  Input<C> input, table;
+  Output<C> output;
+
+  __host__ __device__ void operator()(std::int64_t i) const {
+    const std::int64_t place = (op.first_row + i / op.width) % op.sequence;
+    output.Set(i, input[i] + table[place * op.width + i % op.width]);
+  }
+};
+
+/// A column of a place that has rows: these are `sequence` apart.
+template <class C>
+struct SumRowsOfPlace {
+  Positions op;
+  Input<C> gradient;
+  Output<C> sums;
+
+  __host__ __device__ void operator()(std::int64_t i) const {
+    const std::int64_t first = i / op.width, column = i % op.width;
+    const std::int64_t at = (op.first_row + first) % op.sequence * op.width + column;
+    C sum = sums[at];
+    for (std::int64_t row = first; row < op.rows; row += op.sequence) {
+      sum += gradient[row * op.width + column];
+    }
+    sums.Set(at, sum);
+  }
+};
+
+}  // namespace
+
+void EmbeddingForward(const Embedding& op, const ConstTensor& ids, const ConstTensor& weight, const Tensor& output,
+                      const Queue& queue) {
+  TIDEMARK_CHECK(ids.type.elements == op.tokens && weight.type.elements == op.vocabulary * op.width);
+  TIDEMARK_CHECK(output.type.elements == op.tokens * op.width);
+  InArithmeticOf({weight.type, output.type}, [&]<class C>(C) {
+    EachElement(queue, output.type.elements, LookUpElement<C>{op, Elements<std::int64_t>(ids), weight, output});
+  });
+}
+
+void EmbeddingBackward(const Embedding& op, const ConstTensor& ids, const ConstTensor& output_gradient,
+                       const Tensor& weight_gradient, const Queue& queue) {
+  TIDEMARK_CHECK(ids.type.elements == op.tokens && weight_gradient.type.elements == op.vocabulary * op.width);
+  TIDEMARK_CHECK(output_gradient.type.elements == op.tokens * op.width);
+  if (!op.accumulate) {
+    Zero(weight_gradient, queue);
+  }
+  const std::int64_t chunk = TeamSize(queue), chunks = (op.width + chunk - 1) / chunk;
+  InArithmeticOf({output_gradient.type, weight_gradient.type}, [&]<class C>(C) {
+    EachRow(queue, op.tokens * chunks,
+            SumTokens<C>{op, Elements<std::int64_t>(ids), output_gradient, weight_gradient, chunks, chunk});
+  });
+}
+
+void PositionsForward(const Positions& op, const ConstTensor& input, const ConstTensor& table, const Tensor& output,
+                      const Queue& queue) {
+  TIDEMARK_CHECK(op.sequence <= op.positions && table.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(input.type.elements == op.rows * op.width && output.type.elements == input.type.elements);
+  InArithmeticOf({input.type, table.type, output.type}, [&]<class C>(C) {
+    EachElement(queue, output.type.elements, AddPosition<C>{op, input, table, output});
+  });
+}
+
+void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, const Tensor& table_gradient,
+                       const Queue& queue) {
+  TIDEMARK_CHECK(op.sequence <= op.positions && table_gradient.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(output_gradient.type.elements == op.rows * op.width);
+  if (!op.accumulate) {
+    Zero(table_gradient, queue);
+  }
+  InArithmeticOf({output_gradient.type, table_gradient.type}, [&]<class C>(C) {
+    EachElement(queue, std::min(op.rows, op.sequence) * op.width,
+                SumRowsOfPlace<C>{op, output_gradient, table_gradient});
+  });
+}
+
+}  // namespace tidemark::kernels::cuda

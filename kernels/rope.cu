@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "kernels/rope_cuda.h"
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+template <class C>
+struct Heads {
+  Input<C> input;
+  HeadRows rows;
+  Output<C> output;
+  std::int64_t count;
+};
+
+/// A pair of one token, in all its heads: their angle is the same.
+template <class C>
+struct TurnPair {
+  std::int64_t sequence, head_size, first_position;
+  double theta;
+  bool backward;
+  Heads<C> q, k;
+
+  __host__ __device__ void operator()(std::int64_t i) const {
+    const std::int64_t half = head_size / 2, token = i / half, pair = i % half;
+    const double frequency = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(head_size));
+    const double angle = static_cast<double>(first_position + token % sequence) * frequency;
+    const double sine = backward ? -std::sin(angle) : std::sin(angle);
+    Turn(q, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
+    Turn(k, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
+  }
+
+  __host__ __device__ void Turn(const Heads<C>& heads, std::int64_t token, std::int64_t pair, C cosine, C sine) const {
+    for (std::int64_t head = 0; head < heads.count; ++head) {
+      const std::int64_t from = token * heads.rows.stride + heads.rows.first + head * head_size + pair;
+      const std::int64_t to = (token * heads.count + head) * head_size + pair;
+      const C low = heads.input[from], high = heads.input[from + head_size / 2];
+      heads.output.Set(to, low * cosine - high * sine);
+      heads.output.Set(to + head_size / 2, high * cosine + low * sine);
+    }
+  }
+};
+
+void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out,
+          const Tensor& k_out, const Queue& queue) {
+  const HeadShape& shape = op.shape;
+  TIDEMARK_CHECK(shape.head_size % 2 == 0);
+  TIDEMARK_CHECK(q_out.type.elements == shape.query_elements() && k_out.type.elements == shape.key_elements());
+  TIDEMARK_CHECK(q.type.dtype == q_out.type.dtype && k.type.dtype == k_out.type.dtype);
+  InArithmeticOf({q.type, k.type}, [&]<class C>(C) {
+    EachElement(queue, shape.tokens() * (shape.head_size / 2),
+                TurnPair<C>{shape.sequence,
+                            shape.head_size,
+                            op.first_position,
+                            op.theta,
+                            backward,
+                            {q, QueryRows(shape, q.type), q_out, shape.heads},
+                            {k, KeyRows(shape, k.type), k_out, shape.kv_heads}});
+  });
+}
+
+}  // namespace
+
+void RopeForward(const Rope& op, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out, const Tensor& k_out,
+                 const Queue& queue) {
+  Turn(op, false, q, k, q_out, k_out, queue);
+}
+
+void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, const Tensor& dq_out,
+                  const Tensor& dk_out, const Queue& queue) {
+  Turn(op, true, dq, dk, dq_out, dk_out, queue);
+}
+
+}  // namespace tidemark::kernels::cuda

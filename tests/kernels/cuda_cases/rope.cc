@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/rope_cuda.h"
+
+#include "tests/kernels/cuda_cases/operators.h"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+template <class Truth, class Tested>
+void CheckTurns(const Place& place, Truth truth, Tested tested) {
+  const HeadShape shapes[] = {{0, 5, 2, 1, 4}, {1, 1, 1, 1, 2}, {2, 67, 4, 2, 6}, {3, 40, 1, 1, 128}};
+  for (const HeadShape& shape : shapes) {
+    const Rope op{.shape = shape, .theta = 500, .first_position = 17};
+    // The angle is a position times a power: at position p it loses 3 p; the truth's sines, made one from the other,
+    // 32 times 2 more; the turn itself 3, of size 2. In fp32 the former are fp64's and vanish.
+    const double lost = 3 * static_cast<double>(op.first_position + shape.sequence) + 64 + 6;
+    EachDType([&](DType dtype) {
+      for (const bool packed : {false, true}) {
+        const Operand q = Read(Some(dtype, packed ? shape.packed_elements() : shape.query_elements(), 1));
+        const Operand k = Read(Some(dtype, packed ? shape.packed_elements() : shape.key_elements(), 2));
+        const RopeTypes types = RopeOutputs(op, dtype);
+        Compare(place, {q, k, Written(types.q, 2 * lost), Written(types.k, 2 * lost)}, truth, tested,
+                [&](auto run, const Tensors& t) { run(op, t[0], t[packed ? 0 : 1], t[2], t[3]); });
+        if (!packed) {
+          Compare(place, {Updated(q.numbers, 2 * lost), Updated(k.numbers, 2 * lost)}, truth, tested,
+                  [&](auto run, const Tensors& t) { run(op, t[0], t[1], t[0], t[1]); });
+        }
+      }
+    });
+  }
+}
+
+void CheckForward(const Place& place) { CheckTurns(place, &kernels::RopeForward, &cuda::RopeForward); }
+void CheckBackward(const Place& place) { CheckTurns(place, &kernels::RopeBackward, &cuda::RopeBackward); }
+
+}  // namespace
+
+std::vector<Case> RopeCases() { return {{"RopeForward", CheckForward}, {"RopeBackward", CheckBackward}}; }
+
+}  // namespace tidemark::kernels::cuda
