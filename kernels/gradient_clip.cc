@@ -9,9 +9,6 @@
 namespace tidemark::kernels {
 namespace {
 
-/// torch.nn.utils.clip_grad_norm_ adds this to the norm.
-constexpr double kEpsilon = 1e-6;
-
 template <class C>
 C SquaresOf(const ConstTensor& tensor) {
   Reader<C> reader(tensor, kStretch);
@@ -47,7 +44,7 @@ void SumOfSquares(const ConstTensor& norms, const Tensor& total) {
 }
 
 double ClipCoefficient(double max_norm, double total) {
-  const double coefficient = max_norm / (std::sqrt(total) + kEpsilon);
+  const double coefficient = max_norm / (std::sqrt(total) + kClipEpsilon);
   return coefficient > 1 ? 1 : coefficient;  // NaN for NaN
 }
 

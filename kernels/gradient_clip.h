@@ -11,6 +11,9 @@ namespace tidemark::kernels {
 // the sum of their squares, which is what ranks add up, the coefficient min(1, max_norm / (norm + 1e-6)), and all
 // gradients times that, whatever it is.
 
+/// torch.nn.utils.clip_grad_norm_ adds this to the norm.
+inline constexpr double kClipEpsilon = 1e-6;
+
 /// norms[index] = sqrt(sum of g^2) over all parts of one gradient; none: 0. `norms` is StatisticsOf the gradients.
 void GradientNorm(std::span<const ConstTensor> gradient, const Tensor& norms, std::int64_t index);
 /// total = sum of norms^2: a square, one element.

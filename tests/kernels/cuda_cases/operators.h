@@ -13,5 +13,7 @@ std::vector<Case> GluCases();
 std::vector<Case> RopeCases();
 std::vector<Case> EmbeddingCases();
 std::vector<Case> DropoutCases();
+std::vector<Case> OptimizerCases();
+std::vector<Case> GradientClipCases();
 
 }  // namespace tidemark::kernels::cuda

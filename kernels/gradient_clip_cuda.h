@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/gradient_clip.h"
+#include "kernels/queue.h"
+
+namespace tidemark::kernels::cuda {
+
+// kernels/gradient_clip.h on a GPU. No number comes to the host.
+
+void GradientNorm(std::span<const ConstTensor> gradient, const Tensor& norms, std::int64_t index, const Queue& queue);
+void SumOfSquares(const ConstTensor& norms, const Tensor& total, const Queue& queue);
+void TakeClipCoefficient(double max_norm, const Tensor& total, const Queue& queue);
+void ClipGradient(const ConstTensor& coefficient, const Tensor& gradient, const Queue& queue);
+
+}  // namespace tidemark::kernels::cuda

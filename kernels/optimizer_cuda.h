@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/optimizer.h"
+#include "kernels/queue.h"
+
+namespace tidemark::kernels::cuda {
+
+// kernels/optimizer.h on a GPU.
+
+void AdamWUpdate(const AdamW& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& first,
+                 const Tensor& second, const Queue& queue);
+void AdamWMoments(const AdamW& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& first,
+                  const Tensor& second, const Queue& queue);
+void AdamWRoot(const ConstTensor& second, const Tensor& root, const Queue& queue);
+void AdamWCorrectBias(const AdamW& op, const ConstTensor& root, const Tensor& quotient, const Queue& queue);
+void AdamWAddEpsilon(const AdamW& op, const Tensor& denominator, const Queue& queue);
+void AdamWApply(const AdamW& op, const ConstTensor& first, const ConstTensor& denominator, const Tensor& weight,
+                const Queue& queue);
+
+void SgdUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Queue& queue);
+void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& buffer,
+                       const Queue& queue);
+void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer, const Queue& queue);
+
+}  // namespace tidemark::kernels::cuda
