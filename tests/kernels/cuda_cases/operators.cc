@@ -6,7 +6,7 @@ namespace tidemark::kernels::cuda {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const auto part : {PointwiseCases, NormCases, ActivationCases, GluCases, RopeCases, EmbeddingCases, DropoutCases,
-                          OptimizerCases, GradientClipCases}) {
+                          CrossEntropyCases, OptimizerCases, GradientClipCases}) {
     for (Case& one : part()) {
       cases.push_back(std::move(one));
     }

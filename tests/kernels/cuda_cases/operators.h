@@ -13,6 +13,7 @@ std::vector<Case> GluCases();
 std::vector<Case> RopeCases();
 std::vector<Case> EmbeddingCases();
 std::vector<Case> DropoutCases();
+std::vector<Case> CrossEntropyCases();
 std::vector<Case> OptimizerCases();
 std::vector<Case> GradientClipCases();
 
