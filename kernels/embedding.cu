@@ -7,15 +7,17 @@ namespace tidemark::kernels::cuda {
 namespace {
 
 template <class C>
-struct LookUpElement {
+struct LookUpRow {
   Embedding op;
   const std::int64_t* ids;
   Input<C> weight;
   Output<C> output;
 
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t row = ids[i / op.width] - op.first_row;
-    output.Set(i, row >= 0 && row < op.vocabulary ? weight[row * op.width + i % op.width] : C(0));
+  __host__ __device__ void operator()(const Team& team, std::int64_t token) const {
+    const std::int64_t row = ids[token] - op.first_row;
+    const bool is_here = row >= 0 && row < op.vocabulary;
+    team.Each(op.width,
+              [&](std::int64_t i) { output.Set(token * op.width + i, is_here ? weight[row * op.width + i] : C(0)); });
   }
 };
 
@@ -53,27 +55,28 @@ struct AddPosition {
   Input<C> input, table;
   Output<C> output;
 
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t place = (op.first_row + i / op.width) % op.sequence;
-    output.Set(i, input[i] + table[place * op.width + i % op.width]);
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * op.width, place = (op.first_row + row) % op.sequence;
+    team.Each(op.width, [&](std::int64_t i) { output.Set(begin + i, input[begin + i] + table[place * op.width + i]); });
   }
 };
 
-/// A column of a place that has rows: these are `sequence` apart.
+/// The gradient of a place that has rows: these are `sequence` apart.
 template <class C>
 struct SumRowsOfPlace {
   Positions op;
   Input<C> gradient;
   Output<C> sums;
 
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t first = i / op.width, column = i % op.width;
-    const std::int64_t at = (op.first_row + first) % op.sequence * op.width + column;
-    C sum = sums[at];
-    for (std::int64_t row = first; row < op.rows; row += op.sequence) {
-      sum += gradient[row * op.width + column];
-    }
-    sums.Set(at, sum);
+  __host__ __device__ void operator()(const Team& team, std::int64_t first) const {
+    const std::int64_t begin = (op.first_row + first) % op.sequence * op.width;
+    team.Each(op.width, [&](std::int64_t i) {
+      C sum = sums[begin + i];
+      for (std::int64_t row = first; row < op.rows; row += op.sequence) {
+        sum += gradient[row * op.width + i];
+      }
+      sums.Set(begin + i, sum);
+    });
   }
 };
 
@@ -84,7 +87,7 @@ void EmbeddingForward(const Embedding& op, const ConstTensor& ids, const ConstTe
   TIDEMARK_CHECK(ids.type.elements == op.tokens && weight.type.elements == op.vocabulary * op.width);
   TIDEMARK_CHECK(output.type.elements == op.tokens * op.width);
   InArithmeticOf({weight.type, output.type}, [&]<class C>(C) {
-    EachElement(queue, output.type.elements, LookUpElement<C>{op, Elements<std::int64_t>(ids), weight, output});
+    EachRow(queue, op.tokens, LookUpRow<C>{op, Elements<std::int64_t>(ids), weight, output});
   });
 }
 
@@ -107,7 +110,7 @@ void PositionsForward(const Positions& op, const ConstTensor& input, const Const
   TIDEMARK_CHECK(op.sequence <= op.positions && table.type.elements == op.positions * op.width);
   TIDEMARK_CHECK(input.type.elements == op.rows * op.width && output.type.elements == input.type.elements);
   InArithmeticOf({input.type, table.type, output.type}, [&]<class C>(C) {
-    EachElement(queue, output.type.elements, AddPosition<C>{op, input, table, output});
+    EachRow(queue, op.rows, AddPosition<C>{op, input, table, output});
   });
 }
 
@@ -119,8 +122,7 @@ void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, 
     Zero(table_gradient, queue);
   }
   InArithmeticOf({output_gradient.type, table_gradient.type}, [&]<class C>(C) {
-    EachElement(queue, std::min(op.rows, op.sequence) * op.width,
-                SumRowsOfPlace<C>{op, output_gradient, table_gradient});
+    EachRow(queue, std::min(op.rows, op.sequence), SumRowsOfPlace<C>{op, output_gradient, table_gradient});
   });
 }
 

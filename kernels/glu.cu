@@ -14,33 +14,44 @@ template <class View>
 struct Rows {
   View elements;
   Half begin;
-  std::int64_t width;
-  __host__ __device__ std::int64_t Place(std::int64_t i) const { return begin(i / width) + i % width; }
 };
 template <class C>
 struct InputRows : Rows<Input<C>> {
-  __host__ __device__ C operator[](std::int64_t i) const { return this->elements[this->Place(i)]; }
+  __host__ __device__ C At(std::int64_t row, std::int64_t i) const { return this->elements[this->begin(row) + i]; }
 };
 template <class C>
 struct OutputRows : Rows<Output<C>> {
-  __host__ __device__ void Set(std::int64_t i, C value) const { this->elements.Set(this->Place(i), value); }
+  __host__ __device__ void Set(std::int64_t row, std::int64_t i, C value) const {
+    this->elements.Set(this->begin(row) + i, value);
+  }
 };
 
 template <class C>
 InputRows<C> GateOf(const Glu& op, const ConstTensor& tensor) {
-  return {{tensor, Gate(op, tensor.type), op.width}};
+  return {{tensor, Gate(op, tensor.type)}};
 }
 template <class C>
 InputRows<C> UpOf(const Glu& op, const ConstTensor& tensor) {
-  return {{tensor, Up(op, tensor.type), op.width}};
+  return {{tensor, Up(op, tensor.type)}};
 }
 template <class C>
 OutputRows<C> GateTo(const Glu& op, const Tensor& tensor) {
-  return {{tensor, Gate(op, tensor.type), op.width}};
+  return {{tensor, Gate(op, tensor.type)}};
 }
 template <class C>
 OutputRows<C> UpTo(const Glu& op, const Tensor& tensor) {
-  return {{tensor, Up(op, tensor.type), op.width}};
+  return {{tensor, Up(op, tensor.type)}};
+}
+
+template <class C>
+InputRows<C> DenseOf(const Glu& op, const ConstTensor& tensor) {
+  CheckDense(op, tensor.type);
+  return {{tensor, {op.width, 0}}};
+}
+template <class C>
+OutputRows<C> DenseTo(const Glu& op, const Tensor& tensor) {
+  CheckDense(op, tensor.type);
+  return {{tensor, {op.width, 0}}};
 }
 
 template <class C>
@@ -50,65 +61,78 @@ __host__ __device__ C SiluSlope(C x) {
 }
 
 template <class C>
-struct GluElement {
+struct GluRow {
+  std::int64_t width;
   InputRows<C> gate, up;
-  Output<C> output;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const C x = gate[i];
-    output.Set(i, x * Sigmoid(x) * up[i]);
+  OutputRows<C> output;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      const C x = gate.At(row, i);
+      output.Set(row, i, x * Sigmoid(x) * up.At(row, i));
+    });
   }
 };
 
 template <class C>
-struct GluBackwardElement {
-  InputRows<C> gate, up;
-  Input<C> output_gradient;
+struct GluBackwardRow {
+  std::int64_t width;
+  InputRows<C> gate, up, output_gradient;
   OutputRows<C> gate_gradient, up_gradient;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const C x = gate[i], dy = output_gradient[i], d_silu = dy * up[i];
-    up_gradient.Set(i, dy * x * Sigmoid(x));
-    gate_gradient.Set(i, d_silu * SiluSlope(x));
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      const C x = gate.At(row, i), dy = output_gradient.At(row, i), d_silu = dy * up.At(row, i);
+      up_gradient.Set(row, i, dy * x * Sigmoid(x));
+      gate_gradient.Set(row, i, d_silu * SiluSlope(x));
+    });
   }
 };
 
 template <class C>
-struct SiluElement {
+struct SiluRow {
+  std::int64_t width;
   InputRows<C> gate;
-  Output<C> silu;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const C x = gate[i];
-    silu.Set(i, x * Sigmoid(x));
+  OutputRows<C> silu;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      const C x = gate.At(row, i);
+      silu.Set(row, i, x * Sigmoid(x));
+    });
   }
 };
 
 template <class C>
-struct ProductElement {
-  Input<C> silu;
-  InputRows<C> up;
-  Output<C> output;
-  __host__ __device__ void operator()(std::int64_t i) const { output.Set(i, silu[i] * up[i]); }
-};
-
-template <class C>
-struct ProductBackwardElement {
-  Input<C> output_gradient, silu;
-  InputRows<C> up;
-  Output<C> silu_gradient;
-  OutputRows<C> up_gradient;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const C dy = output_gradient[i], s = silu[i], u = up[i];
-    silu_gradient.Set(i, dy * u);
-    up_gradient.Set(i, dy * s);
+struct ProductRow {
+  std::int64_t width;
+  InputRows<C> silu, up;
+  OutputRows<C> output;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) { output.Set(row, i, silu.At(row, i) * up.At(row, i)); });
   }
 };
 
 template <class C>
-struct SiluBackwardElement {
-  Input<C> silu_gradient;
-  InputRows<C> gate;
+struct ProductBackwardRow {
+  std::int64_t width;
+  InputRows<C> output_gradient, silu, up;
+  OutputRows<C> silu_gradient, up_gradient;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      const C dy = output_gradient.At(row, i), s = silu.At(row, i), u = up.At(row, i);
+      silu_gradient.Set(row, i, dy * u);
+      up_gradient.Set(row, i, dy * s);
+    });
+  }
+};
+
+template <class C>
+struct SiluBackwardRow {
+  std::int64_t width;
+  InputRows<C> silu_gradient, gate;
   OutputRows<C> gate_gradient;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    gate_gradient.Set(i, silu_gradient[i] * SiluSlope(gate[i]));
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      gate_gradient.Set(row, i, silu_gradient.At(row, i) * SiluSlope(gate.At(row, i)));
+    });
   }
 };
 
@@ -116,56 +140,48 @@ struct SiluBackwardElement {
 
 void GluForward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& output,
                 const Queue& queue) {
-  CheckDense(op, output.type);
   InArithmeticOf({gate.type, up.type, output.type}, [&]<class C>(C) {
-    EachElement(queue, output.type.elements, GluElement<C>{GateOf<C>(op, gate), UpOf<C>(op, up), output});
+    EachRow(queue, op.rows, GluRow<C>{op.width, GateOf<C>(op, gate), UpOf<C>(op, up), DenseTo<C>(op, output)});
   });
 }
 
 void GluBackward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const ConstTensor& output_gradient,
                  const Tensor& gate_gradient, const Tensor& up_gradient, const Queue& queue) {
-  CheckDense(op, output_gradient.type);
   InArithmeticOf({gate.type, up.type, output_gradient.type}, [&]<class C>(C) {
-    EachElement(queue, output_gradient.type.elements,
-                GluBackwardElement<C>{GateOf<C>(op, gate), UpOf<C>(op, up), output_gradient,
-                                      GateTo<C>(op, gate_gradient), UpTo<C>(op, up_gradient)});
+    EachRow(queue, op.rows,
+            GluBackwardRow<C>{op.width, GateOf<C>(op, gate), UpOf<C>(op, up), DenseOf<C>(op, output_gradient),
+                              GateTo<C>(op, gate_gradient), UpTo<C>(op, up_gradient)});
   });
 }
 
 void SiluForward(const Glu& op, const ConstTensor& gate, const Tensor& silu, const Queue& queue) {
-  CheckDense(op, silu.type);
   InArithmeticOf({gate.type, silu.type}, [&]<class C>(C) {
-    EachElement(queue, silu.type.elements, SiluElement<C>{GateOf<C>(op, gate), silu});
+    EachRow(queue, op.rows, SiluRow<C>{op.width, GateOf<C>(op, gate), DenseTo<C>(op, silu)});
   });
 }
 
 void ProductForward(const Glu& op, const ConstTensor& silu, const ConstTensor& up, const Tensor& output,
                     const Queue& queue) {
-  CheckDense(op, silu.type);
-  CheckDense(op, output.type);
   InArithmeticOf({silu.type, up.type, output.type}, [&]<class C>(C) {
-    EachElement(queue, output.type.elements, ProductElement<C>{silu, UpOf<C>(op, up), output});
+    EachRow(queue, op.rows, ProductRow<C>{op.width, DenseOf<C>(op, silu), UpOf<C>(op, up), DenseTo<C>(op, output)});
   });
 }
 
 void ProductBackward(const Glu& op, const ConstTensor& output_gradient, const ConstTensor& silu, const ConstTensor& up,
                      const Tensor& silu_gradient, const Tensor& up_gradient, const Queue& queue) {
-  CheckDense(op, output_gradient.type);
-  CheckDense(op, silu.type);
-  CheckDense(op, silu_gradient.type);
   InArithmeticOf({output_gradient.type, silu.type, up.type}, [&]<class C>(C) {
-    EachElement(
-        queue, silu.type.elements,
-        ProductBackwardElement<C>{output_gradient, silu, UpOf<C>(op, up), silu_gradient, UpTo<C>(op, up_gradient)});
+    EachRow(queue, op.rows,
+            ProductBackwardRow<C>{op.width, DenseOf<C>(op, output_gradient), DenseOf<C>(op, silu), UpOf<C>(op, up),
+                                  DenseTo<C>(op, silu_gradient), UpTo<C>(op, up_gradient)});
   });
 }
 
 void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTensor& gate, const Tensor& gate_gradient,
                   const Queue& queue) {
-  CheckDense(op, silu_gradient.type);
   InArithmeticOf({silu_gradient.type, gate.type}, [&]<class C>(C) {
-    EachElement(queue, silu_gradient.type.elements,
-                SiluBackwardElement<C>{silu_gradient, GateOf<C>(op, gate), GateTo<C>(op, gate_gradient)});
+    EachRow(
+        queue, op.rows,
+        SiluBackwardRow<C>{op.width, DenseOf<C>(op, silu_gradient), GateOf<C>(op, gate), GateTo<C>(op, gate_gradient)});
   });
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/cuda_cases/compare.h"
 
-#include "kernels/stretch.h"
+#include <algorithm>
+#include <memory>
 
 namespace tidemark::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -81,6 +81,7 @@ struct Case {
   std::string name;
   std::function<void(const Place&)> check;
 };
+inline std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
 std::vector<Case> Cases();
 
 }  // namespace tidemark::kernels::cuda
