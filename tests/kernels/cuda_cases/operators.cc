@@ -5,8 +5,8 @@ namespace tidemark::kernels::cuda {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const auto part : {PointwiseCases, NormCases, ActivationCases, GluCases, RopeCases, EmbeddingCases, DropoutCases,
-                          CrossEntropyCases, OptimizerCases, GradientClipCases}) {
+  for (const auto part : {PointwiseCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
+                          EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases}) {
     for (Case& one : part()) {
       cases.push_back(std::move(one));
     }

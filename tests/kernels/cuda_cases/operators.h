@@ -8,6 +8,7 @@ namespace tidemark::kernels::cuda {
 // The parts of Cases(), one of each header.
 std::vector<Case> PointwiseCases();
 std::vector<Case> NormCases();
+std::vector<Case> EagerNormCases();
 std::vector<Case> ActivationCases();
 std::vector<Case> GluCases();
 std::vector<Case> RopeCases();
