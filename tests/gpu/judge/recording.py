@@ -2,8 +2,6 @@
 """What PyTorch's caching allocator did on a GPU: peaks of a step, and a snapshot with every event of it."""
 
 import contextlib
-import gzip
-import pickle
 
 import torch
 
@@ -63,24 +61,7 @@ def _reduced(snapshot):
     segments = [{**{key: value for key, value in segment.items() if key not in ("frames", "blocks")}, "frames": [],
                  "blocks": [{**{key: value for key, value in block.items() if key not in ("frames", "history")},
                              "frames": []} for block in segment["blocks"]]} for segment in snapshot["segments"]]
-    return {"segments": segments, "device_traces": traces}
-
-
-def write_snapshot(snapshot, path):
-    with gzip.GzipFile(path, "wb", mtime=0) as file:
-        pickle.dump(snapshot, file, protocol=4)
-
-
-class _PlainData(pickle.Unpickler):
-    """A snapshot is lists, dictionaries, text and numbers: whatever names a class is none."""
-
-    def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"a snapshot that names {module}.{name}")
-
-
-def read_snapshot(path):
-    with gzip.open(path, "rb") as file:
-        return _PlainData(file).load()
+    return {"segments": segments, "device_traces": traces, "allocator_settings": snapshot.get("allocator_settings")}
 
 
 @contextlib.contextmanager

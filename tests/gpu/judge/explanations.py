@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations that have no partner for a known reason. A reason names who asks, never a size alone."""
+
+import re
+
+SMALLEST_BLOCK = 512  # of the caching allocator
+
+SCALAR = "scalars and counters of at most 512 bytes"
+
+PREDICTED = (
+    (r"head\.(row_max|row_sum|target_logit)$", "row statistics of the loss, which CUDA's kernels keep in registers"),
+)
+MEASURED = (
+    (r"\bturned decoder\.py", "rotary embedding into new tensors, predicted in place"),
+)
+# Without a GPU no kernel runs, and autograd adds gradients up in place only where no dispatch mode is on.
+PREDICTED_REHEARSAL = (
+    (r"layer\.(dq_accumulator|delta)$", "workspace of the flash kernel's backward pass, of which a rehearsal has none"),
+)
+MEASURED_REHEARSAL = (
+    (r"aten\.add\.Tensor < _step session\.py", "autograd's sum of two gradients, in place outside a rehearsal"),
+)
+
+
+def predicted_reason(allocation, is_rehearsal):
+    return _reason(allocation, PREDICTED + (PREDICTED_REHEARSAL if is_rehearsal else ()))
+
+
+def measured_reason(allocation, is_rehearsal):
+    return _reason(allocation, MEASURED + (MEASURED_REHEARSAL if is_rehearsal else ()))
+
+
+def _reason(allocation, reasons):
+    if allocation.size <= SMALLEST_BLOCK:
+        return SCALAR
+    return next((reason for pattern, reason in reasons if re.search(pattern, allocation.who)), None)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded case against its prediction, as text."""
+
+import collections
+import dataclasses
+import json
+
+from judge.comparison import Matching, match, measured_step
+from judge.snapshot import read_snapshot
+
+HEADER = ("case", "predicted peak", "1st", "2nd", "3rd step", "reserved", "matched", "parts", "moved", "known", "open")
+MOST_LINES = 24  # of a case's details
+
+
+@dataclasses.dataclass
+class Verdict:
+    """Differences are measured minus predicted bytes. Measured bytes leave out what was there before parameters."""
+
+    name: str
+    predicted: int = 0  # bytes of tensors in the third step
+    differences: tuple = ()  # of the peaks of tensors, step by step
+    reserved: int | None = None  # the third step's difference
+    phases: dict = dataclasses.field(default_factory=dict)  # kind of phase: (predicted, measured) peak above the start
+    matching: Matching | None = None
+    error: str | None = None
+
+    @property
+    def open(self):
+        """How many allocations stand alone, with no reason known."""
+        return len(self.matching.predicted_only) + len(self.matching.measured_only) if self.matching else 0
+
+    def row(self):
+        if self.error:
+            return (self.name, self.error)
+        known = sum(self.matching.explained.values())
+        reserved = "-" if self.reserved is None else f"{self.reserved:+,}"
+        return (self.name, f"{self.predicted:,}", *(f"{each:+,}" for each in self.differences), reserved,
+                self.matching.matched, self.matching.parted, self.matching.moved, known, self.open)
+
+
+def judge(path, program):
+    """The verdict on the record at `path`."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record.get("error"):
+        return Verdict(path.stem, error=record["error"].strip().splitlines()[-1])
+    predicted = record["predicted"] or program.prediction(record["job"])
+    measured = record["measured"]
+    before = measured["before_parameters"]["requested_bytes"]
+    pairs = list(zip(predicted["steps"], measured["steps"], strict=True))
+    ours, snapshot = program.step(record["job"]), read_snapshot(path.parent / record["snapshot"])
+    theirs = measured_step(snapshot, predicted["job"]["accumulation_steps"])
+    last, last_peak = pairs[-1][0], pairs[-1][1]["peak"]
+    return Verdict(
+        path.stem, last["allocated_bytes"],
+        tuple(step["peak"]["requested_bytes"] - before - expected["allocated_bytes"] for expected, step in pairs),
+        None if last_peak["reserved_bytes"] is None else last_peak["reserved_bytes"] - last["reserved_bytes"],
+        _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]))
+
+
+def _phases(ours, theirs):
+    highest = {}
+    for phase in dict.fromkeys([*ours, *theirs]):
+        kind = phase.split()[0]
+        pair = highest.get(kind, (0, 0))
+        highest[kind] = (max(pair[0], ours.get(phase, 0)), max(pair[1], theirs.get(phase, 0)))
+    return highest
+
+
+def table(verdicts):
+    rows = [HEADER, *(verdict.row() for verdict in verdicts)]
+    whole = [row for row in rows if len(row) == len(HEADER)]
+    widths = [max(len(str(row[column])) for row in whole) for column in range(len(HEADER))]
+    widths[0] = max(len(row[0]) for row in rows)
+    return [("  ".join([row[0].ljust(widths[0]), *(str(cell).rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+             if len(row) == len(HEADER) else f"{row[0].ljust(widths[0])}  {row[1]}") for row in rows]
+
+
+def details(verdict):
+    """Peaks by phase, what stands alone by phase, size and who asked, largest sum first, and what is known."""
+    lines = [f"{verdict.name}: highest above the step's beginning"]
+    for kind, (ours, theirs) in verdict.phases.items():
+        lines.append(f"  {kind:9}  predicted {ours:>15,}  measured {theirs:>15,}  {theirs - ours:>+14,}")
+    alone = []
+    for side, found in (("predicted", verdict.matching.predicted_only), ("measured", verdict.matching.measured_only)):
+        groups = collections.Counter((each.phase.split()[0], each.size, each.who) for each in found)
+        alone += [(count * size, side, phase, count, size, who) for (phase, size, who), count in groups.items()]
+    for _, side, phase, count, size, who in sorted(alone, reverse=True)[:MOST_LINES]:
+        lines.append(f"  only {side:9}  {phase:9}  {count:>4} x {size:>13,}  {who}")
+    if len(alone) > MOST_LINES:
+        lines.append(f"  and {len(alone) - MOST_LINES} smaller groups")
+    known = collections.Counter()
+    for (reason, size), count in verdict.matching.explained.items():
+        known[reason] += count * size
+    lines += [f"  known: {reason}, {size:,} bytes in all" for reason, size in sorted(known.items())]
+    return lines
