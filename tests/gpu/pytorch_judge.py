@@ -8,7 +8,8 @@
 Collectives are those of PyTorch's fake process group, which do nothing: allocations are those of any number of ranks.
 Each case writes DIR/<case>.json and DIR/<case>.pickle.gz, a snapshot that memory_viz reads once unpacked; cases with a
 record are not run again. With --rehearse nothing needs a GPU: tensors are fake, their births and deaths are counted.
-Exit codes: 0 fine, 1 a case failed or an allocation has neither partner nor reason, 2 wrong input, 3 this machine cannot.
+Exit codes: 0 fine, 1 a case failed or an allocation has neither partner nor known reason, 2 wrong input, 3 this machine
+cannot.
 """
 
 import argparse
@@ -43,11 +44,11 @@ def parse(words):
 
 def compare(folder, options):
     """Prints the table; whether every allocation has a partner or a reason."""
-    from judge.verdict import details, judge, table
+    from judge.verdict import case_of, details, judge, table
 
     wanted = {case.name for case in cases(options.cases)}
     program = Program(options.tidemark)
-    verdicts = [judge(path, program) for path in sorted(folder.glob("*.json")) if path.stem in wanted]
+    verdicts = [judge(path, program) for path in sorted(folder.glob("*.json")) if case_of(path) in wanted]
     if options.details:
         for verdict in verdicts:
             if verdict.matching:
@@ -56,7 +57,11 @@ def compare(folder, options):
     return all(verdict.error is None and verdict.open == 0 for verdict in verdicts)
 
 
-def run(options):
+def run(options, chosen):
+    if importlib.util.find_spec("torch") is None:
+        print(f"{sys.executable} has no torch: install it with 'pip install torch numpy', or call an interpreter that "
+              "has it", file=sys.stderr)
+        return CANNOT
     from judge.record import in_child, machine, write_case
 
     about = in_child(machine, options.rehearse)
@@ -66,7 +71,6 @@ def run(options):
     out = options.out or (pathlib.Path(tempfile.mkdtemp(prefix="judge-")) if options.rehearse else RECORDED)
     out.mkdir(parents=True, exist_ok=True)
     program = Program(options.tidemark) if options.tidemark else None
-    chosen = cases(options.cases)
     begin = time.monotonic()
     failed = done = 0
     for case in chosen:
@@ -86,23 +90,20 @@ def run(options):
 
 def main():
     options = parse(sys.argv[1:])
-    if not cases(options.cases):
+    chosen = cases(options.cases)
+    if not chosen:
         print(f"no case is called '{options.cases}'; pytorch_judge.py jobs lists them", file=sys.stderr)
         return 2
     if options.verb == "jobs":
-        print("---\n".join(f"# {case.name}\n{case.job()}" for case in cases(options.cases)), end="")
+        print("---\n".join(f"# {case.name}\n{case.job()}" for case in chosen), end="")
         return 0
-    if importlib.util.find_spec("torch") is None:
-        print(f"{sys.executable} has no torch; install it, or call an interpreter that has it: pip install torch numpy",
-              file=sys.stderr)
-        return CANNOT
     try:
-        if options.verb == "compare":
-            if options.folder is None or options.tidemark is None:
-                print("compare needs a folder of records and --tidemark PATH", file=sys.stderr)
-                return 2
-            return 0 if compare(options.folder, options) else 1
-        return run(options)
+        if options.verb == "run":
+            return run(options, chosen)
+        if options.folder is None or options.tidemark is None:
+            print("compare needs a folder of records and --tidemark PATH", file=sys.stderr)
+            return 2
+        return 0 if compare(options.folder, options) else 1
     except NoPrediction as error:
         print(f"no prediction: {error}", file=sys.stderr)
         return 2

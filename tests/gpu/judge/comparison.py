@@ -9,7 +9,7 @@ import array
 import collections
 import dataclasses
 
-from judge.explanations import measured_reason, predicted_reason
+from judge.explanations import JOINED, measured_reason, predicted_reason
 from judge.frames import as_text
 from judge.marks import phase_name, phase_of_mark
 from judge.prediction import Allocation, Step
@@ -47,14 +47,26 @@ class Matching:
 
 
 def match(predicted, measured, is_rehearsal):
-    """Of two lists of allocations. What explains itself by who asked is set aside first: it must not be anyone's
-    partner because of its size."""
+    """Of two lists of allocations. Neighbours that are known to be one are added up. What explains itself by who asked
+    is set aside first: it must not be anyone's partner because of its size."""
     result = Matching()
     ours = _by_phase(_unexplained(predicted, predicted_reason, is_rehearsal, result))
-    theirs = _by_phase(_unexplained(measured, measured_reason, is_rehearsal, result))
+    theirs = _by_phase(_unexplained(_joined(measured, result), measured_reason, is_rehearsal, result))
     for phase in dict.fromkeys([*ours, *theirs]):
         _match_phase(ours.get(phase, []), theirs.get(phase, []), result)
     return result
+
+
+def _joined(allocations, result):
+    joined = []
+    for each in allocations:
+        before = joined[-1] if joined else None
+        if before and JOINED.search(each.who) and (before.phase, before.who) == (each.phase, each.who):
+            joined[-1] = dataclasses.replace(before, size=before.size + each.size)
+            result.parted += 1
+        else:
+            joined.append(each)
+    return joined
 
 
 def _unexplained(allocations, reason_of, is_rehearsal, result):
@@ -88,7 +100,7 @@ def _match_phase(ours, theirs, result):
 
 
 def _gaps(ours, theirs):
-    """Aligns by size for the most pairs. Yields what stands alone between two runs of pairs, and the pairs before it."""
+    """Aligns by size for the most pairs. Yields what stands alone between runs of pairs, and how many come before."""
     longest = _longest(ours, theirs)
     gap, other, pairs, i, j = [], [], 0, 0, 0
     while i < len(ours) or j < len(theirs):

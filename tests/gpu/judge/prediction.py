@@ -66,7 +66,8 @@ class Program:
             path = pathlib.Path(folder) / "job.yaml"
             path.write_text(job, encoding="utf-8")
             try:
-                done = subprocess.run([self.path, verb, str(path), *options], capture_output=True, text=True, check=False)
+                done = subprocess.run([self.path, verb, str(path), *options], capture_output=True, text=True,
+                                      check=False)
             except OSError as error:
                 raise NoPrediction(f"{self.path}: {error.strerror}") from error
         if done.returncode != 0:

@@ -12,6 +12,7 @@ from judge.prediction import NoPrediction
 from judge.snapshot import write_snapshot
 
 LARGEST_SNAPSHOT = 2 << 20  # bytes of a file that a repository may keep
+LONGEST_CASE = 300  # seconds; real ones take a few, rehearsals of the largest two minutes
 
 
 class ChildFailed(Exception):
@@ -27,9 +28,10 @@ def in_child(function, *arguments):
     child.start()
     sender.close()
     try:
-        is_fine, result = receiver.recv()
+        is_fine, result = receiver.recv() if receiver.poll(LONGEST_CASE) else (False, f"no end in {LONGEST_CASE} s")
     except EOFError:
         is_fine, result = False, "the process ended without a word"
+    child.kill()
     child.join()
     if not is_fine:
         raise ChildFailed(result)
@@ -63,7 +65,7 @@ def machine(is_rehearsal):
 
 
 def write_case(case, about, program, out, is_rehearsal):
-    """Runs the case and writes its record. A failure is a record as well; returns its last line, or None."""
+    """Runs the case and writes its record. A failure is written as well; returns its last line, or None."""
     record = {**about, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "job": case.job(), "predicted": None, "measured": None, "snapshot": None}
     if program is not None:
@@ -77,9 +79,12 @@ def write_case(case, about, program, out, is_rehearsal):
     except ChildFailed as error:
         record["error"] = str(error)
     # A failure leaves no record in the way of another try.
-    ending = "failed.json" if "error" in record else "json"
-    (out / f"{case.name}.{ending}").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return record["error"].strip().splitlines()[-1] if "error" in record else None
+    fine, failed = out / f"{case.name}.json", out / f"{case.name}.failed.json"
+    (failed if "error" in record else fine).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if "error" in record:
+        return record["error"].strip().splitlines()[-1]
+    failed.unlink(missing_ok=True)
+    return None
 
 
 def _measure(case, is_rehearsal, path):

@@ -32,6 +32,7 @@ class Session:
             self._use_math_library()
         tables = rotary_tables(self.case.shape, self.device)
         gc.collect()
+        self.recorder.release()
         before = self.recorder.now()
         wrapping = wrap(self.case, tables, norm, self.device, mesh)
         optimizer = torch.optim.AdamW(wrapping.model.parameters(), lr=1e-4, fused=True)

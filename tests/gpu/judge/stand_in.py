@@ -13,6 +13,7 @@ import weakref
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -45,7 +46,7 @@ def call_site(operation):
     frame = sys._getframe(2)
     while frame is not None and len(frames) < 3:
         code = frame.f_code
-        if is_telling(code.co_filename) and frame.f_locals.get("self").__class__ is not StandIn:
+        if is_telling(code.co_filename):
             frames.append(short_frame(code.co_name, code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return frames
@@ -61,6 +62,7 @@ class StandIn(TorchDispatchMode):
         self.next_address = 0
         self.requested = self.allocated = 0
         self.events = None
+        self.is_watching = True
         self.forget_peaks()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -71,7 +73,7 @@ class StandIn(TorchDispatchMode):
             with unset_fake_temporarily():
                 return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        for leaf in tree_leaves(result):
+        for leaf in tree_leaves(result) if self.is_watching else ():
             if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
                 self._see(leaf.untyped_storage(), str(function).removesuffix(".default"))
         return result
@@ -167,20 +169,26 @@ def _resizes_told_to(stand_in):
 
 
 @contextlib.contextmanager
-def _unchecked_shapes():
-    """DDP compares shapes between ranks by value, which fake tensors do not have."""
-    from torch.nn.parallel import distributed
+def _unwatched_planning(stand_in):
+    """DTensor tries an operation on whole tensors that are always fake, to learn the shape of its result."""
+    plain = ShardingPropagator._propagate_tensor_meta_non_cached
 
-    plain = distributed._verify_param_shape_across_processes
-    distributed._verify_param_shape_across_processes = lambda *_, **__: True
+    def propagate(self, *args, **kwargs):
+        stand_in.is_watching = False
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            stand_in.is_watching = True
+
+    ShardingPropagator._propagate_tensor_meta_non_cached = propagate
     try:
         yield
     finally:
-        distributed._verify_param_shape_across_processes = plain
+        ShardingPropagator._propagate_tensor_meta_non_cached = plain
 
 
 @contextlib.contextmanager
 def rehearsal():
     stand_in = StandIn()
-    with _unchecked_shapes(), _resizes_told_to(stand_in), FakeTensorMode(), stand_in:
+    with _resizes_told_to(stand_in), _unwatched_planning(stand_in), FakeTensorMode(), stand_in:
         yield StandInRecorder(stand_in)

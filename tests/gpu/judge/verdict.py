@@ -38,22 +38,27 @@ class Verdict:
                 self.matching.matched, self.matching.parted, self.matching.moved, known, self.open)
 
 
+def case_of(path):
+    return path.stem.removesuffix(".failed")
+
+
 def judge(path, program):
     """The verdict on the record at `path`."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    if record.get("error"):
-        return Verdict(path.stem, error=record["error"].strip().splitlines()[-1])
+    if "error" in record:
+        return Verdict(case_of(path), error=record["error"].strip().splitlines()[-1])
     predicted = record["predicted"] or program.prediction(record["job"])
     measured = record["measured"]
-    before = measured["before_parameters"]["requested_bytes"]
+    before = measured["before_parameters"]
     pairs = list(zip(predicted["steps"], measured["steps"], strict=True))
     ours, snapshot = program.step(record["job"]), read_snapshot(path.parent / record["snapshot"])
     theirs = measured_step(snapshot, predicted["job"]["accumulation_steps"])
     last, last_peak = pairs[-1][0], pairs[-1][1]["peak"]
     return Verdict(
         path.stem, last["allocated_bytes"],
-        tuple(step["peak"]["requested_bytes"] - before - expected["allocated_bytes"] for expected, step in pairs),
-        None if last_peak["reserved_bytes"] is None else last_peak["reserved_bytes"] - last["reserved_bytes"],
+        tuple(step["peak"]["requested_bytes"] - before["requested_bytes"] - expected["allocated_bytes"] for expected, step in pairs),
+        None if last_peak["reserved_bytes"] is None else
+        last_peak["reserved_bytes"] - before["reserved_bytes"] - last["reserved_bytes"],
         _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]))
 
 
@@ -69,10 +74,10 @@ def _phases(ours, theirs):
 def table(verdicts):
     rows = [HEADER, *(verdict.row() for verdict in verdicts)]
     whole = [row for row in rows if len(row) == len(HEADER)]
-    widths = [max(len(str(row[column])) for row in whole) for column in range(len(HEADER))]
-    widths[0] = max(len(row[0]) for row in rows)
-    return [("  ".join([row[0].ljust(widths[0]), *(str(cell).rjust(width) for cell, width in zip(row[1:], widths[1:]))])
-             if len(row) == len(HEADER) else f"{row[0].ljust(widths[0])}  {row[1]}") for row in rows]
+    widths = [max(len(str(row[column])) for row in whole) for column in range(1, len(HEADER))]
+    name_width = max(len(row[0]) for row in rows)
+    return ["  ".join([name.ljust(name_width), *(str(cell).rjust(width) for cell, width in zip(cells, widths))])
+            for name, *cells in rows]
 
 
 def details(verdict):

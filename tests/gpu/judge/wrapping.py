@@ -56,7 +56,7 @@ def _ddp(case, build, device):
     from torch.nn.parallel import DistributedDataParallel
 
     model = DistributedDataParallel(build(device=device, dtype=torch.bfloat16),
-                                    gradient_as_bucket_view=case.bucket_view)
+                                    gradient_as_bucket_view=case.bucket_view, init_sync=False)
     # The reducer asks the all-reduce for its result, and the fake one has none. Buckets are filled and read as ever.
     model.register_comm_hook(None, noop_hook)
     return {"ddp-every": Wrapping, "ddp-last": NoSync, "ddp-forward-outside": ForwardOutside}[case.strategy](model)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of pytorch_judge.py needs neither torch nor a GPU: jobs, predictions, the comparison, refusals."""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from judge import case, comparison, frames, marks, prediction, snapshot
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JUDGE = pathlib.Path(__file__).resolve().with_name("pytorch_judge.py")
+STEPS = ("forward 0", "backward 0", "optimizer")
+
+
+def call(*words, options=()):
+    return subprocess.run([sys.executable, *options, str(JUDGE), *map(str, words)], capture_output=True, text=True,
+                          timeout=240, check=False)
+
+
+def the_case(name):
+    (found,) = case.cases(name)
+    return found
+
+
+class Jobs(unittest.TestCase):
+    def test_every_case_is_a_job_that_is_predicted(self):
+        program = prediction.Program(PROGRAM)
+        for pattern in ("oracle-*-n4-m4", "oracle-*-n8-m1", "1b-*-n4-m2"):
+            for each in case.cases(pattern):
+                with self.subTest(each.name):
+                    predicted = program.prediction(each.job())
+                    self.assertEqual(predicted["schema"], "tidemark.prediction/1")
+                    self.assertEqual([step["kind"] for step in predicted["steps"]], ["first", "second", "steady"])
+                    job = predicted["job"]
+                    self.assertEqual((job["strategy"], job["layout"]["dp"], job["accumulation_steps"]),
+                                     (each.strategy, each.ranks, each.microbatches))
+                    if each.is_ddp:
+                        self.assertEqual(job["buffers"]["gradient_as_bucket_view"], each.bucket_view)
+                        self.assertEqual(job["buffers"]["set_to_none"], each.set_to_none)
+
+    def test_names_are_unique_and_those_of_most_value_come_first(self):
+        names = [each.name for each in case.cases()]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(names[0], "oracle-fsdp2-scatter-each-n4-m4")
+
+    def test_the_verb_jobs_prints_them(self):
+        done = call("jobs", "--cases", "1b-ddp-last-view-n4-m2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("gradient_as_bucket_view: true", done.stdout)
+
+    def test_a_pattern_that_names_no_case_is_wrong_input(self):
+        done = call("--cases", "nothing")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no case is called 'nothing'", done.stderr)
+
+
+class Refusals(unittest.TestCase):
+    def test_without_torch_one_sentence_says_what_to_install(self):
+        done = call(options=("-E", "-S"))  # no site packages, whatever is installed
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("pip install torch", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_a_snapshot_that_names_a_class_is_not_opened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "evil.pickle.gz"
+            path.write_bytes(gzip.compress(pickle.dumps(io.BytesIO)))
+            with self.assertRaises(pickle.UnpicklingError):
+                snapshot.read_snapshot(path)
+
+
+class Reading(unittest.TestCase):
+    def test_a_program_is_read_as_allocations_in_order_with_peaks_by_phase(self):
+        step = prediction.read_program(
+            'buffers:\n'
+            '  weight          parameter  100  bf16  born on compute, resident, kept\n'
+            '  "a name"[1][2]  gradient    10  fp32  born on compute\n'
+            'program:\n'
+            '  begin load microbatch 0\n'
+            '  alloc "a name"[0][1]\n'
+            '  end load\n'
+            '  begin backward microbatch 0\n'
+            '  free "a name"[0][1]\n'
+            '  alloc "a name"[0][0]\n'
+            '  end backward\n'
+            '  begin optimizer\n')
+        self.assertEqual(step.allocations, [prediction.Allocation("forward 0", 40, "a name"),
+                                            prediction.Allocation("backward 0", 40, "a name")])
+        self.assertEqual(step.peaks, {"forward 0": 40, "backward 0": 40, "optimizer": 40})
+
+    def test_marks_are_told_from_tensors(self):
+        self.assertEqual([marks.phase_of_mark(marks.mark_bytes(phase)) for phase in range(9)], list(range(9)))
+        self.assertIsNone(marks.phase_of_mark(302))
+        self.assertIsNone(marks.phase_of_mark(4))
+        self.assertEqual([marks.phase_name(phase, 2) for phase in range(5)],
+                         ["forward 0", "backward 0", "forward 1", "backward 1", "optimizer"])
+
+    def test_of_a_deep_stack_the_operator_the_node_and_a_function_stay(self):
+        names = ("at::_ops::empty_strided::call(long)", "at::_ops::mm::redispatch(long)", "at::_ops::mm::call(long)",
+                 "??", "torch::autograd::generated::MmBackward0::apply(std::vector)", "at::_ops::t::call(long)")
+        stack = [{"name": name, "filename": "lib.so", "line": 0} for name in names]
+        stack.append({"name": "step", "filename": "/x/torch/optim/adamw.py", "line": 7})
+        self.assertEqual(frames.as_text(frames.shortened(stack)), "aten.mm < MmBackward0 < step adamw.py:7")
+
+
+class Comparison(unittest.TestCase):
+    """A record made from the prediction itself, then with one fault after another."""
+
+    NAME = "oracle-fsdp2-scatter-each-n4-m1"
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.program = prediction.Program(PROGRAM)
+        self.job = the_case(self.NAME).job()
+        self.allocations = [(each.phase, each.size, "somebody") for each in self.program.step(self.job).allocations
+                            if each.who not in ("head.row_max", "head.row_sum", "head.target_logit")]
+
+    def compared(self, allocations, more=0):
+        self.write(allocations, more)
+        return call("compare", self.folder, "--tidemark", PROGRAM, "--details")
+
+    def write(self, allocations, more):
+        predicted = self.program.prediction(self.job)
+        peaks = [{"peak": {"requested_bytes": step["allocated_bytes"] + 1000 + more,
+                           "reserved_bytes": step["reserved_bytes"]}} for step in predicted["steps"]]
+        record = {"rehearsal": False, "job": self.job, "predicted": None, "snapshot": f"{self.NAME}.pickle.gz",
+                  "measured": {"before_parameters": {"requested_bytes": 1000, "reserved_bytes": 0}, "steps": peaks}}
+        (self.folder / f"{self.NAME}.json").write_text(json.dumps(record), encoding="utf-8")
+        events = []
+        for phase, name in enumerate(STEPS):
+            events.append((marks.mark_bytes(phase), "mark"))
+            events += [(size, who) for place, size, who in allocations if place == name]
+        trace = [{"action": "alloc", "addr": address, "size": size, "stream": 0,
+                  "frames": [{"name": who, "filename": "", "line": 0}]} for address, (size, who) in enumerate(events)]
+        snapshot.write_snapshot({"segments": [], "device_traces": [trace]}, self.folder / f"{self.NAME}.pickle.gz")
+
+    def row(self, done):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(self.NAME + " ")]
+        return dict(zip(("predicted", "first", "second", "third", "reserved", "matched", "parts", "moved", "known",
+                         "open"), line.split()[1:]))
+
+    def test_an_equal_step_matches_whole(self):
+        done = self.compared(self.allocations)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        row = self.row(done)
+        self.assertEqual((row["first"], row["third"], row["reserved"], row["moved"], row["open"]),
+                         ("+0", "+0", "+0", "0", "0"))
+
+    def test_peaks_differ_by_what_was_measured_more(self):
+        self.assertEqual(self.row(self.compared(self.allocations, more=4096))["third"], "+4,096")
+
+    def test_an_allocation_that_nobody_predicted_is_named(self):
+        done = self.compared([*self.allocations, ("backward 0", 12345678, "aten.surprise")])
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"only measured +backward +1 x +12,345,678  aten\.surprise")
+
+    def test_a_predicted_allocation_that_does_not_come_is_named(self):
+        (at, *_) = [index for index, each in enumerate(self.allocations) if each[1] == 524288000]
+        done = self.compared(self.allocations[:at] + self.allocations[at + 1:])
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"only predicted +forward +1 x +524,288,000  head\.")
+
+    def test_one_buffer_in_several_tensors_matches_in_parts(self):
+        (at, *_) = [index for index, each in enumerate(self.allocations) if each[1] == 22548480]
+        phase, size, who = self.allocations[at]
+        halves = [(phase, size - 4096, who), (phase, 4096, who)]
+        row = self.row(self.compared(self.allocations[:at] + halves + self.allocations[at + 1:]))
+        self.assertEqual((row["parts"], row["open"]), ("3", "0"))
+
+    def test_another_order_within_a_phase_is_no_difference(self):
+        front = [("backward 0", 1111, "a"), ("backward 0", 2222, "b"), ("backward 0", 3333, "c")]
+        one = [prediction.Allocation(*each) for each in front]
+        other = [prediction.Allocation(*each) for each in (front[2], front[0], front[1])]
+        matching = comparison.match(one, other, is_rehearsal=False)
+        self.assertEqual((matching.matched, matching.moved, matching.predicted_only, matching.measured_only),
+                         (2, 1, [], []))
+
+    def test_a_known_reason_takes_only_what_names_it(self):
+        measured = [prediction.Allocation("forward 0", 8192, "aten.empty_like < turned decoder.py:37"),
+                    prediction.Allocation("forward 0", 8192, "aten.mm < attention decoder.py:78")]
+        matching = comparison.match([], measured, is_rehearsal=False)
+        self.assertEqual([each.who for each in matching.measured_only], ["aten.mm < attention decoder.py:78"])
+        self.assertEqual(sum(matching.explained.values()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
