@@ -110,6 +110,20 @@ class Reading(unittest.TestCase):
         self.assertEqual(frames.as_text(frames.shortened(stack)), "aten.mm < MmBackward0 < step adamw.py:7")
 
 
+    def test_a_reduced_snapshot_keeps_what_memory_viz_reads(self):
+        frame = {"name": "at::_ops::mm::call(long)", "filename": "lib.so", "line": 0}
+        event = {"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 3, "frames": [frame] * 60}
+        block = {"address": 1, "size": 512, "requested_size": 2, "state": "active_allocated", "frames": [frame]}
+        whole = {"segments": [{"address": 1, "total_size": 2 << 20, "blocks": [block], "frames": [frame]}],
+                 "device_traces": [[event]], "allocator_settings": {"knob": 1}}
+        small = snapshot.reduced(whole)
+        self.assertEqual(small["device_traces"], [[{**event, "frames": [
+            {"name": "aten.mm", "filename": "", "line": 0}]}]])
+        self.assertEqual(small["segments"], [{"address": 1, "total_size": 2 << 20, "frames": [],
+                                              "blocks": [{**block, "frames": []}]}])
+        self.assertEqual(small["allocator_settings"], {"knob": 1})
+
+
 class Comparison(unittest.TestCase):
     """A record made from the prediction itself, then with one fault after another."""
 

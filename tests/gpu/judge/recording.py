@@ -5,7 +5,7 @@ import contextlib
 
 import torch
 
-from judge.frames import shortened
+from judge.snapshot import reduced
 
 MOST_EVENTS = 1_000_000
 
@@ -38,30 +38,12 @@ class CudaRecorder:
         torch.cuda.synchronize()
         snapshot = torch.cuda.memory._snapshot()
         torch.cuda.memory._record_memory_history(enabled=None)
-        return _reduced(snapshot)
+        return reduced(snapshot)
 
     @staticmethod
     def _read(moment):
         stats = torch.cuda.memory_stats()
         return {f"{kind}_bytes": stats[f"{kind}_bytes.all.{moment}"] for kind in ("requested", "allocated", "reserved")}
-
-
-def _reduced(snapshot):
-    """A snapshot that is small: what memory_viz needs, with a few frames for each allocation."""
-    known = {}
-
-    def few(frames):
-        key = tuple((frame["name"], frame["filename"], frame["line"]) for frame in frames)
-        if key not in known:
-            known[key] = shortened(frames)
-        return known[key]
-
-    traces = [[{**{key: event[key] for key in ("action", "addr", "size", "stream") if key in event},
-                "frames": few(event.get("frames") or ())} for event in trace] for trace in snapshot["device_traces"]]
-    segments = [{**{key: value for key, value in segment.items() if key not in ("frames", "blocks")}, "frames": [],
-                 "blocks": [{**{key: value for key, value in block.items() if key not in ("frames", "history")},
-                             "frames": []} for block in segment["blocks"]]} for segment in snapshot["segments"]]
-    return {"segments": segments, "device_traces": traces, "allocator_settings": snapshot.get("allocator_settings")}
 
 
 @contextlib.contextmanager

@@ -4,6 +4,26 @@
 import gzip
 import pickle
 
+from judge.frames import shortened
+
+
+def reduced(snapshot):
+    """A snapshot that is small: what memory_viz needs, with a few frames for each allocation."""
+    known = {}
+
+    def few(frames):
+        key = tuple((frame["name"], frame["filename"], frame["line"]) for frame in frames)
+        if key not in known:
+            known[key] = shortened(frames)
+        return known[key]
+
+    traces = [[{**{key: event[key] for key in ("action", "addr", "size", "stream", "time_us") if key in event},
+                "frames": few(event.get("frames") or ())} for event in trace] for trace in snapshot["device_traces"]]
+    segments = [{**{key: value for key, value in segment.items() if key not in ("frames", "blocks")}, "frames": [],
+                 "blocks": [{**{key: value for key, value in block.items() if key not in ("frames", "history")},
+                             "frames": []} for block in segment["blocks"]]} for segment in snapshot["segments"]]
+    return {"segments": segments, "device_traces": traces, "allocator_settings": snapshot.get("allocator_settings")}
+
 
 def write_snapshot(snapshot, path):
     with gzip.GzipFile(path, "wb", mtime=0) as file:
