@@ -56,7 +56,8 @@ def judge(path, program):
     last, last_peak = pairs[-1][0], pairs[-1][1]["peak"]
     return Verdict(
         path.stem, last["allocated_bytes"],
-        tuple(step["peak"]["requested_bytes"] - before["requested_bytes"] - expected["allocated_bytes"] for expected, step in pairs),
+        tuple(step["peak"]["requested_bytes"] - before["requested_bytes"] - expected["allocated_bytes"]
+              for expected, step in pairs),
         None if last_peak["reserved_bytes"] is None else
         last_peak["reserved_bytes"] - before["reserved_bytes"] - last["reserved_bytes"],
         _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]))
