@@ -145,7 +145,8 @@ class Comparison(unittest.TestCase):
     def write(self, allocations, more):
         predicted = self.program.prediction(self.job)
         peaks = [{"peak": {"requested_bytes": step["allocated_bytes"] + 1000 + more,
-                           "reserved_bytes": step["reserved_bytes"]}} for step in predicted["steps"]]
+                           "reserved_bytes": step["reserved_bytes"]}, "after": {"requested_bytes": 0}}
+                 for step in predicted["steps"]]
         record = {"rehearsal": False, "job": self.job, "predicted": None, "snapshot": f"{self.NAME}.pickle.gz",
                   "measured": {"before_parameters": {"requested_bytes": 1000, "reserved_bytes": 0}, "steps": peaks}}
         (self.folder / f"{self.NAME}.json").write_text(json.dumps(record), encoding="utf-8")
@@ -159,8 +160,8 @@ class Comparison(unittest.TestCase):
 
     def row(self, done):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(self.NAME + " ")]
-        return dict(zip(("predicted", "first", "second", "third", "reserved", "matched", "parts", "moved", "known",
-                         "open"), line.split()[1:]))
+        return dict(zip(("predicted", "first", "second", "third", "events", "reserved", "matched", "parts", "moved",
+                         "known", "open"), line.split()[1:]))
 
     def test_an_equal_step_matches_whole(self):
         done = self.compared(self.allocations)
@@ -171,6 +172,13 @@ class Comparison(unittest.TestCase):
 
     def test_peaks_differ_by_what_was_measured_more(self):
         self.assertEqual(self.row(self.compared(self.allocations, more=4096))["third"], "+4,096")
+
+    def test_a_snapshot_without_marks_is_no_step(self):
+        self.compared(self.allocations)
+        snapshot.write_snapshot({"segments": [], "device_traces": [[]]}, self.folder / f"{self.NAME}.pickle.gz")
+        done = call("compare", self.folder, "--tidemark", PROGRAM)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no marks of phases", done.stdout)
 
     def test_an_allocation_that_nobody_predicted_is_named(self):
         done = self.compared([*self.allocations, ("backward 0", 12345678, "aten.surprise")])
