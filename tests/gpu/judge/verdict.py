@@ -18,7 +18,8 @@ class Verdict:
     """Differences are measured minus predicted bytes. Measured bytes leave out what was there before parameters.
 
     The allocator counts requested bytes down only when other streams are done with them, events when they are freed:
-    where FSDP1 leaves tensors to its streams, the peak by events is what a prediction means."""
+    where FSDP1 leaves tensors to its streams, the peak by events is what a prediction means.
+    """
 
     name: str
     predicted: int = 0  # bytes of tensors in the third step
@@ -37,9 +38,9 @@ class Verdict:
     def row(self):
         if self.error:
             return (self.name, self.error)
-        matching, reserved = self.matching, "-" if self.reserved is None else f"{self.reserved:+,}"
+        found, reserved = self.matching, "-" if self.reserved is None else f"{self.reserved:+,}"
         return (self.name, f"{self.predicted:,}", *(f"{each:+,}" for each in self.differences), f"{self.by_events:+,}",
-                reserved, matching.matched, matching.parted, matching.moved, sum(matching.explained.values()), self.open)
+                reserved, found.matched, found.parted, found.moved, sum(found.explained.values()), self.open)
 
 
 def case_of(path):
