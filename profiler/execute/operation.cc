@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/pointwise.h"
+#include "profiler/capture/heap.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 
