@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/fsdp2/fully_sharded.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "models/network/loss_in_chunks.h"
 #include "sim/lower/replicated_gradients.h"
 #include "sim/strategies/fsdp2/gradient_scatter.h"
 #include "sim/strategies/fsdp2/unit_gather.h"
@@ -12,6 +14,18 @@
 
 namespace tidemark {
 namespace {
+
+/// With how many kernels of the loss on a head's logits its backward pass begins; 0 where there is nothing else in it.
+std::size_t LossKernels(const Job& job, const Block& block) {
+  if (TakesChunks(job.axes.loss)) {
+    return 0;  // the head is called by the loss
+  }
+  const auto other = std::find_if(block.backward.begin(), block.backward.end(), [](const Action& action) {
+    const auto* kernel = std::get_if<Calculate>(&action);
+    return kernel == nullptr || !std::holds_alternative<CrossEntropy>(kernel->op);
+  });
+  return other == block.backward.end() ? 0 : static_cast<std::size_t>(other - block.backward.begin());
+}
 
 class FullySharded : public DataParallel {
  public:
@@ -47,7 +61,20 @@ class FullySharded : public DataParallel {
   }
   void AfterForward(const Microbatch&, std::int64_t position) override { gather_.AfterForward(position); }
   void EndForward(const Microbatch&) override { gather_.EndForward(); }
-  void BeforeBackward(const Microbatch&, std::int64_t position) override { gather_.BeforeBackward(position); }
+  /// A unit's pre-backward hook hangs on what the unit returns (_fsdp_state.py, _register_pre_backward_hook). Of the
+  /// last one that is the logits, so that the loss's own backward kernels come first.
+  void BeforeBackward(const Microbatch&, std::int64_t position) override {
+    if (LossKernels(role_.job, role_.stage.BlockAt(position)) == 0) {
+      gather_.BeforeBackward(position);
+    }
+  }
+  void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
+    const Block& block = role_.stage.BlockAt(position);
+    const std::size_t of_loss = LossKernels(role_.job, block);
+    if (of_loss > 0 && action == block.forward.size() + of_loss) {
+      gather_.BeforeBackward(position);
+    }
+  }
 
   /// Deferred gradients are added up, the unit is resharded, and its gradients are scattered or kept for later.
   void AfterBackward(const Microbatch& microbatch, std::int64_t position) override {
