@@ -63,7 +63,7 @@ class Writer {
     if (is_new) {
       trace_.strings.push_back(text);
     }
-    return TraceStringId(at->second);
+    return TraceStringId{at->second};
   }
 
   std::uint16_t StreamOf(std::uint32_t stream) {
