@@ -15,9 +15,9 @@ if(TIDEMARK_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_STANDARD 20)
-    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)  # behind the compiler's own check, in which CMake 3.25 refuses it
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # nvcc has had it since 12.0, CMake knows since 3.26
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
