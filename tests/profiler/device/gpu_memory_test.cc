@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sim/memory/capacity.h"
+#include "tests/profiler/device/expect_same.h"
 #include "tests/profiler/device/fake_gpu_driver.h"
 #include "tests/sim/allocation_log.h"
 
@@ -15,14 +16,6 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr Bytes kPage = Bytes(2 * kMiB);
-
-void ExpectEqual(const Outcome& real, const Outcome& predicted) {
-  EXPECT_EQ(real.kind, predicted.kind);
-  EXPECT_EQ(real.cache_flushes, predicted.cache_flushes);
-  EXPECT_EQ(real.failed_request, predicted.failed_request);
-  EXPECT_EQ(real.allocated_peak, predicted.allocated_peak);
-  EXPECT_EQ(real.reserved_peak, predicted.reserved_peak);
-}
 
 // Which memory lies below is nothing that an allocator decides by: what the simulator predicts of a capacity is what
 // happens over the driver, which has its rules kept and gets everything back.
@@ -34,8 +27,7 @@ TEST(GpuMemory, GivesWhatPretendedMemoryPredicts) {
       const Outcome unlimited = Replay(log, options, Bytes(std::int64_t{4} << 30));
       for (const Bytes capacity : {unlimited.reserved_peak, Bytes(unlimited.reserved_peak.count() * 3 / 4)}) {
         FakeGpuDriver driver(Bytes(std::int64_t{8} << 30));
-        ExpectEqual(Replay(log, options, std::make_unique<GpuMemory>(driver, capacity)),
-                    Replay(log, options, capacity));
+        ExpectSame(Replay(log, options, std::make_unique<GpuMemory>(driver, capacity)), Replay(log, options, capacity));
         driver.ExpectNothingLeft();
       }
     }
@@ -52,7 +44,7 @@ TEST(GpuMemory, RunsOutWhereTheGpuDoes) {
       const std::vector<Request> log = RandomLog(seed);
       const Bytes room = Bytes(Replay(log, options, kMuch).reserved_peak.count() * 3 / 4);
       FakeGpuDriver driver(room);
-      ExpectEqual(Replay(log, options, std::make_unique<GpuMemory>(driver, kMuch)), Replay(log, options, room));
+      ExpectSame(Replay(log, options, std::make_unique<GpuMemory>(driver, kMuch)), Replay(log, options, room));
       driver.ExpectNothingLeft();
     }
   }

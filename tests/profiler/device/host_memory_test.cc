@@ -11,6 +11,7 @@
 
 #include "sim/memory/allocator.h"
 #include "sim/memory/capacity.h"
+#include "tests/profiler/device/expect_same.h"
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
 
@@ -197,15 +198,6 @@ TEST_P(EveryAllocatorOnRealMemory, DoesWhatItDoesOnPretendedMemoryAndKeepsEveryT
     }
   }
   EXPECT_GT(refused, 20) << "of 60 logs";
-}
-
-void ExpectSame(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.kind, b.kind);
-  EXPECT_EQ(a.cache_flushes, b.cache_flushes);
-  EXPECT_EQ(a.failed_request, b.failed_request);
-  EXPECT_EQ(a.failed_bytes, b.failed_bytes);
-  EXPECT_EQ(a.allocated_peak, b.allocated_peak);
-  EXPECT_EQ(a.reserved_peak, b.reserved_peak);
 }
 
 TEST_P(EveryAllocatorOnRealMemory, HasTheOutcomeThatIsPredictedUnderEveryLimit) {
