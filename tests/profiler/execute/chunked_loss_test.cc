@@ -12,6 +12,7 @@
 
 #include "models/job/validate.h"
 #include "tests/profiler/execute/farthest.h"
+#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -61,22 +62,13 @@ void ExpectAsDense(const Job& job) {
 
 /// Each memory event of two steps, on every rank: tensor, bytes, birth or death, and what is reserved then.
 void ExpectPredictedMemory(const Job& job) {
-  using Event = std::tuple<std::string, std::int64_t, bool, std::int64_t>;
-  const auto events = [](const Trace& trace) {
-    std::vector<Event> all;
-    for (const MemoryEvent& event : trace.memory) {
-      const TraceTensor& tensor = trace.tensors[event.tensor.index];
-      all.emplace_back(tensor.name, tensor.bytes.count(), event.alloc, event.reserved_bytes.count());
-    }
-    return all;
-  };
   PredictOptions options;
   options.steps = FirstSteps(2);
   const Prediction prediction = *Predict(job, options);
   const std::vector<RunOutcome> ranks = ExecutedTogether(job, 2);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::size_t role = RoleOf(job, static_cast<std::int64_t>(rank));
-    EXPECT_EQ(events(ranks[rank].trace), events(*prediction.roles[role].trace)) << rank;
+    EXPECT_EQ(MemoryEventsOf(ranks[rank].trace), MemoryEventsOf(*prediction.roles[role].trace)) << rank;
   }
 }
 

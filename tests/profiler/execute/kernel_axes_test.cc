@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -71,21 +72,12 @@ TEST_P(EveryKernel, HasTheGradientsOfTheOthersInOneBigBatch) {
 }
 
 TEST_P(EveryKernel, AllocatesWhatWasPredictedEventByEvent) {
-  using Event = std::tuple<std::string, std::int64_t, bool, std::int64_t>;
-  const auto events = [](const Trace& trace) {
-    std::vector<Event> all;
-    for (const MemoryEvent& event : trace.memory) {
-      const TraceTensor& tensor = trace.tensors[event.tensor.index];
-      all.emplace_back(tensor.name, tensor.bytes.count(), event.alloc, event.reserved_bytes.count());
-    }
-    return all;
-  };
   const Job job = Chosen();
   PredictOptions options;
   options.steps = FirstSteps(2);
   const Prediction prediction = *Predict(job, options);
   for (const RunOutcome& run : ExecutedTogether(job, 2)) {
-    EXPECT_EQ(events(run.trace), events(*prediction.roles.front().trace));
+    EXPECT_EQ(MemoryEventsOf(run.trace), MemoryEventsOf(*prediction.roles.front().trace));
   }
 }
 
