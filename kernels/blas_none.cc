@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/blas.h"
+
+namespace tidemark::kernels::cuda {
+
+Result<std::unique_ptr<Blas>> OpenCublasLt() {
+  return Error{ErrorCode::machine_cannot, "", "this program was built without CUDA, so it has no cuBLASLt",
+               "build it where there is a CUDA 13 toolkit"};
+}
+
+}  // namespace tidemark::kernels::cuda
