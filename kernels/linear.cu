@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "kernels/linear_cuda.h"
+#include "kernels/product_cuda.h"
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+/// Calls `body(part, first, width)` for each tensor, whose columns are outputs [first, first + width).
+template <class Tensors, class Body>
+void EachPart(const Linear& op, const Tensors& parts, Body body) {
+  std::int64_t first = 0;
+  for (const auto& part : parts) {
+    TIDEMARK_CHECK(part.type.elements % op.rows == 0);
+    const std::int64_t width = part.type.elements / op.rows;
+    body(part, first, width);
+    first += width;
+  }
+  TIDEMARK_CHECK(first == op.out);
+}
+
+void CheckWeight(const Linear& op, const TensorType& weight) { TIDEMARK_CHECK(weight.elements == op.out * op.in); }
+
+MatrixView WeightRows(const Linear& op, const ConstTensor& weight, std::int64_t first, std::int64_t rows,
+                      bool transposed) {
+  return {weight, first * op.in, rows, op.in, op.in, transposed};
+}
+
+/// Rows of a tensor with as many elements in each.
+MatrixView Rows(const Linear& op, const ConstTensor& tensor, std::int64_t width, bool transposed = false) {
+  return {tensor, 0, op.rows, width, width, transposed};
+}
+
+template <class C>
+struct SumColumn {
+  std::int64_t width;
+  bool accumulate;
+  std::int64_t first;
+  Input<C> rows;
+  Output<C> sums;
+  __host__ __device__ C Term(std::int64_t row, std::int64_t column) const { return rows[row * width + column]; }
+  __host__ __device__ void Store(std::int64_t column, C sum) const {
+    sums.Set(first + column, accumulate ? sums[first + column] + sum : sum);
+  }
+};
+
+template <class C>
+struct AddBiasElement {
+  std::int64_t width;
+  Input<C> input, bias;
+  Output<C> output;
+  __host__ __device__ void operator()(std::int64_t i) const { output.Set(i, input[i] + bias[i % width]); }
+};
+
+}  // namespace
+
+void LinearForward(const Linear& op, const ConstTensor& input, const ConstTensor& weight,
+                   const std::optional<ConstTensor>& bias, std::span<const Tensor> outputs, const Queue& queue) {
+  CheckWeight(op, weight.type);
+  TIDEMARK_CHECK(input.type.elements == op.rows * op.in && (!bias || bias->type.elements == op.out));
+  EachPart(op, outputs, [&](const Tensor& output, std::int64_t first, std::int64_t width) {
+    const BatchTerm term{Rows(op, input, op.in), WeightRows(op, weight, first, width, true)};
+    BatchResult result{{output, 0, op.rows, width, width}};
+    if (bias) {
+      result.first.row = Slice(*bias, first, width);
+    }
+    SumOfProducts({&term, 1}, result, queue);
+  });
+}
+
+void LinearInputGradient(const Linear& op, std::span<const ConstTensor> output_gradients, const ConstTensor& weight,
+                         const Tensor& input_gradient, const Queue& queue) {
+  CheckWeight(op, weight.type);
+  TIDEMARK_CHECK(input_gradient.type.elements == op.rows * op.in);
+  std::vector<BatchTerm> terms;
+  EachPart(op, output_gradients, [&](const ConstTensor& gradient, std::int64_t first, std::int64_t width) {
+    terms.push_back({Rows(op, gradient, width), WeightRows(op, weight, first, width, false)});
+  });
+  SumOfProducts(terms, {{input_gradient, 0, op.rows, op.in, op.in}}, queue);
+}
+
+void LinearWeightGradient(const Linear& op, const ConstTensor& input, std::span<const ConstTensor> output_gradients,
+                          const Tensor& weight_gradient, const Queue& queue) {
+  CheckWeight(op, weight_gradient.type);
+  TIDEMARK_CHECK(input.type.elements == op.rows * op.in);
+  EachPart(op, output_gradients, [&](const ConstTensor& gradient, std::int64_t first, std::int64_t width) {
+    const BatchTerm term{Rows(op, gradient, width, true), Rows(op, input, op.in)};
+    SumOfProducts({&term, 1}, {{weight_gradient, first * op.in, width, op.in, op.in, op.accumulate}}, queue);
+  });
+}
+
+void LinearBiasGradient(const Linear& op, std::span<const ConstTensor> output_gradients, const Tensor& bias_gradient,
+                        const Queue& queue) {
+  TIDEMARK_CHECK(bias_gradient.type.elements == op.out);
+  EachPart(op, output_gradients, [&](const ConstTensor& gradient, std::int64_t first, std::int64_t width) {
+    InArithmeticOf({gradient.type, bias_gradient.type}, [&]<class C>(C) {
+      EachColumn<C>(queue, op.rows, width, SumColumn<C>{width, op.accumulate, first, gradient, bias_gradient});
+    });
+  });
+}
+
+void AddBias(const Linear& op, const ConstTensor& input, const ConstTensor& bias, const Tensor& output,
+             const Queue& queue) {
+  TIDEMARK_CHECK(bias.type.elements == op.out && input.type.elements == op.rows * op.out);
+  TIDEMARK_CHECK(output.type.elements == input.type.elements);
+  InArithmeticOf({input.type, bias.type, output.type}, [&]<class C>(C) {
+    EachElement(queue, output.type.elements, AddBiasElement<C>{op.out, input, bias, output});
+  });
+}
+
+}  // namespace tidemark::kernels::cuda
