@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/info_nce.h"
+#include "kernels/queue.h"
+
+namespace tidemark::kernels::cuda {
+
+// kernels/info_nce.h on a GPU: products as in gemm_cuda.h.
+
+void InfoNceLabels(const InfoNce& op, const Tensor& labels, const Queue& queue);
+void SimilarityForward(const InfoNce& op, const ConstTensor& x, const ConstTensor& y, const Tensor& logits,
+                       const Queue& queue);
+void SimilarityBackward(const InfoNce& op, const ConstTensor& d_logits, const ConstTensor& x, const ConstTensor& y,
+                        const Tensor& dx, const Tensor& dy, const Queue& queue);
+
+void SurrogateForward(const ConstTensor& representation, const ConstTensor& cache, const Tensor& surrogate,
+                      const Queue& queue);
+
+void PoolForward(const Pool& op, const ConstTensor& tokens, const Tensor& pooled, const Queue& queue);
+void PoolBackward(const Pool& op, const ConstTensor& pooled_gradient, const Tensor& tokens_gradient,
+                  const Queue& queue);
+
+}  // namespace tidemark::kernels::cuda
