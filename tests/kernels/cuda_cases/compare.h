@@ -45,6 +45,16 @@ void Compare(const Place& place, const std::vector<Operand>& operands, Truth tru
 /// Roundings of a sum of n: a team's n / 256 + 8, or the n / 16 + 4 that the truth takes in fp64.
 inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 12; }
 
+/// Of n products of numbers up to 1, added one after the other to two more: n + 4 of size n + 2.
+inline double ProductLost(std::int64_t n) {
+  const double products = static_cast<double>(n);
+  return (products + 4) * (products + 2);
+}
+
+/// One rounding of what is stored in this dtype, for results that are stored and read again on the way: as many of the
+/// arithmetic's, half of them because the truth has none.
+inline double StoredLost(DType dtype) { return dtype == DType::bf16 ? 0x1p15 : dtype == DType::fp16 ? 0x1p12 : 1; }
+
 /// Calls `body(dtype)` for every floating dtype.
 template <class Body>
 void EachDType(Body body) {
@@ -83,5 +93,7 @@ struct Case {
 };
 inline std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
 std::vector<Case> Cases();
+/// Those that multiply, which do it in other ways in a queue with a BLAS.
+std::vector<Case> CasesThatMultiply();
 
 }  // namespace tidemark::kernels::cuda

@@ -2,16 +2,25 @@
 #include "tests/kernels/cuda_cases/operators.h"
 
 namespace tidemark::kernels::cuda {
+namespace {
 
-std::vector<Case> Cases() {
+std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
   std::vector<Case> cases;
-  for (const auto part : {PointwiseCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
-                          EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases}) {
+  for (const auto part : parts) {
     for (Case& one : part()) {
       cases.push_back(std::move(one));
     }
   }
   return cases;
 }
+
+}  // namespace
+
+std::vector<Case> Cases() {
+  return Join({PointwiseCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases, EmbeddingCases,
+               DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases, CasesThatMultiply});
+}
+
+std::vector<Case> CasesThatMultiply() { return Join({GemmCases, LinearCases, InfoNceCases, EagerAttentionCases}); }
 
 }  // namespace tidemark::kernels::cuda

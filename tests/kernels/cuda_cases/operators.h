@@ -17,5 +17,9 @@ std::vector<Case> DropoutCases();
 std::vector<Case> CrossEntropyCases();
 std::vector<Case> OptimizerCases();
 std::vector<Case> GradientClipCases();
+std::vector<Case> GemmCases();
+std::vector<Case> LinearCases();
+std::vector<Case> InfoNceCases();
+std::vector<Case> EagerAttentionCases();
 
 }  // namespace tidemark::kernels::cuda
