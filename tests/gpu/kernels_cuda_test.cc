@@ -2,7 +2,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "kernels/blas.h"
 #include "kernels/cross_entropy_cuda.h"
+#include "kernels/linear_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "tests/kernels/cuda_cases/compare.h"
 
@@ -14,18 +16,28 @@ void Expect(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetError
 /// Memory of the GPU and a stream of its own.
 class Gpu final : public Place {
  public:
-  Gpu() {
+  /// A BLAS, if any, gets a workspace of so many bytes.
+  explicit Gpu(Blas* blas = nullptr, std::int64_t workspace_bytes = 0)
+      : blas_(blas), workspace_bytes_(workspace_bytes) {
     Expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     Expect(cudaMalloc(&scratch_, Queue::kScratchBytes));
+    workspace_ = Take(static_cast<std::size_t>(workspace_bytes));
   }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu() override {
+    cudaFree(workspace_);
     cudaFree(scratch_);
     cudaStreamDestroy(stream_);
   }
 
-  Queue queue() const override { return {.stream = stream_, .scratch = scratch_}; }
+  Queue queue() const override {
+    return {.stream = stream_,
+            .scratch = scratch_,
+            .blas = blas_,
+            .workspace = workspace_,
+            .workspace_bytes = workspace_bytes_};
+  }
   void* Take(std::size_t bytes) const override {
     void* data = nullptr;
     if (bytes > 0) {
@@ -45,8 +57,11 @@ class Gpu final : public Place {
   }
 
  private:
+  Blas* blas_;
+  std::int64_t workspace_bytes_;
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
+  void* workspace_ = nullptr;
 };
 
 class CudaOnGpu : public testing::TestWithParam<Case> {};
@@ -60,6 +75,61 @@ TEST_P(CudaOnGpu, IsTheTruthWithinItsRoundings) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaOnGpu, testing::ValuesIn(Cases()),
                          [](const auto& one) { return one.param.name; });
+
+/// cuBLASLt, with the workspace that a step gives it, with one in which few sums have room, and with none.
+class CudaOnGpuWithCublasLt : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaOnGpuWithCublasLt, IsTheTruthWithinItsRoundings) {
+  for (const std::int64_t workspace_bytes : {Queue::kWorkspaceBytes, std::int64_t{1024}, std::int64_t{0}}) {
+    const Result<std::unique_ptr<Blas>> blas = OpenCublasLt();
+    ASSERT_TRUE(blas.ok()) << blas.error().Text();
+    const Gpu gpu(blas->get(), workspace_bytes);
+    ASSERT_FALSE(HasFatalFailure()) << "no GPU";
+    GetParam().check(gpu);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaOnGpuWithCublasLt, testing::ValuesIn(CasesThatMultiply()),
+                         [](const auto& one) { return one.param.name; });
+
+/// Answers what another BLAS can do.
+class Counted final : public Blas {
+ public:
+  explicit Counted(Blas& blas) : blas_(blas) {}
+  bool Multiply(const BlasProduct& product, const BlasOperands& operands, const Queue& queue) override {
+    const bool is_done = blas_.Multiply(product, operands, queue);
+    done_ += is_done ? 1 : 0;
+    return is_done;
+  }
+  int done() const { return done_; }
+
+ private:
+  Blas& blas_;
+  int done_ = 0;
+};
+
+TEST(CublasLt, HasEveryProductOfAStep) {
+  const Result<std::unique_ptr<Blas>> blas = OpenCublasLt();
+  ASSERT_TRUE(blas.ok()) << blas.error().Text();
+  Counted counted(**blas);
+  const Gpu gpu(&counted, Queue::kWorkspaceBytes);
+  ASSERT_FALSE(HasFatalFailure()) << "no GPU";
+  for (const auto& [factors, result] : {std::pair{DType::fp64, DType::fp64}, std::pair{DType::fp32, DType::fp32},
+                                        std::pair{DType::bf16, DType::bf16}, std::pair{DType::fp16, DType::fp16},
+                                        std::pair{DType::bf16, DType::fp32}, std::pair{DType::fp16, DType::fp32}}) {
+    const Linear op{.rows = 64, .in = 128, .out = 256};
+    const Placed x(gpu, Some(factors, op.rows * op.in, 1)), w(gpu, Some(factors, op.out * op.in, 2));
+    const Placed b(gpu, Some(result, op.out, 3)), y(gpu, Numbers(LinearOutput(op, result, op.out)));
+    const Tensor outputs[] = {y.tensor()};
+    for (const bool with_bias : {false, true}) {
+      const int before = counted.done();
+      SCOPED_TRACE(std::string(Name(factors)) + " to " + std::string(Name(result)) + (with_bias ? " with bias" : ""));
+      LinearForward(op, x.tensor(), w.tensor(), with_bias ? std::optional<ConstTensor>(b.tensor()) : std::nullopt,
+                    outputs, gpu.queue());
+      EXPECT_EQ(counted.done(), before + 1);
+    }
+  }
+}
 
 TEST(CudaGrids, TakeMoreRowsThanThereAreBlocks) {
   const Gpu gpu;
