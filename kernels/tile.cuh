@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#endif
+
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+
+// Work in tiles: a body runs once per block, with memory that the block's threads share, and does its work in steps
+// between barriers. On the host the calling thread takes all steps in the same order, so that what can be wrong about
+// tiles, masks and ragged ends is wrong on the host as well; a missing barrier is not, hence the rule: a warp owns a
+// strip of a tile's rows, what it writes there it reads behind SyncStrip(), and what others read behind Sync().
+
+/// A tile has kSide rows; a strip is a warp's share of them.
+inline constexpr int kSide = 64, kStrip = 16, kTileThreads = kSide / kStrip * kWarp;
+static_assert(kTileThreads == 2 * kSide, "two threads per row, in the warp that owns its strip");
+
+/// What one block may share on sm_90, less what the kernel itself takes: CUDA programming guide, compute capabilities.
+inline constexpr std::size_t kMostShared = 226 * 1024;
+
+/// Elements of two bytes in tiles; other tiles hold the arithmetic's own dtype.
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct Fp16 {
+  std::uint16_t bits;
+};
+template <class T>
+inline constexpr bool kIsNarrow = sizeof(T) == 2;
+template <class T>
+inline constexpr DType kTileDType = std::is_same_v<T, Bf16>   ? DType::bf16
+                                    : std::is_same_v<T, Fp16> ? DType::fp16
+                                                              : kArithmetic<T>;
+/// The arithmetic on a tile of T.
+template <class T>
+using SumOfTile = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class T>
+__host__ __device__ inline SumOfTile<T> Widened(T element) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return FromBf16(element.bits);
+  } else if constexpr (std::is_same_v<T, Fp16>) {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(element.bits));
+#else
+    float value = 0;
+    Widen({{DType::fp16, 1}, &element}, 0, 1, &value);
+    return value;
+#endif
+  } else {
+    return element;
+  }
+}
+
+/// To nearest even.
+template <class T>
+__host__ __device__ inline T Rounded(SumOfTile<T> value) {
+  if constexpr (!kIsNarrow<T>) {
+    return value;
+  } else {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<T, Bf16>) {
+      return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+    } else {
+      return {__half_as_ushort(__float2half_rn(value))};
+    }
+#else
+    T element{};
+    Narrow(&value, {{kTileDType<T>, 1}, &element}, 0, 1);
+    return element;
+#endif
+  }
+}
+
+/// A tile in shared memory. Rows lie 16 bytes further apart than they are long: rows of 32, 48, 64 or 128 elements of
+/// any size then begin in different banks, four by four.
+template <class T, int kColumns>
+struct alignas(32) Tile {
+  static constexpr int kStride = kColumns + 16 / static_cast<int>(sizeof(T));
+
+  T elements[kSide * kStride];
+
+  __host__ __device__ T& At(int row, int column) { return elements[row * kStride + column]; }
+  __host__ __device__ const T& At(int row, int column) const { return elements[row * kStride + column]; }
+};
+
+/// The threads of a block.
+class TileTeam {
+ public:
+  __host__ __device__ int rank() const {
+#ifdef __CUDA_ARCH__
+    return static_cast<int>(threadIdx.x);
+#else
+    return 0;
+#endif
+  }
+
+  /// Calls `body(i)` for i in [0, count), thread i % kTileThreads does i. Of i in [0, 2 kSide) a strip's own warp does
+  /// both i of a row i / 2.
+  template <class Body>
+  __host__ __device__ void Each(int count, Body body) const {
+#ifdef __CUDA_ARCH__
+    constexpr int kSize = kTileThreads;
+#else
+    constexpr int kSize = 1;
+#endif
+    for (int i = rank(); i < count; i += kSize) {
+      body(i);
+    }
+  }
+
+  /// All threads of the block wait for each other.
+  __host__ __device__ void Sync() const {
+#ifdef __CUDA_ARCH__
+    __syncthreads();
+#endif
+  }
+  /// All threads of a warp do.
+  __host__ __device__ void SyncStrip() const {
+#ifdef __CUDA_ARCH__
+    __syncwarp();
+#endif
+  }
+
+#ifdef __CUDACC__
+  /// `numbers` are 0, 1, .. 255 in shared memory: see place().
+  __device__ explicit TileTeam(const float* numbers) {
+    namespace wmma = nvcuda::wmma;
+    wmma::fragment<wmma::accumulator, kStrip, kStrip, kStrip, float> fragment;
+    wmma::load_matrix_sync(fragment, numbers, kStrip, wmma::mem_row_major);
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      places_[i] = static_cast<int>(fragment.x[i]);
+    }
+  }
+  /// Which element of a 16 x 16 fragment of sums is this thread's i-th, row by row. CUDA leaves that open, but a loaded
+  /// fragment tells.
+  __device__ int place(int i) const { return places_[i]; }
+
+  static constexpr int kOfThread = kStrip * kStrip / kWarp;
+
+ private:
+  int places_[kOfThread] = {};
+
+ public:
+#endif
+  TileTeam() = default;
+};
+
+/// 16 bytes, which are copied at once where they lie at multiples of 16.
+struct alignas(16) Word {
+  std::uint32_t parts[4];
+};
+template <class T>
+inline constexpr int kPerWord = 16 / static_cast<int>(sizeof(T));
+
+/// Copies a word, or writes zeros if there is none.
+template <class T>
+__host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<Word*>(to) = is_there ? *reinterpret_cast<const Word*>(from) : Word{};
+#else
+  if (is_there) {
+    std::memcpy(to, from, sizeof(Word));
+  } else {
+    std::memset(to, 0, sizeof(Word));
+  }
+#endif
+}
+
+#ifdef __CUDACC__
+template <class Body>
+__global__ void __launch_bounds__(kTileThreads, 2) BlocksOnDevice(std::int64_t blocks, Body body) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ __align__(128) float numbers[kStrip * kStrip];
+  for (int i = static_cast<int>(threadIdx.x); i < kStrip * kStrip; i += kTileThreads) {
+    numbers[i] = static_cast<float>(i);
+  }
+  __syncthreads();
+  const TileTeam team(numbers);
+  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    body(team, *reinterpret_cast<typename Body::Memory*>(memory), block);
+    __syncthreads();  // the next block's writes wait for this one's reads
+  }
+}
+#endif
+
+/// Calls `body(team, memory, block)` for block in [0, blocks), in any order. The memory is undefined at first: on the
+/// host, NaN.
+template <class Body>
+void EachBlock(const Queue& queue, std::int64_t blocks, const Body& body) {
+  using Memory = typename Body::Memory;
+  static_assert(sizeof(Memory) <= kMostShared && alignof(Memory) <= 128 && std::is_trivial_v<Memory>);
+  if (queue.kind == Queue::Kind::host) {
+    const auto memory = std::make_unique<Memory>();
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      std::memset(memory.get(), 0xFF, sizeof(Memory));
+      body(TileTeam(), *memory, block);
+    }
+    return;
+  }
+#ifdef __CUDACC__
+  if (blocks > 0) {
+    Check(cudaFuncSetAttribute(BlocksOnDevice<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory)),
+          __FILE__, __LINE__);
+    BlocksOnDevice<<<Blocks(blocks), kTileThreads, sizeof(Memory), Stream(queue)>>>(blocks, body);
+    Check(cudaGetLastError(), __FILE__, __LINE__);
+  }
+#else
+  TIDEMARK_CHECK(false && "a stream's work needs the CUDA toolkit");
+#endif
+}
+
+}  // namespace tidemark::kernels::cuda
