@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "kernels/head_tiles.cuh"
+#include "kernels/tile_sum.cuh"
+
+namespace tidemark::kernels::cuda {
+
+// What the blocks of attention.cu and attention_backward.cu have in common.
+
+/// Tokens [begin, begin + count) of a sequence.
+struct Tokens {
+  std::int64_t begin, count;
+};
+
+/// A block's share of the work: a tile of tokens of a head, and which elements of the head are its results.
+struct Share {
+  std::int64_t sequence, head, tile, part;
+};
+
+/// Which scores of a tile of queries by a tile of keys count.
+template <class C>
+struct Mask {
+  int queries, keys;  ///< that there are
+  int ahead;          ///< how many keys behind its own place a query sees
+  C scale;
+
+  __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
+  /// -infinity where a query does not see a key.
+  __host__ __device__ C Score(int query, int key, C product) const {
+    return key < keys && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
+  }
+  /// The softmax by its saved denominator.
+  __host__ __device__ C Weight(int query, int key, C product, C lse) const {
+    return IsThere(query, key) ? std::exp(Score(query, key, product) - lse) : C(0);
+  }
+  /// dS / scale = P (dP - delta).
+  __host__ __device__ C Gradient(int query, int key, C weight, C product, C delta) const {
+    return IsThere(query, key) ? weight * (product - delta) : C(0);
+  }
+};
+
+/// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements.
+template <class T, int kWidth>
+struct Plan {
+  using C = SumOfTile<T>;
+
+  HeadShape shape;
+  bool causal;
+  C scale;
+  std::int64_t parts, tiles;
+
+  explicit Plan(const Attention& op)
+      : shape(op.shape),
+        causal(op.causal),
+        scale(static_cast<C>(op.scale == 0 ? 1 / std::sqrt(static_cast<double>(shape.head_size)) : op.scale)),
+        parts((shape.head_size + kWidth - 1) / kWidth),
+        tiles((shape.sequence + kSide - 1) / kSide) {}
+
+  std::int64_t Blocks(std::int64_t heads) const { return shape.batch * heads * tiles * parts; }
+  /// Under a causal mask a tile has more to do the later its queries, the earlier its keys: `descending` begins with
+  /// the last tile.
+  __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending) const {
+    const std::int64_t part = block % parts, tile = block / parts % tiles, row = block / parts / tiles;
+    return {row / heads, row % heads, descending ? tiles - 1 - tile : tile, part};
+  }
+
+  __host__ __device__ Tokens TileAt(std::int64_t tile) const {
+    const std::int64_t begin = tile * kSide, rest = shape.sequence - begin;
+    return {begin, rest < kSide ? rest : kSide};
+  }
+  /// Number of a token among all of the batch.
+  __host__ __device__ std::int64_t Token(const Share& share, Tokens tokens) const {
+    return share.sequence * shape.sequence + tokens.begin;
+  }
+  /// A part's first element in its head; of the parts, `last` comes last, where its operands stay in the tiles.
+  __host__ __device__ std::int64_t Part(std::int64_t i, std::int64_t last) const {
+    return (last + 1 + i) % parts * kWidth;
+  }
+  __host__ __device__ std::int64_t Group() const { return shape.heads / shape.kv_heads; }
+
+  /// Of tiles of which the keys' is not behind the queries'.
+  __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
+    return {static_cast<int>(TileAt(queries).count), static_cast<int>(TileAt(keys).count),
+            causal && queries == keys ? 0 : kSide, scale};
+  }
+};
+
+/// Where results of [tokens, heads, head_size] go.
+template <class C>
+struct HeadResults {
+  Output<C> elements;
+  std::int64_t heads, head_size;
+
+  /// Writes the existing ones of a tile of sums, value(row, sum) of each.
+  template <class Sums, class Value>
+  __host__ __device__ void Store(const TileTeam& team, std::int64_t token, std::int64_t count, std::int64_t head,
+                                 std::int64_t first, Sums& sums, Value value) const {
+    const std::int64_t begin = (token * heads + head) * head_size + first, width = head_size - first;
+    sums.Each(team, [&](int row, int column, C& sum) {
+      if (row < count && column < width) {
+        elements.Set(begin + row * heads * head_size + column, value(row, sum));
+      }
+    });
+  }
+};
+
+/// A choice of tiles: their element and their width.
+template <class T, int kWidth>
+struct TileKind {};
+
+template <class T, class Body>
+void InTilesOfWidth(std::int64_t head_size, const Body& body) {
+  if (head_size <= 48) {
+    body(TileKind<T, 48>{});
+  } else if (head_size <= 64) {
+    body(TileKind<T, 64>{});
+  } else {
+    body(TileKind<T, 128>{});
+  }
+}
+
+/// Calls `body` with the tiles for operands of these types: narrow elements where all are of the same, and the
+/// narrowest tile that holds a head, else parts of the widest. Of fp64, wider ones do not fit into a block's memory.
+template <class Body>
+void InTilesOf(std::initializer_list<TensorType> types, std::int64_t head_size, const Body& body) {
+  const auto are_all = [types](DType dtype) {
+    return std::all_of(types.begin(), types.end(), [dtype](const TensorType& type) { return type.dtype == dtype; });
+  };
+  if (are_all(DType::bf16)) {
+    InTilesOfWidth<Bf16>(head_size, body);
+  } else if (are_all(DType::fp16)) {
+    InTilesOfWidth<Fp16>(head_size, body);
+  } else {
+    InArithmeticOf(types, [&]<class C>(C) {
+      if constexpr (std::is_same_v<C, double>) {
+        body(TileKind<double, 64>{});
+      } else {
+        InTilesOfWidth<float>(head_size, body);
+      }
+    });
+  }
+}
+
+}  // namespace tidemark::kernels::cuda
