@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "kernels/attention_cuda.h"
 #include "kernels/blas.h"
 #include "kernels/cross_entropy_cuda.h"
 #include "kernels/linear_cuda.h"
@@ -137,6 +138,20 @@ TEST(CudaGrids, TakeMoreRowsThanThereAreBlocks) {
   const CrossEntropy op{.rows = 70001, .columns = 2};
   Compare(gpu, {Read(Some(DType::fp32, 2 * op.rows, 1)), Written({DType::fp32, op.rows}, 0)}, &kernels::RowMax,
           &cuda::RowMax, [&](auto run, const Tensors& t) { run(op, t[0], t[1]); });
+}
+
+TEST(CudaGrids, TakeMoreTilesThanThereAreBlocks) {
+  const Gpu gpu;
+  ASSERT_FALSE(HasFatalFailure()) << "no GPU";
+  const Attention op{.shape = {70001, 1, 1, 1, 2}};
+  const AttentionTypes types = AttentionOutputs(op, DType::bf16);
+  const std::int64_t elements = op.shape.query_elements();
+  // One key's weight is 1, the output its value; lse is the score, of size 1.5 with four roundings.
+  Compare(gpu,
+          {Read(Some(DType::bf16, elements, 1)), Read(Some(DType::bf16, elements, 2)),
+           Read(Some(DType::bf16, elements, 3)), Written(types.output, 0), Written(types.lse, 6)},
+          &kernels::AttentionForward, &cuda::AttentionForward,
+          [&](auto run, const Tensors& t) { run(op, t[0], t[1], t[2], t[3], t[4]); });
 }
 
 TEST(CudaGrids, ReachElementsBeyond32Bits) {
