@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/comm/nccl_calls.h"
+
+#include <fmt/format.h>
+
+namespace tidemark {
+namespace {
+
+/// What is the same in all calls of one exchange.
+NcclCall CallOf(const Exchange& exchange, NcclCall::Kind kind) {
+  return {kind, exchange.from, exchange.to, exchange.elements, exchange.dtype, exchange.reduction == Reduction::max, 0};
+}
+
+Error NotKnown(const Exchange& exchange) {
+  return {ErrorCode::internal, "",
+          fmt::format("{} of {} elements from rank {} cannot be put to NCCL", Name(exchange.kind), exchange.elements,
+                      exchange.root),
+          "the program is wrong: please report the job"};
+}
+
+}  // namespace
+
+Result<std::vector<NcclCall>> NcclCallsOf(const Exchange& exchange, std::int64_t rank, std::int64_t ranks) {
+  if (exchange.elements < 0 || exchange.root < 0 || exchange.root >= ranks) {
+    return NotKnown(exchange);
+  }
+  if (exchange.elements == 0) {
+    return std::vector<NcclCall>();
+  }
+  const bool even = exchange.elements % ranks == 0;
+  const std::int64_t part = exchange.PartOf(0, ranks);
+  const auto begin_of = [&](std::int64_t other) {
+    return (SizeOf(exchange.dtype) * exchange.BeginOf(other, ranks)).count();
+  };
+  std::vector<NcclCall> calls;
+  switch (exchange.kind) {
+    case CollectiveKind::all_reduce:
+      return std::vector{CallOf(exchange, NcclCall::Kind::all_reduce)};
+    case CollectiveKind::broadcast: {  // all of `to`, whose memory it stays
+      NcclCall& call = calls.emplace_back(CallOf(exchange, NcclCall::Kind::broadcast));
+      call.from = exchange.to;
+      call.root = exchange.root;
+      return calls;
+    }
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
+      break;
+    default:
+      return NotKnown(exchange);
+  }
+  const bool scatters = exchange.kind == CollectiveKind::reduce_scatter;
+  if (even) {
+    calls.push_back(CallOf(exchange, scatters ? NcclCall::Kind::reduce_scatter : NcclCall::Kind::all_gather));
+    calls.back().count = part;
+    return calls;
+  }
+  for (std::int64_t root = 0; root < ranks && exchange.PartOf(root, ranks) > 0; ++root) {
+    NcclCall& call =
+        calls.emplace_back(CallOf(exchange, scatters ? NcclCall::Kind::reduce : NcclCall::Kind::broadcast));
+    call.root = root;
+    call.count = exchange.PartOf(root, ranks);
+    if (scatters) {
+      call.from = static_cast<const char*>(exchange.from) + begin_of(root);
+      call.to = root == rank ? exchange.to : nullptr;  // nccl.h: may be NULL on all but the root
+    } else {
+      call.to = static_cast<char*>(exchange.to) + begin_of(root);
+      call.from = root == rank ? exchange.from : call.to;
+    }
+  }
+  return calls;
+}
+
+}  // namespace tidemark
