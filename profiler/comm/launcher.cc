@@ -14,18 +14,23 @@ Launcher FindLauncher(const std::function<const char*(const char* variable)>& lo
     return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
   };
   if (number("OMPI_COMM_WORLD_SIZE") > 0) {
-    return {Launcher::Kind::mpirun, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")};
+    return {Launcher::Kind::mpirun,
+            number("OMPI_COMM_WORLD_RANK"),
+            number("OMPI_COMM_WORLD_SIZE"),
+            0,
+            false,
+            number("OMPI_COMM_WORLD_LOCAL_RANK")};
   }
   const bool pmi = look("PMIX_RANK") != nullptr || look("PMI_RANK") != nullptr;
   const std::int64_t tasks =
       number("SLURM_STEP_NUM_TASKS") > 0 || !pmi ? number("SLURM_STEP_NUM_TASKS") : number("SLURM_NTASKS");
   if (look("SLURM_PROCID") != nullptr && (tasks > 1 || (tasks == 1 && pmi))) {  // one without PMI is a shell
-    return {Launcher::Kind::srun, number("SLURM_PROCID"), tasks, 0, pmi};
+    return {Launcher::Kind::srun, number("SLURM_PROCID"), tasks, 0, pmi, number("SLURM_LOCALID")};
   }
   if (look("RANK") != nullptr && number("WORLD_SIZE") > 0 && look("MASTER_ADDR") != nullptr &&
       look("MASTER_PORT") != nullptr) {
     const std::int64_t ranks = number("WORLD_SIZE"), local = number("LOCAL_WORLD_SIZE");
-    return {Launcher::Kind::torchrun, number("RANK"), ranks, local > 0 ? local : ranks};
+    return {Launcher::Kind::torchrun, number("RANK"), ranks, local > 0 ? local : ranks, false, number("LOCAL_RANK")};
   }
   return {};
 }

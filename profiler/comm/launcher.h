@@ -18,6 +18,7 @@ struct Launcher {
   std::int64_t rank = 0, ranks = 0;
   std::int64_t local_ranks = 0;  ///< of torchrun: those on this machine
   bool speaks_pmi = false;       ///< of srun: MPI's ranks can find each other through it
+  std::int64_t local_rank = 0;   ///< among those on this machine
 };
 
 /// From what launchers leave in the environment: `look` gives a variable's value, or nullptr.

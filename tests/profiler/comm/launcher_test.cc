@@ -66,5 +66,16 @@ TEST(Launcher, torchrunIsFoundByItsFourVariables) {
   EXPECT_EQ(In(node).local_ranks, 4);
 }
 
+TEST(Launcher, aRankKnowsItsPlaceOnItsMachine) {
+  EXPECT_EQ(In({{"OMPI_COMM_WORLD_RANK", "6"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}})
+                .local_rank,
+            2);
+  EXPECT_EQ(In({{"SLURM_PROCID", "6"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "3"}}).local_rank, 3);
+  EXPECT_EQ(
+      In({{"RANK", "6"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}})
+          .local_rank,
+      1);
+}
+
 }  // namespace
 }  // namespace tidemark
