@@ -40,7 +40,9 @@ class StagedCommunicator final : public Communicator {
     }
     one.from.resize(Size(read));
     one.to.resize(Size(written));
-    TIDEMARK_TRY(copies_.fetch(from, one.from.data(), read, exchange.stream));
+    if (read > Bytes(0)) {
+      TIDEMARK_TRY(copies_.fetch(from, one.from.data(), read, exchange.stream));
+    }
     Exchange inner = exchange;
     inner.from = one.from.data();
     inner.to = one.to.data();
@@ -64,7 +66,7 @@ class StagedCommunicator final : public Communicator {
       return Done{};
     }
     TIDEMARK_TRY(host_->Finish(one.inner));
-    if (one.device != nullptr) {
+    if (one.device != nullptr && !one.to.empty()) {
       TIDEMARK_TRY(copies_.put(one.to.data(), one.device, Bytes(std::ssize(one.to)), one.stream));
     }
     one = {};
