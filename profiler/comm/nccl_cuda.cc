@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -111,16 +112,21 @@ class NcclWorld final : public World {
   std::string how_;
 };
 
-/// Whether NCCL makes a communicator of all ranks, some of which share a GPU. It says ncclInvalidUsage where not.
-Result<bool> TakesSharedGpus(const NcclTools& tools, World& boot) {
-  TIDEMARK_ASSIGN(const std::unique_ptr<Communicator> all, boot.Split(0));
-  const NcclPeers::Joined joined = Meet(tools, *all);
-  const bool here = joined.result == ncclSuccess;
-  const bool everywhere = boot.Highest(here ? 0 : 1) == 0;
-  if (here) {
-    everywhere ? tools.nccl.destroy(joined.comm) : tools.nccl.abort(joined.comm);
+/// Whether NCCL reduces a number over all ranks, some of which share a GPU. A release that does not take them says so
+/// when they meet; ranks for which a GPU has no room lock up, so it has a minute.
+Result<bool> TakesSharedGpus(NcclTools tools, World& boot) {
+  tools.patience = std::min(tools.patience, Nanos(60'000'000'000));
+  TIDEMARK_ASSIGN(std::unique_ptr<Communicator> host, boot.Split(0));
+  const std::int64_t rank = host->rank(), size = host->size();
+  void* number = nullptr;
+  bool takes = cudaMalloc(&number, sizeof(float)) == cudaSuccess;
+  if (boot.Highest(takes ? 0 : 1) == 0) {
+    NcclCommunicator all(tools, rank, size, MeetingOver(tools, std::move(host)));
+    const auto begun = all.Begin({CollectiveKind::all_reduce, Reduction::sum, DType::fp32, 1, number, number});
+    takes = begun.ok() && all.Finish(*begun).ok();
   }
-  return everywhere;
+  cudaFree(number);
+  return boot.Highest(takes ? 0 : 1) == 0;
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "profiler/capture/heap.h"
+
 namespace tidemark {
 
 bool Patience::Wait() {
@@ -23,6 +25,7 @@ bool Patience::Wait() {
 NcclPeers::Joined NcclPeers::Join(const NcclTools& tools, const ncclUniqueId& id, std::int64_t rank,
                                   std::int64_t ranks) {
   auto join = [tools, id, rank, ranks] {
+    const HeapScope scope(HeapOwner::communication);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     if (tools.max_ctas > 0) {
