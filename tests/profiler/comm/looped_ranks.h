@@ -223,8 +223,8 @@ class ExchangeMemory {
   }
 
   Exchange Of(std::int64_t rank) {
-    char* first = first_[static_cast<std::size_t>(rank)].data();
-    char* second = second_[static_cast<std::size_t>(rank)].data();
+    char* first = First(rank).data();
+    char* second = Second(rank).data();
     Exchange exchange{case_.kind, case_.reduction, case_.dtype, case_.elements, first, second, case_.root};
     const std::int64_t before = (SizeOf(case_.dtype) * exchange.BeginOf(rank, case_.ranks)).count();
     if (case_.kind == CollectiveKind::all_gather && case_.in_place) {
@@ -236,6 +236,10 @@ class ExchangeMemory {
     }
     return exchange;
   }
+
+  /// A rank's two buffers.
+  std::vector<char>& First(std::int64_t rank) { return first_[static_cast<std::size_t>(rank)]; }
+  std::vector<char>& Second(std::int64_t rank) { return second_[static_cast<std::size_t>(rank)]; }
 
   friend bool operator==(const ExchangeMemory& a, const ExchangeMemory& b) {
     return a.first_ == b.first_ && a.second_ == b.second_;
