@@ -42,7 +42,8 @@ class GpuBundle(unittest.TestCase):
         cls.folder.cleanup()
 
     def test_is_whole_and_small(self):
-        for part in ("tidemark", "gpu_test", "memory_experiment", "run", "lib", "jobs/oracle.yaml", "experiments/pytorch_judge.py"):
+        for part in ("tidemark", "gpu_test", "gpu_ranks", "memory_experiment", "run", "lib", "jobs/oracle.yaml",
+                     "experiments/pytorch_judge.py"):
             self.assertTrue((self.bundle / part).exists(), part)
         size = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
         self.assertLess(size, LARGEST)
@@ -50,7 +51,7 @@ class GpuBundle(unittest.TestCase):
     def test_holds_every_library_but_the_machines_own(self):
         """Each comes from the bundle, the C library excepted; of CUDA nothing is bound when a program starts."""
         own = {path.name for path in glibc_of(self.bundle / "tidemark")}
-        for program in ("tidemark", "gpu_test", "memory_experiment"):
+        for program in ("tidemark", "gpu_test", "gpu_ranks", "memory_experiment"):
             for line in call("ldd", self.bundle / program).stdout.splitlines():
                 words = line.split()
                 if "=>" in words and words[0] not in own:

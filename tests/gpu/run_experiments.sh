@@ -39,6 +39,23 @@ part() {
 }
 
 part device-tests 120 "$here/gpu_test"
+# As torchrun would start them; several on one GPU where NCCL (2.30 and later) takes that.
+# shellcheck disable=SC2317  # a bash of its own calls it, under timeout
+ranks() {
+  local rank code=0 pids=()
+  for ((rank = 0; rank < $1; ++rank)); do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 NCCL_MULTI_RANK_GPU_ENABLE=1 \
+      "$here/gpu_ranks" & pids+=($!)
+  done
+  for rank in "${pids[@]}"; do
+    wait "$rank" || code=$?
+  done
+  return "$code"
+}
+export -f ranks && export here
+for count in 1 2; do
+  part "ranks-$count" 150 bash -c "ranks $count"
+done
 for recorded in none records sources; do
   part "memory-$recorded" 60 "$here/memory_experiment" "$recorded"
 done
