@@ -61,10 +61,10 @@ class StagedCommunicator final : public Communicator {
   }
 
   Status Finish(Ticket ticket) override {
-    UnderWay& one = under_way_.at(ticket);
-    if (one.done) {
+    if (ticket >= under_way_.size() || under_way_[ticket].done) {
       return Done{};
     }
+    UnderWay& one = under_way_[ticket];
     TIDEMARK_TRY(host_->Finish(one.inner));
     if (one.device != nullptr && !one.to.empty()) {
       TIDEMARK_TRY(copies_.put(one.to.data(), one.device, Bytes(std::ssize(one.to)), one.stream));
