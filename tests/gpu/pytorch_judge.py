@@ -27,6 +27,10 @@ RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 CANNOT = 3
 
 
+class NoRecords(Exception):
+    """There is nothing to compare."""
+
+
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", nargs="?", choices=("run", "compare", "jobs"), default="run",
@@ -48,7 +52,12 @@ def compare(folder, options):
 
     wanted = {case.name for case in cases(options.cases)}
     program = Program(options.tidemark)
-    verdicts = [judge(path, program) for path in sorted(folder.glob("*.json")) if case_of(path) in wanted]
+    program.check()
+    records = [path for path in sorted(folder.glob("*.json")) if case_of(path) in wanted]
+    if not records:
+        raise NoRecords(f"{folder} holds no record of a case '{options.cases}': pytorch_judge.py --out FOLDER makes "
+                        "them")
+    verdicts = [judge(path, program) for path in records]
     if options.details:
         for verdict in verdicts:
             if verdict.matching:
@@ -106,6 +115,9 @@ def main():
         return 0 if compare(options.folder, options) else 1
     except NoPrediction as error:
         print(f"no prediction: {error}", file=sys.stderr)
+        return 2
+    except NoRecords as error:
+        print(error, file=sys.stderr)
         return 2
 
 

@@ -158,6 +158,19 @@ class Comparison(unittest.TestCase):
                   "frames": [{"name": who, "filename": "", "line": 0}]} for address, (size, who) in enumerate(events)]
         snapshot.write_snapshot({"segments": [], "device_traces": [trace]}, self.folder / f"{self.NAME}.pickle.gz")
 
+    def test_without_records_or_program_one_sentence_says_so(self):
+        done = call("compare", self.folder, "--tidemark", PROGRAM)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, rf"^{self.folder} holds no record of a case '\*': [^\n]+\n$")
+        self.write(self.allocations, 0)
+        done = call("compare", self.folder, "--tidemark", PROGRAM, "--cases", "1b-ddp-last-view-n4-m2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no record of a case '1b-ddp-last-view-n4-m2'", done.stderr)
+        for missing in (self.folder / "tidemark", self.folder):
+            done = call("compare", self.folder, "--tidemark", missing)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(done.stderr, f"no prediction: --tidemark: there is no program {missing}\n")
+
     def row(self, done):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(self.NAME + " ")]
         return dict(zip(("predicted", "first", "second", "third", "events", "reserved", "matched", "parts", "moved",

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -53,6 +54,11 @@ class Program:
 
     def __init__(self, path):
         self.path = str(pathlib.Path(path).resolve())
+
+    def check(self):
+        """Raises NoPrediction where there is no such program."""
+        if not os.access(self.path, os.X_OK) or os.path.isdir(self.path):
+            raise NoPrediction(f"--tidemark: there is no program {self.path}")
 
     def prediction(self, job):
         """tidemark.prediction/1 of the first steps in a row."""
