@@ -16,7 +16,7 @@ void NormReciprocalRoot(const Norm& op, const ConstTensor& squares, const Tensor
 void NormScaleRows(const Norm& op, const ConstTensor& input, const ConstTensor& rows, const Tensor& output);
 /// y = x w, w [width].
 void NormScaleColumns(const Norm& op, const ConstTensor& input, const ConstTensor& weight, const Tensor& output);
-/// gradient[column] (+)= sum over rows, with `accumulate`.
+/// gradient[column] (+)= sum over rows, with `accumulate`; 0 of no rows.
 void ColumnSums(const Norm& op, const ConstTensor& input, const Tensor& gradient);
 /// rows[row] = -rstd^3 / width * sum over columns of products, where products = dxhat x. That is the gradient of rstd
 /// taken on to the mean square, -rstd^3 / 2 of it, times 2 / width: x times it is dx's part through the squares.

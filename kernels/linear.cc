@@ -14,8 +14,9 @@ template <class Tensors, class Body>
 void EachPart(const Linear& op, const Tensors& parts, Body body) {
   std::int64_t first = 0;
   for (const auto& part : parts) {
-    TIDEMARK_CHECK(part.type.elements % op.rows == 0);
-    const std::int64_t width = part.type.elements / op.rows;
+    // Without rows a tensor does not tell its width: the only one has all of it.
+    TIDEMARK_CHECK(op.rows > 0 ? part.type.elements % op.rows == 0 : part.type.elements == 0 && parts.size() == 1);
+    const std::int64_t width = op.rows > 0 ? part.type.elements / op.rows : op.out;
     body(part, first, width);
     first += width;
   }

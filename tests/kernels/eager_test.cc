@@ -60,6 +60,16 @@ TEST(EagerNorm, IsTheFusedOneForwardAndBackward) {
   }
 }
 
+TEST(EagerNorm, OfNoRowsColumnsSumToZero) {
+  const Numbers none(TensorType{DType::fp32, 0});
+  Numbers sums = Numbers::Random({DType::fp32, 5}, 1);
+  const std::vector<double> before = sums.values();
+  ColumnSums({.rows = 0, .width = 5, .accumulate = true}, none, sums);
+  EXPECT_EQ(sums.values(), before);
+  ColumnSums({.rows = 0, .width = 5}, none, sums);
+  EXPECT_EQ(sums.values(), std::vector<double>(5, 0));
+}
+
 /// Attention in single operations, as a framework runs it, with dropout of probability p.
 struct EagerAttention {
   HeadShape s;
