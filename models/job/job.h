@@ -104,7 +104,7 @@ struct Buffers {
   bool mid_updates = false;                  ///< optax.MultiSteps: updates of zeros in all microbatches but the last
   bool stack_gradients = false;              ///< JAX: each microbatch's gradients are kept, and summed at the end
   bool fused_accumulation = false;           ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
-  bool deallocate_pipeline_outputs = false;  ///< Megatron: a stage's output goes when it was sent, not with its graph
+  bool deallocate_pipeline_outputs = false;  ///< Megatron, Alpa: a stage's output goes when sent, not with its graph
   bool fused_glu = true;
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };

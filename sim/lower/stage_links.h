@@ -12,8 +12,8 @@ namespace tidemark {
 /// What a pipeline stage exchanges with others: activations forward, gradients back, and at the end of the window the
 /// gradient of an embedding that the first and the last stage both hold, or of a whole stage that two ranks hold. As in
 /// nanotron, the compute stream waits for each message. An output stays until its backward, because it is the root of
-/// the stage's graph, unless `buffers.deallocate_pipeline_outputs` (megatron/core/pipeline_parallel/schedules.py:
-/// deallocate_output_tensor).
+/// the stage's graph, unless `buffers.deallocate_pipeline_outputs`: Megatron (schedules.py: deallocate_output_tensor)
+/// and Alpa (runtime_emitter.py: _compile_free) let go of it when it was sent.
 class StageLinks {
  public:
   StageLinks(Role& role, const BlockWriter& blocks);
