@@ -238,12 +238,11 @@ Status CheckDevice(const std::string& device) {
   if (device != kCuda) {
     return Done{};
   }
-  if (const DeviceProbe probe = ProbeDevices(); !probe.reason.empty()) {
-    return Error{
-        ErrorCode::machine_cannot, "", "--device cuda: there is no GPU to run on: " + probe.reason,
-        "install NVIDIA's driver for CUDA 13 on a machine with a GPU, or run on this one's processor: --device cpu"};
-  }
-  return NotExecuted("a GPU (--device cuda)");
+  const DeviceProbe probe = ProbeDevices();
+  return Error{ErrorCode::machine_cannot, "",
+               fmt::format("--device cuda: this version has no GPU executor yet{}{}",
+                           probe.reason.empty() ? "" : ", and here is no GPU: ", probe.reason),
+               "use this machine's processor, --device cpu; tidemark predict prices the job on a GPU"};
 }
 
 Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {

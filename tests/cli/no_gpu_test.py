@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said where there is no GPU: one sentence, what to install, exit code 3; nothing is written."""
+"""What is said where there is no GPU: one sentence, what to use instead, exit code 3; nothing is written."""
 
 import json
 import unittest
@@ -20,7 +20,8 @@ class NoGpu(ExecutedJob):
             done = call(*words)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertEqual(done.stdout, "")
-            self.assertRegex(done.stderr, r"^tidemark: error: --device cuda: there is no GPU to run on: [^\n]+\nhint: install ")
+            self.assertRegex(done.stderr, "^tidemark: error: --device cuda: this version has no GPU executor yet, and here is "
+                                          r"no GPU: [^\n]+\nhint: use this machine's processor, --device cpu; ")
         self.assertFalse(written.exists())
 
     def test_doctor_says_what_is_missing(self):
