@@ -50,7 +50,7 @@ class CompareCommand : public Command {
                    "a trace file of any readable format (tidemark list formats); with --device a JOB")
         ->required();
     app.add_option("MEASURED", measured_, "another one, of the same job; with --device none");
-    AddDeviceOption(app, device_);
+    AddDeviceOption(app, device_, "none, and two traces are compared");
     AddJobChanges(app, job_);
     AddExecutionOptions(app, execution_);
     app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")

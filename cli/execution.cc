@@ -227,9 +227,10 @@ void AddCapacityOption(CLI::App& app, ExecutionOptions& options) {
       ->type_name("SIZE");
 }
 
-void AddDeviceOption(CLI::App& app, std::string& device) {
-  app.add_option("--device", device,
-                 "what it runs on: cpu (default), host memory and a process per rank; cuda, which needs a GPU")
+void AddDeviceOption(CLI::App& app, std::string& device, const std::string& without) {
+  app.add_option(
+         "--device", device,
+         "what it runs on: cpu, host memory and a process per rank; cuda, which needs a GPU; default: " + without)
       ->type_name("NAME")
       ->check(CLI::IsMember({"cpu", kCuda}));
 }

@@ -39,8 +39,8 @@ Status CheckExecution(const ExecutionOptions& options);
 void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 /// --capacity, of a run that may run out of memory.
 void AddCapacityOption(CLI::App& app, ExecutionOptions& options);
-/// --device: what it runs on.
-void AddDeviceOption(CLI::App& app, std::string& device);
+/// --device: what it runs on. `without`: what it means to leave it out.
+void AddDeviceOption(CLI::App& app, std::string& device, const std::string& without = "cpu");
 /// Refuses a device that this machine does not have, or on which nothing is executed.
 Status CheckDevice(const std::string& device);
 

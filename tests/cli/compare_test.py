@@ -63,6 +63,12 @@ class Compare(unittest.TestCase):
         self.assertIn(hint, done.stderr)
         return done.stderr
 
+    def test_the_help_names_no_device_as_the_default(self):
+        shown = run("compare", "--help").stdout
+        self.assertIn("default: none, and two traces are compared", shown)
+        self.assertIn("default: cpu", run("run", "--help").stdout)
+        self.assertNotIn("default: cpu", shown)
+
     def test_a_trace_is_equal_to_itself(self):
         for name in ("job", "four", "stages"):
             report = self.compare(name, name, 0)
