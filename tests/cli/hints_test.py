@@ -75,6 +75,15 @@ class Hints(unittest.TestCase):
         ddp = self.lints("strategy=ddp-every", "accumulation_steps=4", "layout.dp=4")["sync-every-microbatch"]
         self.assertIn("no_sync", ddp)
 
+    def test_tokens_are_counted_by_the_setting_that_the_hint_names(self):
+        uneven = ["sequence_length.max=1024", "sequence_length.mean=700", "accumulation_steps=4", "layout.dp=4"]
+        for strategy, counts in (("ddp-last", "fsdp2-scatter-each"), ("fsdp2-defer", "fsdp2-defer")):
+            with self.subTest(strategy=strategy):
+                hint = self.lints(f"strategy={strategy}", *uneven)["mean-of-means"]
+                self.assertEqual("fsdp2-scatter-each" in hint, counts != strategy)
+                (setting,) = re.findall("[a-z_]+=[a-z-]+", hint)
+                self.assertNotIn("mean-of-means", self.lints(f"strategy={counts}", setting, *uneven))
+
     def test_the_sum_goes_back_to_fp32_by_what_the_hint_names(self):
         narrow = ["strategy=nanotron", "accumulation_steps=64", "precision.accumulate=bf16", "precision.reduce=bf16"]
         hint = self.lints(*narrow)["low-precision-sum"]
