@@ -144,7 +144,7 @@ Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
   if (own.empty()) {
     return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
   }
-  return ReadMachine(own, folder);
+  return ReadMachine(own, folder, kPrefix);
 }
 
 bool Contains(const std::vector<std::string>& keys, const std::string& key) {

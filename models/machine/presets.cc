@@ -162,7 +162,7 @@ std::vector<MachineSummary> MachinePresets() {
   return presets;
 }
 
-Result<Machine> ReadMachine(const Settings& settings, const std::string& folder) {
+Result<Machine> ReadMachine(const Settings& settings, const std::string& folder, std::string_view section) {
   Machine machine;
   const auto base = settings.find("from");
   if (base != settings.end()) {
@@ -174,19 +174,19 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder)
     machine = *std::move(found);
   }
   if (const auto name = settings.find("name"); name != settings.end()) {
-    TIDEMARK_ASSIGN(machine.name, Word{}.Read(name->second).At(fmt::format("{}: name", name->second.where)));
+    TIDEMARK_ASSIGN(machine.name, Word{}.Read(name->second).At(fmt::format("{}: {}name", name->second.where, section)));
   }
   for (const Field<Machine>& field : MachineFields()) {
     const auto given = settings.find(field.key);
     if (given == settings.end()) {
       continue;
     }
-    const std::string place = fmt::format("{}: {}", given->second.where, field.key);
-    auto parts = ValueAndSource(given->second).At(place);
+    const std::string key = fmt::format("{}{}", section, field.key);
+    auto parts = ValueAndSource(given->second).At(fmt::format("{}: {}", given->second.where, key));
     if (!parts) {
       return parts.error();
     }
-    TIDEMARK_TRY(ReadField(field, machine, parts->first, field.key));
+    TIDEMARK_TRY(ReadField(field, machine, parts->first, key));
     machine.sources[field.key] = parts->second;
   }
   TIDEMARK_TRY(CheckMachine(machine, settings, base != settings.end()));

@@ -33,8 +33,8 @@ std::set<std::string> MachineKeys();
 
 /// A machine from dotted keys ("intra_node.latency"). `from` names the machine that supplies what is not given: a
 /// preset or a path, relative to `folder` (see FolderOf); without it every key must be there, except that one peak is
-/// enough.
-Result<Machine> ReadMachine(const Settings& settings, const std::string& folder);
+/// enough. Errors put `section` before keys: "machine." of a job's.
+Result<Machine> ReadMachine(const Settings& settings, const std::string& folder, std::string_view section = {});
 
 /// A preset by name, or a machine file by path (relative to `folder`). Errors name the nearest preset.
 Result<Machine> FindMachine(const std::string& name_or_path, const std::string& folder);

@@ -124,9 +124,19 @@ class BadInput(unittest.TestCase):
     def test_a_wrong_value_is_shown_a_right_one(self):
         for change, hint in (("network.layers=0", "network.layers: 8"), ("packing.qkv=0", "packing.qkv: packed"),
                              ("layout.dp=abc", "layout.dp: 8"), ("sync.bucket_bytes=0.5", "sync.bucket_bytes: 25 MiB"),
-                             ("sync.overlap=maybe", "sync.overlap: true"), ("machine.device_memory=0", "device_memory: 25 MiB")):
+                             ("sync.overlap=maybe", "sync.overlap: true"), ("machine.device_memory=0", "machine.device_memory: 25 MiB")):
             self.assert_job_refused(JOB, "hint: for example " + hint, changes=[change])
         self.assert_job_refused(JOB, "expected a whole number from 1 to 16384", changes=["network.layers=65536"])
+
+    def test_a_machines_key_is_named_as_it_is_set(self):
+        self.assert_job_refused(JOB, "--set machine.overlap=maybe: machine.overlap: expected true or false",
+                                "hint: for example machine.overlap: true", changes=["machine.overlap=maybe"])
+        inline = "machine: {from: cpu, overlap: maybe}\n"
+        text = "".join(inline if line.startswith("machine:") else line for line in JOB.splitlines(keepends=True))
+        self.assert_job_refused(text, ": machine.overlap: expected true or false")
+        machine = self.write("from: cpu\noverlap: maybe\n", "mine.yaml")
+        self.assert_job_refused(JOB, "mine.yaml:2: overlap: expected", "hint: for example overlap: true",
+                                changes=[f"machine={machine}"])
 
     def test_a_setting_of_a_sibling_names_it(self):
         self.assert_job_refused(JOB, "colossalai-zero1 has no such setting", "set shard.gradients to false, or leave it out; or use colossalai-zero2",
