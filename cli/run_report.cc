@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "models/findings/findings.h"
 #include "reports/render/lints.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
@@ -38,7 +39,9 @@ std::string StepsText(const std::vector<StepOutcome>& steps) {
 std::string LintsText(const std::vector<Lint>& lints, bool numbers_differ) {
   std::string text;
   for (const Lint& lint : lints) {
-    if (lint.severity == "error" || (numbers_differ && lint.severity == "warning")) {
+    const KnownFinding* finding = FindKnownFinding(lint.explained_by());
+    const bool may_be_why = numbers_differ && finding != nullptr && finding->about_numbers;
+    if (lint.severity == "error" || may_be_why) {
       text += fmt::format("\n{} {}: {}\n  hint: {}\n", lint.severity, lint.id, lint.message, lint.hint);
     }
   }

@@ -23,7 +23,8 @@ std::vector<KnownFinding> ReadFindings() {
       const ConfigValue& value = entry.value;
       findings.push_back({entry.key, TextOf(value, "kind"), TextOf(value, "title"), TextOf(value, "paragraph"),
                           TextOf(value, "effect"), TextOf(value, "hint"), TextOf(value, "link"),
-                          TextOf(value, "about") == "memory", TextOf(value, "example")});
+                          TextOf(value, "about") == "memory", TextOf(value, "about") == "numbers",
+                          TextOf(value, "example")});
     }
   }
   return findings;

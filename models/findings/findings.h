@@ -27,6 +27,7 @@ struct KnownFinding {
   std::string hint;       ///< what to do
   std::string link;       ///< a public page that tells of it
   bool about_memory;      ///< whether its hint saves memory: `about: memory`
+  bool about_numbers;     ///< whether it makes gradients differ from those of one big batch: `about: numbers`
   std::string example;    ///< arguments of tidemark, from the repository's root, that show it; empty: nothing does
 };
 

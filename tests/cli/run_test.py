@@ -94,6 +94,9 @@ class Run(ExecutedJob):
         self.assertIn("warning mean-of-means: sequences have 20 tokens on average and 32 at most", done.stdout)
         self.assertRegex(done.stdout, "in fp64: .*: the numbers differ")
         self.assertEqual(call("run", self.job, changes=(lengths,)).returncode, 0)
+        done = call("run", self.job, "--verify", changes=(lengths, "strategy=ddp-every"))
+        self.assertIn("warning mean-of-means", done.stdout)
+        self.assertNotIn("sync-every-microbatch", done.stdout)  # which does not change any number
         done = call("compare", self.job, "--device", "cpu", changes=(lengths,))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("padded to sequence_length.max, which is what a run computes", done.stderr)
