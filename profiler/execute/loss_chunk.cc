@@ -7,16 +7,31 @@
 #include "sim/program/layers.h"
 
 namespace tidemark {
+namespace {
 
-LossChunk ChunkOf(const OperationContext& context) {
+const ChunkStretch* StretchOf(const OperationContext& context) {
   for (const std::span<const Operand> operands : {context.reads, context.writes}) {
     for (const Operand& operand : operands) {
       if (const ChunkStretch* stretch = context.model.StretchOf(operand.buffer->name)) {
-        TIDEMARK_CHECK(stretch->turns == 1 || context.turn);
-        const std::int64_t turn = stretch->turns > 1 ? *context.turn : 0;
-        return {stretch->begin + turn * stretch->tokens, stretch->tokens, stretch->suffix};
+        return stretch;
       }
     }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool KnowsChunk(const OperationContext& context) {
+  const ChunkStretch* stretch = StretchOf(context);
+  return stretch == nullptr || stretch->turns == 1 || context.turn;
+}
+
+LossChunk ChunkOf(const OperationContext& context) {
+  if (const ChunkStretch* stretch = StretchOf(context)) {
+    TIDEMARK_CHECK(KnowsChunk(context));
+    const std::int64_t turn = stretch->turns > 1 ? *context.turn : 0;
+    return {stretch->begin + turn * stretch->tokens, stretch->tokens, stretch->suffix};
   }
   return {0, context.job.micro_batch_size * context.job.sequence_length, ""};
 }

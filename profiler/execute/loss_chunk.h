@@ -24,7 +24,11 @@ struct LossChunk {
   }
 };
 
-/// By the names of what it reads and writes, and OperationContext::turn.
+/// Whether the context tells which chunk an operation is of: not where several chunks have the same names and their
+/// loop was unrolled.
+bool KnowsChunk(const OperationContext& context);
+
+/// By the names of what it reads and writes, and OperationContext::turn. Needs KnowsChunk.
 LossChunk ChunkOf(const OperationContext& context);
 
 /// In which turn of its loop over parts of a block's pass (kPartLoop) a program stands; nothing: it has none, as when

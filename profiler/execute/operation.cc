@@ -98,6 +98,10 @@ Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Oper
 }
 
 Result<Operation> Bind(const OperationContext& context) {
+  if (!KnowsChunk(context)) {
+    return NotExecuted(
+        fmt::format("'{}' of more than three chunks of a loss without their loop (loss_chunk_tokens)", context.name));
+  }
   // What is done again is the same row of the tables, with other tensors.
   constexpr std::string_view kAgain = "_recomputed";
   std::string_view action = context.name;

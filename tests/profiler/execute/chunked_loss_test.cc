@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "models/job/validate.h"
+#include "sim/program/text.h"
 #include "tests/profiler/execute/farthest.h"
 #include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
@@ -22,6 +24,7 @@ namespace {
 // the same job with upcast logits.
 
 using Loss = Partition::Loss;
+using testing::HasSubstr;
 
 constexpr double kBound = 1e-10;
 
@@ -246,6 +249,21 @@ TEST(LossInChunks, WithoutTheLastChunkIsFound) {
   EXPECT_GT(Departure(chunked, without("head.input_gradient.store")), 1e-2);
   EXPECT_GT(Departure(fused, without("head.lm_head.weight_gradient")), 1e-2);
   EXPECT_GT(Departure(fused, without("head.lm_head.input_gradient")), 1e-2);
+}
+
+// The executor tells chunks in the middle by the turn of their loop: 10 of 32 tokens are 4 chunks, 16 are 2.
+TEST(LossInChunks, WithoutTheirLoopManyChunksAreRefused) {
+  for (const Loss loss : {Loss::chunked, Loss::fused}) {
+    const auto unrolled = [loss](std::int64_t chunk_tokens) {
+      const Job job = WithLoss(SmallJob("ddp-last"), loss, chunk_tokens);
+      LoweredSteps lowered(job, 1);
+      lowered.first() = Unroll(lowered.first());
+      const auto run = RunAlone(job, lowered.steps(), Exact());
+      return run.ok() ? std::string() : run.error().message;
+    };
+    EXPECT_THAT(unrolled(10), HasSubstr("more than three chunks of a loss without their loop (loss_chunk_tokens)"));
+    EXPECT_EQ(unrolled(16), "");
+  }
 }
 
 TEST(LossInChunks, DividedByTheTokensOfAChunkIsFound) {
