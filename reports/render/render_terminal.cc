@@ -201,10 +201,13 @@ std::string RenderFigures(const std::vector<Figure>& figures) {
 std::string RenderRemarks(const std::vector<Remark>& remarks, const Painter& painter) {
   std::string out;
   for (const Remark& remark : remarks) {
-    const std::string label = Cut(Printable(remark.label), kWidth / 2) + ": ";
-    const std::vector<std::string> lines = Wrap(Printable(remark.text), kWidth - 6, WidthOf(label));
-    out += fmt::format("{}{}{}\n", kIndent, painter.Toned(label, remark.tone), lines[0]);
-    for (std::size_t i = 1; i < lines.size(); ++i) {
+    const std::string label = Printable(remark.label) + ":";
+    const bool is_short = WidthOf(label) <= kWidth / 2;  // else it has lines of its own
+    const std::vector<std::string> lines = Wrap(Printable(remark.text), kWidth - 6, is_short ? WidthOf(label) + 1 : 0);
+    for (const std::string& line : is_short ? std::vector{label} : Wrap(label, kWidth - kIndent.size())) {
+      out += fmt::format("{}{}{}", kIndent, painter.Toned(line, remark.tone), is_short ? " " + lines[0] : "") + "\n";
+    }
+    for (std::size_t i = is_short ? 1 : 0; i < lines.size(); ++i) {
       out += fmt::format("    {}\n", lines[i]);
     }
     if (!remark.hint.empty()) {

@@ -75,6 +75,9 @@ TEST(AuditReport, whatIsKeptIsToldWithItsReasonAndWithoutOneAsADoubt) {
     EXPECT_THAT(text, HasSubstr("may be freed too late here")) << renderer;
     EXPECT_THAT(text, HasSubstr("1.00 KiB, last used by optimizer")) << renderer;
   }
+  const std::string patterns = "joined gradients of *, fp32 gradients of *, new parameters of *, new moments of *";
+  report.idle[1].buffers = patterns;
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("  " + patterns + ":\n    1.00 KiB, last used"));
   report.idle.clear();
   EXPECT_THAT(RenderAs("terminal", report), Not(HasSubstr("Kept after")));
 }
