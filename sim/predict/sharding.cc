@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "sim/lower/stage.h"
+#include "sim/program/holding.h"
 #include "sim/program/walk.h"
 #include "sim/strategies/optimizer.h"
 
@@ -84,7 +85,8 @@ class RoleShardings {
     if (wire && named == nullptr) {
       return "own";
     }
-    const std::optional<std::int64_t> parts = PartsOf(buffer, named);
+    const std::optional<std::int64_t> held = HeldParts(buffer);
+    const std::optional<std::int64_t> parts = held ? held : PartsOf(buffer, named);
     return parts ? TextOf(*parts, named != nullptr ? *named : all_) : wire ? "own" : "part";
   }
 
@@ -160,6 +162,19 @@ class RoleShardings {
   std::int64_t PerElement(const Buffer& buffer) const {
     const bool moments = buffer.category == Category::optimizer && buffer.name.find("moments") != std::string::npos;
     return moments ? std::max<std::int64_t>(1, MomentsOf(job_.optimizer)) : 1;
+  }
+
+  /// What the buffer itself says of the numbers that it holds, where all of them are divided alike.
+  std::optional<std::int64_t> HeldParts(const Buffer& buffer) const {
+    std::optional<std::int64_t> all;
+    for (const Holding& holding : buffer.holds) {
+      const std::int64_t parts = holding.cut == Cut::none || holding.parts == Parts::all ? 1 : holding.ranks;
+      if ((all && *all != parts) || (parts != 1 && parts != shards_ && parts != shards_ * replicas_)) {
+        return std::nullopt;
+      }
+      all = parts;
+    }
+    return all;
   }
 
   /// The fewest parts of `whole` that cannot be larger than `elements`; none where even padding does not explain them.

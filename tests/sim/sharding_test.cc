@@ -171,6 +171,23 @@ TEST(Sharding, isWholeForOneRankAndNeverUnknown) {
   }
 }
 
+// Buckets of one norm each are mostly padding: what a rank keeps of them is more than a share of the numbers.
+TEST(Sharding, ofPaddedRangesIsWhatTheyDeclare) {
+  Job job = OracleJob("megatron-dist-opt", 1);
+  job.layout.dp = 8;
+  job.axes.sync.bucket_elements = 72;
+  Decoder& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 3;
+  decoder.hidden = 16;
+  decoder.ffn = 80;
+  decoder.heads = decoder.kv_heads = 2;
+  decoder.head_size = 8;
+  decoder.vocabulary = 754;
+  for (const auto& [buffer, sharding] : ShardingsIn(job, StepKind::steady, {Category::optimizer})) {
+    EXPECT_EQ(sharding, "1/8 over dp") << buffer;
+  }
+}
+
 // Small buckets end anywhere in a layer, so that each layer's slices lie in other places of families that have one for
 // every layer: counting places that nobody uses would find more than there is.
 TEST(Sharding, ofSlicesInPlacesThatOnlySomeLayersUse) {
