@@ -56,6 +56,9 @@ std::string VerifySlices(const Trace& trace) {
     if (slice.stream >= trace.streams.size() || slice.name.index >= trace.strings.size()) {
       return fmt::format("slice {} names a stream or an operation that the trace does not have", i);
     }
+    if (slice.span != 0xffff && slice.span >= trace.spans.size()) {
+      return fmt::format("slice {} names a phase that the trace does not have", i);
+    }
     if (slice.end < slice.start) {
       return fmt::format("slice {} ('{}') ends before it starts", i, trace.strings[slice.name.index]);
     }

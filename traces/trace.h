@@ -62,6 +62,7 @@ struct Slice {
   std::uint16_t stream = 0;
   TraceStringId name;
   Nanos start, end;
+  std::uint16_t span = 0xffff;  ///< index into Trace::spans of the innermost phase that issued it, 0xffff: not known
 };
 
 struct TraceStream {

@@ -262,7 +262,7 @@ Status Executor::Finish(Pending& pending) {
   }
   pending.done = true;
   const Stream& stream = program_->streams[pending.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), pending.name, pending.start, recorder_.Now());
+  recorder_.Busy(stream.name, Name(stream.kind), pending.name, pending.start, recorder_.Now(), pending.span);
   return Done{};
 }
 

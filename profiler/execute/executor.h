@@ -87,6 +87,7 @@ class Executor {
     StreamId stream;
     std::string name;
     Nanos start;
+    std::uint16_t span;  ///< of the phase that issued it
     std::vector<Communicator::Ticket> tickets{};
     std::vector<std::function<void()>> then{};  ///< what is done with what has come
     bool done = false;
@@ -136,7 +137,7 @@ class Executor {
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
   /// One operation under way, of as many exchanges as are begun with it.
   Pending PendingOf(StreamId stream, NameId name, Communicator& group) const {
-    return {&group, stream, program_->names[name.index], recorder_.Now()};
+    return {&group, stream, program_->names[name.index], recorder_.Now(), recorder_.open_span()};
   }
   static Status Issue(Pending& pending, const Exchange& exchange, std::function<void()> then);
   static Status BeginJoint(const Collective& leaf, const std::vector<Operand>& operands, Pending& pending);

@@ -8,7 +8,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::uint16_t kNoSpan = 0xffff;
 constexpr Nanos kKeepEvery{200'000'000};
 
 std::uint32_t PlaceOf(std::map<std::string, std::uint32_t>& known, const std::string& key, std::size_t size) {
@@ -76,13 +75,14 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std
   event.index1 = static_cast<std::int32_t>(index1);
   event.issue = event.ready = Now();
   event.address = reinterpret_cast<std::uint64_t>(piece.data);
-  event.span = open_.empty() ? kNoSpan : open_.back().span;
+  event.span = open_span();
   event.allocator_bytes = allocator.allocated();
   event.reserved_bytes = allocator.reserved();
   trace_.memory.push_back(event);
 }
 
-void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end) {
+void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
+                    std::optional<std::uint16_t> span) {
   const HeapScope scope(HeapOwner::trace);
   Beat();
   const std::uint32_t on = PlaceOf(streams_, stream, trace_.streams.size());
@@ -93,7 +93,8 @@ void Recorder::Busy(const std::string& stream, std::string_view kind, const std:
   if (named == trace_.strings.size()) {
     trace_.strings.push_back(name);
   }
-  trace_.slices.push_back({static_cast<std::uint16_t>(on), TraceStringId{named}, start, end});
+  trace_.slices.push_back(
+      {static_cast<std::uint16_t>(on), TraceStringId{named}, start, end, span.value_or(open_span())});
 }
 
 void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {

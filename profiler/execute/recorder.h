@@ -18,6 +18,7 @@
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/progress.h"
 #include "sim/program/program.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -46,7 +47,9 @@ class Recorder {
   void EndStep();
   void Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
               const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator);
-  void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end);
+  /// `span`: the phase that issued the work, where that is not the one which is open now.
+  void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
+            std::optional<std::uint16_t> span = std::nullopt);
   void Begin(Phase phase, std::int64_t microbatch, Side side);
   void End();
   /// The rank waits for others from now on, until the next call or step. A step that has ended waits as well.
@@ -54,6 +57,8 @@ class Recorder {
   /// Why the run must end here; nothing: it goes on.
   std::optional<Error> Interruption() const;
 
+  /// Of the phase that runs: its place in the trace's spans.
+  std::uint16_t open_span() const { return open_.empty() ? kNoSpan : open_.back().span; }
   /// The phase that runs, "" outside of any.
   std::string phase() const { return open_.empty() ? std::string() : trace_.spans[open_.back().span].phase; }
   Trace Take() && { return std::move(trace_); }

@@ -103,7 +103,11 @@ Section CausesSection(const TraceComparison& worst) {
 }
 
 Section PhasesSection(const TraceComparison& worst) {
-  Section section{"By phase", "highest total in each; the largest error of a single microbatch or step", {}, {}};
+  Section section{"By phase",
+                  fmt::format("highest total; the largest error of one microbatch or step; time {}",
+                              worst.times_of_work ? "of the work it issued" : "of the host in it"),
+                  {},
+                  {}};
   section.table.columns = {{"phase", false, false},        {"predicted", true, false},
                            {"measured", true, false},      {"error", true, false},
                            {"largest error", true, false}, {"predicted time", true, false},

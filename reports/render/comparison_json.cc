@@ -149,6 +149,7 @@ Json ComparisonJson(const ComparisonReport& report) {
       {"step_time_error_percent", Percent(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count()))},
       {"steps", worst.steps},
       {"phases", PhasesJson(worst)},
+      {"phase_times", worst.times_of_work ? "work" : "host"},
       {"unmatched", UnmatchedJson(worst)},
       {"causes", CausesJson(worst)},
       {"independent", comparison.independent},

@@ -224,7 +224,7 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
   event.issue = start_ + issue;
   event.ready = start_ + ready;
   event.address = address;
-  event.span = open_spans_.empty() ? kNoSpan : open_spans_.back();
+  event.span = OpenSpan();
   event.allocator_bytes = allocator_->allocated();
   event.reserved_bytes = allocator_->reserved();
   reserved_in_step_ = std::max(reserved_in_step_, event.reserved_bytes);
@@ -233,12 +233,14 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
   trace_.memory.push_back(event);
 }
 
+std::uint16_t TraceRecorder::OpenSpan() const { return open_spans_.empty() ? kNoSpan : open_spans_.back(); }
+
 void TraceRecorder::OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) {
   if (const auto mark = marks_.find(name); mark != marks_.end()) {
     Mark(mark->second);
   }
   trace_.slices.push_back({static_cast<std::uint16_t>(streams_[stream.index]), TraceStringId{strings_[name.index]},
-                           start_ + start, start_ + end});
+                           start_ + start, start_ + end, OpenSpan()});
 }
 
 void TraceRecorder::OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) {

@@ -66,6 +66,7 @@ class TraceRecorder : public Listener {
   void Mark(const std::string& name);
   std::uint32_t TakeLogId();
   void Log(Request request);
+  std::uint16_t OpenSpan() const;
   void Record(bool alloc, const BufferInstance& instance, Nanos issue, Nanos ready, std::uint64_t address);
 
   const Program* program_ = nullptr;  ///< of the step that is heard

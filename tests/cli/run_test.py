@@ -101,6 +101,17 @@ class Run(ExecutedJob):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("padded to sequence_length.max, which is what a run computes", done.stderr)
 
+    def test_phases_take_time_where_issuing_takes_none(self):
+        comparison = self.json_of("compare", self.job, "--device", "cpu",
+                                  changes=("machine.host_issue=0 ns", "machine.overlap=false"))
+        self.assertEqual(comparison["phase_times"], "work")
+        phases = {phase["phase"]: phase for phase in comparison["phases"]}
+        for side in ("predicted", "measured"):
+            for phase in ("forward", "backward", "optimizer"):
+                self.assertGreater(phases[phase][f"{side}_ns"], 0, (side, phase))
+        whole = sum(phase["predicted_ns"] for phase in phases.values())  # streams take turns: no instant counts twice
+        self.assertLessEqual(whole, comparison["predicted"]["step_ns"])
+
     def test_losses_in_chunks_have_the_gradients_of_all_tokens_at_once(self):
         """On two ranks, of 64 tokens of a microbatch: chunks of 24, 24 and 16."""
         for changes in (("loss=chunked",), ("loss=fused",), ("loss=chunked", "layout={dp: 1, tp: 2}"),

@@ -311,6 +311,55 @@ TEST(CompareTraces, rolesAreMatchedByName) {
   EXPECT_TRUE(CompareTraces(std::vector{first}, std::vector{second}));
 }
 
+/// Forward, backward, forward, backward; the first forward issues a kernel, the first backward another one and a
+/// reduction beside it.
+Trace WithWork() {
+  Trace trace = Play(TwoMicrobatches());
+  trace.streams = {{"compute", "compute"}, {"nccl", "collective"}};
+  trace.strings = {"layers.0.gemm", "reduce"};
+  trace.slices = {{0, TraceStringId{0}, Nanos(100), Nanos(110), 0},
+                  {0, TraceStringId{0}, Nanos(110), Nanos(130), 1},
+                  {1, TraceStringId{1}, Nanos(120), Nanos(145), 1}};
+  return trace;
+}
+
+TEST(CompareTraces, aPhaseTakesAsLongAsWhatItIssuedKeepsStreamsBusy) {
+  Trace predicted = WithWork(), measured = WithWork();
+  for (Span& span : predicted.spans) {
+    span.end = span.begin;  // issuing costs nothing
+  }
+  measured.slices[0].end = Nanos(114);
+  measured.slices[1].start = Nanos(114);
+  const TraceComparison found = Compare(predicted, measured);
+  EXPECT_TRUE(found.times_of_work);
+  ASSERT_THAT(found.phases, SizeIs(2));
+  EXPECT_EQ(found.phases[0].predicted_time, Nanos(10));
+  EXPECT_EQ(found.phases[0].measured_time, Nanos(14));
+  EXPECT_EQ(found.phases[1].predicted_time, Nanos(35));  // of 20 and 25, 10 at once
+  EXPECT_EQ(found.phases[1].measured_time, Nanos(31));
+}
+
+TEST(CompareTraces, whereATraceHidesTheWorkOfPhasesBothAreTimedOnTheHost) {
+  const TraceComparison found = Compare(WithWork(), Play(TwoMicrobatches()));
+  EXPECT_FALSE(found.times_of_work);
+  EXPECT_EQ(found.phases[0].predicted_time, Nanos(80));
+  EXPECT_EQ(found.phases[0].measured_time, Nanos(80));
+}
+
+TEST(CompareTraces, workOfAStepThatIsLeftOutCountsInNoPhase) {
+  Trace all = WithWork();
+  all.steps = {{"first", Nanos(0), Nanos(95), 6}, {"second", Nanos(95), Nanos(190), 7}};
+  all.slices[0].start = Nanos(20);
+  all.slices[0].end = Nanos(90);
+  all.slices[1].span = 2;  // the second forward
+  all.slices[2].span = 3;
+  Trace second = WithWork();
+  second.steps = {{"second", Nanos(0), Nanos(190), 0}};
+  const TraceComparison found = Compare(second, all);
+  EXPECT_EQ(found.phases[0].measured_time, Nanos(20));
+  EXPECT_EQ(found.phases[1].measured_time, Nanos(25));
+}
+
 TEST(CompareTraces, slowerKernelsAreToldFromContentionAndWaiting) {
   Trace predicted = Play(TwoMicrobatches());
   predicted.streams = {{"compute", "compute"}, {"nccl", "collective"}};

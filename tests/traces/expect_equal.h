@@ -75,6 +75,7 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(a.slices[i].name, b.slices[i].name);
     EXPECT_EQ(a.slices[i].start, b.slices[i].start);
     EXPECT_EQ(a.slices[i].end, b.slices[i].end);
+    EXPECT_EQ(a.slices[i].span, b.slices[i].span);
   }
 }
 

@@ -87,6 +87,10 @@ TEST(VerifyTrace, refusesIdsOutOfRange) {
   Trace name = Small();
   name.slices = {{0, TraceStringId{1}, Nanos(0), Nanos(1)}};
   EXPECT_NE(Verify(name), "");
+
+  Trace phase = Small();
+  phase.slices = {{0, TraceStringId{0}, Nanos(0), Nanos(1), 1}};
+  EXPECT_THAT(Verify(phase), HasSubstr("phase that the trace does not have"));
 }
 
 TEST(VerifyTrace, refusesTimeThatRunsBackwards) {

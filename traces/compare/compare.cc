@@ -77,9 +77,14 @@ class PhaseTable {
     }
   }
 
-  void AddTimes(const Trace& trace, Nanos PhaseComparison::*time) {
+  void AddTimes(const Trace& trace, bool of_work, Nanos PhaseComparison::*time) {
     for (const Span& span : trace.spans) {
-      Row(span.phase).*time += span.end - span.begin;
+      Row(span.phase).*time += of_work ? Nanos() : span.end - span.begin;
+    }
+    if (of_work) {
+      for (const auto& [phase, busy] : BusyTimes(trace)) {
+        Row(phase).*time = busy;
+      }
     }
   }
 
@@ -138,8 +143,9 @@ Result<TraceComparison> CompareTwo(const Trace& predicted, const Trace& measured
   PhaseTable phases;
   phases.AddPeaks(ours, &PhaseComparison::predicted_peak, 0);
   phases.AddPeaks(theirs, &PhaseComparison::measured_peak, 1);
-  phases.AddTimes(same.predicted, &PhaseComparison::predicted_time);
-  phases.AddTimes(same.measured, &PhaseComparison::measured_time);
+  comparison.times_of_work = NamesPhasesOfWork(same.predicted) && NamesPhasesOfWork(same.measured);
+  phases.AddTimes(same.predicted, comparison.times_of_work, &PhaseComparison::predicted_time);
+  phases.AddTimes(same.measured, comparison.times_of_work, &PhaseComparison::measured_time);
   comparison.phases = std::move(phases).Take();
   if (comparison.of_tensors) {
     comparison.memory = FindMemoryCauses(alignment);

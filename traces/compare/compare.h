@@ -75,7 +75,7 @@ struct PhaseComparison {
   Bytes predicted_peak, measured_peak;  ///< the highest total in it, together with what was alive when it began
   Bytes largest_error;                  ///< of a microbatch and step that both have; signed, largest without its sign
   PhasePlace largest_at;
-  Nanos predicted_time, measured_time;  ///< of all its spans, on the host
+  Nanos predicted_time, measured_time;  ///< of all its spans; what it is says TraceComparison::times_of_work
 };
 
 /// Work of one name on streams of one kind.
@@ -119,6 +119,9 @@ struct TraceComparison {
   SideTotals predicted, measured;
   std::vector<std::string> steps;  ///< kinds of the steps that were compared; empty where the traces mark none
   std::vector<PhaseComparison> phases;
+  /// Phases' times: how long streams were busy with what was issued in them; else, where a trace does not tell, how
+  /// long the host was in them.
+  bool times_of_work = false;
   std::vector<MemoryCause> memory;   ///< at_peak sums to peak_error() exactly; largest first
   Bytes rounding;                    ///< error of the allocator's peak beyond that of the tensors'; 0 where unknown
   Bytes fragmentation;               ///< error of reserved bytes beyond that of the allocator's; 0 where unknown

@@ -29,7 +29,10 @@ constexpr std::size_t kDropped = ~std::size_t{0};
 class StepKeeper {
  public:
   explicit StepKeeper(const Trace& trace)
-      : trace_(trace), history_(MakeHistory(trace, true)), shift_(trace.steps.size()) {
+      : trace_(trace),
+        history_(MakeHistory(trace, true)),
+        shift_(trace.steps.size()),
+        spans_(trace.spans.size(), kDropped) {
     kept_ = trace;
     kept_.steps.clear();
     kept_.memory.clear();
@@ -52,9 +55,7 @@ class StepKeeper {
       MemoryEvent& event = kept_.memory.emplace_back(trace_.memory[i]);
       event.issue += *shift_[index];
       event.ready += *shift_[index];
-      event.span = event.span == kNoSpan || spans_[event.span] == kDropped
-                       ? kNoSpan
-                       : static_cast<std::uint16_t>(spans_[event.span]);
+      event.span = KeptSpan(event.span);
     }
     kept_until_ = end;
   }
@@ -62,7 +63,8 @@ class StepKeeper {
   Trace Take() && {
     for (const Slice& slice : trace_.slices) {
       if (const auto shift = ShiftAt(slice.start)) {
-        kept_.slices.push_back({slice.stream, slice.name, slice.start + *shift, slice.end + *shift});
+        kept_.slices.push_back(
+            {slice.stream, slice.name, slice.start + *shift, slice.end + *shift, KeptSpan(slice.span)});
       }
     }
     return std::move(kept_);
@@ -90,7 +92,6 @@ class StepKeeper {
 
   /// Spans of the step, and where they stand now.
   void KeepSpans(std::size_t index) {
-    spans_.assign(trace_.spans.size(), kDropped);
     for (std::size_t i = 0; i < trace_.spans.size(); ++i) {
       if (StepAt(trace_.spans[i].begin) == index) {
         spans_[i] = kept_.spans.size();
@@ -99,6 +100,10 @@ class StepKeeper {
         span.end += *shift_[index];
       }
     }
+  }
+
+  std::uint16_t KeptSpan(std::uint16_t span) const {
+    return span == kNoSpan || spans_[span] == kDropped ? kNoSpan : static_cast<std::uint16_t>(spans_[span]);
   }
 
   /// From what the last kept step left to what is alive before event `begin`: frees, then allocations.
@@ -133,7 +138,7 @@ class StepKeeper {
   History history_;
   Trace kept_;
   std::vector<std::optional<Nanos>> shift_;  ///< by step: to its new time; nothing: it is left out
-  std::vector<std::size_t> spans_;           ///< of the step that is kept now
+  std::vector<std::size_t> spans_;           ///< where the trace's spans stand now
   std::vector<Bytes> blocks_;                ///< of events that Restore makes
   std::size_t kept_until_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "traces/family.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -35,17 +36,12 @@ std::map<std::pair<std::string, std::string>, Slices> SlicesByName(const Trace& 
   return all;
 }
 
-/// When collectives ran: disjoint, ascending.
-std::vector<std::pair<Nanos, Nanos>> CollectiveTimes(const Trace& trace) {
-  std::vector<std::pair<Nanos, Nanos>> times;
-  for (const Slice& slice : trace.slices) {
-    const std::string& kind = trace.streams[slice.stream].kind;
-    if ((kind == "collective" || kind == "peer") && slice.end > slice.start) {
-      times.emplace_back(slice.start, slice.end);
-    }
-  }
+using Intervals = std::vector<std::pair<Nanos, Nanos>>;
+
+/// Disjoint, ascending.
+Intervals Joined(Intervals times) {
   std::sort(times.begin(), times.end());
-  std::vector<std::pair<Nanos, Nanos>> joined;
+  Intervals joined;
   for (const auto& time : times) {
     if (joined.empty() || time.first > joined.back().second) {
       joined.push_back(time);
@@ -56,7 +52,19 @@ std::vector<std::pair<Nanos, Nanos>> CollectiveTimes(const Trace& trace) {
   return joined;
 }
 
-bool Overlaps(const std::vector<std::pair<Nanos, Nanos>>& times, const Slice& slice) {
+/// When collectives ran.
+Intervals CollectiveTimes(const Trace& trace) {
+  Intervals times;
+  for (const Slice& slice : trace.slices) {
+    const std::string& kind = trace.streams[slice.stream].kind;
+    if ((kind == "collective" || kind == "peer") && slice.end > slice.start) {
+      times.emplace_back(slice.start, slice.end);
+    }
+  }
+  return Joined(std::move(times));
+}
+
+bool Overlaps(const Intervals& times, const Slice& slice) {
   const auto after = std::lower_bound(times.begin(), times.end(), slice.end,
                                       [](const auto& time, Nanos end) { return time.first < end; });
   return after != times.begin() && (after - 1)->second > slice.start;
@@ -71,7 +79,7 @@ Nanos Sum(const Slices& slices) {
 }
 
 /// Of kernels of one name: how much longer those took that ran beside a collective.
-Nanos Contended(const Slices& predicted, const Slices& measured, const std::vector<std::pair<Nanos, Nanos>>& busy) {
+Nanos Contended(const Slices& predicted, const Slices& measured, const Intervals& busy) {
   Nanos more;
   for (std::size_t i = 0; i < measured.size() && predicted.size() == measured.size(); ++i) {
     const Nanos longer = (measured[i]->end - measured[i]->start) - (predicted[i]->end - predicted[i]->start);
@@ -127,6 +135,27 @@ std::vector<OperatorComparison> CompareOperators(const Trace& predicted, const T
     return std::abs((a.predicted - a.measured).count()) > std::abs((b.predicted - b.measured).count());
   });
   return operators;
+}
+
+bool NamesPhasesOfWork(const Trace& trace) {
+  return std::any_of(trace.slices.begin(), trace.slices.end(),
+                     [](const Slice& slice) { return slice.span != kNoSpan; });
+}
+
+std::map<std::string, Nanos> BusyTimes(const Trace& trace) {
+  std::map<std::string, Intervals> by_phase;
+  for (const Slice& slice : trace.slices) {
+    if (slice.span != kNoSpan) {
+      by_phase[trace.spans[slice.span].phase].emplace_back(slice.start, slice.end);
+    }
+  }
+  std::map<std::string, Nanos> times;
+  for (auto& [phase, intervals] : by_phase) {
+    for (const auto& [start, end] : Joined(std::move(intervals))) {
+      times[phase] += end - start;
+    }
+  }
+  return times;
 }
 
 std::vector<TimeCause> FindTimeCauses(const std::vector<OperatorComparison>& operators, Nanos error) {

@@ -146,7 +146,7 @@ class Assembler {
       event.issue = Nanos(issue.Decode(chunk.issue_ns_delta(i)));
       event.ready = Nanos(ready.Decode(chunk.ready_ns_delta(i)));
       event.address = chunk.address(i);
-      event.span = static_cast<std::uint16_t>(std::min(chunk.span(i) - 1U, 0xffffU));  // 0 wraps around to "none"
+      event.span = SpanOf(chunk.span(i));
       event.allocator_bytes = Bytes(allocator.Decode(chunk.allocator_bytes_delta(i)));
       event.reserved_bytes = Bytes(reserved.Decode(chunk.reserved_bytes_delta(i)));
       traces_.back().memory.push_back(event);
@@ -156,7 +156,9 @@ class Assembler {
 
   std::string AddSlices(const wire::SliceChunk& chunk) {
     const int rows = chunk.stream_size();
-    if (chunk.name_size() != rows || chunk.start_ns_delta_size() != rows || chunk.duration_ns_size() != rows) {
+    const bool spans = chunk.span_size() != 0;
+    if (chunk.name_size() != rows || chunk.start_ns_delta_size() != rows || chunk.duration_ns_size() != rows ||
+        (spans && chunk.span_size() != rows)) {
       return "the columns of a slice record differ in length";
     }
     Delta start;
@@ -166,8 +168,8 @@ class Assembler {
       if (chunk.stream(i) > 0xffff || __builtin_add_overflow(begin, chunk.duration_ns(i), &end)) {
         return "a slice lies outside of every possible time or stream";
       }
-      traces_.back().slices.push_back(
-          {static_cast<std::uint16_t>(chunk.stream(i)), TraceStringId{chunk.name(i)}, Nanos(begin), Nanos(end)});
+      traces_.back().slices.push_back({static_cast<std::uint16_t>(chunk.stream(i)), TraceStringId{chunk.name(i)},
+                                       Nanos(begin), Nanos(end), SpanOf(spans ? chunk.span(i) : 0)});
     }
     return {};
   }

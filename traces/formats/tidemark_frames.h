@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "traces/place.h"
 
 namespace tidemark {
 namespace wire {
@@ -29,6 +32,12 @@ void AppendFrame(std::string& out, const wire::Record& record);
 
 /// The payload of the frame at `at`; nothing where the file was cut or damaged there.
 std::optional<std::string_view> FrameAt(std::string_view bytes, std::size_t at);
+
+/// A column's code of MemoryEvent::span or Slice::span: 0 is none.
+inline std::uint32_t SpanCode(std::uint16_t span) { return span == kNoSpan ? 0U : span + 1U; }
+inline std::uint16_t SpanOf(std::uint32_t code) {
+  return static_cast<std::uint16_t>(std::min<std::uint32_t>(code - 1U, kNoSpan));  // 0 wraps around to none
+}
 
 /// Differences to the last value; unsigned arithmetic, since hostile files may hold anything.
 class Delta {
