@@ -27,14 +27,18 @@ if(TIDEMARK_SANITIZE)
 endif()
 
 # tidemark_folder(NAME [USES folders...] [LIBRARIES targets...]): every source below the current folder.
-# <part>_cuda.cc, <part>_cuda.h and .cu need the CUDA toolkit; <part>_none.cc stands in for them where there is none.
+# <part>_cuda.cc needs the CUDA toolkit; <part>_none.cc stands in for it where there is none. Kernels (.cu) are C++ then,
+# which runs on the host.
 function(tidemark_folder name)
   cmake_parse_arguments(PART "" "" "USES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(TIDEMARK_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "_none\\.cc$")
   else()
-    list(FILTER sources EXCLUDE REGEX "(_cuda\\.cc|\\.cu)$")
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
+    set(kernels ${sources})
+    list(FILTER kernels INCLUDE REGEX "\\.cu$")
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
   endif()
   add_library(tidemark_${name} STATIC ${sources})
   target_include_directories(tidemark_${name} PUBLIC ${PROJECT_SOURCE_DIR})

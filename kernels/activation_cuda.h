@@ -13,3 +13,10 @@ void ActivationBackward(Activation kind, const ConstTensor& saved, const ConstTe
                         const Tensor& input_gradient, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue ActivationForward{&kernels::ActivationForward, &cuda::ActivationForward};
+inline constexpr OnQueue ActivationBackward{&kernels::ActivationBackward, &cuda::ActivationBackward};
+
+}  // namespace tidemark::kernels::on

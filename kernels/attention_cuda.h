@@ -26,3 +26,10 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
                        const Tensor& delta, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue AttentionForward{&kernels::AttentionForward, &cuda::AttentionForward};
+inline constexpr OnQueue AttentionBackward{&kernels::AttentionBackward, &cuda::AttentionBackward};
+
+}  // namespace tidemark::kernels::on

@@ -42,3 +42,24 @@ void CrossEntropyInPlace(const CrossEntropy& op, const ConstTensor& labels, cons
 void SumLosses(const ConstTensor& losses, const Tensor& loss, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue RowMax{&kernels::RowMax, &cuda::RowMax};
+inline constexpr OnQueue RowSumOfExponentials{&kernels::RowSumOfExponentials, &cuda::RowSumOfExponentials};
+inline constexpr OnQueue LogSoftmax{&kernels::LogSoftmax, &cuda::LogSoftmax};
+inline constexpr OnQueue NllForward{&kernels::NllForward, &cuda::NllForward};
+inline constexpr OnQueue NllMean{&kernels::NllMean, &cuda::NllMean};
+inline constexpr OnQueue NllBackward{&kernels::NllBackward, &cuda::NllBackward};
+inline constexpr OnQueue LogSoftmaxBackward{&kernels::LogSoftmaxBackward, &cuda::LogSoftmaxBackward};
+inline constexpr OnQueue LogSoftmaxForward{&kernels::LogSoftmaxForward, &cuda::LogSoftmaxForward};
+inline constexpr OnQueue NllLoss{&kernels::NllLoss, &cuda::NllLoss};
+inline constexpr OnQueue SoftmaxShift{&kernels::SoftmaxShift, &cuda::SoftmaxShift};
+inline constexpr OnQueue SoftmaxTarget{&kernels::SoftmaxTarget, &cuda::SoftmaxTarget};
+inline constexpr OnQueue SoftmaxExponential{&kernels::SoftmaxExponential, &cuda::SoftmaxExponential};
+inline constexpr OnQueue SoftmaxNormalise{&kernels::SoftmaxNormalise, &cuda::SoftmaxNormalise};
+inline constexpr OnQueue SoftmaxBackward{&kernels::SoftmaxBackward, &cuda::SoftmaxBackward};
+inline constexpr OnQueue CrossEntropyInPlace{&kernels::CrossEntropyInPlace, &cuda::CrossEntropyInPlace};
+inline constexpr OnQueue SumLosses{&kernels::SumLosses, &cuda::SumLosses};
+
+}  // namespace tidemark::kernels::on

@@ -14,3 +14,10 @@ void DropoutBackward(const Dropout& op, const ConstTensor& output_gradient, cons
                      const Tensor& input_gradient, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue DropoutForward{&kernels::DropoutForward, &cuda::DropoutForward};
+inline constexpr OnQueue DropoutBackward{&kernels::DropoutBackward, &cuda::DropoutBackward};
+
+}  // namespace tidemark::kernels::on

@@ -33,3 +33,20 @@ void KeyGradient(const HeadShape& shape, const ConstTensor& scores_gradient, con
                  const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue RepeatHeads{&kernels::RepeatHeads, &cuda::RepeatHeads};
+inline constexpr OnQueue SumRepeatedHeads{&kernels::SumRepeatedHeads, &cuda::SumRepeatedHeads};
+inline constexpr OnQueue AttentionScores{&kernels::AttentionScores, &cuda::AttentionScores};
+inline constexpr OnQueue CausalMask{&kernels::CausalMask, &cuda::CausalMask};
+inline constexpr OnQueue Softmax{&kernels::Softmax, &cuda::Softmax};
+inline constexpr OnQueue SoftmaxGradient{&kernels::SoftmaxGradient, &cuda::SoftmaxGradient};
+inline constexpr OnQueue AttentionContext{&kernels::AttentionContext, &cuda::AttentionContext};
+inline constexpr OnQueue HeadsToTokens{&kernels::HeadsToTokens, &cuda::HeadsToTokens};
+inline constexpr OnQueue WeightsGradient{&kernels::WeightsGradient, &cuda::WeightsGradient};
+inline constexpr OnQueue ValueGradient{&kernels::ValueGradient, &cuda::ValueGradient};
+inline constexpr OnQueue QueryGradient{&kernels::QueryGradient, &cuda::QueryGradient};
+inline constexpr OnQueue KeyGradient{&kernels::KeyGradient, &cuda::KeyGradient};
+
+}  // namespace tidemark::kernels::on

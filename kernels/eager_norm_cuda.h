@@ -19,3 +19,14 @@ void NormRstdGradient(const Norm& op, const ConstTensor& products, const ConstTe
                       const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue NormProduct{&kernels::NormProduct, &cuda::NormProduct};
+inline constexpr OnQueue NormReciprocalRoot{&kernels::NormReciprocalRoot, &cuda::NormReciprocalRoot};
+inline constexpr OnQueue NormScaleRows{&kernels::NormScaleRows, &cuda::NormScaleRows};
+inline constexpr OnQueue NormScaleColumns{&kernels::NormScaleColumns, &cuda::NormScaleColumns};
+inline constexpr OnQueue ColumnSums{&kernels::ColumnSums, &cuda::ColumnSums};
+inline constexpr OnQueue NormRstdGradient{&kernels::NormRstdGradient, &cuda::NormRstdGradient};
+
+}  // namespace tidemark::kernels::on

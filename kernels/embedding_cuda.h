@@ -20,3 +20,12 @@ void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, 
                        const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue EmbeddingForward{&kernels::EmbeddingForward, &cuda::EmbeddingForward};
+inline constexpr OnQueue EmbeddingBackward{&kernels::EmbeddingBackward, &cuda::EmbeddingBackward};
+inline constexpr OnQueue PositionsForward{&kernels::PositionsForward, &cuda::PositionsForward};
+inline constexpr OnQueue PositionsBackward{&kernels::PositionsBackward, &cuda::PositionsBackward};
+
+}  // namespace tidemark::kernels::on

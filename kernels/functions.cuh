@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "kernels/words.cuh"
+
 namespace tidemark::kernels::cuda {
 
 // Exponentials, logarithms and roots are std:: in both worlds: CUDA's lose at most 2 units in the last place.

@@ -11,3 +11,9 @@ namespace tidemark::kernels::cuda {
 void Multiply(const Gemm& op, const ConstTensor& a, const ConstTensor& b, const Tensor& c, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue Multiply{&kernels::Multiply, &cuda::Multiply};
+
+}  // namespace tidemark::kernels::on

@@ -22,3 +22,14 @@ void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTe
                   const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue GluForward{&kernels::GluForward, &cuda::GluForward};
+inline constexpr OnQueue GluBackward{&kernels::GluBackward, &cuda::GluBackward};
+inline constexpr OnQueue SiluForward{&kernels::SiluForward, &cuda::SiluForward};
+inline constexpr OnQueue ProductForward{&kernels::ProductForward, &cuda::ProductForward};
+inline constexpr OnQueue ProductBackward{&kernels::ProductBackward, &cuda::ProductBackward};
+inline constexpr OnQueue SiluBackward{&kernels::SiluBackward, &cuda::SiluBackward};
+
+}  // namespace tidemark::kernels::on

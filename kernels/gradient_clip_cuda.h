@@ -14,3 +14,12 @@ void TakeClipCoefficient(double max_norm, const Tensor& total, const Queue& queu
 void ClipGradient(const ConstTensor& coefficient, const Tensor& gradient, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue GradientNorm{&kernels::GradientNorm, &cuda::GradientNorm};
+inline constexpr OnQueue SumOfSquares{&kernels::SumOfSquares, &cuda::SumOfSquares};
+inline constexpr OnQueue TakeClipCoefficient{&kernels::TakeClipCoefficient, &cuda::TakeClipCoefficient};
+inline constexpr OnQueue ClipGradient{&kernels::ClipGradient, &cuda::ClipGradient};
+
+}  // namespace tidemark::kernels::on

@@ -22,3 +22,14 @@ void PoolBackward(const Pool& op, const ConstTensor& pooled_gradient, const Tens
                   const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue InfoNceLabels{&kernels::InfoNceLabels, &cuda::InfoNceLabels};
+inline constexpr OnQueue SimilarityForward{&kernels::SimilarityForward, &cuda::SimilarityForward};
+inline constexpr OnQueue SimilarityBackward{&kernels::SimilarityBackward, &cuda::SimilarityBackward};
+inline constexpr OnQueue SurrogateForward{&kernels::SurrogateForward, &cuda::SurrogateForward};
+inline constexpr OnQueue PoolForward{&kernels::PoolForward, &cuda::PoolForward};
+inline constexpr OnQueue PoolBackward{&kernels::PoolBackward, &cuda::PoolBackward};
+
+}  // namespace tidemark::kernels::on

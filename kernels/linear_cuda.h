@@ -20,3 +20,13 @@ void AddBias(const Linear& op, const ConstTensor& input, const ConstTensor& bias
              const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue LinearForward{&kernels::LinearForward, &cuda::LinearForward};
+inline constexpr OnQueue LinearInputGradient{&kernels::LinearInputGradient, &cuda::LinearInputGradient};
+inline constexpr OnQueue LinearWeightGradient{&kernels::LinearWeightGradient, &cuda::LinearWeightGradient};
+inline constexpr OnQueue LinearBiasGradient{&kernels::LinearBiasGradient, &cuda::LinearBiasGradient};
+inline constexpr OnQueue AddBias{&kernels::AddBias, &cuda::AddBias};
+
+}  // namespace tidemark::kernels::on

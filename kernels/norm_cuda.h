@@ -17,3 +17,10 @@ void NormBackward(const Norm& op, const ConstTensor& output_gradient, const Cons
                   const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue NormForward{&kernels::NormForward, &cuda::NormForward};
+inline constexpr OnQueue NormBackward{&kernels::NormBackward, &cuda::NormBackward};
+
+}  // namespace tidemark::kernels::on

@@ -24,3 +24,17 @@ void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor&
 void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue AdamWUpdate{&kernels::AdamWUpdate, &cuda::AdamWUpdate};
+inline constexpr OnQueue AdamWMoments{&kernels::AdamWMoments, &cuda::AdamWMoments};
+inline constexpr OnQueue AdamWRoot{&kernels::AdamWRoot, &cuda::AdamWRoot};
+inline constexpr OnQueue AdamWCorrectBias{&kernels::AdamWCorrectBias, &cuda::AdamWCorrectBias};
+inline constexpr OnQueue AdamWAddEpsilon{&kernels::AdamWAddEpsilon, &cuda::AdamWAddEpsilon};
+inline constexpr OnQueue AdamWApply{&kernels::AdamWApply, &cuda::AdamWApply};
+inline constexpr OnQueue SgdUpdate{&kernels::SgdUpdate, &cuda::SgdUpdate};
+inline constexpr OnQueue SgdMomentumUpdate{&kernels::SgdMomentumUpdate, &cuda::SgdMomentumUpdate};
+inline constexpr OnQueue SgdMomentum{&kernels::SgdMomentum, &cuda::SgdMomentum};
+
+}  // namespace tidemark::kernels::on

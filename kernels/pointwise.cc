@@ -18,6 +18,12 @@ bool AnyWide(std::span<const ConstTensor> tensors) {
                      [](const ConstTensor& tensor) { return tensor.type.dtype == DType::fp64; });
 }
 
+double NumberOf(const ConstTensor& one) {
+  double number = 0;
+  Copy(one, {{DType::fp64, 1}, &number});
+  return number;
+}
+
 template <class C>
 void AddAll(std::span<const ConstTensor> addends, const Tensor& sum) {
   std::vector<Reader<C>> readers;
@@ -88,6 +94,24 @@ void Zero(const Tensor& tensor) {
   if (tensor.type.elements > 0) {
     std::memset(tensor.data, 0, BytesOf(tensor.type));
   }
+}
+
+void Fill(double value, const Tensor& tensor) {
+  InArithmeticOf({tensor.type, tensor.type}, [&]<class C>(C) {
+    Writer<C> writer(tensor, kStretch);
+    EachStretch(tensor.type.elements, [&](std::int64_t begin, std::int64_t count) {
+      std::fill_n(writer.At(begin, count), count, static_cast<C>(value));
+      writer.Done(begin, count);
+    });
+  });
+}
+
+void CopyTimes(const ConstTensor& from, const ConstTensor& factor, const Tensor& to) {
+  Copy(from, to, NumberOf(factor));
+}
+
+void AccumulateTimes(const ConstTensor& addend, const ConstTensor& factor, const Tensor& sum) {
+  Accumulate(addend, sum, NumberOf(factor));
 }
 
 }  // namespace tidemark::kernels

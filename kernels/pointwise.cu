@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
-
+#include "kernels/bytes_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/stretch.h"
 #include "kernels/team.cuh"
@@ -8,9 +7,7 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-std::size_t BytesOf(const TensorType& type) {
-  return static_cast<std::size_t>((SizeOf(type.dtype) * type.elements).count());
-}
+Bytes BytesOf(const TensorType& type) { return SizeOf(type.dtype) * type.elements; }
 
 template <class C>
 struct CopyElement {
@@ -42,19 +39,34 @@ struct AccumulateElement {
   __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + addend[i] * factor); }
 };
 
+template <class C>
+struct FillElement {
+  Output<C> to;
+  C value;
+  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, value); }
+};
+
+template <class C>
+struct CopyTimesElement {
+  Input<C> from, factor;
+  Output<C> to;
+  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, from[i] * factor[0]); }
+};
+
+template <class C>
+struct AccumulateTimesElement {
+  Input<C> addend, factor;
+  Output<C> sum;
+  __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + addend[i] * factor[0]); }
+};
+
 }  // namespace
 
 void Copy(const ConstTensor& from, const Tensor& to, double factor, const Queue& queue) {
   TIDEMARK_CHECK(from.type.elements == to.type.elements);
   if (from.type.dtype == to.type.dtype && factor == 1) {
-    if (from.data == to.data || to.type.elements == 0) {
-      return;
-    }
-    if (queue.kind == Queue::Kind::host) {
-      std::memmove(to.data, from.data, BytesOf(to.type));
-    } else {
-      Check(cudaMemcpyAsync(to.data, from.data, BytesOf(to.type), cudaMemcpyDeviceToDevice, Stream(queue)), __FILE__,
-            __LINE__);
+    if (from.data != to.data) {
+      MoveBytes(queue, from.data, to.data, BytesOf(to.type));
     }
     return;
   }
@@ -91,15 +103,26 @@ void Accumulate(const ConstTensor& addend, const Tensor& sum, double factor, con
 
 void Scale(double factor, const Tensor& tensor, const Queue& queue) { Copy(tensor, tensor, factor, queue); }
 
-void Zero(const Tensor& tensor, const Queue& queue) {
-  if (tensor.type.elements == 0) {
-    return;
-  }
-  if (queue.kind == Queue::Kind::host) {
-    std::memset(tensor.data, 0, BytesOf(tensor.type));
-  } else {
-    Check(cudaMemsetAsync(tensor.data, 0, BytesOf(tensor.type), Stream(queue)), __FILE__, __LINE__);
-  }
+void Zero(const Tensor& tensor, const Queue& queue) { SetBytes(queue, 0, tensor.data, BytesOf(tensor.type)); }
+
+void Fill(double value, const Tensor& tensor, const Queue& queue) {
+  InArithmeticOf({tensor.type, tensor.type}, [&]<class C>(C) {
+    EachElement(queue, tensor.type.elements, FillElement<C>{tensor, static_cast<C>(value)});
+  });
+}
+
+void CopyTimes(const ConstTensor& from, const ConstTensor& factor, const Tensor& to, const Queue& queue) {
+  TIDEMARK_CHECK(from.type.elements == to.type.elements && factor.type.elements == 1);
+  InArithmeticOf({from.type, to.type}, [&]<class C>(C) {
+    EachElement(queue, to.type.elements, CopyTimesElement<C>{from, factor, to});
+  });
+}
+
+void AccumulateTimes(const ConstTensor& addend, const ConstTensor& factor, const Tensor& sum, const Queue& queue) {
+  TIDEMARK_CHECK(addend.type.elements == sum.type.elements && factor.type.elements == 1);
+  InArithmeticOf({addend.type, sum.type}, [&]<class C>(C) {
+    EachElement(queue, sum.type.elements, AccumulateTimesElement<C>{addend, factor, sum});
+  });
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -25,4 +25,11 @@ void Scale(double factor, const Tensor& tensor);
 /// All bits 0.
 void Zero(const Tensor& tensor);
 
+/// Every element is `value`.
+void Fill(double value, const Tensor& tensor);
+
+// Copy and Accumulate by a factor that kernels have made: one element.
+void CopyTimes(const ConstTensor& from, const ConstTensor& factor, const Tensor& to);
+void AccumulateTimes(const ConstTensor& addend, const ConstTensor& factor, const Tensor& sum);
+
 }  // namespace tidemark::kernels

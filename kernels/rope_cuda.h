@@ -14,3 +14,10 @@ void RopeBackward(const Rope& op, const ConstTensor& dq, const ConstTensor& dk, 
                   const Tensor& dk_out, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
+
+namespace tidemark::kernels::on {
+
+inline constexpr OnQueue RopeForward{&kernels::RopeForward, &cuda::RopeForward};
+inline constexpr OnQueue RopeBackward{&kernels::RopeBackward, &cuda::RopeBackward};
+
+}  // namespace tidemark::kernels::on

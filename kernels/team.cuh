@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "kernels/queue.h"
 #include "kernels/view.cuh"
+#include "kernels/words.cuh"
 
 namespace tidemark::kernels::cuda {
 
@@ -112,6 +111,8 @@ class Team {
   }
 };
 
+#ifdef __CUDACC__
+
 template <class Body>
 __global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count, Body body) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -160,11 +161,44 @@ inline void Check(cudaError_t status, const char* file, int line) {
 }
 inline cudaStream_t Stream(const Queue& queue) { return static_cast<cudaStream_t>(queue.stream); }
 
-/// Threads of a team in this queue.
-inline std::int64_t TeamSize(const Queue& queue) { return queue.kind == Queue::Kind::host ? 1 : kThreads; }
-
 /// Blocks for so many pieces of work; beyond a few per processor a block takes several.
 inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::min<std::int64_t>(pieces, 1 << 16)); }
+
+template <class Body>
+void LaunchElements(const Queue& queue, std::int64_t count, const Body& body) {
+  ElementsOnDevice<<<Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue)>>>(count, body);
+  Check(cudaGetLastError(), __FILE__, __LINE__);
+}
+template <class Body>
+void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
+  RowsOnDevice<<<Blocks(rows), kThreads, 0, Stream(queue)>>>(rows, body);
+  Check(cudaGetLastError(), __FILE__, __LINE__);
+}
+template <class C, class Body>
+void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
+  ColumnsOnDevice<C><<<Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue)>>>(rows, columns, body);
+  Check(cudaGetLastError(), __FILE__, __LINE__);
+}
+
+#else  // only the host kind of queues
+
+template <class Body>
+void LaunchElements(const Queue&, std::int64_t, const Body&) {
+  Fail("a kernel for a GPU, in a program built without CUDA", __FILE__, __LINE__);
+}
+template <class Body>
+void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
+  LaunchElements(queue, rows, body);
+}
+template <class C, class Body>
+void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t, const Body& body) {
+  LaunchElements(queue, rows, body);
+}
+
+#endif
+
+/// Threads of a team in this queue.
+inline std::int64_t TeamSize(const Queue& queue) { return queue.kind == Queue::Kind::host ? 1 : kThreads; }
 
 /// Calls `body(i)` for i in [0, count), in any order.
 template <class Body>
@@ -174,8 +208,7 @@ void EachElement(const Queue& queue, std::int64_t count, const Body& body) {
       body(i);
     }
   } else if (count > 0) {
-    ElementsOnDevice<<<Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue)>>>(count, body);
-    Check(cudaGetLastError(), __FILE__, __LINE__);
+    LaunchElements(queue, count, body);
   }
 }
 
@@ -187,8 +220,7 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
       body(Team(), row);
     }
   } else if (rows > 0) {
-    RowsOnDevice<<<Blocks(rows), kThreads, 0, Stream(queue)>>>(rows, body);
-    Check(cudaGetLastError(), __FILE__, __LINE__);
+    LaunchRows(queue, rows, body);
   }
 }
 
@@ -210,9 +242,7 @@ void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, con
       body.Store(column, sums[0]);
     }
   } else if (columns > 0) {
-    ColumnsOnDevice<C>
-        <<<Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue)>>>(rows, columns, body);
-    Check(cudaGetLastError(), __FILE__, __LINE__);
+    LaunchColumns<C>(queue, rows, columns, body);
   }
 }
 

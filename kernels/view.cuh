@@ -1,18 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#ifdef __CUDACC__
 #include <cuda_fp16.h>
+#else
+#include <Eigen/Core>
+#endif
 
 #include "base/check.h"
 #include "kernels/bf16.h"
 #include "kernels/stretch.h"
 #include "kernels/tensor.h"
+#include "kernels/words.cuh"
 
 namespace tidemark::kernels::cuda {
 
 // A tensor's elements in the dtype of the arithmetic, C, for host and device: widened when read, rounded once, to
 // nearest even, when stored (fp64 on its way to two bytes goes by fp32). The dtype is looked at for every element. All
 // threads find the same, which costs less than the memory they wait for, and a kernel is compiled once for all dtypes.
+
+#ifdef __CUDACC__
+using StoredFp16 = __half;
+__host__ __device__ inline float FromFp16(StoredFp16 value) { return __half2float(value); }
+__host__ __device__ inline StoredFp16 ToFp16(float value) { return __float2half_rn(value); }
+#else
+using StoredFp16 = Eigen::half;
+inline float FromFp16(StoredFp16 value) { return static_cast<float>(value); }
+inline StoredFp16 ToFp16(float value) { return StoredFp16(value); }
+#endif
 
 inline bool IsFloating(DType dtype) {
   return dtype == DType::fp64 || dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
@@ -35,7 +50,7 @@ class Input {
       case DType::bf16:
         return static_cast<C>(FromBf16(static_cast<const std::uint16_t*>(data_)[i]));
       case DType::fp16:
-        return static_cast<C>(__half2float(static_cast<const __half*>(data_)[i]));
+        return static_cast<C>(FromFp16(static_cast<const StoredFp16*>(data_)[i]));
       default:
         return static_cast<C>(static_cast<const float*>(data_)[i]);
     }
@@ -63,7 +78,7 @@ class Output {
         static_cast<std::uint16_t*>(data_)[i] = ToBf16(static_cast<float>(value));
         break;
       case DType::fp16:
-        static_cast<__half*>(data_)[i] = __float2half_rn(static_cast<float>(value));
+        static_cast<StoredFp16*>(data_)[i] = ToFp16(static_cast<float>(value));
         break;
       default:
         static_cast<float*>(data_)[i] = static_cast<float>(value);

@@ -6,6 +6,7 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
+/// Here, that is, where no GPU is asked for: tests/gpu/kernels_cuda_test.cc opens it there.
 TEST(CublasLt, IsOpenedOrSaysWhatIsMissing) {
   const Result<std::unique_ptr<Blas>> blas = OpenCublasLt();
   if (!blas) {

@@ -60,14 +60,34 @@ void CheckZero(const Place& place) {
   }
 }
 
+void CheckFill(const Place& place) {
+  EachDType([&](DType dtype) {
+    for (const std::int64_t n : kSizes) {
+      Compare(place, {Written({dtype, n}, 2)}, &kernels::Fill, &cuda::Fill,
+              [](auto run, const Tensors& t) { run(1.0 / 3, t[0]); });
+    }
+  });
+}
+
+void CheckTimes(const Place& place) {
+  EachDType([&](DType dtype) {
+    for (const std::int64_t n : kSizes) {  // a factor, a product and a sum, of size 2
+      const Numbers factor = Some(DType::fp32, 1, 3);
+      Compare(place, {Read(Some(DType::bf16, n, 1)), Read(factor), Written({dtype, n}, 2)}, &kernels::CopyTimes,
+              &cuda::CopyTimes, [](auto run, const Tensors& t) { run(t[0], t[1], t[2]); });
+      Compare(place, {Read(Some(DType::bf16, n, 1)), Read(factor), Updated(Some(dtype, n, 2), 3 * 2)},
+              &kernels::AccumulateTimes, &cuda::AccumulateTimes,
+              [](auto run, const Tensors& t) { run(t[0], t[1], t[2]); });
+    }
+  });
+}
+
 }  // namespace
 
 std::vector<Case> PointwiseCases() {
-  return {{"Copy", CheckCopy},
-          {"Add", CheckAdd},
-          {"Accumulate", CheckAccumulate},
-          {"Scale", CheckScale},
-          {"Zero", CheckZero}};
+  return {{"Copy", CheckCopy},   {"Add", CheckAdd},   {"Accumulate", CheckAccumulate},
+          {"Scale", CheckScale}, {"Zero", CheckZero}, {"Fill", CheckFill},
+          {"Times", CheckTimes}};
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "kernels/linear_cuda.h"
+#include "tests/kernels/cuda_cases/column_major.h"
+#include "tests/kernels/cuda_cases/compare.h"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+class Host final : public Place {
+ public:
+  /// A BLAS, if any, gets a workspace of so many bytes.
+  explicit Host(Blas* blas = nullptr, std::size_t workspace_bytes = 0) : blas_(blas), workspace_(workspace_bytes) {}
+
+  Queue queue() const override {
+    return {.kind = Queue::Kind::host,
+            .scratch = scratch_.data(),
+            .blas = blas_,
+            .workspace = workspace_.data(),
+            .workspace_bytes = static_cast<std::int64_t>(workspace_.size())};
+  }
+  void* Take(std::size_t bytes) const override { return std::malloc(bytes); }
+  void GiveBack(void* data) const override { std::free(data); }
+  void Put(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
+  void Fetch(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
+
+ private:
+  static void Move(const void* from, void* to, std::size_t bytes) {
+    if (bytes > 0) {
+      std::memcpy(to, from, bytes);
+    }
+  }
+
+  Blas* blas_;
+  mutable std::vector<char> workspace_;
+  mutable std::vector<double> scratch_ = std::vector<double>(Queue::kPartialSums);
+};
+
+/// What the GPU computes, on the host: tests/gpu has the same cases on a GPU.
+class CudaOnHost : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaOnHost, IsTheTruthWithinItsRoundings) { GetParam().check(Host()); }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaOnHost, testing::ValuesIn(Cases()),
+                         [](const auto& one) { return one.param.name; });
+
+/// The same with a BLAS that does to the letter what it is asked for. In the workspace there is room for all rows of a
+/// sum, for some, for none.
+class CudaOnHostWithBlas : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaOnHostWithBlas, IsTheTruthWithinItsRoundings) {
+  for (const std::size_t workspace_bytes : {std::size_t{1} << 20, std::size_t{1024}, std::size_t{0}}) {
+    ColumnMajor blas;
+    GetParam().check(Host(&blas, workspace_bytes));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaOnHostWithBlas, testing::ValuesIn(CasesThatMultiply()),
+                         [](const auto& one) { return one.param.name; });
+
+/// Products that a linear layer's input gradient, of two outputs, asks a BLAS for.
+int ProductsAsked(DType dtype, DType weight, std::size_t workspace_bytes) {
+  const Linear op{.rows = 3, .in = 4, .out = 5};
+  Numbers dx(LinearInputGradientOutput(op, dtype));
+  const Numbers dy1 = Some(dtype, 6, 1), dy2 = Some(dtype, 9, 2), w = Some(weight, 20, 3);
+  const ConstTensor gradients[] = {dy1, dy2};
+  ColumnMajor blas;
+  LinearInputGradient(op, gradients, w, dx, Host(&blas, workspace_bytes).queue());
+  return blas.products();
+}
+
+TEST(SumOfProducts, AsksTheBlasWhereItHasTheDTypesAndRoundsOnce) {
+  EXPECT_EQ(ProductsAsked(DType::fp64, DType::fp64, 0), 2);
+  EXPECT_EQ(ProductsAsked(DType::fp32, DType::fp32, 0), 2);
+  EXPECT_EQ(ProductsAsked(DType::bf16, DType::bf16, 0), 0) << "it would round each product";
+  EXPECT_EQ(ProductsAsked(DType::bf16, DType::bf16, 1 << 20), 2);
+  EXPECT_EQ(ProductsAsked(DType::bf16, DType::bf16, 1024), 2) << "three rows of 16 B, in 512 B";
+  EXPECT_EQ(ProductsAsked(DType::bf16, DType::fp32, 1 << 20), 0);
+}
+
+/// Refuses everything, as a library does that has no way to do a product.
+class Unable final : public Blas {
+ public:
+  bool Multiply(const BlasProduct&, const BlasOperands&, const Queue&) override { return false; }
+};
+
+TEST(SumOfProducts, IsOursWhereTheBlasCannot) {
+  Unable unable;
+  for (const Case& one : CasesThatMultiply()) {
+    if (one.name == "LinearInputGradient" || one.name == "AttentionScores") {
+      one.check(Host(&unable, 1 << 20));
+    }
+  }
+}
+
+/// Two ones times 2 (1 + error) against two ones times 2: the bound is 2 u for what is stored and 4 u.
+void CompareScales(double error) {
+  CompareCalls(
+      Host(), {Updated(Numbers(DType::fp32, {1, 1}), 2)}, [](const Tensors& t) { Scale(2, t[0]); },
+      [error](const Tensors& t) { Scale(2 * (1 + error), t[0]); });
+}
+
+TEST(CompareCalls, FindsAnErrorBeyondTheBound) {
+  CompareScales(2 * 0x1p-24);
+  testing::TestPartResultArray found;
+  {
+    const testing::ScopedFakeTestPartResultReporter reporter(
+        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &found);
+    CompareScales(8 * 0x1p-24);
+  }
+  EXPECT_GT(found.size(), 0);
+}
+
+}  // namespace
+}  // namespace tidemark::kernels::cuda
