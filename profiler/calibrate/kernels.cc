@@ -19,7 +19,7 @@
 #include "models/machine/rates.h"
 #include "profiler/calibrate/calibrate.h"
 #include "profiler/calibrate/stopwatch.h"
-#include "profiler/device/host_memory.h"
+#include "profiler/device/host_device.h"
 #include "profiler/device/tensor_memory.h"
 
 namespace tidemark {
@@ -34,7 +34,7 @@ constexpr std::int64_t kWidth = 512;  ///< of rows
 /// Tensors to compute with, full of numbers as large as activations are.
 class Operands {
  public:
-  Operands() : memory_(MakeAllocator({}, std::make_unique<HostMemory>(kMemory))) {}
+  Operands() : memory_(MakeAllocator({}, device_.MemoryOf(kMemory)), device_) {}
 
   Tensor Make(DType dtype, std::int64_t elements) {
     const auto piece = memory_.Allocate(SizeOf(dtype) * elements, 0);
@@ -55,6 +55,7 @@ class Operands {
   }
 
  private:
+  HostDevice device_;
   TensorMemory memory_;
 };
 

@@ -55,7 +55,7 @@ NcclPeers::Joined Meet(const NcclTools& tools, Communicator& group) {
                                : NcclPeers::Joined{nullptr, result};
 }
 
-NcclMeeting MeetingOver(const NcclTools& tools, std::shared_ptr<Communicator> group) {
+NcclMeeting MeetingOver(const NcclTools& tools, const std::shared_ptr<Communicator>& group) {
   return {[&tools, group] { return Meet(tools, *group); },
           [group](std::int64_t peer, std::int64_t tag, const ncclUniqueId& id) {
             return group->Send({peer, tag, DType::u8, kIdBytes}, &id);

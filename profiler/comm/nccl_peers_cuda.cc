@@ -20,8 +20,8 @@ bool Patience::Wait() {
   return Clock::now() < end_;
 }
 
-// A thread of its own meets the others: whoever waits for one that never comes can be left behind, as the process is
-// about to end with that error.
+// A thread of its own meets the others: whoever waits for one that never comes can be left behind. The process ends
+// with that error, or goes on without NCCL.
 NcclPeers::Joined NcclPeers::Join(const NcclTools& tools, const ncclUniqueId& id, std::int64_t rank,
                                   std::int64_t ranks) {
   auto join = [tools, id, rank, ranks] {

@@ -67,7 +67,12 @@ class CudaDriver final : public GpuDriver {
     CUdeviceptr address = 0;
     return IfThereIsRoom(calls_.allocate(&address, Size(bytes)), address);
   }
-  void Free(std::uint64_t address) override { Expect(calls_.free(address)); }
+  /// Work that still writes there is waited for, as PyTorch waits before it unmaps (CUDACachingAllocator.cpp,
+  /// unmapHandles): the driver's calls do not say that they do.
+  void Free(std::uint64_t address) override {
+    FinishWork();
+    Expect(calls_.free(address));
+  }
 
   Bytes granularity() const override { return granularity_; }
   std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) override {
@@ -87,7 +92,10 @@ class CudaDriver final : public GpuDriver {
     const CUmemAccessDesc access{properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     Expect(calls_.set_access(address, Size(bytes), &access, 1));
   }
-  void Unmap(std::uint64_t address, Bytes bytes) override { Expect(calls_.unmap(address, Size(bytes))); }
+  void Unmap(std::uint64_t address, Bytes bytes) override {
+    FinishWork();
+    Expect(calls_.unmap(address, Size(bytes)));
+  }
 
   Totals totals() const override {
     std::size_t free = 0, total = 0;
@@ -96,6 +104,12 @@ class CudaDriver final : public GpuDriver {
   }
 
  private:
+  static void FinishWork() {
+    if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
+      Fail(cudaGetErrorString(error), __FILE__, __LINE__);
+    }
+  }
+
   static std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
 
   std::optional<std::uint64_t> IfThereIsRoom(CUresult result, std::uint64_t what) const {
@@ -129,12 +143,22 @@ Result<std::unique_ptr<GpuDriver>> GpuDriver::Open(int gpu) {
   if (gpu < 0 || gpu >= std::ssize(probe.devices)) {
     return CannotUse(gpu, fmt::format("there are {}", probe.devices.size()));
   }
+  if (const ProbedDevice& found = probe.devices[static_cast<std::size_t>(gpu)];
+      found.compute_major < TIDEMARK_OLDEST_GPU / 10) {
+    return CannotUse(
+        gpu,
+        fmt::format("{} has compute capability {}.{}, and this program is compiled for {}.{} and later", found.name,
+                    found.compute_major, found.compute_minor, TIDEMARK_OLDEST_GPU / 10, TIDEMARK_OLDEST_GPU % 10));
+  }
   Calls calls;
   if (!FindAll(calls)) {
     return CannotUse(gpu, "its driver is older than CUDA 12");
   }
-  // The runtime makes the context, which libraries above it share.
-  if (cudaError_t error = cudaSetDevice(gpu); error != cudaSuccess || (error = cudaFree(nullptr)) != cudaSuccess) {
+  // The runtime makes the context, which libraries above it share. Waits block: one that spins looks busy to whoever
+  // watches for ranks that hang (profiler/execute/watchdog.h).
+  if (cudaError_t error = cudaInitDevice(gpu, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+      error != cudaSuccess || (error = cudaSetDevice(gpu)) != cudaSuccess ||
+      (error = cudaFree(nullptr)) != cudaSuccess) {
     return CannotUse(gpu, cudaGetErrorString(error));
   }
   return std::unique_ptr<GpuDriver>(std::make_unique<CudaDriver>(gpu, calls));

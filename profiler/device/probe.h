@@ -9,7 +9,7 @@
 namespace tidemark {
 
 /// A GPU as its driver describes it.
-struct Device {
+struct ProbedDevice {
   std::string name;
   Bytes memory;
   int compute_major = 0;
@@ -20,7 +20,7 @@ struct Device {
 struct DeviceProbe {
   int runtime_version = 0;  ///< of the CUDA runtime in this program; 0: built without one
   int driver_version = 0;   ///< newest CUDA that the installed driver serves; 0: no driver
-  std::vector<Device> devices;
+  std::vector<ProbedDevice> devices;
   std::string reason;  ///< why there are no devices, in one sentence; empty where there are
 };
 

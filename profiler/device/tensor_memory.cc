@@ -2,7 +2,8 @@
 #include "profiler/device/tensor_memory.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "kernels/bytes_cuda.h"
 
 namespace tidemark {
 namespace {
@@ -23,7 +24,7 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (!allocation) {
     return std::nullopt;
   }
-  Poison(allocation->address, EndOf(allocation->address, bytes));
+  Poison(allocation->address, EndOf(allocation->address, bytes), stream);
   if (bytes > Bytes(0)) {
     live_[allocation->address] = {bytes, allocation->charged};
     live_bytes_ += bytes;
@@ -31,49 +32,59 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (after_allocating_) {
     after_allocating_();
   }
-  return Piece{Pointer(allocation->address), bytes, allocation->handle};
+  return Piece{Pointer(allocation->address), bytes, allocation->handle, stream};
 }
 
 void TensorMemory::Free(const Piece& piece) {
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
-    std::memset(piece.data, kPoison, static_cast<std::size_t>(piece.bytes.count()));
-    poisoned_.emplace(begin, EndOf(begin, piece.bytes));
-    live_.erase(begin);
+    Fill(piece.stream, piece.data, piece.bytes);
+    poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
+  }
+  allocator_->Free(piece.handle);  // whoever looks at the device meanwhile finds the tensor there
+  if (piece.bytes > Bytes(0)) {
+    live_.erase(reinterpret_cast<std::uint64_t>(piece.data));
     live_bytes_ -= piece.bytes;
   }
-  allocator_->Free(piece.handle);
   ForgetWhatTheDeviceTook();
 }
 
-/// Makes [begin, end) hold 0xff, and belong to somebody: only what lies between poisoned stretches is written.
-void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end) {
+void TensorMemory::Fill(std::uint32_t stream, void* at, Bytes bytes) {
+  device_.Give(stream, [=](const kernels::Queue& queue) { kernels::SetBytes(queue, kPoison, at, bytes); });
+}
+
+/// Makes [begin, end) hold 0xff, and belong to somebody: only what lies between poisoned stretches is written. What
+/// another stream has still to poison is waited for.
+void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
   auto stretch = poisoned_.upper_bound(begin);
   if (stretch != poisoned_.begin()) {
     --stretch;
   }
   std::uint64_t at = begin;
   while (at < end) {
-    while (stretch != poisoned_.end() && stretch->second <= at) {
+    while (stretch != poisoned_.end() && stretch->second.end <= at) {
       ++stretch;
     }
     const std::uint64_t next = stretch == poisoned_.end() ? end : std::min(stretch->first, end);
     if (at < next) {
-      std::memset(Pointer(at), kPoison, next - at);
+      Fill(stream, Pointer(at), Bytes(static_cast<std::int64_t>(next - at)));
       at = next;
     }
     if (at == end || stretch == poisoned_.end()) {
       return;
     }
-    const auto [first, last] = *stretch;
+    const auto [first, rest] = *stretch;
+    if (rest.stream != stream) {
+      device_.Synchronize();
+    }
     stretch = poisoned_.erase(stretch);
     if (first < at) {
-      poisoned_.emplace(first, at);
+      poisoned_.emplace(first, Poisoned{at, rest.stream});
     }
-    if (end < last) {
-      poisoned_.emplace(end, last);
+    if (end < rest.end) {
+      poisoned_.emplace(end, rest);
     }
-    at = std::min(last, end);
+    at = std::min(rest.end, end);
   }
 }
 

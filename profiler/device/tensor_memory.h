@@ -10,6 +10,7 @@
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
+#include "profiler/device/device.h"
 #include "sim/memory/allocator.h"
 
 namespace tidemark {
@@ -20,13 +21,15 @@ namespace tidemark {
 /// again, unless the device had it meanwhile: a byte is written once per tensor, not twice.
 class TensorMemory {
  public:
-  /// `allocator` lies over real memory.
-  explicit TensorMemory(std::unique_ptr<Allocator> allocator) : allocator_(std::move(allocator)) {}
+  /// `allocator` lies over memory of `device`, which outlives this.
+  TensorMemory(std::unique_ptr<Allocator> allocator, Device& device)
+      : allocator_(std::move(allocator)), device_(device) {}
 
   struct Piece {
     void* data = nullptr;
     Bytes bytes;  ///< as requested
     std::uint32_t handle = 0;
+    std::uint32_t stream = 0;  ///< that it was born on
   };
 
   /// Memory for a tensor born on `stream`; empty when the device has no more.
@@ -47,12 +50,20 @@ class TensorMemory {
   void AfterAllocating(std::function<void()> look) { after_allocating_ = std::move(look); }
 
  private:
-  void Poison(std::uint64_t begin, std::uint64_t end);
+  /// A stretch that holds 0xff and belongs to nobody, up to `end`, or will when `stream` comes there.
+  struct Poisoned {
+    std::uint64_t end = 0;
+    std::uint32_t stream = 0;
+  };
+
+  void Fill(std::uint32_t stream, void* at, Bytes bytes);
+  void Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void ForgetWhatTheDeviceTook();
 
   std::unique_ptr<Allocator> allocator_;
-  std::map<std::uint64_t, std::uint64_t> poisoned_;  ///< stretches that hold 0xff and belong to nobody, begin -> end
-  std::int64_t times_given_ = 0;                     ///< to the device, when poisoned_ was last right
+  Device& device_;
+  std::map<std::uint64_t, Poisoned> poisoned_;  ///< by begin
+  std::int64_t times_given_ = 0;                ///< to the device, when poisoned_ was last right
   std::map<std::uint64_t, Room> live_;
   Bytes live_bytes_;
   std::function<void()> after_allocating_;

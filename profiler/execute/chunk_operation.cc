@@ -5,10 +5,11 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/linear.h"
-#include "kernels/pointwise.h"
+#include "kernels/cross_entropy_cuda.h"
+#include "kernels/linear_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "models/network/loss_in_chunks.h"
+#include "profiler/capture/heap.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/row_operands.h"
 
@@ -70,8 +71,9 @@ class ChunkBinder : RowOperands {
   Result<Operation> Logits() const {
     const kernels::Linear linear = ChunkLinear();
     const ConstTensor input = chunk_.RowsOf(c_.Read(0), linear.in), weight = WeightRead(0);
-    return Operation{{LinearOutput(linear, input.type.dtype, linear.out)},
-                     [=](Writes writes) { LinearForward(linear, input, weight, std::nullopt, writes); }};
+    return Operation{{LinearOutput(linear, input.type.dtype, linear.out)}, [=](Writes writes, const Queue& queue) {
+                       on::LinearForward(queue, linear, input, weight, std::nullopt, writes);
+                     }};
   }
 
   /// Of the first chunk, or added up by the product itself, that of the weight; else a part to be added.
@@ -81,12 +83,14 @@ class ChunkBinder : RowOperands {
     const ConstTensor input = chunk_.RowsOf(c_.Read(0), linear.in), gradient = c_.Read(1);
     const bool part = row_.gradients.empty() && row_.partial_gradients.empty();
     const DType dtype = part ? gradient.type.dtype : GradientType(0);
-    return Operation{{LinearWeightGradientOutput(linear, dtype)},
-                     [=](Writes writes) { LinearWeightGradient(linear, input, std::span(&gradient, 1), writes[0]); }};
+    return Operation{{LinearWeightGradientOutput(linear, dtype)}, [=](Writes writes, const Queue& queue) {
+                       on::LinearWeightGradient(queue, linear, input, std::span(&gradient, 1), writes[0]);
+                     }};
   }
   Result<Operation> SumWeightGradient() const {
-    return Operation{{c_.writes[0].tensor.type},
-                     [part = c_.Read(0)](Writes writes) { kernels::Accumulate(part, writes[0]); }};
+    return Operation{{c_.writes[0].tensor.type}, [part = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::Accumulate(queue, part, writes[0]);
+                     }};
   }
 
   /// Into a tensor of the chunk's, or into its rows of one for all tokens.
@@ -95,26 +99,31 @@ class ChunkBinder : RowOperands {
     const ConstTensor gradient = c_.Read(0), weight = WeightRead(0);
     if (chunk_.Has(c_.writes[0])) {
       return Operation{{LinearInputGradientOutput(linear, gradient.type.dtype)},
-                       [=](Writes writes) { LinearInputGradient(linear, std::span(&gradient, 1), weight, writes[0]); }};
+                       [=](Writes writes, const Queue& queue) {
+                         on::LinearInputGradient(queue, linear, std::span(&gradient, 1), weight, writes[0]);
+                       }};
     }
-    return Operation{{Hidden(Computed())}, [=, chunk = chunk_](Writes writes) {
-                       LinearInputGradient(linear, std::span(&gradient, 1), weight, chunk.RowsOf(writes[0], linear.in));
+    return Operation{{Hidden(Computed())}, [=, chunk = chunk_](Writes writes, const Queue& queue) {
+                       on::LinearInputGradient(queue, linear, std::span(&gradient, 1), weight,
+                                               chunk.RowsOf(writes[0], linear.in));
                      }};
   }
 
   Result<Operation> StoreInputGradient() const {
     const ConstTensor gradient = c_.Read(0);
-    return Operation{{Hidden(gradient.type.dtype)}, [=, chunk = chunk_, width = decoder_.hidden](Writes writes) {
-                       kernels::Copy(gradient, chunk.RowsOf(writes[0], width));
+    return Operation{{Hidden(gradient.type.dtype)},
+                     [=, chunk = chunk_, width = decoder_.hidden](Writes writes, const Queue& queue) {
+                       on::Copy(queue, gradient, chunk.RowsOf(writes[0], width));
                      }};
   }
   Result<Operation> CopyTo(DType dtype) const {
     const ConstTensor from = c_.Read(0);
-    return Operation{{{c_.Stored(dtype), from.type.elements}}, [=](Writes writes) { kernels::Copy(from, writes[0]); }};
+    return Operation{{{c_.Stored(dtype), from.type.elements}},
+                     [=](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
 
   static Operation Zeroed(TensorType type) {
-    return {{type}, [](Writes writes) { kernels::Zero(writes[0]); }};
+    return {{type}, [](Writes writes, const Queue& queue) { on::Zero(queue, writes[0]); }};
   }
   Result<Operation> ZeroInputGradient() const {
     const bool gathers_wide = c_.job.axes.loss == Partition::Loss::chunked;
@@ -126,31 +135,32 @@ class ChunkBinder : RowOperands {
   Result<Operation> ScaleInputGradient() const {
     const bool renames = tensors() > 1;
     const ConstTensor made = c_.Read(tensors() - 1);
-    return Operation{{c_.Read(0).type, {kernels::StatisticsOf(c_.Read(0).type.dtype), 1}},
-                     [=, scale = c_.scale, renamed = c_.renamed](Writes writes) {
-                       kernels::Scale(scale, writes[0]);
-                       kernels::Copy({{DType::fp64, 1}, &scale}, writes[1]);
-                       if (renames) {
-                         *renamed = RenamedTensor(made);
-                       }
-                     }};
+    return Operation{
+        {c_.Read(0).type, {kernels::StatisticsOf(c_.Read(0).type.dtype), 1}},
+        [=, scale = c_.scale, renamed = c_.renamed, device = c_.device](Writes writes, const Queue& queue) {
+          on::Scale(queue, scale, writes[0]);
+          on::Fill(queue, scale, writes[1]);
+          if (renames) {
+            *renamed = RenamedTensor(made, *device, queue);
+          }
+        }};
   }
   Result<Operation> HandOnWeightGradient() const {
     const bool renamed = tensors() == 1, adds = c_.Adds(0);
-    return Operation{{{GradientType(0), Head().elements}},
-                     [=, d_loss = c_.Read(0), last = c_.Read(tensors() - 1), kept = c_.renamed](Writes writes) {
-                       double scale = 0;
-                       kernels::Copy(d_loss, {{DType::fp64, 1}, &scale});
-                       const ConstTensor made = renamed ? kept->tensor() : last;
-                       adds ? kernels::Accumulate(made, writes[0], scale) : kernels::Copy(made, writes[0], scale);
-                       *kept = {};
-                     }};
+    return Operation{
+        {{GradientType(0), Head().elements}},
+        [=, d_loss = c_.Read(0), last = c_.Read(tensors() - 1), kept = c_.renamed](Writes writes, const Queue& queue) {
+          const ConstTensor made = renamed ? kept->tensor() : last;
+          adds ? on::AccumulateTimes(queue, made, d_loss, writes[0]) : on::CopyTimes(queue, made, d_loss, writes[0]);
+          const HeapScope scope(HeapOwner::executor);  // as it was made
+          *kept = {};
+        }};
   }
 
   Result<Operation> SumLosses() const {
     const ConstTensor losses = c_.Read(0);
     return Operation{{kernels::CrossEntropyLoss(losses.type.dtype)},
-                     [=](Writes writes) { kernels::SumLosses(losses, writes[0]); }};
+                     [=](Writes writes, const Queue& queue) { on::SumLosses(queue, losses, writes[0]); }};
   }
 
   const LossChunk chunk_;

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/gradient_clip.h"
-#include "kernels/pointwise.h"
+#include "kernels/gradient_clip_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/operation.h"
 
 namespace tidemark {
@@ -54,9 +54,10 @@ Result<Operation> Norms(const OperationContext& c) {
       }
     }
   }
-  return Operation{{{c.Stored(DType::fp32), c.normed.count()}}, [tensors = std::move(tensors)](Writes writes) {
+  return Operation{{{c.Stored(DType::fp32), c.normed.count()}},
+                   [tensors = std::move(tensors)](Writes writes, const Queue& queue) {
                      for (const NormedTensor& tensor : tensors) {
-                       GradientNorm(tensor.parts, writes[0], tensor.index);
+                       on::GradientNorm(queue, tensor.parts, writes[0], tensor.index);
                      }
                    }};
 }
@@ -67,11 +68,12 @@ Result<Operation> NormOfOne(const OperationContext& c) {
   if (!contents) {
     return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, c.reads[0].buffer->name));
   }
-  return Operation{{}, [stretches = contents->stretches, tensor = c.Read(0)](Writes) {
+  return Operation{{}, [stretches = contents->stretches, tensor = c.Read(0)](Writes, const Queue& queue) {
                      for (const Stretch& stretch : stretches) {
                        double norm = 0;
+                       void* const number = queue.number == nullptr ? &norm : queue.number;
                        const ConstTensor part = kernels::Slice(tensor, stretch.offset, stretch.elements);
-                       GradientNorm(std::span(&part, 1), {{DType::fp64, 1}, &norm}, 0);
+                       on::GradientNorm(queue, std::span(&part, 1), {{DType::fp64, 1}, number}, 0);
                      }
                    }};
 }
@@ -82,16 +84,20 @@ Result<Operation> Clip(const OperationContext& c) {
     operation.outputs.push_back(write.tensor.type);
   }
   const double most = c.job.axes.optimizer_step.clip_norm;
-  operation.run = [norm = c.Read(c.reads.size() - 1), most,
-                   on_host = c.normed.host_takes_coefficient()](Writes writes) {
-    double taken = 0;  // as large as any dtype
-    const Tensor coefficient{norm.type, &taken};
-    kernels::Copy(norm, coefficient);
-    if (on_host) {
-      TakeClipCoefficient(most, coefficient);
-    }
+  const ConstTensor norm = c.Read(c.reads.size() - 1);
+  if (c.normed.host_takes_coefficient()) {
+    operation.run = [=, device = c.device, stream = c.stream](Writes writes, const Queue& queue) {
+      double total = 0;
+      device->Read(stream, norm, &total);
+      for (const Tensor& gradient : writes) {
+        on::Scale(queue, kernels::ClipCoefficient(most, total), gradient);
+      }
+    };
+    return operation;
+  }
+  operation.run = [=](Writes writes, const Queue& queue) {
     for (const Tensor& gradient : writes) {
-      ClipGradient(coefficient, gradient);
+      on::ClipGradient(queue, norm, gradient);
     }
   };
   return operation;
@@ -109,10 +115,12 @@ std::optional<Result<Operation>> BindClip(const OperationContext& c) {
     return NormOfOne(c);
   }
   if (c.name == "norm of norms") {
-    return Operation{{one}, [norms = c.Read(0)](Writes writes) { SumOfSquares(norms, writes[0]); }};
+    return Operation{
+        {one}, [norms = c.Read(0)](Writes writes, const Queue& queue) { on::SumOfSquares(queue, norms, writes[0]); }};
   }
   if (c.name == kClipCoefficient) {
-    return Operation{{one}, [most](Writes writes) { TakeClipCoefficient(most, writes[0]); }};
+    return Operation{{one},
+                     [most](Writes writes, const Queue& queue) { on::TakeClipCoefficient(queue, most, writes[0]); }};
   }
   if (c.name == "clip gradients") {
     return Clip(c);

@@ -2,9 +2,9 @@
 #include <array>
 #include <utility>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/info_nce.h"
-#include "kernels/pointwise.h"
+#include "kernels/cross_entropy_cuda.h"
+#include "kernels/info_nce_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/operation.h"
 
 namespace tidemark {
@@ -68,25 +68,31 @@ class ContrastiveBinder {
   }
   Result<Operation> Pool() const {
     return Operation{{PoolOutput(PoolOf(), c_.Read(0).type.dtype)},
-                     [op = PoolOf(), tokens = c_.Read(0)](Writes writes) { PoolForward(op, tokens, writes[0]); }};
+                     [op = PoolOf(), tokens = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::PoolForward(queue, op, tokens, writes[0]);
+                     }};
   }
   Result<Operation> PoolGradient() const {
     return Operation{{PoolGradientOutput(PoolOf(), c_.Read(0).type.dtype)},
-                     [op = PoolOf(), rows = c_.Read(0)](Writes writes) { PoolBackward(op, rows, writes[0]); }};
+                     [op = PoolOf(), rows = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::PoolBackward(queue, op, rows, writes[0]);
+                     }};
   }
   Result<Operation> CastTo(DType dtype) const {
     return Operation{{{dtype, c_.Read(0).type.elements}},
-                     [from = c_.Read(0)](Writes writes) { kernels::Copy(from, writes[0]); }};
+                     [from = c_.Read(0)](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
 
   Result<Operation> Labels() const {
-    return Operation{{InfoNceLabelsOutput(op_)}, [op = op_](Writes writes) { InfoNceLabels(op, writes[0]); }};
+    return Operation{{InfoNceLabelsOutput(op_)},
+                     [op = op_](Writes writes, const Queue& queue) { on::InfoNceLabels(queue, op, writes[0]); }};
   }
   /// One encoder's representations are one tensor, both sides of it.
   Result<Operation> Similarity() const {
     const ConstTensor x = c_.Read(0), y = c_.Read(c_.reads.size() - 1);
-    return Operation{{SimilarityOutput(op_, type_)},
-                     [op = op_, x, y](Writes writes) { SimilarityForward(op, x, y, writes[0]); }};
+    return Operation{{SimilarityOutput(op_, type_)}, [op = op_, x, y](Writes writes, const Queue& queue) {
+                       on::SimilarityForward(queue, op, x, y, writes[0]);
+                     }};
   }
   Result<Operation> SimilarityGradient() const {
     const ConstTensor d_logits = c_.Read(0), x = c_.Read(1), y = c_.Read(c_.reads.size() - 1);
@@ -94,19 +100,21 @@ class ContrastiveBinder {
     if (c_.writes.size() > 1) {
       types.push_back(y.type);
     }
-    return Operation{std::move(types), [op = op_, d_logits, x, y](Writes writes) {
-                       SimilarityBackward(op, d_logits, x, y, writes.front(), writes.back());
+    return Operation{std::move(types), [op = op_, d_logits, x, y](Writes writes, const Queue& queue) {
+                       on::SimilarityBackward(queue, op, d_logits, x, y, writes.front(), writes.back());
                      }};
   }
 
   Result<Operation> LogSoftmax() const {
     return Operation{{CrossEntropyMatrix(loss_, type_)},
-                     [op = loss_, x = c_.Read(0)](Writes writes) { LogSoftmaxForward(op, x, writes[0]); }};
+                     [op = loss_, x = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::LogSoftmaxForward(queue, op, x, writes[0]);
+                     }};
   }
   Result<Operation> Loss() const {
     return Operation{{kernels::CrossEntropyLoss(type_)},
-                     [op = loss_, log_softmax = c_.Read(0), labels = c_.Read(1)](Writes writes) {
-                       NllLoss(op, log_softmax, labels, writes[0]);
+                     [op = loss_, log_softmax = c_.Read(0), labels = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::NllLoss(queue, op, log_softmax, labels, writes[0]);
                      }};
   }
   /// A system's factor is that of the mean over one rank's microbatch or chunk, as of any other loss: of the mean over
@@ -115,13 +123,14 @@ class ContrastiveBinder {
     kernels::CrossEntropy loss = loss_;
     loss.divisor = static_cast<double>(c_.model.samples());
     loss.scale = c_.scale;
-    return Operation{{CrossEntropyMatrix(loss, type_)},
-                     [loss, labels = c_.Read(0)](Writes writes) { NllBackward(loss, labels, writes[0]); }};
+    return Operation{{CrossEntropyMatrix(loss, type_)}, [loss, labels = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::NllBackward(queue, loss, labels, writes[0]);
+                     }};
   }
   Result<Operation> LogSoftmaxGradient() const {
     return Operation{{CrossEntropyMatrix(loss_, type_)},
-                     [op = loss_, d = c_.Read(0), log_softmax = c_.Read(1)](Writes writes) {
-                       LogSoftmaxBackward(op, d, log_softmax, writes[0]);
+                     [op = loss_, d = c_.Read(0), log_softmax = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::LogSoftmaxBackward(queue, op, d, log_softmax, writes[0], std::nullopt, std::nullopt);
                      }};
   }
 
@@ -129,9 +138,8 @@ class ContrastiveBinder {
   Result<Operation> OwnRows() const {
     const std::int64_t elements = c_.Read(0).type.elements / op_.ranks;
     return Operation{{{type_, elements}},
-                     [from = Slice(c_.Read(0), c_.model.shard() * elements, elements)](Writes writes) {
-                       kernels::Copy(from, writes[0]);
-                     }};
+                     [from = Slice(c_.Read(0), c_.model.shard() * elements, elements)](
+                         Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
 
   const OperationContext& c_;
@@ -150,17 +158,20 @@ class CacheBinder {
   }
 
   Operation Join() const {
-    return Operation{{{part_.dtype, chunks_ * part_.elements}}, [from = c_.Read(0), begin = begin()](Writes writes) {
-                       kernels::Copy(from, kernels::Slice(writes[0], begin, from.type.elements));
+    return Operation{{{part_.dtype, chunks_ * part_.elements}},
+                     [from = c_.Read(0), begin = begin()](Writes writes, const Queue& queue) {
+                       on::Copy(queue, from, kernels::Slice(writes[0], begin, from.type.elements));
                      }};
   }
   Operation Surrogate() const {
-    return Operation{{{c_.Stored(DType::fp32), 1}}, [representation = c_.Read(0), cache = CacheIn(1)](Writes writes) {
-                       SurrogateForward(representation, cache, writes[0]);
+    return Operation{{{c_.Stored(DType::fp32), 1}},
+                     [representation = c_.Read(0), cache = CacheIn(1)](Writes writes, const Queue& queue) {
+                       on::SurrogateForward(queue, representation, cache, writes[0]);
                      }};
   }
   Operation SurrogateGradient() const {
-    return Operation{{part_}, [cache = CacheIn(0)](Writes writes) { kernels::Copy(cache, writes[0]); }};
+    return Operation{{part_},
+                     [cache = CacheIn(0)](Writes writes, const Queue& queue) { on::Copy(queue, cache, writes[0]); }};
   }
 
  private:

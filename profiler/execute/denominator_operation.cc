@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_cuda.h"
 #include "profiler/execute/operation.h"
 #include "sim/program/stages.h"
 
@@ -58,7 +58,9 @@ Result<Operation> TakeRoot(const OperationContext& c) {
   const std::int64_t begin = all.elements + std::exchange(root->begin, 0);
   Operation operation;
   operation.outputs = {{state.tensor.type.dtype, root->elements}};
-  operation.run = [second = Slice(c.Read(0), begin, root->elements)](Writes writes) { AdamWRoot(second, writes[0]); };
+  operation.run = [second = Slice(c.Read(0), begin, root->elements)](Writes writes, const Queue& queue) {
+    on::AdamWRoot(queue, second, writes[0]);
+  };
   operation.packed = std::move(root);
   return operation;
 }
@@ -71,11 +73,15 @@ std::optional<Result<Operation>> BindDenominator(const OperationContext& c) {
   }
   if (c.name == "correct bias") {
     return Operation{{c.Read(0).type},
-                     [op = AdamWOf(c), root = c.Read(0)](Writes writes) { AdamWCorrectBias(op, root, writes[0]); },
+                     [op = AdamWOf(c), root = c.Read(0)](Writes writes, const Queue& queue) {
+                       on::AdamWCorrectBias(queue, op, root, writes[0]);
+                     },
                      c.reads[0].packed};
   }
   if (c.name == "add epsilon") {
-    return Operation{{c.Read(0).type}, [op = AdamWOf(c)](Writes writes) { AdamWAddEpsilon(op, writes[0]); }};
+    return Operation{{c.Read(0).type}, [op = AdamWOf(c)](Writes writes, const Queue& queue) {
+                       on::AdamWAddEpsilon(queue, op, writes[0]);
+                     }};
   }
   return std::nullopt;
 }

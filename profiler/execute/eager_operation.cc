@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dropout.h"
-#include "kernels/eager_attention.h"
-#include "kernels/eager_norm.h"
-#include "kernels/pointwise.h"
+#include "kernels/dropout_cuda.h"
+#include "kernels/eager_attention_cuda.h"
+#include "kernels/eager_norm_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -23,7 +23,8 @@ class EagerBinder : protected RowOperands {
   DType wide() const { return c_.Stored(DType::fp32); }
 
   static Operation CopyTo(DType dtype, const ConstTensor& from, double factor = 1) {
-    return Operation{{{dtype, from.type.elements}}, [=](Writes writes) { kernels::Copy(from, writes[0], factor); }};
+    return Operation{{{dtype, from.type.elements}},
+                     [=](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0], factor); }};
   }
 
   template <class Binder>
@@ -55,73 +56,84 @@ class AttentionBinder : public EagerBinder {
         Row<B>{"v.repeat", [](const B& b) { return b.Repeat(kernels::HeadPart::value); }},
         Row<B>{"k.sum_repeats", [](const B& b) { return b.SumRepeats(); }},
         Row<B>{"v.sum_repeats", [](const B& b) { return b.SumRepeats(); }},
-        Row<B>{"attention.scores", [](const B& b) { return b.ToScores(kernels::AttentionScores); }},
+        Row<B>{"attention.scores", [](const B& b) { return b.ToScores(on::AttentionScores); }},
         Row<B>{"attention.divide", [](const B& b) { return b.Divide(); }},
         Row<B>{"attention.mask", [](const B& b) { return b.Mask(); }},
         Row<B>{"attention.softmax", [](const B& b) { return b.Softmax(); }},
         Row<B>{"attention.downcast", [](const B& b) { return CopyTo(b.narrow(), b.c_.Read(0)); }},
         Row<B>{"attention.dropout", [](const B& b) { return b.Dropout(false); }},
-        Row<B>{"attention.context", [](const B& b) { return b.ToTokens(kernels::AttentionContext); }},
+        Row<B>{"attention.context", [](const B& b) { return b.ToTokens(on::AttentionContext); }},
         Row<B>{"attention.transpose", [](const B& b) { return b.Transpose(); }},
-        Row<B>{"attention.weights_gradient", [](const B& b) { return b.ToScores(kernels::WeightsGradient); }},
-        Row<B>{"attention.v_gradient", [](const B& b) { return b.ToTokens(kernels::ValueGradient); }},
+        Row<B>{"attention.weights_gradient", [](const B& b) { return b.ToScores(on::WeightsGradient); }},
+        Row<B>{"attention.v_gradient", [](const B& b) { return b.ToTokens(on::ValueGradient); }},
         Row<B>{"attention.dropout_backward", [](const B& b) { return b.Dropout(true); }},
         Row<B>{"attention.upcast", [](const B& b) { return CopyTo(b.wide(), b.c_.Read(0)); }},
         Row<B>{"attention.softmax_backward", [](const B& b) { return b.SoftmaxBackward(); }},
         Row<B>{"attention.divide_backward", [](const B& b) { return b.Divide(); }},
-        Row<B>{"attention.q_gradient", [](const B& b) { return b.ToTokens(kernels::QueryGradient); }},
-        Row<B>{"attention.k_gradient", [](const B& b) { return b.ToTokens(kernels::KeyGradient); }},
+        Row<B>{"attention.q_gradient", [](const B& b) { return b.ToTokens(on::QueryGradient); }},
+        Row<B>{"attention.k_gradient", [](const B& b) { return b.ToTokens(on::KeyGradient); }},
     };
     return Find(kRows, row_.name);
   }
 
  private:
-  using Product = void (*)(const kernels::HeadShape&, const ConstTensor&, const ConstTensor&, const kernels::Tensor&);
+  using Product =
+      kernels::OnQueue<const kernels::HeadShape&, const ConstTensor&, const ConstTensor&, const kernels::Tensor&>;
 
   std::int64_t rows() const { return shape_.batch * shape_.heads * shape_.sequence; }
 
   Operation Repeat(kernels::HeadPart part) const {
     return {{RepeatedOutput(shape_, c_.Read(0).type.dtype)},
-            [=, shape = shape_, heads = c_.Read(0)](Writes writes) { RepeatHeads(shape, part, heads, writes[0]); }};
+            [=, shape = shape_, heads = c_.Read(0)](Writes writes, const Queue& queue) {
+              on::RepeatHeads(queue, shape, part, heads, writes[0]);
+            }};
   }
   Operation SumRepeats() const {
     const TensorType repeated = c_.Read(0).type;
     return {{{repeated.dtype, repeated.elements / shape_.heads * shape_.kv_heads}},
-            [shape = shape_, from = c_.Read(0)](Writes writes) { SumRepeatedHeads(shape, from, writes[0]); }};
+            [shape = shape_, from = c_.Read(0)](Writes writes, const Queue& queue) {
+              on::SumRepeatedHeads(queue, shape, from, writes[0]);
+            }};
   }
   Operation ToScores(Product product) const {
     return {{ScoresOutput(shape_, c_.Read(0).type.dtype)},
-            [=, shape = shape_, a = c_.Read(0), b = c_.Read(1)](Writes writes) { product(shape, a, b, writes[0]); }};
+            [=, shape = shape_, a = c_.Read(0), b = c_.Read(1)](Writes writes, const Queue& queue) {
+              product(queue, shape, a, b, writes[0]);
+            }};
   }
   Operation ToTokens(Product product) const {
     return {{RepeatedOutput(shape_, c_.Read(0).type.dtype)},
-            [=, shape = shape_, a = c_.Read(0), b = c_.Read(1)](Writes writes) { product(shape, a, b, writes[0]); }};
+            [=, shape = shape_, a = c_.Read(0), b = c_.Read(1)](Writes writes, const Queue& queue) {
+              product(queue, shape, a, b, writes[0]);
+            }};
   }
   Operation Divide() const {
     return CopyTo(c_.Read(0).type.dtype, c_.Read(0), 1 / std::sqrt(static_cast<double>(shape_.head_size)));
   }
   Operation Mask() const {
-    return {{c_.Read(0).type},
-            [shape = shape_, scores = c_.Read(0)](Writes writes) { CausalMask(shape, scores, writes[0]); }};
+    return {{c_.Read(0).type}, [shape = shape_, scores = c_.Read(0)](Writes writes, const Queue& queue) {
+              on::CausalMask(queue, shape, scores, writes[0]);
+            }};
   }
   Operation Softmax() const {
     const bool casts =
         decoder_.attention_kernel == Decoder::AttentionKernel::eager_fp32_softmax && SizeOf(narrow()) < SizeOf(wide());
     const TensorType scores = c_.Read(0).type;
     return {{{casts ? wide() : scores.dtype, scores.elements}},
-            [n = rows(), width = shape_.sequence, from = c_.Read(0)](Writes writes) {
-              kernels::Softmax(n, width, from, writes[0]);
+            [n = rows(), width = shape_.sequence, from = c_.Read(0)](Writes writes, const Queue& queue) {
+              on::Softmax(queue, n, width, from, writes[0]);
             }};
   }
   Operation SoftmaxBackward() const {
-    return {{{narrow(), c_.Read(0).type.elements}},
-            [n = rows(), width = shape_.sequence, gradient = c_.Read(0), softmax = c_.Read(1)](Writes writes) {
-              SoftmaxGradient(n, width, gradient, softmax, writes[0]);
-            }};
+    return {
+        {{narrow(), c_.Read(0).type.elements}},
+        [n = rows(), width = shape_.sequence, gradient = c_.Read(0), softmax = c_.Read(1)](
+            Writes writes, const Queue& queue) { on::SoftmaxGradient(queue, n, width, gradient, softmax, writes[0]); }};
   }
   Operation Transpose() const {
-    return {{c_.Read(0).type},
-            [shape = shape_, context = c_.Read(0)](Writes writes) { HeadsToTokens(shape, context, writes[0]); }};
+    return {{c_.Read(0).type}, [shape = shape_, context = c_.Read(0)](Writes writes, const Queue& queue) {
+              on::HeadsToTokens(queue, shape, context, writes[0]);
+            }};
   }
 
   /// Weights are numbered through all samples of the training and all heads of the model, so that however they are cut
@@ -142,13 +154,13 @@ class AttentionBinder : public EagerBinder {
     if (!backward) {
       operation.outputs.push_back(types.mask);
     }
-    operation.run = [=](Writes writes) {
+    operation.run = [=](Writes writes, const Queue& queue) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         const std::int64_t at = static_cast<std::int64_t>(i) * own;
         const ConstTensor from = Slice(input, at, own);
         const kernels::Tensor to = Slice(writes[0], at, own);
-        backward ? DropoutBackward(samples[i], from, Slice(mask, at, own), to)
-                 : DropoutForward(samples[i], from, to, Slice(writes[1], at, own));
+        backward ? on::DropoutBackward(queue, samples[i], from, Slice(mask, at, own), to)
+                 : on::DropoutForward(queue, samples[i], from, to, Slice(writes[1], at, own));
       }
     };
     return operation;
@@ -196,36 +208,43 @@ class NormBinder : public EagerBinder {
 
   Operation Product(std::size_t first, std::size_t second) const {
     const ConstTensor a = c_.Read(first), b = c_.Read(second);
-    return {{a.type}, [=, norm = Of(a)](Writes writes) { NormProduct(norm, a, b, writes[0]); }};
+    return {{a.type},
+            [=, norm = Of(a)](Writes writes, const Queue& queue) { on::NormProduct(queue, norm, a, b, writes[0]); }};
   }
   Operation ReciprocalRoot() const {
     const ConstTensor squares = c_.Read(0);
-    return {{RowsOf(squares)},
-            [=, norm = Of(squares)](Writes writes) { NormReciprocalRoot(norm, squares, writes[0]); }};
+    return {{RowsOf(squares)}, [=, norm = Of(squares)](Writes writes, const Queue& queue) {
+              on::NormReciprocalRoot(queue, norm, squares, writes[0]);
+            }};
   }
   Operation ScaleRows() const {
     const ConstTensor input = c_.Read(0), rows = c_.Read(1);
-    return {{input.type}, [=, norm = Of(input)](Writes writes) { NormScaleRows(norm, input, rows, writes[0]); }};
+    return {{input.type}, [=, norm = Of(input)](Writes writes, const Queue& queue) {
+              on::NormScaleRows(queue, norm, input, rows, writes[0]);
+            }};
   }
   Operation ScaleColumns() const {
     const ConstTensor input = c_.Read(0), weight = row_.parameters.empty() ? c_.Read(1) : WeightRead(0);
-    return {{input.type}, [=, norm = Of(input)](Writes writes) { NormScaleColumns(norm, input, weight, writes[0]); }};
+    return {{input.type}, [=, norm = Of(input)](Writes writes, const Queue& queue) {
+              on::NormScaleColumns(queue, norm, input, weight, writes[0]);
+            }};
   }
   Operation WeightGradient() const {
     const ConstTensor rows = c_.Read(0);
     kernels::Norm norm = Of(rows);
     norm.accumulate = c_.Adds(0);
     return {{NormWeightGradientOutput(norm, GradientType(0))},
-            [=](Writes writes) { ColumnSums(norm, rows, writes[0]); }};
+            [=](Writes writes, const Queue& queue) { on::ColumnSums(queue, norm, rows, writes[0]); }};
   }
   Operation RstdGradient() const {
     const ConstTensor products = c_.Read(0), rstd = c_.Read(1);
-    return {{RowsOf(products)},
-            [=, norm = Of(products)](Writes writes) { NormRstdGradient(norm, products, rstd, writes[0]); }};
+    return {{RowsOf(products)}, [=, norm = Of(products)](Writes writes, const Queue& queue) {
+              on::NormRstdGradient(queue, norm, products, rstd, writes[0]);
+            }};
   }
   Operation Sum() const {
     const std::vector<ConstTensor> addends = {c_.Read(0), c_.Read(1)};
-    return {{addends.front().type}, [=](Writes writes) { kernels::Add(addends, writes[0]); }};
+    return {{addends.front().type}, [=](Writes writes, const Queue& queue) { on::Add(queue, addends, writes[0]); }};
   }
 };
 

@@ -21,37 +21,39 @@ double Factor(Rational scale) {
   return static_cast<double>(scale.numerator()) / static_cast<double>(scale.denominator());
 }
 
-/// One number of a tensor.
-double ValueOf(const kernels::ConstTensor& tensor) {
-  double value = 0;
-  kernels::Copy(tensor, {{DType::fp64, 1}, &value});
-  return value;
-}
-
 }  // namespace
 
 Executor::Executor(const Job& job, const Model& model, const Communicators& groups, std::span<const Batches> batches,
-                   TensorMemory& memory, const ExecutorOptions& options)
-    : job_(job), model_(model), groups_(groups), batches_(batches), memory_(memory), options_(options) {}
+                   Device& device, TensorMemory& memory, const ExecutorOptions& options)
+    : job_(job),
+      model_(model),
+      groups_(groups),
+      batches_(batches),
+      device_(device),
+      memory_(memory),
+      options_(options),
+      loss_sum_(device.RoomFor(SizeOf(DType::fp64))) {}
 
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind) {
   if (program_ != &program) {
     const HeapScope scope(HeapOwner::executor);
     TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
     normed_ = NormedTensors(model_, program);
+    TIDEMARK_TRY(Connect(program));
   }
   recorder_.BeginStep(program, kind);
   outcome_ = {};
   next_allocation_ = 0;
   recorded_.assign(program.events.size(), {});
   pending_.clear();
-  loss_sum_ = 0;
   losses_ = 0;
   TIDEMARK_TRY(TakeOver(program));
   if (step_ == 0) {
     recorder_.StartClock();
   }
-  const Nanos start = recorder_.Now();
+  device_.Synchronize();
+  step_mark_ = device_.MarkIn(0);
+  step_start_ = recorder_.Now();
   std::optional<Error> error;
   ForEachLeaf(program, [&](std::size_t at, Loops loops) {
     error = recorder_.Interruption();
@@ -70,10 +72,20 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind)
   for (Pending& pending : pending_) {
     TIDEMARK_TRY(Finish(pending));
   }
+  recorder_.Wait(true);
+  for (const auto& [group, ticket] : on_streams_) {
+    TIDEMARK_TRY(group->Finish(ticket));
+  }
+  on_streams_.clear();
+  device_.Synchronize();
+  recorder_.Wait(false);
   recorder_.EndStep();
-  outcome_.time = recorder_.Now() - start;
+  outcome_.time = recorder_.Now() - step_start_;
+  TakeTimes();
   if (losses_ > 0) {
-    outcome_.loss = loss_sum_ / static_cast<double>(losses_);
+    double sum = 0;
+    device_.Read(0, loss_sum(), &sum);
+    outcome_.loss = sum / static_cast<double>(losses_);
   }
   ++step_;
   return outcome_;
@@ -112,6 +124,9 @@ Status Executor::Do(const Alloc& leaf, Loops loops) {
 
 Status Executor::Do(const Free& leaf, Loops loops) {
   TIDEMARK_TRY(FinishStream(leaf.recorded ? StreamId{} : BufferOf(leaf.buffer).stream));  // somebody may still use it
+  if (leaf.recorded) {
+    device_.Synchronize();
+  }
   const auto [index0, index1] = IndicesOf(leaf.buffer, loops);
   Release(BufferOf(leaf.buffer), SlotOf(leaf.buffer, loops), index0, index1);
   return Done{};
@@ -135,6 +150,8 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   context.scale = Factor(leaf.scale);
   context.loss_scale = loss_scale_;
   context.renamed = &renamed_;
+  context.device = &device_;
+  context.stream = leaf.stream.index;
   context.exact = options_.exact;
   context.own_part = leaf.own_part;
   context.update = ThisUpdate();
@@ -159,6 +176,7 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   if (std::holds_alternative<CrossEntropy>(leaf.op) && job_.mean_sequence_length > 0) {
     if (labels_of_ != std::pair(step_, microbatch_)) {
       labels_ = CountLabels();
+      labels_.tensor = PutLabels(leaf.stream);
       labels_of_ = {step_, microbatch_};
     }
     context.labels = &labels_;
@@ -169,27 +187,29 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
     held_[SlotOf(leaf.writes[i], loops)].type = operation.outputs[i];
     outputs.push_back({operation.outputs[i], writes[i].tensor.data});
   }
-  const Nanos start = recorder_.Now();
+  const Started started = StartOn(leaf.stream);
   {
     const HeapScope scope(HeapOwner::workspace);
-    operation.run(outputs);
+    device_.Give(leaf.stream.index, [run = operation.run, outputs](const Queue& queue) { run(outputs, queue); });
   }
   if (operation.packed) {
     held_[SlotOf(leaf.writes.front(), loops)].packed = operation.packed;
   }
-  const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), program_->names[leaf.name.index], start, recorder_.Now());
-  NoteLoss(context, outputs);
+  EndOn(leaf.stream, program_->names[leaf.name.index], started);
+  NoteLoss(context, outputs, leaf.stream);
   Note(leaf, reads, writes);
   return Done{};
 }
 
-/// A microbatch's loss is the sum of its chunks'.
-void Executor::NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs) {
+/// A microbatch's loss is the sum of its chunks'. It stays on the device: nobody waits for it.
+void Executor::NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs, StreamId stream) {
   const LossChunk chunk = ChunkOf(context);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (context.writes[i].buffer->name.ends_with(std::string(".loss").append(chunk.suffix))) {
-      loss_sum_ += ValueOf(outputs[i]);
+      const bool is_first = losses_ == 0 && chunk.first == 0;
+      device_.Give(stream.index, [is_first, loss = outputs[i], sum = loss_sum()](const Queue& queue) {
+        is_first ? on::Copy(queue, loss, sum) : on::Accumulate(queue, loss, sum);
+      });
       losses_ += chunk.first == 0 ? 1 : 0;
     }
   }
@@ -241,8 +261,10 @@ void Executor::KeepGradients(std::span<const Operand> reads, std::span<const Ope
       const auto [part, is_new] = gradients_[{stretch.weight.name, stretch.block}].try_emplace(stretch.begin);
       if (is_new) {
         part->second.resize(static_cast<std::size_t>(stretch.elements));
-        kernels::Copy(kernels::Slice(static_cast<kernels::ConstTensor>(read.tensor), stretch.offset, stretch.elements),
-                      {{DType::fp64, stretch.elements}, part->second.data()});
+        device_.Synchronize();  // whoever wrote it
+        device_.Read(0,
+                     kernels::Slice(static_cast<kernels::ConstTensor>(read.tensor), stretch.offset, stretch.elements),
+                     part->second.data());
       }
     }
   }
@@ -261,8 +283,7 @@ Status Executor::Finish(Pending& pending) {
     then();
   }
   pending.done = true;
-  const Stream& stream = program_->streams[pending.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), pending.name, pending.start, recorder_.Now(), pending.span);
+  EndOn(pending.stream, pending.name, pending.started);
   return Done{};
 }
 
@@ -275,39 +296,60 @@ Status Executor::FinishStream(StreamId stream) {
   }
   if (std::all_of(pending_.begin(), pending_.end(), [](const Pending& one) { return one.done; })) {
     pending_.clear();
-    for (auto& under_way : recorded_) {
-      under_way.clear();
+    for (Recorded& recorded : recorded_) {
+      if (!recorded.under_way.empty() && recorded.is_marked) {  // what the host has added behind them is meant as well
+        recorded.mark = device_.MarkIn(recorded.stream.index);
+      }
+      recorded.under_way.clear();
     }
   }
   return Done{};
 }
 
 Status Executor::Do(const Record& leaf, Loops) {
-  std::vector<std::size_t>& under_way = recorded_[leaf.event.index];
-  under_way.clear();
+  Recorded& recorded = recorded_[leaf.event.index];
+  recorded = {};
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].stream == leaf.stream && !pending_[i].done) {
-      under_way.push_back(i);
+      recorded.under_way.push_back(i);
     }
   }
-  return Done{};
-}
-
-Status Executor::Do(const Wait& leaf, Loops) {
-  for (const std::size_t i : recorded_[leaf.event.index]) {
-    TIDEMARK_TRY(Finish(pending_[i]));
+  if (!device_.is_synchronous()) {
+    recorded.mark = device_.MarkIn(leaf.stream.index);
+    recorded.stream = leaf.stream;
+    recorded.is_marked = true;
   }
   return Done{};
 }
 
-Status Executor::Do(const HostSync& leaf, Loops) { return FinishStream(leaf.stream); }
+/// What the host had to finish first is behind the event's mark.
+Status Executor::Do(const Wait& leaf, Loops) {
+  const Recorded& recorded = recorded_[leaf.event.index];
+  for (const std::size_t i : recorded.under_way) {
+    TIDEMARK_TRY(Finish(pending_[i]));
+    if (!device_.is_synchronous()) {
+      device_.WaitFor(leaf.stream.index, device_.MarkIn(pending_[i].stream.index));
+    }
+  }
+  if (recorded.is_marked) {
+    device_.WaitFor(leaf.stream.index, recorded.mark);
+  }
+  return Done{};
+}
+
+Status Executor::Do(const HostSync& leaf, Loops) {
+  TIDEMARK_TRY(FinishStream(leaf.stream));
+  leaf.stream.valid() ? device_.Finish(leaf.stream.index) : device_.Synchronize();
+  return Done{};
+}
 
 Status Executor::Do(const Scale& leaf, Loops loops) {
   TIDEMARK_TRY(FinishStream(leaf.stream));
-  const Nanos start = recorder_.Now();
-  kernels::Scale(Factor(leaf.factor), {held_[SlotOf(leaf.buffer, loops)].type, DataAt(leaf.buffer, loops)});
-  const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), program_->names[leaf.name.index], start, recorder_.Now());
+  const Started started = StartOn(leaf.stream);
+  const kernels::Tensor tensor{held_[SlotOf(leaf.buffer, loops)].type, DataAt(leaf.buffer, loops)};
+  device_.Give(leaf.stream.index,
+               [factor = Factor(leaf.factor), tensor](const Queue& queue) { on::Scale(queue, factor, tensor); });
+  EndOn(leaf.stream, program_->names[leaf.name.index], started);
   return Done{};
 }
 

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "models/job/job.h"
 #include "profiler/comm/communicator.h"
+#include "profiler/device/device.h"
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/batches.h"
 #include "profiler/execute/declare.h"
@@ -66,7 +67,7 @@ class Executor {
   /// `batches` gives sample s of step i: rank r of n in microbatch m of M reads samples ((i M + m) n + r) b onwards. Of
   /// pairs there are two, one for each side.
   Executor(const Job& job, const Model& model, const Communicators& groups, std::span<const Batches> batches,
-           TensorMemory& memory, const ExecutorOptions& options);
+           Device& device, TensorMemory& memory, const ExecutorOptions& options);
   ~Executor();
 
   /// The next step. Its resident buffers are those that the step before kept; of the first step they are made here.
@@ -82,12 +83,17 @@ class Executor {
     TensorMemory::Piece piece;
     std::shared_ptr<const Contents> packed;  ///< Operand::packed
   };
+  /// When work began on a stream: by the host's clock, and by what the stream had been given; and in which phase.
+  struct Started {
+    Nanos at;
+    std::uint16_t span = 0;
+    Device::Mark mark = 0;
+  };
   struct Pending {
     Communicator* group = nullptr;
     StreamId stream;
     std::string name;
-    Nanos start;
-    std::uint16_t span;  ///< of the phase that issued it
+    Started started;
     std::vector<Communicator::Ticket> tickets{};
     std::vector<std::function<void()>> then{};  ///< what is done with what has come
     bool done = false;
@@ -101,6 +107,7 @@ class Executor {
   void* DataAt(const BufferRef& ref, Loops loops) const;
 
   Status TakeOver(const Program& program);
+  Status Connect(const Program& program);
   Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   Status Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                   const kernels::TensorType& type);
@@ -131,20 +138,27 @@ class Executor {
   Status Do(const Recv& leaf, Loops loops);
   Status Do(const Repeat& leaf, Loops loops);
 
-  Message MessageOf(ChannelId channel, std::int64_t peer, const kernels::TensorType& type) const;
-  static Status GatherFlat(const Collective& leaf, std::span<const Operand> parts, Pending& pending);
+  Message MessageOf(ChannelId channel, StreamId stream, std::int64_t peer, const kernels::TensorType& type) const;
+  Status BeginAll(const Collective& leaf, Loops loops, std::span<const Operand> reads, std::span<const Operand> writes,
+                  Pending& pending);
+  Status LeaveToStream(Pending& pending);
+  Status GatherFlat(const Collective& leaf, std::span<const Operand> parts, Pending& pending);
   /// What a reduction's result is multiplied by.
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
   /// One operation under way, of as many exchanges as are begun with it.
-  Pending PendingOf(StreamId stream, NameId name, Communicator& group) const {
-    return {&group, stream, program_->names[name.index], recorder_.Now(), recorder_.open_span()};
+  Pending PendingOf(StreamId stream, NameId name, Communicator& group) {
+    return {&group, stream, program_->names[name.index], StartOn(stream)};
   }
-  static Status Issue(Pending& pending, const Exchange& exchange, std::function<void()> then);
-  static Status BeginJoint(const Collective& leaf, const std::vector<Operand>& operands, Pending& pending);
-  static Status BeginExchange(const Collective& leaf, const Operand& from, const Operand& to, Pending& pending);
+  Status Issue(Pending& pending, Exchange exchange, std::function<void()> then);
+  Status BeginJoint(const Collective& leaf, std::span<const Operand> operands, Pending& pending);
+  Status BeginExchange(const Collective& leaf, const Operand& from, const Operand& to, Pending& pending);
   Status Finish(Pending& pending);
   Status FinishStream(StreamId stream);
-  void NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs);
+  void NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs, StreamId stream);
+  kernels::Tensor loss_sum() const { return {{DType::fp64, 1}, loss_sum_->data()}; }
+  Started StartOn(StreamId stream);
+  void EndOn(StreamId stream, const std::string& name, const Started& started);
+  void TakeTimes();
   void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes);
   bool Measures(const Compute& leaf) const;
   void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
@@ -152,11 +166,14 @@ class Executor {
   std::pair<std::int64_t, std::int64_t> DataRank() const;
   std::int64_t FirstSample(std::int64_t microbatch) const;
   CountedLabels CountLabels() const;
+  /// The labels of a microbatch, where kernels of this stream read them until the next microbatch's come.
+  kernels::ConstTensor PutLabels(StreamId stream);
 
   const Job& job_;
   const Model& model_;
   const Communicators& groups_;
   std::span<const Batches> batches_;
+  Device& device_;
   TensorMemory& memory_;
   ExecutorOptions options_;
   Recorder recorder_;
@@ -168,14 +185,32 @@ class Executor {
   NormedTensors normed_;
   std::size_t next_allocation_ = 0;
   std::vector<Pending> pending_;
-  std::vector<std::vector<std::size_t>> recorded_;  ///< by event: collectives under way that it stands for
+  std::vector<std::pair<Communicator*, Communicator::Ticket>> on_streams_;
+  struct Recorded {
+    std::vector<std::size_t> under_way;  ///< collectives that it stands for
+    StreamId stream;
+    Device::Mark mark = 0;
+    bool is_marked = false;
+  };
+  std::vector<Recorded> recorded_;  ///< by event
+  /// Work whose times only the device knows, in the order of issue.
+  struct Timed {
+    StreamId stream;
+    std::string name;
+    std::uint16_t span = 0;
+    Device::Mark start = 0, end = 0;
+  };
+  std::vector<Timed> timed_;
+  Device::Mark step_mark_ = 0;  ///< reached at step_start_
+  Nanos step_start_;
   std::int64_t step_ = 0, updates_ = 0, microbatch_ = -1;
   Side side_ = Side::none;
   double loss_scale_ = 1;
   CountedLabels labels_;  ///< of the loss that is being computed, of sequences of different lengths
+  std::unique_ptr<DeviceRoom> labels_room_;
   std::pair<std::int64_t, std::int64_t> labels_of_{-1, -1};  ///< step and microbatch
   RenamedTensor renamed_;
-  double loss_sum_ = 0;
+  std::unique_ptr<DeviceRoom> loss_sum_;  ///< one fp64
   std::int64_t losses_ = 0;
   StepOutcome outcome_;
   ParameterParts gradients_;

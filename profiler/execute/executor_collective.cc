@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/pointwise.h"
 #include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/joint.h"
@@ -26,6 +25,12 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
   Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, *group->second));
+  TIDEMARK_TRY(BeginAll(leaf, loops, reads, writes, pending));
+  return LeaveToStream(pending);
+}
+
+Status Executor::BeginAll(const Collective& leaf, Loops loops, std::span<const Operand> reads,
+                          std::span<const Operand> writes, Pending& pending) {
   if (program_->names[leaf.name.index] == kFlatGather) {
     return GatherFlat(leaf, writes, pending);
   }
@@ -87,18 +92,32 @@ Status Executor::BeginExchange(const Collective& leaf, const Operand& from, cons
   }
   const double factor = FactorOf(leaf, ranks);
   const kernels::Tensor result{{exchange.dtype, written}, exchange.to};
-  return Issue(pending, exchange, [=] {
+  return Issue(pending, exchange, [this, factor, result, stream = pending.stream.index] {
     if (factor != 1.0) {
-      kernels::Scale(factor, result);
+      device_.Give(stream, [=](const Queue& queue) { on::Scale(queue, factor, result); });
     }
   });
 }
 
-Status Executor::Issue(Pending& pending, const Exchange& exchange, std::function<void()> then) {
+Status Executor::Issue(Pending& pending, Exchange exchange, std::function<void()> then) {
+  exchange.stream = device_.StreamOf(pending.stream.index);
   TIDEMARK_ASSIGN(const Communicator::Ticket ticket, pending.group->Begin(exchange));
   pending.tickets.push_back(ticket);
   pending.then.push_back(std::move(then));
   return Done{};
+}
+
+/// What the stream's order is enough for, the host has done with: it only hears at the end of the step whether it went
+/// well.
+Status Executor::LeaveToStream(Pending& pending) {
+  if (!pending.group->on_stream()) {
+    return Done{};
+  }
+  for (const Communicator::Ticket ticket : pending.tickets) {
+    on_streams_.emplace_back(pending.group, ticket);
+  }
+  pending.tickets.clear();
+  return Finish(pending);
 }
 
 double Executor::FactorOf(const Collective& leaf, std::int64_t ranks) {

@@ -10,11 +10,13 @@
 namespace tidemark {
 
 /// Several buffers as one tensor that is divided between the ranks.
-Status Executor::BeginJoint(const Collective& leaf, const std::vector<Operand>& operands, Pending& pending) {
+Status Executor::BeginJoint(const Collective& leaf, std::span<const Operand> operands, Pending& pending) {
   const Communicator& group = *pending.group;
   const HeapScope scope(HeapOwner::communication);
-  const auto tensor = std::make_shared<JointTensor>(operands, leaf.payload_elements, group.rank(), group.size());
-  tensor->Pack();
+  const auto tensor = std::make_shared<JointTensor>(std::vector(operands.begin(), operands.end()),
+                                                    leaf.payload_elements, group.rank(), group.size(), device_);
+  const std::uint32_t stream = pending.stream.index;
+  device_.Give(stream, [tensor](const Queue& queue) { tensor->Pack(queue); });
   const bool gathers = leaf.kind == CollectiveKind::all_gather;
   const Exchange exchange{leaf.kind,
                           leaf.reduction,
@@ -23,15 +25,17 @@ Status Executor::BeginJoint(const Collective& leaf, const std::vector<Operand>& 
                           gathers ? tensor->own() : tensor->all(),
                           gathers ? tensor->all() : tensor->sum().data};
   const double factor = FactorOf(leaf, group.size());
-  return Issue(pending, exchange, [=] {
-    if (gathers) {
-      tensor->UnpackAll();
-      return;
-    }
-    if (factor != 1.0) {
-      kernels::Scale(factor, tensor->sum());
-    }
-    tensor->UnpackSum();
+  return Issue(pending, exchange, [=, this] {
+    device_.Give(stream, [=](const Queue& queue) {
+      if (gathers) {
+        tensor->UnpackAll(queue);
+        return;
+      }
+      if (factor != 1.0) {
+        on::Scale(queue, factor, tensor->sum());
+      }
+      tensor->UnpackSum(queue);
+    });
   });
 }
 

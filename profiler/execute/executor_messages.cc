@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
 #include "profiler/execute/executor.h"
 #include "profiler/execute/messages.h"
 #include "sim/program/stages.h"
@@ -11,8 +13,26 @@ constexpr std::string_view kPipeline = "pp";  // a rank's number in it is its ro
 
 }  // namespace
 
-Message Executor::MessageOf(ChannelId channel, std::int64_t peer, const kernels::TensorType& type) const {
-  return {peer, TagOf(*program_, channel), type.dtype, type.elements};
+Message Executor::MessageOf(ChannelId channel, StreamId stream, std::int64_t peer,
+                            const kernels::TensorType& type) const {
+  return {peer, TagOf(*program_, channel), type.dtype, type.elements, device_.StreamOf(stream.index)};
+}
+
+/// All messages' ways are known before the first is sent.
+Status Executor::Connect(const Program& program) {
+  const auto pipeline = groups_.find(kPipeline);
+  if (pipeline == groups_.end() || pipeline->second->size() == 1) {
+    return Done{};
+  }
+  std::vector<Route> routes;
+  for (std::size_t i = 0; i < program.channels.size(); ++i) {
+    const Channel& channel = program.channels[i];
+    if (channel.from_role != pipeline->second->rank() && channel.to_role != pipeline->second->rank()) {
+      continue;
+    }
+    routes.push_back({channel.from_role, channel.to_role, TagOf(program, ChannelId{static_cast<std::uint32_t>(i)})});
+  }
+  return pipeline->second->Connect(routes);
 }
 
 Status Executor::Do(const Send& leaf, Loops loops) {
@@ -20,11 +40,11 @@ Status Executor::Do(const Send& leaf, Loops loops) {
   const std::string& name = program_->names[leaf.name.index];
   const Channel& channel = program_->channels[leaf.channel.index];
   const Held& held = held_[SlotOf(leaf.buffer, loops)];
-  const Nanos start = recorder_.Now();
+  const Started started = StartOn(leaf.stream);
   Communicator& pipeline = *groups_.find(kPipeline)->second;
-  TIDEMARK_TRY(pipeline.Send(MessageOf(leaf.channel, channel.to_role, held.type), DataAt(leaf.buffer, loops)));
-  const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), name, start, recorder_.Now());
+  TIDEMARK_TRY(
+      pipeline.Send(MessageOf(leaf.channel, leaf.stream, channel.to_role, held.type), DataAt(leaf.buffer, loops)));
+  EndOn(leaf.stream, name, started);
   return Done{};
 }
 
@@ -37,10 +57,11 @@ Status Executor::Do(const Recv& leaf, Loops loops) {
   held_[SlotOf(leaf.buffer, loops)].type = type;
   Communicator& pipeline = *groups_.find(kPipeline)->second;
   Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, pipeline));
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket,
-                  pipeline.Receive(MessageOf(leaf.channel, channel.from_role, type), DataAt(leaf.buffer, loops)));
+  TIDEMARK_ASSIGN(
+      const Communicator::Ticket ticket,
+      pipeline.Receive(MessageOf(leaf.channel, leaf.stream, channel.from_role, type), DataAt(leaf.buffer, loops)));
   pending.tickets.push_back(ticket);
-  return Done{};
+  return LeaveToStream(pending);
 }
 
 }  // namespace tidemark

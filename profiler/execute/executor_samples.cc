@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
@@ -13,16 +14,18 @@
 namespace tidemark {
 
 Status Executor::Do(const Copy& leaf, Loops loops) {
-  const Nanos start = recorder_.Now();
+  const HeapScope scope(HeapOwner::data);
+  const Started started = StartOn(leaf.stream);
   const std::string& name = program_->names[leaf.name.index];
   for (const BufferRef& ref : leaf.writes) {
     const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
     const std::int64_t sequences = model_.SequencesOf(block);
     held_[SlotOf(ref, loops)].type = {DType::int64, sequences * job_.sequence_length};
-    auto* ids = static_cast<std::int64_t*>(DataAt(ref, loops));
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
     const std::int64_t first = FirstSample(microbatch_);
     for (std::int64_t i = 0; i < sequences; ++i) {
-      const std::span<std::int64_t> row(ids + i * job_.sequence_length, static_cast<std::size_t>(job_.sequence_length));
+      const std::span<std::int64_t> row(ids.data() + i * job_.sequence_length,
+                                        static_cast<std::size_t>(job_.sequence_length));
       // Of a pair's second side, or of both in one batch, the queries in front.
       const bool second = block.tower == 1 || side_ == Side::passage;
       const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
@@ -31,9 +34,10 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
       const Batches& batches = batches_[passage ? 1 : 0];
       name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
     }
+    device_.Put(leaf.stream.index, ids.data(), DataAt(ref, loops),
+                SizeOf(DType::int64) * static_cast<std::int64_t>(ids.size()));
   }
-  const Stream& stream = program_->streams[leaf.stream.index];
-  recorder_.Busy(stream.name, Name(stream.kind), name, start, recorder_.Now());
+  EndOn(leaf.stream, name, started);
   return Done{};
 }
 
@@ -51,6 +55,16 @@ std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {
 std::int64_t Executor::FirstSample(std::int64_t microbatch) const {
   const auto [rank, ranks] = DataRank();
   return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * model_.samples();
+}
+
+kernels::ConstTensor Executor::PutLabels(StreamId stream) {
+  const auto count = std::ssize(labels_.labels);
+  const Bytes bytes = SizeOf(DType::int64) * count;
+  if (!labels_room_) {
+    labels_room_ = device_.RoomFor(bytes);
+  }
+  device_.Put(stream.index, labels_.labels.data(), labels_room_->data(), bytes);
+  return {{DType::int64, count}, labels_room_->data()};
 }
 
 CountedLabels Executor::CountLabels() const {

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/pointwise.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
@@ -14,6 +13,7 @@
 namespace tidemark {
 
 Executor::~Executor() {
+  device_.Synchronize();
   for (const Held& held : held_) {
     if (held.piece.data != nullptr) {
       memory_.Free(held.piece);
@@ -90,12 +90,12 @@ void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) 
     for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
       const Stretch& stretch = contents->stretches[i];
       const std::vector<double> values = model_.InitialValues(stretch.weight, stretch.block, options_.seed);
-      kernels::Copy({{DType::fp64, stretch.elements}, values.data() + stretch.begin},
+      device_.Write(buffer.stream.index, values.data() + stretch.begin,
                     kernels::Slice(tensor, stretch.offset, stretch.elements));
     }
   } else if (buffer.category == Category::optimizer || buffer.category == Category::accumulator ||
              buffer.category == Category::gradient) {
-    kernels::Zero(tensor);
+    device_.Give(buffer.stream.index, [tensor](const Queue& queue) { on::Zero(queue, tensor); });
   }
 }
 

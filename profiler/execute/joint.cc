@@ -2,8 +2,9 @@
 #include "profiler/execute/joint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "kernels/bytes_cuda.h"
 
 namespace tidemark {
 
@@ -27,30 +28,31 @@ JointPlaces PlaceJointly(std::span<const Operand> operands) {
   return places;
 }
 
-JointTensor::JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks)
+JointTensor::JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks,
+                         Device& device)
     : operands_(std::move(operands)), places_(PlaceJointly(operands_)), part_(elements / ranks), rank_(rank) {
-  bytes_.resize(static_cast<std::size_t>(Offset(elements)));
-  sum_.resize(static_cast<std::size_t>(Offset(part_)));
+  all_ = device.RoomFor(Bytes(Offset(elements)));
+  sum_ = device.RoomFor(Bytes(Offset(part_)));
 }
 
 std::ptrdiff_t JointTensor::Offset(std::int64_t elements) const {
   return (SizeOf(operands_.front().tensor.type.dtype) * elements).count();
 }
 
-void JointTensor::Move(std::byte* bytes, std::int64_t from, std::int64_t elements, bool out) const {
+void JointTensor::Move(const Queue& queue, void* bytes, std::int64_t from, std::int64_t elements, bool out) const {
   for (std::size_t i = 0; i < operands_.size(); ++i) {
     const std::int64_t start = places_.starts[i], end = start + operands_[i].tensor.type.elements;
     const std::int64_t first = std::max(start, from), last = std::min(end, from + elements);
     if (first < last) {
       std::byte* inside = static_cast<std::byte*>(operands_[i].tensor.data) + Offset(first - start);
-      std::byte* outside = bytes + Offset(first - from);
-      std::memcpy(out ? inside : outside, out ? outside : inside, static_cast<std::size_t>(Offset(last - first)));
+      std::byte* outside = static_cast<std::byte*>(bytes) + Offset(first - from);
+      MoveBytes(queue, out ? outside : inside, out ? inside : outside, Bytes(Offset(last - first)));
     }
   }
 }
 
-void JointTensor::Pack() { Move(bytes_.data(), 0, places_.end, false); }
-void JointTensor::UnpackSum() { Move(sum_.data(), rank_ * part_, part_, true); }
-void JointTensor::UnpackAll() { Move(bytes_.data(), 0, places_.end, true); }
+void JointTensor::Pack(const Queue& queue) { Move(queue, all(), 0, places_.end, false); }
+void JointTensor::UnpackSum(const Queue& queue) { Move(queue, sum_->data(), rank_ * part_, part_, true); }
+void JointTensor::UnpackAll(const Queue& queue) { Move(queue, all(), 0, places_.end, true); }
 
 }  // namespace tidemark

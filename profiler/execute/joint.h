@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,27 +29,28 @@ JointPlaces PlaceJointly(std::span<const Operand> operands);
 class JointTensor {
  public:
   /// `elements`: with padding, a multiple of `ranks`.
-  JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks);
+  JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks,
+              Device& device);
 
   /// What the exchange reads and writes: all-gather sends this rank's part of it, reduce-scatter writes that part.
-  void Pack();
-  void* all() { return bytes_.data(); }
-  void* own() { return bytes_.data() + Offset(rank_ * part_); }
+  void Pack(const Queue& queue);
+  void* all() const { return all_->data(); }
+  void* own() const { return static_cast<std::byte*>(all()) + Offset(rank_ * part_); }
   /// Where reduce-scatter writes to: not the tensor, which others still read.
-  kernels::Tensor sum() { return {{operands_.front().tensor.type.dtype, part_}, sum_.data()}; }
+  kernels::Tensor sum() const { return {{operands_.front().tensor.type.dtype, part_}, sum_->data()}; }
   /// Puts what reduce-scatter has written back into this rank's part of the buffers: the others keep their own.
-  void UnpackSum();
-  void UnpackAll();
+  void UnpackSum(const Queue& queue);
+  void UnpackAll(const Queue& queue);
 
  private:
   std::ptrdiff_t Offset(std::int64_t elements) const;
   /// Between the buffers and `bytes`, which begins with element `from` of the tensor.
-  void Move(std::byte* bytes, std::int64_t from, std::int64_t elements, bool out) const;
+  void Move(const Queue& queue, void* bytes, std::int64_t from, std::int64_t elements, bool out) const;
 
   std::vector<Operand> operands_;
   JointPlaces places_;
   std::int64_t part_, rank_;
-  std::vector<std::byte> bytes_, sum_;
+  std::unique_ptr<DeviceRoom> all_, sum_;
 };
 
 }  // namespace tidemark

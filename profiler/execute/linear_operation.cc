@@ -2,7 +2,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/linear.h"
+#include "kernels/linear_cuda.h"
 #include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
@@ -29,11 +29,14 @@ class LinearBinder : RowOperands {
     const std::vector<ConstTensor> reads = Reads(0);
     if (forward) {
       const ConstTensor weight = WeightRead(0);
-      return Operation{{reads.front().type}, [=](Writes writes) { AddBias(linear, reads.front(), weight, writes[0]); }};
+      return Operation{{reads.front().type}, [=](Writes writes, const Queue& queue) {
+                         on::AddBias(queue, linear, reads.front(), weight, writes[0]);
+                       }};
     }
     linear.accumulate = c_.Adds(0);
-    return Operation{{LinearBiasGradientOutput(linear, GradientType(0))},
-                     [=](Writes writes) { LinearBiasGradient(linear, reads, writes[0]); }};
+    return Operation{{LinearBiasGradientOutput(linear, GradientType(0))}, [=](Writes writes, const Queue& queue) {
+                       on::LinearBiasGradient(queue, linear, reads, writes[0]);
+                     }};
   }
 
  private:
@@ -100,7 +103,7 @@ class LinearBinder : RowOperands {
     for (const std::int64_t part : Parts(linear.out)) {
       operation.outputs.push_back(LinearOutput(linear, input.type.dtype, part));
     }
-    operation.run = [=](Writes writes) {
+    operation.run = [=](Writes writes, const Queue& queue) {
       for (const Rows& some : product.rows) {
         kernels::Linear op = linear;
         op.rows = some.count;
@@ -109,7 +112,7 @@ class LinearBinder : RowOperands {
           const std::int64_t width = write.type.elements / product.written;
           outputs.push_back(Slice(write, some.to * width, some.count * width));
         }
-        kernels::LinearForward(op, Slice(input, some.from * op.in, some.count * op.in), weight, bias, outputs);
+        on::LinearForward(queue, op, Slice(input, some.from * op.in, some.count * op.in), weight, bias, outputs);
       }
     };
     return operation;
@@ -122,12 +125,13 @@ class LinearBinder : RowOperands {
     const std::int64_t read = Elements(gradients) / linear.out;
     const Multiplied product = RowsOf(read, multiplied);
     linear.rows = product.written;
-    return Operation{{LinearInputGradientOutput(linear, gradients.front().type.dtype)}, [=](Writes writes) {
+    return Operation{{LinearInputGradientOutput(linear, gradients.front().type.dtype)},
+                     [=](Writes writes, const Queue& queue) {
                        for (const Rows& some : product.rows) {
                          kernels::Linear op = linear;
                          op.rows = some.count;
                          const kernels::Tensor to = Slice(writes[0], some.to * op.in, some.count * op.in);
-                         kernels::LinearInputGradient(op, Slices(gradients, read, some), weight, to);
+                         on::LinearInputGradient(queue, op, Slices(gradients, read, some), weight, to);
                        }
                      }};
   }
@@ -138,8 +142,9 @@ class LinearBinder : RowOperands {
     const std::vector<ConstTensor> gradients = Reads(1);
     linear.rows = input.type.elements / linear.in;
     linear.accumulate = c_.Adds(0);
-    return Operation{{LinearWeightGradientOutput(linear, GradientType(0))},
-                     [=](Writes writes) { kernels::LinearWeightGradient(linear, input, gradients, writes[0]); }};
+    return Operation{{LinearWeightGradientOutput(linear, GradientType(0))}, [=](Writes writes, const Queue& queue) {
+                       on::LinearWeightGradient(queue, linear, input, gradients, writes[0]);
+                     }};
   }
 };
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/pointwise.h"
+#include "kernels/cross_entropy_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/loss_chunk.h"
 
 namespace tidemark {
@@ -26,7 +26,7 @@ class LossBinder {
     loss_.divisor = static_cast<double>(tokens);
     if (c_.labels != nullptr) {
       loss_.divisor = c_.labels->divisor;
-      counted_ = chunk_.RowsOf(ConstTensor{{DType::int64, tokens}, c_.labels->labels.data()});
+      counted_ = chunk_.RowsOf(c_.labels->tensor);
     }
   }
 
@@ -66,69 +66,80 @@ class LossBinder {
   TensorType Rows(std::size_t matrix) const { return CrossEntropyRows(loss_, c_.Read(matrix).type.dtype); }
 
   Result<Operation> CopyTo(DType dtype) const {
-    return Operation{{Matrix(dtype)}, [from = c_.Read(0)](Writes writes) { kernels::Copy(from, writes[0]); }};
+    return Operation{{Matrix(dtype)},
+                     [from = c_.Read(0)](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
   Result<Operation> Upcast() const { return CopyTo(DType::fp32); }
   Result<Operation> Downcast() const { return CopyTo(c_.job.axes.precision.params); }
 
   Result<Operation> Maximum() const {
-    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0)](Writes writes) { RowMax(op, x, writes[0]); }};
+    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::RowMax(queue, op, x, writes[0]);
+                     }};
   }
   Result<Operation> Sum() const {
-    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes) {
-                       RowSumOfExponentials(op, x, top, writes[0]);
+    return Operation{{Rows(0)}, [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::RowSumOfExponentials(queue, op, x, top, writes[0]);
                      }};
   }
   Result<Operation> Forward() const {
     return Operation{{c_.Read(0).type},
-                     [op = loss_, x = c_.Read(0), top = c_.Read(1), sum = c_.Read(2)](Writes writes) {
-                       LogSoftmax(op, x, top, sum, writes[0]);
-                     }};
+                     [op = loss_, x = c_.Read(0), top = c_.Read(1), sum = c_.Read(2)](
+                         Writes writes, const Queue& queue) { on::LogSoftmax(queue, op, x, top, sum, writes[0]); }};
   }
   Result<Operation> Nll() const {
-    return Operation{{Rows(1)}, [op = loss_, labels = Labels(0), log_softmax = c_.Read(1)](Writes writes) {
-                       NllForward(op, labels, log_softmax, writes[0]);
+    return Operation{{Rows(1)},
+                     [op = loss_, labels = Labels(0), log_softmax = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::NllForward(queue, op, labels, log_softmax, writes[0]);
                      }};
   }
   Result<Operation> Mean() const {
     return Operation{{kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
-                     [op = loss_, target = c_.Read(0)](Writes writes) { NllMean(op, target, writes[0]); }};
+                     [op = loss_, target = c_.Read(0)](Writes writes, const Queue& queue) {
+                       on::NllMean(queue, op, target, writes[0]);
+                     }};
   }
   Result<Operation> NllGradient() const {
-    return Operation{{c_.Read(1).type},
-                     [op = loss_, labels = Labels(0)](Writes writes) { kernels::NllBackward(op, labels, writes[0]); }};
+    return Operation{{c_.Read(1).type}, [op = loss_, labels = Labels(0)](Writes writes, const Queue& queue) {
+                       on::NllBackward(queue, op, labels, writes[0]);
+                     }};
   }
   Result<Operation> Backward() const {
     const double row_gradient = -c_.loss_scale / loss_.divisor;
     return Operation{{c_.Read(1).type},
-                     [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1), labels = counted_](Writes writes) {
-                       LogSoftmaxBackward(op, d, log_softmax, writes[0], row_gradient, labels);
+                     [=, op = loss_, d = c_.Read(0), log_softmax = c_.Read(1), labels = counted_](Writes writes,
+                                                                                                  const Queue& queue) {
+                       on::LogSoftmaxBackward(queue, op, d, log_softmax, writes[0], row_gradient, labels);
                      }};
   }
 
   Result<Operation> Shift() const {
-    return Operation{{c_.Read(0).type}, [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes) {
-                       SoftmaxShift(op, x, top, writes[0]);
+    return Operation{{c_.Read(0).type},
+                     [op = loss_, x = c_.Read(0), top = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::SoftmaxShift(queue, op, x, top, writes[0]);
                      }};
   }
   Result<Operation> Target() const {
-    return Operation{{Rows(1)}, [op = loss_, labels = Labels(0), shifted = c_.Read(1)](Writes writes) {
-                       SoftmaxTarget(op, labels, shifted, writes[0]);
+    return Operation{{Rows(1)},
+                     [op = loss_, labels = Labels(0), shifted = c_.Read(1)](Writes writes, const Queue& queue) {
+                       on::SoftmaxTarget(queue, op, labels, shifted, writes[0]);
                      }};
   }
   Result<Operation> Exponential() const {
-    return Operation{{c_.Read(0).type, Rows(0)},
-                     [op = loss_](Writes writes) { SoftmaxExponential(op, writes[0], writes[1]); }};
-  }
-  Result<Operation> Normalise() const {
-    return Operation{{c_.Read(0).type, kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
-                     [op = loss_, sum = c_.Read(1), target = c_.Read(2), labels = counted_](Writes writes) {
-                       SoftmaxNormalise(op, sum, target, writes[0], writes[1], labels);
+    return Operation{{c_.Read(0).type, Rows(0)}, [op = loss_](Writes writes, const Queue& queue) {
+                       on::SoftmaxExponential(queue, op, writes[0], writes[1]);
                      }};
   }
+  Result<Operation> Normalise() const {
+    return Operation{
+        {c_.Read(0).type, kernels::CrossEntropyLoss(c_.Read(0).type.dtype)},
+        [op = loss_, sum = c_.Read(1), target = c_.Read(2), labels = counted_](Writes writes, const Queue& queue) {
+          on::SoftmaxNormalise(queue, op, sum, target, writes[0], writes[1], labels);
+        }};
+  }
   Result<Operation> SoftmaxGradient() const {
-    return Operation{{c_.Read(0).type}, [op = loss_, labels = Labels(1)](Writes writes) {
-                       kernels::SoftmaxBackward(op, labels, writes[0]);
+    return Operation{{c_.Read(0).type}, [op = loss_, labels = Labels(1)](Writes writes, const Queue& queue) {
+                       on::SoftmaxBackward(queue, op, labels, writes[0]);
                      }};
   }
 
@@ -137,8 +148,8 @@ class LossBinder {
     kernels::CrossEntropy all = loss_;
     all.rows = c_.job.micro_batch_size * c_.job.sequence_length;
     return Operation{{c_.Read(0).type, CrossEntropyRows(all, c_.Read(0).type.dtype)},
-                     [op = loss_, labels = Labels(1), chunk = chunk_](Writes writes) {
-                       CrossEntropyInPlace(op, labels, writes[0], chunk.RowsOf(writes[1]));
+                     [op = loss_, labels = Labels(1), chunk = chunk_](Writes writes, const Queue& queue) {
+                       on::CrossEntropyInPlace(queue, op, labels, writes[0], chunk.RowsOf(writes[1]));
                      }};
   }
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "kernels/pointwise.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/contents.h"
 
 namespace tidemark {
@@ -27,8 +27,9 @@ ConstTensor AddendOf(const OperationContext& c) {
 }
 
 Operation Add(const OperationContext& c) {
-  return {{c.writes[0].tensor.type},
-          [addend = AddendOf(c), scale = c.scale](Writes writes) { Accumulate(addend, writes[0], scale); }};
+  return {{c.writes[0].tensor.type}, [addend = AddendOf(c), scale = c.scale](Writes writes, const Queue& queue) {
+            on::Accumulate(queue, addend, writes[0], scale);
+          }};
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ std::optional<Result<Operation>> BindPipeline(const OperationContext& c) {
     return Add(c);
   }
   const TensorType made{c.Stored(c.job.axes.precision.gradients), c.Read(0).type.elements};
-  return Operation{{made}, [from = c.Read(0)](Writes writes) { kernels::Copy(from, writes[0]); }};
+  return Operation{{made}, [from = c.Read(0)](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
 }
 
 }  // namespace tidemark

@@ -4,14 +4,14 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/activation.h"
-#include "kernels/attention.h"
-#include "kernels/dropout.h"
-#include "kernels/embedding.h"
-#include "kernels/glu.h"
-#include "kernels/norm.h"
-#include "kernels/pointwise.h"
-#include "kernels/rope.h"
+#include "kernels/activation_cuda.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/dropout_cuda.h"
+#include "kernels/embedding_cuda.h"
+#include "kernels/glu_cuda.h"
+#include "kernels/norm_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "kernels/rope_cuda.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -32,8 +32,8 @@ class RowBinder : RowOperands {
     const kernels::Rope rope{.shape = shape_};
     const ConstTensor q = c_.Read(0), k = c_.Read(tensors() > 1 ? 1 : 0);
     const kernels::RopeTypes types = RopeOutputs(rope, q.type.dtype);
-    return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes) {
-                       (backward ? kernels::RopeBackward : kernels::RopeForward)(rope, q, k, writes[0], writes[1]);
+    return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes, const Queue& queue) {
+                       (backward ? on::RopeBackward : on::RopeForward)(queue, rope, q, k, writes[0], writes[1]);
                      }};
   }
 
@@ -43,14 +43,16 @@ class RowBinder : RowOperands {
     const ConstTensor q = c_.Read(0), k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 1 ? 2 : 0);
     if (!op.backward) {
       const auto types = AttentionOutputs(attention, q.type.dtype);
-      return Operation{{types.output, types.lse},
-                       [=](Writes writes) { AttentionForward(attention, q, k, v, writes[0], writes[1]); }};
+      return Operation{{types.output, types.lse}, [=](Writes writes, const Queue& queue) {
+                         on::AttentionForward(queue, attention, q, k, v, writes[0], writes[1]);
+                       }};
     }
     const ConstTensor output = c_.Read(after), lse = c_.Read(after + 1), gradient = c_.Read(after + 2);
     const auto types = AttentionGradients(attention, q.type.dtype);
-    return Operation{{types.dq, types.dk, types.dv, types.dq_accumulator, types.delta}, [=](Writes writes) {
-                       AttentionBackward(attention, q, k, v, output, lse, gradient, writes[0], writes[1], writes[2],
-                                         writes[3], writes[4]);
+    return Operation{{types.dq, types.dk, types.dv, types.dq_accumulator, types.delta},
+                     [=](Writes writes, const Queue& queue) {
+                       on::AttentionBackward(queue, attention, q, k, v, output, lse, gradient, writes[0], writes[1],
+                                             writes[2], writes[3], writes[4]);
                      }};
   }
 
@@ -62,12 +64,14 @@ class RowBinder : RowOperands {
                                  .first_row = c_.model.place().rank * table.rows};
     const ConstTensor ids = c_.Read(0), other = op.backward ? c_.Read(1) : WeightRead(0);
     if (!op.backward) {
-      return Operation{{EmbeddingOutput(embedding, other.type.dtype)},
-                       [=](Writes writes) { EmbeddingForward(embedding, ids, other, writes[0]); }};
+      return Operation{{EmbeddingOutput(embedding, other.type.dtype)}, [=](Writes writes, const Queue& queue) {
+                         on::EmbeddingForward(queue, embedding, ids, other, writes[0]);
+                       }};
     }
     embedding.accumulate = c_.Adds(0);
-    return Operation{{EmbeddingGradientOutput(embedding, GradientType(0))},
-                     [=](Writes writes) { EmbeddingBackward(embedding, ids, other, writes[0]); }};
+    return Operation{{EmbeddingGradientOutput(embedding, GradientType(0))}, [=](Writes writes, const Queue& queue) {
+                       on::EmbeddingBackward(queue, embedding, ids, other, writes[0]);
+                     }};
   }
 
   Result<Operation> operator()(const CrossEntropy&) const {
@@ -121,9 +125,9 @@ class RowBinder : RowOperands {
     const ConstTensor input = c_.Read(0), weight = WeightRead(0);
     const std::optional<ConstTensor> bias = BiasRead();
     const kernels::NormTypes types = NormOutputs(norm, input.type.dtype);
-    Operation operation{{types.output, types.rstd}, [=](Writes writes) {
+    Operation operation{{types.output, types.rstd}, [=](Writes writes, const Queue& queue) {
                           const auto mean = norm.layer_norm ? std::optional<kernels::Tensor>(writes[2]) : std::nullopt;
-                          kernels::NormForward(norm, input, weight, bias, writes[0], writes[1], mean);
+                          on::NormForward(queue, norm, input, weight, bias, writes[0], writes[1], mean);
                         }};
     if (norm.layer_norm) {
       operation.outputs.push_back(types.mean);
@@ -142,18 +146,19 @@ class RowBinder : RowOperands {
       (Gradient(i).name.ends_with("_bias") ? bias_at : weight_at) = operation.outputs.size();
       operation.outputs.push_back(NormWeightGradientOutput(norm, GradientType(i + 1)));
     }
-    operation.run = [=](Writes writes) {
+    operation.run = [=](Writes writes, const Queue& queue) {
       const auto at = [&](const std::optional<std::size_t>& i) {
         return i ? std::optional<kernels::Tensor>(writes[*i]) : std::nullopt;
       };
-      kernels::NormBackward(norm, gradient, input, rstd, mean, weight, writes[0], at(weight_at), at(bias_at));
+      on::NormBackward(queue, norm, gradient, input, rstd, mean, weight, writes[0], at(weight_at), at(bias_at));
     };
     return operation;
   }
 
   Result<Operation> Sum() const {
     const std::vector<ConstTensor> addends = Reads(0);
-    return Operation{{addends.front().type}, [=](Writes writes) { kernels::Add(addends, writes[0]); }};
+    return Operation{{addends.front().type},
+                     [=](Writes writes, const Queue& queue) { on::Add(queue, addends, writes[0]); }};
   }
 
   Result<Operation> Dropout(bool forward) const {
@@ -169,11 +174,14 @@ class RowBinder : RowOperands {
                                    .first = c_.first_sample * (full / c_.model.samples()) + own};
     if (forward) {
       const kernels::DropoutTypes types = DropoutOutputs(input.type);
-      return Operation{{types.output, types.mask},
-                       [=](Writes writes) { DropoutForward(dropout, input, writes[0], writes[1]); }};
+      return Operation{{types.output, types.mask}, [=](Writes writes, const Queue& queue) {
+                         on::DropoutForward(queue, dropout, input, writes[0], writes[1]);
+                       }};
     }
     const ConstTensor mask = c_.Read(1);
-    return Operation{{input.type}, [=](Writes writes) { DropoutBackward(dropout, input, mask, writes[0]); }};
+    return Operation{{input.type}, [=](Writes writes, const Queue& queue) {
+                       on::DropoutBackward(queue, dropout, input, mask, writes[0]);
+                     }};
   }
 
   Result<Operation> Positions(bool forward) const {
@@ -186,24 +194,28 @@ class RowBinder : RowOperands {
     positions.first_row = scattered ? c_.model.place().rank * positions.rows : 0;
     if (forward) {
       const ConstTensor weight = WeightRead(0);
-      return Operation{{PositionsOutput(positions, input.type.dtype)},
-                       [=](Writes writes) { PositionsForward(positions, input, weight, writes[0]); }};
+      return Operation{{PositionsOutput(positions, input.type.dtype)}, [=](Writes writes, const Queue& queue) {
+                         on::PositionsForward(queue, positions, input, weight, writes[0]);
+                       }};
     }
     positions.accumulate = c_.Adds(0);
-    return Operation{{PositionsGradientOutput(positions, GradientType(0))},
-                     [=](Writes writes) { PositionsBackward(positions, input, writes[0]); }};
+    return Operation{{PositionsGradientOutput(positions, GradientType(0))}, [=](Writes writes, const Queue& queue) {
+                       on::PositionsBackward(queue, positions, input, writes[0]);
+                     }};
   }
 
   Result<Operation> Activation(bool forward) const {
     const auto kind = decoder_.relu ? kernels::Activation::relu : kernels::Activation::gelu_tanh;
     const ConstTensor first = c_.Read(0);
     if (forward) {
-      return Operation{{ActivationOutput(first.type)},
-                       [=](Writes writes) { ActivationForward(kind, first, writes[0]); }};
+      return Operation{{ActivationOutput(first.type)}, [=](Writes writes, const Queue& queue) {
+                         on::ActivationForward(queue, kind, first, writes[0]);
+                       }};
     }
     const ConstTensor gradient = c_.Read(1);
-    return Operation{{ActivationOutput(first.type)},
-                     [=](Writes writes) { ActivationBackward(kind, first, gradient, writes[0]); }};
+    return Operation{{ActivationOutput(first.type)}, [=](Writes writes, const Queue& queue) {
+                       on::ActivationBackward(queue, kind, first, gradient, writes[0]);
+                     }};
   }
 
   Result<Operation> GluOperation(const std::string& name) const;
@@ -217,27 +229,32 @@ Result<Operation> RowBinder::GluOperation(const std::string& name) const {
   const TensorType packed{dense.dtype, 2 * dense.elements};
   const ConstTensor second = c_.Read(tensors() > 1 ? 1 : 0), last = c_.Read(tensors() - 1);
   if (name == "glu.forward" || name == "product.forward") {
-    const auto forward = name == "glu.forward" ? kernels::GluForward : kernels::ProductForward;
-    return Operation{{dense}, [=](Writes writes) { forward(glu, first, second, writes[0]); }};
+    const auto forward = name == "glu.forward" ? on::GluForward : on::ProductForward;
+    return Operation{{dense},
+                     [=](Writes writes, const Queue& queue) { forward(queue, glu, first, second, writes[0]); }};
   }
   if (name == "silu.forward") {
-    return Operation{{dense}, [=](Writes writes) { SiluForward(glu, first, writes[0]); }};
+    return Operation{{dense},
+                     [=](Writes writes, const Queue& queue) { on::SiluForward(queue, glu, first, writes[0]); }};
   }
   if (name == "silu.backward") {
     const TensorType type = c_.job.axes.packing.gate_up ? packed : dense;
-    return Operation{{type}, [=](Writes writes) { SiluBackward(glu, first, second, writes[0]); }};
+    return Operation{
+        {type}, [=](Writes writes, const Queue& queue) { on::SiluBackward(queue, glu, first, second, writes[0]); }};
   }
   if (name == "product.backward") {
     const TensorType up = c_.job.axes.packing.gate_up ? packed : dense;
-    return Operation{{dense, up},
-                     [=](Writes writes) { ProductBackward(glu, first, second, last, writes[0], writes[1]); }};
+    return Operation{{dense, up}, [=](Writes writes, const Queue& queue) {
+                       on::ProductBackward(queue, glu, first, second, last, writes[0], writes[1]);
+                     }};
   }
   if (name == "glu.backward") {
     const bool is_packed = tensors() == 2;
     const ConstTensor up = is_packed ? first : second;
     std::vector<TensorType> types(is_packed ? 1 : 2, is_packed ? packed : dense);
-    return Operation{std::move(types),
-                     [=](Writes writes) { GluBackward(glu, first, up, last, writes.front(), writes.back()); }};
+    return Operation{std::move(types), [=](Writes writes, const Queue& queue) {
+                       on::GluBackward(queue, glu, first, up, last, writes.front(), writes.back());
+                     }};
   }
   return NotExecuted(c_.name);
 }

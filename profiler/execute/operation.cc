@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/pointwise.h"
+#include "kernels/bytes_cuda.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
@@ -33,10 +33,12 @@ bool OperationContext::Adds(std::size_t i) const {
   return false;
 }
 
-RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor) : type_(tensor.type) {
+RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor, Device& device, const Queue& queue)
+    : type_(tensor.type) {
   const HeapScope scope(HeapOwner::executor);  // the real system has no such copy, and no kernel asked for it
-  numbers_.resize(static_cast<std::size_t>((SizeOf(type_.dtype) * type_.elements).count()));
-  kernels::Copy(tensor, {type_, numbers_.data()});
+  const Bytes bytes = SizeOf(type_.dtype) * type_.elements;
+  room_ = device.RoomFor(bytes);
+  kernels::MoveBytes(queue, tensor.data, room_->data(), bytes);
 }
 
 Result<Contents> KnownContents(const OperationContext& c, const Operand& operand) {

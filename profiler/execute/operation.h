@@ -12,14 +12,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/pointwise_cuda.h"
 #include "kernels/tensor.h"
 #include "models/job/job.h"
+#include "profiler/device/device.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/normed_tensors.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
+
+namespace on = kernels::on;  // operators, by the queue that they are put into
+using kernels::Queue;
 
 /// A buffer that an operation names.
 struct Operand {
@@ -43,6 +48,7 @@ struct CountedLabels {
   /// What the sum over its tokens is divided by: their number, or the mean number of all microbatches that the
   /// strategy's loss is one mean of (LossScale).
   double divisor = 0;
+  kernels::ConstTensor tensor{};  ///< the labels on the device, by then
 };
 
 /// A tensor whose buffer goes under its old name before it comes under its new one, in place as real kernels do. The
@@ -50,12 +56,12 @@ struct CountedLabels {
 class RenamedTensor {
  public:
   RenamedTensor() = default;
-  explicit RenamedTensor(const kernels::ConstTensor& tensor);
-  kernels::ConstTensor tensor() const { return {type_, numbers_.data()}; }
+  RenamedTensor(const kernels::ConstTensor& tensor, Device& device, const Queue& queue);
+  kernels::ConstTensor tensor() const { return {type_, room_->data()}; }
 
  private:
   kernels::TensorType type_;
-  std::vector<std::byte> numbers_;
+  std::unique_ptr<DeviceRoom> room_;
 };
 
 /// What surrounds one operation.
@@ -69,6 +75,8 @@ struct OperationContext {
   double loss_scale = 1;                  ///< that of the operation that began this backward pass
   const CountedLabels* labels = nullptr;  ///< of a loss; none: all count
   RenamedTensor* renamed = nullptr;       ///< of the operation before this one and for the next
+  Device* device = nullptr;               ///< none where only types are asked for
+  std::uint32_t stream = 0;               ///< of the device, whose queue the operation gets
   std::span<const Operand> reads, writes;
   bool exact = false;                  ///< every floating dtype is fp64
   bool own_part = false;               ///< Compute::own_part
@@ -92,10 +100,11 @@ Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& cont
 /// What of a gradient all that an update writes has: this rank's part of it where the state is of that only.
 Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Operand> writes);
 
-/// What an operation makes, as its kernel declares it, and the kernel. `run` gets one tensor per write.
+/// What an operation makes, as its kernel declares it, and the kernel. `run` gets one tensor per write, and puts its
+/// work into a queue.
 struct Operation {
   std::vector<kernels::TensorType> outputs;
-  std::function<void(std::span<const kernels::Tensor> writes)> run;
+  std::function<void(std::span<const kernels::Tensor> writes, const Queue& queue)> run;
   std::shared_ptr<const Contents> packed{};  ///< what the first write holds from now on (Operand::packed)
 };
 

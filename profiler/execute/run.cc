@@ -6,8 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/text.h"
 #include "profiler/capture/heap.h"
 #include "profiler/capture/outside_view.h"
+#include "profiler/device/host_device.h"
 #include "profiler/device/host_memory.h"
 #include "sim/program/stages.h"
 
@@ -45,6 +47,13 @@ Status DeclareAll(const Job& job, const StepProgram& program) {
     TIDEMARK_TRY(DeclareTypes(job, model, role, false));
   }
   return Done{};
+}
+
+Error AloneWithoutMemory(const OutOfMemory& out) {
+  return {ErrorCode::machine_cannot, "",
+          fmt::format("this rank's device has no {} for '{}' in {}: {} of {} are taken", Text(out.requested),
+                      out.tensor, out.phase, Text(out.reserved), Text(out.capacity)),
+          "tidemark predict says what a rank needs, and when"};
 }
 
 /// The mean over the ranks that have finished a microbatch's loss: all of them, or those of a pipeline's last stage.
@@ -115,17 +124,19 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
     return BadInput(fmt::format("the job has {} ranks, and this run has {}", job.Ranks(), world.size()),
                     "start one process for each rank");
   }
-  TIDEMARK_ASSIGN(const Communicators groups, GroupsOf(job, world));
+  TIDEMARK_ASSIGN(Communicators groups, GroupsOf(job, world));
   TIDEMARK_ASSIGN(const Model model, ModelOf(job, *steps.front().program, world.rank()));
   TIDEMARK_ASSIGN(const std::vector<Batches> batches, MakeBatches(job, model, options));
-  auto device = std::make_unique<HostMemory>(options.capacity.value_or(kUnlimited));
-  HostMemory& host = *device;
-  TensorMemory memory(MakeAllocator(job.allocator, std::move(device)));
+  HostDevice processor;
+  Device& device = options.device == nullptr ? processor : *options.device;
+  std::unique_ptr<DeviceMemory> below = device.MemoryOf(options.capacity.value_or(kUnlimited));
+  auto* const host = dynamic_cast<HostMemory*>(below.get());
+  TensorMemory memory(MakeAllocator(job.allocator, std::move(below)), device);
   std::optional<OutsideView> outside;
-  if (options.watch) {
-    outside.emplace(memory, host);
+  if (options.watch && host != nullptr) {
+    outside.emplace(memory, *host);
   }
-  Executor executor(job, model, groups, batches, memory,
+  Executor executor(job, model, groups, batches, device, memory,
                     {.seed = options.seed,
                      .exact = options.exact,
                      .keep_gradients = options.keep_gradients,
@@ -137,8 +148,12 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   for (const RunStep& step : steps) {
     const Program& role = step.program->roles[RoleOf(job, world.rank())];
     Result<StepOutcome> ran = executor.Run(role, step.kind);
+    if (ran && ran->out_of_memory && world.size() > 1 && !options.capacity) {
+      ran = AloneWithoutMemory(*ran->out_of_memory);  // the others may have enough, and wait for this one
+    }
     if (!ran) {
       executor.recorder().KeepNow();
+      groups.clear();  // gives up what is under way between ranks: the device would wait for it
       return ran.error();
     }
     StepOutcome& outcome = *ran;
@@ -149,18 +164,18 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
       break;
     }
   }
-  if (options.keep_gradients) {
-    run.gradients = executor.gradients();
-  }
   if (outside) {
     run.budget = outside->Close(world.rank());
     outside.reset();
+  }
+  if (options.keep_gradients) {  // a copy that is no part of the budget
+    run.gradients = executor.gradients();
   }
   const Allocator& allocator = memory.allocator();
   run.allocator_peak = allocator.allocated_peak();
   run.reserved_peak = allocator.reserved_peak();
   run.cache_flushes = allocator.cache_flushes();
-  run.mapped_peak = host.mapped_peak();
+  run.mapped_peak = host == nullptr ? allocator.device().highest() : host->mapped_peak();
   run.trace = std::move(executor.recorder()).Take();
   return run;
 }

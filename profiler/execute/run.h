@@ -11,6 +11,7 @@
 #include "models/job/job.h"
 #include "profiler/capture/budget.h"
 #include "profiler/comm/communicator.h"
+#include "profiler/device/device.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/progress.h"
 #include "sim/program/program.h"
@@ -31,6 +32,7 @@ struct RunOptions {
   bool exact = false;               ///< every floating dtype is fp64
   bool keep_gradients = false;
   std::int64_t kept_update = 1;      ///< which update's, from 1
+  Device* device = nullptr;          ///< where; nothing: the processor that this program runs on
   bool watch = false;                ///< take its budget (OutsideView); the heap counts since CountHeap
   RankProgress* progress = nullptr;  ///< where this rank says what it is doing; nothing: nowhere
   Trace blank{};                     ///< as which its trace begins: origin, title, job

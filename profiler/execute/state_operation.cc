@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/pointwise.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/state_rows.h"
 
@@ -26,7 +26,7 @@ class StateBinder {
 
   Result<Operation> Bind() const {
     if (c_.writes.empty()) {
-      return Operation{{}, [](Writes) {}};  // a launch; an update whose result is masked
+      return Operation{{}, [](Writes, const Queue&) {}};  // a launch; an update whose result is masked
     }
     if (std::holds_alternative<OptimizerUpdate>(c_.op) || AppliesMoments()) {
       return BindUpdate(c_);
@@ -81,9 +81,9 @@ class StateBinder {
       operation.outputs.push_back(write.tensor.type);
       elements.push_back(write.packed ? write.packed->elements : write.tensor.type.elements);
     }
-    operation.run = [elements = std::move(elements), scale = c_.scale](Writes writes) {
+    operation.run = [elements = std::move(elements), scale = c_.scale](Writes writes, const Queue& queue) {
       for (std::size_t w = 0; w < writes.size(); ++w) {
-        kernels::Scale(scale, Slice(writes[w], 0, elements[w]));
+        on::Scale(queue, scale, Slice(writes[w], 0, elements[w]));
       }
     };
     return operation;
@@ -91,9 +91,9 @@ class StateBinder {
 
   Result<Operation> Zero() const {
     TIDEMARK_ASSIGN(std::vector<TensorType> types, StateTypes(c_));
-    return Operation{std::move(types), [](Writes writes) {
+    return Operation{std::move(types), [](Writes writes, const Queue& queue) {
                        for (const Tensor& write : writes) {
-                         kernels::Zero(write);
+                         on::Zero(queue, write);
                        }
                      }};
   }
@@ -161,15 +161,16 @@ class StateBinder {
         operation.outputs[w] = c_.writes[w].tensor.type;
       }
     }
-    operation.run = [parts = std::move(parts), starts = std::move(starts), adds, scale = c_.scale](Writes writes) {
+    operation.run = [parts = std::move(parts), starts = std::move(starts), adds, scale = c_.scale](Writes writes,
+                                                                                                   const Queue& queue) {
       for (std::size_t w = 0; w < writes.size(); ++w) {
         if (starts[w]) {
-          kernels::Zero(writes[w]);
+          on::Zero(queue, writes[w]);
         }
       }
       for (const Part& part : parts) {
         const Tensor to = Slice(writes[part.write], part.offset, part.from.type.elements);
-        adds ? kernels::Accumulate(part.from, to, scale) : kernels::Copy(part.from, to, scale);
+        adds ? on::Accumulate(queue, part.from, to, scale) : on::Copy(queue, part.from, to, scale);
       }
     };
     return operation;
@@ -213,10 +214,10 @@ class StateBinder {
     return operation;
   }
 
-  std::function<void(Writes)> Copies(std::vector<Part> parts) const {
-    return [parts = std::move(parts), scale = c_.scale](Writes writes) {
+  std::function<void(Writes, const Queue&)> Copies(std::vector<Part> parts) const {
+    return [parts = std::move(parts), scale = c_.scale](Writes writes, const Queue& queue) {
       for (const Part& part : parts) {
-        kernels::Copy(part.from, Slice(writes[0], part.offset, part.from.type.elements), scale);
+        on::Copy(queue, part.from, Slice(writes[0], part.offset, part.from.type.elements), scale);
       }
     };
   }

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/optimizer.h"
-#include "kernels/pointwise.h"
+#include "kernels/optimizer_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/execute/operation.h"
 
 namespace tidemark {
@@ -36,26 +36,26 @@ struct Piece {
   std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
 };
 
-void UpdateWith(const kernels::AdamW& adamw, Does does, const Piece& piece) {
+void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, const Piece& piece) {
   const Tensor &first = piece.moments.at(0), &second = piece.moments.at(1);
   switch (does) {
     case Does::all:
-      return AdamWUpdate(adamw, piece.source, piece.updated, first, second);
+      return on::AdamWUpdate(queue, adamw, piece.source, piece.updated, first, second);
     case Does::moments:
-      return AdamWMoments(adamw, piece.source, piece.updated, first, second);
+      return on::AdamWMoments(queue, adamw, piece.source, piece.updated, first, second);
     case Does::weights:
-      return AdamWApply(adamw, first, piece.source, piece.updated);
+      return on::AdamWApply(queue, adamw, first, piece.source, piece.updated);
   }
 }
 
-void UpdateWithMomentum(Does does, const Piece& piece) {
+void UpdateWithMomentum(const Queue& queue, Does does, const Piece& piece) {
   switch (does) {
     case Does::all:
-      return SgdMomentumUpdate({}, piece.source, piece.updated, piece.moments.at(0));
+      return on::SgdMomentumUpdate(queue, {}, piece.source, piece.updated, piece.moments.at(0));
     case Does::moments:
-      return SgdMomentum({}, piece.source, piece.moments.at(0));
+      return on::SgdMomentum(queue, {}, piece.source, piece.moments.at(0));
     case Does::weights:
-      return SgdUpdate({}, piece.source, piece.updated);
+      return on::SgdUpdate(queue, {}, piece.source, piece.updated);
   }
 }
 
@@ -216,29 +216,30 @@ Result<Operation> UpdateBinder::Bind() {
     targets_.push_back({&c_.writes[w], operation.outputs[w], IsChange(w)});
   }
   TIDEMARK_ASSIGN(std::vector<Piece> pieces, does_ == Does::weights ? PiecesOfMoments() : PiecesOfGradients());
-  operation.run = [pieces = std::move(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](Writes) {
+  operation.run = [pieces = std::move(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](
+                      Writes, const Queue& queue) {
     kernels::AdamW adamw;
     adamw.step = step;
     for (const Piece& piece : pieces) {
       if (piece.weights) {
-        kernels::Copy(*piece.weights, piece.updated);
+        on::Copy(queue, *piece.weights, piece.updated);
       }
       switch (kind) {
         case OptimizerKind::adamw:
-          UpdateWith(adamw, does, piece);
+          UpdateWith(queue, adamw, does, piece);
           break;
         case OptimizerKind::sgd_momentum:
-          UpdateWithMomentum(does, piece);
+          UpdateWithMomentum(queue, does, piece);
           break;
         case OptimizerKind::sgd:
-          SgdUpdate({}, piece.source, piece.updated);
+          on::SgdUpdate(queue, {}, piece.source, piece.updated);
           break;
       }
       if (piece.weights) {
-        kernels::Accumulate(*piece.weights, piece.updated, -1);
+        on::Accumulate(queue, *piece.weights, piece.updated, -1);
       }
       for (const Tensor& copy : piece.copies) {
-        kernels::Copy(piece.updated, copy);
+        on::Copy(queue, piece.updated, copy);
       }
     }
   };

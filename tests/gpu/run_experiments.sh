@@ -59,6 +59,16 @@ done
 for recorded in none records sources; do
   part "memory-$recorded" 60 "$here/memory_experiment" "$recorded"
 done
+# Our own step on the GPU: do predicted and measured memory agree, and are its gradients those of one big batch?
+small=("$here/jobs/demo-small.yaml" --set layout.tp=1 --set layout.sp=false)
+for strategy in ddp-last fsdp2-scatter-each megatron deepspeed-zero2; do
+  part "step-$strategy" 60 "$here/tidemark" compare "${small[@]}" --set "strategy=$strategy" --device cuda --steps 3 \
+    --format json
+  part "numbers-$strategy" 60 "$here/tidemark" run "${small[@]}" --set "strategy=$strategy" --device cuda --verify \
+    --format json
+done
+part step-gpt2 120 "$here/tidemark" compare "$here/jobs/gpt2-ddp.yaml" --set layout.dp=1 --device cuda --steps 3 \
+  --format json
 part pytorch-judge 420 "$python" "$here/experiments/pytorch_judge.py" --tidemark "$here/tidemark" --out "$results" \
   --time-box 400
 exit "$failed"

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "profiler/device/host_device.h"
 #include "profiler/device/host_memory.h"
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
@@ -20,7 +21,8 @@ bool IsPoisoned(const TensorMemory::Piece& piece) {
 }
 
 TensorMemory MemoryWith(const AllocatorOptions& options) {
-  return TensorMemory(MakeAllocator(options, std::make_unique<HostMemory>(Bytes(64 << 20))));
+  static HostDevice device;
+  return TensorMemory(MakeAllocator(options, device.MemoryOf(Bytes(64 << 20))), device);
 }
 
 TEST(TensorMemory, GivesNaNsAndLeavesNaNsBehind) {

@@ -96,10 +96,18 @@ class ThreadCommunicator final : public Communicator {
     std::vector<double> numbers;
     std::vector<char> bytes;
     meeting_.Meet(rank_, exchange, 0, [&](const Meeting& all) {
-      exchange.kind == CollectiveKind::all_gather ? Concatenate(all, bytes) : Reduce(all, numbers);
+      if (exchange.kind == CollectiveKind::all_gather) {
+        Concatenate(all, bytes);
+      } else if (exchange.kind == CollectiveKind::broadcast) {
+        const Exchange& root = all.exchange(exchange.root);
+        const auto* from = static_cast<const char*>(root.to);
+        bytes.assign(from, from + (SizeOf(root.dtype) * root.elements).count());
+      } else {
+        Reduce(all, numbers);
+      }
     });
     results_.push_back([=, numbers = std::move(numbers), bytes = std::move(bytes)]() mutable {
-      if (exchange.kind == CollectiveKind::all_gather) {
+      if (!bytes.empty()) {
         std::memcpy(exchange.to, bytes.data(), bytes.size());
         return;
       }
@@ -223,16 +231,17 @@ class ThreadWorlds {
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Meeting>> groups_;
 };
 
+using RunRank = std::function<Result<RunOutcome>(World& world)>;
+
 /// Every rank's outcome. A job whose steps fail on one rank would leave the others waiting, and ends the test program.
-inline std::vector<RunOutcome> RunTogether(const Job& job, const std::vector<RunStep>& steps,
-                                           const RunOptions& options = {}) {
-  ThreadWorlds worlds(job.Ranks());
-  std::vector<RunOutcome> outcomes(static_cast<std::size_t>(job.Ranks()));
+inline std::vector<RunOutcome> RunTogether(std::int64_t count, const RunRank& run_rank) {
+  ThreadWorlds worlds(count);
+  std::vector<RunOutcome> outcomes(static_cast<std::size_t>(count));
   std::vector<std::thread> ranks;
-  for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
+  for (std::int64_t rank = 0; rank < count; ++rank) {
     ranks.emplace_back([&, rank] {
       const auto world = worlds.Of(rank);
-      auto run = RunSteps(job, steps, options, *world);
+      auto run = run_rank(*world);
       if (!run.ok()) {
         std::fprintf(stderr, "rank %lld: %s\n", static_cast<long long>(rank), run.error().Text().c_str());
         std::abort();
@@ -244,6 +253,11 @@ inline std::vector<RunOutcome> RunTogether(const Job& job, const std::vector<Run
     rank.join();
   }
   return outcomes;
+}
+
+inline std::vector<RunOutcome> RunTogether(const Job& job, const std::vector<RunStep>& steps,
+                                           const RunOptions& options = {}) {
+  return RunTogether(job.Ranks(), [&](World& world) { return RunSteps(job, steps, options, world); });
 }
 
 inline std::vector<RunOutcome> ExecutedTogether(const Job& job, std::int64_t steps, const RunOptions& options = {}) {

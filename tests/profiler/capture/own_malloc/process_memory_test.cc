@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "profiler/device/host_device.h"
 #include "profiler/device/host_memory.h"
 #include "profiler/device/tensor_memory.h"
 #include "tests/profiler/capture/pages.h"
@@ -44,7 +45,8 @@ TEST(TensorMemory, IsResidentOnceItIsHandedOutAndNotBefore) {
     options.kind = kind;
     auto device = std::make_unique<HostMemory>(Bytes(1024 * kMiB));
     HostMemory& host = *device;
-    TensorMemory memory(MakeAllocator(options, std::move(device)));
+    HostDevice processor;
+    TensorMemory memory(MakeAllocator(options, std::move(device)), processor);
     const auto resident = [&] {
       Bytes sum;
       host.ForEachMapped([&](std::uint64_t begin, std::uint64_t end) { sum += ResidentIn(begin, end); });

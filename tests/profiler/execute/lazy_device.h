@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "profiler/device/host_device.h"
+#include "profiler/device/host_memory.h"
+
+namespace tidemark {
+
+/// A processor with streams, like a GPU's, that does nothing before it must: when the host waits, or fetches. Then one
+/// stream runs as far as it can before the next one begins, in the order that is worst for whoever relied on the order
+/// of calls: what no mark holds back happens early or late.
+class LazyDevice : public HostDevice {
+ public:
+  enum class First : std::uint8_t { lowest, highest };
+
+  explicit LazyDevice(First first, kernels::Queue::Kind kind = kernels::Queue::Kind::cpu)
+      : HostDevice(kind), first_(first) {}
+
+  /// Memory goes back to the system when everything is done, as cuMemFree waits.
+  std::unique_ptr<DeviceMemory> MemoryOf(Bytes capacity) override {
+    auto memory = std::make_unique<HostMemory>(capacity);
+    memory->BeforeGiving([this] { Synchronize(); });
+    return memory;
+  }
+  std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override {
+    Synchronize();
+    return HostDevice::RoomFor(bytes);
+  }
+
+  void Give(std::uint32_t stream, Work work) override {
+    Put(stream, [this, stream, work = std::move(work)] { HostDevice::Give(stream, work); });
+  }
+  void* StreamOf(std::uint32_t stream) override { return reinterpret_cast<void*>(std::uintptr_t{stream} + 1); }
+  static std::uint32_t IndexOf(void* stream) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(stream) - 1);
+  }
+  void Put(std::uint32_t stream, const void* host, void* to, Bytes bytes) override {
+    const auto* from = static_cast<const std::byte*>(host);
+    Put(stream, [to, numbers = std::vector<std::byte>(from, from + bytes.count())] {
+      std::copy(numbers.begin(), numbers.end(), static_cast<std::byte*>(to));
+    });
+  }
+  void Fetch(std::uint32_t stream, const void* from, void* host, Bytes bytes) override {
+    if (!runs_) {  // work that reads is behind what it reads already
+      RunUntilEmpty(stream);
+    }
+    HostDevice::Fetch(stream, from, host, bytes);
+  }
+
+  bool is_synchronous() const override { return false; }
+  Mark MarkIn(std::uint32_t stream) override {
+    const Mark mark = marks_.size();
+    marks_.push_back({stream, false});
+    Put(stream, [this, mark] { marks_[mark].reached = true; });
+    return mark;
+  }
+  void WaitFor(std::uint32_t stream, Mark mark) override { At(stream).push_back({{}, mark}); }
+  void Finish(std::uint32_t stream) override { RunUntilEmpty(stream); }
+  void Synchronize() override {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      RunUntilEmpty(static_cast<std::uint32_t>(first_ == First::lowest ? i : streams_.size() - 1 - i));
+    }
+  }
+  void DropMarks() override { marks_.clear(); }
+
+ private:
+  struct Marked {
+    std::uint32_t stream = 0;
+    bool reached = false;
+  };
+  struct Item {
+    std::function<void()> run;  ///< none: waits for `mark`
+    Mark mark = 0;
+  };
+
+  std::deque<Item>& At(std::uint32_t stream) {
+    while (streams_.size() <= stream) {
+      streams_.emplace_back();
+    }
+    return streams_[stream];
+  }
+  void Put(std::uint32_t stream, std::function<void()> run) { At(stream).push_back({std::move(run)}); }
+
+  void RunUntilEmpty(std::uint32_t stream) {
+    while (!At(stream).empty()) {
+      RunNext(stream);
+    }
+  }
+  void RunNext(std::uint32_t stream) {
+    const Item item = std::move(At(stream).front());
+    At(stream).pop_front();
+    if (item.run) {
+      runs_ = true;
+      item.run();
+      runs_ = false;
+    }
+    while (!item.run && !marks_.at(item.mark).reached) {
+      RunNext(marks_[item.mark].stream);
+    }
+  }
+
+  First first_;
+  std::deque<std::deque<Item>> streams_;
+  std::vector<Marked> marks_;
+  bool runs_ = false;
+};
+
+}  // namespace tidemark
