@@ -188,6 +188,10 @@ class CalibrateCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckDevice(device_));
+    if (device_ == "cuda") {
+      return Error{ErrorCode::machine_cannot, "", "--device cuda: GPUs are not calibrated yet",
+                   "tidemark list machines names presets of GPUs, each number with its source"};
+    }
     TIDEMARK_TRY(CheckWritable(path_));
     TIDEMARK_ASSIGN(const Job two_ranks, CalibrationJob(2));
     TIDEMARK_ASSIGN(Entered place, EnterWorld(two_ranks, {}));

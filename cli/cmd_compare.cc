@@ -50,7 +50,7 @@ class CompareCommand : public Command {
                    "a trace file of any readable format (tidemark list formats); with --device a JOB")
         ->required();
     app.add_option("MEASURED", measured_, "another one, of the same job; with --device none");
-    AddDeviceOption(app, device_, "none, and two traces are compared");
+    AddDeviceOption(app, execution_.device, "none, and two traces are compared");
     AddJobChanges(app, job_);
     AddExecutionOptions(app, execution_);
     app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")
@@ -71,14 +71,14 @@ class CompareCommand : public Command {
 
  private:
   Status CheckOptions() const {
-    TIDEMARK_TRY(CheckDevice(device_));
+    TIDEMARK_TRY(CheckDevice(execution_.device));
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, predicted_));
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, measured_));
-    if (measured_.empty() && device_.empty()) {
+    if (measured_.empty() && execution_.device.empty()) {
       return BadInput("compare needs two traces, or a job and --device",
                       "tidemark compare PREDICTED MEASURED, or tidemark compare JOB --device cpu");
     }
-    if (!measured_.empty() && (!device_.empty() || !job_.set.empty() || execution_ != ExecutionOptions())) {
+    if (!measured_.empty() && (!job_.set.empty() || execution_ != ExecutionOptions())) {
       return BadInput(
           "--device, --set, --steps, --data, --seed and --hang-timeout are of a job, and here are two traces",
           "leave out MEASURED, or these");
@@ -144,7 +144,7 @@ class CompareCommand : public Command {
     return report.Agrees() || exit_zero_ ? 0 : 1;
   }
 
-  std::string predicted_, measured_, html_path_, device_;
+  std::string predicted_, measured_, html_path_;
   JobOptions job_;
   ExecutionOptions execution_;
   OutputFormat format_ = OutputFormat::text;

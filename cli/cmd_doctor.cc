@@ -54,7 +54,7 @@ std::string AsText(const Findings& found) {
   text += fmt::format("MPI       {}\n", found.mpirun.empty() ? "not found: mpirun is not on the PATH" : found.mpirun);
   text += fmt::format("CUDA      runtime {}, driver {}\n", CudaVersion(found.devices.runtime_version),
                       CudaVersion(found.devices.driver_version));
-  for (const Device& device : found.devices.devices) {
+  for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("GPU       {}, {}, compute capability {}.{}\n", device.name, Text(device.memory),
                         device.compute_major, device.compute_minor);
   }
@@ -71,7 +71,7 @@ std::string AsMarkdown(const Findings& found) {
                       found.mpirun.empty() ? "not found" : found.mpirun);
   text += fmt::format("| CUDA runtime | {} |\n| CUDA driver | {} |\n", CudaVersion(found.devices.runtime_version),
                       CudaVersion(found.devices.driver_version));
-  for (const Device& device : found.devices.devices) {
+  for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("| GPU | {}, {} |\n", device.name, Text(device.memory));
   }
   return text;
@@ -84,7 +84,7 @@ std::string AsJson(const Findings& found) {
   json["mpirun"] = found.mpirun.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(found.mpirun);
   json["cuda"] = {{"runtime_version", found.devices.runtime_version}, {"driver_version", found.devices.driver_version}};
   json["gpus"] = nlohmann::ordered_json::array();
-  for (const Device& device : found.devices.devices) {
+  for (const ProbedDevice& device : found.devices.devices) {
     json["gpus"].push_back({{"name", device.name},
                             {"memory_bytes", device.memory.count()},
                             {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)}});

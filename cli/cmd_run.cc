@@ -33,7 +33,7 @@ class RunCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
-    AddDeviceOption(app, device_);
+    AddDeviceOption(app, options_.device);
     AddExecutionOptions(app, options_);
     AddCapacityOption(app, options_);
     app.add_flag("--verify", options_.verify, "compare the first step's gradients with those of one big batch in fp64");
@@ -44,7 +44,7 @@ class RunCommand : public Command {
   }
 
   Result<int> Run() override {
-    TIDEMARK_TRY(CheckDevice(device_));
+    TIDEMARK_TRY(CheckDevice(options_.device));
     TIDEMARK_TRY(RefuseToOverwrite(options_.trace_path, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     options_.job_path = job_.path;
@@ -53,6 +53,8 @@ class RunCommand : public Command {
       return execution.place.exit_code;
     }
     const RunReport report{job,
+                           options_.device.empty() ? "cpu" : options_.device,
+                           execution.exchanges,
                            execution.outcome,
                            execution.peak,
                            execution.numerics,
@@ -72,7 +74,6 @@ class RunCommand : public Command {
  private:
   JobOptions job_;
   ExecutionOptions options_;
-  std::string device_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

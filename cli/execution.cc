@@ -21,6 +21,8 @@
 #include "models/job/read.h"
 #include "profiler/capture/heap.h"
 #include "profiler/comm/launcher.h"
+#include "profiler/comm/nccl.h"
+#include "profiler/device/cuda_device.h"
 #include "profiler/device/probe.h"
 #include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
@@ -79,9 +81,9 @@ std::vector<RunStep> StepsOf(const std::vector<LoweredRun>& lowered) {
 }
 
 /// What a trace of this job says before anything has happened.
-Trace BlankTrace(const Job& job) {
+Trace BlankTrace(const Job& job, const std::string& device) {
   Trace trace;
-  trace.origin = "measured on cpu";
+  trace.origin = "measured on " + device;
   trace.tool_version = TIDEMARK_VERSION;
   trace.title = JobTitle(job);
   trace.job_yaml = JobYaml(job);
@@ -141,11 +143,36 @@ void WriteTraces(World& world, TraceOutput& output, Execution& execution) {
   }
 }
 
+/// This rank's GPU, and all ranks' on theirs.
+struct Gpus {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<World> world;
+};
+
+/// Each rank of a machine takes the next of its GPUs; where there are more ranks they share them.
+Result<Gpus> OpenGpus(World& boot) {
+  const std::int64_t count = std::ssize(ProbeDevices().devices);
+  if (count == 0) {
+    return Error{ErrorCode::machine_cannot, "", "this rank's machine has no GPU", "tidemark doctor says why"};
+  }
+  const int gpu = static_cast<int>(FindLauncher().local_rank % count);
+  Gpus gpus;
+  TIDEMARK_ASSIGN(gpus.device, OpenCudaDevice(gpu));
+  TIDEMARK_ASSIGN(gpus.world, OpenNcclWorld(boot, {.gpu = gpu}));
+  return gpus;
+}
+
 Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions run, const ExecutionOptions& options,
                    Execution& execution) {
-  World& world = *execution.place.world;
+  Gpus gpus;
+  if (options.device == kCuda) {
+    TIDEMARK_ASSIGN(gpus, OpenGpus(*execution.place.world));
+    run.device = gpus.device.get();
+  }
+  World& world = gpus.world ? *gpus.world : *execution.place.world;
+  execution.exchanges = world.how();
   run.progress = &execution.place.link->progress();
-  run.blank = BlankTrace(job);
+  run.blank = BlankTrace(job, options.device.empty() ? "cpu" : options.device);
   std::optional<TraceOutput> output;
   if (!options.trace_path.empty()) {
     TIDEMARK_ASSIGN(output, TraceOutput::Open(options.trace_path, world.rank()));
@@ -153,9 +180,11 @@ Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions
   }
   TIDEMARK_ASSIGN(execution.outcome, RunSteps(job, steps, run, world));
   run.progress->Enter(RankProgress::State::running);  // what is left to do is no waiting for others
-  const std::vector<std::string> budgets = world.GatherTexts(Pack(*execution.outcome.budget));
-  for (const std::string& budget : budgets) {
-    execution.budgets.push_back(Unpack(budget));
+  if (execution.outcome.budget) {
+    const std::vector<std::string> budgets = world.GatherTexts(Pack(*execution.outcome.budget));
+    for (const std::string& budget : budgets) {
+      execution.budgets.push_back(Unpack(budget));
+    }
   }
   execution.peak = HighestPeak(world, execution.outcome);
   if (options.traces || output) {
@@ -239,11 +268,11 @@ Status CheckDevice(const std::string& device) {
   if (device != kCuda) {
     return Done{};
   }
-  const DeviceProbe probe = ProbeDevices();
-  return Error{ErrorCode::machine_cannot, "",
-               fmt::format("--device cuda: this version has no GPU executor yet{}{}",
-                           probe.reason.empty() ? "" : ", and here is no GPU: ", probe.reason),
-               "use this machine's processor, --device cpu; tidemark predict prices the job on a GPU"};
+  if (const DeviceProbe probe = ProbeDevices(); !probe.reason.empty()) {
+    return Error{ErrorCode::machine_cannot, "", "--device cuda: there is no GPU to run on: " + probe.reason,
+                 "use this machine's processor, --device cpu; tidemark predict prices the job on a GPU"};
+  }
+  return Done{};
 }
 
 Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
@@ -261,7 +290,9 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (options.verify) {
     TIDEMARK_TRY(OneBatchOf(job));
   }
-  TIDEMARK_TRY(CheckMemory(job, lowered));
+  if (options.device != kCuda) {
+    TIDEMARK_TRY(CheckMemory(job, lowered));
+  }
   Execution execution;
   TIDEMARK_ASSIGN(execution.place, EnterWorld(job, launch));
   if (execution.place.world == nullptr) {

@@ -23,6 +23,7 @@ namespace tidemark {
 /// What `run` and `compare` execute, and how: the options that they share.
 struct ExecutionOptions {
   std::string job_path;
+  std::string device;  ///< "cuda": GPUs; else this machine's processors
   std::int64_t steps = 1;
   std::string data;      ///< path of a text; empty: random tokens
   std::string capacity;  ///< "512MiB"; empty: unlimited
@@ -41,7 +42,7 @@ void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 void AddCapacityOption(CLI::App& app, ExecutionOptions& options);
 /// --device: what it runs on. `without`: what it means to leave it out.
 void AddDeviceOption(CLI::App& app, std::string& device, const std::string& without = "cpu");
-/// Refuses a device that this machine does not have, or on which nothing is executed.
+/// Refuses a device that this machine does not have.
 Status CheckDevice(const std::string& device);
 
 struct Execution {
@@ -51,6 +52,7 @@ struct Execution {
   std::vector<Trace> traces;            ///< of all ranks, on rank 0 only, where they are asked for or written
   std::vector<Budget> budgets;          ///< of all ranks, on rank 0 only
   std::optional<RunNumerics> numerics;  ///< with ExecutionOptions::verify
+  std::string exchanges;                ///< by what ranks on GPUs exchange their memory (World::how)
   std::optional<Error> unwritten;       ///< why the traces could not be written
 
   /// Whether this process has something to say; one that has not ends with place.exit_code.

@@ -80,7 +80,9 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   exact.keep_trace = nullptr;
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};
-  TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), exact, *alone));
+  RunOptions on_host = exact;
+  on_host.device = nullptr;
+  TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), on_host, *alone));
   TIDEMARK_ASSIGN(const RunOutcome same, RunSteps(job, std::span(&first, 1), exact, world));
   TIDEMARK_ASSIGN(const Model model, ModelOf(job, *first.program, world.rank()));
   std::int64_t roundings = 0;  // a microbatch's way leads through all stages

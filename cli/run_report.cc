@@ -127,9 +127,9 @@ std::string RenderText(const RunReport& report) {
   const RunOutcome& outcome = report.outcome;
   const Peak& peak = report.peak.peak;
   const std::int64_t ranks = report.job.Ranks();
-  std::string text =
-      fmt::format("{}\nmeasured on cpu, {} rank{}\n{}\n{}", JobTitle(report.job), ranks, ranks == 1 ? "" : "s",
-                  LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps));
+  std::string text = fmt::format("{}\nmeasured on {}, {} rank{}{}\n{}\n{}", JobTitle(report.job), report.device, ranks,
+                                 ranks == 1 ? "" : "s", report.exchanges.empty() ? "" : ", by " + report.exchanges,
+                                 LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps));
   if (!outcome.ran_out) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));
@@ -142,7 +142,9 @@ std::string RenderText(const RunReport& report) {
   if (outcome.steps.back().out_of_memory) {
     text += OutOfMemoryText(*outcome.steps.back().out_of_memory, outcome.trace);
   }
-  text += BudgetText(report.budgets, report.reasons);
+  if (!report.budgets.empty()) {
+    text += BudgetText(report.budgets, report.reasons);
+  }
   return report.numerics ? text + NumericsText(*report.numerics) : text;
 }
 
@@ -166,12 +168,21 @@ std::string RenderJson(const RunReport& report) {
   if (const auto& out = report.outcome.steps.back().out_of_memory) {
     out_of_memory = JsonOf(*out, report.outcome.trace);
   }
-  const ordered_json json = {
-      {"schema", "tidemark.run/1"},           {"device", "cpu"},
-      {"ranks", report.job.Ranks()},          {"steps", steps},
-      {"peak", JsonOf(report.peak)},          {"numerics", numerics},
-      {"budget", BudgetJson(report.budgets)}, {"validity", ValidityJson(report.budgets, report.reasons)},
-      {"lints", LintsJson(report.lints)},     {"out_of_memory", out_of_memory}};
+  ordered_json budget, validity;
+  if (!report.budgets.empty()) {
+    budget = BudgetJson(report.budgets);
+    validity = ValidityJson(report.budgets, report.reasons);
+  }
+  const ordered_json json = {{"schema", "tidemark.run/1"},
+                             {"device", report.device},
+                             {"ranks", report.job.Ranks()},
+                             {"steps", steps},
+                             {"peak", JsonOf(report.peak)},
+                             {"numerics", numerics},
+                             {"budget", budget},
+                             {"validity", validity},
+                             {"lints", LintsJson(report.lints)},
+                             {"out_of_memory", out_of_memory}};
   return json.dump(2) + "\n";
 }
 

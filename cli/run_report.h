@@ -17,6 +17,8 @@ namespace tidemark {
 /// What `tidemark run` tells: of the memory that of the rank which has most, of all else what rank 0 has seen.
 struct RunReport {
   const Job& job;
+  std::string device;     ///< "cpu", "cuda"
+  std::string exchanges;  ///< by what ranks on GPUs exchange their memory; "": there is one, or none are
   const RunOutcome& outcome;
   const RankPeak& peak;
   std::optional<RunNumerics> numerics;  ///< with --verify

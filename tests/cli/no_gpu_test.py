@@ -20,8 +20,8 @@ class NoGpu(ExecutedJob):
             done = call(*words)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertEqual(done.stdout, "")
-            self.assertRegex(done.stderr, "^tidemark: error: --device cuda: this version has no GPU executor yet, and here is "
-                                          r"no GPU: [^\n]+\nhint: use this machine's processor, --device cpu; ")
+            self.assertRegex(done.stderr, "^tidemark: error: --device cuda: there is no GPU to run on: [^\n]+\n"
+                                          "hint: use this machine's processor, --device cpu; ")
         self.assertFalse(written.exists())
 
     def test_doctor_says_what_is_missing(self):
