@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/comm/nccl_library_cuda.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
+#include "base/shared_library.h"
 
 namespace tidemark {
 namespace {
@@ -13,33 +12,16 @@ constexpr int kOldest = NCCL_VERSION(2, 18, 0);  // the first with ncclCommSplit
 const char* const kHint =
     "install libnccl2, or pip's nvidia-nccl-cu13, and set LD_LIBRARY_PATH to the library's folder";
 
-void* Open() {
-  constexpr std::array<const char*, 3> kPlaces = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
-                                                  "/usr/local/cuda-13/lib64/libnccl.so.2"};
-  for (const char* place : kPlaces) {
-    if (void* library = dlopen(place, RTLD_NOW | RTLD_LOCAL)) {
-      return library;
-    }
-  }
-  return nullptr;
-}
-
-template <class Call>
-bool Find(void* library, const char* name, Call& call) {
-  call = reinterpret_cast<Call>(dlsym(library, name));
-  return call != nullptr;
-}
-
-bool FindAll(void* library, NcclLibrary& nccl) {
-  return Find(library, "ncclGetUniqueId", nccl.make_id) && Find(library, "ncclCommInitRankConfig", nccl.join) &&
-         Find(library, "ncclCommSplit", nccl.split) && Find(library, "ncclCommDestroy", nccl.destroy) &&
-         Find(library, "ncclCommAbort", nccl.abort) && Find(library, "ncclCommGetAsyncError", nccl.state) &&
-         Find(library, "ncclGetErrorString", nccl.error_string) && Find(library, "ncclGetLastError", nccl.last_error) &&
-         Find(library, "ncclGroupStart", nccl.group_start) && Find(library, "ncclGroupEnd", nccl.group_end) &&
-         Find(library, "ncclAllReduce", nccl.all_reduce) && Find(library, "ncclReduceScatter", nccl.reduce_scatter) &&
-         Find(library, "ncclAllGather", nccl.all_gather) && Find(library, "ncclReduce", nccl.reduce) &&
-         Find(library, "ncclBroadcast", nccl.broadcast) && Find(library, "ncclSend", nccl.send) &&
-         Find(library, "ncclRecv", nccl.receive);
+bool FindAll(const SharedLibrary& library, NcclLibrary& nccl) {
+  return library.Find("ncclGetUniqueId", nccl.make_id) && library.Find("ncclCommInitRankConfig", nccl.join) &&
+         library.Find("ncclCommSplit", nccl.split) && library.Find("ncclCommDestroy", nccl.destroy) &&
+         library.Find("ncclCommAbort", nccl.abort) && library.Find("ncclCommGetAsyncError", nccl.state) &&
+         library.Find("ncclGetErrorString", nccl.error_string) && library.Find("ncclGetLastError", nccl.last_error) &&
+         library.Find("ncclGroupStart", nccl.group_start) && library.Find("ncclGroupEnd", nccl.group_end) &&
+         library.Find("ncclAllReduce", nccl.all_reduce) && library.Find("ncclReduceScatter", nccl.reduce_scatter) &&
+         library.Find("ncclAllGather", nccl.all_gather) && library.Find("ncclReduce", nccl.reduce) &&
+         library.Find("ncclBroadcast", nccl.broadcast) && library.Find("ncclSend", nccl.send) &&
+         library.Find("ncclRecv", nccl.receive);
 }
 
 }  // namespace
@@ -66,14 +48,14 @@ std::string NcclLibrary::Describe(ncclResult_t result) const {
 }
 
 Result<NcclLibrary> LoadNccl() {
-  void* library = Open();
-  if (library == nullptr) {
+  const SharedLibrary library = SharedLibrary::OfCuda("libnccl.so.2", CUDART_VERSION / 1000);
+  if (!library.is_there()) {
     return Error{ErrorCode::machine_cannot, "", "NCCL (libnccl.so.2), by which GPUs exchange data, is not installed",
                  kHint};
   }
   NcclLibrary nccl;
   int version = 0;
-  if (!Find(library, "ncclGetVersion", nccl.get_version) || nccl.get_version(&version) != ncclSuccess) {
+  if (!library.Find("ncclGetVersion", nccl.get_version) || nccl.get_version(&version) != ncclSuccess) {
     return Error{ErrorCode::machine_cannot, "", "the NCCL that is installed does not say its version", kHint};
   }
   if (const std::string why = WhyNotNccl(version); !why.empty()) {
@@ -81,7 +63,8 @@ Result<NcclLibrary> LoadNccl() {
   }
   if (!FindAll(library, nccl)) {
     return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("the NCCL {} that is installed is not whole: {}", NcclVersionText(version), dlerror()),
+                 fmt::format("the NCCL {} that is installed is not whole: {}", NcclVersionText(version),
+                             SharedLibrary::LoadersWords()),
                  kHint};
   }
   nccl.version = NcclVersionText(version);
