@@ -3,35 +3,11 @@
 
 #include <vector>
 
+#include "kernels/linear_parts.h"
 #include "kernels/product.h"
 #include "kernels/stretch.h"
 
 namespace tidemark::kernels {
-namespace {
-
-/// Calls `body(part, first, width)` for each tensor, whose columns are outputs [first, first + width).
-template <class Tensors, class Body>
-void EachPart(const Linear& op, const Tensors& parts, Body body) {
-  std::int64_t first = 0;
-  for (const auto& part : parts) {
-    // Without rows a tensor does not tell its width: the only one has all of it.
-    TIDEMARK_CHECK(op.rows > 0 ? part.type.elements % op.rows == 0 : part.type.elements == 0 && parts.size() == 1);
-    const std::int64_t width = op.rows > 0 ? part.type.elements / op.rows : op.out;
-    body(part, first, width);
-    first += width;
-  }
-  TIDEMARK_CHECK(first == op.out);
-}
-
-void CheckWeight(const Linear& op, const TensorType& weight) { TIDEMARK_CHECK(weight.elements == op.out * op.in); }
-
-MatrixView WeightRows(const Linear& op, const ConstTensor& weight, std::int64_t first, std::int64_t rows,
-                      bool transposed) {
-  return {weight, first * op.in, rows, op.in, op.in, transposed};
-}
-
-}  // namespace
-
 TensorType LinearOutput(const Linear& op, DType input, std::int64_t part) { return {input, op.rows * part}; }
 TensorType LinearInputGradientOutput(const Linear& op, DType output_gradient) {
   return {output_gradient, op.rows * op.in};

@@ -2,31 +2,12 @@
 #include <vector>
 
 #include "kernels/linear_cuda.h"
+#include "kernels/linear_parts.h"
 #include "kernels/product_cuda.h"
 #include "kernels/team.cuh"
 
 namespace tidemark::kernels::cuda {
 namespace {
-
-/// Calls `body(part, first, width)` for each tensor, whose columns are outputs [first, first + width).
-template <class Tensors, class Body>
-void EachPart(const Linear& op, const Tensors& parts, Body body) {
-  std::int64_t first = 0;
-  for (const auto& part : parts) {
-    TIDEMARK_CHECK(part.type.elements % op.rows == 0);
-    const std::int64_t width = part.type.elements / op.rows;
-    body(part, first, width);
-    first += width;
-  }
-  TIDEMARK_CHECK(first == op.out);
-}
-
-void CheckWeight(const Linear& op, const TensorType& weight) { TIDEMARK_CHECK(weight.elements == op.out * op.in); }
-
-MatrixView WeightRows(const Linear& op, const ConstTensor& weight, std::int64_t first, std::int64_t rows,
-                      bool transposed) {
-  return {weight, first * op.in, rows, op.in, op.in, transposed};
-}
 
 /// Rows of a tensor with as many elements in each.
 MatrixView Rows(const Linear& op, const ConstTensor& tensor, std::int64_t width, bool transposed = false) {
