@@ -145,11 +145,7 @@ TEST_P(EveryStrategyUnderALimit, IsSharpToOneByteWithoutRounding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Capacity, EveryStrategyUnderALimit, testing::ValuesIn(AllNames()), [](const auto& strategy) {
-  std::string name = strategy.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Capacity, EveryStrategyUnderALimit, testing::ValuesIn(AllNames()), StrategyName);
 
 }  // namespace
 }  // namespace tidemark

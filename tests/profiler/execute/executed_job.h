@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,13 @@ inline Job SmallJob(const std::string& strategy) {
   small_bucket.axes.sync.bucket_elements = 50'000;
   const bool huge = job.axes.sync.bucket_elements == 500'000'000;
   return huge && FindStrategy(strategy)->Accept(small_bucket) ? small_bucket : job;
+}
+
+/// Of a test of one strategy: GoogleTest takes no hyphens.
+inline std::string StrategyName(const testing::TestParamInfo<std::string>& strategy) {
+  std::string name = strategy.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 /// The first `steps` steps of a job, lowered.

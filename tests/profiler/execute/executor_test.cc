@@ -157,11 +157,7 @@ TEST_P(EveryExecutedStrategy, ChangesParametersAfterTheLastBackwardPass) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Execute, EveryExecutedStrategy, testing::ValuesIn(kExecuted), [](const auto& strategy) {
-  std::string name = strategy.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Execute, EveryExecutedStrategy, testing::ValuesIn(kExecuted), StrategyName);
 
 // Programs that are wrong must not go unnoticed. Each of these is a mutation of a right one.
 

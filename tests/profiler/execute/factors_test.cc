@@ -73,12 +73,7 @@ TEST_P(EveryGradCache, HasThemWithEagerKernelsInOneEncoderToo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Execute, EveryGradCache,
-                         testing::Values("gradcache", "gradcache-every", "gradcache-forward-outside"),
-                         [](const auto& strategy) {
-                           std::string name = strategy.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing::Values("gradcache", "gradcache-every", "gradcache-forward-outside"), StrategyName);
 
 // Each rank's surrogate carries the gradient of the loss over all pairs with respect to its own rows, and the right
 // gradient is the sum over ranks; DDP averages. So 1/N of it, in every number.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/different_parameters.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -41,21 +42,11 @@ Gradients GradientsOf(const Job& job, const std::vector<RunStep>& steps, bool ex
 
 Gradients GradientsOf(const Job& job, bool exact) { return GradientsOf(job, LoweredSteps(job, 1).steps(), exact); }
 
-/// Names of parameters whose gradients are further apart than fp64's bound, on any rank.
+/// On any rank.
 std::set<std::string> Different(const Gradients& some, const Gradients& others) {
   std::set<std::string> names;
   for (std::size_t rank = 0; rank < some.size(); ++rank) {
-    for (const auto& [key, parts] : some[rank]) {
-      const std::vector<double>&values = parts.at(0), &other = others[rank].at(key).at(0);
-      double difference = 0, length = 0;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        difference += (values[i] - other[i]) * (values[i] - other[i]);
-        length += other[i] * other[i];
-      }
-      if (!(difference <= BoundOf(DType::fp64, 0) * BoundOf(DType::fp64, 0) * length)) {
-        names.insert(key.first);
-      }
-    }
+    names.merge(DifferentParameters(some[rank], others[rank]));
   }
   return names;
 }

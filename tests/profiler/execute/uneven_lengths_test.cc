@@ -108,11 +108,7 @@ TEST_P(TokenCounts, DividedByAllTokensOfTheWindowGiveTheGradientOfOneBatch) {
 INSTANTIATE_TEST_SUITE_P(Execute, TokenCounts,
                          testing::Values("fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-all",
                                          "fsdp2-keep-after-backward", "jax-multisteps"),
-                         [](const auto& strategy) {
-                           std::string name = strategy.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         StrategyName);
 
 // With g(n) the gradient of the mean over the t(n) tokens of the first n samples, the second sample alone has
 // (t(2) g(2) - t(1) g(1)) / (t(2) - t(1)), and the mean of both means is (g(1) + that) / 2, whatever t is.

@@ -152,11 +152,7 @@ TEST_P(EveryPlainStrategy, IsHalfItsGradientInALastWindowThatIsNotRescaled) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Execute, EveryPlainStrategy, testing::Values("ddp-last", "ddp-every", "nanotron", "megatron"),
-                         [](const auto& strategy) {
-                           std::string name = strategy.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         StrategyName);
 
 bool IsDivision(const Program& program, const Compute& compute) {
   return program.names[compute.name.index] == "gradient to bucket";
