@@ -27,6 +27,18 @@ window.addEventListener('load', () => {
 </script>
 """
 
+# The bands of phases as they are drawn: name, microbatch, depth, and whether there is anything to see of them.
+BANDS_PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const json = document.querySelector('script[type="application/json"]').textContent;
+  const data = new RoleData(JSON.parse(json));
+  const bands = data.spans.map((span) => [span.phase, span.microbatch, span.depth, span.to > span.from].join('/'));
+  document.documentElement.dataset.bands = bands.join(' ');
+});
+</script>
+"""
+
 
 def call(*words):
     return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, check=True).stdout
@@ -55,6 +67,18 @@ class DemoPage(unittest.TestCase):
             drawn = colours(page)
             for colour in LINES:
                 self.assertGreater(drawn.get(colour, 0), 100, f"hardly any pixel is #{colour}")
+
+    def test_a_host_that_costs_nothing_hides_no_phase(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy=strategy), tempfile.TemporaryDirectory() as name:
+                page = pathlib.Path(name) / "predicted.html"
+                bands = []
+                for cost in ("1 us", "0 ns"):
+                    call("predict", JOB, "--set", f"strategy={strategy}", "--set", f"machine.host_issue={cost}", "--html", page)
+                    bands.append(attributes(page, BANDS_PROBE)["bands"].split())
+                self.assertEqual(bands[0], bands[1])
+                for band in ("forward/0/0/true", "backward/0/0/true", "forward/1/0/true", "optimizer/-1/0/true"):
+                    self.assertIn(band, bands[0])
 
 
 if __name__ == "__main__":

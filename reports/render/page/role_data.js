@@ -43,6 +43,7 @@ class RoleData {
     this.makeCheckpoints();
     this.readStreams(json);
     this.length = Math.max(json.step, this.lastSlice, this.events ? this.issue[this.events - 1] : 0, 1);
+    this.nestSpans();
     this.useClock('device');
   }
 
@@ -130,21 +131,42 @@ class RoleData {
     this.placeSpans();
   }
 
-  /// Spans are host times: on the device's clock they reach from their first memory event to that of what follows.
-  placeSpans() {
-    const shown = (host) => {
-      const event = upperBound(this.issue, host - 0.5);
-      return event < this.events ? this.time[event] : this.length;
-    };
+  /// The memory events of each span, those of the spans in it included, and how deep it lies. Where the host costs nothing all
+  /// spans begin and end at once; then a span lies in another that has events behind its own.
+  nestSpans() {
+    for (const span of this.spans) Object.assign(span, {first: this.events, last: -1});
+    this.spanOf.forEach((id, event) => {
+      const span = this.spans[id];
+      if (!span) return;
+      span.first = Math.min(span.first, event);
+      span.last = event;
+    });
+    for (let i = this.spans.length - 2; i >= 0; --i) {   // before its first event there is none of a later span
+      this.spans[i].first = Math.min(this.spans[i].first, this.spans[i + 1].first);
+    }
     const open = [];
+    const close = () => {
+      const {last} = open.pop();
+      if (open.length) open[open.length - 1].last = Math.max(open[open.length - 1].last, last);
+    };
+    const isOver = (outer, span) => outer.end <= span.begin && outer.last < span.first;
     for (const span of this.spans) {
-      while (open.length && open[open.length - 1].end <= span.begin) open.pop();
+      while (open.length && isOver(open[open.length - 1], span)) close();
       span.depth = open.length;
       open.push(span);
-      span.from = this.time === this.issue ? span.begin : Math.max(shown(span.begin), 0);
-      span.to = this.time === this.issue ? span.end : Math.max(shown(span.end), span.from);
     }
+    while (open.length) close();
     this.depth = this.spans.reduce((depth, span) => Math.max(depth, span.depth + 1), 0);
+  }
+
+  /// Spans are host times: on the device's clock they reach from their first memory event to that of what follows.
+  placeSpans() {
+    const shown = (event) => (event < this.events ? Math.max(this.time[event], 0) : this.length);
+    for (const span of this.spans) {
+      const ofDevice = this.time !== this.issue;
+      span.from = ofDevice ? shown(span.first) : span.begin;
+      span.to = ofDevice ? Math.max(shown(Math.max(span.last, span.first - 1) + 1), span.from) : span.end;
+    }
   }
 
   /// The last event at or before `time`; -1: none.
