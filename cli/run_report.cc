@@ -39,9 +39,7 @@ std::string StepsText(const std::vector<StepOutcome>& steps) {
 std::string LintsText(const std::vector<Lint>& lints, bool numbers_differ) {
   std::string text;
   for (const Lint& lint : lints) {
-    const KnownFinding* finding = FindKnownFinding(lint.explained_by());
-    const bool may_be_why = numbers_differ && finding != nullptr && finding->about_numbers;
-    if (lint.severity == "error" || may_be_why) {
+    if (lint.severity == "error" || (numbers_differ && IsAboutNumbers(lint))) {
       text += fmt::format("\n{} {}: {}\n  hint: {}\n", lint.severity, lint.id, lint.message, lint.hint);
     }
   }

@@ -44,4 +44,9 @@ const KnownFinding* FindKnownFinding(std::string_view id) {
   return found == all.end() ? nullptr : &*found;
 }
 
+bool IsAboutNumbers(const Lint& lint) {
+  const KnownFinding* finding = FindKnownFinding(lint.explained_by());
+  return finding != nullptr && finding->about_numbers;
+}
+
 }  // namespace tidemark

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/embedded_file.h"
+#include "base/lint.h"
 
 namespace tidemark {
 
@@ -39,5 +40,8 @@ const std::vector<KnownFinding>& KnownFindings();
 
 /// The finding of this id; null where there is none (a trace may come from another version).
 const KnownFinding* FindKnownFinding(std::string_view id);
+
+/// Whether what this lint tells makes gradients differ from those of one big batch.
+bool IsAboutNumbers(const Lint& lint);
 
 }  // namespace tidemark

@@ -73,7 +73,14 @@ Status Change(Settings& settings, const std::string& change) {
     return Error{ErrorCode::bad_input, place, "expected key=value", "for example --set layout.tp=8"};
   }
   const std::string key = change.substr(0, equals);
-  TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(change.substr(equals + 1), place));
+  Result<ConfigValue> parsed = ParseConfig(change.substr(equals + 1), place);
+  if (!parsed) {
+    Error error = parsed.error();
+    error.where = place;  // one line: its number says nothing
+    error.hint = "the value is YAML: is every bracket and quote closed, and the whole quoted for the shell?";
+    return error;
+  }
+  ConfigValue value = std::move(*parsed);
   PlaceAt(value, place);
   Settings given;
   if (value.is_map()) {
@@ -157,7 +164,11 @@ Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& st
   const Job plain;
   for (const Field<Job>& field : JobFields()) {
     if (const ConfigValue* value = Find(settings, field.key)) {
-      TIDEMARK_TRY(ReadField(field, job, *value, field.key));
+      if (Status read = ReadField(field, job, *value, field.key); !read) {
+        Error error = read.error();
+        error.hint += NullableJobKeys().contains(field.key) ? ", or null for none" : "";
+        return error;
+      }
       job.sources[field.key] = value->source;
     } else if (!IsAxis(field.key)) {
       job.sources[field.key] = "default";

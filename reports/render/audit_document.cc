@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
+#include "models/findings/findings.h"
 #include "reports/render/document.h"
 #include "reports/render/lints.h"
 
@@ -25,6 +27,20 @@ std::string Range(const std::vector<std::int64_t>& microbatches) {
                                   : fmt::format("{} to {}", microbatches.front(), microbatches.back());
 }
 
+std::vector<std::string> WarningsAboutNumbers(const std::vector<Lint>& lints) {
+  std::vector<std::string> ids;
+  for (const Lint& lint : lints) {
+    if (lint.severity == "warning" && IsAboutNumbers(lint)) {
+      ids.push_back(lint.id);
+    }
+  }
+  return ids;
+}
+
+Tone ToneOf(const AuditReport& report) {
+  return !report.clean ? Tone::bad : WarningsAboutNumbers(report.lints).empty() ? Tone::good : Tone::warning;
+}
+
 std::string Verdict(const AuditReport& report) {
   std::vector<std::string> faults;
   const auto add = [&](std::int64_t count, const std::string& noun) {
@@ -42,7 +58,12 @@ std::string Verdict(const AuditReport& report) {
   if (!faults.empty()) {
     return fmt::format("WRONG: {}{}", report.hazards_left_out ? "more than " : "", fmt::join(faults, ", "));
   }
-  return fmt::format("NOTHING WRONG FOUND: every value is read before it is overwritten, {}",
+  const std::vector<std::string> doubts = WarningsAboutNumbers(report.lints);
+  const std::string found = doubts.empty()
+                                ? "NOTHING WRONG FOUND"
+                                : fmt::format("NO FAULT FOUND, BUT {} ABOUT ITS NUMBERS ({})",
+                                              doubts.size() == 1 ? "A WARNING" : "WARNINGS", fmt::join(doubts, ", "));
+  return fmt::format("{}: every value is read before it is overwritten, {}", found,
                      report.windows.empty() ? "and the optimizer does not step"
                                             : "every window's gradient is the mean over its microbatches and ranks");
 }
@@ -237,8 +258,7 @@ Section IdleSection(const AuditReport& report) {
 }  // namespace
 
 Document MakeDocument(const AuditReport& report) {
-  Document document{
-      "Audit of " + report.title, Verdict(report), report.clean ? Tone::good : Tone::bad, Figures(report), {}, {}};
+  Document document{"Audit of " + report.title, Verdict(report), ToneOf(report), Figures(report), {}, {}};
   if (std::string boundary = BoundaryParagraph(report); !boundary.empty()) {
     document.paragraphs.push_back(std::move(boundary));
   }

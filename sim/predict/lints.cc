@@ -114,10 +114,13 @@ class Linter {
         fmt::format("sequences have {} tokens on average and {} at most: the mean of {} microbatches' mean losses is "
                     "not the mean over tokens",
                     Grouped(job_.mean_sequence_length), Grouped(job_.sequence_length), Grouped(means)),
-        strategy_.Accept(counted).ok() ? "divide by all tokens of the window: loss_scale=global-tokens"
-                                       : "count the tokens of the whole window on all ranks before the first backward "
-                                         "pass, and divide by them, as "
-                                         "fsdp2-scatter-each does with loss_scale=global-tokens");
+        strategy_.Accept(counted).ok()
+            ? "divide by all tokens of the window: loss_scale=global-tokens"
+            : fmt::format(
+                  "count the tokens of the whole window on all ranks before the first backward pass, and divide "
+                  "by them; {} does not, another strategy does: strategy=fsdp2-scatter-each with "
+                  "loss_scale=global-tokens",
+                  job_.strategy));
   }
 
   /// Whether a user gave this key: in a line of a file, or at the command line.

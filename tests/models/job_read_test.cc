@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(JobRead, TakesValuesFromTheStrategyThenTheFileThenTheCommandLine) {
@@ -273,6 +274,21 @@ TEST(JobRead, FilesThatAreNoJobsAreRefused) {
   EXPECT_THAT(Refusal("a: 1\nb: 2\n"), HasSubstr("is not a config that tidemark knows"));
   EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1}\nlayout: {dp: 2}\n")), HasSubstr("layout: is given twice"));
   EXPECT_THAT(Refusal(SmallJob() + "---\n" + SmallJob()), HasSubstr("several YAML documents"));
+}
+
+TEST(JobRead, ASettingThatIsNoYamlIsNamedWhole) {
+  EXPECT_THAT(Refusal(SmallJob(), {"layout={tp: 2"}),
+              AllOf(StartsWith("--set layout={tp: 2: is not valid YAML"), HasSubstr("quoted for the shell")));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.tp=: :"}), StartsWith("--set layout.tp=: :: a key must be a word"));
+}
+
+TEST(JobRead, AKeyThatCanBeSwitchedOffSaysHow) {
+  EXPECT_THAT(Refusal(SmallJob(), {"optimizer_step.clip_norm=0"}),
+              HasSubstr("for example optimizer_step.clip_norm: 1.0, or null for none"));
+  EXPECT_THAT(Refusal(SmallJob(), {"accumulation_steps=0"}), Not(HasSubstr("null")));
+  EXPECT_EQ(MustParse(SmallJob("optimizer_step: {clip_norm: 1}\n"), {"optimizer_step.clip_norm=null"})
+                .axes.optimizer_step.clip_norm,
+            0);
 }
 
 TEST(JobRead, AliasesThatExpandWithoutEndAreRefused) {

@@ -124,6 +124,19 @@ TEST(AuditReport, withoutAWindowNothingIsSaidOfItsMean) {
   EXPECT_THAT(text, Not(HasSubstr("every window's gradient")));
 }
 
+TEST(AuditReport, aWarningAboutNumbersStandsInTheVerdict) {
+  AuditReport report;
+  report.title = "a made-up job";
+  report.windows = {{{0, 1}, 1, "1", true, true}};
+  report.lints = {{"mean-of-means", "warning", "sequences are of unequal length"}};
+  EXPECT_THAT(RenderAs("terminal", report),
+              HasSubstr("NO FAULT FOUND, BUT A WARNING ABOUT ITS NUMBERS (mean-of-means)"));
+  report.lints.push_back({"low-precision-sum", "warning", "many additions"});
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("BUT WARNINGS ABOUT ITS NUMBERS (mean-of-means, low-"));
+  report.lints = {{"pipeline-underfilled", "warning", "some stage always waits"}, {"mean-of-means", "note", "a note"}};
+  EXPECT_THAT(RenderAs("terminal", report), HasSubstr("NOTHING WRONG FOUND"));
+}
+
 TEST(AuditReport, textFoldsWindowsThatAreAlike) {
   const std::string text = RenderAs("terminal", Wrong());
   EXPECT_THAT(text, HasSubstr("WRONG: 1 clobbered value, 1 race, 4 windows with a wrong gradient, 1 error"));

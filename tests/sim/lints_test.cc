@@ -211,7 +211,7 @@ TEST(Lints, MeansOfUnequalMicrobatchesArePointedOut) {
   job.mean_sequence_length = 1500;
   EXPECT_THAT(Find(job, kId).message, HasSubstr("1,500 tokens on average and 2,048 at most: the mean of 8 micro"));
   EXPECT_THAT(Find(job, kId).hint, HasSubstr("count the tokens of the whole window"));  // DDP has no such setting
-  EXPECT_THAT(Find(job, kId).hint, HasSubstr("fsdp2-scatter-each does with loss_scale=global-tokens"));
+  EXPECT_THAT(Find(job, kId).hint, HasSubstr("strategy=fsdp2-scatter-each with loss_scale=global-tokens"));
   job.mean_sequence_length = 2048;
   EXPECT_FALSE(Has(job, kId));
   job = OracleJob("fsdp2-scatter-each", 4);
