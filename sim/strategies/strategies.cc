@@ -89,20 +89,26 @@ RunningSum SumInMasterWhereScattered(const Job& job) {
                : RunningSum{precision.master.value_or(precision.params), "precision.master"};
 }
 
-std::vector<Strategy> AllStrategies() {
-  std::vector<Strategy> all;
-  for (std::vector<Strategy>& family : StrategyFamilies()) {
-    all.insert(all.end(), family.begin(), family.end());
-  }
-  return all;
+const std::vector<Strategy>& AllStrategies() {
+  static const std::vector<Strategy> strategies = [] {
+    std::vector<Strategy> all;
+    for (std::vector<Strategy>& family : StrategyFamilies()) {
+      all.insert(all.end(), family.begin(), family.end());
+    }
+    return all;
+  }();
+  return strategies;
 }
 
 Result<Strategy> FindStrategy(std::string_view name) {
+  const std::vector<Strategy>& all = AllStrategies();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Strategy& strategy) { return strategy.defaults.name == name; });
+  if (found != all.end()) {
+    return *found;
+  }
   std::vector<std::string> names;
-  for (Strategy& strategy : AllStrategies()) {
-    if (strategy.defaults.name == name) {
-      return std::move(strategy);
-    }
+  for (const Strategy& strategy : all) {
     names.push_back(strategy.defaults.name);
   }
   const std::string nearest = Nearest(name, names);

@@ -66,7 +66,7 @@ RunningSum SumInMasterWhereScattered(const Job& job);
 std::vector<std::vector<Strategy>> StrategyFamilies();
 
 /// All strategies, family by family.
-std::vector<Strategy> AllStrategies();
+const std::vector<Strategy>& AllStrategies();
 
 /// Refuses an unknown name with the nearest known one.
 Result<Strategy> FindStrategy(std::string_view name);
