@@ -42,6 +42,7 @@ if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
   install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 fi
 mount -t proc proc "$root/proc" || mount --rbind /proc "$root/proc" || cannot 'no /proc can be mounted in the bare root'
+mount -t sysfs -o ro sysfs "$root/sys" || mount --rbind /sys "$root/sys" || cannot 'no /sys can be mounted in the bare root'
 git -c safe.directory='*' clone --quiet --no-hardlinks . "$root/tidemark"
 
 for command in "$@"; do
