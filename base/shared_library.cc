@@ -17,6 +17,12 @@ SharedLibrary SharedLibrary::OfCuda(const std::string& file, int major) {
   return found;
 }
 
+SharedLibrary SharedLibrary::OfSystem(const std::string& file) {
+  SharedLibrary found;
+  found.library_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  return found;
+}
+
 std::string SharedLibrary::LoadersWords() {
   const char* const words = dlerror();
   return words == nullptr ? "" : words;

@@ -12,6 +12,8 @@ class SharedLibrary {
   /// A library of the CUDA toolkit: in the loader's path ("libcupti.so.13"), then where toolkits of this major version
   /// are usually put.
   static SharedLibrary OfCuda(const std::string& file, int major);
+  /// Any other, where the loader finds it.
+  static SharedLibrary OfSystem(const std::string& file);
 
   bool is_there() const { return library_ != nullptr; }
   /// False where it has no such function.
