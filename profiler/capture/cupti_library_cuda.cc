@@ -38,6 +38,7 @@ Result<CuptiLibrary> LoadCupti() {
       library.Find("cuptiActivityGetNumDroppedRecords", cupti.dropped_records) &&
       library.Find("cuptiActivityPushExternalCorrelationId", cupti.push_operation) &&
       library.Find("cuptiActivityPopExternalCorrelationId", cupti.pop_operation) &&
+      library.Find("cuptiGetStreamIdEx", cupti.stream_number) &&
       library.Find("cuptiGetResultString", cupti.result_string);
   if (!whole) {
     return Error{

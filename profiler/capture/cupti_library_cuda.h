@@ -26,6 +26,7 @@ struct CuptiLibrary {
   decltype(&cuptiActivityGetNumDroppedRecords) dropped_records = nullptr;
   decltype(&cuptiActivityPushExternalCorrelationId) push_operation = nullptr;
   decltype(&cuptiActivityPopExternalCorrelationId) pop_operation = nullptr;
+  decltype(&cuptiGetStreamIdEx) stream_number = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
 
   /// "CUPTI answers CUPTI_ERROR_UNKNOWN".

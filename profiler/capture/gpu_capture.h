@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -15,6 +16,8 @@ namespace tidemark {
 class GpuCapture {
  public:
   struct Options {
+    bool memory = true;               ///< what came and went, and modules
+    bool work = true;                 ///< kernels, copies, fills, and the operations that they belong to
     bool allocation_sources = false;  ///< which library asked for memory; costs a look at the stack per allocation
   };
   /// Of what CUPTI itself takes on the GPU: its buffers lie in pinned host memory, so none.
@@ -30,10 +33,14 @@ class GpuCapture {
   /// Why only allocators' own counts are to be had, in one sentence: another profiler (Nsight, a framework's) is
   /// attached, and CUPTI serves one. Empty: everything is recorded.
   virtual std::string reduced() const = 0;
-  /// What this thread issues until the next call belongs to this operation.
-  virtual void Issuing(std::uint64_t operation) = 0;
-  /// What was recorded since the last call. All of the GPU's work must have ended (cudaDeviceSynchronize).
-  virtual GpuRecords Take() = 0;
+  /// What this thread issues until the next call belongs to this operation; nothing: to none.
+  virtual void Issuing(std::optional<std::uint64_t> operation) = 0;
+  /// By which number records call a CUDA stream; nothing where CUPTI does not say.
+  virtual std::optional<std::uint32_t> NumberOf(void* stream) = 0;
+  /// Work, operations and overhead since the last call. All of the GPU's work must have ended (cudaDeviceSynchronize).
+  virtual GpuRecords TakeWork() = 0;
+  /// What is of memory since the last call, and how many records of any kind were dropped or had no times.
+  virtual GpuRecords TakeMemory() = 0;
 };
 
 }  // namespace tidemark

@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "profiler/capture/call_source.h"
 #include "profiler/capture/cupti_library_cuda.h"
 #include "profiler/capture/cupti_records_cuda.h"
 
@@ -20,10 +22,15 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;  // what CUPTI's manual advises: 1 to 10 MiB
 constexpr std::size_t kAlignment = 8;
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_MEMORY2,  CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                               CUPTI_ACTIVITY_KIND_MEMCPY,   CUPTI_ACTIVITY_KIND_MEMSET,
-                               CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
-                               CUPTI_ACTIVITY_KIND_RUNTIME,  CUPTI_ACTIVITY_KIND_DRIVER};
+constexpr std::array kMemoryKinds = {CUPTI_ACTIVITY_KIND_MEMORY2};
+/// Records of operations come with those of the calls that they belong to, so that calls must be recorded, too.
+constexpr std::array kWorkKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                   CUPTI_ACTIVITY_KIND_MEMCPY,
+                                   CUPTI_ACTIVITY_KIND_MEMSET,
+                                   CUPTI_ACTIVITY_KIND_OVERHEAD,
+                                   CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                                   CUPTI_ACTIVITY_KIND_RUNTIME,
+                                   CUPTI_ACTIVITY_KIND_DRIVER};
 constexpr auto kOperations = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 
 /// The clock of std::chrono::steady_clock, so that records, phases and tensors have one time.
@@ -48,7 +55,7 @@ class CuptiCapture final : public GpuCapture {
   CuptiCapture(const CuptiCapture&) = delete;
   ~CuptiCapture() override {
     if (subscriber_ != nullptr) {
-      for (const CUpti_ActivityKind kind : kKinds) {
+      for (const CUpti_ActivityKind kind : kinds_) {
         cupti_.disable(kind);
       }
       cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -73,14 +80,18 @@ class CuptiCapture final : public GpuCapture {
     TIDEMARK_TRY(KeepOffTheGpu());
     TIDEMARK_TRY(Expect(cupti_.register_clock(&SteadyNow)));
     TIDEMARK_TRY(Expect(cupti_.register_callbacks(&Requested, &Completed)));
-    if (options.allocation_sources) {
+    sources_ = options.allocation_sources;
+    if (sources_) {
       TIDEMARK_TRY(Expect(cupti_.enable_sources(1)));
     }
-    for (const CUpti_CallbackId call : {CUPTI_DRIVER_TRACE_CBID_cuMemCreate, CUPTI_DRIVER_TRACE_CBID_cuMemRelease,
-                                        CUPTI_DRIVER_TRACE_CBID_cuMemMap, CUPTI_DRIVER_TRACE_CBID_cuMemUnmap}) {
-      TIDEMARK_TRY(Expect(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call)));
+    if (options.memory) {
+      TIDEMARK_TRY(EnableMemoryCallbacks());
+      kinds_.insert(kinds_.end(), kMemoryKinds.begin(), kMemoryKinds.end());
     }
-    for (const CUpti_ActivityKind kind : kKinds) {
+    if (options.work) {
+      kinds_.insert(kinds_.end(), kWorkKinds.begin(), kWorkKinds.end());
+    }
+    for (const CUpti_ActivityKind kind : kinds_) {
       TIDEMARK_TRY(Expect(cupti_.enable(kind)));
     }
     return Done{};
@@ -88,21 +99,38 @@ class CuptiCapture final : public GpuCapture {
 
   std::string reduced() const override { return reduced_; }
 
-  void Issuing(std::uint64_t operation) override {
+  void Issuing(std::optional<std::uint64_t> operation) override {
+    if (subscriber_ == nullptr) {
+      return;
+    }
     std::uint64_t before = 0;
-    if (std::exchange(issuing_, true)) {
+    if (std::exchange(issuing_, operation.has_value())) {
       cupti_.pop_operation(kOperations, &before);
     }
-    cupti_.push_operation(kOperations, operation);
+    if (operation) {
+      cupti_.push_operation(kOperations, *operation);
+    }
   }
 
-  GpuRecords Take() override {
-    if (subscriber_ != nullptr) {
-      cupti_.flush(0);
-    }
-    ReadFullBuffers();
+  std::optional<std::uint32_t> NumberOf(void* stream) override {
+    std::uint32_t number = 0;
+    const bool known = subscriber_ != nullptr &&
+                       cupti_.stream_number(nullptr, static_cast<CUstream>(stream), 0, &number) == CUPTI_SUCCESS;
+    return known ? std::optional(number) : std::nullopt;
+  }
+
+  GpuRecords TakeWork() override {
+    Collect();
     const std::lock_guard lock(mutex_);
-    return std::exchange(records_, {});
+    return records_.TakeWork();
+  }
+
+  GpuRecords TakeMemory() override {
+    Collect();
+    const std::lock_guard lock(mutex_);
+    GpuRecords work = records_.TakeWork(), memory = std::exchange(records_, {});
+    records_.Append(std::move(work));
+    return memory;
   }
 
  private:
@@ -143,7 +171,24 @@ class CuptiCapture final : public GpuCapture {
     capture->records_.dropped += static_cast<std::int64_t>(dropped);
   }
 
-  static void CUPTIAPI Called(void* self, CUpti_CallbackDomain, CUpti_CallbackId call, const void* data) {
+  Status EnableMemoryCallbacks() const {
+    for (const CUpti_CallbackId call : {CUPTI_DRIVER_TRACE_CBID_cuMemCreate, CUPTI_DRIVER_TRACE_CBID_cuMemRelease,
+                                        CUPTI_DRIVER_TRACE_CBID_cuMemMap, CUPTI_DRIVER_TRACE_CBID_cuMemUnmap}) {
+      TIDEMARK_TRY(Expect(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call)));
+    }
+    for (const CUpti_CallbackId what :
+         {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING}) {
+      TIDEMARK_TRY(Expect(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, what)));
+    }
+    return Done{};
+  }
+
+  static void CUPTIAPI Called(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void* data) {
+    auto& capture = *static_cast<CuptiCapture*>(self);
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+      capture.NoteModule(call, *static_cast<const CUpti_ResourceData*>(data));
+      return;
+    }
     const auto& info = *static_cast<const CUpti_CallbackData*>(data);
     if (info.callbackSite != CUPTI_API_EXIT ||
         *static_cast<const CUresult*>(info.functionReturnValue) != CUDA_SUCCESS) {
@@ -152,9 +197,25 @@ class CuptiCapture final : public GpuCapture {
     GpuVirtualMemoryRecord record;
     record.at = Nanos(static_cast<std::int64_t>(SteadyNow()));
     Describe(call, info.functionParams, record);
-    auto& capture = *static_cast<CuptiCapture*>(self);
+    if (capture.sources_ && record.call == GpuVirtualMemoryRecord::Call::create) {
+      record.source = CallerOfDriver();
+    }
     const std::lock_guard lock(capture.mutex_);
-    capture.records_.virtual_memory.push_back(record);
+    capture.records_.virtual_memory.push_back(std::move(record));
+  }
+
+  void NoteModule(CUpti_CallbackId what, const CUpti_ResourceData& data) {
+    const auto* const module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
+    if (module == nullptr) {
+      return;
+    }
+    GpuModuleRecord record;
+    record.load = what == CUPTI_CBID_RESOURCE_MODULE_LOADED;
+    record.module = module->moduleId;
+    record.bytes = record.load ? Bytes(static_cast<std::int64_t>(module->cubinSize)) : Bytes();
+    record.at = Nanos(static_cast<std::int64_t>(SteadyNow()));
+    const std::lock_guard lock(mutex_);
+    records_.modules.push_back(record);
   }
 
   static void Describe(CUpti_CallbackId call, const void* parameters, GpuVirtualMemoryRecord& record) {
@@ -188,6 +249,13 @@ class CuptiCapture final : public GpuCapture {
     }
   }
 
+  void Collect() {
+    if (subscriber_ != nullptr) {
+      cupti_.flush(0);
+    }
+    ReadFullBuffers();
+  }
+
   void ReadFullBuffers() {
     std::vector<FullBuffer> full;
     {
@@ -206,7 +274,8 @@ class CuptiCapture final : public GpuCapture {
   CuptiLibrary cupti_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::string reduced_;
-  bool issuing_ = false;
+  bool issuing_ = false, sources_ = false;
+  std::vector<CUpti_ActivityKind> kinds_;
   std::mutex mutex_;  ///< over what CUPTI's threads touch
   std::vector<FullBuffer> full_;
   GpuRecords records_;

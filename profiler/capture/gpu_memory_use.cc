@@ -12,14 +12,12 @@
 namespace tidemark {
 namespace {
 
-constexpr std::string_view kTensors = "tensors", kOther = "other";
-
 std::string_view OwnerBySource(std::string_view path) {
   struct Library {
     std::string_view name, owner;
   };
-  static constexpr std::array kLibraries = {Library{"libnccl", "NCCL"}, Library{"libcublas", "cuBLAS"},
-                                            Library{"libcudnn", "cuDNN"}, Library{"libcupti", "profiler"}};
+  static constexpr std::array kLibraries = {Library{"libnccl", kNccl}, Library{"libcublas", kCublas},
+                                            Library{"libcudnn", kCudnn}, Library{"libcupti", kCupti}};
   const std::size_t slash = path.rfind('/');
   const std::string_view file = path.substr(slash == std::string_view::npos ? 0 : slash + 1);
   for (const Library& library : kLibraries) {
@@ -27,7 +25,7 @@ std::string_view OwnerBySource(std::string_view path) {
       return library.owner;
     }
   }
-  return kOther;
+  return kOtherOwner;
 }
 
 /// One change of what somebody has.
@@ -64,17 +62,17 @@ class Follower {
         ours.insert(record.handle);
       }
     }
-    std::map<std::uint64_t, Bytes> made;
+    std::map<std::uint64_t, std::pair<std::string_view, Bytes>> made;
     for (const GpuVirtualMemoryRecord& record : records_.virtual_memory) {
-      const std::string_view owner = ours.count(record.handle) > 0 ? kTensors : kOther;
       switch (record.call) {
         case GpuVirtualMemoryRecord::Call::create:
-          made[record.handle] = record.bytes;
-          changes_.push_back({record.at, owner, record.bytes});
+          made[record.handle] = {ours.count(record.handle) > 0 ? kTensorOwner : OwnerBySource(record.source),
+                                 record.bytes};
+          changes_.push_back({record.at, made[record.handle].first, record.bytes});
           break;
         case GpuVirtualMemoryRecord::Call::release:
           if (const auto found = made.find(record.handle); found != made.end()) {
-            changes_.push_back({record.at, owner, Bytes() - found->second});
+            changes_.push_back({record.at, found->second.first, Bytes() - found->second.second});
             made.erase(found);
           }
           break;
@@ -108,9 +106,9 @@ class Follower {
         continue;
       }
       if (record.from_pool) {
-        Bytes& pool = pools[ours_(record.address) ? kTensors : OwnerBySource(record.source)];
+        Bytes& pool = pools[ours_(record.address) ? kTensorOwner : OwnerBySource(record.source)];
         changes_.push_back(
-            {record.at, ours_(record.address) ? kTensors : OwnerBySource(record.source), record.pool_bytes - pool});
+            {record.at, ours_(record.address) ? kTensorOwner : OwnerBySource(record.source), record.pool_bytes - pool});
         pool = record.pool_bytes;
         continue;
       }
@@ -119,7 +117,7 @@ class Follower {
         continue;
       }
       if (record.alloc) {
-        const std::string_view owner = ours_(record.address) ? kTensors : OwnerBySource(record.source);
+        const std::string_view owner = ours_(record.address) ? kTensorOwner : OwnerBySource(record.source);
         live[record.address] = {owner, record.bytes};
         changes_.push_back({record.at, owner, record.bytes});
       } else if (const auto found = live.find(record.address); found != live.end()) {
@@ -151,6 +149,7 @@ class Follower {
     }
     for (auto& [name, owner] : owners) {
       owner.name = name;
+      owner.at_end = now[name];
       use.owners.push_back(owner);
     }
     std::stable_sort(use.owners.begin(), use.owners.end(),
@@ -166,6 +165,11 @@ class Follower {
 };
 
 }  // namespace
+
+Bytes GpuMemoryUse::AtEnd(std::string_view owner) const {
+  const auto found = std::find_if(owners.begin(), owners.end(), [&](const GpuOwner& one) { return one.name == owner; });
+  return found == owners.end() ? Bytes() : found->at_end;
+}
 
 GpuMemoryUse FollowGpuMemory(const GpuRecords& records, const IsOurs& ours) { return Follower(records, ours).Run(); }
 

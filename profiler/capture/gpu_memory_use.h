@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/quantity.h"
@@ -11,19 +12,26 @@
 
 namespace tidemark {
 
-/// Somebody who takes memory of the GPU: "tensors", "NCCL", "cuBLAS", "cuDNN", "profiler", "other".
+/// Somebody who takes memory of the GPU: one of the names below.
 struct GpuOwner {
   std::string name;
   Bytes at_peak;  ///< when all together have most
   Bytes peak;     ///< its own most
+  Bytes at_end;   ///< when the records end
   friend bool operator==(const GpuOwner&, const GpuOwner&) = default;
 };
+
+inline constexpr std::string_view kTensorOwner = "tensors", kNccl = "NCCL", kCublas = "cuBLAS", kCudnn = "cuDNN",
+                                  kCupti = "profiler", kOtherOwner = "other";
 
 struct GpuMemoryUse {
   Bytes peak;                       ///< of all together
   Nanos at;                         ///< when it is first reached
   std::vector<GpuOwner> owners;     ///< largest at the peak first; equal ones by name
   std::int64_t recorded_twice = 0;  ///< allocations at mapped addresses, which are counted as physical memory already
+
+  /// None where it has nothing.
+  Bytes AtEnd(std::string_view owner) const;
 };
 
 /// Whether an address lies in what our own allocator took.

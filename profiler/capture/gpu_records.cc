@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace tidemark {
@@ -13,12 +14,33 @@ void GpuRecords::Append(GpuRecords more) {
   };
   move_to(memory, more.memory);
   move_to(virtual_memory, more.virtual_memory);
+  move_to(modules, more.modules);
   move_to(work, more.work);
   move_to(operations, more.operations);
   move_to(overhead, more.overhead);
   dropped += more.dropped;
   without_times += more.without_times;
   unknown += more.unknown;
+}
+
+GpuRecords GpuRecords::TakeWork() {
+  GpuRecords taken;
+  taken.work.swap(work);
+  taken.operations.swap(operations);
+  taken.overhead.swap(overhead);
+  return taken;
+}
+
+GpuRecords GpuRecords::MemoryBetween(Nanos from, Nanos until) const {
+  GpuRecords between;
+  const auto copy = [&](const auto& all, auto& chosen) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+                 [&](const auto& record) { return from < record.at && record.at <= until; });
+  };
+  copy(memory, between.memory);
+  copy(virtual_memory, between.virtual_memory);
+  copy(modules, between.modules);
+  return between;
 }
 
 std::vector<std::string> GpuRecords::Doubts() const {

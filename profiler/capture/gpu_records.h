@@ -33,6 +33,15 @@ struct GpuVirtualMemoryRecord {
   std::uint64_t address = 0;  ///< of a map or an unmap
   Bytes bytes;
   Nanos at;
+  std::string source;  ///< of a create: path of the shared library that asked, where allocation sources are recorded
+};
+
+/// Kernels that came onto the GPU or went: all of one binary.
+struct GpuModuleRecord {
+  bool load = true;
+  std::uint32_t module = 0;
+  Bytes bytes;  ///< of the binary (cubin); none of one that goes
+  Nanos at;
 };
 
 /// Work on a stream of the GPU.
@@ -59,6 +68,7 @@ struct GpuOverheadRecord {
 struct GpuRecords {
   std::vector<GpuMemoryRecord> memory;
   std::vector<GpuVirtualMemoryRecord> virtual_memory;
+  std::vector<GpuModuleRecord> modules;
   std::vector<GpuWorkRecord> work;
   std::vector<GpuOperationRecord> operations;
   std::vector<GpuOverheadRecord> overhead;
@@ -69,6 +79,10 @@ struct GpuRecords {
 
   /// Behind what is here.
   void Append(GpuRecords more);
+  /// Takes work, operations and overhead out of these; what is of memory, and all counts, stay.
+  GpuRecords TakeWork();
+  /// Memory and modules that came or went after `from`, up to `until`.
+  GpuRecords MemoryBetween(Nanos from, Nanos until) const;
   /// Why no measurement may rest on these; none: it may.
   std::vector<std::string> Doubts() const;
 };

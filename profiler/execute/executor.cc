@@ -21,6 +21,13 @@ double Factor(Rational scale) {
   return static_cast<double>(scale.numerator()) / static_cast<double>(scale.denominator());
 }
 
+WorkClock ClockOf(const Device& device, const GpuCapture* capture) {
+  if (device.is_synchronous()) {
+    return WorkClock::host;
+  }
+  return capture != nullptr && capture->reduced().empty() ? WorkClock::records : WorkClock::marks;
+}
+
 }  // namespace
 
 Executor::Executor(const Job& job, const Model& model, const Communicators& groups, std::span<const Batches> batches,
@@ -32,6 +39,7 @@ Executor::Executor(const Job& job, const Model& model, const Communicators& grou
       device_(device),
       memory_(memory),
       options_(options),
+      clock_(ClockOf(device, options.capture)),
       loss_sum_(device.RoomFor(SizeOf(DType::fp64))) {}
 
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind) {
@@ -187,7 +195,7 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
     held_[SlotOf(leaf.writes[i], loops)].type = operation.outputs[i];
     outputs.push_back({operation.outputs[i], writes[i].tensor.data});
   }
-  const Started started = StartOn(leaf.stream);
+  const Started started = StartOn(leaf.stream, program_->names[leaf.name.index]);
   {
     const HeapScope scope(HeapOwner::workspace);
     device_.Give(leaf.stream.index, [run = operation.run, outputs](const Queue& queue) { run(outputs, queue); });
@@ -345,7 +353,7 @@ Status Executor::Do(const HostSync& leaf, Loops) {
 
 Status Executor::Do(const Scale& leaf, Loops loops) {
   TIDEMARK_TRY(FinishStream(leaf.stream));
-  const Started started = StartOn(leaf.stream);
+  const Started started = StartOn(leaf.stream, program_->names[leaf.name.index]);
   const kernels::Tensor tensor{held_[SlotOf(leaf.buffer, loops)].type, DataAt(leaf.buffer, loops)};
   device_.Give(leaf.stream.index,
                [factor = Factor(leaf.factor), tensor](const Queue& queue) { on::Scale(queue, factor, tensor); });

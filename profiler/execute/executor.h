@@ -14,6 +14,8 @@
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "profiler/capture/gpu_capture.h"
+#include "profiler/capture/gpu_trace.h"
 #include "profiler/comm/communicator.h"
 #include "profiler/device/device.h"
 #include "profiler/device/tensor_memory.h"
@@ -36,9 +38,17 @@ using ParameterParts = std::map<ParameterKey, std::map<std::int64_t, std::vector
 
 struct ExecutorOptions {
   std::uint64_t seed = 0;
-  bool exact = false;            ///< every floating dtype is fp64; sizes are then not the program's
-  bool keep_gradients = false;   ///< those that one update consumes
-  std::int64_t kept_update = 1;  ///< which of the training, from 1
+  bool exact = false;             ///< every floating dtype is fp64; sizes are then not the program's
+  bool keep_gradients = false;    ///< those that one update consumes
+  std::int64_t kept_update = 1;   ///< which of the training, from 1
+  GpuCapture* capture = nullptr;  ///< says when streams were busy, if it records; else marks around work do
+};
+
+/// What says when a device's streams were busy.
+enum class WorkClock : std::uint8_t {
+  host,     ///< work is done when it is given: the host's clock
+  marks,    ///< marks before and behind work, in its stream
+  records,  ///< what CUPTI recorded of kernels, copies and fills
 };
 
 /// A device that has no more memory, at a request of a step.
@@ -76,6 +86,7 @@ class Executor {
   Recorder& recorder() { return recorder_; }
   /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.
   const ParameterParts& gradients() const { return gradients_; }
+  WorkClock clock() const { return clock_; }
 
  private:
   struct Held {
@@ -87,6 +98,7 @@ class Executor {
   struct Started {
     Nanos at;
     std::uint16_t span = 0;
+    WorkClock clock = WorkClock::host;
     Device::Mark mark = 0;
   };
   struct Pending {
@@ -147,7 +159,8 @@ class Executor {
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
   /// One operation under way, of as many exchanges as are begun with it.
   Pending PendingOf(StreamId stream, NameId name, Communicator& group) {
-    return {&group, stream, program_->names[name.index], StartOn(stream)};
+    const std::string& named = program_->names[name.index];
+    return {&group, stream, named, StartOn(stream, named, &group)};
   }
   Status Issue(Pending& pending, Exchange exchange, std::function<void()> then);
   Status BeginJoint(const Collective& leaf, std::span<const Operand> operands, Pending& pending);
@@ -156,9 +169,11 @@ class Executor {
   Status FinishStream(StreamId stream);
   void NoteLoss(const OperationContext& context, std::span<const kernels::Tensor> outputs, StreamId stream);
   kernels::Tensor loss_sum() const { return {{DType::fp64, 1}, loss_sum_->data()}; }
-  Started StartOn(StreamId stream);
+  /// `group`: whose exchange it is, of work that is one.
+  Started StartOn(StreamId stream, const std::string& name, const Communicator* group = nullptr);
   void EndOn(StreamId stream, const std::string& name, const Started& started);
   void TakeTimes();
+  void TakeRecordedTimes();
   void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes);
   bool Measures(const Compute& leaf) const;
   void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
@@ -201,7 +216,10 @@ class Executor {
     Device::Mark start = 0, end = 0;
   };
   std::vector<Timed> timed_;
-  Device::Mark step_mark_ = 0;  ///< reached at step_start_
+  WorkClock clock_;
+  std::vector<IssuedOperation> issued_;  ///< to be found in records, of this step
+  std::uint64_t first_issued_ = 0;       ///< their first one's number
+  Device::Mark step_mark_ = 0;           ///< reached at step_start_
   Nanos step_start_;
   std::int64_t step_ = 0, updates_ = 0, microbatch_ = -1;
   Side side_ = Side::none;

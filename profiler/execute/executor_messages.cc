@@ -40,8 +40,8 @@ Status Executor::Do(const Send& leaf, Loops loops) {
   const std::string& name = program_->names[leaf.name.index];
   const Channel& channel = program_->channels[leaf.channel.index];
   const Held& held = held_[SlotOf(leaf.buffer, loops)];
-  const Started started = StartOn(leaf.stream);
   Communicator& pipeline = *groups_.find(kPipeline)->second;
+  const Started started = StartOn(leaf.stream, name, &pipeline);
   TIDEMARK_TRY(
       pipeline.Send(MessageOf(leaf.channel, leaf.stream, channel.to_role, held.type), DataAt(leaf.buffer, loops)));
   EndOn(leaf.stream, name, started);

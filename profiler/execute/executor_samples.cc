@@ -15,8 +15,8 @@ namespace tidemark {
 
 Status Executor::Do(const Copy& leaf, Loops loops) {
   const HeapScope scope(HeapOwner::data);
-  const Started started = StartOn(leaf.stream);
   const std::string& name = program_->names[leaf.name.index];
+  const Started started = StartOn(leaf.stream, name);
   for (const BufferRef& ref : leaf.writes) {
     const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
     const std::int64_t sequences = model_.SequencesOf(block);

@@ -1,27 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "profiler/capture/gpu_trace.h"
 #include "profiler/execute/executor.h"
 
-// When a stream was busy: by the host's clock where work is done when it is given, else by marks around it.
+// When a stream was busy: by the host's clock where work is done when it is given, by what CUPTI records where there is
+// a capture, else by marks around it.
 
 namespace tidemark {
 
-Executor::Started Executor::StartOn(StreamId stream) {
-  return {recorder_.Now(), recorder_.open_span(), device_.is_synchronous() ? 0 : device_.MarkIn(stream.index)};
+/// The host carries out an exchange that is not left to a stream, whatever the device records of its copies.
+Executor::Started Executor::StartOn(StreamId stream, const std::string& name, const Communicator* group) {
+  Started started{recorder_.Now(), recorder_.open_span(), clock_};
+  if (clock_ == WorkClock::records && group != nullptr && !group->on_stream()) {
+    started.clock = WorkClock::host;
+  } else if (clock_ == WorkClock::records) {
+    options_.capture->Issuing(first_issued_ + issued_.size());
+    issued_.push_back({name, started.span});
+  } else if (clock_ == WorkClock::marks) {
+    started.mark = device_.MarkIn(stream.index);
+  }
+  return started;
 }
 
 void Executor::EndOn(StreamId id, const std::string& name, const Started& started) {
-  if (!device_.is_synchronous()) {
-    timed_.push_back({id, name, started.span, started.mark, device_.MarkIn(id.index)});
-    return;
-  }
   const Stream& stream = program_->streams[id.index];
-  recorder_.Busy(stream.name, Name(stream.kind), name, started.at, recorder_.Now(), started.span);
+  switch (started.clock) {
+    case WorkClock::host:
+      recorder_.Busy(stream.name, Name(stream.kind), name, started.at, recorder_.Now(), started.span);
+      break;
+    case WorkClock::marks:
+      timed_.push_back({id, name, started.span, started.mark, device_.MarkIn(id.index)});
+      break;
+    case WorkClock::records:
+      options_.capture->Issuing(std::nullopt);
+      break;
+  }
 }
 
 /// The device has come to an end.
 void Executor::TakeTimes() {
+  if (clock_ == WorkClock::records) {
+    TakeRecordedTimes();
+  }
   for (const Timed& timed : timed_) {
     const Stream& stream = program_->streams[timed.stream.index];
     const Nanos start = step_start_ + device_.Between(step_mark_, timed.start);
@@ -30,6 +54,25 @@ void Executor::TakeTimes() {
   }
   timed_.clear();
   device_.DropMarks();
+}
+
+/// The host's stream has no work of a program's; what the executor copies there is nobody's.
+void Executor::TakeRecordedTimes() {
+  GpuNames names{first_issued_, issued_, {}};
+  for (std::size_t i = 0; i < program_->streams.size(); ++i) {
+    const Stream& stream = program_->streams[i];
+    if (const auto number = options_.capture->NumberOf(device_.StreamOf(static_cast<std::uint32_t>(i)));
+        number && stream.kind != StreamKind::host) {
+      names.streams[*number] = {stream.name, std::string(Name(stream.kind))};
+    }
+  }
+  const std::vector<GpuSlice> slices = SlicesOf(options_.capture->TakeWork(), names, recorder_.zero());
+  for (const GpuSlice& slice : slices) {
+    recorder_.Busy(slice.stream.name, slice.stream.kind, slice.operation.name, slice.start, slice.end,
+                   slice.operation.span);
+  }
+  first_issued_ += issued_.size();
+  issued_.clear();
 }
 
 }  // namespace tidemark

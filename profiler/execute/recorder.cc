@@ -24,6 +24,11 @@ Nanos Recorder::Now() const {
   return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
 }
 
+Nanos Recorder::zero() const {
+  const auto since = zero_ ? zero_->time_since_epoch() : std::chrono::steady_clock::duration();
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+}
+
 void Recorder::StartClock() {
   zero_ = std::chrono::steady_clock::now();
   KeepNow();

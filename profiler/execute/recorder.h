@@ -42,6 +42,8 @@ class Recorder {
   /// Since StartClock; until then, while what is resident is made, it is 0.
   Nanos Now() const;
   void StartClock();
+  /// When it started, by the clock of std::chrono::steady_clock.
+  Nanos zero() const;
 
   void BeginStep(const Program& program, std::string_view kind);
   void EndStep();

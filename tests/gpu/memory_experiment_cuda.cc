@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/gpu_memory_use.h"
 #include "profiler/device/gpu_driver.h"
+#include "profiler/device/gpu_management.h"
 #include "profiler/device/gpu_memory.h"
 #include "profiler/device/probe.h"
 
@@ -31,35 +33,18 @@ using nlohmann::ordered_json;
 
 constexpr Bytes kMiB(1 << 20);
 
-/// What NVIDIA's management library says is in use on the first GPU, which needs no context; empty without it.
-class Management {
- public:
-  Management() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
-    if (library_ != nullptr && Call<int()>("nvmlInit_v2") != nullptr && Call<int()>("nvmlInit_v2")() == 0) {
-      const auto by_index = Call<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
-      ready_ = by_index != nullptr && by_index(0, &gpu_) == 0;
-    }
-  }
+/// What is in use of the first GPU, which needs no context to be asked; empty without NVIDIA's management library.
+std::optional<std::int64_t> Used(const std::optional<GpuManagement>& management) {
+  const std::optional<Bytes> used = management ? management->used() : std::nullopt;
+  return used ? std::optional(used->count()) : std::nullopt;
+}
 
-  std::optional<std::int64_t> Used() const {
-    struct Memory {
-      unsigned long long total, free, used;
-    } memory{};
-    const auto memory_info = Call<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
-    const bool told = ready_ && memory_info != nullptr && memory_info(gpu_, &memory) == 0;
-    return told ? std::optional(static_cast<std::int64_t>(memory.used)) : std::nullopt;
-  }
-
- private:
-  template <class Function>
-  Function* Call(const char* name) const {
-    return reinterpret_cast<Function*>(dlsym(library_, name));
-  }
-
-  void* library_ = nullptr;
-  void* gpu_ = nullptr;
-  bool ready_ = false;
-};
+std::optional<GpuManagement> ManagementOfFirst() {
+  std::array<char, 32> bus_id{};
+  return cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), 0) == cudaSuccess
+             ? GpuManagement::Open(bus_id.data())
+             : std::nullopt;
+}
 
 ordered_json Number(const std::optional<std::int64_t>& value) { return value ? ordered_json(*value) : ordered_json(); }
 
@@ -113,8 +98,8 @@ ordered_json Describe(const GpuRecords& records, const GpuMemory& memory) {
 }
 
 int Run(std::string_view mode) {
-  const Management management;
-  const auto before = management.Used();
+  const std::optional<GpuManagement> management = ManagementOfFirst();
+  const auto before = Used(management);
   std::unique_ptr<GpuCapture> capture;
   if (mode != "none") {
     auto begun = GpuCapture::Begin({.allocation_sources = mode == "sources"});
@@ -129,7 +114,7 @@ int Run(std::string_view mode) {
     std::fprintf(stderr, "error: %s\n", driver.error().Text().c_str());
     return static_cast<int>(driver.error().code);
   }
-  const auto with_context = management.Used();
+  const auto with_context = Used(management);
   const double pair = NanosOfAPair(**driver);
   GpuMemory memory(**driver, (*driver)->totals().total);
   const auto piece = memory.Take(64 * kMiB);
@@ -155,7 +140,7 @@ int Run(std::string_view mode) {
                          {"taken_bytes", piece ? (64 * kMiB).count() : 0},
                          {"mapped_bytes", mapped ? (20 * kMiB).count() : 0}};
   if (capture) {
-    result["records"] = Describe(capture->Take(), memory);
+    result["records"] = Describe(capture->TakeMemory(), memory);
   }
   std::printf("%s\n", result.dump(2).c_str());
   return 0;

@@ -35,9 +35,12 @@ TEST(GpuMemoryUse, BelongsToTheLibraryThatAsked) {
   const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
   EXPECT_EQ(use.peak, Bytes(150));  // 100 + 30 + 20, before the first goes; after it 90 + 30 + 20 + 7
   EXPECT_EQ(use.at, Nanos(3));
-  EXPECT_THAT(use.owners,
-              ElementsAre(GpuOwner{"tensors", Bytes(100), Bytes(100)}, GpuOwner{"NCCL", Bytes(30), Bytes(30)},
-                          GpuOwner{"cuBLAS", Bytes(20), Bytes(20)}, GpuOwner{"other", Bytes(0), Bytes(7)}));
+  EXPECT_THAT(use.owners, ElementsAre(GpuOwner{"tensors", Bytes(100), Bytes(100), Bytes(90)},
+                                      GpuOwner{"NCCL", Bytes(30), Bytes(30), Bytes(30)},
+                                      GpuOwner{"cuBLAS", Bytes(20), Bytes(20), Bytes(20)},
+                                      GpuOwner{"other", Bytes(0), Bytes(7), Bytes(7)}));
+  EXPECT_EQ(use.AtEnd("NCCL"), Bytes(30));
+  EXPECT_EQ(use.AtEnd("cuDNN"), Bytes());
 }
 
 // Expandable segments: memory is made once and mapped where it is needed. It is the device's from its making to its
@@ -45,7 +48,7 @@ TEST(GpuMemoryUse, BelongsToTheLibraryThatAsked) {
 TEST(GpuMemoryUse, OfPhysicalMemoryLastsUntilItsReleaseHoweverItIsMapped) {
   GpuRecords records;
   const auto call = [](Call what, std::uint64_t handle, std::uint64_t address, std::int64_t bytes, std::int64_t at) {
-    return GpuVirtualMemoryRecord{what, handle, address, Bytes(bytes), Nanos(at)};
+    return GpuVirtualMemoryRecord{what, handle, address, Bytes(bytes), Nanos(at), ""};
   };
   records.virtual_memory = {call(Call::create, 1, 0, 64, 10),     call(Call::map, 1, 0x1000, 64, 11),
                             call(Call::create, 2, 0, 32, 12),     call(Call::map, 2, 0x9000, 32, 13),
@@ -54,14 +57,27 @@ TEST(GpuMemoryUse, OfPhysicalMemoryLastsUntilItsReleaseHoweverItIsMapped) {
   const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
   EXPECT_EQ(use.peak, Bytes(64 + 32 + 16));
   EXPECT_EQ(use.at, Nanos(15));
-  EXPECT_THAT(use.owners,
-              ElementsAre(GpuOwner{"tensors", Bytes(64), Bytes(64)}, GpuOwner{"other", Bytes(48), Bytes(48)}));
+  EXPECT_THAT(use.owners, ElementsAre(GpuOwner{"tensors", Bytes(64), Bytes(64), Bytes(0)},
+                                      GpuOwner{"other", Bytes(48), Bytes(48), Bytes(48)}));
+}
+
+// NCCL takes its memory in this way, too.
+TEST(GpuMemoryUse, OfPhysicalMemoryBelongsToTheLibraryThatAsked) {
+  GpuRecords records;
+  records.virtual_memory = {{Call::create, 1, 0, Bytes(64), Nanos(10), "/usr/lib/libnccl.so.2"},
+                            {Call::map, 1, 0x9000, Bytes(64), Nanos(11), ""},
+                            {Call::create, 2, 0, Bytes(32), Nanos(12), "/opt/tidemark"},
+                            {Call::map, 2, 0x1000, Bytes(32), Nanos(13), ""}};
+  const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
+  EXPECT_EQ(use.AtEnd("NCCL"), Bytes(64));
+  EXPECT_EQ(use.AtEnd("tensors"), Bytes(32));
 }
 
 // Whether CUPTI also has memory records of mapped memory is its version's secret: the bytes count once.
 TEST(GpuMemoryUse, CountsMappedMemoryOnce) {
   GpuRecords records;
-  records.virtual_memory = {{Call::create, 1, 0, Bytes(64), Nanos(10)}, {Call::map, 1, 0x1000, Bytes(64), Nanos(11)}};
+  records.virtual_memory = {{Call::create, 1, 0, Bytes(64), Nanos(10), ""},
+                            {Call::map, 1, 0x1000, Bytes(64), Nanos(11), ""}};
   records.memory = {Came(0x1000, 64, 11), Came(0x3000, 5, 12)};
   const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
   EXPECT_EQ(use.peak, Bytes(69));
@@ -78,7 +94,7 @@ TEST(GpuMemoryUse, OfAPoolIsThePoolsSize) {
   }
   const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
   EXPECT_EQ(use.peak, Bytes(4096));
-  EXPECT_THAT(use.owners, ElementsAre(GpuOwner{"tensors", Bytes(4096), Bytes(4096)}));
+  EXPECT_THAT(use.owners, ElementsAre(GpuOwner{"tensors", Bytes(4096), Bytes(4096), Bytes(1024)}));
 }
 
 TEST(GpuMemoryUse, LeavesOutTheHosts) {

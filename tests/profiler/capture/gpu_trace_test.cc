@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,14 +26,17 @@ GpuWorkRecord Kernel(const std::string& name, std::uint32_t stream, std::uint32_
   return record;
 }
 
-const std::vector<std::string> kOperations = {"layer.wq.forward", "reduce bucket", "layer.wq.forward"};
+/// Issued in phases 0, 0 and 2; the first one is number 40 of the run.
+const std::vector<IssuedOperation> kOperations = {
+    {"layer.wq.forward", 0}, {"reduce bucket", 0}, {"layer.wq.forward", 2}};
+constexpr std::uint64_t kFirst = 40;
 
-GpuNames Names() { return {kOperations, {{7, {"compute", "compute"}}, {13, {"dp", "collective"}}}}; }
+GpuNames Names() { return {kFirst, kOperations, {{7, {"compute", "compute"}}, {13, {"dp", "collective"}}}}; }
 
 /// Operation 0 runs as two kernels; 1 beside it on another stream; 2 later; a copy of nobody's.
 GpuRecords Records(std::int64_t zero) {
   GpuRecords records;
-  records.operations = {{0, 100}, {0, 101}, {1, 102}, {2, 103}};
+  records.operations = {{kFirst, 100}, {kFirst, 101}, {kFirst + 1, 102}, {kFirst + 2, 103}};
   records.work = {Kernel("gemm", 7, 100, zero + 10, zero + 40), Kernel("splitk_reduce", 7, 101, zero + 42, zero + 50),
                   Kernel("ncclDevKernel", 13, 102, zero + 20, zero + 90),
                   Kernel("gemm", 7, 103, zero + 60, zero + 100)};
@@ -41,23 +46,30 @@ GpuRecords Records(std::int64_t zero) {
   return records;
 }
 
-std::string Text(const Trace& trace, const Slice& slice) {
-  return trace.streams[slice.stream].name + " " + trace.strings[slice.name.index] + " " +
-         std::to_string(slice.start.count()) + ".." + std::to_string(slice.end.count());
+std::string Text(const GpuSlice& slice) {
+  return slice.stream.name + " " + slice.operation.name + " " + std::to_string(slice.start.count()) + ".." +
+         std::to_string(slice.end.count()) + " in " + std::to_string(slice.operation.span);
 }
 
 TEST(GpuTrace, HasASliceForEachOperationHoweverManyKernelsItLaunched) {
-  Trace trace;
-  trace.streams = {{"host", "host"}, {"compute", "compute"}};
-  AddGpuWork(Records(1'000'000), Names(), Nanos(1'000'000), trace);
   std::vector<std::string> slices;
-  for (const Slice& slice : trace.slices) {
-    slices.push_back(Text(trace, slice));
+  const std::vector<GpuSlice> found = SlicesOf(Records(1'000'000), Names(), Nanos(1'000'000));
+  for (const GpuSlice& slice : found) {
+    slices.push_back(Text(slice));
   }
-  EXPECT_THAT(slices, testing::ElementsAre("compute layer.wq.forward 10..50", "dp reduce bucket 20..90",
-                                           "compute layer.wq.forward 60..100", "gpu stream 9 copy 1..5"));
-  EXPECT_EQ(trace.streams.size(), 4u);
-  EXPECT_EQ(trace.streams[2].kind, "collective");
+  EXPECT_THAT(slices, testing::ElementsAre("compute layer.wq.forward 10..50 in 0", "dp reduce bucket 20..90 in 0",
+                                           "compute layer.wq.forward 60..100 in 2", "gpu stream 9 copy 1..5 in 65535"));
+  EXPECT_EQ(found[1].stream.kind, "collective");
+}
+
+// What was flushed late is of a step whose names are gone.
+TEST(GpuTrace, KnowsNoNameOfAnotherStepsOperation) {
+  GpuRecords records = Records(0);
+  records.operations = {{kFirst - 1, 100}, {kFirst + 3, 101}};
+  const std::vector<GpuSlice> found = SlicesOf(records, Names(), Nanos());
+  ASSERT_GE(found.size(), 2U);
+  EXPECT_EQ(Text(found[0]), "compute gemm 10..40 in 65535");
+  EXPECT_EQ(Text(found[1]), "compute splitk_reduce 42..50 in 65535");
 }
 
 /// From records to what `tidemark compare` says of them.
@@ -74,7 +86,16 @@ TEST(GpuTrace, IsComparedWithAPredictionOperatorByOperator) {
   predicted.slices = {{0, {0}, Nanos(10), Nanos(50)}, {1, {1}, Nanos(20), Nanos(90)}, {0, {0}, Nanos(60), Nanos(90)}};
   GpuRecords records = Records(500);
   records.work.erase(records.work.begin() + 4, records.work.end());
-  AddGpuWork(records, Names(), Nanos(500), measured);
+  measured.streams = {{"compute", "compute"}, {"dp", "collective"}};
+  const std::vector<GpuSlice> slices = SlicesOf(records, Names(), Nanos(500));
+  for (const GpuSlice& slice : slices) {
+    measured.strings.push_back(slice.operation.name);
+    measured.slices.push_back({slice.stream.name == "dp" ? std::uint16_t{1} : std::uint16_t{0},
+                               {static_cast<std::uint32_t>(measured.strings.size() - 1)},
+                               slice.start,
+                               slice.end,
+                               0});
+  }
   ASSERT_EQ(Verify(measured), "");
   const auto comparison = CompareTraces(std::span(&predicted, 1), std::span(&measured, 1));
   ASSERT_TRUE(comparison.ok()) << comparison.error().Text();
