@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 
@@ -15,6 +16,8 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string Line(std::string_view what, Bytes bytes) { return fmt::format("  {:<28}  {:>10}\n", what, Text(bytes)); }
+
+ordered_json Json(const std::optional<Bytes>& bytes) { return bytes ? ordered_json(bytes->count()) : ordered_json(); }
 
 double Percent(Bytes part, Bytes whole) {
   return 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
@@ -42,17 +45,18 @@ const Budget& LargestOf(std::span<const Budget> budgets) {
 
 std::string BudgetText(std::span<const Budget> budgets, std::span<const std::string> reasons) {
   const Budget& budget = LargestOf(budgets);
-  std::string text = fmt::format("\nwhat the process of rank {} took at most, part by part\n", budget.rank);
-  for (std::size_t i = 0; i < kBudgetParts; ++i) {
-    const auto part = static_cast<BudgetPart>(i);
-    if (budget[part] != Bytes()) {
-      text += Line(Label(part), budget[part]);
+  const bool on_gpu = budget.memory == Budget::Memory::gpu;
+  std::string text = fmt::format("\nwhat the process of rank {} took{} at most, part by part\n", budget.rank,
+                                 on_gpu ? " of its GPU" : "");
+  for (const auto& [part, bytes] : budget.parts) {
+    if (!bytes || *bytes != Bytes()) {
+      text += fmt::format("  {:<28}  {:>10}\n", Label(part), bytes ? Text(*bytes) : "not known");
     }
   }
   text +=
       fmt::format("  {:<28}  {:>10}  ({:+.2f} %, within {} of 0 in a sound measurement)\n", "residual: no known source",
                   Text(budget.residual()), Percent(budget.residual(), budget.used), Text(budget.bound()));
-  text += Line("resident, says the system", budget.used);
+  text += Line(on_gpu ? "used of it, says its driver" : "resident, says the system", budget.used);
   for (const std::string& reason : reasons) {
     text += fmt::format("in doubt: {}\n", reason);
   }
@@ -62,9 +66,8 @@ std::string BudgetText(std::span<const Budget> budgets, std::span<const std::str
 ordered_json BudgetJson(std::span<const Budget> budgets) {
   const Budget& budget = LargestOf(budgets);
   ordered_json json = ordered_json::object();
-  for (std::size_t i = 0; i < kBudgetParts; ++i) {
-    const auto part = static_cast<BudgetPart>(i);
-    json[fmt::format("{}_bytes", Key(part))] = budget[part].count();
+  for (const auto& [part, bytes] : budget.parts) {
+    json[fmt::format("{}_bytes", Key(part))] = Json(bytes);
   }
   json["residual_bytes"] = budget.residual().count();
   json["device_used_bytes"] = budget.used.count();
@@ -77,7 +80,7 @@ ordered_json ValidityJson(std::span<const Budget> budgets, std::span<const std::
           {"reasons", std::vector<std::string>(reasons.begin(), reasons.end())},
           {"budget_of_rank", budget.rank},
           {"residual_bound_bytes", budget.bound().count()},
-          {"resident_peak_bytes", budget.resident_peak.count()}};
+          {"resident_peak_bytes", Json(budget.resident_peak)}};
 }
 
 }  // namespace tidemark

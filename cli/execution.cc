@@ -15,14 +15,13 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/opened_device.h"
 #include "cli/trace_output.h"
 #include "cli/unlike_ranks.h"
 #include "cli/write_file.h"
 #include "models/job/read.h"
 #include "profiler/capture/heap.h"
 #include "profiler/comm/launcher.h"
-#include "profiler/comm/nccl.h"
-#include "profiler/device/cuda_device.h"
 #include "profiler/device/probe.h"
 #include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
@@ -32,7 +31,6 @@
 namespace tidemark {
 namespace {
 
-constexpr const char* kCuda = "cuda";
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
 
@@ -143,33 +141,13 @@ void WriteTraces(World& world, TraceOutput& output, Execution& execution) {
   }
 }
 
-/// This rank's GPU, and all ranks' on theirs.
-struct Gpus {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<World> world;
-};
-
-/// Each rank of a machine takes the next of its GPUs; where there are more ranks they share them.
-Result<Gpus> OpenGpus(World& boot) {
-  const std::int64_t count = std::ssize(ProbeDevices().devices);
-  if (count == 0) {
-    return Error{ErrorCode::machine_cannot, "", "this rank's machine has no GPU", "tidemark doctor says why"};
-  }
-  const int gpu = static_cast<int>(FindLauncher().local_rank % count);
-  Gpus gpus;
-  TIDEMARK_ASSIGN(gpus.device, OpenCudaDevice(gpu));
-  TIDEMARK_ASSIGN(gpus.world, OpenNcclWorld(boot, {.gpu = gpu}));
-  return gpus;
-}
-
 Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions run, const ExecutionOptions& options,
                    Execution& execution) {
-  Gpus gpus;
-  if (options.device == kCuda) {
-    TIDEMARK_ASSIGN(gpus, OpenGpus(*execution.place.world));
-    run.device = gpus.device.get();
-  }
-  World& world = gpus.world ? *gpus.world : *execution.place.world;
+  TIDEMARK_ASSIGN(const OpenedDevice opened, OpenDevice(options.device, *execution.place.world));
+  run.device = opened.device.get();
+  run.capture = opened.capture.get();
+  run.watch = opened.watch;
+  World& world = opened.world ? *opened.world : *execution.place.world;
   execution.exchanges = world.how();
   run.progress = &execution.place.link->progress();
   run.blank = BlankTrace(job, options.device.empty() ? "cpu" : options.device);
@@ -279,7 +257,6 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   TIDEMARK_TRY(RefuseToOverwrite(options.trace_path, options.data));
   TIDEMARK_TRY(CheckWritable(options.trace_path));
   TIDEMARK_ASSIGN(RunOptions run, ReadOptions(options));
-  run.watch = true;
   CountHeap();
   TIDEMARK_ASSIGN(const LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
   TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));

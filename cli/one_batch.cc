@@ -76,7 +76,7 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   RunOptions exact = options;
   exact.exact = exact.keep_gradients = true;
   exact.capacity.reset();
-  exact.watch = false;
+  exact.watch = nullptr;
   exact.keep_trace = nullptr;
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -115,6 +116,32 @@ ordered_json JsonOf(const RankPeak& of) {
           {"by_category", by_category}};
 }
 
+/// "clock" of tidemark.run/1.
+std::string_view Key(WorkClock clock) {
+  switch (clock) {
+    case WorkClock::host:
+      return "host";
+    case WorkClock::marks:
+      return "device_events";
+    case WorkClock::records:
+      return "cupti";
+  }
+  return "";
+}
+
+/// What says how long a GPU worked; a processor has one clock.
+std::string ClockText(WorkClock clock) {
+  switch (clock) {
+    case WorkClock::host:
+      break;
+    case WorkClock::marks:
+      return "work on streams is timed by CUDA's events\n";
+    case WorkClock::records:
+      return "work on streams is timed by CUPTI's records\n";
+  }
+  return "";
+}
+
 }  // namespace
 
 bool RunReport::NumbersDiffer() const { return numerics && !(numerics->exact.equal() && numerics->working.equal()); }
@@ -127,7 +154,8 @@ std::string RenderText(const RunReport& report) {
   const std::int64_t ranks = report.job.Ranks();
   std::string text = fmt::format("{}\nmeasured on {}, {} rank{}{}\n{}\n{}", JobTitle(report.job), report.device, ranks,
                                  ranks == 1 ? "" : "s", report.exchanges.empty() ? "" : ", by " + report.exchanges,
-                                 LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps));
+                                 LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps)) +
+                     ClockText(outcome.clock);
   if (!outcome.ran_out) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));
@@ -175,6 +203,7 @@ std::string RenderJson(const RunReport& report) {
                              {"device", report.device},
                              {"ranks", report.job.Ranks()},
                              {"steps", steps},
+                             {"clock", Key(report.outcome.clock)},
                              {"peak", JsonOf(report.peak)},
                              {"numerics", numerics},
                              {"budget", budget},

@@ -2,6 +2,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <new>
 #include <optional>
@@ -11,7 +13,9 @@
 #include "base/check.h"
 #include "kernels/blas.h"
 #include "profiler/device/cuda_device.h"
+#include "profiler/device/gpu_device.h"
 #include "profiler/device/gpu_driver.h"
+#include "profiler/device/gpu_management.h"
 #include "profiler/device/gpu_memory.h"
 
 namespace tidemark {
@@ -25,11 +29,16 @@ void Expect(cudaError_t status) {
 
 std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
 
-/// cudaFree waits for all work of the GPU.
+/// cudaFree waits for all work of the GPU. While it is there, `booked` contains its bytes.
 class CudaRoom final : public DeviceRoom {
  public:
-  explicit CudaRoom(Bytes bytes) : DeviceRoom(Take(bytes)) {}
-  ~CudaRoom() override { Expect(cudaFree(data())); }
+  CudaRoom(Bytes bytes, Bytes& booked) : DeviceRoom(Take(bytes)), bytes_(bytes), booked_(booked) { booked_ += bytes; }
+  ~CudaRoom() override {
+    Expect(cudaFree(data()));
+    booked_ -= bytes_;
+  }
+  CudaRoom(const CudaRoom&) = delete;
+  CudaRoom& operator=(const CudaRoom&) = delete;
 
  private:
   static void* Take(Bytes bytes) {
@@ -41,6 +50,9 @@ class CudaRoom final : public DeviceRoom {
     Expect(error);
     return data;
   }
+
+  Bytes bytes_;
+  Bytes& booked_;
 };
 
 /// One stream of a program.
@@ -53,10 +65,10 @@ class CudaQueue {
 
   cudaStream_t stream() const { return stream_; }
   /// With what kernels write beside their tensors; a stream without kernels has none of that.
-  const kernels::Queue& QueueWith(kernels::cuda::Blas& blas) {
+  const kernels::Queue& QueueWith(kernels::cuda::Blas& blas, Bytes& booked) {
     using kernels::Queue;
     if (queue_.stream == nullptr) {
-      room_.emplace(Bytes(Queue::kWorkspaceBytes + Queue::kScratchBytes + kNumber));
+      room_.emplace(Bytes(Queue::kWorkspaceBytes + Queue::kScratchBytes + kNumber), booked);
       char* const workspace = static_cast<char*>(room_->data());
       char* const scratch = workspace + Queue::kWorkspaceBytes;
       queue_ = {.kind = Queue::Kind::gpu,
@@ -77,10 +89,11 @@ class CudaQueue {
   kernels::Queue queue_;
 };
 
-class CudaDevice final : public Device {
+class CudaDevice final : public GpuDevice {
  public:
-  CudaDevice(std::unique_ptr<GpuDriver> driver, std::unique_ptr<kernels::cuda::Blas> blas)
-      : driver_(std::move(driver)), blas_(std::move(blas)) {}
+  CudaDevice(std::unique_ptr<GpuDriver> driver, std::unique_ptr<kernels::cuda::Blas> blas, const GpuBooks& books,
+             std::optional<GpuManagement> management)
+      : driver_(std::move(driver)), blas_(std::move(blas)), books_(books), management_(std::move(management)) {}
   ~CudaDevice() override {
     for (const cudaEvent_t event : events_) {
       Expect(cudaEventDestroy(event));
@@ -90,11 +103,18 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   std::unique_ptr<DeviceMemory> MemoryOf(Bytes capacity) override {
-    return std::make_unique<GpuMemory>(*driver_, std::min(capacity, driver_->totals().total));
+    auto memory = std::make_unique<GpuMemory>(*driver_, std::min(capacity, driver_->totals().total));
+    memory_ = memory.get();
+    return memory;
   }
-  std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override { return std::make_unique<CudaRoom>(bytes); }
+  std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override { return std::make_unique<CudaRoom>(bytes, books_.rooms); }
 
-  void Give(std::uint32_t stream, Work work) override { work(On(stream).QueueWith(*blas_)); }
+  const GpuDriver& driver() const override { return *driver_; }
+  const GpuBooks& books() const override { return books_; }
+  const GpuMemory& memory() const override { return *memory_; }
+  const std::optional<GpuManagement>& management() const override { return management_; }
+
+  void Give(std::uint32_t stream, Work work) override { work(On(stream).QueueWith(*blas_, books_.workspace)); }
   void* StreamOf(std::uint32_t stream) override { return On(stream).stream(); }
   /// From pageable memory the copy returns when the driver has staged it ("API synchronization behavior" of CUDA's
   /// runtime), so that the caller may write there again.
@@ -136,17 +156,51 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<GpuDriver> driver_;
   std::unique_ptr<kernels::cuda::Blas> blas_;
+  GpuBooks books_;
+  std::optional<GpuManagement> management_;
+  const GpuMemory* memory_ = nullptr;
   std::vector<std::unique_ptr<CudaQueue>> queues_;
   std::vector<cudaEvent_t> events_;
   std::size_t marks_ = 0;  ///< of the events, how many stand for something
 };
 
+std::optional<GpuManagement> ManagementOf(int gpu) {
+  std::array<char, 32> bus_id{};  // CUDA wants 13 at least
+  if (cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), gpu) != cudaSuccess) {
+    return std::nullopt;
+  }
+  return GpuManagement::Open(bus_id.data());
+}
+
+Nanos Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+/// What its context has taken, which has just been made; `before` was used of the GPU when there was none.
+GpuBooks OpenBooks(const GpuDriver& driver, const std::optional<GpuManagement>& management,
+                   std::optional<Bytes> before) {
+  GpuBooks books;
+  const GpuDriver::Totals totals = driver.totals();
+  const std::optional<Bytes> after = management ? management->used() : std::nullopt;
+  if (before && after) {
+    books.context = *after - *before;
+  }
+  books.used_before = totals.total - totals.free - books.context.value_or(Bytes());
+  books.context_made = Now();
+  return books;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Device>> OpenCudaDevice(int gpu) {
+Result<std::unique_ptr<GpuDevice>> OpenCudaDevice(int gpu) {
+  std::optional<GpuManagement> management = ManagementOf(gpu);
+  const std::optional<Bytes> before = management ? management->used() : std::nullopt;
   TIDEMARK_ASSIGN(std::unique_ptr<GpuDriver> driver, GpuDriver::Open(gpu));
+  const GpuBooks books = OpenBooks(*driver, management, before);
   TIDEMARK_ASSIGN(auto blas, kernels::cuda::OpenCublasLt());
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(driver), std::move(blas)));
+  return std::unique_ptr<GpuDevice>(
+      std::make_unique<CudaDevice>(std::move(driver), std::move(blas), books, std::move(management)));
 }
 
 }  // namespace tidemark

@@ -4,6 +4,6 @@
 
 namespace tidemark {
 
-Result<std::unique_ptr<Device>> OpenCudaDevice(int gpu) { return GpuDriver::Open(gpu).error(); }
+Result<std::unique_ptr<GpuDevice>> OpenCudaDevice(int gpu) { return GpuDriver::Open(gpu).error(); }
 
 }  // namespace tidemark

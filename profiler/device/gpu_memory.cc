@@ -47,6 +47,20 @@ bool GpuMemory::Has(std::uint64_t address) const {
          (range != ranges_.end() && address - range->first < Length(range->second.bytes));
 }
 
+void GpuMemory::ForEachTaken(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const {
+  for (const auto& [address, bytes] : pieces_) {
+    visit(address, address + Length(bytes));
+  }
+  for (auto page = pages_.begin(); page != pages_.end();) {
+    const std::uint64_t begin = page->first;
+    std::uint64_t end = begin;
+    for (; page != pages_.end() && page->first == end; ++page) {
+      end += Length(PageAt(page->first));
+    }
+    visit(begin, end);
+  }
+}
+
 std::optional<std::uint64_t> GpuMemory::DoTake(Bytes bytes) {
   const auto address = driver_.Allocate(bytes);
   if (address) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,8 @@ class GpuMemory final : public DeviceMemory {
 
   /// Whether an address lies in what was taken or reserved here.
   bool Has(std::uint64_t address) const;
+  /// Every stretch [begin, end) of addresses that has memory behind it: pieces, and pages one behind the other.
+  void ForEachTaken(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const;
 
  private:
   struct Range {

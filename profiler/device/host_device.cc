@@ -26,7 +26,11 @@ HostDevice::HostDevice(kernels::Queue::Kind kind)
   TIDEMARK_CHECK(kind != kernels::Queue::Kind::gpu);
 }
 
-std::unique_ptr<DeviceMemory> HostDevice::MemoryOf(Bytes capacity) { return std::make_unique<HostMemory>(capacity); }
+std::unique_ptr<DeviceMemory> HostDevice::MemoryOf(Bytes capacity) {
+  auto memory = std::make_unique<HostMemory>(capacity);
+  memory_ = memory.get();
+  return memory;
+}
 
 std::unique_ptr<DeviceRoom> HostDevice::RoomFor(Bytes bytes) {
   return std::make_unique<HostRoom>(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes.count())));

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "profiler/device/device.h"
+#include "profiler/device/host_memory.h"
 
 namespace tidemark {
 
@@ -14,6 +17,8 @@ class HostDevice : public Device {
   explicit HostDevice(kernels::Queue::Kind kind = kernels::Queue::Kind::cpu);
 
   std::unique_ptr<DeviceMemory> MemoryOf(Bytes capacity) override;
+  /// What MemoryOf gave last, for as long as it is there.
+  HostMemory* memory() const { return memory_; }
   std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override;
   void Give(std::uint32_t, Work work) override { work(queue_); }
   void* StreamOf(std::uint32_t) override { return nullptr; }
@@ -28,6 +33,7 @@ class HostDevice : public Device {
   void DropMarks() override {}
 
  private:
+  HostMemory* memory_ = nullptr;
   std::vector<double> scratch_;
   kernels::Queue queue_;
 };

@@ -31,7 +31,7 @@ class HostMemory final : public DeviceMemory {
 
   /// Bytes that can be touched now, in whole pages of the system; and the most there have been.
   Bytes mapped() const { return mapped_; }
-  Bytes mapped_peak() const { return mapped_peak_; }
+  Bytes mapped_peak() const override { return mapped_peak_; }
   /// Every stretch [begin, end) of addresses that can be touched now.
   void ForEachMapped(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const;
   /// Calls `look` before memory goes back to the system.

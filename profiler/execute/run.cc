@@ -10,7 +10,6 @@
 #include "profiler/capture/heap.h"
 #include "profiler/capture/outside_view.h"
 #include "profiler/device/host_device.h"
-#include "profiler/device/host_memory.h"
 #include "sim/program/stages.h"
 
 namespace tidemark {
@@ -130,21 +129,19 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   HostDevice processor;
   Device& device = options.device == nullptr ? processor : *options.device;
   std::unique_ptr<DeviceMemory> below = device.MemoryOf(options.capacity.value_or(kUnlimited));
-  auto* const host = dynamic_cast<HostMemory*>(below.get());
   TensorMemory memory(MakeAllocator(job.allocator, std::move(below)), device);
-  std::optional<OutsideView> outside;
-  if (options.watch && host != nullptr) {
-    outside.emplace(memory, *host);
-  }
+  std::unique_ptr<OutsideView> outside = options.watch ? options.watch(memory) : nullptr;
   Executor executor(job, model, groups, batches, device, memory,
                     {.seed = options.seed,
                      .exact = options.exact,
                      .keep_gradients = options.keep_gradients,
-                     .kept_update = options.kept_update});
+                     .kept_update = options.kept_update,
+                     .capture = options.capture});
   executor.recorder().ReportTo(options.progress);
   executor.recorder().Describe(options.blank);
   executor.recorder().KeepWith(options.keep_trace);
   RunOutcome run;
+  run.clock = executor.clock();
   for (const RunStep& step : steps) {
     const Program& role = step.program->roles[RoleOf(job, world.rank())];
     Result<StepOutcome> ran = executor.Run(role, step.kind);
@@ -175,7 +172,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   run.allocator_peak = allocator.allocated_peak();
   run.reserved_peak = allocator.reserved_peak();
   run.cache_flushes = allocator.cache_flushes();
-  run.mapped_peak = host == nullptr ? allocator.device().highest() : host->mapped_peak();
+  run.mapped_peak = allocator.device().mapped_peak();
   run.trace = std::move(executor.recorder()).Take();
   return run;
 }

@@ -10,6 +10,8 @@
 #include "base/result.h"
 #include "models/job/job.h"
 #include "profiler/capture/budget.h"
+#include "profiler/capture/gpu_capture.h"
+#include "profiler/capture/outside_view.h"
 #include "profiler/comm/communicator.h"
 #include "profiler/device/device.h"
 #include "profiler/execute/executor.h"
@@ -33,7 +35,8 @@ struct RunOptions {
   bool keep_gradients = false;
   std::int64_t kept_update = 1;      ///< which update's, from 1
   Device* device = nullptr;          ///< where; nothing: the processor that this program runs on
-  bool watch = false;                ///< take its budget (OutsideView); the heap counts since CountHeap
+  GpuCapture* capture = nullptr;     ///< of the device's work (ExecutorOptions); nothing: there is none
+  MakeOutsideView watch{};           ///< takes its budget; nothing: nobody does
   RankProgress* progress = nullptr;  ///< where this rank says what it is doing; nothing: nowhere
   Trace blank{};                     ///< as which its trace begins: origin, title, job
   Recorder::Keep keep_trace{};       ///< gets the trace while it grows; nothing: it is only returned
@@ -60,11 +63,12 @@ struct RunOutcome {
   std::vector<StepOutcome> steps;  ///< this rank's; losses are means over all ranks that take one, told to all
   Trace trace;                     ///< this rank's
   Bytes allocator_peak, reserved_peak;
-  std::int64_t cache_flushes = 0;  ///< of the allocator, the vain one before it ran out included
-  Bytes mapped_peak;               ///< of the system's pages, as the device below the allocator counts them
-  std::optional<Budget> budget{};  ///< of this rank, with RunOptions::watch
-  bool ran_out = false;            ///< some rank ran out of memory, in the last step
-  ParameterParts gradients;        ///< this rank's, with keep_gradients
+  std::int64_t cache_flushes = 0;     ///< of the allocator, the vain one before it ran out included
+  Bytes mapped_peak;                  ///< of the system's pages, as the device below the allocator counts them
+  WorkClock clock = WorkClock::host;  ///< what says when the trace's streams were busy
+  std::optional<Budget> budget{};     ///< of this rank, with RunOptions::watch
+  bool ran_out = false;               ///< some rank ran out of memory, in the last step
+  ParameterParts gradients;           ///< this rank's, with keep_gradients
 };
 
 /// Refuses what the executor has no arithmetic for, programs that kernels disagree with, and a text that cannot be

@@ -49,6 +49,8 @@ class DeviceMemory {
   Bytes capacity() const { return capacity_; }
   Bytes taken() const { return taken_; }
   Bytes highest() const { return highest_; }
+  /// The same by the books of the class that implements it, where it keeps some of its own.
+  virtual Bytes mapped_peak() const { return highest_; }
   std::int64_t times_taken() const { return times_taken_; }  ///< pieces taken and stretches mapped
   std::int64_t times_given() const { return times_given_; }  ///< pieces given back and stretches unmapped
   /// The smallest capacity under which something would have been granted that was not; empty when all was.

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "profiler/capture/process_view.h"
+#include "profiler/device/host_device.h"
 #include "tests/base/sanitizer.h"
 #include "tests/profiler/execute/executed_job.h"
 
@@ -17,7 +21,8 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 Budget Used(Bytes used, Bytes tensors) {
   Budget budget;
-  budget.used = budget.resident_peak = used;
+  budget.used = used;
+  budget.resident_peak = used;
   budget[BudgetPart::tensors] = tensors;
   return budget;
 }
@@ -46,13 +51,38 @@ TEST(Budget, ComesThroughAMessageAsItWas) {
   Budget budget = Used(Bytes(77), Bytes(-5));
   budget.rank = 3;
   budget[BudgetPart::profiler] = Bytes(9);
+  budget.parts[BudgetPart::modules] = std::nullopt;
   budget.reasons = {"first reason", "second: with, marks"};
   const Budget same = Unpack(Pack(budget));
   EXPECT_EQ(same.rank, 3);
   EXPECT_EQ(same.parts, budget.parts);
   EXPECT_EQ(same.used, budget.used);
+  EXPECT_EQ(same.memory, Budget::Memory::process);
   EXPECT_EQ(same.resident_peak, budget.resident_peak);
   EXPECT_EQ(same.reasons, budget.reasons);
+}
+
+TEST(Budget, OfAGpuAllowsOnePercent) {
+  Budget budget = BudgetOf(Budget::Memory::gpu, {});
+  budget.used = Bytes(2000 * kMiB);
+  EXPECT_EQ(budget.bound(), Bytes(20 * kMiB));
+  budget.used = Bytes(500 * kMiB);
+  EXPECT_EQ(budget.bound(), Bytes(16 * kMiB)) << "pages that rooms and modules fill in part";
+  budget.used = Bytes(80'000 * kMiB);
+  EXPECT_EQ(budget.bound(), Bytes(32 * kMiB)) << "64 MiB are found in any job";
+  const Budget same = Unpack(Pack(budget));
+  EXPECT_EQ(same.memory, Budget::Memory::gpu);
+  EXPECT_EQ(same.resident_peak, std::nullopt);
+}
+
+TEST(Budget, DoesNotCountWhatIsNotKnown) {
+  Budget budget = BudgetOf(Budget::Memory::gpu, std::array{BudgetPart::tensors, BudgetPart::context});
+  budget.used = Bytes(100);
+  budget[BudgetPart::tensors] = Bytes(60);
+  budget[BudgetPart::context] = Bytes(30);
+  EXPECT_EQ(budget.residual(), Bytes(10));
+  budget.parts[BudgetPart::context] = std::nullopt;
+  EXPECT_EQ(budget.residual(), Bytes(40));
 }
 
 // A sanitizer brings its own malloc: a measurement that cannot count the heap says so, and no other does.
@@ -60,7 +90,8 @@ TEST(Budget, OfAHeapThatNobodyCountsIsInDoubt) {
   const Job job = SmallJob("ddp-last");
   const LoweredSteps lowered(job, 1);
   const auto world = MakeSingleWorld();
-  const auto run = RunSteps(job, lowered.steps(), {.watch = true}, *world);
+  HostDevice processor;
+  const auto run = RunSteps(job, lowered.steps(), {.device = &processor, .watch = WatchProcess(processor)}, *world);
   ASSERT_TRUE(run);
   const std::vector<std::string>& reasons = run->budget->reasons;
   EXPECT_EQ(std::any_of(

@@ -81,7 +81,11 @@ class FakeGpuDriver final : public GpuDriver {
     DropIfUnused(handle);
   }
 
-  Totals totals() const override { return {memory_ - used_, memory_}; }
+  Totals totals() const override {
+    ++times_asked_;
+    return {memory_ - used_, memory_};
+  }
+  std::int64_t times_asked() const { return times_asked_; }
 
  private:
   struct Physical {
@@ -110,6 +114,7 @@ class FakeGpuDriver final : public GpuDriver {
   }
 
   Bytes memory_, used_;
+  mutable std::int64_t times_asked_ = 0;  ///< for totals
   std::uint64_t next_ = std::uint64_t{1} << 40, last_handle_ = 0;
   std::map<std::uint64_t, Bytes> pieces_, ranges_;
   std::map<std::uint64_t, Physical> handles_;

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "sim/memory/capacity.h"
 #include "tests/profiler/device/expect_same.h"
@@ -85,6 +89,25 @@ TEST(GpuDriver, SaysWhyThereIsNone) {
   }
   EXPECT_EQ(driver.error().code, ErrorCode::machine_cannot);
   EXPECT_FALSE(driver.error().hint.empty());
+}
+
+// A tensor may lie across pages: those one behind the other are one stretch.
+TEST(GpuMemory, TellsWhatItHas) {
+  FakeGpuDriver driver(Bytes(std::int64_t{1} << 30));
+  GpuMemory memory(driver, Bytes(std::int64_t{1} << 30));
+  const auto piece = memory.Take(kPage * 3);
+  const auto range = memory.Reserve(kPage);
+  ASSERT_TRUE(piece && range && memory.Map(*range, kPage * 2));
+  const auto behind = [](std::uint64_t begin, Bytes bytes) {
+    return begin + static_cast<std::uint64_t>(bytes.count());
+  };
+  ASSERT_TRUE(memory.Map(behind(*range, kPage * 4), kPage));
+  using Stretch = std::pair<std::uint64_t, std::uint64_t>;
+  std::vector<Stretch> found;
+  memory.ForEachTaken([&](std::uint64_t begin, std::uint64_t end) { found.emplace_back(begin, end); });
+  EXPECT_THAT(found, testing::ElementsAre(Stretch(*piece, behind(*piece, kPage * 3)),
+                                          Stretch(*range, behind(*range, kPage * 2)),
+                                          Stretch(behind(*range, kPage * 4), behind(*range, kPage * 5))));
 }
 
 }  // namespace

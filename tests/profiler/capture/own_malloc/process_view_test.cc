@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profiler/capture/outside_view.h"
+#include "profiler/capture/process_view.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "profiler/capture/heap.h"
+#include "profiler/device/host_device.h"
 #include "tests/profiler/execute/executed_job.h"
 
 namespace tidemark {
@@ -72,12 +74,13 @@ RunOutcome Watched(const Job& job, SlyWorld::Hides hides) {
     return LoweredSteps(job, 1);
   }();
   SlyWorld world(hides);
-  auto run = RunSteps(job, lowered.steps(), {.watch = true}, world);
+  HostDevice processor;
+  auto run = RunSteps(job, lowered.steps(), {.device = &processor, .watch = WatchProcess(processor)}, world);
   EXPECT_TRUE(run.ok());
   return std::move(*run);
 }
 
-TEST(TheOutsideView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
+TEST(ProcessView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
   const RunOutcome run = Watched(WideJob(), SlyWorld::Hides::nothing);
   const Budget& budget = *run.budget;
   EXPECT_EQ(budget.reasons, std::vector<std::string>{});
@@ -97,7 +100,7 @@ TEST(TheOutsideView, ClosesTheBudgetOfALargeJobWithinTwoPercent) {
   EXPECT_GT(device, Bytes(384 * kMiB));
 }
 
-TEST(TheOutsideView, FindsWhatIsHiddenBehindTheAllocator) {
+TEST(ProcessView, FindsWhatIsHiddenBehindTheAllocator) {
   const Bytes usual = Watched(SmallJob("ddp-last"), SlyWorld::Hides::nothing).budget->residual();
   for (const auto hides : {SlyWorld::Hides::pages, SlyWorld::Hides::heap}) {
     const Budget budget = *Watched(SmallJob("ddp-last"), hides).budget;
@@ -108,7 +111,7 @@ TEST(TheOutsideView, FindsWhatIsHiddenBehindTheAllocator) {
   }
 }
 
-TEST(TheOutsideView, ClosesTheBudgetUnderEveryAllocator) {
+TEST(ProcessView, ClosesTheBudgetUnderEveryAllocator) {
   for (const AllocatorKind kind :
        {AllocatorKind::exact, AllocatorKind::torch_caching, AllocatorKind::arena, AllocatorKind::cuda_async}) {
     Job job = SmallJob("ddp-last");

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profiler/capture/outside_view.h"
+#include "profiler/capture/process_view.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
+#include "profiler/capture/beside_tensors.h"
+#include "profiler/capture/heap.h"
 #include "profiler/capture/process_memory.h"
 
 namespace tidemark {
 namespace {
 
 constexpr std::int64_t kFinest = 64;  // a new high is one by this part
-constexpr Bytes kSystemPage{4096};    // a stretch ends with less than a page of nothing
+
+constexpr std::array kParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
+                               BudgetPart::communication, BudgetPart::workspace, BudgetPart::trace,
+                               BudgetPart::step_program,  BudgetPart::data,      BudgetPart::executor,
+                               BudgetPart::verification,  BudgetPart::heap_kept, BudgetPart::code,
+                               BudgetPart::stack,         BudgetPart::profiler};
 
 /// Owners of the heap and the parts that they are; what nobody claims is in none.
 constexpr std::array<std::pair<HeapOwner, BudgetPart>, 8> kHeapParts = {{
@@ -30,20 +39,23 @@ constexpr std::array<std::pair<HeapOwner, BudgetPart>, 8> kHeapParts = {{
 
 }  // namespace
 
-OutsideView::OutsideView(TensorMemory& memory, HostMemory& host)
-    : memory_(memory), host_(host), forgot_peak_(ForgetResidentPeak()) {
+ProcessView::ProcessView(TensorMemory& memory, HostMemory& host)
+    : memory_(memory),
+      host_(host),
+      forgot_peak_(ForgetResidentPeak()),
+      highest_(BudgetOf(Budget::Memory::process, kParts)) {
   memory_.AfterAllocating([this] { Look(); });
   host_.BeforeGiving([this] { Look(); });
-  BeforeLargeFrees([](void* self) { static_cast<OutsideView*>(self)->Look(); }, this);
+  BeforeLargeFrees([](void* self) { static_cast<ProcessView*>(self)->Look(); }, this);
 }
 
-OutsideView::~OutsideView() {
+ProcessView::~ProcessView() {
   BeforeLargeFrees(nullptr, nullptr);
   host_.BeforeGiving({});
   memory_.AfterAllocating({});
 }
 
-void OutsideView::Look() {
+void ProcessView::Look() {
   const auto resident = ResidentNow();
   if (looking_ || !resident || *resident <= highest_.used + highest_.used / kFinest) {
     return;
@@ -51,34 +63,17 @@ void OutsideView::Look() {
   looking_ = true;
   const HeapScope scope(HeapOwner::profiler);
   highest_.used = *resident;
-  CountDevice();
+  // Page by page, as what nobody has touched takes no memory.
+  const BesideTensors beside = CountBesideTensors(
+      memory_, [&](const VisitStretch& visit) { host_.ForEachMapped(visit); }, ResidentIn);
+  highest_[BudgetPart::tensors] = memory_.live_bytes();
+  highest_[BudgetPart::rounding] = beside.rounding;
+  highest_[BudgetPart::cached] = beside.cached;
   CountTheHeap();
   looking_ = false;
 }
 
-/// Rounding and cache are asked page by page, as what nobody has touched takes no memory.
-void OutsideView::CountDevice() {
-  Bytes rounding, cached;
-  host_.ForEachMapped([&](std::uint64_t begin, std::uint64_t end) {
-    std::uint64_t at = begin;
-    const auto empty = [&](std::uint64_t until) {
-      const bool tail = until == end && end - at < static_cast<std::uint64_t>(kSystemPage.count());
-      (tail ? rounding : cached) += ResidentIn(at, until);
-    };
-    for (auto piece = memory_.live().lower_bound(begin); piece != memory_.live().end() && piece->first < end; ++piece) {
-      const auto& [address, room] = *piece;
-      empty(address);
-      at = address + static_cast<std::uint64_t>(room.charged.count());
-      rounding += ResidentIn(address + static_cast<std::uint64_t>(room.bytes.count()), at);
-    }
-    empty(end);
-  });
-  highest_[BudgetPart::tensors] = memory_.live_bytes();
-  highest_[BudgetPart::rounding] = rounding;
-  highest_[BudgetPart::cached] = cached;
-}
-
-void OutsideView::CountTheHeap() {
+void ProcessView::CountTheHeap() {
   const HeapUse heap = LiveHeap();
   for (const auto& [owner, part] : kHeapParts) {
     highest_[part] = heap[static_cast<std::size_t>(owner)];
@@ -86,7 +81,7 @@ void OutsideView::CountTheHeap() {
   highest_[BudgetPart::heap_kept] = HeapKept();
 }
 
-Budget OutsideView::Close(std::int64_t rank) {
+Budget ProcessView::Close(std::int64_t rank) {
   Look();
   highest_.rank = rank;
   const auto mappings = ReadMappings();
@@ -116,6 +111,10 @@ Budget OutsideView::Close(std::int64_t rank) {
     highest_.reasons.push_back(fmt::format("{} were swapped out: times are a disk's, too", Text(status->swapped)));
   }
   return highest_;
+}
+
+MakeOutsideView WatchProcess(HostDevice& host) {
+  return [&host](TensorMemory& memory) { return std::make_unique<ProcessView>(memory, *host.memory()); };
 }
 
 }  // namespace tidemark

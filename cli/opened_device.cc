@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/opened_device.h"
+
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "profiler/capture/gpu_view.h"
+#include "profiler/capture/process_view.h"
+#include "profiler/comm/launcher.h"
+#include "profiler/comm/nccl.h"
+#include "profiler/device/cuda_device.h"
+#include "profiler/device/gpu_device.h"
+#include "profiler/device/host_device.h"
+#include "profiler/device/probe.h"
+
+namespace tidemark {
+namespace {
+
+OpenedDevice OpenProcessor() {
+  OpenedDevice opened;
+  auto processor = std::make_unique<HostDevice>();
+  opened.watch = WatchProcess(*processor);
+  opened.device = std::move(processor);
+  return opened;
+}
+
+Result<OpenedDevice> OpenGpu(World& boot) {
+  const std::int64_t count = std::ssize(ProbeDevices().devices);
+  if (count == 0) {
+    return Error{ErrorCode::machine_cannot, "", "this rank's machine has no GPU", "tidemark doctor says why"};
+  }
+  const std::int64_t gpu = FindLauncher().local_rank % count;
+  OpenedDevice opened;
+  GpuWatch watch;
+  watch.ranks_on_gpu = (boot.ranks_here() - gpu + count - 1) / count;  // every count-th from this one on
+  if (auto capture = GpuCapture::Begin({.allocation_sources = true})) {
+    opened.capture = std::move(*capture);
+    watch.capture = opened.capture.get();
+  } else {  // a run without it is measured less well, and says so
+    watch.without_capture = capture.error().message;
+  }
+  TIDEMARK_ASSIGN(std::unique_ptr<GpuDevice> device, OpenCudaDevice(static_cast<int>(gpu)));
+  TIDEMARK_ASSIGN(opened.world, OpenNcclWorld(boot, {.gpu = static_cast<int>(gpu)}));
+  opened.watch = WatchGpu(*device, watch);
+  opened.device = std::move(device);
+  return opened;
+}
+
+}  // namespace
+
+Result<OpenedDevice> OpenDevice(const std::string& name, World& boot) {
+  return name == kCuda ? OpenGpu(boot) : Result<OpenedDevice>(OpenProcessor());
+}
+
+}  // namespace tidemark

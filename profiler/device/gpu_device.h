@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "base/quantity.h"
+#include "profiler/device/device.h"
+#include "profiler/device/gpu_driver.h"
+#include "profiler/device/gpu_management.h"
+#include "profiler/device/gpu_memory.h"
+
+namespace tidemark {
+
+/// What a device took of its GPU beside tensors, counted where it took it.
+struct GpuBooks {
+  /// Of the whole GPU before this process had a context there, by the driver's count; where there is no management
+  /// library to tell, right after, so that the context is in it.
+  Bytes used_before;
+  std::optional<Bytes> context;  ///< what making it took; nothing: in used_before
+  Nanos context_made;            ///< by the clock of std::chrono::steady_clock
+  Bytes workspace;               ///< of its queues, for math libraries and kernels (kernels::Queue)
+  Bytes rooms;                   ///< RoomFor, those that are there now
+};
+
+/// A GPU, and what whoever watches its memory from outside may ask.
+class GpuDevice : public Device {
+ public:
+  virtual const GpuDriver& driver() const = 0;
+  virtual const GpuBooks& books() const = 0;
+  /// What MemoryOf gave last, for as long as it is there.
+  virtual const GpuMemory& memory() const = 0;
+  /// Nothing where this machine has none.
+  virtual const std::optional<GpuManagement>& management() const = 0;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/capture/gpu_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiler/capture/gpu_records.h"
+#include "profiler/device/gpu_management.h"
+#include "profiler/device/tensor_memory.h"
+#include "sim/memory/allocator.h"
+#include "tests/profiler/capture/built_capture.h"
+#include "tests/profiler/device/fake_gpu_device.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Bytes kMiB(1 << 20);
+constexpr Nanos kContextMade(1'000), kLater(2'000), kInAnAge(INT64_MAX);
+
+int Fine() { return 0; }
+int Find(const char*, void**) { return 0; }
+int Memory(void*, ManagementCalls::Memory*) { return 0; }
+template <unsigned kCount>
+int Processes(void*, unsigned* count, void*) {
+  *count = kCount;
+  return 0;
+}
+
+GpuMemoryRecord Came(Bytes bytes, Nanos at, const std::string& source) {
+  static std::uint64_t next = 1;  // far below what the driver hands out
+  GpuMemoryRecord record;
+  record.address = next += 0x1000;
+  record.bytes = bytes;
+  record.at = at;
+  record.source = source;
+  return record;
+}
+
+/// One rank on a GPU of 4 GiB: 100 MiB are used by nobody of ours, and 300 MiB by the context.
+class Rank {
+ public:
+  explicit Rank(AllocatorOptions options = {}) : options_(std::move(options)) {
+    Take(kMiB * 400);
+    gpu.own_books() = {kMiB * 100, kMiB * 300, kContextMade, {}, {}};
+    gpu.Manage(*GpuManagement::Over({Fine, Find, Memory, Processes<1>}, ""));
+    watch.capture = &capture;
+  }
+
+  void Watch() {
+    memory = std::make_unique<TensorMemory>(MakeAllocator(options_, gpu.MemoryOf(kMiB * 4096)), gpu);
+    view = WatchGpu(gpu, watch)(*memory);
+  }
+  /// As a library does, behind the allocator.
+  void Take(Bytes bytes) { ASSERT_TRUE(gpu.fake().Allocate(bytes).has_value()); }
+  TensorMemory::Piece Tensor(Bytes bytes) { return *memory->Allocate(bytes, 0); }
+
+  FakeGpuDevice gpu{kMiB * 4096};
+  BuiltCapture capture;
+  GpuWatch watch;
+  std::unique_ptr<TensorMemory> memory;
+  std::unique_ptr<OutsideView> view;
+
+ private:
+  AllocatorOptions options_;
+};
+
+/// Everybody takes something.
+void Fill(Rank& rank) {
+  rank.Watch();
+  rank.Take(kMiB * 34);
+  rank.gpu.own_books().workspace = kMiB * 34;
+  rank.Take(kMiB * 8);
+  rank.gpu.own_books().rooms = kMiB * 8;
+  rank.Take(kMiB * (64 + 4 + 6 + 2 + 12));
+  rank.capture.records.memory = {
+      Came(kMiB * 50, kContextMade, "/usr/lib/libnccl.so.2"),  // is the context's
+      Came(kMiB * 60, kLater, "/usr/lib/libnccl.so.2"),       Came(kMiB * 4, kLater, "/usr/lib/libcublasLt.so.13"),
+      Came(kMiB * 6, kLater, "/usr/lib/libcudnn.so.9"),       Came(kMiB * 2, kLater, "/usr/lib/libcupti.so.13"),
+      Came(kMiB * 70, kInAnAge, "/usr/lib/libnccl.so.2")};
+  rank.capture.records.virtual_memory = {
+      {GpuVirtualMemoryRecord::Call::create, 7, 0, kMiB * 4, kLater, "/usr/lib/libnccl.so.2"}};
+  rank.capture.records.modules = {
+      {true, 1, kMiB * 9, kLater}, {true, 2, kMiB * 12, kLater}, {false, 1, {}, kLater}, {true, 3, kMiB, kContextMade}};
+  rank.Tensor(Bytes(3'000'000));      // 5,860 times 512 bytes, in a segment of 20 MiB
+  rank.Tensor(kMiB * 24 + Bytes(1));  // 512 bytes more than 24 MiB, in one of 26 MiB
+}
+
+TEST(GpuView, ClosesABudgetWhosePartsAddUp) {
+  Rank rank;
+  Fill(rank);
+  const Budget budget = rank.view->Close(3);
+  EXPECT_EQ(budget.rank, 3);
+  EXPECT_THAT(budget.reasons, IsEmpty());
+  const Bytes tensors = Bytes(3'000'000) + kMiB * 24 + Bytes(1), rounding(5'860 * 512 - 3'000'000 + 511);
+  EXPECT_EQ(budget[BudgetPart::tensors], tensors);
+  EXPECT_EQ(budget[BudgetPart::rounding], rounding);
+  EXPECT_EQ(budget[BudgetPart::cached], kMiB * (20 + 26) - tensors - rounding);
+  EXPECT_EQ(budget[BudgetPart::communication], kMiB * 64);
+  EXPECT_EQ(budget[BudgetPart::workspace], kMiB * (34 + 4 + 6));
+  EXPECT_EQ(budget[BudgetPart::executor], kMiB * 8);
+  EXPECT_EQ(budget[BudgetPart::context], kMiB * 300);
+  EXPECT_EQ(budget[BudgetPart::modules], kMiB * 12);
+  EXPECT_EQ(budget[BudgetPart::profiler], kMiB * 2);
+  EXPECT_EQ(budget.parts.size(), 9U);
+  EXPECT_EQ(budget.used, kMiB * (20 + 26 + 64 + 34 + 4 + 6 + 8 + 300 + 12 + 2)) << "without the 100 MiB of others";
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
+TEST(GpuView, CountsTensorsInExpandableSegments) {
+  Rank rank({.expandable_segments = true});
+  Fill(rank);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_THAT(budget.reasons, IsEmpty());
+  EXPECT_EQ(budget[BudgetPart::tensors], Bytes(3'000'000) + kMiB * 24 + Bytes(1));
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
+TEST(GpuView, FindsWhatIsHiddenBehindTheAllocator) {
+  Rank rank;
+  Fill(rank);
+  rank.Take(kMiB * 64);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget.residual(), kMiB * 64);
+  EXPECT_THAT(budget.reasons, ElementsAre(HasSubstr("64.0 MiB of what is used of the GPU have no known source")));
+}
+
+// What is counted and not used shows as well.
+TEST(GpuView, FindsPartsThatAreNotThere) {
+  Rank rank;
+  Fill(rank);
+  rank.gpu.own_books().rooms += kMiB * 64;
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget.residual(), kMiB * -64);
+  EXPECT_THAT(budget.reasons, ElementsAre(HasSubstr("the parts count 64.0 MiB more than is used of the GPU")));
+}
+
+TEST(GpuView, TakesTheBudgetWhenMostIsUsed) {
+  Rank rank({.kind = AllocatorKind::exact});
+  rank.Watch();
+  const TensorMemory::Piece large = rank.Tensor(kMiB * 100);
+  rank.memory->Free(large);
+  rank.Tensor(kMiB * 10);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget[BudgetPart::tensors], kMiB * 100);
+  EXPECT_EQ(budget.used, kMiB * 400);
+  EXPECT_THAT(budget.reasons, IsEmpty());
+}
+
+TEST(GpuView, AsksTheDriverOnlyWhereMoreIsTakenThanEver) {
+  Rank rank;
+  rank.Watch();
+  for (int i = 0; i < 100; ++i) {
+    rank.memory->Free(rank.Tensor(kMiB * 40));
+  }
+  EXPECT_EQ(rank.gpu.fake().times_asked(), 1);
+  rank.Tensor(kMiB * 40);
+  rank.Tensor(kMiB * 40);
+  EXPECT_EQ(rank.gpu.fake().times_asked(), 2);
+  rank.view->Close(0);
+  EXPECT_EQ(rank.gpu.fake().times_asked(), 3);
+}
+
+TEST(GpuView, DoubtsRecordsThatAreNotWhole) {
+  Rank rank;
+  Fill(rank);
+  rank.capture.records.dropped = 3;
+  rank.capture.records.without_times = 2;
+  EXPECT_THAT(rank.view->Close(0).reasons,
+              ElementsAre(HasSubstr("CUPTI dropped 3 records"), HasSubstr("2 records have no times")));
+}
+
+// What libraries took is then in the residual, and their parts are not known instead of 0.
+TEST(GpuView, SaysWhatItDoesNotKnowBesideAnotherProfiler) {
+  Rank rank;
+  rank.capture.other_profiler = "another profiler is attached";
+  Fill(rank);
+  const Budget budget = rank.view->Close(0);
+  for (const BudgetPart part : {BudgetPart::communication, BudgetPart::modules, BudgetPart::profiler}) {
+    EXPECT_EQ(budget.parts.at(part), std::nullopt) << Key(part);
+  }
+  EXPECT_EQ(budget[BudgetPart::workspace], kMiB * 34) << "what we gave is known";
+  EXPECT_EQ(budget.residual(), kMiB * (64 + 4 + 6 + 2 + 12));
+  EXPECT_THAT(budget.reasons,
+              ElementsAre(HasSubstr("another profiler is attached: the budget rests on the allocator's"),
+                          HasSubstr("no known source")));
+}
+
+TEST(GpuView, SaysWhatItDoesNotKnowWithoutCupti) {
+  Rank rank;
+  rank.watch.capture = nullptr;
+  rank.watch.without_capture = "CUPTI is not installed";
+  rank.Watch();
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget.parts.at(BudgetPart::communication), std::nullopt);
+  EXPECT_EQ(budget.residual(), Bytes());
+  EXPECT_THAT(budget.reasons, ElementsAre(HasSubstr("CUPTI is not installed: the budget rests on")));
+}
+
+TEST(GpuView, LeavesOutAContextThatNobodyMeasured) {
+  Rank rank;
+  rank.gpu.own_books() = {kMiB * 400, std::nullopt, kContextMade, {}, {}};
+  rank.Watch();
+  rank.Tensor(kMiB * 40);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget.parts.at(BudgetPart::context), std::nullopt);
+  EXPECT_EQ(budget.used, kMiB * 40);
+  EXPECT_THAT(budget.reasons, ElementsAre(HasSubstr("does not tell what the context takes")));
+}
+
+TEST(GpuView, DoubtsAGpuThatItsRankDoesNotHaveAlone) {
+  Rank rank;
+  rank.gpu.Manage(*GpuManagement::Over({Fine, Find, Memory, Processes<2>}, ""));
+  rank.Watch();
+  EXPECT_THAT(rank.view->Close(0).reasons,
+              ElementsAre(HasSubstr("2 processes use the GPU, and 1 of them is of this run")));
+  Rank two;
+  two.gpu.Manage(*GpuManagement::Over({Fine, Find, Memory, Processes<2>}, ""));
+  two.watch.ranks_on_gpu = 2;
+  two.Watch();
+  EXPECT_THAT(two.view->Close(0).reasons, ElementsAre(HasSubstr("2 ranks share the GPU")));
+}
+
+}  // namespace
+}  // namespace tidemark
