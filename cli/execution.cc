@@ -20,7 +20,9 @@
 #include "cli/unlike_ranks.h"
 #include "cli/write_file.h"
 #include "models/job/read.h"
+#include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
+#include "profiler/capture/nvtx_annotations.h"
 #include "profiler/comm/launcher.h"
 #include "profiler/device/probe.h"
 #include "profiler/execute/operation.h"
@@ -150,6 +152,8 @@ Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions
   World& world = opened.world ? *opened.world : *execution.place.world;
   execution.exchanges = world.how();
   run.progress = &execution.place.link->progress();
+  const std::unique_ptr<Annotations> annotations = MakeNvtxAnnotations();
+  run.annotations = annotations.get();
   run.blank = BlankTrace(job, options.device.empty() ? "cpu" : options.device);
   std::optional<TraceOutput> output;
   if (!options.trace_path.empty()) {

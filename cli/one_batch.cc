@@ -77,6 +77,7 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   exact.exact = exact.keep_gradients = true;
   exact.capacity.reset();
   exact.watch = nullptr;
+  exact.annotations = nullptr;
   exact.keep_trace = nullptr;
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};

@@ -24,6 +24,9 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (!allocation) {
     return std::nullopt;
   }
+  if (annotations_ != nullptr && bytes > Bytes(0)) {
+    annotations_->RegionComes(allocation->address, bytes);
+  }
   Poison(allocation->address, EndOf(allocation->address, bytes), stream);
   if (bytes > Bytes(0)) {
     live_[allocation->address] = {bytes, allocation->charged};
@@ -40,6 +43,9 @@ void TensorMemory::Free(const Piece& piece) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     Fill(piece.stream, piece.data, piece.bytes);
     poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
+    if (annotations_ != nullptr) {
+      annotations_->RegionGoes(begin);
+    }
   }
   allocator_->Free(piece.handle);  // whoever looks at the device meanwhile finds the tensor there
   if (piece.bytes > Bytes(0)) {

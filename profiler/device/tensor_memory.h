@@ -10,6 +10,7 @@
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
+#include "profiler/capture/annotations.h"
 #include "profiler/device/device.h"
 #include "sim/memory/allocator.h"
 
@@ -48,6 +49,8 @@ class TensorMemory {
   Bytes live_bytes() const { return live_bytes_; }  ///< as requested
   /// Calls `look` after memory was handed out, every byte of which has been touched.
   void AfterAllocating(std::function<void()> look) { after_allocating_ = std::move(look); }
+  /// Tells where tensors lie. It must outlive this.
+  void AnnounceTo(Annotations* annotations) { annotations_ = annotations; }
 
  private:
   /// A stretch that holds 0xff and belongs to nobody, up to `end`, or will when `stream` comes there.
@@ -67,6 +70,7 @@ class TensorMemory {
   std::map<std::uint64_t, Room> live_;
   Bytes live_bytes_;
   std::function<void()> after_allocating_;
+  Annotations* annotations_ = nullptr;
 };
 
 }  // namespace tidemark

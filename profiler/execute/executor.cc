@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/pointwise.h"
+#include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/counter.h"
 #include "profiler/execute/joint.h"
@@ -168,6 +169,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
 }
 
 Status Executor::Do(const Compute& leaf, Loops loops) {
+  const AnnotatedRange range = recorder_.Operation(program_->names[leaf.name.index]);
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
   OperationContext context = ContextOf(leaf);
@@ -352,6 +354,7 @@ Status Executor::Do(const HostSync& leaf, Loops) {
 }
 
 Status Executor::Do(const Scale& leaf, Loops loops) {
+  const AnnotatedRange range = recorder_.Operation(program_->names[leaf.name.index]);
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const Started started = StartOn(leaf.stream, program_->names[leaf.name.index]);
   const kernels::Tensor tensor{held_[SlotOf(leaf.buffer, loops)].type, DataAt(leaf.buffer, loops)};

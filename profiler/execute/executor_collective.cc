@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "profiler/capture/annotations.h"
 #include "profiler/execute/exchanged_part.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/joint.h"
@@ -18,6 +19,7 @@ constexpr std::string_view kFlatGather = "gather flat parameters";
 }  // namespace
 
 Status Executor::Do(const Collective& leaf, Loops loops) {
+  const AnnotatedRange range = recorder_.Operation(program_->names[leaf.name.index]);
   const auto group = groups_.find(program_->groups[leaf.group.index].name);
   if (group == groups_.end() || group->second->size() != program_->groups[leaf.group.index].size) {
     return NotExecuted(fmt::format("collectives over the group '{}'", program_->groups[leaf.group.index].name));

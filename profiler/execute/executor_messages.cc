@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
+#include "profiler/capture/annotations.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/messages.h"
 #include "sim/program/stages.h"
@@ -36,8 +37,9 @@ Status Executor::Connect(const Program& program) {
 }
 
 Status Executor::Do(const Send& leaf, Loops loops) {
-  TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::string& name = program_->names[leaf.name.index];
+  const AnnotatedRange range = recorder_.Operation(name);
+  TIDEMARK_TRY(FinishStream(leaf.stream));
   const Channel& channel = program_->channels[leaf.channel.index];
   const Held& held = held_[SlotOf(leaf.buffer, loops)];
   Communicator& pipeline = *groups_.find(kPipeline)->second;
@@ -49,8 +51,9 @@ Status Executor::Do(const Send& leaf, Loops loops) {
 }
 
 Status Executor::Do(const Recv& leaf, Loops loops) {
-  TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::string& name = program_->names[leaf.name.index];
+  const AnnotatedRange range = recorder_.Operation(name);
+  TIDEMARK_TRY(FinishStream(leaf.stream));
   const Channel& channel = program_->channels[leaf.channel.index];
   TIDEMARK_ASSIGN(const kernels::TensorType type, MessageType({job_, model_, WithoutStage(name), BufferOf(leaf.buffer),
                                                                Resolve(leaf.buffer.index[0], loops), options_.exact}));

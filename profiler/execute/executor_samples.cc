@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
 #include "sim/program/stages.h"
@@ -16,6 +17,7 @@ namespace tidemark {
 Status Executor::Do(const Copy& leaf, Loops loops) {
   const HeapScope scope(HeapOwner::data);
   const std::string& name = program_->names[leaf.name.index];
+  const AnnotatedRange range = recorder_.Operation(name);
   const Started started = StartOn(leaf.stream, name);
   for (const BufferRef& ref : leaf.writes) {
     const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));

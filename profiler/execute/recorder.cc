@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/execute/recorder.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "profiler/capture/heap.h"
@@ -52,12 +54,15 @@ void Recorder::BeginStep(const Program& program, std::string_view kind) {
   const HeapScope scope(HeapOwner::trace);
   trace_.role = program.role;
   trace_.steps.push_back({std::string(kind), Now(), Now(), trace_.memory.size()});
+  step_.emplace(annotations_, Annotation{.name = fmt::format("{} step", kind)});
   if (progress_ != nullptr) {
     progress_->BeginStep();
   }
 }
 
 void Recorder::EndStep() {
+  open_.clear();  // where memory ran out
+  step_.reset();
   trace_.steps.back().end = Now();
   trace_.step = trace_.steps.back().end - trace_.steps.front().begin;
   Wait(true);
@@ -84,6 +89,9 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std
   event.allocator_bytes = allocator.allocated();
   event.reserved_bytes = allocator.reserved();
   trace_.memory.push_back(event);
+  if (annotations_ != nullptr && alloc && piece.bytes > Bytes(0)) {
+    annotations_->NameRegion(event.address, buffer.name);
+  }
 }
 
 void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
@@ -107,7 +115,10 @@ void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {
   if (trace_.spans.size() < kNoSpan) {  // the last usable index stands for all later phases
     trace_.spans.push_back({std::string(Name(phase)), microbatch, Now(), Now(), std::string(Name(side))});
   }
-  open_.push_back({static_cast<std::uint16_t>(trace_.spans.size() - 1), phase, microbatch});
+  const std::string name =
+      side == Side::none ? std::string(Name(phase)) : fmt::format("{} {}", Name(phase), Name(side));
+  open_.push_back({static_cast<std::uint16_t>(trace_.spans.size() - 1), phase, microbatch,
+                   AnnotatedRange(annotations_, {name, phase, microbatch})});
   ReportPhase();
 }
 
@@ -118,6 +129,15 @@ void Recorder::End() {
   if (open_.empty()) {
     KeepSometimes();
   }
+}
+
+AnnotatedRange Recorder::Operation(std::string_view name) const {
+  Annotation operation{.name = name};
+  if (!open_.empty()) {
+    operation.phase = open_.back().phase;
+    operation.microbatch = open_.back().microbatch;
+  }
+  return {annotations_, operation};
 }
 
 void Recorder::ReportPhase() {

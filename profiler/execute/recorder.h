@@ -15,6 +15,7 @@
 #include "base/quantity.h"
 #include "base/result.h"
 #include "kernels/tensor.h"
+#include "profiler/capture/annotations.h"
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/progress.h"
 #include "sim/program/program.h"
@@ -29,6 +30,8 @@ class Recorder {
  public:
   /// Where it also writes what the rank is doing now; it must outlive the recorder.
   void ReportTo(RankProgress* progress) { progress_ = progress; }
+  /// Whom it tells what the rank does, while it does it, nullptr: nobody; it must outlive the recorder.
+  void AnnounceTo(Annotations* annotations) { annotations_ = annotations; }
 
   /// The trace begins as `blank`: what its header says.
   void Describe(Trace blank) { trace_ = std::move(blank); }
@@ -54,6 +57,8 @@ class Recorder {
             std::optional<std::uint16_t> span = std::nullopt);
   void Begin(Phase phase, std::int64_t microbatch, Side side);
   void End();
+  /// The host is busy with an operation of the open phase until the range goes.
+  AnnotatedRange Operation(std::string_view name) const;
   /// The rank waits for others from now on, until the next call or step. A step that has ended waits as well.
   void Wait(bool waits);
   /// Why the run must end here; nothing: it goes on.
@@ -71,6 +76,7 @@ class Recorder {
     std::uint16_t span = 0;
     Phase phase = Phase::load;
     std::int64_t microbatch = -1;
+    AnnotatedRange range;
   };
 
   void Beat() {
@@ -85,6 +91,8 @@ class Recorder {
   Trace trace_;
   std::map<TensorKey, std::uint32_t> tensors_;
   std::map<std::string, std::uint32_t> streams_, strings_;
+  Annotations* annotations_ = nullptr;
+  std::optional<AnnotatedRange> step_;
   std::vector<Open> open_;
   RankProgress* progress_ = nullptr;
   Keep keep_;

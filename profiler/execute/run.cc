@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "profiler/capture/heap.h"
 #include "profiler/capture/outside_view.h"
+#include "profiler/device/announced_memory.h"
 #include "profiler/device/host_device.h"
 #include "sim/program/stages.h"
 
@@ -129,7 +130,11 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   HostDevice processor;
   Device& device = options.device == nullptr ? processor : *options.device;
   std::unique_ptr<DeviceMemory> below = device.MemoryOf(options.capacity.value_or(kUnlimited));
+  if (options.annotations != nullptr) {
+    below = std::make_unique<AnnouncedMemory>(std::move(below), *options.annotations);
+  }
   TensorMemory memory(MakeAllocator(job.allocator, std::move(below)), device);
+  memory.AnnounceTo(options.annotations);
   std::unique_ptr<OutsideView> outside = options.watch ? options.watch(memory) : nullptr;
   Executor executor(job, model, groups, batches, device, memory,
                     {.seed = options.seed,
@@ -138,6 +143,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
                      .kept_update = options.kept_update,
                      .capture = options.capture});
   executor.recorder().ReportTo(options.progress);
+  executor.recorder().AnnounceTo(options.annotations);
   executor.recorder().Describe(options.blank);
   executor.recorder().KeepWith(options.keep_trace);
   RunOutcome run;

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "profiler/capture/annotations.h"
 #include "profiler/capture/budget.h"
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/outside_view.h"
@@ -33,13 +34,14 @@ struct RunOptions {
   std::optional<Bytes> capacity{};  ///< of each rank's device; nothing: as much as there is
   bool exact = false;               ///< every floating dtype is fp64
   bool keep_gradients = false;
-  std::int64_t kept_update = 1;      ///< which update's, from 1
-  Device* device = nullptr;          ///< where; nothing: the processor that this program runs on
-  GpuCapture* capture = nullptr;     ///< of the device's work (ExecutorOptions); nothing: there is none
-  MakeOutsideView watch{};           ///< takes its budget; nothing: nobody does
-  RankProgress* progress = nullptr;  ///< where this rank says what it is doing; nothing: nowhere
-  Trace blank{};                     ///< as which its trace begins: origin, title, job
-  Recorder::Keep keep_trace{};       ///< gets the trace while it grows; nothing: it is only returned
+  std::int64_t kept_update = 1;        ///< which update's, from 1
+  Device* device = nullptr;            ///< where; nothing: the processor that this program runs on
+  GpuCapture* capture = nullptr;       ///< of the device's work (ExecutorOptions); nothing: there is none
+  MakeOutsideView watch{};             ///< takes its budget; nothing: nobody does
+  RankProgress* progress = nullptr;    ///< where this rank says what it is doing; nothing: nowhere
+  Annotations* annotations = nullptr;  ///< told what this rank does and where its tensors lie; nothing: nobody
+  Trace blank{};                       ///< as which its trace begins: origin, title, job
+  Recorder::Keep keep_trace{};         ///< gets the trace while it grows; nothing: it is only returned
 };
 
 /// Ranks are numbered tensor parallel first, then data parallel, the shards of a replica side by side, then by their
