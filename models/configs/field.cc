@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -131,6 +133,22 @@ Result<std::string> Word::Read(const ConfigValue& value) const {
   }
   return value.text;
 }
+
+Result<std::string> Day::Read(const ConfigValue& value) const {
+  int year = 0, month = 0, day = 0, length = 0;
+  const bool scalar = value.kind == ConfigValue::Kind::scalar;
+  if (!scalar || value.text.size() != Example().size() ||
+      std::sscanf(value.text.c_str(), "%4d-%2d-%2d%n", &year, &month, &day, &length) != 3 ||
+      static_cast<std::size_t>(length) != value.text.size() ||
+      !std::chrono::year_month_day(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+                                   std::chrono::day(static_cast<unsigned>(day)))
+           .ok()) {
+    return Expected("a day, as year-month-day", value);
+  }
+  return value.text;
+}
+
+std::string Day::Write(const std::string& day) const { return QuoteYaml(day); }
 
 std::string Word::Write(const std::string& word) const { return QuoteYaml(word); }
 

@@ -99,6 +99,13 @@ struct Word {
   std::string Example() const { return "my-name"; }
 };
 
+/// A day of the calendar: "2026-01-31".
+struct Day {
+  Result<std::string> Read(const ConfigValue& value) const;
+  std::string Write(const std::string& day) const;
+  std::string Example() const { return "2026-01-31"; }
+};
+
 /// "expected one of a, b", with the nearest one as a hint; for a word of `later`, that this version does not have it.
 Error NotAChoice(const ConfigValue& value, const std::vector<std::string>& choices,
                  const std::vector<std::string>& later);

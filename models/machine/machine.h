@@ -31,9 +31,20 @@ struct RatePoint {
 };
 using RateCurve = std::vector<RatePoint>;  ///< by rising size
 
+/// Of a GPU; 0: not known. Those of its processors and of its memory, when it was measured and the highest.
+struct Clocks {
+  std::int64_t sm_mhz = 0, sm_max_mhz = 0;
+  std::int64_t memory_mhz = 0, memory_max_mhz = 0;
+  friend bool operator==(const Clocks&, const Clocks&) = default;
+};
+
 /// One kind of node and the network between such nodes. Every number of a preset file stands beside its source.
 struct Machine {
   std::string name;
+  std::string device;        ///< as its driver calls it ("NVIDIA H100 80GB HBM3"), a processor as its system does
+  std::string driver, cuda;  ///< versions with which it was measured; empty: not known
+  std::string measured_on;   ///< "2026-01-31"; empty: nothing was
+  Clocks clocks;
   bool accelerator = true;  ///< false: a plain CPU node
   std::int64_t devices_per_node = 8;
   Bytes device_memory;

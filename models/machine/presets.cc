@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -16,6 +17,14 @@ namespace {
 constexpr const char* kHostMemoryBandwidth = "host_memory_bandwidth";
 constexpr const char* kHostFlops = "host_flops";
 constexpr const char* kOverlap = "overlap";
+constexpr std::array kProvenance = {"device",
+                                    "driver",
+                                    "cuda",
+                                    "measured_on",
+                                    "clocks.sm_mhz",
+                                    "clocks.sm_max_mhz",
+                                    "clocks.memory_mhz",
+                                    "clocks.memory_max_mhz"};
 constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 /// Presets are part of the program; one that cannot be read is our mistake.
@@ -35,7 +44,24 @@ std::vector<Field<Machine>> MakeMachineFields() {
   using M = Machine;
   const WholeNumber processors{1, 1 << 20};
   const RealNumber fraction{0.01, 1};
+  const WholeNumber megahertz{0, 100'000};
   std::vector<Field<M>> fields = {
+      FieldAt<M>(
+          "device", [](M & m) -> auto& { return m.device; }, Word{}),
+      FieldAt<M>(
+          "driver", [](M & m) -> auto& { return m.driver; }, Word{}),
+      FieldAt<M>(
+          "cuda", [](M & m) -> auto& { return m.cuda; }, Word{}),
+      FieldAt<M>(
+          "measured_on", [](M & m) -> auto& { return m.measured_on; }, Day{}),
+      FieldAt<M>(
+          "clocks.sm_mhz", [](M & m) -> auto& { return m.clocks.sm_mhz; }, megahertz),
+      FieldAt<M>(
+          "clocks.sm_max_mhz", [](M & m) -> auto& { return m.clocks.sm_max_mhz; }, megahertz),
+      FieldAt<M>(
+          "clocks.memory_mhz", [](M & m) -> auto& { return m.clocks.memory_mhz; }, megahertz),
+      FieldAt<M>(
+          "clocks.memory_max_mhz", [](M & m) -> auto& { return m.clocks.memory_max_mhz; }, megahertz),
       FieldAt<M>(
           "accelerator", [](M & m) -> auto& { return m.accelerator; }, Truth{}),
       FieldAt<M>(
@@ -101,10 +127,11 @@ std::vector<Field<Machine>> MakeMachineFields() {
 }
 
 /// A file may leave these out: not every machine multiplies in every dtype or was measured, only an optimizer in host
-/// memory asks what the host can do, and streams overlap unless it says otherwise.
+/// memory asks what the host can do, and streams overlap unless it says otherwise; by what it was measured says no
+/// number.
 bool IsOptional(std::string_view key) {
-  return key.starts_with("peak.") || key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops ||
-         key == kOverlap;
+  return std::find(kProvenance.begin(), kProvenance.end(), key) != kProvenance.end() || key.starts_with("peak.") ||
+         key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops || key == kOverlap;
 }
 
 /// The value behind `{value: ..., source: ...}`, and where it comes from.
@@ -191,6 +218,15 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder,
   }
   TIDEMARK_TRY(CheckMachine(machine, settings, base != settings.end()));
   return machine;
+}
+
+std::optional<Machine> FindMachineOfDevice(std::string_view device) {
+  for (const EmbeddedFile& file : MachinePresetFiles()) {
+    if (Machine machine = Preset(file); machine.device == device) {
+      return machine;
+    }
+  }
+  return std::nullopt;
 }
 
 Result<Machine> FindMachine(const std::string& name_or_path, const std::string& folder) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,6 +39,9 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder,
 
 /// A preset by name, or a machine file by path (relative to `folder`). Errors name the nearest preset.
 Result<Machine> FindMachine(const std::string& name_or_path, const std::string& folder);
+
+/// The preset of nodes with this device, by the name that its driver gives it.
+std::optional<Machine> FindMachineOfDevice(std::string_view device);
 
 /// Inverse of ReadMachine: (key, value and source in YAML) for every key of the machine.
 std::vector<std::pair<std::string, std::string>> MachineYaml(const Machine& machine);

@@ -55,6 +55,23 @@ class CudaRoom final : public DeviceRoom {
   Bytes& booked_;
 };
 
+class PinnedRoom final : public DeviceRoom {
+ public:
+  explicit PinnedRoom(Bytes bytes) : DeviceRoom(Take(bytes)) {}
+  ~PinnedRoom() override { Expect(cudaFreeHost(data())); }
+
+ private:
+  static void* Take(Bytes bytes) {
+    void* data = nullptr;
+    const cudaError_t error = cudaMallocHost(&data, Size(bytes));
+    if (error == cudaErrorMemoryAllocation) {
+      throw std::bad_alloc();
+    }
+    Expect(error);
+    return data;
+  }
+};
+
 /// One stream of a program.
 class CudaQueue {
  public:
@@ -108,6 +125,8 @@ class CudaDevice final : public GpuDevice {
     return memory;
   }
   std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override { return std::make_unique<CudaRoom>(bytes, books_.rooms); }
+
+  std::unique_ptr<DeviceRoom> HostRoomFor(Bytes bytes) override { return std::make_unique<PinnedRoom>(bytes); }
 
   const GpuDriver& driver() const override { return *driver_; }
   const GpuBooks& books() const override { return books_; }

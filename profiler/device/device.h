@@ -41,6 +41,10 @@ class Device {
   /// Throws std::bad_alloc where there is no more, as an allocation of the host does.
   virtual std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) = 0;
 
+  /// Memory of the host that copies need not stage on their way to the device and back; throws as well. What Put takes
+  /// from there is the caller's again only when the stream has come to it.
+  virtual std::unique_ptr<DeviceRoom> HostRoomFor(Bytes bytes) = 0;
+
   /// Work for a stream: something that puts kernels into the queue that it is given. What it refers to on the host must
   /// outlive Synchronize.
   using Work = std::function<void(const kernels::Queue& queue)>;

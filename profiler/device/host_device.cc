@@ -36,6 +36,8 @@ std::unique_ptr<DeviceRoom> HostDevice::RoomFor(Bytes bytes) {
   return std::make_unique<HostRoom>(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes.count())));
 }
 
+std::unique_ptr<DeviceRoom> HostDevice::HostRoomFor(Bytes bytes) { return HostDevice::RoomFor(bytes); }
+
 void HostDevice::Put(std::uint32_t, const void* host, void* to, Bytes bytes) { MoveBytes(queue_, host, to, bytes); }
 void HostDevice::Fetch(std::uint32_t, const void* from, void* host, Bytes bytes) {
   MoveBytes(queue_, from, host, bytes);

@@ -20,6 +20,7 @@ class HostDevice : public Device {
   /// What MemoryOf gave last, for as long as it is there.
   HostMemory* memory() const { return memory_; }
   std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override;
+  std::unique_ptr<DeviceRoom> HostRoomFor(Bytes bytes) override;
   void Give(std::uint32_t, Work work) override { work(queue_); }
   void* StreamOf(std::uint32_t) override { return nullptr; }
   void Put(std::uint32_t stream, const void* host, void* to, Bytes bytes) override;

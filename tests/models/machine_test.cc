@@ -2,6 +2,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "models/configs/flatten.h"
 #include "models/machine/presets.h"
 #include "models/machine/rates.h"
@@ -39,7 +44,8 @@ TEST(Machines, EveryPresetLoadsAndEveryNumberHasASource) {
     EXPECT_EQ(machine.name, preset.name);
     EXPECT_FALSE(preset.summary.empty());
     for (const Field<Machine>& field : MachineFields()) {
-      if (field.key.starts_with("rates.") || field.key == "overlap") {
+      if (field.key.starts_with("rates.") || field.key == "overlap" || field.key == "driver" || field.key == "cuda" ||
+          field.key == "measured_on" || field.key.starts_with("clocks.")) {
         continue;  // measured by whoever has the machine; what a GPU does anyway
       }
       const auto source = machine.sources.find(field.key);
@@ -48,6 +54,36 @@ TEST(Machines, EveryPresetLoadsAndEveryNumberHasASource) {
       EXPECT_THAT(source->second, ::testing::Not(HasSubstr(".yaml:"))) << preset.name << " " << field.key;
     }
   }
+}
+
+TEST(Machines, APresetIsFoundByTheNameThatItsDriverGivesTheDevice) {
+  const std::optional<Machine> found = FindMachineOfDevice("NVIDIA H100 80GB HBM3");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(*found, Preset("h100-sxm-80gb"));
+  EXPECT_FALSE(FindMachineOfDevice("NVIDIA H100"));
+  EXPECT_FALSE(FindMachineOfDevice(""));
+  std::set<std::string> devices;
+  for (const MachineSummary& preset : MachinePresets()) {
+    EXPECT_TRUE(devices.insert(Preset(preset.name).device).second) << preset.name;
+  }
+}
+
+TEST(Machines, SayOnWhatTheyWereMeasured) {
+  const Result<Machine> machine = FromText(
+      "from: h100-sxm-80gb\nname: mine\ndriver: 580.65.06\ncuda: 13.0\nmeasured_on: 2026-01-31\n"
+      "clocks: {sm_mhz: 1980, sm_max_mhz: 1985, memory_mhz: 2619, memory_max_mhz: 2620}\n");
+  ASSERT_TRUE(machine.ok()) << machine.error().Text();
+  EXPECT_EQ(machine->driver, "580.65.06");
+  EXPECT_EQ(machine->cuda, "13.0");
+  EXPECT_EQ(machine->measured_on, "2026-01-31");
+  EXPECT_EQ(machine->clocks, (Clocks{1980, 1985, 2619, 2620}));
+  std::string text;
+  for (const auto& [key, value] : MachineYaml(*machine)) {
+    text += key + ": " + value + "\n";
+  }
+  const Result<Machine> again = FromText(text);
+  ASSERT_TRUE(again.ok()) << again.error().Text();
+  EXPECT_EQ(*again, *machine);
 }
 
 /// Dense tensor-core peak and memory bandwidth from NVIDIA's datasheets (half of the figure with sparsity where only
@@ -112,6 +148,10 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("achievable_flops: 1.5"), HasSubstr("expected a number from 0.01 to 1"));
   EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
   EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}"));
+  EXPECT_THAT(error("clocks: {sm_mhz: -1}"), HasSubstr("expected a whole number from 0 to 100000"));
+  for (const char* day : {"yesterday", "2026-02-30", "2026-1-31", "2026-01-31x", "[2026]"}) {
+    EXPECT_THAT(error(std::string("measured_on: ") + day), HasSubstr("expected a day, as year-month-day"));
+  }
   EXPECT_THAT(error("procesors: 4"), HasSubstr("did you mean processors?"));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -61,7 +62,10 @@ class LazyDevice : public HostDevice {
   Mark MarkIn(std::uint32_t stream) override {
     const Mark mark = marks_.size();
     marks_.push_back({stream, false});
-    Put(stream, [this, mark] { marks_[mark].reached = true; });
+    Put(stream, [this, mark] {
+      marks_[mark].reached = true;
+      marks_[mark].at = std::chrono::steady_clock::now();
+    });
     return mark;
   }
   void WaitFor(std::uint32_t stream, Mark mark) override { At(stream).push_back({{}, mark}); }
@@ -71,12 +75,18 @@ class LazyDevice : public HostDevice {
       RunUntilEmpty(static_cast<std::uint32_t>(first_ == First::lowest ? i : streams_.size() - 1 - i));
     }
   }
+  Nanos Between(Mark from, Mark to) override {
+    TIDEMARK_CHECK(marks_.at(from).reached && marks_.at(to).reached);
+    const auto passed = marks_[to].at - marks_[from].at;
+    return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count());
+  }
   void DropMarks() override { marks_.clear(); }
 
  private:
   struct Marked {
     std::uint32_t stream = 0;
     bool reached = false;
+    std::chrono::steady_clock::time_point at{};
   };
   struct Item {
     std::function<void()> run;  ///< none: waits for `mark`
