@@ -5,13 +5,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,14 +23,21 @@
 #include "cli/command.h"
 #include "cli/execution.h"
 #include "cli/launch.h"
+#include "cli/opened_device.h"
 #include "cli/options.h"
 #include "cli/strategies.h"
 #include "cli/write_file.h"
 #include "models/configs/field.h"
 #include "models/job/read.h"
 #include "models/machine/presets.h"
-#include "models/machine/rates.h"
 #include "profiler/calibrate/calibrate.h"
+#include "profiler/calibrate/calibration.h"
+#include "profiler/calibrate/sizes.h"
+#include "profiler/comm/communicator.h"
+#include "profiler/comm/nccl.h"
+#include "profiler/device/gpu_description.h"
+#include "profiler/device/host_device.h"
+#include "profiler/device/probe.h"
 #include "profiler/execute/run.h"
 #include "sim/predict/steps.h"
 
@@ -44,6 +54,8 @@ micro_batch_size: 4
 accumulation_steps: 2
 strategy: ddp-last
 )";
+/// Whose links, host and tiles a GPU without a preset of its own is taken to have.
+constexpr const char* kOtherGpu = "h100-sxm-80gb";
 
 std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
@@ -59,7 +71,9 @@ Result<Job> CalibrationJob(std::int64_t ranks) {
   return ParseJob(kJob, "calibration", {.set = {fmt::format("layout.dp={}", ranks)}, .format = {}}, KnownStrategies());
 }
 
-Result<Nanos> MeasureAroundKernels() {
+/// The least that `time` says of several runs of a small model, in a world of one rank on a device; none: the
+/// processor.
+Result<Nanos> LeastOfRuns(World& alone, Device* device, Nanos (*time)(const Trace&)) {
   TIDEMARK_ASSIGN(const Job job, CalibrationJob(1));
   TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerRuns(job, FirstSteps(3)));
   std::vector<RunStep> steps;
@@ -68,78 +82,12 @@ Result<Nanos> MeasureAroundKernels() {
   }
   std::vector<Nanos> measured;
   for (int i = 0; i < 5; ++i) {
-    const auto alone = MakeSingleWorld();
-    TIDEMARK_ASSIGN(const RunOutcome outcome, RunSteps(job, steps, {}, *alone));
-    measured.push_back(TimeAroundKernels(outcome.trace));
+    RunOptions options;
+    options.device = device;
+    TIDEMARK_ASSIGN(const RunOutcome outcome, RunSteps(job, steps, options, alone));
+    measured.push_back(time(outcome.trace));
   }
   return *std::min_element(measured.begin(), measured.end());
-}
-
-class Calibration {
- public:
-  Calibration(Machine preset, std::string how) : machine_(std::move(preset)), how_(std::move(how)) {
-    for (auto& [key, source] : machine_.sources) {
-      source = fmt::format("not measured: as in {} ({})", machine_.name, source);
-    }
-  }
-
-  /// `member` of the machine is now `value`, by measurement.
-  template <class T>
-  void Measured(const std::string& key, T& member, T value, std::string_view what) {
-    member = value;
-    machine_.sources[key] = fmt::format("measured: {}; {}", what, how_);
-  }
-  /// Not measured, but so by what the executor is.
-  template <class T>
-  void Known(const std::string& key, T& member, T value, std::string_view why) {
-    member = value;
-    machine_.sources[key] = why;
-  }
-
-  Machine& machine() { return machine_; }
-
- private:
-  Machine machine_;
-  std::string how_;
-};
-
-void PutKernels(Calibration& to) {
-  Machine& machine = to.machine();
-  machine.peak.clear();
-  for (const char* dtype : {"bf16", "fp16", "fp32", "fp64"}) {
-    machine.sources.erase(fmt::format("peak.{}", dtype));
-  }
-  for (const DType dtype : {DType::bf16, DType::fp32, DType::fp64}) {
-    to.Measured(fmt::format("peak.{}", Name(dtype)), machine.peak[dtype], MeasureProducts(dtype),
-                "products of 512 x 512 matrices on one thread");
-  }
-  for (auto& [key, curve] : MeasureRates()) {
-    to.Measured("rates." + key, machine.rates[key], std::move(curve), "kernels of this kind on one thread");
-  }
-  const BytesPerSec copy = MeasureCopy();
-  to.Measured("memory_bandwidth", machine.memory_bandwidth, copy, "a copy of 256 MiB by one thread");
-  to.Measured("host_link.bandwidth", machine.host_link.bandwidth, copy * 0.5, "a copy of 256 MiB by one thread");
-  to.Measured("host_memory_bandwidth", machine.host_memory_bandwidth, copy, "a copy of 256 MiB by one thread");
-  to.Measured("host_flops", machine.host_flops, machine.peak[DType::fp32], "as peak.fp32");
-}
-
-void PutWhatIsKnown(Calibration& to) {
-  Machine& machine = to.machine();
-  const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
-  const Bytes memory(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE));
-  to.Measured("devices_per_node", machine.devices_per_node, cores, "cores, each a device with a rank");
-  to.Measured("device_memory", machine.device_memory, memory / cores,
-              "the machine's memory in equal parts for its cores");
-  const std::int64_t one = 1;
-  to.Known("processors", machine.processors, one, "the executor's kernels run on one thread");
-  to.Known("tile_m", machine.tile_m, one, "rates.gemm has the shapes");
-  to.Known("tile_n", machine.tile_n, one, "rates.gemm has the shapes");
-  to.Known("achievable_flops", machine.achievable_flops, 1.0, "the rates are those that were reached");
-  to.Known("achievable_bandwidth", machine.achievable_bandwidth, 1.0, "the bandwidth is the one that was reached");
-  to.Known("host_issue", machine.host_issue, Nanos(0), "the thread that issues kernels runs them: see kernel_launch");
-  to.Known("overlap", machine.overlap, false,
-           "all streams of a rank take turns on its thread, and MPI moves messages while it waits for them");
-  to.Known("overlap_slowdown", machine.overlap_slowdown, 1.0, "kernels and collectives take turns");
 }
 
 std::string FileOf(const Machine& machine, std::string_view summary) {
@@ -163,6 +111,59 @@ void WarnWhereBusy() {
   }
 }
 
+Calibration Begin(Machine base, const std::string& device) {
+  const std::string day = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  return {std::move(base), fmt::format("{}, {}, tidemark {}", device, day, TIDEMARK_VERSION), day};
+}
+
+/// On rank 0, of two.
+Result<Calibration> MeasureProcessor(const Link& link) {
+  WarnWhereBusy();
+  TIDEMARK_ASSIGN(Machine preset, FindMachine("cpu", {}));
+  Calibration calibration = Begin(std::move(preset), ProcessorName());
+  Machine& machine = calibration.machine();
+  HostDevice device;
+  calibration.Known("device", machine.device, ProcessorName(), "/proc/cpuinfo");
+  CalibrateProcessor(calibration, device, ProcessorSizes(), std::max(1U, std::thread::hardware_concurrency()),
+                     Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE)));
+  const auto alone = MakeSingleWorld();
+  TIDEMARK_ASSIGN(const Nanos around, LeastOfRuns(*alone, nullptr, TimeAroundKernels));
+  calibration.Measured("kernel_launch", machine.kernel_launch, around,
+                       "what the executor takes around a kernel of a small model");
+  calibration.Measured("intra_node.latency", machine.intra_node.latency, link.latency,
+                       "a step of an exchange between two ranks");
+  calibration.Measured("intra_node.bandwidth", machine.intra_node.bandwidth, link.bandwidth,
+                       "exchanges of 1 and 2 MiB between two ranks, over their number of bytes sent");
+  return calibration;
+}
+
+/// On rank 0, which has the GPU of this number.
+Result<Calibration> MeasureGpu(Device& device, int number, GpuUnderCalibration gpu) {
+  WarnWhereBusy();
+  const CalibrationSizes sizes = GpuSizes();
+  if (gpu.opened.used && gpu.opened.memory - *gpu.opened.used < sizes.memory) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("calibration needs {} of a GPU's memory, and of {} {} are in use", Text(sizes.memory),
+                             Text(gpu.opened.memory), Text(*gpu.opened.used)),
+                 "let nothing else run on the GPU"};
+  }
+  std::optional<Machine> base = FindMachineOfDevice(gpu.opened.name);
+  gpu.has_sheet = base.has_value();
+  if (!base) {
+    std::fprintf(stderr, "no preset is of %s: what is not measured is that of %s\n", gpu.opened.name.c_str(),
+                 kOtherGpu);
+    TIDEMARK_ASSIGN(base, FindMachine(kOtherGpu, {}));
+  }
+  Calibration calibration = Begin(*std::move(base), gpu.opened.name);
+  CalibrateGpu(calibration, device, sizes, gpu);
+  const auto alone = MakeSingleWorld();
+  TIDEMARK_ASSIGN(const auto on_gpu, OpenNcclWorld(*alone, {.gpu = number}));
+  TIDEMARK_ASSIGN(const Nanos issue, LeastOfRuns(*on_gpu, &device, TimeToIssue));
+  calibration.Measured("host_issue", calibration.machine().host_issue, issue,
+                       "what the executor takes to issue an operation of a small model");
+  return calibration;
+}
+
 class CalibrateCommand : public Command {
  public:
   std::string_view name() const override { return "calibrate"; }
@@ -170,15 +171,17 @@ class CalibrateCommand : public Command {
   std::string_view examples() const override {
     return "  tidemark calibrate --device cpu -o machine.yaml       kernels by kind and size, memory, exchanges of two "
            "ranks\n"
+           "  tidemark calibrate --device cuda -o machine.yaml      the same of a GPU, launches, its context, copies "
+           "from\n"
+           "                                                        the host, and exchanges between all GPUs here\n"
            "  tidemark compare job.yaml --device cpu --set machine=machine.yaml\n"
            "                                                        then predicts this machine's times\n"
            "\n"
            "It takes half a minute to a minute. What else runs meanwhile makes the numbers worse: let nothing else "
-           "run. The file "
-           "says\n"
-           "where each number comes from, and which ones are not measured but taken from the preset cpu. Exit code 3: "
-           "there\n"
-           "is no MPI to measure exchanges with.\n";
+           "run. The file says\n"
+           "where each number comes from, and which ones are not measured but taken from a preset: cpu, or the GPU's "
+           "own. Exit\n"
+           "code 3: there is no GPU, or no MPI to measure exchanges with.\n";
   }
 
   void Setup(CLI::App& app) override {
@@ -188,23 +191,14 @@ class CalibrateCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckDevice(device_));
-    if (device_ == "cuda") {
-      return Error{ErrorCode::machine_cannot, "", "--device cuda: GPUs are not calibrated yet",
-                   "tidemark list machines names presets of GPUs, each number with its source"};
-    }
     TIDEMARK_TRY(CheckWritable(path_));
-    TIDEMARK_ASSIGN(const Job two_ranks, CalibrationJob(2));
-    TIDEMARK_ASSIGN(Entered place, EnterWorld(two_ranks, {}));
+    const bool on_gpus = device_ == "cuda";
+    TIDEMARK_ASSIGN(const Job ranks, CalibrationJob(on_gpus ? std::ssize(ProbeDevices().devices) : 2));
+    TIDEMARK_ASSIGN(Entered place, EnterWorld(ranks, {}));
     if (place.world == nullptr) {
       return place.exit_code;
     }
-    World& world = *place.world;
-    TIDEMARK_ASSIGN(const Link link, MeasureLink(world));
-    Status done = Done{};
-    if (world.rank() == 0) {
-      done = MeasureAndWrite(link);
-    }
-    world.Sum(0);  // the other one waits
+    const Status done = on_gpus ? OnGpus(*place.world) : OnProcessor(*place.world);
     if (place.link) {
       place.link->progress().Enter(done ? RankProgress::State::ended : RankProgress::State::failed);
     }
@@ -212,34 +206,69 @@ class CalibrateCommand : public Command {
   }
 
  private:
-  Status MeasureAndWrite(const Link& link) const {
-    WarnWhereBusy();
-    TIDEMARK_ASSIGN(Machine preset, FindMachine("cpu", {}));
-    const std::string how =
-        fmt::format("{}, {:%Y-%m-%d}, tidemark {}", ProcessorName(), fmt::gmtime(std::time(nullptr)), TIDEMARK_VERSION);
-    Calibration calibration(std::move(preset), how);
-    Machine& machine = calibration.machine();
-    machine.name = path_ == "-" ? "calibrated" : std::filesystem::path(path_).stem().string();
-    PutWhatIsKnown(calibration);
-    PutKernels(calibration);
-    TIDEMARK_ASSIGN(const Nanos around, MeasureAroundKernels());
-    calibration.Measured("kernel_launch", machine.kernel_launch, around,
-                         "what the executor takes around a kernel of a small model");
-    calibration.Measured("intra_node.latency", machine.intra_node.latency, link.latency,
-                         "a step of an exchange between two ranks");
-    calibration.Measured("intra_node.bandwidth", machine.intra_node.bandwidth, link.bandwidth,
-                         "exchanges of 1 and 2 MiB between two ranks, over their number of bytes sent");
-    TIDEMARK_TRY(WriteFile(path_, FileOf(machine, fmt::format("Measured: {}", how))));
-    return path_ == "-" ? Status(Done{}) : WriteOut(Told(machine));
+  Status OnProcessor(World& world) const {
+    HostDevice device;
+    TIDEMARK_ASSIGN(const auto group, world.Split(0));
+    TIDEMARK_ASSIGN(const Link link, MeasureLink(world, *group, device, ProcessorSizes()));
+    Status done = Done{};
+    if (world.rank() == 0) {
+      done = Write(MeasureProcessor(link));
+    }
+    world.Sum(0);  // the other one waits
+    return done;
   }
 
-  std::string Told(const Machine& machine) const {
+  Status OnGpus(World& boot) const {
+    TIDEMARK_ASSIGN(const int number, GpuOfThisRank());
+    GpuUnderCalibration gpu;
+    gpu.gpus = boot.size();
+    gpu.before = DescribeGpu(number);
+    TIDEMARK_ASSIGN(const Gpus gpus, OpenGpus(boot, number));
+    gpu.opened = DescribeGpu(number);
+    gpu.describe = [number] { return DescribeGpu(number); };
+    if (World& world = *gpus.world; world.size() > 1) {
+      TIDEMARK_ASSIGN(const auto group, world.Split(0));
+      TIDEMARK_ASSIGN(gpu.link, MeasureLink(world, *group, *gpus.device, GpuSizes()));
+      if (const GpuDescription now = DescribeGpu(number); now.used && gpu.opened.used) {
+        gpu.communicator = std::max(*now.used - *gpu.opened.used, Bytes());
+      }
+    }
+    Status done = Done{};
+    if (boot.rank() == 0) {
+      done = Write(MeasureGpu(*gpus.device, number, gpu));
+    }
+    boot.Sum(0);  // the others wait
+    return done;
+  }
+
+  Status Write(Result<Calibration> measured) const {
+    TIDEMARK_TRY(measured);
+    Machine& machine = measured->machine();
+    machine.name = path_ == "-" ? "calibrated" : std::filesystem::path(path_).stem().string();
+    TIDEMARK_TRY(WriteFile(path_, FileOf(machine, fmt::format("Measured: {}", measured->how()))));
+    return path_ == "-" ? Status(Done{}) : WriteOut(device_ == "cuda" ? ToldOfGpu(machine) : ToldOfProcessor(machine));
+  }
+
+  std::string ToldOfProcessor(const Machine& machine) const {
     return fmt::format(
         "{}: {}\n  products     bf16 {}, fp32 {}\n  memory       {}\n  around one   {}\n"
         "  two ranks    {}, {}\n",
-        path_, ProcessorName(), Text(machine.peak.at(DType::bf16)), Text(machine.peak.at(DType::fp32)),
+        path_, machine.device, Text(machine.peak.at(DType::bf16)), Text(machine.peak.at(DType::fp32)),
         Text(machine.memory_bandwidth), Text(machine.kernel_launch), Text(machine.intra_node.latency),
         Text(machine.intra_node.bandwidth));
+  }
+
+  std::string ToldOfGpu(const Machine& machine) const {
+    const FlopsPerSec products = machine.peak.at(DType::bf16) * machine.achievable_flops;
+    const BytesPerSec copies = machine.memory_bandwidth * machine.achievable_bandwidth;
+    const Link& link = machine.intra_node;
+    const bool measured = machine.sources.at("intra_node.bandwidth").starts_with("measured");
+    return fmt::format(
+        "{}: {}\n  products     bf16 {}\n  memory       {}\n  launch       {}, {} of the host\n  host         {}, {}\n"
+        "  GPUs         {}, {}{}\n  context      {}\n",
+        path_, machine.device, Text(products), Text(copies), Text(machine.kernel_launch), Text(machine.host_issue),
+        Text(machine.host_link.latency), Text(machine.host_link.bandwidth), Text(link.latency), Text(link.bandwidth),
+        measured ? "" : " (not measured: there is one GPU here)", Text(machine.context.expected));
   }
 
   std::string device_, path_;

@@ -26,11 +26,8 @@ OpenedDevice OpenProcessor() {
 }
 
 Result<OpenedDevice> OpenGpu(World& boot) {
+  TIDEMARK_ASSIGN(const int gpu, GpuOfThisRank());
   const std::int64_t count = std::ssize(ProbeDevices().devices);
-  if (count == 0) {
-    return Error{ErrorCode::machine_cannot, "", "this rank's machine has no GPU", "tidemark doctor says why"};
-  }
-  const std::int64_t gpu = FindLauncher().local_rank % count;
   OpenedDevice opened;
   GpuWatch watch;
   watch.ranks_on_gpu = (boot.ranks_here() - gpu + count - 1) / count;  // every count-th from this one on
@@ -40,14 +37,29 @@ Result<OpenedDevice> OpenGpu(World& boot) {
   } else {  // a run without it is measured less well, and says so
     watch.without_capture = capture.error().message;
   }
-  TIDEMARK_ASSIGN(std::unique_ptr<GpuDevice> device, OpenCudaDevice(static_cast<int>(gpu)));
-  TIDEMARK_ASSIGN(opened.world, OpenNcclWorld(boot, {.gpu = static_cast<int>(gpu)}));
-  opened.watch = WatchGpu(*device, watch);
-  opened.device = std::move(device);
+  TIDEMARK_ASSIGN(Gpus gpus, OpenGpus(boot, gpu));
+  opened.watch = WatchGpu(*gpus.device, watch);
+  opened.device = std::move(gpus.device);
+  opened.world = std::move(gpus.world);
   return opened;
 }
 
 }  // namespace
+
+Result<int> GpuOfThisRank() {
+  const std::int64_t count = std::ssize(ProbeDevices().devices);
+  if (count == 0) {
+    return Error{ErrorCode::machine_cannot, "", "this rank's machine has no GPU", "tidemark doctor says why"};
+  }
+  return static_cast<int>(FindLauncher().local_rank % count);
+}
+
+Result<Gpus> OpenGpus(World& boot, int gpu) {
+  Gpus gpus;
+  TIDEMARK_ASSIGN(gpus.device, OpenCudaDevice(gpu));
+  TIDEMARK_ASSIGN(gpus.world, OpenNcclWorld(boot, {.gpu = gpu}));
+  return gpus;
+}
 
 Result<OpenedDevice> OpenDevice(const std::string& name, World& boot) {
   return name == kCuda ? OpenGpu(boot) : Result<OpenedDevice>(OpenProcessor());

@@ -9,6 +9,7 @@
 #include "profiler/capture/outside_view.h"
 #include "profiler/comm/communicator.h"
 #include "profiler/device/device.h"
+#include "profiler/device/gpu_device.h"
 
 namespace tidemark {
 
@@ -20,8 +21,19 @@ struct OpenedDevice {
   MakeOutsideView watch;
 };
 
-/// `name`: "cuda" for GPUs, else this machine's processors. Each rank of a machine takes the next of its GPUs; where
-/// there are more ranks they share them. All ranks of `boot` call it.
+/// Which GPU is this rank's: each rank of a machine takes the next one, and where there are more ranks they share them.
+/// Fails with machine_cannot where there is none.
+Result<int> GpuOfThisRank();
+
+/// A rank's GPU, and all ranks on theirs.
+struct Gpus {
+  std::unique_ptr<GpuDevice> device;
+  std::unique_ptr<World> world;
+};
+/// All ranks of `boot`, which outlives what comes back, call it.
+Result<Gpus> OpenGpus(World& boot, int gpu);
+
+/// `name`: "cuda" for GPUs, else this machine's processors. All ranks of `boot` call it.
 Result<OpenedDevice> OpenDevice(const std::string& name, World& boot);
 
 /// The name for GPUs.

@@ -151,6 +151,11 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   if (RanksAreUnlike(job)) {
     provenance.modelled.emplace_back("data-parallel rank 0, which has the most of what is padded and divided");
   }
+  if (const Machine& machine = job.machine; !machine.measured_on.empty()) {
+    provenance.calibrated.push_back(fmt::format("what the machine file calls measured: on {}{}, {}", machine.device,
+                                                machine.driver.empty() ? "" : ", driver " + machine.driver,
+                                                machine.measured_on));
+  }
   for (const auto& [key, source] : job.sources) {
     if (source == kAssumed) {
       provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);

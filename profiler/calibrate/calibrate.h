@@ -4,31 +4,54 @@
 #include <map>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/quantity.h"
 #include "base/result.h"
 #include "models/machine/machine.h"
+#include "profiler/calibrate/sizes.h"
 #include "profiler/comm/communicator.h"
+#include "profiler/device/device.h"
 #include "traces/trace.h"
 
 namespace tidemark {
 
-// What a machine is measured to do, with the executor's own kernels and communicators, one thread a rank. Each number
-// is that of the fastest of many repetitions: what else runs on the machine only makes them slower.
+// What a device is measured to do, with the executor's own kernels and communicators: a processor one thread a rank, a
+// GPU one stream. Each number is that of the fastest of many repetitions: what else runs on the machine only makes them
+// slower.
 
-/// Rates of every kind of kernel (models/machine/rates.h), by the keys of a machine file.
-std::map<std::string, RateCurve> MeasureRates();
+/// Rates of every kind of kernel (models/machine/rates.h), by the keys of a machine file. `launch` is what a kernel
+/// takes that does nothing, which predictions add to each: it is no part of them. Where that is nearly all, a tenth of
+/// the time is left for the work, so that rates stay finite.
+std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch);
 
-/// Products of two matrices of 512 x 512 in a dtype.
-FlopsPerSec MeasureProducts(DType dtype);
+/// The product of sizes.peak in a dtype.
+FlopsPerSec MeasureProducts(Device& device, const CalibrationSizes& sizes, DType dtype);
 
-/// Bytes read and written by a copy of more than caches hold.
-BytesPerSec MeasureCopy();
+/// Bytes read and written by a copy of sizes.copied within the device's memory, which caches do not hold.
+BytesPerSec MeasureCopy(Device& device, const CalibrationSizes& sizes);
 
-/// The link between this rank and its only peer, which measures with it: latency of one step of a ring and bandwidth by
-/// the bytes that a rank sends (sim/cost/collective_time.cc), over the exchanges that strategies make, bf16 and fp32.
-Result<Link> MeasureLink(World& world);
+/// Between the host's memory, where the device need not stage it, and the device's: the latency of 4 bytes, and the
+/// bandwidth of sizes.copied there and back.
+Link MeasureHostLink(Device& device, const CalibrationSizes& sizes);
 
-/// What the executor itself takes around a kernel, on average, in the last step of a run that it measured.
+/// A kernel that does next to nothing.
+struct LaunchCost {
+  Nanos host;    ///< to issue it
+  Nanos device;  ///< until the next one of its stream begins
+};
+LaunchCost MeasureLaunch(Device& device, const CalibrationSizes& sizes);
+
+/// The link between the ranks of a world, two or more, which all measure it and are all in `group`: latency of one step
+/// of a ring and bandwidth by the bytes that a rank sends (sim/cost/collective_time.cc), over the exchanges that
+/// strategies make, of sizes.exchanged elements of bf16 and fp32 in the device's memory.
+Result<Link> MeasureLink(World& world, Communicator& group, Device& device, const CalibrationSizes& sizes);
+
+/// What the executor itself takes around a kernel, on average, in the last step of a run that it measured, where the
+/// host runs the kernels itself.
 Nanos TimeAroundKernels(const Trace& trace);
+
+/// What the host takes for one of the operations that it gave to a device's streams, on average, in the last step: from
+/// the step's beginning until the last phase was issued.
+Nanos TimeToIssue(const Trace& trace);
 
 }  // namespace tidemark

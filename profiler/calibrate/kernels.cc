@@ -1,214 +1,243 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-#include <functional>
-#include <memory>
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/attention.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/glu.h"
-#include "kernels/linear.h"
-#include "kernels/norm.h"
-#include "kernels/optimizer.h"
-#include "kernels/pointwise.h"
-#include "kernels/rope.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/cross_entropy_cuda.h"
+#include "kernels/embedding_cuda.h"
+#include "kernels/glu_cuda.h"
+#include "kernels/linear_cuda.h"
+#include "kernels/norm_cuda.h"
+#include "kernels/optimizer_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "kernels/rope_cuda.h"
 #include "models/machine/rates.h"
+#include "models/network/operator.h"
 #include "profiler/calibrate/calibrate.h"
+#include "profiler/calibrate/operands.h"
 #include "profiler/calibrate/stopwatch.h"
-#include "profiler/device/host_device.h"
-#include "profiler/device/tensor_memory.h"
 
 namespace tidemark {
 namespace {
 
-using kernels::Tensor;
-using kernels::TensorType;
+using kernels::ConstTensor;
+using kernels::Queue;
+namespace on = kernels::on;
+using Layer = CalibrationSizes::Layer;
 
-constexpr Bytes kMemory{std::int64_t{4} << 30};
-constexpr std::int64_t kWidth = 512;  ///< of rows
-
-/// Tensors to compute with, full of numbers as large as activations are.
-class Operands {
- public:
-  Operands() : memory_(MakeAllocator({}, device_.MemoryOf(kMemory)), device_) {}
-
-  Tensor Make(DType dtype, std::int64_t elements) {
-    const auto piece = memory_.Allocate(SizeOf(dtype) * elements, 0);
-    TIDEMARK_CHECK(piece);
-    const Tensor tensor{{dtype, elements}, piece->data};
-    if (dtype == DType::int64) {
-      for (std::int64_t i = 0; i < elements; ++i) {
-        static_cast<std::int64_t*>(tensor.data)[i] = i * 7919 % kWidth;
-      }
-      return tensor;
-    }
-    std::vector<float> numbers(static_cast<std::size_t>(elements));
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      numbers[i] = 0.01F * (static_cast<float>(i * 7919 % 199) - 98.5F) / 99;
-    }
-    kernels::Copy({{DType::fp32, elements}, numbers.data()}, tensor);
-    return tensor;
-  }
-
- private:
-  HostDevice device_;
-  TensorMemory memory_;
-};
+/// Operators of one kind and size, which count as one, with the time of all.
+using Runs = std::vector<std::pair<Operator, Device::Work>>;
 
 /// Curves under way: each kind's points in the order in which they are measured, by rising size.
 class Curves {
  public:
-  /// Several operators of one kind and size count as one, with the time of all.
-  void Measure(const std::vector<std::pair<Operator, std::function<void()>>>& runs) {
+  Curves(Device& device, const CalibrationSizes& sizes, Nanos launch)
+      : stopwatch_(device, sizes.held), launch_(static_cast<double>(launch.count()) * 1e-9) {}
+
+  void Measure(const Runs& runs) {
+    constexpr double kLeastShare = 0.1;
     double work = 0, seconds = 0;
     std::optional<RatedWork> rated;
     for (const auto& [op, run] : runs) {
       rated = WorkOf(op);
       TIDEMARK_CHECK(rated);
       work += rated->work;
-      seconds += SecondsOf(run);
+      const double taken = stopwatch_.SecondsOfWork(run);
+      seconds += std::max(taken - launch_, kLeastShare * taken);
     }
     rates_[rated->key].push_back({rated->size, FourDigits(work / seconds)});
   }
-  void Measure(const Operator& op, const std::function<void()>& run) { Measure({{op, run}}); }
+  void Measure(const Operator& op, const Device::Work& run) { Measure({{op, run}}); }
   std::map<std::string, RateCurve> Take() && { return std::move(rates_); }
 
  private:
+  Stopwatch stopwatch_;
+  double launch_;
   std::map<std::string, RateCurve> rates_;
 };
 
+struct LayerOperands {
+  LayerOperands(Operands& operands, const Layer& of, DType dtype)
+      : linear{.rows = of.rows, .in = of.in, .out = of.out},
+        x(operands.Make(dtype, of.rows * of.in)),
+        w(operands.Make(dtype, of.out * of.in)),
+        y(operands.Make(dtype, of.rows * of.out)),
+        dw(operands.Make(dtype, of.out * of.in)),
+        dy(y) {}
+
+  kernels::Linear linear;
+  kernels::Tensor x, w, y, dw;
+  ConstTensor dy;
+};
+
 /// The three products of a linear layer in turn, which pack their operands differently.
-void MeasureGemms(Curves& curves, DType dtype) {
-  for (const std::int64_t small : {16, 32, 64, 128, 256, 512, 1024}) {
-    const std::int64_t large = std::max<std::int64_t>(small, kWidth);
-    Operands operands;
-    const kernels::Linear linear{.rows = large, .in = small, .out = large};
-    const Tensor x = operands.Make(dtype, large * small), w = operands.Make(dtype, large * small);
-    const Tensor y = operands.Make(dtype, large * large), dw = operands.Make(dtype, large * small);
-    const kernels::ConstTensor dy = y;
-    const auto gemm = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-      return Gemm{.m = m, .n = n, .k = k, .dtype = dtype, .output = dtype};
-    };
-    curves.Measure({{gemm(large, large, small),
-                     [&] {
-                       LinearForward(linear, x, w, {}, {&y, 1});
-                     }},
-                    {gemm(large, small, large),
-                     [&] {
-                       LinearInputGradient(linear, {&dy, 1}, w, x);
-                     }},
-                    {gemm(large, small, large), [&] {
-                       LinearWeightGradient(linear, x, {&dy, 1}, dw);
-                     }}});
+void AddProducts(const LayerOperands& layer, Runs& runs) {
+  const auto& [rows, in, out, accumulate] = layer.linear;
+  const DType dtype = layer.x.type.dtype;
+  const auto gemm = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return Gemm{.m = m, .n = n, .k = k, .dtype = dtype, .output = dtype};
+  };
+  runs.emplace_back(gemm(rows, out, in), [&layer](const Queue& queue) {
+    on::LinearForward(queue, layer.linear, layer.x, layer.w, {}, {&layer.y, 1});
+  });
+  runs.emplace_back(gemm(rows, in, out), [&layer](const Queue& queue) {
+    on::LinearInputGradient(queue, layer.linear, {&layer.dy, 1}, layer.w, layer.x);
+  });
+  runs.emplace_back(gemm(out, in, rows), [&layer](const Queue& queue) {
+    on::LinearWeightGradient(queue, layer.linear, layer.x, {&layer.dy, 1}, layer.dw);
+  });
+}
+
+void MeasureGemms(Curves& curves, Device& device, const CalibrationSizes& sizes, DType dtype) {
+  for (const std::vector<Layer>& point : sizes.products) {
+    Operands operands(device, sizes.memory);
+    std::deque<LayerOperands> layers;
+    Runs runs;
+    for (const Layer& layer : point) {
+      AddProducts(layers.emplace_back(operands, layer, dtype), runs);
+    }
+    curves.Measure(runs);
   }
 }
 
-void MeasureAttention(Curves& curves, DType dtype) {
-  for (const std::int64_t sequence : {64, 256, 1024}) {
-    Operands operands;
-    const kernels::Attention attention{
-        .shape = {.batch = 1, .sequence = sequence, .heads = 4, .kv_heads = 4, .head_size = 64}};
-    Attention op{.batch = 1, .heads = 4, .kv_heads = 4, .sequence = sequence, .head_size = 64, .dtype = dtype};
-    const auto made = AttentionOutputs(attention, dtype);
-    const auto gradients = AttentionGradients(attention, dtype);
-    const auto make = [&](const TensorType& type) { return operands.Make(type.dtype, type.elements); };
-    const Tensor q = make(gradients.dq), k = make(gradients.dk), v = make(gradients.dv), out = make(made.output);
-    const Tensor lse = make(made.lse), d_out = make(made.output), dq = make(gradients.dq), dk = make(gradients.dk);
-    const Tensor dv = make(gradients.dv), sum = make(gradients.dq_accumulator), delta = make(gradients.delta);
-    curves.Measure(op, [&] { AttentionForward(attention, q, k, v, out, lse); });
-    op.backward = true;
-    curves.Measure(op, [&] { AttentionBackward(attention, q, k, v, out, lse, d_out, dq, dk, dv, sum, delta); });
+struct AttentionOperands {
+  AttentionOperands(Operands& operands, const kernels::HeadShape& shape, DType dtype) : attention{.shape = shape} {
+    const kernels::AttentionTypes made = AttentionOutputs(attention, dtype);
+    const kernels::AttentionGradientTypes gradients = AttentionGradients(attention, dtype);
+    q = operands.Make(gradients.dq), k = operands.Make(gradients.dk), v = operands.Make(gradients.dv);
+    out = operands.Make(made.output), lse = operands.Make(made.lse), d_out = operands.Make(made.output);
+    dq = operands.Make(gradients.dq), dk = operands.Make(gradients.dk), dv = operands.Make(gradients.dv);
+    sum = operands.Make(gradients.dq_accumulator), delta = operands.Make(gradients.delta);
+  }
+
+  kernels::Attention attention;
+  kernels::Tensor q, k, v, out, lse, d_out, dq, dk, dv, sum, delta;
+};
+
+void MeasureAttention(Curves& curves, Device& device, const CalibrationSizes& sizes, DType dtype) {
+  for (const std::int64_t sequence : sizes.sequences) {
+    Operands operands(device, sizes.memory);
+    std::deque<AttentionOperands> of_sizes;
+    Runs forward, backward;
+    for (const std::int64_t head_size : sizes.head_sizes) {
+      const std::int64_t batch = std::max<std::int64_t>(1, sizes.attention_tokens / sequence);
+      Attention op{.batch = batch,
+                   .heads = sizes.heads,
+                   .kv_heads = sizes.heads,
+                   .sequence = sequence,
+                   .head_size = head_size,
+                   .dtype = dtype};
+      const AttentionOperands& of = of_sizes.emplace_back(
+          operands, kernels::HeadShape{batch, sequence, sizes.heads, sizes.heads, head_size}, dtype);
+      forward.emplace_back(op, [&of](const Queue& queue) {
+        on::AttentionForward(queue, of.attention, of.q, of.k, of.v, of.out, of.lse);
+      });
+      op.backward = true;
+      backward.emplace_back(op, [&of](const Queue& queue) {
+        on::AttentionBackward(queue, of.attention, of.q, of.k, of.v, of.out, of.lse, of.d_out, of.dq, of.dk, of.dv,
+                              of.sum, of.delta);
+      });
+    }
+    curves.Measure(forward);
+    curves.Measure(backward);
   }
 }
 
-/// Kernels whose rows are kWidth wide, from what a core's caches hold to what none does.
-void MeasureRows(Curves& curves, DType dtype, std::int64_t rows) {
-  Operands operands;
-  const std::int64_t elements = rows * kWidth, size = SizeOf(dtype).count();
-  const Tensor a = operands.Make(dtype, elements), b = operands.Make(dtype, elements),
-               c = operands.Make(dtype, elements);
-  const Tensor d = operands.Make(dtype, elements), e = operands.Make(dtype, elements),
-               row = operands.Make(dtype, kWidth);
-  const Tensor d_row = operands.Make(dtype, kWidth), rstd = operands.Make(DType::fp32, rows);
-  const kernels::Norm norm{.rows = rows, .width = kWidth};
-  Norm norm_op{.rows = rows, .width = kWidth, .dtype = dtype};
-  curves.Measure(norm_op, [&] { NormForward(norm, a, row, {}, b, rstd, {}); });
+/// Kernels that stream through rows.
+void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, DType dtype, std::int64_t rows) {
+  constexpr std::int64_t kHeadSize = 64;
+  Operands operands(device, sizes.memory);
+  const std::int64_t width = sizes.width, elements = rows * width, size = SizeOf(dtype).count();
+  const kernels::Tensor a = operands.Make(dtype, elements), b = operands.Make(dtype, elements),
+                        c = operands.Make(dtype, elements);
+  const kernels::Tensor d = operands.Make(dtype, elements), e = operands.Make(dtype, elements),
+                        row = operands.Make(dtype, width);
+  const kernels::Tensor d_row = operands.Make(dtype, width), rstd = operands.Make(DType::fp32, rows);
+  const kernels::Norm norm{.rows = rows, .width = width};
+  Norm norm_op{.rows = rows, .width = width, .dtype = dtype};
+  curves.Measure(norm_op, [&](const Queue& queue) { on::NormForward(queue, norm, a, row, {}, b, rstd, {}); });
   norm_op.backward = true;
-  curves.Measure(norm_op, [&] { NormBackward(norm, c, a, rstd, {}, row, d, d_row, {}); });
-  const kernels::Rope rope{.shape = {.batch = 1, .sequence = rows, .heads = 8, .kv_heads = 8, .head_size = kWidth / 8}};
-  curves.Measure(Rope{.elements = 2 * elements, .dtype = dtype}, [&] { RopeForward(rope, a, b, c, d); });
-  const kernels::ConstTensor addends[] = {a, b};
+  curves.Measure(norm_op,
+                 [&](const Queue& queue) { on::NormBackward(queue, norm, c, a, rstd, {}, row, d, d_row, {}); });
+  const std::int64_t heads = width / kHeadSize;
+  const kernels::Rope rope{
+      .shape = {.batch = 1, .sequence = rows, .heads = heads, .kv_heads = heads, .head_size = kHeadSize}};
+  curves.Measure(Rope{.elements = 2 * elements, .dtype = dtype},
+                 [&](const Queue& queue) { on::RopeForward(queue, rope, a, b, c, d); });
+  const ConstTensor addends[] = {a, b};
   curves.Measure(Pointwise{.elements = elements, .bytes_moved = 3 * size * elements},
-                 [&] { kernels::Add(addends, c); });
-  const kernels::Glu glu{rows, kWidth};
-  curves.Measure({{Pointwise{elements, 3 * size * elements, 5}, [&] { GluForward(glu, a, b, c); }},
-                  {Pointwise{elements, 5 * size * elements, 9}, [&] { GluBackward(glu, a, b, c, d, e); }}});
-  const Tensor ids = operands.Make(DType::int64, rows), table = operands.Make(dtype, kWidth * kWidth);
-  const kernels::Embedding embedding{.tokens = rows, .width = kWidth, .vocabulary = kWidth, .accumulate = true};
-  Embedding embedding_op{.tokens = rows, .width = kWidth, .vocabulary = kWidth, .dtype = dtype};
-  curves.Measure(embedding_op, [&] { EmbeddingForward(embedding, ids, table, a); });
+                 [&](const Queue& queue) { on::Add(queue, addends, c); });
+  const kernels::Glu glu{rows, width};
+  curves.Measure(
+      {{Pointwise{elements, 3 * size * elements, 5}, [&](const Queue& queue) { on::GluForward(queue, glu, a, b, c); }},
+       {Pointwise{elements, 5 * size * elements, 9},
+        [&](const Queue& queue) { on::GluBackward(queue, glu, a, b, c, d, e); }}});
+  const kernels::Tensor ids = operands.MakeIds(rows, sizes.vocabulary),
+                        table = operands.Make(dtype, sizes.vocabulary * width);
+  const kernels::Embedding embedding{
+      .tokens = rows, .width = width, .vocabulary = sizes.vocabulary, .accumulate = true};
+  Embedding embedding_op{.tokens = rows, .width = width, .vocabulary = sizes.vocabulary, .dtype = dtype};
+  curves.Measure(embedding_op, [&](const Queue& queue) { on::EmbeddingForward(queue, embedding, ids, table, a); });
   embedding_op.backward = true;
-  curves.Measure(embedding_op, [&] { EmbeddingBackward(embedding, ids, a, table); });
+  curves.Measure(embedding_op, [&](const Queue& queue) { on::EmbeddingBackward(queue, embedding, ids, a, table); });
 }
 
 /// Kernels whose operands are fp32 whatever the model's dtype is.
-void MeasureWide(Curves& curves, std::int64_t rows) {
-  Operands operands;
-  const std::int64_t elements = rows * kWidth, bytes = 4 * elements;
-  const Tensor a = operands.Make(DType::fp32, elements), b = operands.Make(DType::fp32, elements);
-  const Tensor m = operands.Make(DType::fp32, elements), v = operands.Make(DType::fp32, elements);
-  const Tensor row_max = operands.Make(DType::fp32, rows), row_sum = operands.Make(DType::fp32, rows);
-  const Tensor labels = operands.Make(DType::int64, rows);
-  curves.Measure(Pointwise{.elements = elements, .bytes_moved = bytes}, [&] { kernels::Zero(v); });
-  const kernels::CrossEntropy loss{.rows = rows, .columns = kWidth, .divisor = 1};
+void MeasureWide(Curves& curves, Device& device, const CalibrationSizes& sizes, std::int64_t rows) {
+  Operands operands(device, sizes.memory);
+  const std::int64_t width = sizes.width, elements = rows * width, bytes = 4 * elements;
+  const kernels::Tensor a = operands.Make(DType::fp32, elements), b = operands.Make(DType::fp32, elements);
+  const kernels::Tensor m = operands.Make(DType::fp32, elements), v = operands.Make(DType::fp32, elements);
+  const kernels::Tensor row_max = operands.Make(DType::fp32, rows), row_sum = operands.Make(DType::fp32, rows);
+  const kernels::Tensor labels = operands.MakeIds(rows, width);
+  curves.Measure(Pointwise{.elements = elements, .bytes_moved = bytes},
+                 [&](const Queue& queue) { on::Zero(queue, v); });
+  const kernels::CrossEntropy loss{.rows = rows, .columns = width, .divisor = 1};
   const auto pass = [&](std::int64_t times, bool backward) {
-    return CrossEntropy{.rows = rows, .vocabulary = kWidth, .bytes_moved = times * bytes, .backward = backward};
+    return CrossEntropy{.rows = rows, .vocabulary = width, .bytes_moved = times * bytes, .backward = backward};
   };
-  curves.Measure({{pass(1, false), [&] { RowMax(loss, a, row_max); }},
-                  {pass(1, false), [&] { RowSumOfExponentials(loss, a, row_max, row_sum); }},
-                  {pass(2, false), [&] { SoftmaxShift(loss, a, row_max, b); }}});
-  curves.Measure(pass(2, true), [&] { SoftmaxBackward(loss, labels, b); });
-  curves.Measure(OptimizerUpdate{.elements = elements, .bytes_moved = 7 * bytes}, [&] { AdamWUpdate({}, a, b, m, v); });
+  curves.Measure(
+      {{pass(1, false), [&](const Queue& queue) { on::RowMax(queue, loss, a, row_max); }},
+       {pass(1, false), [&](const Queue& queue) { on::RowSumOfExponentials(queue, loss, a, row_max, row_sum); }},
+       {pass(2, false), [&](const Queue& queue) { on::SoftmaxShift(queue, loss, a, row_max, b); }}});
+  curves.Measure(pass(2, true), [&](const Queue& queue) { on::SoftmaxBackward(queue, loss, labels, b); });
+  const kernels::AdamW adamw;
+  curves.Measure(OptimizerUpdate{.elements = elements, .bytes_moved = 7 * bytes},
+                 [&](const Queue& queue) { on::AdamWUpdate(queue, adamw, a, b, m, v); });
 }
 
 }  // namespace
 
-std::map<std::string, RateCurve> MeasureRates() {
-  Curves curves;
-  constexpr std::array<std::int64_t, 4> kRows = {32, 512, 4096, 16384};
+std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch) {
+  Curves curves(device, sizes, launch);
   for (const DType dtype : {DType::bf16, DType::fp32}) {
-    MeasureGemms(curves, dtype);
-    MeasureAttention(curves, dtype);
-    for (const std::int64_t rows : kRows) {
-      MeasureRows(curves, dtype, rows);
+    MeasureGemms(curves, device, sizes, dtype);
+    MeasureAttention(curves, device, sizes, dtype);
+    for (const std::int64_t rows : sizes.rows) {
+      MeasureRows(curves, device, sizes, dtype, rows);
     }
   }
-  for (const std::int64_t rows : kRows) {
-    MeasureWide(curves, rows);
+  for (const std::int64_t rows : sizes.rows) {
+    MeasureWide(curves, device, sizes, rows);
   }
   return std::move(curves).Take();
 }
 
-FlopsPerSec MeasureProducts(DType dtype) {
-  Operands operands;
-  const kernels::Linear linear{.rows = kWidth, .in = kWidth, .out = kWidth};
-  const std::int64_t elements = kWidth * kWidth;
-  const kernels::Tensor x = operands.Make(dtype, elements), w = operands.Make(dtype, elements),
-                        y = operands.Make(dtype, elements);
-  const double seconds = SecondsOf([&] { LinearForward(linear, x, w, {}, {&y, 1}); });
-  return FlopsPerSec(FourDigits(2 * static_cast<double>(elements) * static_cast<double>(kWidth) / seconds));
-}
-
-BytesPerSec MeasureCopy() {
-  constexpr std::int64_t kElements = std::int64_t{64} << 20;
-  Operands operands;
-  const kernels::Tensor from = operands.Make(DType::fp32, kElements), to = operands.Make(DType::fp32, kElements);
-  const double seconds = SecondsOf([&] { kernels::Copy(from, to); });
-  return BytesPerSec(FourDigits(2.0 * 4 * static_cast<double>(kElements) / seconds));
+FlopsPerSec MeasureProducts(Device& device, const CalibrationSizes& sizes, DType dtype) {
+  Operands operands(device, sizes.memory);
+  const LayerOperands layer(operands, sizes.peak, dtype);
+  Runs runs;
+  AddProducts(layer, runs);
+  const auto& [forward, run] = runs.front();
+  const double seconds = Stopwatch(device, sizes.held).SecondsOfWork(run);
+  return FlopsPerSec(FourDigits(static_cast<double>(FlopsOf(forward).count()) / seconds));
 }
 
 }  // namespace tidemark

@@ -30,6 +30,7 @@ class Calibrate(unittest.TestCase):
         self.assertIn("two ranks", self.done.stdout)
         lines = self.machine.read_text(encoding="utf-8").splitlines()
         numbers = [line for line in lines if not line.startswith(("summary:", "name:"))]
+        self.assertTrue(any(line.startswith("device: {value: ") and "/proc/cpuinfo" in line for line in lines), lines)
         for line in numbers:
             self.assertIn("source: ", line)
         measured = {line.split(": ")[0] for line in numbers if "source: \"measured: " in line}
@@ -53,6 +54,13 @@ class Calibrate(unittest.TestCase):
         # A thousand times the launch that was measured, for each of hundreds of kernels.
         self.assertGreater(predicted("--set", f"machine={self.machine}", "--set", "machine.kernel_launch=50 ms"),
                            2 * mine)
+
+    def test_predictions_say_on_what_and_when_it_was_measured(self):
+        done = call("predict", JOB, "--set", f"machine={self.machine}", "--format", "json")
+        calibrated = json.loads(done.stdout)["provenance"]["calibrated"]
+        self.assertEqual(len(calibrated), 1)
+        self.assertRegex(calibrated[0], r"^what the machine file calls measured: on .+, \d{4}-\d{2}-\d{2}$")
+        self.assertEqual(json.loads(call("predict", JOB, "--format", "json").stdout)["provenance"]["calibrated"], [])
 
     def test_its_file_is_found_from_where_it_is_named(self):
         """On the command line from where that is typed, in a job from the job's folder."""

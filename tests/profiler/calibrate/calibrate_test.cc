@@ -3,11 +3,28 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
 
+#include "models/machine/rates.h"
 #include "profiler/calibrate/stopwatch.h"
+#include "profiler/device/host_device.h"
+#include "sim/predict/steps.h"
+#include "sim/program/program.h"
+#include "sim/strategies/strategy.h"
+#include "tests/profiler/calibrate/counted_device.h"
+#include "tests/profiler/calibrate/small_sizes.h"
+#include "tests/profiler/execute/lazy_device.h"
+#include "tests/sim/oracle_job.h"
 
 namespace tidemark {
 namespace {
@@ -20,19 +37,160 @@ TEST(Calibration, WhatSurroundsAKernelIsTheStepLessItsKernels) {
   EXPECT_EQ(TimeAroundKernels(trace), Nanos(10));
 }
 
+// The host has issued the last step's three operations 60 ns after it began; the device goes on until 100.
+TEST(Calibration, AnOperationIsIssuedInItsPartOfThePhases) {
+  Trace trace;
+  trace.steps = {{"first", Nanos(0), Nanos(1000), 0}, {"steady", Nanos(1000), Nanos(1100), 0}};
+  trace.spans = {{"forward", 0, Nanos(0), Nanos(900)},
+                 {"forward", 0, Nanos(1000), Nanos(1020)},
+                 {"backward", 0, Nanos(1020), Nanos(1060)}};
+  trace.slices = {{0, {}, Nanos(10), Nanos(20)},
+                  {0, {}, Nanos(1010), Nanos(1030)},
+                  {0, {}, Nanos(1030), Nanos(1070)},
+                  {0, {}, Nanos(1070), Nanos(1100)}};
+  EXPECT_EQ(TimeToIssue(trace), Nanos(20));
+}
+
 TEST(Calibration, RatesHaveFourDigits) {
   EXPECT_EQ(FourDigits(90'767'107'152.5), 90'770'000'000.0);
   EXPECT_EQ(FourDigits(1'000'000), 1'000'000.0);
 }
 
 TEST(Calibration, AStopwatchTakesTheFastestOfManyCalls) {
+  HostDevice device;
   std::atomic<std::int64_t> calls = 0;  // which no compiler may count all at once
   const auto start = std::chrono::steady_clock::now();
-  const double seconds = SecondsOf([&] { ++calls; });
+  const double seconds = Stopwatch(device, Bytes()).SecondsOfWork([&](const kernels::Queue&) { ++calls; });
   const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_GT(calls, 20);
   EXPECT_GT(seconds, 0);
   EXPECT_LE(seconds * static_cast<double>(calls), all);
+}
+
+TEST(Calibration, WhereWorkIsNotDoneWhenItIsGivenMarksTellItsTime) {
+  CountedDevice device(Nanos(5000));
+  Stopwatch stopwatch(device, Bytes(64));
+  std::int64_t calls = 0;
+  EXPECT_DOUBLE_EQ(stopwatch.SecondsOfWork([&](const kernels::Queue&) { ++calls; }), 5e-6);
+  EXPECT_GT(calls, 20);
+  EXPECT_GT(device.works(), calls);  // what keeps the stream busy meanwhile
+}
+
+// 2 of 5 us are the launch: 3 remain. A norm reads and writes its rows and reads a width (models/network/operator.h).
+TEST(Calibration, RatesAreThoseOfTheWorkWithoutItsLaunch) {
+  CountedDevice device(Nanos(5000));
+  const CalibrationSizes sizes = SmallSizes();
+  const auto rates = MeasureRates(device, sizes, Nanos(2000));
+  const RateCurve& norms = rates.at("norm.fp32");
+  ASSERT_EQ(norms.size(), sizes.rows.size());
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    const Norm op{.rows = sizes.rows[i], .width = sizes.width, .dtype = DType::fp32};
+    EXPECT_EQ(norms[i].size, BytesMovedBy(op).count());
+    EXPECT_DOUBLE_EQ(norms[i].per_second, FourDigits(static_cast<double>(norms[i].size) / 3e-6));
+  }
+  // Six products of two layers at the first point, of 5 us each.
+  const double work = 3 * 2.0 * 32 * 8 * 32 + 3 * 2.0 * 32 * 8 * 8;
+  EXPECT_EQ(rates.at("gemm.bf16").front(), (RatePoint{8, FourDigits(work / 18e-6)}));
+  // Nearly all is launch: a tenth remains.
+  EXPECT_DOUBLE_EQ(MeasureRates(device, sizes, Nanos(5000)).at("norm.fp32")[0].per_second,
+                   FourDigits(static_cast<double>(norms[0].size) / 0.5e-6));
+}
+
+TEST(Calibration, ALaunchIsWhatAKernelOfOneElementTakes) {
+  CountedDevice device(Nanos(2500));
+  const LaunchCost launch = MeasureLaunch(device, SmallSizes());
+  EXPECT_EQ(launch.device, Nanos(2500));
+  EXPECT_GT(launch.host, Nanos());
+  EXPECT_DOUBLE_EQ(MeasureCopy(device, SmallSizes()).per_second(), FourDigits(2 * 4096 / 2.5e-6));
+}
+
+void AddKinds(const Job& job, std::set<std::string>& keys) {
+  const auto lowered = LowerRuns(job, FirstSteps(1));
+  ASSERT_TRUE(lowered.ok()) << job.strategy << lowered.error().Text();
+  for (const Node& node : lowered->front().program.roles.front().nodes) {
+    const auto* leaf = std::get_if<Compute>(&node);
+    if (const auto rated = leaf != nullptr ? WorkOf(leaf->op) : std::nullopt) {
+      keys.insert(rated->key);
+    }
+  }
+}
+
+/// Every kind of kernel that strategies' steps have on a device, of networks in the precision of their users and in
+/// fp32 where there are such.
+std::set<std::string> KindsAskedFor() {
+  std::set<std::string> keys;
+  for (const Strategy& strategy : AllStrategies()) {
+    Job job = OracleJob(strategy.defaults.name, 2);
+    for (const DType params : {job.axes.precision.params, DType::fp32}) {
+      job.axes.precision.params = params;
+      if (strategy.Accept(job)) {
+        AddKinds(job, keys);
+      }
+    }
+  }
+  return keys;
+}
+
+void ExpectAllKinds(const std::map<std::string, RateCurve>& rates, const CalibrationSizes& sizes) {
+  const std::set<std::string> asked = KindsAskedFor();
+  EXPECT_GT(asked.size(), 15U);
+  for (const std::string& key : asked) {
+    EXPECT_TRUE(rates.contains(key)) << key;
+  }
+  for (const RatedKind& kind : RatedKinds()) {
+    ASSERT_TRUE(rates.contains(kind.key)) << kind.key;
+  }
+  for (const auto& [key, curve] : rates) {
+    EXPECT_GE(curve.size(), sizes.rows.size()) << key;
+    for (std::size_t i = 0; i < curve.size(); ++i) {
+      EXPECT_TRUE(std::isfinite(curve[i].per_second) && curve[i].per_second > 0) << key;
+      EXPECT_TRUE(i == 0 || curve[i - 1].size < curve[i].size) << key;
+    }
+  }
+}
+
+TEST(Calibration, MeasuresEveryKindOnAProcessor) {
+  HostDevice device;
+  ExpectAllKinds(MeasureRates(device, SmallSizes(), Nanos()), SmallSizes());
+}
+
+/// What a GPU computes, given to streams that do nothing before they must.
+TEST(Calibration, MeasuresEveryKindOnADeviceWithStreams) {
+  LazyDevice device(LazyDevice::First::lowest, kernels::Queue::Kind::host);
+  ExpectAllKinds(MeasureRates(device, SmallSizes(), Nanos()), SmallSizes());
+  const Link link = MeasureHostLink(device, SmallSizes());
+  EXPECT_GT(link.latency, Nanos());
+  EXPECT_TRUE(std::isfinite(link.bandwidth.per_second()) && link.bandwidth.per_second() > 0);
+}
+
+/// Points of equal smallest dimensions, and rising ones, whatever is measured.
+TEST(Calibration, SizesOfCurvesRise) {
+  for (const CalibrationSizes& sizes : {ProcessorSizes(), GpuSizes(), SmallSizes()}) {
+    std::int64_t before = 0;
+    for (const auto& point : sizes.products) {
+      std::set<std::int64_t> smallest;
+      for (const CalibrationSizes::Layer& layer : point) {
+        smallest.insert(std::min({layer.rows, layer.in, layer.out}));
+      }
+      ASSERT_EQ(smallest.size(), 1U);
+      EXPECT_GT(*smallest.begin(), before);
+      before = *smallest.begin();
+    }
+    EXPECT_TRUE(std::is_sorted(sizes.rows.begin(), sizes.rows.end()));
+    EXPECT_TRUE(std::is_sorted(sizes.sequences.begin(), sizes.sequences.end()));
+  }
+}
+
+// What is asked of a GPU: products to 8192 with long sums too, heads of 64 and 128, sequences to 8192, and rows that
+// fill more than the largest cache (126 MiB of a B200) several times.
+TEST(Calibration, AGpuIsMeasuredAtTheSizesOfItsModels) {
+  const CalibrationSizes gpu = GpuSizes();
+  EXPECT_EQ(gpu.products.back().front(), (CalibrationSizes::Layer{8192, 8192, 8192}));
+  EXPECT_EQ(gpu.products.front().back().rows, 8192);  // the sum of the weight gradient of a narrow layer
+  EXPECT_EQ(gpu.head_sizes, (std::vector<std::int64_t>{64, 128}));
+  EXPECT_EQ(gpu.sequences.back(), 8192);
+  EXPECT_GE(gpu.rows.back() * gpu.width * 2, std::int64_t{256} << 20);
+  EXPECT_EQ(gpu.width % 64, 0);
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/calibrate/sizes.h"
+
+#include <algorithm>
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20, kGiB = std::int64_t{1} << 30;
+
+}  // namespace
+
+CalibrationSizes ProcessorSizes() {
+  constexpr std::int64_t kWidth = 512;
+  CalibrationSizes sizes;
+  for (const std::int64_t small : {16, 32, 64, 128, 256, 512, 1024}) {
+    const std::int64_t large = std::max(small, kWidth);
+    sizes.products.push_back({{.rows = large, .in = small, .out = large}});
+  }
+  sizes.peak = {.rows = kWidth, .in = kWidth, .out = kWidth};
+  sizes.peak_dtypes = {DType::bf16, DType::fp32, DType::fp64};
+  sizes.sequences = {64, 256, 1024};
+  sizes.head_sizes = {64};
+  sizes.heads = 4;
+  sizes.attention_tokens = 1;
+  sizes.rows = {32, 512, 4096, 16384};
+  sizes.width = kWidth;
+  sizes.vocabulary = kWidth;
+  sizes.copied = Bytes(256 * kMiB);
+  sizes.exchanged = std::int64_t{1} << 19;
+  sizes.memory = Bytes(4 * kGiB);
+  return sizes;
+}
+
+// A narrow layer has few tiles in its weight gradient, which is then a long sum (k = rows); a wide one has many. The
+// largest caches of GPUs are of 50 to 126 MiB, so that 256 MiB are in none.
+CalibrationSizes GpuSizes() {
+  constexpr std::int64_t kLarge = 8192, kWidth = 4096;
+  CalibrationSizes sizes;
+  for (const std::int64_t small : {16, 64, 128, 256, 512, 1024, 2048, 4096}) {
+    sizes.products.push_back(
+        {{.rows = kLarge, .in = small, .out = kLarge}, {.rows = kLarge, .in = small, .out = small}});
+  }
+  sizes.products.push_back({{.rows = kLarge, .in = kLarge, .out = kLarge}});
+  sizes.peak = {.rows = kLarge, .in = kLarge, .out = kLarge};
+  sizes.peak_dtypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
+  sizes.sequences = {128, 512, 2048, 8192};
+  sizes.head_sizes = {64, 128};
+  sizes.heads = 16;
+  sizes.attention_tokens = 16384;
+  sizes.rows = {16, 128, 1024, 8192, 32768};
+  sizes.width = kWidth;
+  sizes.vocabulary = 32768;
+  sizes.copied = Bytes(kGiB);
+  sizes.exchanged = std::int64_t{1} << 26;
+  sizes.held = Bytes(256 * kMiB);
+  sizes.memory = Bytes(8 * kGiB);
+  return sizes;
+}
+
+}  // namespace tidemark
