@@ -248,6 +248,14 @@ Section SourcesSection(const ComparisonReport& report) {
                                  : fmt::format("{} of the measured side are not the prediction's",
                                                fmt::join(comparison.independent, " and ")),
                              "", Tone::neutral});
+  if (const auto& times = report.uncalibrated) {
+    section.remarks.push_back(
+        {"times", fmt::format("were predicted for the machine {}, of which nothing was measured here", times->machine),
+         fmt::format("tidemark calibrate --device {} -o machine.yaml measures this one, --set machine=machine.yaml "
+                     "predicts with it",
+                     times->device),
+         Tone::neutral});
+  }
   return section;
 }
 

@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include "reports/render/yaml_json.h"
 #include "traces/compare/steps.h"
 
 namespace tidemark {
@@ -60,6 +64,20 @@ void NameSides(ComparedSide& predicted, ComparedSide& measured) {
   }
 }
 
+/// A job names a preset; any other machine stands in it in full.
+std::optional<UncalibratedTimes> FindUncalibrated(const std::string& job, std::string_view origin) {
+  constexpr std::string_view kMeasured = "measured on ";
+  if (job.empty() || !origin.starts_with(kMeasured)) {
+    return std::nullopt;
+  }
+  const nlohmann::ordered_json keys = JsonOfYaml(job);
+  const auto machine = keys.find("machine");
+  if (machine == keys.end() || !machine->is_string()) {
+    return std::nullopt;
+  }
+  return UncalibratedTimes{machine->get<std::string>(), std::string(origin.substr(kMeasured.size()))};
+}
+
 }  // namespace
 
 Result<ComparisonReport> MakeComparison(ReadTrace predicted, ReadTrace measured) {
@@ -73,6 +91,7 @@ Result<ComparisonReport> MakeComparison(ReadTrace predicted, ReadTrace measured)
   report.predicted = MakeSide(predicted, std::move(same.predicted));
   report.measured = MakeSide(measured, std::move(same.measured));
   NameSides(report.predicted, report.measured);
+  report.uncalibrated = FindUncalibrated(JobOf(predicted), report.measured.origin);
   return report;
 }
 

@@ -24,10 +24,17 @@ struct ComparedSide {
   Trace trace;       ///< of the worst pair, reduced to the steps that both have
 };
 
+/// Times that were predicted of a preset of the program, and measured on a machine that nobody has calibrated.
+struct UncalibratedTimes {
+  std::string machine;  ///< "cpu"
+  std::string device;   ///< that the measured side ran on: what `tidemark calibrate --device` takes
+};
+
 struct ComparisonReport {
   ComparedSide predicted, measured;
   Comparison comparison;
   std::vector<JobDifference> jobs;  ///< where the jobs differ; the network does not
+  std::optional<UncalibratedTimes> uncalibrated;
 
   /// Whether the peaks are equal, and nothing is missing in which they could be others.
   bool Agrees() const { return comparison.EqualPeaks() && predicted.note.empty() && measured.note.empty(); }

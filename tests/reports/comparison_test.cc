@@ -83,6 +83,24 @@ TEST(CausesInWords, tellRoundingFromFragmentation) {
                            "between and behind them than predicted."));
 }
 
+// A preset stands in a job by its name, a calibrated machine in full.
+TEST(ComparisonReport, saysHowToCalibrateWhereTimesAreAPresets) {
+  Trace predicted = Play(Step());
+  const auto told = [&](const std::string& job) {
+    predicted.job_yaml = job;
+    return RenderAs("markdown", Compared(predicted, predicted));
+  };
+  const std::string preset = told("strategy: ddp-last\nmachine: cpu\n");
+  EXPECT_THAT(preset, HasSubstr("were predicted for the machine cpu, of which nothing was measured here"));
+  EXPECT_THAT(preset, HasSubstr("tidemark calibrate --device cpu -o machine.yaml"));
+  EXPECT_THAT(told("machine:\n  name: mine\n  kernel_launch: 2 us\n"), testing::Not(HasSubstr("calibrate")));
+  EXPECT_THAT(told(""), testing::Not(HasSubstr("calibrate")));
+  predicted.job_yaml = "machine: cpu\n";
+  const auto of_predictions = MakeComparison(File("p.trace", predicted), File("m.trace", predicted));
+  ASSERT_TRUE(of_predictions);
+  EXPECT_FALSE(of_predictions->uncalibrated);
+}
+
 TEST(ComparisonReport, namesSidesByTheirOriginAndSaysWhatIsIndependent) {
   const ComparisonReport report = Compared(Play(Step()), Play(Step()));
   EXPECT_EQ(report.predicted.label, "predicted");
