@@ -192,7 +192,7 @@ class CalibrateCommand : public Command {
   Result<int> Run() override {
     TIDEMARK_TRY(CheckDevice(device_));
     TIDEMARK_TRY(CheckWritable(path_));
-    const bool on_gpus = device_ == "cuda";
+    const bool on_gpus = device_ == kCuda;
     TIDEMARK_ASSIGN(const Job ranks, CalibrationJob(on_gpus ? std::ssize(ProbeDevices().devices) : 2));
     TIDEMARK_ASSIGN(Entered place, EnterWorld(ranks, {}));
     if (place.world == nullptr) {
@@ -246,7 +246,7 @@ class CalibrateCommand : public Command {
     Machine& machine = measured->machine();
     machine.name = path_ == "-" ? "calibrated" : std::filesystem::path(path_).stem().string();
     TIDEMARK_TRY(WriteFile(path_, FileOf(machine, fmt::format("Measured: {}", measured->how()))));
-    return path_ == "-" ? Status(Done{}) : WriteOut(device_ == "cuda" ? ToldOfGpu(machine) : ToldOfProcessor(machine));
+    return path_ == "-" ? Status(Done{}) : WriteOut(device_ == kCuda ? ToldOfGpu(machine) : ToldOfProcessor(machine));
   }
 
   std::string ToldOfProcessor(const Machine& machine) const {

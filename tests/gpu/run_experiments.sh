@@ -69,6 +69,15 @@ for strategy in ddp-last fsdp2-scatter-each megatron deepspeed-zero2; do
 done
 part step-gpt2 120 "$here/tidemark" compare "$here/jobs/gpt2-ddp.yaml" --set layout.dp=1 --device cuda --steps 3 \
   --format json
+# And predicted times, with the rates of this very GPU? The machine file stays beside what was compared.
+part calibrate 240 "$here/tidemark" calibrate --device cuda -o "$results/machine.yaml"
+if [[ -s $results/machine.yaml ]]; then
+  mine=(--set "machine=$results/machine.yaml" --device cuda --steps 3 --format json)
+  for strategy in ddp-last fsdp2-scatter-each megatron deepspeed-zero2; do
+    part "calibrated-$strategy" 60 "$here/tidemark" compare "${small[@]}" --set "strategy=$strategy" "${mine[@]}"
+  done
+  part calibrated-gpt2 120 "$here/tidemark" compare "$here/jobs/gpt2-ddp.yaml" --set layout.dp=1 "${mine[@]}"
+fi
 part pytorch-judge 420 "$python" "$here/experiments/pytorch_judge.py" --tidemark "$here/tidemark" --out "$results" \
   --time-box 400
 exit "$failed"
