@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "profiler/device/nvml.h"
+#include "profiler/device/gpu_management.h"
 
 namespace tidemark {
 namespace {
@@ -38,8 +38,10 @@ GpuDescription DescribeGpu(int gpu) {
   found.clocks.memory_max_mhz = MegahertzOf(cudaDevAttrMemoryClockRate, gpu);
   std::array<char, 32> bus{};
   if (cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), gpu) == cudaSuccess) {
-    if (const std::optional<NvmlCalls> nvml = LoadNvml()) {
-      AskNvml(*nvml, bus.data(), found);
+    if (const std::optional<GpuManagement> management = GpuManagement::Open(bus.data())) {
+      found.driver = management->driver();
+      found.used = management->used();
+      management->Tell(found.clocks);
     }
   }
   return found;
