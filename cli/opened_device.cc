@@ -27,10 +27,8 @@ OpenedDevice OpenProcessor() {
 
 Result<OpenedDevice> OpenGpu(World& boot) {
   TIDEMARK_ASSIGN(const int gpu, GpuOfThisRank());
-  const std::int64_t count = std::ssize(ProbeDevices().devices);
   OpenedDevice opened;
   GpuWatch watch;
-  watch.ranks_on_gpu = (boot.ranks_here() - gpu + count - 1) / count;  // every count-th from this one on
   if (auto capture = GpuCapture::Begin({.allocation_sources = true})) {
     opened.capture = std::move(*capture);
     watch.capture = opened.capture.get();
@@ -38,6 +36,7 @@ Result<OpenedDevice> OpenGpu(World& boot) {
     watch.without_capture = capture.error().message;
   }
   TIDEMARK_ASSIGN(Gpus gpus, OpenGpus(boot, gpu));
+  watch.ranks_on_gpu = gpus.world->ranks_on_gpu();
   opened.watch = WatchGpu(*gpus.device, watch);
   opened.device = std::move(gpus.device);
   opened.world = std::move(gpus.world);

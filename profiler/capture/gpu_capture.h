@@ -16,8 +16,7 @@ namespace tidemark {
 class GpuCapture {
  public:
   struct Options {
-    bool memory = true;               ///< what came and went, and modules
-    bool work = true;                 ///< kernels, copies, fills, and the operations that they belong to
+    bool work = true;                 ///< kernels, copies, fills and their operations, beside memory
     bool allocation_sources = false;  ///< which library asked for memory; costs a look at the stack per allocation
   };
   /// Of what CUPTI itself takes on the GPU: its buffers lie in pinned host memory, so none.

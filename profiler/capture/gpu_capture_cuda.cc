@@ -22,7 +22,6 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;  // what CUPTI's manual advises: 1 to 10 MiB
 constexpr std::size_t kAlignment = 8;
 
-constexpr std::array kMemoryKinds = {CUPTI_ACTIVITY_KIND_MEMORY2};
 /// Records of operations come with those of the calls that they belong to, so that calls must be recorded, too.
 constexpr std::array kWorkKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                    CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -84,10 +83,8 @@ class CuptiCapture final : public GpuCapture {
     if (sources_) {
       TIDEMARK_TRY(Expect(cupti_.enable_sources(1)));
     }
-    if (options.memory) {
-      TIDEMARK_TRY(EnableMemoryCallbacks());
-      kinds_.insert(kinds_.end(), kMemoryKinds.begin(), kMemoryKinds.end());
-    }
+    TIDEMARK_TRY(EnableMemoryCallbacks());
+    kinds_ = {CUPTI_ACTIVITY_KIND_MEMORY2};
     if (options.work) {
       kinds_.insert(kinds_.end(), kWorkKinds.begin(), kWorkKinds.end());
     }

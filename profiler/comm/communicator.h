@@ -97,6 +97,8 @@ class World {
   virtual std::int64_t size() const = 0;
   /// How many of them run on this rank's machine.
   virtual std::int64_t ranks_here() const = 0;
+  /// How many of them share this rank's GPU, itself included; 1 as well where ranks have none.
+  virtual std::int64_t ranks_on_gpu() const { return 1; }
   /// By what its communicators exchange device memory, for a report: "NCCL 2.28.9"; empty: they take host memory.
   virtual std::string_view how() const { return {}; }
   /// The communicator of the ranks that pass the same colour, in the order of their ranks. All ranks call it.

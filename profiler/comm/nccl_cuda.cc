@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,8 +83,9 @@ DeviceCopies Copies() {
 
 class NcclWorld final : public World {
  public:
-  NcclWorld(World& boot, NcclTools tools, GpuTransport transport)
+  NcclWorld(World& boot, NcclTools tools, GpuTransport transport, std::int64_t ranks_on_gpu)
       : boot_(boot),
+        ranks_on_gpu_(ranks_on_gpu),
         tools_(std::move(tools)),
         transport_(transport),
         how_(boot.size() == 1 ? "" : Describe(transport, tools_.nccl.version)) {}
@@ -88,6 +93,7 @@ class NcclWorld final : public World {
   std::int64_t rank() const override { return boot_.rank(); }
   std::int64_t size() const override { return boot_.size(); }
   std::int64_t ranks_here() const override { return boot_.ranks_here(); }
+  std::int64_t ranks_on_gpu() const override { return ranks_on_gpu_; }
   std::string_view how() const override { return how_; }
   double Highest(double value) override { return boot_.Highest(value); }
   double Sum(double value) override { return boot_.Sum(value); }
@@ -107,6 +113,7 @@ class NcclWorld final : public World {
 
  private:
   World& boot_;
+  std::int64_t ranks_on_gpu_;
   NcclTools tools_;
   GpuTransport transport_;
   std::string how_;
@@ -129,6 +136,11 @@ Result<bool> TakesSharedGpus(NcclTools tools, World& boot) {
   return boot.Highest(takes ? 0 : 1) == 0;
 }
 
+/// MPI's colours are ints that are not negative. Ranks have the same program, and so the same hash.
+std::int64_t ColourOf(const std::string& gpu) {
+  return static_cast<std::int64_t>(std::hash<std::string>()(gpu) & static_cast<std::size_t>(INT32_MAX));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<World>> OpenNcclWorld(World& boot, const NcclOptions& options) {
@@ -139,9 +151,13 @@ Result<std::unique_ptr<World>> OpenNcclWorld(World& boot, const NcclOptions& opt
   if (!usable_everywhere) {
     return Error{ErrorCode::machine_cannot, "", "another rank cannot use its GPU", "see what that rank says"};
   }
-  const std::vector<std::string> gpus = boot.GatherTexts(NameOfGpu(options.gpu));  // on rank 0
+  const std::string own = NameOfGpu(options.gpu);
+  const std::vector<std::string> gpus = boot.GatherTexts(own);  // on rank 0
   const bool gpu_shared = boot.Highest(AnyTwice(gpus) ? 1 : 0) > 0;
+  std::int64_t ranks_on_gpu = 1;
   if (gpu_shared) {
+    TIDEMARK_ASSIGN(const std::unique_ptr<Communicator> sharing, boot.Split(ColourOf(own)));
+    ranks_on_gpu = sharing->size();
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);  // before NCCL reads it, which it does once
   }
   const Result<NcclLibrary> nccl = LoadNccl();
@@ -158,7 +174,7 @@ Result<std::unique_ptr<World>> OpenNcclWorld(World& boot, const NcclOptions& opt
   if (transport != GpuTransport::staged && boot.size() > 1 && !there_everywhere) {
     return Error{ErrorCode::machine_cannot, "", "another rank finds no NCCL", "see what that rank says"};
   }
-  return std::unique_ptr<World>(std::make_unique<NcclWorld>(boot, std::move(tools), transport));
+  return std::unique_ptr<World>(std::make_unique<NcclWorld>(boot, std::move(tools), transport, ranks_on_gpu));
 }
 
 }  // namespace tidemark

@@ -51,6 +51,7 @@ class Budget(ExecutedJob):
         used = self.check_sum(run)
         self.assertEqual(run["validity"]["reasons"], [])
         self.assertTrue(run["validity"]["ok"])
+        self.assertEqual(run["clock"], "host")
         peak = run["validity"]["resident_peak_bytes"]
         self.assertLess(abs(told_to_parent - peak), 0.01 * peak)
         self.assertLess(peak - used, 0.02 * used)

@@ -102,7 +102,7 @@ int Run(std::string_view mode) {
   const auto before = Used(management);
   std::unique_ptr<GpuCapture> capture;
   if (mode != "none") {
-    auto begun = GpuCapture::Begin({.allocation_sources = mode == "sources"});
+    auto begun = GpuCapture::Begin({.work = false, .allocation_sources = mode == "sources"});
     if (!begun) {
       std::fprintf(stderr, "error: %s\n", begun.error().Text().c_str());
       return static_cast<int>(begun.error().code);
