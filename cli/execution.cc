@@ -145,7 +145,11 @@ void WriteTraces(World& world, TraceOutput& output, Execution& execution) {
 
 Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions run, const ExecutionOptions& options,
                    Execution& execution) {
-  TIDEMARK_ASSIGN(const OpenedDevice opened, OpenDevice(options.device, *execution.place.world));
+  OpenedDevice own;
+  if (execution.met_on.device == nullptr) {
+    TIDEMARK_ASSIGN(own, OpenDevice(options.device, *execution.place.world));
+  }
+  const OpenedDevice& opened = own.device == nullptr ? execution.met_on : own;
   run.device = opened.device.get();
   run.capture = opened.capture.get();
   run.watch = opened.watch;
@@ -262,7 +266,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   TIDEMARK_TRY(CheckWritable(options.trace_path));
   TIDEMARK_ASSIGN(RunOptions run, ReadOptions(options));
   CountHeap();
-  TIDEMARK_ASSIGN(const LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
+  TIDEMARK_ASSIGN(LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
   TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
   TIDEMARK_TRY(CheckExecutable(job, StepsOf(lowered), run));
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
@@ -275,6 +279,12 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
     TIDEMARK_TRY(CheckMemory(job, lowered));
   }
   Execution execution;
+  if (options.device == kCuda) {
+    launch.meet_on_gpus = [&execution]() -> Result<std::unique_ptr<World>> {
+      TIDEMARK_ASSIGN(execution.met_on, OpenDeviceOfTorchrun());
+      return std::move(execution.met_on.world);
+    };
+  }
   TIDEMARK_ASSIGN(execution.place, EnterWorld(job, launch));
   if (execution.place.world == nullptr) {
     return execution;

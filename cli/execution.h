@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "cli/launch.h"
 #include "cli/one_batch.h"
+#include "cli/opened_device.h"
 #include "cli/rank_peak.h"
 #include "models/job/job.h"
 #include "profiler/execute/run.h"
@@ -46,6 +47,7 @@ void AddDeviceOption(CLI::App& app, std::string& device, const std::string& with
 Status CheckDevice(const std::string& device);
 
 struct Execution {
+  OpenedDevice met_on;  ///< of a rank that has come to the others through its GPU (LaunchOptions::meet_on_gpus)
   Entered place;
   RunOutcome outcome;                   ///< of this rank
   RankPeak peak;                        ///< the highest of all ranks, on rank 0 only

@@ -105,29 +105,6 @@ Result<int> RunUnderMpirun(const Job& job, const LaunchOptions& options) {
   return Supervise(run);
 }
 
-Status CheckLauncher(const Launcher& launcher, std::int64_t ranks) {
-  if (launcher.kind == Launcher::Kind::none) {
-    return Done{};
-  }
-  if (launcher.ranks != ranks) {
-    return BadInput(fmt::format("the job has {} ranks, and the launcher has started {}", ranks, launcher.ranks),
-                    fmt::format("start {} processes, or none: tidemark run starts mpirun itself", ranks));
-  }
-  if (launcher.kind == Launcher::Kind::srun && !launcher.speaks_pmi) {
-    return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("srun has started {} processes that MPI cannot bring together", ranks),
-                 "srun --mpi=pmix; srun --mpi=list shows what there is"};
-  }
-  if (launcher.kind == Launcher::Kind::torchrun && launcher.local_ranks < ranks) {
-    return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("torchrun has started {} of {} processes here, and MPI cannot bring them together over "
-                             "several machines",
-                             launcher.local_ranks, ranks),
-                 "start them with mpirun or srun --mpi=pmix"};
-  }
-  return Done{};
-}
-
 /// The first SIGINT or SIGTERM ends the rank at its next operation, in good order; a second one at once.
 void StopOnSignals() {
   struct sigaction action {};
@@ -160,22 +137,27 @@ std::string TimeDoubt(std::int64_t ranks_here) {
 Result<Entered> EnterWorld(const Job& job, const LaunchOptions& options) {
   const std::int64_t ranks = job.Ranks();
   const Launcher launcher = FindLauncher();
-  TIDEMARK_TRY(CheckLauncher(launcher, ranks));
-  const bool under_mpi = launcher.kind == Launcher::Kind::mpirun || launcher.kind == Launcher::Kind::srun;
+  TIDEMARK_ASSIGN(const Meeting meeting, MeetingOf(launcher, ranks, options.meet_on_gpus != nullptr));
   Entered entered;
-  if (under_mpi) {
+  const auto attach = [&] {
     entered.link = RankLink::Attach(static_cast<std::size_t>(launcher.rank), static_cast<std::size_t>(ranks));
+  };
+  if (meeting == Meeting::alone) {
+    entered.link = RankLink::Attach(0, 1);
+    entered.world = MakeSingleWorld();
+    StopOnSignals();
+  } else if (meeting == Meeting::mpi) {
+    attach();
     TIDEMARK_ASSIGN(entered.world, OpenMpiWorld());
     if (entered.world->size() != ranks) {
       return Error{ErrorCode::machine_cannot, "",
                    fmt::format("{} processes were started, but MPI sees {}", ranks, entered.world->size()),
                    "is the launcher of the same MPI as this program (Open MPI)?"};
     }
-  } else if (ranks == 1) {
-    entered.link = RankLink::Attach(0, 1);
-    entered.world = MakeSingleWorld();
-    StopOnSignals();
-  } else if (launcher.kind == Launcher::Kind::none || launcher.rank == 0) {
+  } else if (meeting == Meeting::nccl) {
+    attach();
+    TIDEMARK_ASSIGN(entered.world, options.meet_on_gpus());
+  } else if (meeting == Meeting::starts) {
     TIDEMARK_ASSIGN(entered.exit_code, RunUnderMpirun(job, options));
   }
   return entered;

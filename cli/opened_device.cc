@@ -2,6 +2,7 @@
 #include "cli/opened_device.h"
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -25,7 +26,8 @@ OpenedDevice OpenProcessor() {
   return opened;
 }
 
-Result<OpenedDevice> OpenGpu(World& boot) {
+/// What is measured of a GPU begins before its context, which comes before NCCL's.
+Result<OpenedDevice> OpenGpu(const std::function<Result<std::unique_ptr<World>>(int gpu)>& meet) {
   TIDEMARK_ASSIGN(const int gpu, GpuOfThisRank());
   OpenedDevice opened;
   GpuWatch watch;
@@ -35,11 +37,11 @@ Result<OpenedDevice> OpenGpu(World& boot) {
   } else {  // a run without it is measured less well, and says so
     watch.without_capture = capture.error().message;
   }
-  TIDEMARK_ASSIGN(Gpus gpus, OpenGpus(boot, gpu));
-  watch.ranks_on_gpu = gpus.world->ranks_on_gpu();
-  opened.watch = WatchGpu(*gpus.device, watch);
-  opened.device = std::move(gpus.device);
-  opened.world = std::move(gpus.world);
+  TIDEMARK_ASSIGN(std::unique_ptr<GpuDevice> device, OpenCudaDevice(gpu));
+  TIDEMARK_ASSIGN(opened.world, meet(gpu));
+  watch.ranks_on_gpu = opened.world->ranks_on_gpu();
+  opened.watch = WatchGpu(*device, watch);
+  opened.device = std::move(device);
   return opened;
 }
 
@@ -61,7 +63,12 @@ Result<Gpus> OpenGpus(World& boot, int gpu) {
 }
 
 Result<OpenedDevice> OpenDevice(const std::string& name, World& boot) {
-  return name == kCuda ? OpenGpu(boot) : Result<OpenedDevice>(OpenProcessor());
+  return name == kCuda ? OpenGpu([&boot](int gpu) { return OpenNcclWorld(boot, {.gpu = gpu}); })
+                       : Result<OpenedDevice>(OpenProcessor());
+}
+
+Result<OpenedDevice> OpenDeviceOfTorchrun() {
+  return OpenGpu([](int gpu) { return OpenNcclWorldFromEnvironment(FindLauncher(), {.gpu = gpu}); });
 }
 
 }  // namespace tidemark

@@ -33,8 +33,11 @@ struct Gpus {
 /// All ranks of `boot`, which outlives what comes back, call it.
 Result<Gpus> OpenGpus(World& boot, int gpu);
 
-/// `name`: "cuda" for GPUs, else this machine's processors. All ranks of `boot` call it.
+/// `name`: "cuda" for GPUs, else this machine's processors. All ranks of `boot`, which outlives what comes back, call
+/// it.
 Result<OpenedDevice> OpenDevice(const std::string& name, World& boot);
+/// The GPU of a rank that torchrun has started, and the world of all of them, which only NCCL brings together.
+Result<OpenedDevice> OpenDeviceOfTorchrun();
 
 /// The name for GPUs.
 inline constexpr const char* kCuda = "cuda";

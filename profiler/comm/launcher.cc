@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/comm/launcher.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 namespace tidemark {
@@ -21,14 +23,17 @@ Launcher FindLauncher(const std::function<const char*(const char* variable)>& lo
             false,
             number("OMPI_COMM_WORLD_LOCAL_RANK")};
   }
+  const bool meets = look("RANK") != nullptr && number("WORLD_SIZE") > 0 && look("MASTER_ADDR") != nullptr &&
+                     look("MASTER_PORT") != nullptr;
+  const bool elastic = meets && look("TORCHELASTIC_RUN_ID") != nullptr;  // Slurm's variables are torchrun's own then
   const bool pmi = look("PMIX_RANK") != nullptr || look("PMI_RANK") != nullptr;
   const std::int64_t tasks =
       number("SLURM_STEP_NUM_TASKS") > 0 || !pmi ? number("SLURM_STEP_NUM_TASKS") : number("SLURM_NTASKS");
-  if (look("SLURM_PROCID") != nullptr && (tasks > 1 || (tasks == 1 && pmi))) {  // one without PMI is a shell
+  if (!elastic && look("SLURM_PROCID") != nullptr &&
+      (tasks > 1 || (tasks == 1 && pmi))) {  // one without PMI is a shell
     return {Launcher::Kind::srun, number("SLURM_PROCID"), tasks, 0, pmi, number("SLURM_LOCALID")};
   }
-  if (look("RANK") != nullptr && number("WORLD_SIZE") > 0 && look("MASTER_ADDR") != nullptr &&
-      look("MASTER_PORT") != nullptr) {
+  if (meets) {
     const std::int64_t ranks = number("WORLD_SIZE"), local = number("LOCAL_WORLD_SIZE");
     return {Launcher::Kind::torchrun, number("RANK"), ranks, local > 0 ? local : ranks, false, number("LOCAL_RANK")};
   }
@@ -37,6 +42,39 @@ Launcher FindLauncher(const std::function<const char*(const char* variable)>& lo
 
 Launcher FindLauncher() {
   return FindLauncher([](const char* variable) { return std::getenv(variable); });
+}
+
+Result<Meeting> MeetingOf(const Launcher& launcher, std::int64_t ranks, bool on_gpus) {
+  using Kind = Launcher::Kind;
+  if (launcher.kind == Kind::none) {
+    return ranks == 1 ? Meeting::alone : Meeting::starts;
+  }
+  if (launcher.ranks != ranks) {
+    return BadInput(fmt::format("the job has {} ranks, and the launcher has started {}", ranks, launcher.ranks),
+                    fmt::format("start {} processes, or none: tidemark run starts mpirun itself", ranks));
+  }
+  if (launcher.kind == Kind::srun && !launcher.speaks_pmi) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("srun has started {} processes that MPI cannot bring together", ranks),
+                 "srun --mpi=pmix; srun --mpi=list shows what there is"};
+  }
+  if (launcher.kind != Kind::torchrun) {
+    return Meeting::mpi;
+  }
+  if (ranks == 1) {
+    return Meeting::alone;
+  }
+  if (on_gpus) {
+    return Meeting::nccl;
+  }
+  if (launcher.local_ranks < ranks) {
+    return Error{ErrorCode::machine_cannot, "",
+                 fmt::format("torchrun has started {} of {} processes here, and MPI cannot bring them together over "
+                             "several machines",
+                             launcher.local_ranks, ranks),
+                 "start them with mpirun or srun --mpi=pmix"};
+  }
+  return launcher.rank == 0 ? Meeting::starts : Meeting::none;
 }
 
 }  // namespace tidemark

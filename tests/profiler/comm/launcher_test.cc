@@ -77,5 +77,64 @@ TEST(Launcher, aRankKnowsItsPlaceOnItsMachine) {
       1);
 }
 
+/// One torchrun on each of two nodes, started by srun: Slurm counts those, and not the ranks.
+TEST(Launcher, torchrunIsFoundWithinATaskOfSlurm) {
+  Environment task = {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"PMIX_RANK", "1"},
+                      {"RANK", "5"},         {"WORLD_SIZE", "8"},           {"LOCAL_WORLD_SIZE", "4"},
+                      {"LOCAL_RANK", "1"},   {"MASTER_ADDR", "n0"},         {"MASTER_PORT", "29500"}};
+  ExpectLauncher(task, Kind::srun, 1, 2);  // a script may have set torchrun's variables for another program
+  task["TORCHELASTIC_RUN_ID"] = "none";    // which torchrun gives its processes
+  ExpectLauncher(task, Kind::torchrun, 5, 8);
+}
+
+constexpr bool kOnGpus = true;
+
+Launcher Started(Kind kind, std::int64_t rank, std::int64_t ranks) {
+  return {.kind = kind, .rank = rank, .ranks = ranks, .local_ranks = ranks, .speaks_pmi = true};
+}
+
+TEST(Meeting, oneRankNeedsNobody) {
+  for (const bool on_gpus : {false, true}) {
+    EXPECT_EQ(*MeetingOf({}, 1, on_gpus), Meeting::alone);
+    EXPECT_EQ(*MeetingOf(Started(Kind::torchrun, 0, 1), 1, on_gpus), Meeting::alone);
+  }
+}
+
+TEST(Meeting, whereNobodyHasStartedRanksThisProcessDoes) {
+  EXPECT_EQ(*MeetingOf({}, 2, !kOnGpus), Meeting::starts);
+  EXPECT_EQ(*MeetingOf({}, 2, kOnGpus), Meeting::starts);
+}
+
+TEST(Meeting, mpirunAndSrunHaveMpiOnGpusAsWell) {
+  for (const bool on_gpus : {false, true}) {
+    EXPECT_EQ(*MeetingOf(Started(Kind::mpirun, 1, 2), 2, on_gpus), Meeting::mpi);
+    EXPECT_EQ(*MeetingOf(Started(Kind::srun, 1, 2), 2, on_gpus), Meeting::mpi);
+  }
+}
+
+TEST(Meeting, torchrunsProcessesAreRanksOnGpusOnly) {
+  for (const std::int64_t rank : {0, 1}) {
+    EXPECT_EQ(*MeetingOf(Started(Kind::torchrun, rank, 2), 2, kOnGpus), Meeting::nccl);
+  }
+  EXPECT_EQ(*MeetingOf(Started(Kind::torchrun, 0, 2), 2, !kOnGpus), Meeting::starts);
+  EXPECT_EQ(*MeetingOf(Started(Kind::torchrun, 1, 2), 2, !kOnGpus), Meeting::none);
+}
+
+TEST(Meeting, torchrunOverSeveralMachinesBringsOnlyRanksOnGpusTogether) {
+  Launcher launcher = Started(Kind::torchrun, 0, 4);
+  launcher.local_ranks = 2;
+  EXPECT_EQ(*MeetingOf(launcher, 4, kOnGpus), Meeting::nccl);
+  EXPECT_EQ(MeetingOf(launcher, 4, !kOnGpus).error().code, ErrorCode::machine_cannot);
+}
+
+TEST(Meeting, isRefusedWhereProcessesAreNotTheRanks) {
+  for (const Kind kind : {Kind::mpirun, Kind::srun, Kind::torchrun}) {
+    EXPECT_EQ(MeetingOf(Started(kind, 0, 3), 2, kOnGpus).error().code, ErrorCode::bad_input);
+  }
+  Launcher shell = Started(Kind::srun, 0, 2);
+  shell.speaks_pmi = false;
+  EXPECT_EQ(MeetingOf(shell, 2, kOnGpus).error().code, ErrorCode::machine_cannot);
+}
+
 }  // namespace
 }  // namespace tidemark
