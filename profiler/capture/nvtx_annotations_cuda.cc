@@ -118,14 +118,15 @@ class NvtxAnnotations final : public Annotations {
     nvtxMemRegionsUnregister(domain_, &regions);
   }
   void NameRegion(std::uint64_t address, std::string_view name) override {
-    if (heaps_.empty() || domain_ == nullptr) {
+    if (heaps_.empty()) {
       return;
     }
+    const std::string text(name);  // compute-sanitizer's manual shows names as plain text only
     nvtxMemRegionNameDesc_t named{};
     named.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
-    named.nameType = NVTX_MESSAGE_TYPE_REGISTERED;
+    named.nameType = NVTX_MESSAGE_TYPE_ASCII;
     named.region.pointer = Pointer(address);
-    named.name.registered = Registered(name);
+    named.name.ascii = text.c_str();
     nvtxMemRegionsNameBatch_t names{};
     names.extCompatID = NVTX_EXT_COMPATID_MEM;
     names.structSize = sizeof(names);

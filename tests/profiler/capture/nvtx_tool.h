@@ -14,7 +14,7 @@ struct NvtxToolLog {
   int domains_gone = 0;
   std::vector<Announced> all;
   int strangers = 0;     ///< of `all`, outside of the domain
-  int unregistered = 0;  ///< messages that were no registered strings
+  int unregistered = 0;  ///< ranges whose names were no registered strings
   int other_heaps = 0;   ///< that are no sub-allocator's
 };
 

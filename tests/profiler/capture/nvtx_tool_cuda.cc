@@ -84,7 +84,7 @@ void NameRegions(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t* bat
     const nvtxMemRegionNameDesc_t& named = batch->regionElements[i];
     Announced& one = Add(domain, Announced::Kind::region_name);
     one.address = Number(named.region.pointer);
-    one.name = Text(static_cast<std::int32_t>(named.nameType), named.name);
+    one.name = named.nameType == NVTX_MESSAGE_TYPE_ASCII ? named.name.ascii : "";
   }
 }
 
