@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,9 @@ class LazyDevice : public HostDevice {
     HostDevice::Fetch(stream, from, host, bytes);
   }
 
+  /// Something in which other ranks take part: asked again and again, until it says that it is done.
+  void Attempt(std::uint32_t stream, std::function<bool()> attempt) { At(stream).push_back({std::move(attempt)}); }
+
   bool is_synchronous() const override { return false; }
   Mark MarkIn(std::uint32_t stream) override {
     const Mark mark = marks_.size();
@@ -72,7 +76,7 @@ class LazyDevice : public HostDevice {
   void Finish(std::uint32_t stream) override { RunUntilEmpty(stream); }
   void Synchronize() override {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      RunUntilEmpty(static_cast<std::uint32_t>(first_ == First::lowest ? i : streams_.size() - 1 - i));
+      RunUntilEmpty(InOrder(i));
     }
   }
   Nanos Between(Mark from, Mark to) override {
@@ -89,7 +93,7 @@ class LazyDevice : public HostDevice {
     std::chrono::steady_clock::time_point at{};
   };
   struct Item {
-    std::function<void()> run;  ///< none: waits for `mark`
+    std::function<bool()> attempt;  ///< none: waits for `mark`
     Mark mark = 0;
   };
 
@@ -99,24 +103,50 @@ class LazyDevice : public HostDevice {
     }
     return streams_[stream];
   }
-  void Put(std::uint32_t stream, std::function<void()> run) { At(stream).push_back({std::move(run)}); }
+  void Put(std::uint32_t stream, std::function<void()> run) {
+    Attempt(stream, [run = std::move(run)] {
+      run();
+      return true;
+    });
+  }
 
   void RunUntilEmpty(std::uint32_t stream) {
     while (!At(stream).empty()) {
-      RunNext(stream);
+      if (!RunNext(stream)) {
+        RunAnother();
+      }
     }
   }
-  void RunNext(std::uint32_t stream) {
-    const Item item = std::move(At(stream).front());
-    At(stream).pop_front();
-    if (item.run) {
+  /// Of a stream, or of the one that it waits for. False: what comes next takes other ranks.
+  bool RunNext(std::uint32_t stream) {
+    Item& item = At(stream).front();
+    if (item.attempt) {
       runs_ = true;
-      item.run();
+      const bool done = item.attempt();
       runs_ = false;
+      if (done) {
+        At(stream).pop_front();
+      }
+      return done;
     }
-    while (!item.run && !marks_.at(item.mark).reached) {
-      RunNext(marks_[item.mark].stream);
+    if (const Marked& mark = marks_.at(item.mark); !mark.reached) {
+      return RunNext(mark.stream);
     }
+    At(stream).pop_front();
+    return true;
+  }
+  /// What other ranks wait for may be on any stream.
+  void RunAnother() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      const std::uint32_t stream = InOrder(i);
+      if (!At(stream).empty() && RunNext(stream)) {
+        return;
+      }
+    }
+    std::this_thread::yield();
+  }
+  std::uint32_t InOrder(std::size_t i) const {
+    return static_cast<std::uint32_t>(first_ == First::lowest ? i : streams_.size() - 1 - i);
   }
 
   First first_;

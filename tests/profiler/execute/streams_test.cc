@@ -9,6 +9,7 @@
 #include "profiler/comm/staged.h"
 #include "tests/profiler/execute/different_parameters.h"
 #include "tests/profiler/execute/lazy_device.h"
+#include "tests/profiler/execute/stream_ranks.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark {
@@ -16,33 +17,21 @@ namespace {
 
 constexpr std::int64_t kRanks = 2;
 
-/// Ranks whose tensors lie on devices with streams: what they exchange goes by way of the host.
-class StagedWorld final : public World {
+/// What ranks exchange goes by way of the host.
+class StagedWorld final : public DeviceWorld {
  public:
-  StagedWorld(World& host, LazyDevice& device) : host_(host), device_(device) {}
-
-  std::int64_t rank() const override { return host_.rank(); }
-  std::int64_t size() const override { return host_.size(); }
-  std::int64_t ranks_here() const override { return host_.ranks_here(); }
+  using DeviceWorld::DeviceWorld;
   Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) override {
-    TIDEMARK_ASSIGN(auto group, host_.Split(colour));
-    return MakeStagedCommunicator(std::move(group), {[this](const void* from, void* host, Bytes bytes, void* stream) {
-                                                       device_.Fetch(LazyDevice::IndexOf(stream), from, host, bytes);
+    TIDEMARK_ASSIGN(auto group, host().Split(colour));
+    return MakeStagedCommunicator(std::move(group), {[this](const void* from, void* to, Bytes bytes, void* stream) {
+                                                       device().Fetch(LazyDevice::IndexOf(stream), from, to, bytes);
                                                        return Status(Done{});
                                                      },
-                                                     [this](const void* host, void* to, Bytes bytes, void* stream) {
-                                                       device_.Put(LazyDevice::IndexOf(stream), host, to, bytes);
+                                                     [this](const void* from, void* to, Bytes bytes, void* stream) {
+                                                       device().Put(LazyDevice::IndexOf(stream), from, to, bytes);
                                                        return Status(Done{});
                                                      }});
   }
-  double Highest(double value) override { return host_.Highest(value); }
-  double Sum(double value) override { return host_.Sum(value); }
-  std::vector<std::string> GatherTexts(const std::string& text) override { return host_.GatherTexts(text); }
-  void Abort(int exit_code) override { host_.Abort(exit_code); }
-
- private:
-  World& host_;
-  LazyDevice& device_;
 };
 
 /// What no mark holds back happens whenever it likes here.
@@ -52,13 +41,13 @@ class ForgetfulDevice final : public LazyDevice {
   void WaitFor(std::uint32_t, Mark) override {}
 };
 
-template <class Streams>
+template <class Exchanges, class Streams = LazyDevice>
 std::vector<RunOutcome> OnStreams(const Job& job, LazyDevice::First first) {
   const LoweredSteps lowered(job, 2);
   return RunTogether(job.Ranks(), [&](World& world) {
     Streams device(first);
-    StagedWorld staged(world, device);
-    return RunSteps(job, lowered.steps(), {.keep_gradients = true, .kept_update = 2, .device = &device}, staged);
+    Exchanges ranks(world, device);
+    return RunSteps(job, lowered.steps(), {.keep_gradients = true, .kept_update = 2, .device = &device}, ranks);
   });
 }
 
@@ -72,16 +61,15 @@ Job TwoRanks(const std::string& strategy) {
   return job;
 }
 
-class Streams : public testing::TestWithParam<std::string> {};
-
 /// Whatever a device does late or early, as far as a program's records and waits let it: bits stay the same, and so
 /// does what memory holds when.
-TEST_P(Streams, GiveTheSameBitsInWhateverOrderTheyRun) {
-  const Job job = TwoRanks(GetParam());
+template <class Exchanges>
+void ExpectTheSameBits(const Job& job) {
   const std::vector<RunOutcome> expected = OneByOne(job);
   for (const auto first : {LazyDevice::First::lowest, LazyDevice::First::highest}) {
-    const std::vector<RunOutcome> found = OnStreams<LazyDevice>(job, first);
+    const std::vector<RunOutcome> found = OnStreams<Exchanges>(job, first);
     for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+      EXPECT_FALSE(expected[rank].gradients.empty());
       EXPECT_TRUE(found[rank].gradients == expected[rank].gradients) << "rank " << rank;
       EXPECT_EQ(found[rank].steps.back().loss, expected[rank].steps.back().loss);
       EXPECT_EQ(found[rank].allocator_peak, expected[rank].allocator_peak);
@@ -90,6 +78,11 @@ TEST_P(Streams, GiveTheSameBitsInWhateverOrderTheyRun) {
   }
 }
 
+class Streams : public testing::TestWithParam<std::string> {};
+
+TEST_P(Streams, GiveTheSameBitsInWhateverOrderTheyRun) { ExpectTheSameBits<StagedWorld>(TwoRanks(GetParam())); }
+TEST_P(Streams, GiveThemWhereExchangesKeepTheirOrder) { ExpectTheSameBits<StreamWorld>(TwoRanks(GetParam())); }
+
 INSTANTIATE_TEST_SUITE_P(Strategies, Streams,
                          testing::Values("ddp-every", "ddp-last", "fsdp1", "fsdp1-no-sync", "fsdp2-scatter-each",
                                          "fsdp2-defer", "fsdp2-keep-all", "deepspeed-zero1", "deepspeed-zero2",
@@ -97,14 +90,49 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Streams,
                                          "nanotron", "alpa", "jax-multisteps"),
                          StrategyName);
 
-TEST(StreamsWithoutWaits, GiveOtherBits) {
+/// Buckets of parameters that are one tensor to an exchange.
+TEST(StreamsOfJointBuckets, GiveTheSameBits) {
+  Job job = TwoRanks("megatron-dist-opt");
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.hidden = 128;  // an even number of aligned parts: both ranks run one program
+  decoder.head_size = 32;
+  ExpectTheSameBits<StagedWorld>(job);
+  ExpectTheSameBits<StreamWorld>(job);
+}
+
+class StreamsOfPipelines : public testing::TestWithParam<Schedule> {};
+
+TEST_P(StreamsOfPipelines, GiveTheSameBits) {
+  Job job = SmallJob("megatron");
+  job.layout.pp = 2;
+  job.layout.vpp = GetParam() == Schedule::interleaved ? 2 : 1;
+  job.schedule = GetParam();
+  job.accumulation_steps = 4;
+  std::get<Decoder>(job.network.shape).layers = 4;
+  std::get<Decoder>(job.network.shape).tied_embeddings = true;
+  ExpectTheSameBits<StagedWorld>(job);
+  ExpectTheSameBits<StreamWorld>(job);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, StreamsOfPipelines, testing::Values(Schedule::one_f_one_b, Schedule::interleaved),
+                         [](const auto& schedule) {
+                           return std::string(schedule.param == Schedule::interleaved ? "interleaved" : "one_f_one_b");
+                         });
+
+template <class Exchanges>
+void ExpectOtherBitsWithoutWaits() {
   const Job job = TwoRanks("fsdp2-scatter-each");
   const std::vector<RunOutcome> expected = OneByOne(job);
   int differ = 0;
   for (const auto first : {LazyDevice::First::lowest, LazyDevice::First::highest}) {
-    differ += OnStreams<ForgetfulDevice>(job, first)[0].gradients == expected[0].gradients ? 0 : 1;
+    differ += OnStreams<Exchanges, ForgetfulDevice>(job, first)[0].gradients == expected[0].gradients ? 0 : 1;
   }
   EXPECT_GT(differ, 0);
+}
+
+TEST(StreamsWithoutWaits, GiveOtherBits) {
+  ExpectOtherBitsWithoutWaits<StagedWorld>();
+  ExpectOtherBitsWithoutWaits<StreamWorld>();
 }
 
 /// The kernels of a GPU, on the host, under a whole step.

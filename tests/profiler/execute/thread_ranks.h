@@ -49,6 +49,11 @@ class Meeting {
     message_.notify_all();
   }
 
+  bool Has(const Way& way) {
+    const std::lock_guard lock(mutex_);
+    return !posted_[way].empty();
+  }
+
   std::vector<char> Take(const Way& way) {
     std::unique_lock lock(mutex_);
     message_.wait(lock, [&] { return !posted_[way].empty(); });
@@ -86,34 +91,62 @@ class Meeting {
   std::int64_t here_ = 0, round_ = 0;
 };
 
+/// What an exchange of all ranks leaves with one of them. Sums are made in fp64 and rounded once.
+inline std::vector<char> ResultOf(const std::vector<Exchange>& all, std::int64_t rank) {
+  const Exchange& any = all.front();
+  const auto ranks = std::ssize(all);
+  std::vector<char> bytes;
+  const auto append = [&](const void* from, std::int64_t elements) {
+    const auto* begin = static_cast<const char*>(from);
+    bytes.insert(bytes.end(), begin, begin + (SizeOf(any.dtype) * elements).count());
+  };
+  if (any.kind == CollectiveKind::broadcast) {
+    append(all[static_cast<std::size_t>(any.root)].to, any.elements);
+    return bytes;
+  }
+  if (any.kind == CollectiveKind::all_gather) {
+    for (const Exchange& one : all) {
+      append(one.from, one.elements / ranks);
+    }
+    return bytes;
+  }
+  const bool scatters = any.kind == CollectiveKind::reduce_scatter;
+  const std::int64_t elements = any.elements / (scatters ? ranks : 1);
+  std::vector<double> sum(static_cast<std::size_t>(elements)), other(sum.size());
+  for (const Exchange& one : all) {
+    const kernels::ConstTensor whole{{one.dtype, one.elements}, one.from};
+    kernels::Copy(kernels::Slice(whole, scatters ? rank * elements : 0, elements),
+                  {{DType::fp64, elements}, other.data()});
+    if (&one == &any) {
+      sum = other;
+      continue;
+    }
+    for (std::size_t e = 0; e < other.size(); ++e) {
+      sum[e] = one.reduction == Reduction::max ? std::max(sum[e], other[e]) : sum[e] + other[e];
+    }
+  }
+  bytes.resize(static_cast<std::size_t>((SizeOf(any.dtype) * elements).count()));
+  kernels::Copy({{DType::fp64, elements}, sum.data()}, {{any.dtype, elements}, bytes.data()});
+  return bytes;
+}
+
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(Meeting& meeting, std::int64_t rank) : meeting_(meeting), rank_(rank) {}
 
+  Meeting& meeting() const { return meeting_; }
   std::int64_t rank() const override { return rank_; }
   std::int64_t size() const override { return meeting_.size(); }
   Result<Ticket> Begin(const Exchange& exchange) override {
-    std::vector<double> numbers;
     std::vector<char> bytes;
     meeting_.Meet(rank_, exchange, 0, [&](const Meeting& all) {
-      if (exchange.kind == CollectiveKind::all_gather) {
-        Concatenate(all, bytes);
-      } else if (exchange.kind == CollectiveKind::broadcast) {
-        const Exchange& root = all.exchange(exchange.root);
-        const auto* from = static_cast<const char*>(root.to);
-        bytes.assign(from, from + (SizeOf(root.dtype) * root.elements).count());
-      } else {
-        Reduce(all, numbers);
+      std::vector<Exchange> exchanges;
+      for (std::int64_t i = 0; i < all.size(); ++i) {
+        exchanges.push_back(all.exchange(i));
       }
+      bytes = ResultOf(exchanges, rank_);
     });
-    results_.push_back([=, numbers = std::move(numbers), bytes = std::move(bytes)]() mutable {
-      if (!bytes.empty()) {
-        std::memcpy(exchange.to, bytes.data(), bytes.size());
-        return;
-      }
-      const auto elements = static_cast<std::int64_t>(numbers.size());
-      kernels::Copy({{DType::fp64, elements}, numbers.data()}, {{exchange.dtype, elements}, exchange.to});
-    });
+    results_.push_back([to = exchange.to, bytes = std::move(bytes)] { std::memcpy(to, bytes.data(), bytes.size()); });
     return Ticket{results_.size() - 1};
   }
   Status Send(const Message& message, const void* data) override {
@@ -136,34 +169,6 @@ class ThreadCommunicator final : public Communicator {
 
  private:
   static std::int64_t BytesOf(const Message& message) { return (SizeOf(message.dtype) * message.elements).count(); }
-
-  static void Concatenate(const Meeting& all, std::vector<char>& bytes) {
-    for (std::int64_t i = 0; i < all.size(); ++i) {
-      const Exchange& one = all.exchange(i);
-      const auto* from = static_cast<const char*>(one.from);
-      bytes.insert(bytes.end(), from, from + (SizeOf(one.dtype) * (one.elements / all.size())).count());
-    }
-  }
-
-  /// Summed in fp64 and rounded once.
-  void Reduce(const Meeting& all, std::vector<double>& numbers) const {
-    const bool scatters = all.exchange(0).kind == CollectiveKind::reduce_scatter;
-    const std::int64_t elements = all.exchange(0).elements / (scatters ? size() : 1);
-    std::vector<double> other(static_cast<std::size_t>(elements));
-    for (std::int64_t i = 0; i < size(); ++i) {
-      const Exchange& one = all.exchange(i);
-      const kernels::ConstTensor whole{{one.dtype, one.elements}, one.from};
-      kernels::Copy(kernels::Slice(whole, scatters ? rank_ * elements : 0, elements),
-                    {{DType::fp64, elements}, other.data()});
-      if (i == 0) {
-        numbers = other;
-        continue;
-      }
-      for (std::size_t e = 0; e < other.size(); ++e) {
-        numbers[e] = one.reduction == Reduction::max ? std::max(numbers[e], other[e]) : numbers[e] + other[e];
-      }
-    }
-  }
 
   Meeting& meeting_;
   std::int64_t rank_;
