@@ -2,6 +2,7 @@
 #include "profiler/device/tensor_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/bytes_cuda.h"
 
@@ -27,6 +28,7 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (annotations_ != nullptr && bytes > Bytes(0)) {
     annotations_->RegionComes(allocation->address, bytes);
   }
+  WaitForUses(allocation->address, EndOf(allocation->address, bytes), stream);
   Poison(allocation->address, EndOf(allocation->address, bytes), stream);
   if (bytes > Bytes(0)) {
     live_[allocation->address] = {bytes, allocation->charged};
@@ -43,24 +45,68 @@ void TensorMemory::Free(const Piece& piece) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     Fill(piece.stream, piece.data, piece.bytes);
     poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
-    if (annotations_ != nullptr) {
-      annotations_->RegionGoes(begin);
-    }
+  }
+  GiveBack(piece);
+}
+
+void TensorMemory::FreeInUse(const Piece& piece, std::vector<Device::Mark> uses) {
+  if (piece.bytes > Bytes(0)) {
+    const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
+    in_use_.emplace(begin, InUse{EndOf(begin, piece.bytes), std::move(uses)});
+  }
+  GiveBack(piece);
+}
+
+void TensorMemory::Synchronize() {
+  in_use_.clear();
+  allocator_->Synchronize();
+}
+
+void TensorMemory::GiveBack(const Piece& piece) {
+  const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
+  if (annotations_ != nullptr && piece.bytes > Bytes(0)) {
+    annotations_->RegionGoes(begin);
   }
   allocator_->Free(piece.handle);  // whoever looks at the device meanwhile finds the tensor there
   if (piece.bytes > Bytes(0)) {
-    live_.erase(reinterpret_cast<std::uint64_t>(piece.data));
+    live_.erase(begin);
     live_bytes_ -= piece.bytes;
   }
   ForgetWhatTheDeviceTook();
+}
+
+/// A stretch keeps its ends that are not handed out.
+void TensorMemory::WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
+  auto stretch = in_use_.upper_bound(begin);
+  if (stretch != in_use_.begin()) {
+    --stretch;
+  }
+  while (stretch != in_use_.end() && stretch->first < end) {
+    if (stretch->second.end <= begin) {
+      ++stretch;
+      continue;
+    }
+    const std::uint64_t first = stretch->first;
+    const InUse rest = std::move(stretch->second);
+    for (const Device::Mark mark : rest.uses) {
+      device_.WaitFor(stream, mark);
+    }
+    stretch = in_use_.erase(stretch);
+    if (first < begin) {
+      in_use_.emplace(first, InUse{begin, rest.uses});
+    }
+    if (end < rest.end) {
+      in_use_.emplace(end, rest);
+    }
+  }
 }
 
 void TensorMemory::Fill(std::uint32_t stream, void* at, Bytes bytes) {
   device_.Give(stream, [=](const kernels::Queue& queue) { kernels::SetBytes(queue, kPoison, at, bytes); });
 }
 
-/// Makes [begin, end) hold 0xff, and belong to somebody: only what lies between poisoned stretches is written. What
-/// another stream has still to poison is waited for.
+/// Makes [begin, end) hold 0xff, and belong to somebody: only what lies between poisoned stretches is written. Where
+/// another stream has still to poison, this one waits for it.
 void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
   auto stretch = poisoned_.upper_bound(begin);
   if (stretch != poisoned_.begin()) {
@@ -81,7 +127,7 @@ void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t 
     }
     const auto [first, rest] = *stretch;
     if (rest.stream != stream) {
-      device_.Synchronize();
+      device_.WaitFor(stream, device_.MarkIn(rest.stream));
     }
     stretch = poisoned_.erase(stretch);
     if (first < at) {
@@ -99,6 +145,7 @@ void TensorMemory::ForgetWhatTheDeviceTook() {
   const std::int64_t given = allocator_->device().times_given();
   if (given != times_given_) {
     poisoned_.clear();
+    in_use_.clear();  // it has waited for them
     times_given_ = given;
   }
 }

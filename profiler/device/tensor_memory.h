@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
@@ -36,8 +37,11 @@ class TensorMemory {
   /// Memory for a tensor born on `stream`; empty when the device has no more.
   std::optional<Piece> Allocate(Bytes bytes, std::uint32_t stream);
   void Free(const Piece& piece);
+  /// While work of other streams may still use it, up to these marks, its own stream's among them: whoever gets the
+  /// memory next waits for them on its stream, and nobody else. Only then is it poisoned.
+  void FreeInUse(const Piece& piece, std::vector<Device::Mark> uses);
   /// Everything that ran has ended: a step is done.
-  void Synchronize() { allocator_->Synchronize(); }
+  void Synchronize();
 
   const Allocator& allocator() const { return *allocator_; }
 
@@ -59,6 +63,14 @@ class TensorMemory {
     std::uint32_t stream = 0;
   };
 
+  /// A freed stretch that work still uses until the streams have come to these marks.
+  struct InUse {
+    std::uint64_t end = 0;
+    std::vector<Device::Mark> uses;
+  };
+
+  void GiveBack(const Piece& piece);
+  void WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void Fill(std::uint32_t stream, void* at, Bytes bytes);
   void Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void ForgetWhatTheDeviceTook();
@@ -66,7 +78,8 @@ class TensorMemory {
   std::unique_ptr<Allocator> allocator_;
   Device& device_;
   std::map<std::uint64_t, Poisoned> poisoned_;  ///< by begin
-  std::int64_t times_given_ = 0;                ///< to the device, when poisoned_ was last right
+  std::map<std::uint64_t, InUse> in_use_;       ///< by begin
+  std::int64_t times_given_ = 0;                ///< to the device, when these two were last right
   std::map<std::uint64_t, Room> live_;
   Bytes live_bytes_;
   std::function<void()> after_allocating_;

@@ -132,12 +132,21 @@ Status Executor::Do(const Alloc& leaf, Loops loops) {
 }
 
 Status Executor::Do(const Free& leaf, Loops loops) {
-  TIDEMARK_TRY(FinishStream(leaf.recorded ? StreamId{} : BufferOf(leaf.buffer).stream));  // somebody may still use it
+  const Buffer& buffer = BufferOf(leaf.buffer);
+  const std::size_t slot = SlotOf(leaf.buffer, loops);
+  TIDEMARK_TRY(FinishStream(buffer.stream));  // it may still use it
+  std::vector<Device::Mark> uses;
   if (leaf.recorded) {
-    device_.Synchronize();
+    for (const StreamId user : held_[slot].users) {
+      TIDEMARK_TRY(FinishStream(user));
+      uses.push_back(device_.MarkIn(user.index));
+    }
+  }
+  if (!uses.empty()) {
+    uses.push_back(device_.MarkIn(buffer.stream.index));
   }
   const auto [index0, index1] = IndicesOf(leaf.buffer, loops);
-  Release(BufferOf(leaf.buffer), SlotOf(leaf.buffer, loops), index0, index1);
+  Release(buffer, slot, index0, index1, std::move(uses));
   return Done{};
 }
 
@@ -172,6 +181,8 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   const AnnotatedRange range = recorder_.Operation(program_->names[leaf.name.index]);
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
+  UseOn(leaf.stream, leaf.reads, loops);
+  UseOn(leaf.stream, leaf.writes, loops);
   OperationContext context = ContextOf(leaf);
   context.reads = reads;
   context.writes = writes;
@@ -357,6 +368,7 @@ Status Executor::Do(const Scale& leaf, Loops loops) {
   const AnnotatedRange range = recorder_.Operation(program_->names[leaf.name.index]);
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const Started started = StartOn(leaf.stream, program_->names[leaf.name.index]);
+  UseOn(leaf.stream, std::span(&leaf.buffer, 1), loops);
   const kernels::Tensor tensor{held_[SlotOf(leaf.buffer, loops)].type, DataAt(leaf.buffer, loops)};
   device_.Give(leaf.stream.index,
                [factor = Factor(leaf.factor), tensor](const Queue& queue) { on::Scale(queue, factor, tensor); });

@@ -93,6 +93,7 @@ class Executor {
     kernels::TensorType type;
     TensorMemory::Piece piece;
     std::shared_ptr<const Contents> packed;  ///< Operand::packed
+    std::vector<StreamId> users{};           ///< streams that work on it, beside the one that it was born on
   };
   /// When work began on a stream: by the host's clock, and by what the stream had been given; and in which phase.
   struct Started {
@@ -117,13 +118,16 @@ class Executor {
   const Buffer& BufferOf(const BufferRef& ref) const { return program_->buffers[ref.buffer.index]; }
   std::vector<Operand> OperandsAt(std::span<const BufferRef> refs, Loops loops) const;
   void* DataAt(const BufferRef& ref, Loops loops) const;
+  /// Work on a stream uses these from now on.
+  void UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops);
 
   Status TakeOver(const Program& program);
   Status Connect(const Program& program);
   Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
   Status Allocate(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
                   const kernels::TensorType& type);
-  void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
+  void Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
+               std::vector<Device::Mark> uses);
   void Fill(const Buffer& buffer, std::int64_t index, const Held& held) const;
   OperationContext ContextOf(const Compute& node);
   /// Whether parameters that change now are the first to change since the last microbatch: an update has many kernels.

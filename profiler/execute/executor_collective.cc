@@ -26,6 +26,8 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
   }
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const std::vector<Operand> reads = OperandsAt(leaf.reads, loops), writes = OperandsAt(leaf.writes, loops);
+  UseOn(leaf.stream, leaf.reads, loops);
+  UseOn(leaf.stream, leaf.writes, loops);
   Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, *group->second));
   TIDEMARK_TRY(BeginAll(leaf, loops, reads, writes, pending));
   return LeaveToStream(pending);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <span>
 #include <vector>
 
 #include "profiler/capture/annotations.h"
@@ -41,6 +42,7 @@ Status Executor::Do(const Send& leaf, Loops loops) {
   const AnnotatedRange range = recorder_.Operation(name);
   TIDEMARK_TRY(FinishStream(leaf.stream));
   const Channel& channel = program_->channels[leaf.channel.index];
+  UseOn(leaf.stream, std::span(&leaf.buffer, 1), loops);
   const Held& held = held_[SlotOf(leaf.buffer, loops)];
   Communicator& pipeline = *groups_.find(kPipeline)->second;
   const Started started = StartOn(leaf.stream, name, &pipeline);
@@ -57,6 +59,7 @@ Status Executor::Do(const Recv& leaf, Loops loops) {
   const Channel& channel = program_->channels[leaf.channel.index];
   TIDEMARK_ASSIGN(const kernels::TensorType type, MessageType({job_, model_, WithoutStage(name), BufferOf(leaf.buffer),
                                                                Resolve(leaf.buffer.index[0], loops), options_.exact}));
+  UseOn(leaf.stream, std::span(&leaf.buffer, 1), loops);
   held_[SlotOf(leaf.buffer, loops)].type = type;
   Communicator& pipeline = *groups_.find(kPipeline)->second;
   Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, pipeline));

@@ -18,6 +18,7 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
   const HeapScope scope(HeapOwner::data);
   const std::string& name = program_->names[leaf.name.index];
   const AnnotatedRange range = recorder_.Operation(name);
+  UseOn(leaf.stream, leaf.writes, loops);
   const Started started = StartOn(leaf.stream, name);
   for (const BufferRef& ref : leaf.writes) {
     const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
@@ -17,6 +20,17 @@ Executor::~Executor() {
   for (const Held& held : held_) {
     if (held.piece.data != nullptr) {
       memory_.Free(held.piece);
+    }
+  }
+}
+
+void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops) {
+  for (const BufferRef& ref : refs) {
+    const Buffer& buffer = BufferOf(ref);
+    std::vector<StreamId>& users = held_[buffer.is_view() ? first_slot_[buffer.base.index] : SlotOf(ref, loops)].users;
+    const bool known = stream == buffer.stream || std::find(users.begin(), users.end(), stream) != users.end();
+    if (!known) {
+      users.push_back(stream);
     }
   }
 }
@@ -57,6 +71,7 @@ Status Executor::TakeOver(const Program& program) {
                      "the program is wrong: please report the job"};
       }
       held_[slot] = found->second;
+      held_[slot].users.clear();  // their work has ended
       kept.erase(found);
     }
   }
@@ -116,17 +131,22 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
                                          .microbatch = microbatch_};
     return Done{};
   }
-  held_[slot] = {type, *piece, nullptr};
+  held_[slot] = {type, *piece, nullptr, {}};
   recorder_.Memory(true, buffer, index0, index1, type, *piece, allocator);
   return Done{};
 }
 
-void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1) {
+void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1,
+                       std::vector<Device::Mark> uses) {
   Held& held = held_[slot];
   if (held.piece.data == nullptr) {
     return;
   }
-  memory_.Free(held.piece);
+  if (uses.empty() || device_.is_synchronous()) {
+    memory_.Free(held.piece);
+  } else {
+    memory_.FreeInUse(held.piece, std::move(uses));
+  }
   recorder_.Memory(false, buffer, index0, index1, held.type, held.piece, memory_.allocator());
   held = {};
 }

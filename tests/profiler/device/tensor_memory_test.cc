@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "profiler/device/host_device.h"
 #include "profiler/device/host_memory.h"
+#include "tests/profiler/execute/lazy_device.h"
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
 
@@ -57,6 +59,45 @@ TEST(TensorMemory, GivesNaNsWhateverWasThereBefore) {
       live.push_back(*piece);
     }
   }
+}
+
+/// A device whose host never has to wait for all of it.
+class NeverAwaitedDevice final : public LazyDevice {
+ public:
+  NeverAwaitedDevice() : LazyDevice(First::lowest) {}
+  void Synchronize() override { ADD_FAILURE() << "the host waits for the whole device"; }
+};
+
+// A later stream still writes into what is freed, and the first one gets a part of it. The device would run the first
+// one first.
+TEST(TensorMemory, MakesWhoGetsMemoryWaitForWhoStillUsesIt) {
+  NeverAwaitedDevice device;
+  TensorMemory memory(MakeAllocator({}, std::make_unique<HostMemory>(Bytes(64 << 20))), device);
+  const auto write = [&](std::uint32_t stream, const TensorMemory::Piece& piece, int byte) {
+    device.Give(stream, [=](const kernels::Queue&) {
+      std::memset(piece.data, byte, static_cast<std::size_t>(piece.bytes.count()));
+    });
+  };
+  const auto first = memory.Allocate(Bytes(4096), 0);
+  ASSERT_TRUE(first);
+  device.Finish(0);
+  write(1, *first, 7);
+  memory.FreeInUse(*first, {device.MarkIn(1)});
+  const Bytes allocated = memory.allocator().allocated();
+  EXPECT_EQ(allocated, Bytes(0)) << "it counts as free at once";
+  const auto part = memory.Allocate(Bytes(1024), 0), rest = memory.Allocate(Bytes(3072), 0);
+  ASSERT_TRUE(part && rest);
+  ASSERT_EQ(part->data, first->data) << "nothing is held back";
+  write(0, *part, 5);
+  device.Finish(0);
+  const auto* bytes = static_cast<const unsigned char*>(part->data);
+  EXPECT_TRUE(std::all_of(bytes, bytes + 1024, [](unsigned char byte) { return byte == 5; }));
+  EXPECT_TRUE(IsPoisoned(*rest));
+  device.Finish(1);
+  EXPECT_TRUE(IsPoisoned(*rest));
+  memory.Free(*part);
+  memory.Free(*rest);
+  device.Finish(0);
 }
 
 }  // namespace

@@ -135,6 +135,35 @@ TEST(StreamsWithoutWaits, GiveOtherBits) {
   ExpectOtherBitsWithoutWaits<StreamWorld>();
 }
 
+/// How often the host has waited for a whole device.
+class CountingDevice final : public LazyDevice {
+ public:
+  using LazyDevice::LazyDevice;
+  void Synchronize() override {
+    ++waits;
+    LazyDevice::Synchronize();
+  }
+  int waits = 0;
+};
+
+/// Frees of what other streams still use (PyTorch: record_stream) are theirs to order.
+TEST(StreamsOfRecordedFrees, NeverMakeTheHostWaitForTheDevice) {
+  const Job job = TwoRanks("fsdp1");
+  const auto waits_in = [&](std::int64_t steps) {
+    const LoweredSteps lowered(job, steps);
+    std::vector<int> waits(kRanks);
+    RunTogether(kRanks, [&](World& world) {
+      CountingDevice device(LazyDevice::First::lowest);
+      StreamWorld ranks(world, device);
+      auto run = RunSteps(job, lowered.steps(), {.device = &device}, ranks);
+      waits[static_cast<std::size_t>(world.rank())] = device.waits;
+      return run;
+    });
+    return waits[0];
+  };
+  EXPECT_EQ(waits_in(3) - waits_in(2), 2);  // where a step begins and where it ends
+}
+
 /// The kernels of a GPU, on the host, under a whole step.
 class GpuKernels : public testing::TestWithParam<std::string> {};
 
