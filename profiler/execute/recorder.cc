@@ -95,7 +95,7 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std
 }
 
 void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
-                    std::optional<std::uint16_t> span) {
+                    std::uint16_t span) {
   const HeapScope scope(HeapOwner::trace);
   Beat();
   const std::uint32_t on = PlaceOf(streams_, stream, trace_.streams.size());
@@ -106,8 +106,7 @@ void Recorder::Busy(const std::string& stream, std::string_view kind, const std:
   if (named == trace_.strings.size()) {
     trace_.strings.push_back(name);
   }
-  trace_.slices.push_back(
-      {static_cast<std::uint16_t>(on), TraceStringId{named}, start, end, span.value_or(open_span())});
+  trace_.slices.push_back({static_cast<std::uint16_t>(on), TraceStringId{named}, start, end, span});
 }
 
 void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {

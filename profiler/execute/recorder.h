@@ -52,9 +52,9 @@ class Recorder {
   void EndStep();
   void Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
               const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator);
-  /// `span`: the phase that issued the work, where that is not the one which is open now.
+  /// `span`: the phase that issued the work (open_span).
   void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
-            std::optional<std::uint16_t> span = std::nullopt);
+            std::uint16_t span);
   void Begin(Phase phase, std::int64_t microbatch, Side side);
   void End();
   /// The host is busy with an operation of the open phase until the range goes.
