@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -198,14 +199,24 @@ class CalibrateCommand : public Command {
     if (place.world == nullptr) {
       return place.exit_code;
     }
-    const Status done = on_gpus ? OnGpus(*place.world) : OnProcessor(*place.world);
-    if (place.link) {
-      place.link->progress().Enter(done ? RankProgress::State::ended : RankProgress::State::failed);
+    if (const Status done = Measure(*place.world, on_gpus); !done) {
+      EndTogether(place, done.error());
+      return done.error();
     }
-    return done ? Result<int>(0) : Result<int>(done.error());
+    place.link->progress().Enter(RankProgress::State::ended);
+    return 0;
   }
 
  private:
+  Status Measure(World& world, bool on_gpus) const {
+    try {
+      return on_gpus ? OnGpus(world) : OnProcessor(world);
+    } catch (const std::bad_alloc&) {
+      return Error{ErrorCode::machine_cannot, "", "there is not enough memory to measure with",
+                   "let nothing else run meanwhile"};
+    }
+  }
+
   Status OnProcessor(World& world) const {
     HostDevice device;
     TIDEMARK_ASSIGN(const auto group, world.Split(0));

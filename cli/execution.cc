@@ -186,17 +186,6 @@ Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions
   return Done{};
 }
 
-/// A rank that cannot go on ends the run for all: the others may be waiting for it.
-void EndTogether(const Entered& place, const Error& error) {
-  World& world = *place.world;
-  if (world.size() > 1) {
-    std::fprintf(stderr, "tidemark: rank %lld: error: %s\n", static_cast<long long>(world.rank()),
-                 error.Text().c_str());
-    place.link->progress().Enter(RankProgress::State::failed);
-    world.Abort(static_cast<int>(error.code));
-  }
-}
-
 /// What throws must end the run for all as well, instead of unwinding one rank while the others wait.
 Status ExecuteSafely(const Job& job, std::vector<LoweredRun> lowered, const RunOptions& run,
                      const ExecutionOptions& options, Execution& execution) {
@@ -259,6 +248,16 @@ Status CheckDevice(const std::string& device) {
                  "use this machine's processor, --device cpu; tidemark predict prices the job on a GPU"};
   }
   return Done{};
+}
+
+void EndTogether(const Entered& place, const Error& error) {
+  World& world = *place.world;
+  if (world.size() > 1) {
+    std::fprintf(stderr, "tidemark: rank %lld: error: %s\n", static_cast<long long>(world.rank()),
+                 error.Text().c_str());
+    place.link->progress().Enter(RankProgress::State::failed);
+    world.Abort(static_cast<int>(error.code));
+  }
 }
 
 Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {

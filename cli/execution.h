@@ -46,6 +46,9 @@ void AddDeviceOption(CLI::App& app, std::string& device, const std::string& with
 /// Refuses a device that this machine does not have.
 Status CheckDevice(const std::string& device);
 
+/// A rank that cannot go on ends the run for all: the others may be waiting for it. Of one rank it does nothing.
+void EndTogether(const Entered& place, const Error& error);
+
 struct Execution {
   OpenedDevice met_on;  ///< of a rank that has come to the others through its GPU (LaunchOptions::meet_on_gpus)
   Entered place;

@@ -30,6 +30,7 @@ class FakeGpuDevice final : public GpuDevice {
     return memory;
   }
   std::unique_ptr<DeviceRoom> RoomFor(Bytes) override { return nullptr; }
+  std::unique_ptr<DeviceRoom> HostRoomFor(Bytes) override { return nullptr; }
   void Give(std::uint32_t, Work) override {}
   void* StreamOf(std::uint32_t) override { return nullptr; }
   void Put(std::uint32_t, const void*, void*, Bytes) override {}
