@@ -56,7 +56,7 @@ class Faults(ExecutedJob):
         self.addCleanup(run.kill)
         for _ in range(600):
             pids = rank_pids(run)
-            if len(pids) == 2 and all(processor_ticks(pid) > 8 for pid in pids.values()):
+            if len(pids) == 2 and all(processor_ticks(pid) > 25 for pid in pids.values()):
                 return run, pids
             time.sleep(0.05)
         self.fail("the ranks do not start")
