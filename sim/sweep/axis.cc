@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/sweep/axis.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <regex>
+#include <unordered_set>
+#include <utility>
+
+#include "base/text.h"
+#include "models/configs/flatten.h"
+#include "models/configs/value.h"
+#include "models/job/fields.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kMostValues = 1'000'000;
+constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64*2";
+
+/// "8..64+8"
+struct Range {
+  std::int64_t first = 0, last = 0, step = 1;
+  bool multiplies = false;
+
+  /// False behind the last.
+  bool Advance(std::int64_t& value) const {
+    const bool fits = multiplies ? value <= last / step : value <= last - step;
+    value = fits ? (multiplies ? value * step : value + step) : value;
+    return fits;
+  }
+};
+
+bool ReadNumber(const std::string& digits, std::int64_t& number) {
+  return std::from_chars(digits.data(), digits.data() + digits.size(), number).ec == std::errc();
+}
+
+Status AddRange(const std::smatch& parts, SweepAxis& axis) {
+  Range range;
+  range.multiplies = parts[3] == "*";
+  const bool read = ReadNumber(parts[1], range.first) && ReadNumber(parts[2], range.last) &&
+                    (!parts[4].matched || ReadNumber(parts[4], range.step));
+  const bool moves = range.multiplies ? range.step > 1 && range.first > 0 : range.step > 0;
+  if (!read || !moves || range.first > range.last) {
+    return BadInput(fmt::format("the range '{}' does not lead from its first number to its last", parts[0].str()),
+                    "a range is 1..8, 8..64+8 (in steps of 8) or 1..64*2 (in powers of two)");
+  }
+  std::int64_t value = range.first;
+  do {
+    if (axis.values.size() == kMostValues) {
+      return BadInput(fmt::format("more than {} values", Grouped(std::int64_t{kMostValues})), "name fewer of them");
+    }
+    axis.values.push_back(std::to_string(value));
+  } while (range.Advance(value));
+  return Done{};
+}
+
+Status CheckDistinct(const SweepAxis& axis) {
+  std::unordered_set<std::string> seen;
+  for (const std::string& value : axis.values) {
+    if (!seen.insert(value).second) {
+      return BadInput(fmt::format("{} is given twice", value), "name each value once");
+    }
+  }
+  return Done{};
+}
+
+Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return BadInput("expected key=value,value,...", kExample);
+  }
+  SweepAxis axis{std::string(text.substr(0, equals)), {}};
+  // A list of YAML, so that quotes and colons are YAML's.
+  const std::string list = fmt::format("[{}]", text.substr(equals + 1));
+  const Result<ConfigValue> parsed = ParseConfig(list, place);
+  if (!parsed || parsed->kind != ConfigValue::Kind::list) {
+    return BadInput("expected key=value,value,...", kExample);
+  }
+  if (!JobKeys().contains(axis.key)) {
+    Error error = UnknownKey(*parsed, axis.key, JobKeys());
+    error.where.clear();
+    return error;
+  }
+  static const std::regex kRange(R"((\d+)\.\.(\d+)(?:([+*])(\d+))?)");
+  for (const ConfigValue& item : parsed->items) {
+    std::smatch range;
+    if (item.kind == ConfigValue::Kind::null && !NullableJobKeys().contains(axis.key)) {
+      return BadInput("a value is empty", kExample);
+    }
+    if (item.kind != ConfigValue::Kind::scalar && item.kind != ConfigValue::Kind::null) {
+      return BadInput(fmt::format("expected plain values, found {}", Describe(item)),
+                      "vary each key of a section by a --vary of its own");
+    }
+    if (item.is_null()) {
+      axis.values.emplace_back("null");
+    } else if (std::regex_match(item.text, range, kRange)) {
+      TIDEMARK_TRY(AddRange(range, axis));
+    } else {
+      axis.values.push_back(item.text);
+    }
+  }
+  if (axis.values.empty()) {
+    return BadInput("there are no values", kExample);
+  }
+  TIDEMARK_TRY(CheckDistinct(axis));
+  return axis;
+}
+
+}  // namespace
+
+Result<SweepAxis> ParseSweepAxis(std::string_view text) {
+  const std::string place = fmt::format("--vary {}", text);
+  Result<SweepAxis> axis = ParseAt(text, place);
+  return axis ? std::move(axis) : std::move(axis).At(place);
+}
+
+}  // namespace tidemark
