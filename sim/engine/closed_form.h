@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "sim/cost/cost.h"
@@ -27,6 +29,17 @@ MemorySegment Times(const MemorySegment& body, std::int64_t count);
 
 /// Memory of one role: one fold over the tree, each node visited once.
 MemoryPeak FoldMemory(const Program& program);
+
+/// A role's memory around one of its outermost loops: what is there when it begins, an iteration, and what follows.
+struct CountedMemory {
+  MemorySegment before, body, behind;
+
+  /// The peak where the loop runs so many times.
+  MemoryPeak Peak(std::int64_t count) const;
+};
+
+/// Of the Repeat with this index among the program's nodes.
+CountedMemory FoldMemoryAround(const Program& program, std::size_t loop);
 
 /// Time of a whole step without unrolling it: see the essay in closed_form_time.cc.
 StepTime FoldTime(const StepProgram& step, std::span<const Costs> costs);

@@ -92,7 +92,10 @@ MemorySegment Times(const MemorySegment& body, std::int64_t count) {
   return all;
 }
 
-MemoryPeak FoldMemory(const Program& program) {
+namespace {
+
+/// What the program finds.
+MemorySegment Resident(const Program& program) {
   MemorySegment start;
   for (const Buffer& buffer : program.buffers) {
     if (buffer.resident) {
@@ -105,8 +108,29 @@ MemoryPeak FoldMemory(const Program& program) {
   start.rise = start.net_total;
   start.content = start.net;
   start.rises = start.rise > Bytes(0);
-  const MemorySegment all = Then(start, MemoryFold(program).Fold(0, program.nodes.size()));
-  return {all.rise, all.content, all.phase, all.host_rise};
+  return start;
+}
+
+MemoryPeak PeakOf(const MemorySegment& all) { return {all.rise, all.content, all.phase, all.host_rise}; }
+
+}  // namespace
+
+MemoryPeak FoldMemory(const Program& program) {
+  return PeakOf(Then(Resident(program), MemoryFold(program).Fold(0, program.nodes.size())));
+}
+
+CountedMemory FoldMemoryAround(const Program& program, std::size_t loop) {
+  MemoryFold fold(program);
+  CountedMemory memory;
+  memory.before = Then(Resident(program), fold.Fold(0, loop));
+  const std::size_t end = loop + 1 + std::get<Repeat>(program.nodes[loop]).size;
+  memory.body = fold.Fold(loop + 1, end);
+  memory.behind = fold.Fold(end, program.nodes.size());
+  return memory;
+}
+
+MemoryPeak CountedMemory::Peak(std::int64_t count) const {
+  return PeakOf(Then(Then(before, Times(body, count)), behind));
 }
 
 }  // namespace tidemark
