@@ -21,6 +21,7 @@ struct Gemm {
   bool accumulate = false;  ///< adds into C in `output`'s dtype instead of overwriting it
   DType dtype = DType::bf16;
   DType output = DType::bf16;
+  friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
 /// Attention with online softmax (memory-linear). Shapes per rank; q has `heads`, k and v have `kv_heads`.
@@ -29,6 +30,7 @@ struct Attention {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, sequence = 0, head_size = 0;
   bool causal = true, backward = false;
   DType dtype = DType::bf16;
+  friend bool operator==(const Attention&, const Attention&) = default;
 };
 
 /// RMSNorm (one statistic a row) or LayerNorm (two).
@@ -37,6 +39,7 @@ struct Norm {
   std::int64_t rows = 0, width = 0;
   bool layer_norm = false, backward = false;
   DType dtype = DType::bf16;
+  friend bool operator==(const Norm&, const Norm&) = default;
 };
 
 /// Rotary embedding in place on `elements` of q and k.
@@ -45,6 +48,7 @@ struct Rope {
   std::int64_t elements = 0;
   bool backward = false;
   DType dtype = DType::bf16;
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 /// Anything that streams through memory once: residual adds, activations, dropout, casts, GLU, accumulation.
@@ -53,6 +57,7 @@ struct Pointwise {
   std::int64_t elements = 0;     ///< of the output
   std::int64_t bytes_moved = 0;  ///< read and written, in total
   std::int64_t flops_per_element = 1;
+  friend bool operator==(const Pointwise&, const Pointwise&) = default;
 };
 
 /// Row lookup, and in the backward pass scatter-add into the table's gradient.
@@ -61,6 +66,7 @@ struct Embedding {
   std::int64_t tokens = 0, width = 0, vocabulary = 0;
   bool backward = false;
   DType dtype = DType::bf16;
+  friend bool operator==(const Embedding&, const Embedding&) = default;
 };
 
 /// Softmax cross-entropy over `vocabulary` local columns; fp32 inside. One of its memory passes.
@@ -69,6 +75,7 @@ struct CrossEntropy {
   std::int64_t rows = 0, vocabulary = 0;
   std::int64_t bytes_moved = 0;
   bool backward = false;
+  friend bool operator==(const CrossEntropy&, const CrossEntropy&) = default;
 };
 
 /// Every one of `rows` representations of `width` compared with every one of `columns`, as InfoNCE does before its
@@ -79,6 +86,7 @@ struct InfoNce {
   std::int64_t rows = 0, columns = 0, width = 0;
   bool backward = false;
   DType dtype = DType::fp32;
+  friend bool operator==(const InfoNce&, const InfoNce&) = default;
 };
 
 /// The optimizer's update of `elements` parameters, reading and writing `bytes_moved` in total.
@@ -87,6 +95,7 @@ struct OptimizerUpdate {
   std::int64_t elements = 0;
   std::int64_t bytes_moved = 0;
   std::int64_t flops_per_element = 12;
+  friend bool operator==(const OptimizerUpdate&, const OptimizerUpdate&) = default;
 };
 
 /// A row of a table network: a duration somebody measured, or counted flops.
@@ -96,6 +105,7 @@ struct Tabulated {
   std::int64_t flops = 0;
   std::int64_t bytes_moved = 0;
   DType dtype = DType::bf16;
+  friend bool operator==(const Tabulated&, const Tabulated&) = default;
 };
 
 using Operator =

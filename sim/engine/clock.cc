@@ -88,6 +88,7 @@ StepTime Clock::Time() {
   const std::int64_t end = End();
   Cause last = kHost;
   for (std::uint32_t i = 1; i < program_.streams; ++i) {
+    Chose(Stream(i) == end ? 1 : 0);
     if (Stream(i) == end) {
       last = std::min(last, program_.stream_cause[i]);
     }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "sim/engine/evaluation.h"
@@ -13,12 +12,12 @@
 
 namespace tidemark {
 
-/// Moments and parts of one role, and how each op moves them. `choices` is a running hash of every comparison.
+/// Moments and parts of one role, and how each op moves them. `choices` is a running hash of every comparison. The
+/// program must outlive it.
 class Clock {
  public:
-  Clock(TimeProgram program, std::int64_t host_issue) : program_(std::move(program)), host_issue_(host_issue) {
-    values_.resize(program_.moments() + kParts);
-  }
+  Clock(const TimeProgram& program, std::int64_t host_issue)
+      : program_(program), host_issue_(host_issue), values_(program_.moments() + kParts) {}
 
   const TimeProgram& program() const { return program_; }
   std::vector<std::int64_t>& values() { return values_; }
@@ -76,7 +75,7 @@ class Clock {
 
   void Kernel(const Op& op);
 
-  TimeProgram program_;
+  const TimeProgram& program_;
   std::int64_t host_issue_;
   std::vector<std::int64_t> values_;  ///< moments, then parts
 };

@@ -5,42 +5,43 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "sim/cost/cost.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/evaluation.h"
-#include "sim/engine/time_program.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
 
-/// Steps of one role that are alike but for how often the body of one outermost loop runs, as those of a job are under
+/// Steps that are alike but for how often the body of one outermost loop of each role runs, as those of a job are under
 /// different numbers of microbatches. What lies before the loop, in it and behind it is folded once, for all of them.
 class CountedStep {
  public:
-  /// `low` and `high` are two such steps, `low` the one whose loop runs fewer times. Nothing where they differ in more
-  /// than that, or have several roles.
-  static std::optional<CountedStep> Of(const StepProgram& low, std::span<const Costs> costs_of_low,
-                                       const StepProgram& high, std::span<const Costs> costs_of_high);
+  /// `low` and `high` are two such steps: in `high` the loop of every role runs more times, by as many for each role.
+  /// Nothing where they differ in more than that.
+  static std::optional<CountedStep> Of(const StepProgram& low, const StepProgram& high);
 
-  /// How often the loop runs in the two steps that this was made of.
-  std::int64_t low() const { return low_; }
-  std::int64_t high() const { return high_; }
+  /// How many more iterations `high` has than `low`.
+  std::int64_t span() const { return span_; }
+  std::size_t roles() const { return memory_.size(); }
 
-  /// What each of these counts comes to: ascending, none below 1. Equal to EvaluateClosedForm of such a step. Cost: the
-  /// program once, and then a few comparisons and additions for each count.
-  std::vector<Evaluation> Evaluate(std::span<const std::int64_t> counts) const;
+  /// Memory of one role of the step whose loops run so many times more than those of `low`. Equal to FoldMemory.
+  MemoryPeak Peak(std::size_t role, std::int64_t more) const { return memory_[role].Peak(counts_[role] + more); }
+
+  /// Times of such steps, `more` ascending and from 0 on; `low` as above, and what its nodes cost. Equal to FoldTime of
+  /// each; nothing where the roles are never in their loops all at once. Cost: the program once, and then a few
+  /// additions for each number.
+  std::optional<std::vector<StepTime>> Times(const StepProgram& low, std::span<const Costs> costs,
+                                             std::span<const std::int64_t> more) const;
 
  private:
   CountedStep() = default;
 
-  std::int64_t low_ = 0, high_ = 0;
-  CountedMemory memory_;
-  TimeProgram time_;
-  std::size_t loop_ = 0;  ///< of `time_`
-  std::int64_t host_issue_ = 0;
+  std::int64_t span_ = 0;
+  std::vector<std::size_t> loops_;    ///< by role: the loop's node
+  std::vector<std::int64_t> counts_;  ///< by role: its iterations in `low`
+  std::vector<CountedMemory> memory_;
 };
 
 }  // namespace tidemark

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/engine/time_program.h"
 
+#include <map>
+#include <string>
+#include <tuple>
+
 namespace tidemark {
 namespace {
 
@@ -10,7 +14,8 @@ Cause CauseOf(StreamKind kind) {
 
 class Reducer {
  public:
-  Reducer(const Program& program, const Costs& costs) : program_(program), costs_(costs) {
+  Reducer(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop)
+      : program_(program), costs_(costs), joint_loop_(joint_loop) {
     out_.streams = static_cast<std::uint32_t>(program.streams.size());
     out_.events = static_cast<std::uint32_t>(program.events.size());
     out_.event_cause.resize(out_.events, kHost);
@@ -44,12 +49,15 @@ class Reducer {
       if (const auto* repeat = std::get_if<Repeat>(&program_.nodes[here])) {
         const std::size_t slot = out_.ops.size();
         out_.ops.push_back({Code::repeat, 0, false, 0, 0, repeat->count});
-        out_.ops[slot].messages = Range(at, at + repeat->size);
+        out_.ops[slot].joint = Range(at, at + repeat->size);
         out_.ops[slot].other = static_cast<std::uint32_t>(out_.ops.size() - slot - 1);
-        messages |= out_.ops[slot].messages;
+        messages |= out_.ops[slot].joint;
         at += repeat->size;
         if (out_.ops[slot].other == 0) {
           out_.ops.pop_back();
+        } else if (here == joint_loop_) {
+          out_.ops[slot].joint = true;
+          out_.counted_loop = slot;
         }
       } else {
         messages |= Leaf(program_.nodes[here], costs_.device[here].count());
@@ -115,12 +123,33 @@ class Reducer {
 
   const Program& program_;
   const Costs& costs_;
+  std::optional<std::size_t> joint_loop_;
   TimeProgram out_;
   std::vector<bool> recorded_;  ///< per event
 };
 
 }  // namespace
 
-TimeProgram ReduceToTime(const Program& program, const Costs& costs) { return Reducer(program, costs).Reduce(); }
+TimeProgram ReduceToTime(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop) {
+  return Reducer(program, costs, joint_loop).Reduce();
+}
+
+TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs,
+                       std::span<const std::size_t> joint_loops) {
+  std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::size_t> mailboxes;
+  TimedStep timed;
+  for (std::size_t i = 0; i < step.roles.size(); ++i) {
+    TimedRole& role = timed.roles.emplace_back();
+    role.program =
+        ReduceToTime(step.roles[i], costs[i], joint_loops.empty() ? std::nullopt : std::optional(joint_loops[i]));
+    role.host_issue = costs[i].host_issue.count();
+    for (const Channel& channel : step.roles[i].channels) {
+      const auto box = mailboxes.try_emplace({channel.from_role, channel.to_role, channel.name}, mailboxes.size());
+      role.mailboxes.push_back(box.first->second);
+    }
+  }
+  timed.mailboxes = mailboxes.size();
+  return timed;
+}
 
 }  // namespace tidemark

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/cost/cost.h"
@@ -19,7 +22,7 @@ struct Op {
   enum class Code : std::uint8_t { kernel, issue, host, send, recv, record, wait, sync, sync_device, repeat };
   Code code;
   std::uint8_t detail = 0;  ///< kernel: index into the parts
-  bool messages = false;    ///< repeat: its body sends or receives
+  bool joint = false;  ///< repeat: iterations are stepped together with other roles', as its body sends or receives
   std::uint32_t stream = 0;
   std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body
   std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count
@@ -40,12 +43,30 @@ struct TimeProgram {
   std::vector<Op> ops;
   std::uint32_t streams = 0, events = 0, compute_stream = 0;
   std::vector<Cause> stream_cause;
-  std::vector<Cause> event_cause;  ///< an event is recorded on streams of one kind
+  std::vector<Cause> event_cause;           ///< an event is recorded on streams of one kind
+  std::optional<std::size_t> counted_loop;  ///< op of the loop that was asked to be joint; nothing: it takes no time
 
   std::size_t moments() const { return kStreamsAt + streams + events; }
 };
 
-/// Leaves that take no time and wait for nothing disappear, and loops that are empty then.
-TimeProgram ReduceToTime(const Program& program, const Costs& costs);
+/// Leaves that take no time and wait for nothing disappear, and loops that are empty then. `joint_loop`: the node of a
+/// loop that is stepped jointly though it holds no messages.
+TimeProgram ReduceToTime(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop = {});
+
+struct TimedRole {
+  TimeProgram program;
+  std::int64_t host_issue = 0;         ///< ns
+  std::vector<std::size_t> mailboxes;  ///< by channel of the program: which of the step's it is
+};
+
+/// All roles of a step. Both ends of a channel are one mailbox.
+struct TimedStep {
+  std::vector<TimedRole> roles;
+  std::size_t mailboxes = 0;
+};
+
+/// `joint_loops`: by role, as above; or none.
+TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs,
+                       std::span<const std::size_t> joint_loops = {});
 
 }  // namespace tidemark

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/program/longer_loop.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace tidemark {
+namespace {
+
+/// How many members a family has matters only where the program finds them.
+bool SameBuffers(const Buffer& a, const Buffer& b) {
+  return a.category == b.category && a.place == b.place && a.resident == b.resident && a.dtype == b.dtype &&
+         a.elements == b.elements && a.base == b.base && (!a.resident || a.count() == b.count());
+}
+
+bool SameStreams(const Stream& a, const Stream& b) { return a.kind == b.kind; }
+
+bool SameGroups(const Group& a, const Group& b) { return a.size == b.size && a.ranks_per_node == b.ranks_per_node; }
+
+bool SameChannels(const Channel& a, const Channel& b) {
+  return a.from_role == b.from_role && a.to_role == b.to_role && a.name == b.name && a.crosses_nodes == b.crosses_nodes;
+}
+
+/// All of a leaf that memory and time depend on.
+struct SameLeaf {
+  const Node& other;
+
+  bool operator()(const Alloc& a) const { return a.buffer.buffer == std::get<Alloc>(other).buffer.buffer; }
+  bool operator()(const Free& a) const { return a.buffer.buffer == std::get<Free>(other).buffer.buffer; }
+  bool operator()(const Compute& a) const {
+    const auto& b = std::get<Compute>(other);
+    return a.op == b.op && a.stream == b.stream && a.work == b.work && a.beside_collective == b.beside_collective;
+  }
+  bool operator()(const Collective& a) const {
+    const auto& b = std::get<Collective>(other);
+    return a.kind == b.kind && a.group == b.group && a.dtype == b.dtype && a.payload_elements == b.payload_elements &&
+           a.stream == b.stream;
+  }
+  bool operator()(const Send& a) const {
+    const auto& b = std::get<Send>(other);
+    return a.channel == b.channel && a.stream == b.stream && a.buffer.buffer == b.buffer.buffer;
+  }
+  bool operator()(const Recv& a) const {
+    const auto& b = std::get<Recv>(other);
+    return a.channel == b.channel && a.stream == b.stream;
+  }
+  bool operator()(const Copy& a) const {
+    const auto& b = std::get<Copy>(other);
+    return a.stream == b.stream && a.bytes == b.bytes;
+  }
+  bool operator()(const Scale& a) const {
+    const auto& b = std::get<Scale>(other);
+    return a.stream == b.stream && a.buffer.buffer == b.buffer.buffer;
+  }
+  bool operator()(const Record& a) const {
+    const auto& b = std::get<Record>(other);
+    return a.event == b.event && a.stream == b.stream;
+  }
+  bool operator()(const Wait& a) const {
+    const auto& b = std::get<Wait>(other);
+    return a.event == b.event && a.stream == b.stream;
+  }
+  bool operator()(const HostSync& a) const { return a.stream == std::get<HostSync>(other).stream; }
+  bool operator()(const Begin& a) const { return a.phase == std::get<Begin>(other).phase; }
+  bool operator()(const End& a) const { return a.phase == std::get<End>(other).phase; }
+  bool operator()(const Repeat& a) const { return a.size == std::get<Repeat>(other).size; }
+};
+
+bool SameNodes(const Node& a, const Node& b) { return a.index() == b.index() && std::visit(SameLeaf{b}, a); }
+
+bool SameTables(const Program& low, const Program& high) {
+  return low.ranks == high.ranks && low.events.size() == high.events.size() &&
+         std::ranges::equal(low.buffers, high.buffers, SameBuffers) &&
+         std::ranges::equal(low.streams, high.streams, SameStreams) &&
+         std::ranges::equal(low.groups, high.groups, SameGroups) &&
+         std::ranges::equal(low.channels, high.channels, SameChannels);
+}
+
+}  // namespace
+
+std::optional<std::size_t> LongerLoop(const Program& low, const Program& high) {
+  if (!SameTables(low, high) || !std::ranges::equal(low.nodes, high.nodes, SameNodes)) {
+    return std::nullopt;
+  }
+  std::optional<std::size_t> found;
+  std::size_t end_of_outermost = 0;
+  for (std::size_t i = 0; i < low.nodes.size(); ++i) {
+    const auto* repeat = std::get_if<Repeat>(&low.nodes[i]);
+    if (repeat == nullptr) {
+      continue;
+    }
+    const bool outermost = i >= end_of_outermost;
+    if (outermost) {
+      end_of_outermost = i + 1 + repeat->size;
+    }
+    const std::int64_t count = std::get<Repeat>(high.nodes[i]).count;
+    if (repeat->count != count) {
+      if (found || !outermost || repeat->count > count) {
+        return std::nullopt;
+      }
+      found = i;
+    }
+  }
+  return found;
+}
+
+}  // namespace tidemark
