@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/unlike_ranks.h"
 #include "models/job/read.h"
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 #include "reports/summarise/title.h"
 
 namespace tidemark {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 
 namespace tidemark {
 

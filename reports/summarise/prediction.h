@@ -13,7 +13,7 @@
 #include "models/machine/machine.h"
 #include "reports/summarise/instants.h"
 #include "reports/summarise/peak.h"
-#include "reports/summarise/throughput.h"
+#include "models/job/throughput.h"
 #include "traces/trace.h"
 
 namespace tidemark {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 #include "traces/family.h"
 
 namespace tidemark {

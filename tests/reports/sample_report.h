@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 #include "reports/summarise/prediction.h"
 
 namespace tidemark {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/job/validate.h"
-#include "reports/summarise/throughput.h"
+#include "models/job/throughput.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/predict.h"
 #include "sim/program/same_but_for_sizes.h"

@@ -13,7 +13,7 @@
 #include "models/configs/flatten.h"
 #include "models/machine/presets.h"
 #include "profiler/calibrate/calibrate.h"
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 #include "sim/predict/predict.h"
 #include "tests/profiler/calibrate/counted_device.h"
 #include "tests/profiler/calibrate/small_sizes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/summarise/throughput.h"
+#include "models/job/throughput.h"
 
 #include "base/expression.h"
 

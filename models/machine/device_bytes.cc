@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 
 namespace tidemark {
 namespace {

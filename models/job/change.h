@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "models/configs/value.h"
+
+namespace tidemark {
+
+/// `key=value` on a command line: what it says about a job.
+struct JobChange {
+  std::string key;
+  Settings given;  ///< the values; of a section each of its keys
+};
+
+/// Reads "layout.tp=8"; the value is YAML and may be a section. Refuses a key that no job has, with the nearest one.
+/// `option` is how the change was given: "--set".
+Result<JobChange> ParseJobChange(const std::string& text, const std::string& option);
+
+/// What is said about a whole network or machine replaces all that was said about it before, and another strategy all
+/// defaults of the one before.
+void Apply(const JobChange& change, Settings& settings);
+
+}  // namespace tidemark

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/job/job_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "models/configs/config.h"
+#include "models/job/fields.h"
+#include "models/job/read_network.h"
+#include "models/job/validate.h"
+#include "models/machine/presets.h"
+
+namespace tidemark {
+namespace {
+
+const ConfigValue* Find(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? nullptr : &found->second;
+}
+
+Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std::string>& wanted) {
+  std::vector<std::string> names;
+  for (const ConfigFormat& format : ConfigFormats()) {
+    if (wanted ? format.name == *wanted : format.recognises(root)) {
+      return format;
+    }
+    names.push_back(format.name);
+  }
+  if (wanted) {
+    return BadInput(fmt::format("'{}' is not a config format", *wanted),
+                    fmt::format("known: {}", fmt::join(names, ", ")));
+  }
+  return ErrorAt(
+      root, {}, "is not a config that tidemark knows",
+      fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...", fmt::join(names, ", ")));
+}
+
+Result<const StrategyDefaults*> FindStrategy(const Settings& settings, std::span<const StrategyDefaults> strategies) {
+  std::vector<std::string> names;
+  for (const StrategyDefaults& strategy : strategies) {
+    names.push_back(strategy.name);
+  }
+  const ConfigValue* value = Find(settings, "strategy");
+  if (value == nullptr) {
+    return BadInput("the job has no strategy", fmt::format("add `strategy:` and one of {}", fmt::join(names, ", ")));
+  }
+  const auto found = std::find(names.begin(), names.end(), value->text);
+  if (value->kind == ConfigValue::Kind::scalar && found != names.end()) {
+    return &strategies[static_cast<std::size_t>(found - names.begin())];
+  }
+  const std::string nearest = Nearest(value->text, names);
+  return ErrorAt(
+      *value, "strategy", fmt::format("expected a known strategy, found {}", Describe(*value)),
+      nearest.empty() ? fmt::format("known: {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", nearest));
+}
+
+Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
+  Settings own;
+  if (const ConfigValue* name = Find(settings, "machine")) {
+    own["from"] = *name;
+  }
+  constexpr std::string_view kPrefix = "machine.";
+  for (const auto& [key, value] : settings) {
+    if (key.starts_with(kPrefix)) {
+      own[key.substr(kPrefix.size())] = value;
+    }
+  }
+  if (own.empty()) {
+    return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
+  }
+  return ReadMachine(own, folder, kPrefix);
+}
+
+bool Contains(const std::vector<std::string>& keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+/// Reads every field that is given; the others keep the default, which depends on the strategy for an axis. An axis
+/// that the strategy does not look at and that says nothing about it has no source, and is not printed.
+Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& strategy) {
+  const Job plain;
+  for (const Field<Job>& field : JobFields()) {
+    if (const ConfigValue* value = Find(settings, field.key)) {
+      if (Status read = ReadField(field, job, *value, field.key); !read) {
+        Error error = read.error();
+        error.hint += NullableJobKeys().contains(field.key) ? ", or null for none" : "";
+        return error;
+      }
+      job.sources[field.key] = value->source;
+    } else if (!IsAxis(field.key)) {
+      job.sources[field.key] = "default";
+    } else if (IsCommonAxis(field.key) || Contains(strategy.keys, field.key) ||
+               (field.write && field.write(job) != field.write(plain))) {
+      job.sources[field.key] = "default of " + job.strategy;
+    }
+  }
+  if (!settings.contains("sequence_length") && !settings.contains("sequence_length.max")) {
+    return BadInput("the job has no sequence_length", "for a table network, which counts samples, write 1");
+  }
+  return Done{};
+}
+
+/// Defaults that follow from other values.
+void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy) {
+  if (!settings.contains("layout.sp")) {
+    job.layout.sp = strategy.sp_with_tp && job.layout.tp > 1;
+    job.sources["layout.sp"] = "default of " + strategy.name;
+  }
+  if (job.layout.sp && job.layout.tp == 1) {
+    job.layout.sp = false;
+    job.sources["layout.sp"] = "over one rank the same as false";
+  }
+  if (!settings.contains("sequence_length.max")) {
+    job.sources["sequence_length.max"] = job.SourceOf("sequence_length");
+  }
+  if (!settings.contains("recompute.tp_gather")) {
+    job.sources["recompute.tp_gather"] = "follows buffers.tp_gather";
+  }
+}
+
+/// buffers.tp_gather alone decides whether gathers are done again; the other key may only agree.
+Status CheckGathersAgain(const Job& job, const Settings& settings) {
+  constexpr const char* kKey = "recompute.tp_gather";
+  const ConfigValue* value = Find(settings, kKey);
+  const bool again = job.axes.buffers.gathers_again();
+  if (value == nullptr || *Truth{}.Read(*value) == again) {
+    return Done{};
+  }
+  return ErrorAt(
+      *value, kKey, fmt::format("{} contradicts buffers.tp_gather, which alone decides it", value->text),
+      fmt::format("{}: remove this key", again ? "pooled and async gathers are done again in the backward pass"
+                                               : "fresh and cached gathers are kept for the backward pass"));
+}
+
+/// What somebody else's config could not say and was assumed stays marked when the resolved job is read again.
+void MarkAssumed(Job& job, const Settings& settings) {
+  if (const ConfigValue* assumed = Find(settings, "assumed")) {
+    for (const ConfigValue& key : assumed->items) {
+      job.sources[key.text] = "assumed";
+    }
+  }
+}
+
+/// Of a section, the given value that made the difference: one that the strategy does not have by itself.
+const ConfigValue* FindChange(const Settings& settings, const std::string& section, const Job& job,
+                              const StrategyDefaults& strategy) {
+  Job usual;
+  usual.axes = strategy.axes;
+  for (const Field<Job>& field : JobFields()) {
+    const ConfigValue* value = field.key.starts_with(section + ".") ? Find(settings, field.key) : nullptr;
+    if (value != nullptr && field.write && field.write(job) != field.write(usual)) {
+      return value;
+    }
+  }
+  return nullptr;
+}
+
+/// Validation knows keys and sections; this puts in front where the value was given: the file and line, or the --set.
+Error Placed(Error error, const Settings& settings, const std::string& path, const Job& job,
+             const StrategyDefaults& strategy) {
+  const ConfigValue* value = Find(settings, error.where);
+  value = value == nullptr ? FindChange(settings, error.where, job, strategy) : value;
+  const std::string place = value == nullptr ? path : value->where;
+  error.where = error.where.empty() ? place : fmt::format("{}: {}", place, error.where);
+  return error;
+}
+
+/// All that a value is made of.
+void AppendTo(std::string& text, const ConfigValue& value) {
+  fmt::format_to(std::back_inserter(text), "{}\n{}\n{}\n{}\n", static_cast<int>(value.kind), value.text, value.where,
+                 value.source);
+  for (const ConfigValue& item : value.items) {
+    AppendTo(text, item);
+  }
+  for (const ConfigValue::Entry& entry : value.fields) {
+    text += entry.key + "\n";
+    AppendTo(text, entry.value);
+  }
+}
+
+/// All that settings say about one section.
+std::string Described(const Settings& settings, std::string_view section) {
+  std::string text;
+  for (auto setting = settings.lower_bound(std::string(section));
+       setting != settings.end() && setting->first.starts_with(section); ++setting) {
+    text += setting->first + "\n";
+    AppendTo(text, setting->second);
+  }
+  return text;
+}
+
+}  // namespace
+
+JobTemplate::JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies)
+    : settings_(std::move(settings)),
+      path_(std::move(path)),
+      folder_(std::filesystem::path(path_).parent_path().string()),
+      strategies_(strategies) {}
+
+Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string& path, const JobChanges& changes,
+                                       std::span<const StrategyDefaults> strategies) {
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path));
+  if (!root.is_map()) {
+    return ErrorAt(root, {},
+                   fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
+                   "a job is YAML with the keys network, machine, strategy, ...");
+  }
+  TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));
+  TIDEMARK_ASSIGN(Settings settings, format.read(root));
+  for (const std::string& change : changes.set) {
+    TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
+    Apply(parsed, settings);
+  }
+  return JobTemplate(std::move(settings), path, strategies);
+}
+
+Result<JobTemplate> JobTemplate::Read(const std::string& path, const JobChanges& changes,
+                                      std::span<const StrategyDefaults> strategies) {
+  TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path));
+  return Parse(text, path, changes, strategies);
+}
+
+Result<Job> JobTemplate::With(std::span<const JobChange* const> changes) {
+  Settings settings = settings_;
+  for (const JobChange* change : changes) {
+    Apply(*change, settings);
+  }
+  Result<Job> job = Resolve(settings);
+  return !job && job.error().where.empty() ? std::move(job).At(path_) : std::move(job);
+}
+
+Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {
+  std::string described = Described(settings, "network");
+  auto known = networks_.find(described);
+  if (known == networks_.end()) {
+    KnownNetwork read;
+    TIDEMARK_ASSIGN(read.network, ReadNetwork(settings, folder_, read.sources));
+    known = networks_.emplace(std::move(described), std::move(read)).first;
+  }
+  job.network = known->second.network;
+  job.sources.insert(known->second.sources.begin(), known->second.sources.end());
+  return Done{};
+}
+
+Status JobTemplate::FindMachine(const Settings& settings, Job& job) {
+  std::string described = Described(settings, "machine");
+  auto known = machines_.find(described);
+  if (known == machines_.end()) {
+    TIDEMARK_ASSIGN(Machine machine, MachineOf(settings, folder_));
+    known = machines_.emplace(std::move(described), std::move(machine)).first;
+  }
+  job.machine = known->second;
+  return Done{};
+}
+
+Result<Job> JobTemplate::Resolve(const Settings& settings) {
+  Job job;
+  TIDEMARK_ASSIGN(const StrategyDefaults* const found, FindStrategy(settings, strategies_));
+  const StrategyDefaults& strategy = *found;
+  job.strategy = strategy.name;
+  job.axes = strategy.axes;
+  job.sources["strategy"] = Find(settings, "strategy")->source;
+  TIDEMARK_TRY(FindNetwork(settings, job));
+  TIDEMARK_TRY(FindMachine(settings, job));
+  const ConfigValue* machine = Find(settings, "machine");
+  job.sources["machine"] = machine == nullptr ? "inline" : machine->source;
+  TIDEMARK_TRY(ReadFields(job, settings, strategy));
+  Derive(job, settings, strategy);
+  MarkAssumed(job, settings);
+  TIDEMARK_TRY(CheckGathersAgain(job, settings));
+  if (const Status valid = Validate(job); !valid) {
+    return Placed(valid.error(), settings, path_, job, strategy);
+  }
+  if (const Status allowed = strategy.refuse ? strategy.refuse(job) : Status(Done{}); !allowed) {
+    return Placed(allowed.error(), settings, path_, job, strategy);
+  }
+  return job;
+}
+
+}  // namespace tidemark

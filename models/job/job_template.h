@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "models/job/change.h"
+#include "models/job/job.h"
+#include "models/job/read.h"
+
+namespace tidemark {
+
+/// A job's config that is read once and resolved often, each time with other changes. It remembers the networks and
+/// machines that it has read, so that each thread wants one of its own.
+class JobTemplate {
+ public:
+  /// As ReadJob and ParseJob take them; the strategies must outlive it.
+  static Result<JobTemplate> Read(const std::string& path, const JobChanges& changes,
+                                  std::span<const StrategyDefaults> strategies);
+  static Result<JobTemplate> Parse(std::string_view text, const std::string& path, const JobChanges& changes,
+                                   std::span<const StrategyDefaults> strategies);
+
+  /// The job with these changes, in order, behind those of the template: what ReadJob says of all of them.
+  Result<Job> With(std::span<const JobChange* const> changes = {});
+
+ private:
+  struct KnownNetwork {
+    Network network;
+    std::map<std::string, std::string> sources;
+  };
+
+  JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies);
+
+  Result<Job> Resolve(const Settings& settings);
+  Status FindNetwork(const Settings& settings, Job& job);
+  Status FindMachine(const Settings& settings, Job& job);
+
+  Settings settings_;
+  std::string path_, folder_;
+  std::span<const StrategyDefaults> strategies_;
+  std::map<std::string, KnownNetwork> networks_;  ///< by all that the settings say about them
+  std::map<std::string, Machine> machines_;
+};
+
+}  // namespace tidemark
