@@ -142,7 +142,7 @@ struct Digits : seq<plus<digit>, EndOfWord> {};
 struct WholeNumber : seq<Digits> {};
 struct NoFraction : not_at<one<'.'>> {};
 struct Number : seq<at<digit>, WholeNumber, Spaces, NoFraction> {};
-struct Name : plus<WordCharacter> {};
+struct Name : list<plus<WordCharacter>, one<'.'>> {};
 struct Open : one<'('> {};
 struct NotAllOpen : not_at<eof> {};
 struct Close : one<')'> {};

@@ -226,12 +226,24 @@ Result<JobTemplate> JobTemplate::Read(const std::string& path, const JobChanges&
 }
 
 Result<Job> JobTemplate::With(std::span<const JobChange* const> changes) {
+  const Settings settings = Changed(changes);
+  Result<Job> job = Resolve(settings);
+  if (job) {
+    if (const Status checked = Check(*job, settings); !checked) {
+      job = checked.error();
+    }
+  }
+  return !job && job.error().where.empty() ? std::move(job).At(path_) : std::move(job);
+}
+
+Result<Job> JobTemplate::Unchecked(std::span<const JobChange* const> changes) { return Resolve(Changed(changes)); }
+
+Settings JobTemplate::Changed(std::span<const JobChange* const> changes) const {
   Settings settings = settings_;
   for (const JobChange* change : changes) {
     Apply(*change, settings);
   }
-  Result<Job> job = Resolve(settings);
-  return !job && job.error().where.empty() ? std::move(job).At(path_) : std::move(job);
+  return settings;
 }
 
 Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {
@@ -273,13 +285,18 @@ Result<Job> JobTemplate::Resolve(const Settings& settings) {
   Derive(job, settings, strategy);
   MarkAssumed(job, settings);
   TIDEMARK_TRY(CheckGathersAgain(job, settings));
-  if (const Status valid = Validate(job); !valid) {
-    return Placed(valid.error(), settings, path_, job, strategy);
-  }
-  if (const Status allowed = strategy.refuse ? strategy.refuse(job) : Status(Done{}); !allowed) {
-    return Placed(allowed.error(), settings, path_, job, strategy);
-  }
   return job;
+}
+
+Status JobTemplate::Check(const Job& job, const Settings& settings) const {
+  TIDEMARK_ASSIGN(const StrategyDefaults* const strategy, FindStrategy(settings, strategies_));
+  if (const Status valid = Validate(job); !valid) {
+    return Placed(valid.error(), settings, path_, job, *strategy);
+  }
+  if (const Status allowed = strategy->refuse ? strategy->refuse(job) : Status(Done{}); !allowed) {
+    return Placed(allowed.error(), settings, path_, job, *strategy);
+  }
+  return Done{};
 }
 
 }  // namespace tidemark

@@ -26,6 +26,9 @@ class JobTemplate {
 
   /// The job with these changes, in order, behind those of the template: what ReadJob says of all of them.
   Result<Job> With(std::span<const JobChange* const> changes = {});
+  /// The same before anything asks whether the values go together (models/job/validate.h) and whether the strategy's
+  /// system takes them: every value by itself is one that its key may have.
+  Result<Job> Unchecked(std::span<const JobChange* const> changes);
 
  private:
   struct KnownNetwork {
@@ -35,7 +38,9 @@ class JobTemplate {
 
   JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies);
 
+  Settings Changed(std::span<const JobChange* const> changes) const;
   Result<Job> Resolve(const Settings& settings);
+  Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
   Status FindMachine(const Settings& settings, Job& job);
 

@@ -2,6 +2,7 @@
 #include "sim/predict/communication.h"
 
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace tidemark {
@@ -53,6 +54,18 @@ std::vector<CommunicationRow> CountCommunication(const Program& program) {
     ordered.push_back(std::move(row));
   }
   return ordered;
+}
+
+std::int64_t CountCommunicators(const Program& program) {
+  std::set<std::string_view> groups;
+  for (const Node& node : program.nodes) {
+    if (const auto* collective = std::get_if<Collective>(&node)) {
+      groups.insert(program.groups[collective->group.index].name);
+    } else if (std::holds_alternative<Send>(node) || std::holds_alternative<Recv>(node)) {
+      groups.insert("pp");
+    }
+  }
+  return std::ssize(groups);
 }
 
 ProgramFlops CountFlops(const Program& program) {

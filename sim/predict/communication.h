@@ -22,6 +22,9 @@ struct CommunicationRow {
 /// Counted on the tree, loops by multiplication. Ordered by kind, group, dtype.
 std::vector<CommunicationRow> CountCommunication(const Program& program);
 
+/// Groups with which a rank of the role keeps a communicator open.
+std::int64_t CountCommunicators(const Program& program);
+
 struct ProgramFlops {
   /// Operations; hardware: recomputation included. Real numbers: a long step passes 2^63.
   double model = 0, hardware = 0;

@@ -19,9 +19,9 @@ namespace tidemark {
 namespace {
 
 constexpr std::size_t kMostValues = 1'000'000;
-constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64*2";
+constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64:x2";
 
-/// "8..64+8"
+/// "8..64:+8"
 struct Range {
   std::int64_t first = 0, last = 0, step = 1;
   bool multiplies = false;
@@ -40,13 +40,13 @@ bool ReadNumber(const std::string& digits, std::int64_t& number) {
 
 Status AddRange(const std::smatch& parts, SweepAxis& axis) {
   Range range;
-  range.multiplies = parts[3] == "*";
+  range.multiplies = parts[3] == "x";
   const bool read = ReadNumber(parts[1], range.first) && ReadNumber(parts[2], range.last) &&
                     (!parts[4].matched || ReadNumber(parts[4], range.step));
   const bool moves = range.multiplies ? range.step > 1 && range.first > 0 : range.step > 0;
   if (!read || !moves || range.first > range.last) {
     return BadInput(fmt::format("the range '{}' does not lead from its first number to its last", parts[0].str()),
-                    "a range is 1..8, 8..64+8 (in steps of 8) or 1..64*2 (in powers of two)");
+                    "a range is 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two)");
   }
   std::int64_t value = range.first;
   do {
@@ -85,7 +85,7 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     error.where.clear();
     return error;
   }
-  static const std::regex kRange(R"((\d+)\.\.(\d+)(?:([+*])(\d+))?)");
+  static const std::regex kRange(R"((\d+)\.\.(\d+)(?::([+x])(\d+))?)");
   for (const ConfigValue& item : parsed->items) {
     std::smatch range;
     if (item.kind == ConfigValue::Kind::null && !NullableJobKeys().contains(axis.key)) {

@@ -18,7 +18,7 @@ struct SweepAxis {
 };
 
 /// Reads "key=value,value,...". A value is a YAML scalar, or a range of whole numbers with both its ends: "1..8",
-/// "8..64+8" in steps of 8, "1..64*2" in powers of two. Refuses a key that no job has (naming the nearest), lists and
+/// "8..64:+8" in steps of 8, "1..64:x2" in powers of two. Refuses a key that no job has (naming the nearest), lists and
 /// sections, a value that is given twice, a range that runs backwards or stands still, and more than 1,000,000 values.
 Result<SweepAxis> ParseSweepAxis(std::string_view text);
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "models/job/change.h"
+#include "sim/sweep/space.h"
+
+namespace tidemark {
+
+/// The combinations of a space, cut into groups that have all in common but the machine and the number of microbatches:
+/// these are priced together. Within a group a machine is a combination of the axes that say something of it.
+class SweepGroups {
+ public:
+  /// Reads every value as `--set` would. Refuses what is no YAML.
+  static Result<SweepGroups> Of(SweepSpace space);
+
+  const SweepSpace& space() const { return space_; }
+  std::int64_t size() const { return size_; }  ///< groups
+  std::int64_t machines() const { return machines_; }
+  /// Ascending values of accumulation_steps; empty where it is not varied.
+  const std::vector<std::int64_t>& counts() const { return counts_; }
+
+  /// What the values of a group, or of a machine, change in the job.
+  std::vector<const JobChange*> OfGroup(std::int64_t group) const { return ChangesOf(group_axes_, group); }
+  std::vector<const JobChange*> OfMachine(std::int64_t machine) const { return ChangesOf(machine_axes_, machine); }
+  /// `count`: index into counts(); 0 where they are not varied.
+  std::int64_t Combination(std::int64_t group, std::int64_t machine, std::size_t count) const;
+
+ private:
+  explicit SweepGroups(SweepSpace space) : space_(std::move(space)) {}
+
+  /// An axis and how far apart its values are in the space.
+  struct Place {
+    std::size_t axis;
+    std::int64_t stride;
+  };
+  std::vector<const JobChange*> ChangesOf(const std::vector<Place>& places, std::int64_t index) const;
+  std::int64_t OffsetOf(const std::vector<Place>& places, std::int64_t index) const;
+
+  SweepSpace space_;
+  std::vector<std::vector<JobChange>> changes_;  ///< by axis and value
+  std::vector<Place> group_axes_, machine_axes_;
+  std::vector<std::int64_t> counts_, count_offsets_;
+  std::int64_t size_ = 1, machines_ = 1;
+};
+
+}  // namespace tidemark

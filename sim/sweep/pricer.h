@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "models/job/job_template.h"
+#include "sim/sweep/condition.h"
+#include "sim/sweep/groups.h"
+#include "sim/sweep/priced_row.h"
+#include "sim/sweep/step_family.h"
+
+namespace tidemark {
+
+/// What a sweep asks of its combinations besides their price.
+struct SweepLimits {
+  /// Sequences of a step on all ranks: accumulation_steps is what makes micro_batch_size * layout.dp so many.
+  std::optional<std::int64_t> global_batch;
+  std::optional<SweepCondition> condition;
+  bool only_fitting = false;  ///< what does not fit is pruned before its time is known
+};
+
+/// What became of some combinations. `rows` and `refused` hold each of them once, unless it was pruned.
+struct PricedCombinations {
+  struct Refused {
+    std::int64_t combination;
+    std::uint32_t reason;  ///< index of `reasons`
+  };
+  std::vector<PricedRow> rows;
+  std::vector<Refused> refused;
+  std::vector<std::string> reasons;
+  std::int64_t pruned = 0;
+
+  void Refuse(std::int64_t combination, const std::string& reason);
+};
+
+/// Prices group after group. Each thread wants one of its own; what the references name must outlive it.
+class GroupPricer {
+ public:
+  GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job)
+      : groups_(groups), limits_(limits), job_(std::move(job)) {}
+
+  /// Adds what becomes of the combinations of one group. Fails where a condition cannot be evaluated.
+  Status Price(std::int64_t group, PricedCombinations& priced);
+
+ private:
+  /// The numbers of microbatches of a group: those that are varied, the one that makes the global batch, or the job's.
+  Result<std::vector<std::int64_t>> CountsOf(const Job& job) const;
+  Status FindAllowed(std::int64_t group, PricedCombinations& priced);
+  std::size_t counts() const { return groups_.counts().empty() ? 1 : groups_.counts().size(); }
+  bool Allowed(std::int64_t machine, std::size_t count) const {
+    return allowed_[static_cast<std::size_t>(machine) * counts() + count];
+  }
+  void RefuseMachine(std::int64_t group, std::int64_t machine, const std::string& reason, PricedCombinations& priced);
+  void RefuseSteps(std::int64_t group, std::int64_t machine, const StepFamily& family, const std::string& reason,
+                   PricedCombinations& priced);
+  void PriceOn(const Job& job, std::int64_t group, std::int64_t machine, const StepFamily& family,
+               PricedCombinations& priced);
+
+  const SweepGroups& groups_;
+  const SweepLimits& limits_;
+  JobTemplate job_;
+  std::vector<bool> allowed_;  ///< by machine and count: what the condition leaves of the group
+};
+
+}  // namespace tidemark

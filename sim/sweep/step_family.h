@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/job/job.h"
+#include "sim/engine/counted_step.h"
+#include "sim/engine/evaluation.h"
+#include "sim/predict/steps.h"
+
+namespace tidemark {
+
+/// What of a step no machine changes.
+struct StepFacts {
+  std::size_t count = 0;           ///< index of the number of microbatches
+  MemoryPeak peak;                 ///< of the role with the most allocated bytes, of equals the first
+  std::int64_t communicators = 0;  ///< of that role: distinct groups of more than one rank that it talks to
+  double tokens = 0;               ///< that reach an update, per rank
+  double model_flops = 0;          ///< matrix products and attention, per rank, mean over the roles
+};
+
+/// The steady steps of one job under several numbers of microbatches. Those that differ in the length of one loop only
+/// are written twice and evaluated together; the others are written one by one.
+///
+/// Cost: a lowering for each number that is not alike, two for all that are; then, for each machine, an evaluation for
+/// each of these and a few additions for each number.
+class StepFamily {
+ public:
+  /// `counts` are ascending values of accumulation_steps; that of `job` does not matter.
+  StepFamily(Job job, std::span<const std::int64_t> counts);
+
+  /// Why numbers of microbatches (by index) are refused.
+  const std::map<std::size_t, std::string>& refused() const { return refused_; }
+  /// All others, in any order.
+  const std::vector<StepFacts>& steps() const { return steps_; }
+
+  /// The largest number of microbatches among steps(); there is one.
+  std::int64_t Longest() const;
+
+  /// On a machine whose nodes are as large as the job's. Parallel to steps().
+  std::vector<StepTime> Price(const Machine& machine) const;
+
+ private:
+  /// Steps that are evaluated together: `steps` of steps_, from `first` on.
+  struct Piece {
+    LoweredRun low;
+    std::optional<CountedStep> counted;  ///< nothing: one step
+    std::vector<std::int64_t> more;      ///< iterations, parallel to the steps; empty: one step
+    std::size_t first = 0, steps = 1;
+  };
+
+  Result<LoweredRun> Lowered(std::size_t count);
+  void AddOne(std::size_t count, LoweredRun lowered);
+  /// All of `left` that are as many microbatches behind the first as whole iterations of the loop are, up to the last.
+  /// False where the two do not differ in one loop only.
+  bool AddAlike(std::vector<std::size_t>& left, LoweredRun& low, const LoweredRun& high);
+  StepTime PriceAlone(std::size_t count, const Machine& machine) const;
+  void AddFacts(std::size_t count, MemoryPeak peak, const Program& role, double model_flops);
+
+  Job job_;
+  std::vector<std::int64_t> counts_;
+  std::map<std::size_t, std::string> refused_;
+  std::vector<StepFacts> steps_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace tidemark
