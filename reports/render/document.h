@@ -10,6 +10,7 @@
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
 
 namespace tidemark {
@@ -67,5 +68,9 @@ Document MakeDocument(const TraceReport& report);
 Document MakeDocument(const AuditReport& report);
 Document MakeDocument(const Explanation& explanation);
 Document MakeDocument(const ComparisonReport& report);
+Document MakeDocument(const SweepReport& report);
+
+/// The same without its rows, for a medium that shows these its own way.
+Document SweepFrame(const SweepReport& report);
 
 }  // namespace tidemark

@@ -11,6 +11,7 @@
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
 
 namespace tidemark {
@@ -33,6 +34,7 @@ class Renderer {
   virtual std::string Render(const AuditReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const Explanation& explanation, const RenderOptions& options) const = 0;
   virtual std::string Render(const ComparisonReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const SweepReport& report, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -44,5 +46,6 @@ std::string RenderAs(std::string_view name, const TraceReport& report, const Ren
 std::string RenderAs(std::string_view name, const AuditReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const Explanation& explanation, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const ComparisonReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const SweepReport& report, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -252,6 +252,9 @@ class HtmlRenderer : public Renderer {
   std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
     return PageHtml(MakeDocument(report), kComparison, TracesOf(report));
   }
+  std::string Render(const SweepReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), "", "");
+  }
 };
 
 }  // namespace

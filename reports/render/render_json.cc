@@ -10,6 +10,8 @@
 #include "reports/render/lints.h"
 #include "reports/render/render.h"
 #include "reports/render/role_json.h"
+#include "reports/render/sweep_json.h"
+#include "reports/render/time_json.h"
 #include "reports/render/trace_report_json.h"
 #include "reports/render/yaml_json.h"
 
@@ -29,16 +31,6 @@ Json CapacityJson(const CapacityReport& capacity) {
           {"side", chunk ? Json(capacity.side) : Json(nullptr)},
           {"chunk", chunk ? Json(capacity.microbatch) : Json(nullptr)},
           {"step", failed && capacity.step >= 0 ? Json(capacity.step) : Json(nullptr)}};
-}
-
-Json TimeJson(const TimeReport& time) {
-  return {{"step_ns", time.step.count()},
-          {"compute_ns", time.compute.count()},
-          {"recompute_ns", time.recompute.count()},
-          {"exposed_communication_ns", time.exposed_communication.count()},
-          {"bubble_ns", time.bubble.count()},
-          {"optimizer_ns", time.optimizer.count()},
-          {"host_ns", time.host.count()}};
 }
 
 /// Equal steps in a row are one entry with their number.
@@ -116,7 +108,7 @@ class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
   std::string_view summary() const override {
-    return "tidemark.prediction/1, report/1, audit/1, explanation/1 or comparison/1, for scripts and CI";
+    return "tidemark.prediction/1, report/1, audit/1, explanation/1, comparison/1 or sweep/1, for scripts and CI";
   }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
@@ -133,6 +125,7 @@ class JsonRenderer : public Renderer {
   std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
     return Text(ComparisonJson(report));
   }
+  std::string Render(const SweepReport& report, const RenderOptions&) const override { return Text(SweepJson(report)); }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -80,6 +80,9 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(report));
   }
+  std::string Render(const SweepReport& report, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(report));
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {

@@ -242,6 +242,9 @@ class TerminalRenderer : public Renderer {
   std::string Render(const ComparisonReport& report, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(report), options);
   }
+  std::string Render(const SweepReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {

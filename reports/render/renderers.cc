@@ -39,4 +39,8 @@ std::string RenderAs(std::string_view name, const ComparisonReport& report, cons
   return RenderBy(name, report, options);
 }
 
+std::string RenderAs(std::string_view name, const SweepReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
 }  // namespace tidemark

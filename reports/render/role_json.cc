@@ -37,12 +37,16 @@ Json NumberJson(std::int64_t number) { return number < 0 ? Json(nullptr) : Json(
 
 Json OptionalBytes(const std::optional<Bytes>& bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
 
-Json RoleJson(const RoleReport& role) {
+Json CategoriesJson(const CategoryBytes& bytes) {
   Json categories = Json::object();
   for (std::size_t i = 0; i < kCategories; ++i) {
     const auto category = static_cast<Category>(i);
-    categories[std::string(Name(category))] = role.peak.by_category[category].count();
+    categories[std::string(Name(category))] = bytes[category].count();
   }
+  return categories;
+}
+
+Json RoleJson(const RoleReport& role) {
   Json phases = Json::array();
   for (const PhasePeak& phase : role.phases) {
     phases.push_back({{"phase", phase.phase}, {"allocated_bytes", phase.allocated.count()}, {"where", phase.where}});
@@ -65,7 +69,7 @@ Json RoleJson(const RoleReport& role) {
             {"side", role.peak.side.empty() ? Json(nullptr) : Json(role.peak.side)},
             {"chunk", role.peak.side.empty() ? Json(nullptr) : NumberJson(role.peak.microbatch)},
             {"ns", role.peak.at ? Json(role.peak.at->count()) : Json(nullptr)}}},
-          {"by_category", std::move(categories)},
+          {"by_category", CategoriesJson(role.peak.by_category)},
           {"live", LiveJson(role.peak.live)},
           {"phases", std::move(phases)}};
 }
