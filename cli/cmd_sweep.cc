@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/interruption.h"
+#include "cli/options.h"
+#include "cli/progress_line.h"
+#include "cli/strategies.h"
+#include "cli/sweep_columns.h"
+#include "cli/sweep_csv.h"
+#include "cli/write_file.h"
+#include "models/job/read.h"
+#include "reports/render/render.h"
+#include "reports/summarise/title.h"
+#include "sim/sweep/segment_folder.h"
+#include "sim/sweep/summary.h"
+#include "sim/sweep/sweep.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kRowsOfText = 20, kRowsOfPage = 100'000, kRowsOfJson = 1'000'000;
+/// A sweep that would take longer asks first.
+constexpr double kLongSeconds = 600, kTrialSeconds = 1;
+
+class SweepCommand : public Command {
+ public:
+  std::string_view name() const override { return "sweep"; }
+  std::string_view summary() const override { return "Peak memory and step time of every combination of values"; }
+  std::string_view examples() const override {
+    return "  tidemark sweep job.yaml --vary micro_batch_size=1..8 --vary recompute.policy=none,full\n"
+           "  tidemark sweep job.yaml --vary strategy=ddp-last,fsdp2-defer --vary accumulation_steps=1..64:x2 "
+           "--pareto\n"
+           "  tidemark sweep job.yaml --global-batch 1024 --vary layout.tp=1,2,4,8 --vary layout.dp=8..64:x2 "
+           "--where 'ranks == 64'\n"
+           "  tidemark sweep job.yaml --vary machine=h100-sxm-80gb,b200-sxm-180gb --fit --top 5\n"
+           "  tidemark sweep job.yaml --vary layout.tp=1,2 --out rows.csv    all rows; .json and .html as well\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    AddJobOptions(app, job_);
+    app.add_option("--vary", vary_,
+                   "a key and its values: tp=1,2,4 as in --set, ranges 1..8, 8..64:+8, powers of two 1..64:x2")
+        ->type_name("KEY=VALUES")
+        ->expected(1)
+        ->take_all()
+        ->required();
+    app.add_option("--global-batch", global_batch_,
+                   "sequences of a step on all ranks; accumulation_steps follows from it")
+        ->type_name("B");
+    app.add_option("--where", where_, "only combinations for which this holds: \"layout.tp * layout.pp <= 8\"")
+        ->type_name("EXPR");
+    app.add_flag("--fit", fit_, "only what fits into the device; exit code 1 where nothing does");
+    auto* pareto = app.add_option("--pareto", pareto_,
+                                  "only rows that none beats in both of two metrics; default allocated_bytes,step_ns")
+                       ->type_name("X,Y")
+                       ->expected(0, 1);
+    app.add_option("--top", top_, "only the first N rows: those that fit, fastest first")
+        ->type_name("N")
+        ->excludes(pareto);
+    app.add_option("--threads", threads_, "default: all processors")->type_name("N")->check(CLI::Range(1, 1024));
+    app.add_option("--out", out_, "write rows to a file: F.csv (all, refused ones too), F.json or F.html")
+        ->type_name("FILE");
+    app.add_flag("--resume", resume_, "go on with an interrupted sweep of the same --out");
+    app.add_flag("--yes", yes_, "begin even where it takes more than ten minutes");
+    AddFormatOption(app, format_);
+    AddExitZeroOption(app, exit_zero_);
+    pareto_option_ = pareto;
+  }
+
+  Result<int> Run() override {
+    TIDEMARK_TRY(CheckOptions());
+    const std::vector<StrategyDefaults> strategies = KnownStrategies();
+    TIDEMARK_ASSIGN(JobTemplate job, ReadTemplate(strategies));
+    TIDEMARK_ASSIGN(const Job base, job.With());
+    TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
+    const SweepColumns columns(sweep.groups().space(), global_batch_, base);
+    TIDEMARK_ASSIGN(auto segments, OpenSegments(sweep, base));
+    TIDEMARK_TRY(AskIfLong(sweep, segments ? std::ssize(segments->chunks()) : 0));
+    SweepSummary all(RowsKept(), x_, y_);
+    const auto start = std::chrono::steady_clock::now();
+    TIDEMARK_TRY(Price(sweep, segments, all));
+    SweepReport report = MakeReport(sweep, base, columns, all);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    TIDEMARK_TRY(WriteRows(report, columns, segments, all));
+    return Tell(std::move(report), segments);
+  }
+
+ private:
+  Status CheckOptions() {
+    const std::string metrics = pareto_.empty() ? "allocated_bytes,step_ns" : pareto_;
+    const std::size_t comma = metrics.find(',');
+    if (comma == std::string::npos) {
+      return BadInput(fmt::format("--pareto: expected two metrics, found '{}'", metrics),
+                      "for example --pareto allocated_bytes,step_ns");
+    }
+    TIDEMARK_ASSIGN(x_, FindSweepMetric(metrics.substr(0, comma)).At("--pareto"));
+    TIDEMARK_ASSIGN(y_, FindSweepMetric(metrics.substr(comma + 1)).At("--pareto"));
+    if (top_ && *top_ < 1) {
+      return BadInput(fmt::format("--top: expected a number from 1 on, found {}", *top_));
+    }
+    if (global_batch_ && *global_batch_ < 1) {
+      return BadInput(fmt::format("--global-batch: expected a number from 1 on, found {}", *global_batch_));
+    }
+    if (resume_ && out_.empty()) {
+      return BadInput("--resume needs --out, beside which an interrupted sweep keeps its rows");
+    }
+    if (!out_.empty() && !EndsIn(".csv") && !EndsIn(".json") && !EndsIn(".html")) {
+      return BadInput(fmt::format("--out: expected a name that ends in .csv, .json or .html, found '{}'", out_));
+    }
+    TIDEMARK_TRY(RefuseToOverwrite(out_, job_.path));
+    return out_.empty() ? Status(Done{}) : CheckWritable(out_);
+  }
+
+  bool EndsIn(std::string_view ending) const { return out_.ends_with(ending); }
+
+  Result<JobTemplate> ReadTemplate(const std::vector<StrategyDefaults>& strategies) const {
+    JobChanges changes{job_.set, std::nullopt};
+    if (!job_.format.empty()) {
+      changes.format = job_.format;
+    }
+    return JobTemplate::Read(job_.path, changes, strategies);
+  }
+
+  Result<Sweep> MakeSweep(const Job& base, const JobTemplate& job) const {
+    std::vector<SweepAxis> axes;
+    for (const std::string& vary : vary_) {
+      TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
+      if (global_batch_ && axis.key == "accumulation_steps") {
+        return BadInput("--global-batch decides accumulation_steps, which --vary varies", "leave one of them out");
+      }
+      axes.push_back(std::move(axis));
+    }
+    TIDEMARK_ASSIGN(SweepSpace space, SweepSpace::Of(std::move(axes)));
+    SweepLimits limits;
+    limits.global_batch = global_batch_;
+    limits.only_fitting = fit_;
+    if (!where_.empty()) {
+      TIDEMARK_ASSIGN(limits.condition, SweepCondition::Parse(where_, space, base));
+    }
+    TIDEMARK_ASSIGN(SweepGroups groups, SweepGroups::Of(std::move(space)));
+    return Sweep(std::move(groups), std::move(limits), job);
+  }
+
+  /// What rows depend on, and nothing else.
+  std::uint64_t IdOf(const Sweep& sweep, const Job& base) const {
+    std::string text = JobYaml(base) + TIDEMARK_VERSION + where_;
+    text += fmt::format("\n{} {}\n", global_batch_.value_or(0), fit_);
+    for (const SweepAxis& axis : sweep.groups().space().axes()) {
+      text += fmt::format("{}={}\n", axis.key, fmt::join(axis.values, ","));
+    }
+    return std::hash<std::string>{}(text);
+  }
+
+  Result<std::optional<SegmentFolder>> OpenSegments(const Sweep& sweep, const Job& base) const {
+    if (out_.empty()) {
+      return std::optional<SegmentFolder>();
+    }
+    TIDEMARK_ASSIGN(SegmentFolder folder, SegmentFolder::Open(out_ + ".segments", IdOf(sweep, base), resume_));
+    if (resume_) {
+      fmt::print(stderr, "{} of {} chunks are there already\n", Grouped(std::ssize(folder.chunks())),
+                 Grouped(sweep.chunks()));
+    }
+    return std::optional(std::move(folder));
+  }
+
+  Status AskIfLong(const Sweep& sweep, std::int64_t chunks_there) const {
+    constexpr std::int64_t kSmall = 100'000;
+    if (yes_ || sweep.size() <= kSmall) {
+      return Done{};
+    }
+    TIDEMARK_ASSIGN(const double rate, sweep.MeasureRate(kTrialSeconds));
+    const double share = 1 - static_cast<double>(chunks_there) / static_cast<double>(sweep.chunks());
+    const int threads = threads_.value_or(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    const double seconds = static_cast<double>(sweep.size()) * share / rate / threads;
+    if (seconds <= kLongSeconds) {
+      return Done{};
+    }
+    return BadInput(
+        fmt::format("{} combinations would take about {} on {} threads ({} a second on each)", Grouped(sweep.size()),
+                    Duration(seconds), threads, Grouped(static_cast<std::int64_t>(rate))),
+        "--yes begins all the same (with --out it can be interrupted and resumed); --where or fewer values "
+        "make it smaller");
+  }
+
+  static std::string Duration(double seconds) {
+    constexpr double kHour = 3600, kDay = 24 * kHour, kYear = 365 * kDay;
+    return seconds < 2 * kHour   ? fmt::format("{:.0f} minutes", seconds / 60)
+           : seconds < 2 * kDay  ? fmt::format("{:.0f} hours", seconds / kHour)
+           : seconds < 2 * kYear ? fmt::format("{:.0f} days", seconds / kDay)
+                                 : fmt::format("{:.0f} years", seconds / kYear);
+  }
+
+  std::size_t RowsKept() const {
+    if (pareto_option_->count() > 0 && !EndsIn(".html")) {
+      return 0;
+    }
+    if (top_) {
+      return static_cast<std::size_t>(*top_);
+    }
+    return EndsIn(".json") || format_ == OutputFormat::json ? kRowsOfJson : EndsIn(".html") ? kRowsOfPage : kRowsOfText;
+  }
+
+  Status Price(const Sweep& sweep, std::optional<SegmentFolder>& segments, SweepSummary& all) const {
+    std::set<std::int64_t> there;
+    ProgressLine progress(sweep.size(), "rows");
+    if (segments) {
+      there = segments->chunks();
+      std::int64_t had = 0;
+      for (const std::int64_t chunk : there) {
+        had += sweep.RowsOf(chunk);
+      }
+      progress.Had(had);
+      TIDEMARK_TRY(segments->ForEachRow([&](const PricedRow& row) -> Status {
+        all.Add(row);
+        return Done{};
+      }));
+      TIDEMARK_TRY(segments->ForEachRefused([&](const PricedCombinations& refused) -> Status {
+        all.AddRefused(refused);
+        return Done{};
+      }));
+    }
+    StopOnRequest();
+    std::int64_t next = 0;
+    Sweep::Handlers handlers;
+    handlers.next = [&]() -> std::optional<std::int64_t> {
+      while (there.contains(next)) {
+        ++next;
+      }
+      return next < sweep.chunks() ? std::optional(next++) : std::nullopt;
+    };
+    handlers.done = [&](std::int64_t chunk, PricedCombinations priced) -> Status {
+      if (segments) {
+        TIDEMARK_TRY(segments->Add(chunk, priced));
+      }
+      all.Add(priced);
+      progress.Add(sweep.RowsOf(chunk));
+      return Done{};
+    };
+    handlers.cancelled = StopRequested;
+    return sweep.Run(threads_.value_or(0), handlers);
+  }
+
+  SweepReport MakeReport(const Sweep& sweep, const Job& base, const SweepColumns& columns,
+                         const SweepSummary& all) const {
+    SweepReport report;
+    report.title = JobTitle(base);
+    report.job_yaml = JobYaml(base);
+    report.version = TIDEMARK_VERSION;
+    report.machine = base.machine.name;
+    report.device_memory = base.machine.device_memory;
+    report.keys = columns.keys();
+    report.x = x_.name;
+    report.y = y_.name;
+    report.size = sweep.size();
+    report.evaluated = all.evaluated();
+    report.pruned = all.pruned();
+    report.refused = all.refused();
+    report.feasible = all.feasible();
+    report.complete = report.size == report.evaluated + report.pruned + report.refused;
+    const std::vector<PricedRow> front = all.front().Rows();
+    const std::set<std::int64_t> on_front = CombinationsOf(front);
+    for (const PricedRow& row : RowsKept() == 0 ? front : all.Top()) {
+      report.rows.push_back(columns.Row(row, on_front.contains(row.combination)));
+    }
+    report.rows_left_out = report.evaluated - std::ssize(report.rows);
+    for (const auto& [reason, count] : all.reasons()) {
+      report.refusals.push_back({reason, count});
+    }
+    std::ranges::stable_sort(report.refusals, std::greater(), &SweepRefusal::count);
+    return report;
+  }
+
+  static std::set<std::int64_t> CombinationsOf(const std::vector<PricedRow>& rows) {
+    std::set<std::int64_t> combinations;
+    for (const PricedRow& row : rows) {
+      combinations.insert(row.combination);
+    }
+    return combinations;
+  }
+
+  Status WriteRows(const SweepReport& report, const SweepColumns& columns, const std::optional<SegmentFolder>& segments,
+                   const SweepSummary& all) const {
+    if (!segments || !report.complete) {
+      return Done{};
+    }
+    if (EndsIn(".csv")) {
+      return WriteSweepCsv(out_, columns, *segments, CombinationsOf(all.front().Rows()));
+    }
+    return WriteFile(out_, RenderAs(EndsIn(".html") ? "html" : "json", report));
+  }
+
+  Result<int> Tell(SweepReport report, std::optional<SegmentFolder>& segments) const {
+    if (!report.complete && segments) {
+      fmt::print(stderr,
+                 "tidemark: interrupted; what was priced is kept in {}: the same command with --resume goes on\n",
+                 segments->path());
+    }
+    if (segments && report.complete) {
+      segments->Remove();
+    }
+    if (format_ == OutputFormat::text && report.rows.size() > kRowsOfText && !top_) {
+      report.rows_left_out += std::ssize(report.rows) - static_cast<std::int64_t>(kRowsOfText);
+      report.rows.resize(kRowsOfText);
+    }
+    TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
+    if (!report.complete) {
+      return static_cast<int>(ErrorCode::interrupted);
+    }
+    return fit_ && report.feasible == 0 && !exit_zero_ ? static_cast<int>(ErrorCode::finding) : 0;
+  }
+
+  JobOptions job_;
+  std::vector<std::string> vary_;
+  std::optional<std::int64_t> global_batch_, top_;
+  std::string where_, pareto_, out_;
+  std::optional<int> threads_;
+  bool fit_ = false, resume_ = false, yes_ = false, exit_zero_ = false;
+  OutputFormat format_ = OutputFormat::text;
+  CLI::Option* pareto_option_ = nullptr;
+  SweepMetric x_{}, y_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdSweep() { return std::make_unique<SweepCommand>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sweep_columns.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+SweepColumns::SweepColumns(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base)
+    : space_(space), global_batch_(global_batch), micro_batch_size_(base.micro_batch_size), dp_(base.layout.dp) {
+  for (const SweepAxis& axis : space.axes()) {
+    keys_.push_back(axis.key);
+  }
+  if (global_batch_) {
+    keys_.emplace_back("accumulation_steps");
+  }
+}
+
+std::vector<std::string> SweepColumns::Values(std::int64_t combination) const {
+  std::vector<std::size_t> at(space_.axes().size());
+  space_.At(combination, at);
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    values.push_back(space_.axes()[i].values[at[i]]);
+  }
+  if (global_batch_) {
+    const std::int64_t at_once = NumberOf("micro_batch_size", micro_batch_size_, at) * NumberOf("layout.dp", dp_, at);
+    // Where it is no multiple the combination is refused.
+    values.push_back(*global_batch_ % at_once == 0 ? std::to_string(*global_batch_ / at_once) : "null");
+  }
+  return values;
+}
+
+std::int64_t SweepColumns::NumberOf(const std::string& key, std::int64_t fixed,
+                                    const std::vector<std::size_t>& at) const {
+  const auto axis = std::ranges::find(space_.axes(), key, &SweepAxis::key);
+  return axis == space_.axes().end()
+             ? fixed
+             : std::stoll(axis->values[at[static_cast<std::size_t>(axis - space_.axes().begin())]]);
+}
+
+SweepRow SweepColumns::Row(const PricedRow& row, bool on_front) const {
+  SweepRow out;
+  out.values = Values(row.combination);
+  out.allocated = row.allocated;
+  out.device = row.device;
+  out.by_category = row.by_category;
+  out.phase = std::string(Name(row.phase));
+  const StepTime& time = row.time;
+  out.time = {time.step,   time.compute, time.recompute, time.optimizer, time.exposed_communication,
+              time.bubble, time.host};
+  out.tokens_per_s_per_gpu = row.tokens_per_s_per_gpu;
+  out.mfu = row.mfu > 0 ? std::optional(row.mfu) : std::nullopt;
+  out.fits = row.fits;
+  out.pareto = on_front;
+  return out;
+}
+
+}  // namespace tidemark
