@@ -20,6 +20,11 @@ bool HasOwnLoss(const Action& action) {
   return kernel != nullptr && kernel->own_loss;
 }
 
+bool AnyTrained(const Block& block, const std::vector<ParameterId>& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](ParameterId parameter) { return block.parameters[parameter.index].trainable; });
+}
+
 /// A chunk's own loss counts by the chunk's share of the batch, whatever becomes of the loss over all chunks.
 Rational OwnLossScale(const Job& job, const WindowPlace& place) {
   return job.CachesRepresentations() ? Rational(1, job.Microbatches()) : place.loss_scale;
@@ -168,12 +173,11 @@ BufferRef BlockWriter::Ref(const Microbatch& microbatch, std::int64_t position, 
   return {family, {MicrobatchIndex(microbatch), role_.At(position)}};
 }
 
-std::vector<BufferRef> BlockWriter::Refs(const Microbatch& microbatch, std::int64_t position,
-                                         const std::vector<TensorId>& tensors) const {
+std::vector<BufferRef> BlockWriter::Walked::Refs(const std::vector<TensorId>& ids) const {
   std::vector<BufferRef> refs;
-  refs.reserve(tensors.size() + 2);  // weights or a gradient may follow
-  for (const TensorId tensor : tensors) {
-    refs.push_back(Ref(microbatch, position, tensor));
+  refs.reserve(ids.size() + 2);  // weights or a gradient may follow
+  for (const TensorId id : ids) {
+    refs.push_back(tensors[id.index]);
   }
   return refs;
 }
@@ -191,30 +195,31 @@ bool BlockWriter::DiesHere(const Block& block, bool first_of_network, TensorId t
 }
 
 void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind) {
-  const Block& block = role_.stage.BlockAt(position);
   kind_ = kind;
   if (position == 0) {
     pool_.BeginForward();
   }
-  ActAll(microbatch, position, block.forward_loops, 0, 0, block.forward.size());
+  const Walked walked = Walk(microbatch, position);
+  ActAll(walked, walked.block.forward_loops, 0, 0, walked.block.forward.size());
   kind_ = Forwards::saving;
 }
 
 void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, Backwards kind) {
   const BlockTables& tables = TablesAt(position);
   split_ = kind != Backwards::all;
-  const Block& block = Walk(position).block;
   const bool begins = kind != Backwards::of_weights && position == role_.stage.blocks - 1;
   if (begins) {
     pool_.BeginBackward();
   }
+  const Walked walked = Walk(microbatch, position);
+  const Block& block = walked.block;
   const bool says_where = std::any_of(block.backward.begin(), block.backward.end(), HasOwnLoss);
   if (begins && role_.stage.is_last() && !says_where) {
     loss_scale_ = microbatch.place.loss_scale;  // the first kernel multiplies by the loss's own gradient
   }
   const std::size_t begin = kind == Backwards::of_weights ? tables.split.weights : 0;
   const std::size_t end = kind == Backwards::of_inputs ? tables.split.weights : block.backward.size();
-  ActAll(microbatch, position, block.backward_loops, block.forward.size(), begin, end);
+  ActAll(walked, block.backward_loops, block.forward.size(), begin, end);
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
   if (kind != Backwards::of_weights && block.output_gradient.valid() && !tables.reads_output_gradient) {
     role_.Free(BoundaryGradient(microbatch, position + 1));
@@ -232,21 +237,20 @@ std::vector<std::int64_t> BlockWriter::Key(std::int64_t position) const {
   return {pool_.Key(), InputIsPooled(position) ? 1 : 0, role_.stage.Turn(run, position)};
 }
 
-void BlockWriter::ActAll(const Microbatch& microbatch, std::int64_t position, const std::vector<ActionLoop>& loops,
-                         std::size_t base, std::size_t begin, std::size_t end) {
-  const Block& block = Walk(position).block;
+void BlockWriter::ActAll(const Walked& walked, const std::vector<ActionLoop>& loops, std::size_t base,
+                         std::size_t begin, std::size_t end) {
   auto loop = loops.begin();
   std::size_t start = 0;
   for (std::size_t action = begin; action < end; ++action) {
     if (loop != loops.end() && loop->begin == action) {
       start = role_.builder.size();
     }
-    const bool own_loss = HasOwnLoss(ActionAt(block, base + action));
+    const bool own_loss = HasOwnLoss(ActionAt(walked.block, base + action));
     if (own_loss && base > 0) {
-      loss_scale_ = OwnLossScale(role_.job, microbatch.place);
+      loss_scale_ = OwnLossScale(role_.job, walked.microbatch.place);
     }
     if (!own_loss || kind_ != Forwards::representing) {
-      Act(microbatch, position, base + action);
+      Act(walked, base + action);
     }
     if (loop != loops.end() && loop->end == action + 1) {
       if (!action_loop_) {
@@ -258,25 +262,28 @@ void BlockWriter::ActAll(const Microbatch& microbatch, std::int64_t position, co
   }
 }
 
-BlockWriter::Walked BlockWriter::Walk(std::int64_t position) const {
+BlockWriter::Walked BlockWriter::Walk(const Microbatch& microbatch, std::int64_t position) const {
   const BlockTables& tables = TablesAt(position);
-  if (split_) {
-    return {tables.split.block, tables.split_plans};
+  const std::vector<ActionPlan>& whole = kind_ == Forwards::representing ? tables.representing : tables.plans;
+  Walked walked{microbatch, position, split_ ? tables.split.block : role_.stage.BlockAt(position),
+                split_ ? tables.split_plans : whole, {}};
+  walked.tensors.reserve(walked.block.tensors.size());
+  for (std::uint32_t i = 0; i < walked.block.tensors.size(); ++i) {
+    walked.tensors.push_back(Ref(microbatch, position, TensorId{i}));
   }
-  return {role_.stage.BlockAt(position), kind_ == Forwards::representing ? tables.representing : tables.plans};
+  return walked;
 }
 
-void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::size_t action) {
-  const Walked walked = Walk(position);
+void BlockWriter::Act(const Walked& walked, std::size_t action) {
   const ActionPlan& plan = walked.plans[action];
-  data_parallel_.BeforeAction(microbatch, position, action);
+  data_parallel_.BeforeAction(walked.microbatch, walked.position, action);
   pool_.Request(plan.pool_elements);
   for (const TensorId tensor : plan.births) {
-    role_.Alloc(Ref(microbatch, position, tensor));
+    role_.Alloc(walked.tensors[tensor.index]);
   }
-  std::visit([&](const auto& leaf) { Act(microbatch, position, plan.name, leaf); }, ActionAt(walked.block, action));
+  std::visit([&](const auto& leaf) { Act(walked, plan.name, leaf); }, ActionAt(walked.block, action));
   for (const TensorId tensor : plan.deaths) {
-    const BufferRef ref = Ref(microbatch, position, tensor);
+    const BufferRef& ref = walked.tensors[tensor.index];
     if (role_.builder.buffer(ref.buffer).is_view()) {
       pool_.DropOutput();
     } else {
@@ -284,67 +291,68 @@ void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, std::
     }
   }
   if (!in_flight_) {
-    for (const MadeGradient& made : std::exchange(unfinished_, {})) {
-      EndGradient(microbatch, made);
+    for (const MadeGradient& made : unfinished_) {
+      EndGradient(walked.microbatch, made);
     }
+    unfinished_.clear();
   }
-  data_parallel_.AfterAction(microbatch, position, action);
+  data_parallel_.AfterAction(walked.microbatch, walked.position, action);
 }
 
-void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action) {
-  const Block& block = role_.stage.BlockAt(position);
-  const std::vector<ParameterAt> gradients = Trained(position, action.gradients);
-  if (gradients.empty() && !action.gradients.empty() && action.writes.empty()) {
+void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action) {
+  const Block& block = walked.block;
+  if (!action.gradients.empty() && action.writes.empty() && !AnyTrained(block, action.gradients)) {
     return;  // the weight gradient of a frozen parameter: nobody asks for it
   }
-  std::vector<BufferRef> reads = Refs(microbatch, position, action.reads);
+  std::vector<BufferRef> reads = walked.Refs(action.reads);
   for (const ParameterId parameter : action.parameters) {
-    reads.push_back(data_parallel_.Weight(
-        block.parameters[parameter.index].tied ? kTiedTo : ParameterAt{position, parameter.index}));
+    reads.push_back(data_parallel_.Weight(block.parameters[parameter.index].tied
+                                              ? kTiedTo
+                                              : ParameterAt{walked.position, parameter.index}));
   }
-  std::vector<BufferRef> writes = Refs(microbatch, position, action.writes);
+  std::vector<BufferRef> writes = walked.Refs(action.writes);
   Operator op = action.op;
-  const std::vector<ParameterAt> parts = Trained(position, action.partial_gradients);
-  WriteGradients(microbatch, parts, op, reads, writes);
-  if (!parts.empty()) {
-    partial_gradient_ = writes.back();
+  WriteGradients(walked, action.partial_gradients, op, reads, writes);
+  if (!made_.empty()) {
+    partial_gradient_ = made_.back().gradient;
+    made_.clear();
   }
-  const std::vector<BufferRef> made = WriteGradients(microbatch, gradients, op, reads, writes);
-  if (!gradients.empty()) {
+  WriteGradients(walked, action.gradients, op, reads, writes);
+  if (!made_.empty()) {
     partial_gradient_.reset();
   }
-  role_.builder.Emit(
-      Compute{name, op, role_.compute,
-              action.recompute || (kind_ == Forwards::again && !action.own_loss) ? Work::recompute : Work::compute,
-              loss_scale_, false, std::move(reads), std::move(writes)});
+  const bool again = action.recompute || (kind_ == Forwards::again && !action.own_loss);
+  role_.builder.Emit(Compute{name, op, role_.compute, again ? Work::recompute : Work::compute, loss_scale_, false,
+                             std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
-  for (std::size_t i = 0; i < made.size(); ++i) {
+  for (const MadeGradient& made : made_) {
     if (in_flight_) {
-      unfinished_.push_back({gradients[i], made[i]});
+      unfinished_.push_back(made);
     } else {
-      EndGradient(microbatch, {gradients[i], made[i]});
+      EndGradient(walked.microbatch, made);
     }
   }
+  made_.clear();
 }
 
-void BlockWriter::Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action) {
+void BlockWriter::Act(const Walked& walked, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
   if (action.over_data) {
-    GatherOverData(name, action.payload_elements, action.dtype, Refs(microbatch, position, action.reads),
-                   Refs(microbatch, position, action.writes));
+    GatherOverData(name, action.payload_elements, action.dtype, walked.Refs(action.reads),
+                   walked.Refs(action.writes));
     return;
   }
   builder.Order(tp_, role_.compute, "tp ready");
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
-                          action.payload_elements, tp_, Refs(microbatch, position, action.reads),
-                          Refs(microbatch, position, action.writes)});
+                          action.payload_elements, tp_, walked.Refs(action.reads),
+                          walked.Refs(action.writes)});
   in_flight_ = action.asynchronous;
   if (!action.asynchronous) {
     builder.Order(role_.compute, tp_, "tp done");
   }
 }
 
-void BlockWriter::Act(const Microbatch&, std::int64_t, NameId, const Await&) {
+void BlockWriter::Act(const Walked&, NameId, const Await&) {
   role_.builder.Order(role_.compute, tp_, "tp done");
   in_flight_ = false;
 }

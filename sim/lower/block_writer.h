@@ -91,37 +91,38 @@ class BlockWriter {
   Index MicrobatchIndex(const Microbatch& microbatch) const;
 
   BufferRef Ref(const Microbatch& microbatch, std::int64_t position, TensorId tensor) const;
-  std::vector<BufferRef> Refs(const Microbatch& microbatch, std::int64_t position,
-                              const std::vector<TensorId>& tensors) const;
   /// False for what a neighbour allocates or frees.
   bool BornHere(const Block& block, TensorId tensor) const;
   bool DiesHere(const Block& block, bool first_of_network, TensorId tensor) const;
 
-  /// The block at a position as the pass under way walks it.
+  /// The block at a position as the pass under way walks it, for one microbatch.
   struct Walked {
+    const Microbatch& microbatch;
+    std::int64_t position;
     const Block& block;
     const std::vector<ActionPlan>& plans;
+    std::vector<BufferRef> tensors;  ///< by TensorId
+
+    std::vector<BufferRef> Refs(const std::vector<TensorId>& ids) const;
   };
-  Walked Walk(std::int64_t position) const;
+  Walked Walk(const Microbatch& microbatch, std::int64_t position) const;
   /// Actions [begin, end) of a pass, the first of which is the block's action number `base`, with its loops.
-  void ActAll(const Microbatch& microbatch, std::int64_t position, const std::vector<ActionLoop>& loops,
-              std::size_t base, std::size_t begin, std::size_t end);
-  void Act(const Microbatch& microbatch, std::int64_t position, std::size_t action);
-  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Calculate& action);
-  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Communicate& action);
+  void ActAll(const Walked& walked, const std::vector<ActionLoop>& loops, std::size_t base, std::size_t begin,
+              std::size_t end);
+  void Act(const Walked& walked, std::size_t action);
+  void Act(const Walked& walked, NameId name, const Calculate& action);
+  void Act(const Walked& walked, NameId name, const Communicate& action);
   void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
                       std::vector<BufferRef> to);
-  void Act(const Microbatch& microbatch, std::int64_t position, NameId name, const Await& action);
-  /// Appends the buffers of the gradients that an action writes, which `op` adds to where it does not begin them, and
-  /// returns them.
-  std::vector<BufferRef> WriteGradients(const Microbatch& microbatch, const std::vector<ParameterAt>& gradients,
-                                        Operator& op, std::vector<BufferRef>& reads, std::vector<BufferRef>& writes);
+  void Act(const Walked& walked, NameId name, const Await& action);
   struct MadeGradient {
     ParameterAt at;
     BufferRef gradient;
   };
-  /// Those of them that somebody asks for.
-  std::vector<ParameterAt> Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const;
+  /// Appends to what a kernel reads and writes the buffers of those of these gradients that somebody asks for, which
+  /// `op` adds to where it does not begin them; and them to `made_`.
+  void WriteGradients(const Walked& walked, const std::vector<ParameterId>& gradients, Operator& op,
+                      std::vector<BufferRef>& reads, std::vector<BufferRef>& writes);
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at);
   void EndGradient(const Microbatch& microbatch, const MadeGradient& made);
 
@@ -142,6 +143,7 @@ class BlockWriter {
   /// Gradients made meanwhile. Autograd's hooks run when the function that issued the collective returns: it waits
   /// first.
   std::vector<MadeGradient> unfinished_;
+  std::vector<MadeGradient> made_;  ///< by the kernel that is being written
   /// Of which parts have been made, while more are to come.
   std::optional<BufferRef> partial_gradient_;
   std::optional<LoopId> action_loop_;       ///< made at its first use

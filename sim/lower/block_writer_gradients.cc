@@ -6,13 +6,18 @@
 
 namespace tidemark {
 
-std::vector<BufferRef> BlockWriter::WriteGradients(const Microbatch& microbatch,
-                                                   const std::vector<ParameterAt>& gradients, Operator& op,
-                                                   std::vector<BufferRef>& reads, std::vector<BufferRef>& writes) {
-  const auto before = static_cast<std::ptrdiff_t>(writes.size());
-  for (const ParameterAt& at : gradients) {
+void BlockWriter::WriteGradients(const Walked& walked, const std::vector<ParameterId>& gradients, Operator& op,
+                                 std::vector<BufferRef>& reads, std::vector<BufferRef>& writes) {
+  for (const ParameterId parameter : gradients) {
+    const Parameter& of = walked.block.parameters[parameter.index];
+    if (!of.trainable) {
+      continue;
+    }
+    const ParameterAt at = of.tied ? kTiedTo : ParameterAt{walked.position, parameter.index};
     const bool adds = partial_gradient_.has_value();
-    const BufferRef& gradient = writes.emplace_back(adds ? *partial_gradient_ : BeginGradient(microbatch, at));
+    const BufferRef gradient = adds ? *partial_gradient_ : BeginGradient(walked.microbatch, at);
+    writes.push_back(gradient);
+    made_.push_back({at, gradient});
     if (adds || (gradient.buffer != tied_contribution_ && data_parallel_.AddsInKernel(at))) {
       reads.push_back(gradient);
       if (Gemm* gemm = std::get_if<Gemm>(&op)) {
@@ -21,19 +26,6 @@ std::vector<BufferRef> BlockWriter::WriteGradients(const Microbatch& microbatch,
       }
     }
   }
-  return {writes.begin() + before, writes.end()};
-}
-
-std::vector<ParameterAt> BlockWriter::Trained(std::int64_t position, const std::vector<ParameterId>& parameters) const {
-  const Block& block = role_.stage.BlockAt(position);
-  std::vector<ParameterAt> trained;
-  for (const ParameterId parameter : parameters) {
-    const Parameter& of = block.parameters[parameter.index];
-    if (of.trainable) {
-      trained.push_back(of.tied ? kTiedTo : ParameterAt{position, parameter.index});
-    }
-  }
-  return trained;
 }
 
 /// A tied gradient is begun by the head, which comes first in the backward pass, and completed by the embedding, whose

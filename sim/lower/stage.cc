@@ -74,12 +74,6 @@ void MarkTiedCopy(std::vector<Stage>& stages, const std::optional<std::uint32_t>
 
 }  // namespace
 
-std::size_t Stage::RunOf(std::int64_t position) const {
-  TIDEMARK_CHECK(position >= 0 && position < blocks);
-  const auto after = std::upper_bound(first.begin(), first.end(), position);
-  return static_cast<std::size_t>(after - first.begin()) - 1;
-}
-
 RunRange Stage::RunsOfSide(std::int64_t side) const {
   std::int64_t towers = 0;
   for (const BlockRun& run : runs) {

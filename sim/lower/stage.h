@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "models/job/job.h"
 #include "models/network/block.h"
@@ -50,7 +51,15 @@ struct Stage {
 
   bool is_first() const { return index == 0; }
   bool is_last() const { return index == count - 1; }
-  std::size_t RunOf(std::int64_t position) const;
+  /// A stage has few runs.
+  std::size_t RunOf(std::int64_t position) const {
+    TIDEMARK_CHECK(position >= 0 && position < blocks);
+    std::size_t run = 0;
+    while (run + 1 < first.size() && first[run + 1] <= position) {
+      ++run;
+    }
+    return run;
+  }
   RunRange AllRuns() const { return {0, runs.size()}; }
   /// The runs of the tower that takes one side's input: the only one takes both.
   RunRange RunsOfSide(std::int64_t side) const;
