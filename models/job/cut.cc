@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "models/job/validate.h"
@@ -33,44 +34,57 @@ Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t la
   return std::vector<std::int64_t>(static_cast<std::size_t>(stages), layers / stages);
 }
 
-void SeparateTiedCopy(StageBlocks& last) {
-  std::vector<Parameter>& head = last.runs.back().block.parameters;
-  for (std::uint32_t i = 0; i < head.size(); ++i) {
-    if (head[i].tied) {
-      head[i].tied = false;
-      last.tied_copy = i;
+/// What a tied head keeps, where the embedding is on another stage.
+std::optional<std::uint32_t> SeparateTiedCopy(Block& head) {
+  std::optional<std::uint32_t> copy;
+  for (std::uint32_t i = 0; i < head.parameters.size(); ++i) {
+    if (head.parameters[i].tied) {
+      head.parameters[i].tied = false;
+      copy = i;
     }
   }
+  return copy;
 }
 
 }  // namespace
 
-Result<std::vector<StageBlocks>> CutIntoBlocks(const Job& job) {
-  TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
-  const auto layers = std::max_element(runs.begin(), runs.end(),
+Result<NetworkCut> CutNetwork(const Job& job) {
+  NetworkCut cut;
+  TIDEMARK_ASSIGN(cut.runs, BuildBlocks(job.network, PartitionOf(job)));
+  const auto layers = std::max_element(cut.runs.begin(), cut.runs.end(),
                                        [](const BlockRun& a, const BlockRun& b) { return a.count < b.count; });
+  cut.layer_run = static_cast<std::size_t>(layers - cut.runs.begin());
   if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
     return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
   }
-  TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts,
-                  job.layout.Stages() == 1 ? Result<std::vector<std::int64_t>>(std::vector<std::int64_t>{layers->count})
-                                           : LayersPerStage(job, layers->count));
-  std::vector<StageBlocks> stages(counts.size());
+  if (job.layout.Stages() == 1) {
+    cut.layers = {layers->count};
+    return cut;
+  }
+  TIDEMARK_ASSIGN(cut.layers, LayersPerStage(job, layers->count));
+  if (cut.layers.size() > 1) {
+    cut.tied_copy = SeparateTiedCopy(cut.runs.back().block);
+  }
+  return cut;
+}
+
+Result<std::vector<StageBlocks>> CutIntoBlocks(const Job& job) {
+  TIDEMARK_ASSIGN(const NetworkCut cut, CutNetwork(job));
+  const auto layers = cut.runs.begin() + static_cast<std::ptrdiff_t>(cut.layer_run);
+  std::vector<StageBlocks> stages(cut.layers.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     StageBlocks& stage = stages[i];
-    stage.layers_before = i == 0 ? 0 : stages[i - 1].layers_before + counts[i - 1];
+    stage.layers_before = i == 0 ? 0 : stages[i - 1].layers_before + cut.layers[i - 1];
     if (i == 0) {
-      stage.runs.assign(runs.begin(), layers);
+      stage.runs.assign(cut.runs.begin(), layers);
     }
     stage.layer_run = stage.runs.size();
-    stage.runs.push_back({layers->block, counts[i]});
+    stage.runs.push_back({layers->block, cut.layers[i]});
     if (i + 1 == stages.size()) {
-      stage.runs.insert(stage.runs.end(), layers + 1, runs.end());
+      stage.runs.insert(stage.runs.end(), layers + 1, cut.runs.end());
     }
   }
-  if (stages.size() > 1) {
-    SeparateTiedCopy(stages.back());
-  }
+  stages.back().tied_copy = cut.tied_copy;
   return stages;
 }
 

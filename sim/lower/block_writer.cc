@@ -45,7 +45,7 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
   }
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     DeclareTensors(run);
-    for (const Parameter& parameter : role.stage.runs[run].block.parameters) {
+    for (const Parameter& parameter : role.stage.runs[run].block().parameters) {
       tied_ |= parameter.tied;
     }
   }
@@ -87,17 +87,17 @@ BlockWriter::BlockTables BlockWriter::Tabulate(const Block& block, bool first_of
 }
 
 void BlockWriter::DeclareTensors(std::size_t number) {
-  const BlockRun& run = role_.stage.runs[number];
+  const StageRun& run = role_.stage.runs[number];
   const Turns& turns = role_.stage.turns[number];
   const bool first_of_network = number == 0 && role_.stage.is_first();
   RunTables tables;
-  tables.usual = Tabulate(run.block, first_of_network);
+  tables.usual = Tabulate(run.block(), first_of_network);
   if (turns.period > 0) {
-    tables.turn = Tabulate(turns.block, first_of_network);
+    tables.turn = Tabulate(*turns.block, first_of_network);
   }
   // A split backward pass has tensors of its own, and what lies in the pool without it may not with it.
   const BlockTables& fullest = turns.period > 0 ? tables.turn : tables.usual;
-  const Block& block = role_.program.splits_backward ? fullest.split.block : turns.period > 0 ? turns.block : run.block;
+  const Block& block = role_.program.splits_backward ? fullest.split.block : turns.period > 0 ? *turns.block : run.block();
   const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
     const Tensor& tensor = block.tensors[i];

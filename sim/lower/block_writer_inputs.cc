@@ -13,7 +13,7 @@ namespace tidemark {
 void BlockWriter::Load(const Microbatch& microbatch, const RunRange& runs) {
   bool loaded = false;
   for (std::size_t run = runs.begin; run < runs.end; ++run) {
-    const Block& block = role_.stage.runs[run].block;
+    const Block& block = role_.stage.runs[run].block();
     for (const TensorId tensor : block.loaded) {
       TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
       const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);

@@ -111,7 +111,7 @@ Begin CachePasses::BeginChunk(Phase phase, const Microbatch& microbatch, std::in
 
 /// A tensor between a chunk of one side and the loss, which is named after the encoder that makes it.
 BufferRef CachePasses::Chunk(const Microbatch& microbatch, std::int64_t side, const std::string& name) const {
-  const Block& block = role_.stage.runs[role_.stage.RunsOfSide(side).begin].block;
+  const Block& block = role_.stage.runs[role_.stage.RunsOfSide(side).begin].block();
   return blocks_.Carried(microbatch, TowerPrefix(block) + name);
 }
 

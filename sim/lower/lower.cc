@@ -75,9 +75,9 @@ std::string TextOf(const std::vector<Stage>& stages) {
   std::string text;
   for (const Stage& stage : stages) {
     text += fmt::format("stage {} of {}\n", stage.index, stage.count);
-    for (const BlockRun& run : stage.runs) {
+    for (const StageRun& run : stage.runs) {
       text += fmt::format("  {:>4} x {:<12} {:>15} parameters, {:>15} bytes saved per microbatch, each\n", run.count,
-                          run.block.name, Grouped(StoredElements(run.block)), Grouped(SavedBytes(run.block).count()));
+                          run.block().name, Grouped(StoredElements(run.block())), Grouped(SavedBytes(run.block()).count()));
     }
   }
   return text;

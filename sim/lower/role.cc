@@ -37,15 +37,15 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RolePr
       compute(program.compute),
       block_loop(program.block_loop),
       microbatch_loop(program.microbatch_loop) {
-  std::int64_t layer = stage.layers_before, tower = stage.runs.front().block.tower;
-  for (const BlockRun& run : stage.runs) {
-    layer = run.block.tower == tower ? layer : 0;  // each tower counts its own
-    tower = run.block.tower;
-    if (LayerBlockOf(run.block.name) != run.block.name) {
+  std::int64_t layer = stage.layers_before, tower = stage.runs.front().block().tower;
+  for (const StageRun& run : stage.runs) {
+    layer = run.block().tower == tower ? layer : 0;  // each tower counts its own
+    tower = run.block().tower;
+    if (LayerBlockOf(run.block().name) != run.block().name) {
       continue;
     }
     if (layer > 0) {
-      builder.AddLayers({run.block.name, layer});
+      builder.AddLayers({run.block().name, layer});
     }
     layer += run.count;
   }
@@ -85,7 +85,7 @@ RunBuffers Role::PerBlock(const std::string& name, Category category, DType dtyp
   RunBuffers buffers;
   for (std::size_t run = 0; run < stage.runs.size(); ++run) {
     buffers.push_back(elements[run] == 0 ? BufferId{}
-                                         : builder.AddBuffer({name + " " + stage.runs[run].block.name,
+                                         : builder.AddBuffer({name + " " + stage.runs[run].block().name,
                                                               category,
                                                               dtype,
                                                               elements[run],

@@ -2,6 +2,8 @@
 #include "sim/lower/stage.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "models/job/cut.h"
 #include "sim/lower/recompute.h"
@@ -9,26 +11,30 @@
 namespace tidemark {
 namespace {
 
-void Append(Stage& stage, BlockRun run) {
-  stage.first.push_back(stage.blocks);
-  stage.blocks += run.count;
-  stage.runs.push_back(std::move(run));
-  stage.turns.emplace_back();
-}
+/// The blocks of one run, wherever stages have them.
+struct SharedBlocks {
+  std::shared_ptr<const Block> usual;
+  std::shared_ptr<const Block> turn;  ///< those of Stage::turns, where there are any
+};
 
 /// Lets layers do again in their backward pass what the job does not keep: all of them alike, or every n-th.
-void DoLayersAgain(Stage& stage, const Recompute& recompute) {
-  const bool some = recompute.policy == Recompute::Policy::every_n && recompute.every > 1;
-  for (std::size_t run = 0; run < stage.runs.size(); ++run) {
-    Block& block = stage.runs[run].block;
-    Block again = Recomputed(block, recompute);
-    if (!some) {
-      block = std::move(again);
-    } else if (!block.parts.empty()) {
-      block.tensors = again.tensors;
-      stage.turns[run] = {std::move(again), recompute.every, 0};
-    }
+SharedBlocks Share(Block block, const Recompute& recompute) {
+  if (block.parts.empty() || recompute.policy == Recompute::Policy::none) {
+    return {std::make_shared<const Block>(std::move(block)), {}};
   }
+  Block again = Recomputed(block, recompute);
+  if (recompute.policy != Recompute::Policy::every_n || recompute.every == 1) {
+    return {std::make_shared<const Block>(std::move(again)), {}};
+  }
+  block.tensors = again.tensors;
+  return {std::make_shared<const Block>(std::move(block)), std::make_shared<const Block>(std::move(again))};
+}
+
+void Append(Stage& stage, const SharedBlocks& blocks, std::int64_t count, const Recompute& recompute) {
+  stage.first.push_back(stage.blocks);
+  stage.blocks += count;
+  stage.runs.emplace_back(blocks.usual, count);
+  stage.turns.push_back(blocks.turn ? Turns{blocks.turn, recompute.every, 0} : Turns{});
 }
 
 /// torchtitan counts the layers that a process wraps, from 1 on and over all model parts of its pipeline rank, and
@@ -38,7 +44,7 @@ void CountLayers(std::vector<Stage>& rank) {
   for (Stage& stage : rank) {
     for (std::size_t run = 0; run < stage.runs.size(); ++run) {
       stage.turns[run].before = before;
-      before += stage.runs[run].block.parts.empty() ? 0 : stage.runs[run].count;
+      before += stage.runs[run].block().parts.empty() ? 0 : stage.runs[run].count;
       if (stage.turns[run].period > 0 &&
           before / stage.turns[run].period == stage.turns[run].before / stage.turns[run].period) {
         stage.turns[run].period = 0;  // none of these layers has its turn
@@ -47,27 +53,12 @@ void CountLayers(std::vector<Stage>& rank) {
   }
 }
 
-/// The layers of a stage; the last `gathered` of them as a run by itself.
-void AppendLayers(Stage& stage, BlockRun layers, std::int64_t gathered) {
-  const std::int64_t apart = std::min(gathered, layers.count);
-  layers.count -= apart;
-  if (layers.count > 0) {
-    Append(stage, layers);
-  }
-  if (apart > 0) {
-    layers.count = apart;
-    layers.block.name = "kept " + layers.block.name;
-    stage.gathered_run = stage.runs.size();
-    Append(stage, std::move(layers));
-  }
-}
-
 /// Both stages that hold a copy of a tied embedding add up their gradients.
 void MarkTiedCopy(std::vector<Stage>& stages, const std::optional<std::uint32_t>& copy) {
   Stage& last = stages.back();
   if (copy) {
     last.tied_copy = {last.blocks - 1, *copy};
-    const bool trained = last.runs.back().block.parameters[*copy].trainable;
+    const bool trained = last.runs.back().block().parameters[*copy].trainable;
     stages.front().exchanges_tied_gradient = last.exchanges_tied_gradient = trained;
   }
 }
@@ -76,11 +67,11 @@ void MarkTiedCopy(std::vector<Stage>& stages, const std::optional<std::uint32_t>
 
 RunRange Stage::RunsOfSide(std::int64_t side) const {
   std::int64_t towers = 0;
-  for (const BlockRun& run : runs) {
-    towers = std::max(towers, run.block.tower + 1);
+  for (const StageRun& run : runs) {
+    towers = std::max(towers, run.block().tower + 1);
   }
   const std::int64_t tower = std::min(side, towers - 1);
-  const auto in_tower = [tower](const BlockRun& run) { return run.block.tower == tower; };
+  const auto in_tower = [tower](const StageRun& run) { return run.block().tower == tower; };
   const auto begin = std::find_if(runs.begin(), runs.end(), in_tower);
   const auto end = std::find_if_not(begin, runs.end(), in_tower);
   return {static_cast<std::size_t>(begin - runs.begin()), static_cast<std::size_t>(end - runs.begin())};
@@ -103,24 +94,43 @@ std::int64_t TrainableElements(const Block& block) {
 }
 
 Result<std::vector<Stage>> CutIntoStages(const Job& job) {
-  TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
-  std::vector<Stage> stages(cut.size());
+  TIDEMARK_ASSIGN(NetworkCut cut, CutNetwork(job));
+  const Recompute& recompute = job.axes.recompute;
+  const std::int64_t gathered = job.axes.shard.gathered_layers;
+  SharedBlocks gathered_layers;
+  if (gathered > 0) {
+    Block kept = cut.runs[cut.layer_run].block;
+    kept.name = "kept " + kept.name;
+    gathered_layers = Share(std::move(kept), recompute);
+  }
+  std::vector<SharedBlocks> blocks;
+  for (BlockRun& run : cut.runs) {
+    blocks.push_back(Share(std::move(run.block), recompute));
+  }
+  std::vector<Stage> stages(cut.layers.size());
+  std::int64_t layers_before = 0;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    stages[i].index = static_cast<std::int64_t>(i);
-    stages[i].count = static_cast<std::int64_t>(stages.size());
-    stages[i].layers_before = cut[i].layers_before;
-    for (std::size_t run = 0; run < cut[i].runs.size(); ++run) {
-      if (run == cut[i].layer_run) {
-        AppendLayers(stages[i], cut[i].runs[run], job.axes.shard.gathered_layers);
-      } else {
-        Append(stages[i], cut[i].runs[run]);
-      }
+    Stage& stage = stages[i];
+    stage.index = static_cast<std::int64_t>(i);
+    stage.count = static_cast<std::int64_t>(stages.size());
+    stage.layers_before = layers_before;
+    layers_before += cut.layers[i];
+    for (std::size_t run = 0; run < cut.layer_run && stage.is_first(); ++run) {
+      Append(stage, blocks[run], cut.runs[run].count, recompute);
+    }
+    const std::int64_t apart = std::min(gathered, cut.layers[i]);
+    if (cut.layers[i] > apart) {
+      Append(stage, blocks[cut.layer_run], cut.layers[i] - apart, recompute);
+    }
+    if (apart > 0) {
+      stage.gathered_run = stage.runs.size();
+      Append(stage, gathered_layers, apart, recompute);
+    }
+    for (std::size_t run = cut.layer_run + 1; run < blocks.size() && stage.is_last(); ++run) {
+      Append(stage, blocks[run], cut.runs[run].count, recompute);
     }
   }
-  MarkTiedCopy(stages, cut.back().tied_copy);
-  for (Stage& stage : stages) {
-    DoLayersAgain(stage, job.axes.recompute);
-  }
+  MarkTiedCopy(stages, cut.tied_copy);
   return stages;
 }
 
@@ -130,7 +140,7 @@ std::vector<std::vector<Stage>> DealOut(const Job& job, const std::vector<Stage>
     CountLayers(only.front());
     return only;
   }
-  const PipelineSchedule schedule = ScheduleOf(job.schedule);
+  const PipelineSchedule& schedule = ScheduleOf(job.schedule);
   std::vector<std::vector<Stage>> ranks(static_cast<std::size_t>(job.layout.pp));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::int64_t chunks = schedule.chunks(job.layout);

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -26,10 +28,23 @@ struct RunRange {
   std::size_t begin = 0, end = 0;
 };
 
+/// `count` equal blocks in a row. Stages and their copies share what they have alike.
+class StageRun {
+ public:
+  StageRun(std::shared_ptr<const Block> block, std::int64_t blocks) : count(blocks), block_(std::move(block)) {}
+
+  const Block& block() const { return *block_; }
+
+  std::int64_t count;
+
+ private:
+  std::shared_ptr<const Block> block_;
+};
+
 /// Blocks of a run that are `block` instead: every `period`-th layer of the rank, none where it is 0. Equal in
 /// parameters and forward actions; the run's own block has the tensors of both.
 struct Turns {
-  Block block;
+  std::shared_ptr<const Block> block;
   std::int64_t period = 0;
   std::int64_t before = 0;  ///< layers of the rank before this run
 };
@@ -40,7 +55,7 @@ struct Stage {
   std::int64_t index = 0, count = 1;  ///< of `count` stages
   PipelinePlace place;                ///< where it stands, as a chunk of the rank that holds it
   std::int64_t chunk = 0;             ///< which of that rank's chunks
-  std::vector<BlockRun> runs;
+  std::vector<StageRun> runs;
   std::vector<std::int64_t> first;  ///< position of each run's first block
   std::vector<Turns> turns;         ///< of each run
   std::int64_t blocks = 0;
@@ -65,7 +80,7 @@ struct Stage {
   RunRange RunsOfSide(std::int64_t side) const;
   const Block& BlockAt(std::int64_t position) const {
     const std::size_t run = RunOf(position);
-    return IsTurn(run, position) ? turns[run].block : runs[run].block;
+    return IsTurn(run, position) ? *turns[run].block : runs[run].block();
   }
   /// Whether the block at a position of `run` is one of those that `turns` sets apart.
   bool IsTurn(std::size_t run, std::int64_t position) const {
@@ -81,7 +96,7 @@ struct Stage {
 std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
-/// The stages of CutIntoBlocks (models/job/cut.h). The last `shard.gathered_layers` layers of a stage are a run of
+/// The stages of CutNetwork (models/job/cut.h). The last `shard.gathered_layers` layers of a stage are a run of
 /// their own, with a name of their own. Layers do again in their backward pass what `recompute` says.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 

@@ -21,8 +21,8 @@ const Tensor* LargestPooled(const std::vector<Stage>& chunks) {
     }
   };
   for (const Stage& stage : chunks) {
-    for (const BlockRun& run : stage.runs) {
-      std::for_each(run.block.tensors.begin(), run.block.tensors.end(), compare);
+    for (const StageRun& run : stage.runs) {
+      std::for_each(run.block().tensors.begin(), run.block().tensors.end(), compare);
     }
   }
   return largest;
@@ -57,11 +57,11 @@ TensorPool::TensorPool(Role& role) : role_(role), pool_(role.program.pool) {
                                    .kept = stays});
   };
   pool_.id = block("pool " + largest->pool, largest->elements, true);
-  first_ = FirstPooled(role.stage.runs.front().block);
+  first_ = FirstPooled(role.stage.runs.front().block());
   if (pool_.exists || !first_.tensor.valid()) {
     return;
   }
-  const Tensor& first = role.stage.runs.front().block.tensors[first_.tensor.index];
+  const Tensor& first = role.stage.runs.front().block().tensors[first_.tensor.index];
   if (first.elements < largest->elements) {
     small_ = block("first pool " + largest->pool, first.elements, false);
     small_view_ = role.builder.AddBuffer({.name = "first " + first.name,

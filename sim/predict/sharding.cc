@@ -62,7 +62,7 @@ class RoleShardings {
   RoleShardings(const Job& job, const std::vector<Stage>& chunks, const Program& program)
       : job_(job), program_(program) {
     for (const Stage& stage : chunks) {
-      for (const BlockRun& run : stage.runs) {
+      for (const StageRun& run : stage.runs) {
         AddBlock(run);
       }
     }
@@ -114,16 +114,16 @@ class RoleShardings {
            category == Category::optimizer;
   }
 
-  void AddBlock(const BlockRun& run) {
+  void AddBlock(const StageRun& run) {
     Whole block;  // blocks of one name are equal, in whichever chunk of the rank they are
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : run.block().parameters) {
       block.Add(parameter, 1);
       all_.Add(parameter, run.count);
       Whole alone;
       alone.Add(parameter, 1);
-      parameters_[run.block.name + "." + parameter.name] = alone;
+      parameters_[run.block().name + "." + parameter.name] = alone;
     }
-    blocks_[run.block.name] = block;
+    blocks_[run.block().name] = block;
   }
 
   /// The last word of a name tells what it belongs to; nullptr: it does not.

@@ -17,18 +17,21 @@ std::string HowToFill(const Job& job, const std::string& microbatches) {
                                            : fmt::format("set {} to {}", key, microbatches);
 }
 
-std::vector<PipelineSchedule> AllSchedules() {
-  std::vector<PipelineSchedule> all;
-  for (std::vector<PipelineSchedule>& family : ScheduleFamilies()) {
-    all.insert(all.end(), family.begin(), family.end());
-  }
-  return all;
+const std::vector<PipelineSchedule>& AllSchedules() {
+  static const std::vector<PipelineSchedule> schedules = [] {
+    std::vector<PipelineSchedule> all;
+    for (std::vector<PipelineSchedule>& family : ScheduleFamilies()) {
+      all.insert(all.end(), family.begin(), family.end());
+    }
+    return all;
+  }();
+  return schedules;
 }
 
-PipelineSchedule ScheduleOf(Schedule kind) {
-  for (PipelineSchedule& schedule : AllSchedules()) {
+const PipelineSchedule& ScheduleOf(Schedule kind) {
+  for (const PipelineSchedule& schedule : AllSchedules()) {
     if (schedule.kind == kind) {
-      return std::move(schedule);
+      return schedule;
     }
   }
   TIDEMARK_CHECK(false && "a schedule without a file");

@@ -24,7 +24,7 @@ RunBuffers PerBlockOnHost(Role& role, const std::string& name, Category category
   RunBuffers buffers;
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     buffers.push_back(elements[run] == 0 ? BufferId{}
-                                         : role.builder.AddBuffer({name + " " + role.stage.runs[run].block.name,
+                                         : role.builder.AddBuffer({name + " " + role.stage.runs[run].block().name,
                                                                    category,
                                                                    dtype,
                                                                    elements[run],

@@ -19,11 +19,11 @@ std::vector<Holding> HoldsOne(const std::optional<Holding>& as, const std::strin
 
 void ParameterTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
                              const Elements& elements_of, bool resident, bool kept, const std::optional<Holding>& as) {
-  for (const BlockRun& run : role.stage.runs) {
+  for (const StageRun& run : role.stage.runs) {
     buffers_.emplace_back();
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : run.block().parameters) {
       const std::int64_t elements = parameter.tied ? 0 : elements_of(parameter);
-      const std::string name = run.block.name + "." + parameter.name;
+      const std::string name = run.block().name + "." + parameter.name;
       buffers_.back().push_back(elements == 0 ? BufferId{}
                                               : role.builder.AddBuffer({fmt::format("{} {}", what, name),
                                                                         category,

@@ -42,7 +42,7 @@ void PartTable::Declare(Role& role, const std::string& what, Category category, 
       family_of_.resize(static_cast<std::size_t>(end),
                         size(base) == 0 ? -1 : static_cast<std::int64_t>(families_.size()));
       if (size(base) > 0) {
-        const std::string name = fmt::format("{} {}", what, role.stage.runs[run].block.name);
+        const std::string name = fmt::format("{} {}", what, role.stage.runs[run].block().name);
         families_.push_back({role.builder.AddBuffer({whole_run ? name : fmt::format("{} {}", name, base - first),
                                                      category,
                                                      dtype,

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "models/job/validate.h"
+#include "models/network/network.h"
 #include "sim/lower/window_steps.h"
 #include "sim/strategies/fsdp1/flat_sharded.h"
 #include "sim/strategies/fsdp1/flat_sharded_units.h"
@@ -13,11 +17,15 @@ namespace {
 
 /// A flat parameter is trained or frozen as a whole. A network that cannot be built is somebody else's error.
 bool UnitsAreUniform(const Job& job) {
-  const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));
-  if (!runs || runs->empty()) {
+  Result<std::vector<BlockRun>> built = BuildBlocks(job.network, PartitionOf(job));
+  if (!built || built->empty()) {
     return true;
   }
-  const FlatUnits units = MeasureFlatUnits(*runs, 1);
+  std::vector<StageRun> runs;
+  for (BlockRun& run : *built) {
+    runs.emplace_back(std::make_shared<const Block>(std::move(run.block)), run.count);
+  }
+  const FlatUnits units = MeasureFlatUnits(runs, 1);
   return std::none_of(units.sizes.begin(), units.sizes.end(), [](const FlatUnit& unit) { return unit.mixed; });
 }
 

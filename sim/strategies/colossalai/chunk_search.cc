@@ -16,9 +16,9 @@ namespace {
 /// Sizes of all parameters of a stage in order of definition; a tied one is stored once.
 std::vector<std::int64_t> SizesOf(const Stage& stage) {
   std::vector<std::int64_t> sizes;
-  for (const BlockRun& run : stage.runs) {
+  for (const StageRun& run : stage.runs) {
     for (std::int64_t i = 0; i < run.count; ++i) {
-      for (const Parameter& parameter : run.block.parameters) {
+      for (const Parameter& parameter : run.block().parameters) {
         if (!parameter.tied) {
           sizes.push_back(parameter.elements);
         }
@@ -158,14 +158,14 @@ ChunkLayout PackChunks(const Stage& stage, const Job& job) {
     layout.chunk_elements = RoundUp(SearchChunkSize(WithoutOutliers(sizes), search).elements, job.layout.dp);
   }
   ChunkPacker packer(layout, job.layout.dp);
-  for (const BlockRun& run : stage.runs) {
+  for (const StageRun& run : stage.runs) {
     for (std::int64_t i = 0; i < run.count; ++i) {
       std::vector<std::int32_t>& chunks = layout.chunk.emplace_back();
-      for (const Parameter& parameter : run.block.parameters) {
+      for (const Parameter& parameter : run.block().parameters) {
         chunks.push_back(parameter.trainable && !parameter.tied ? packer.Append(parameter.elements) : -1);
       }
       layout.members.resize(layout.elements.size());
-      AddMembers(run.block, i, chunks, layout.members);
+      AddMembers(run.block(), i, chunks, layout.members);
     }
   }
   return layout;

@@ -119,12 +119,12 @@ class Gemini : public DataParallel {
  private:
   void DeclareParameters() {
     const Precision& precision = role_.job.axes.precision;
-    for (const BlockRun& run : role_.stage.runs) {
+    for (const StageRun& run : role_.stage.runs) {
       std::vector<BufferId>& weights = frozen_.emplace_back();
-      for (const Parameter& parameter : run.block.parameters) {
+      for (const Parameter& parameter : run.block().parameters) {
         const bool frozen = !parameter.trainable && !parameter.tied;
         weights.push_back(!frozen ? BufferId{}
-                                  : role_.builder.AddBuffer({"weight of " + run.block.name + "." + parameter.name,
+                                  : role_.builder.AddBuffer({"weight of " + run.block().name + "." + parameter.name,
                                                              Category::parameter,
                                                              precision.params,
                                                              parameter.elements,

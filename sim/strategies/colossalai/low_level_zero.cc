@@ -142,9 +142,9 @@ class LowLevelZero : public DataParallel {
     gradients_.Declare(role_, precision.gradients);
     std::vector<std::int64_t> owned;
     std::vector<Holding> parts;
-    for (const BlockRun& run : role_.stage.runs) {
-      owned.push_back(Owned(run.block));
-      parts.push_back(HoldsParts(ranks_, Parts::own, {{run.block.name}}));
+    for (const StageRun& run : role_.stage.runs) {
+      owned.push_back(Owned(run.block()));
+      parts.push_back(HoldsParts(ranks_, Parts::own, {{run.block().name}}));
       parts.back().masters = true;
     }
     if (precision.master) {

@@ -157,8 +157,8 @@ class Replicated : public DataParallel {
 
   void DeclareStates() {
     std::vector<std::int64_t> elements;
-    for (const BlockRun& run : role_.stage.runs) {
-      elements.push_back(UpdatedElements(role_.job, run.block));
+    for (const StageRun& run : role_.stage.runs) {
+      elements.push_back(UpdatedElements(role_.job, run.block()));
     }
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
@@ -191,9 +191,9 @@ class Replicated : public DataParallel {
 
   void DeclareBuckets() {
     std::int64_t elements = 0;
-    for (const BlockRun& run : role_.stage.runs) {
-      elements += TrainableElements(run.block) * run.count;
-      const auto trained = std::count_if(run.block.parameters.begin(), run.block.parameters.end(), IsTrained);
+    for (const StageRun& run : role_.stage.runs) {
+      elements += TrainableElements(run.block()) * run.count;
+      const auto trained = std::count_if(run.block().parameters.begin(), run.block().parameters.end(), IsTrained);
       parameters_ += trained * run.count;
     }
     old_buckets_ = role_.builder.AddBuffer(

@@ -300,7 +300,7 @@ std::int64_t ReductionBucket::BlocksAlike(std::int64_t position) const {
 /// Called where the blocks up to `current` are written: those that are skipped fit, or leave the bucket as it is.
 void ReductionBucket::Shift(std::int64_t blocks) {
   const std::size_t run = role_.stage.RunOf(role_.current());
-  const std::int64_t elements = TrainableElements(role_.stage.runs[run].block);
+  const std::int64_t elements = TrainableElements(role_.stage.runs[run].block());
   if (Fits(elements)) {
     fill_ += elements * std::abs(blocks);
   }

@@ -22,8 +22,8 @@ FlatParameters::FlatParameters(Role& role, std::int64_t parts, Moments moments)
       master_type_(role.job.axes.precision.master.value_or(role.job.axes.precision.params)),
       moments_exist_(role.step != StepKind::first || moments == Moments::before_first_step) {
   const Precision& precision = role.job.axes.precision;
-  for (const BlockRun& run : role.stage.runs) {
-    elements_ += TrainableElements(run.block) * run.count;
+  for (const StageRun& run : role.stage.runs) {
+    elements_ += TrainableElements(run.block()) * run.count;
   }
   padded_ = parts_ == 1 ? elements_ : RoundUp(elements_, kAlignment * parts_);
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
@@ -69,9 +69,9 @@ std::vector<Holding> FlatParameters::Holds(Parts parts, bool masters) const {
   holding.parts = parts;
   holding.masters = masters;
   holding.multiple = parts_ == 1 ? 1 : kAlignment * parts_;
-  for (const BlockRun& run : role_.stage.runs) {
-    if (TrainableElements(run.block) > 0) {
-      holding.of.push_back({run.block.name, 0, run.count});
+  for (const StageRun& run : role_.stage.runs) {
+    if (TrainableElements(run.block()) > 0) {
+      holding.of.push_back({run.block().name, 0, run.count});
     }
   }
   return {std::move(holding)};

@@ -19,8 +19,8 @@ bool SumsOnHost(const Job& job) {
 
 std::int64_t LargestTrained(const Role& role) {
   std::int64_t largest = 0;
-  for (const BlockRun& run : role.stage.runs) {
-    for (const Parameter& parameter : run.block.parameters) {
+  for (const StageRun& run : role.stage.runs) {
+    for (const Parameter& parameter : run.block().parameters) {
       largest = std::max(largest, IsTrained(parameter) ? parameter.elements : 0);
     }
   }

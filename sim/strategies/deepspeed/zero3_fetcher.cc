@@ -39,18 +39,18 @@ void Zero3Fetcher::Declare() {
   std::vector<std::int64_t> elements;
   const std::int64_t threshold = role_.job.axes.shard.persistence_threshold;
   for (std::size_t number = 0; number < role_.stage.runs.size(); ++number) {
-    const BlockRun& run = role_.stage.runs[number];
+    const StageRun& run = role_.stage.runs[number];
     std::int64_t member = trace_.first_number[static_cast<std::size_t>(role_.stage.first[number])];
     elements.push_back(0);
     weights_.emplace_back();
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : run.block().parameters) {
       const std::int64_t part = parameter.tied ? 0 : CeilDiv(parameter.elements, ranks_);
       const bool persists = ranks_ > 1 && parameter.elements <= threshold;
       elements.back() += part;
       weights_.back().push_back(
           part == 0
               ? BufferId{}
-              : role_.builder.AddBuffer({"gathered " + run.block.name + "." + parameter.name,
+              : role_.builder.AddBuffer({"gathered " + run.block().name + "." + parameter.name,
                                          Category::parameter,
                                          dtype,
                                          part * ranks_,
@@ -60,7 +60,7 @@ void Zero3Fetcher::Declare() {
                                          persists && role_.step != StepKind::first,
                                          persists && EndsGathered(member),
                                          {},
-                                         {{.of = {{run.block.name + "." + parameter.name}}, .multiple = ranks_}}}));
+                                         {{.of = {{run.block().name + "." + parameter.name}}, .multiple = ranks_}}}));
       ++member;
     }
   }
@@ -71,8 +71,8 @@ void Zero3Fetcher::Declare() {
 
 std::vector<Holding> PartitionsOf(const Role& role, bool masters) {
   std::vector<Holding> holds;
-  for (const BlockRun& run : role.stage.runs) {
-    holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block.name}}});
+  for (const StageRun& run : role.stage.runs) {
+    holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block().name}}});
   }
   return holds;
 }
@@ -164,9 +164,9 @@ BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
       return {one.buffer, {index, Index{}}};
     }
   }
-  const BlockRun& of = role_.stage.runs[run];
-  const std::string name = "flat gather of " + std::to_string(elements) + " from " + of.block.name + "." +
-                           of.block.parameters[first.parameter].name;
+  const StageRun& of = role_.stage.runs[run];
+  const std::string name = "flat gather of " + std::to_string(elements) + " from " + of.block().name + "." +
+                           of.block().parameters[first.parameter].name;
   const BufferId buffer =
       role_.builder.AddBuffer({alike.empty() ? name : name + ", copy " + std::to_string(alike.size() + 1),
                                Category::bucket,

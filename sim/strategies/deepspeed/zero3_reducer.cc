@@ -20,9 +20,9 @@ Zero3Reducer::Zero3Reducer(Role& role, GroupId group)
 void Zero3Reducer::Declare() {
   gradients_.Declare(role_, "gradient of", Category::gradient, precision_.gradients, ParameterTable::Of::trained,
                      false);
-  for (const BlockRun& run : role_.stage.runs) {
+  for (const StageRun& run : role_.stage.runs) {
     std::int64_t elements = 0;
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : run.block().parameters) {
       elements += IsTrained(parameter) ? CeilDiv(parameter.elements, ranks_) : 0;
     }
     partition_elements_.push_back(elements);

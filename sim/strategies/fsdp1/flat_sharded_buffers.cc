@@ -63,7 +63,7 @@ std::vector<Holding> FlatLayout::Holds(Size size, bool masters) const {
       const bool together = run == other || (run == units.root && !units.layers[other]);
       if (together) {
         const std::int64_t count = units.layers[other] ? 1 : role.stage.runs[other].count;
-        holding.of.push_back({role.stage.runs[other].block.name, 0, count});
+        holding.of.push_back({role.stage.runs[other].block().name, 0, count});
       }
     }
   }

@@ -6,9 +6,9 @@
 namespace tidemark {
 namespace {
 
-std::vector<bool> LayersOf(const std::vector<BlockRun>& runs) {
+std::vector<bool> LayersOf(const std::vector<StageRun>& runs) {
   std::vector<bool> layers;
-  for (const BlockRun& run : runs) {
+  for (const StageRun& run : runs) {
     layers.push_back(run.count > 1);
   }
   if (std::find(layers.begin(), layers.end(), true) == layers.end()) {
@@ -29,13 +29,13 @@ void Add(FlatUnit& unit, const Parameter& parameter) {
 
 }  // namespace
 
-FlatUnits MeasureFlatUnits(const std::vector<BlockRun>& runs, std::int64_t shards) {
+FlatUnits MeasureFlatUnits(const std::vector<StageRun>& runs, std::int64_t shards) {
   FlatUnits units{std::vector<FlatUnit>(runs.size()), LayersOf(runs), runs.size()};
   for (std::size_t run = 0; run < runs.size(); ++run) {
     if (!units.layers[run]) {
       units.root = std::min(units.root, run);
     }
-    for (const Parameter& parameter : runs[run].block.parameters) {
+    for (const Parameter& parameter : runs[run].block().parameters) {
       Add(units.sizes[units.layers[run] ? run : units.root], parameter);
     }
   }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/network/network.h"
+#include "sim/lower/stage.h"
 
 namespace tidemark {
 
@@ -27,6 +27,6 @@ struct FlatUnits {
 
 /// Layers are the runs of more than one block, or the middle run where there is none. A tied parameter is counted where
 /// it is defined.
-FlatUnits MeasureFlatUnits(const std::vector<BlockRun>& runs, std::int64_t shards);
+FlatUnits MeasureFlatUnits(const std::vector<StageRun>& runs, std::int64_t shards);
 
 }  // namespace tidemark

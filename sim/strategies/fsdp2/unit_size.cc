@@ -52,12 +52,12 @@ std::vector<Holding> Units::Holds(Parts parts, bool frozen, bool masters) const 
 
 std::vector<Holding> Units::HoldsWhole() const {
   std::vector<Holding> holds;
-  for (const BlockRun& run : stage->runs) {
+  for (const StageRun& run : stage->runs) {
     Holding& holding = holds.emplace_back();
     holding.frozen = true;
-    holding.of = {{run.block.name}};
+    holding.of = {{run.block().name}};
     if (tied && holds.size() == 1) {
-      holding.of.push_back({stage->runs.back().block.name});
+      holding.of.push_back({stage->runs.back().block().name});
     }
   }
   return holds;
@@ -68,12 +68,12 @@ Units MeasureUnits(const Stage& stage, std::int64_t shards) {
   units.stage = &stage;
   units.shards = shards;
   units.sizes.resize(stage.runs.size());
-  for (const Parameter& parameter : stage.runs.back().block.parameters) {
+  for (const Parameter& parameter : stage.runs.back().block().parameters) {
     units.tied |= parameter.tied;
   }
   for (std::size_t run = 0; run < stage.runs.size(); ++run) {
     const bool joins_embedding = units.tied && run + 1 == stage.runs.size();
-    for (const Parameter& parameter : stage.runs[run].block.parameters) {
+    for (const Parameter& parameter : stage.runs[run].block().parameters) {
       Add(units.sizes[joins_embedding ? 0 : run], parameter, shards);
     }
   }

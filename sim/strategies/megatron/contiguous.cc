@@ -169,8 +169,8 @@ class Contiguous : public DataParallel {
     }
     if (axes_.precision.master) {
       std::vector<std::int64_t> elements;
-      for (const BlockRun& run : role_.stage.runs) {
-        elements.push_back(TrainableElements(run.block));
+      for (const StageRun& run : role_.stage.runs) {
+        elements.push_back(TrainableElements(run.block()));
       }
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
                                 elements, true, true);

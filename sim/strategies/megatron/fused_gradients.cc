@@ -32,10 +32,10 @@ std::pair<std::int64_t, std::int64_t> ShapeOf(const Parameter& parameter) {
 
 FusedGradients::FusedGradients(Role& role) : role_(role) {
   const bool fuses = role.job.axes.buffers.fused_accumulation;
-  for (const BlockRun& run : role.stage.runs) {
-    fused_.push_back(fuses ? LinearsOf(run.block) : std::set<std::uint32_t>());
+  for (const StageRun& run : role.stage.runs) {
+    fused_.push_back(fuses ? LinearsOf(run.block()) : std::set<std::uint32_t>());
     for (const std::uint32_t index : fused_.back()) {
-      tied_here_ |= run.block.parameters[index].tied;
+      tied_here_ |= run.block().parameters[index].tied;
     }
   }
   if (tied_here_) {
@@ -48,7 +48,7 @@ void FusedGradients::DeclareDummies() {
   const bool exist = role_.step != StepKind::first;
   for (std::size_t run = 0; run < fused_.size(); ++run) {
     for (const std::uint32_t index : fused_[run]) {
-      const Parameter& parameter = role_.stage.runs[run].block.parameters[index];
+      const Parameter& parameter = role_.stage.runs[run].block().parameters[index];
       if (!IsTrained(parameter)) {
         continue;
       }

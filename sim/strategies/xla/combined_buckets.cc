@@ -80,8 +80,8 @@ std::unique_ptr<BucketLayout> BucketsOfCombiner(const Role& role) {
 
 bool CombinesEverything(const Role& role) {
   std::int64_t elements = 0;
-  for (const BlockRun& run : role.stage.runs) {
-    elements += TrainableElements(run.block) * run.count;
+  for (const StageRun& run : role.stage.runs) {
+    elements += TrainableElements(run.block()) * run.count;
   }
   return SizeOf(role.job.axes.precision.gradients) * elements <= role.job.axes.sync.bucket_bytes;
 }

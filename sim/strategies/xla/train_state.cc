@@ -22,9 +22,9 @@ std::int64_t OwnElements(const Job& job, const Block& block) {
 
 std::vector<Holding> HoldsOwnPart(const Role& role) {
   std::vector<Holding> holds;
-  for (const BlockRun& run : role.stage.runs) {
+  for (const StageRun& run : role.stage.runs) {
     if (role.job.axes.shard.optimizer) {
-      holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .of = {{run.block.name}}});
+      holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .of = {{run.block().name}}});
     }
   }
   return holds;
@@ -37,8 +37,8 @@ TrainState::TrainState(Role& role)
   const Precision& precision = role.job.axes.precision;
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
   std::vector<std::int64_t> elements;
-  for (const BlockRun& run : role.stage.runs) {
-    elements.push_back(OwnElements(role.job, run.block) * moments_);
+  for (const StageRun& run : role.stage.runs) {
+    elements.push_back(OwnElements(role.job, run.block()) * moments_);
   }
   const auto declare_state = [&](const char* name, bool stays) {
     return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, stays, stays,

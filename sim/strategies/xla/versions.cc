@@ -5,11 +5,11 @@ namespace tidemark {
 
 void VersionTable::Declare(Role& role, const std::string& what, Category category, DType dtype, std::int64_t versions) {
   versions_ = versions;
-  for (const BlockRun& run : role.stage.runs) {
+  for (const StageRun& run : role.stage.runs) {
     buffers_.emplace_back();
-    for (const Parameter& parameter : run.block.parameters) {
+    for (const Parameter& parameter : run.block().parameters) {
       buffers_.back().push_back(IsTrained(parameter)
-                                    ? role.builder.AddBuffer({what + " " + run.block.name + "." + parameter.name,
+                                    ? role.builder.AddBuffer({what + " " + run.block().name + "." + parameter.name,
                                                               category,
                                                               dtype,
                                                               parameter.elements,
