@@ -2,6 +2,7 @@
 #include "sim/lower/block_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -124,9 +125,12 @@ void BlockWriter::DeclareTensors(std::size_t number) {
 std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block, bool first_of_network) {
   const std::vector<Lifetime> lifetimes = LifetimesOf(block);
   std::vector<ActionPlan> plans(block.forward.size() + block.backward.size());
+  std::vector<TensorId> touched;
+  std::string name = block.name + ".";
+  const std::size_t prefix = name.size();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     ActionPlan& plan = plans[i];
-    std::vector<TensorId> touched;
+    touched.clear();
     ForEachTouch(ActionAt(block, i), [&](TensorId tensor, bool) {
       if (std::find(touched.begin(), touched.end(), tensor) == touched.end()) {
         touched.push_back(tensor);
@@ -142,35 +146,15 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block
         plan.deaths.push_back(tensor);
       }
     }
-    plan.name = std::visit([&](const auto& leaf) { return role_.builder.Named(block.name + "." + leaf.name); },
-                           ActionAt(block, i));
+    name.resize(prefix);
+    name += std::visit([](const auto& leaf) -> const std::string& { return leaf.name; }, ActionAt(block, i));
+    plan.name = role_.builder.Named(name);
   }
   return plans;
 }
 
 Index BlockWriter::MicrobatchIndex(const Microbatch& microbatch) const {
   return role_.MicrobatchBuffers() > 1 ? microbatch.index : Index{};
-}
-
-BufferRef BlockWriter::Ref(const Microbatch& microbatch, std::int64_t position, TensorId tensor) const {
-  const Block& block = role_.stage.BlockAt(position);
-  if (tensor == block.input) {
-    return Boundary(microbatch, position);
-  }
-  if (tensor == block.output) {
-    return Boundary(microbatch, position + 1);
-  }
-  if (tensor == block.input_gradient) {
-    return BoundaryGradient(microbatch, position);
-  }
-  if (tensor == block.output_gradient) {
-    return BoundaryGradient(microbatch, position + 1);
-  }
-  if (pool_.InSmall(position, tensor)) {
-    return pool_.small_view();
-  }
-  const BufferId family = runs_[role_.stage.RunOf(position)].tensors[tensor.index];
-  return {family, {MicrobatchIndex(microbatch), role_.At(position)}};
 }
 
 std::vector<BufferRef> BlockWriter::Walked::Refs(const std::vector<TensorId>& ids) const {
@@ -267,10 +251,22 @@ BlockWriter::Walked BlockWriter::Walk(const Microbatch& microbatch, std::int64_t
   const std::vector<ActionPlan>& whole = kind_ == Forwards::representing ? tables.representing : tables.plans;
   Walked walked{microbatch, position, split_ ? tables.split.block : role_.stage.BlockAt(position),
                 split_ ? tables.split_plans : whole, {}};
-  walked.tensors.reserve(walked.block.tensors.size());
-  for (std::uint32_t i = 0; i < walked.block.tensors.size(); ++i) {
-    walked.tensors.push_back(Ref(microbatch, position, TensorId{i}));
+  const std::vector<BufferId>& families = runs_[role_.stage.RunOf(position)].tensors;
+  const std::array<Index, 2> own{MicrobatchIndex(microbatch), role_.At(position)};
+  walked.tensors.reserve(families.size());
+  for (std::uint32_t i = 0; i < families.size(); ++i) {
+    walked.tensors.push_back(pool_.InSmall(position, TensorId{i}) ? pool_.small_view() : BufferRef{families[i], own});
   }
+  const auto stands_for = [&](TensorId tensor, BufferRef (BlockWriter::*boundary)(const Microbatch&, std::int64_t) const,
+                              std::int64_t at) {
+    if (tensor.valid()) {
+      walked.tensors[tensor.index] = (this->*boundary)(microbatch, at);
+    }
+  };
+  stands_for(walked.block.input, &BlockWriter::Boundary, position);
+  stands_for(walked.block.output, &BlockWriter::Boundary, position + 1);
+  stands_for(walked.block.input_gradient, &BlockWriter::BoundaryGradient, position);
+  stands_for(walked.block.output_gradient, &BlockWriter::BoundaryGradient, position + 1);
   return walked;
 }
 

@@ -90,7 +90,6 @@ class BlockWriter {
   const BoundaryRun& BoundaryRunOf(std::int64_t position) const;
   Index MicrobatchIndex(const Microbatch& microbatch) const;
 
-  BufferRef Ref(const Microbatch& microbatch, std::int64_t position, TensorId tensor) const;
   /// False for what a neighbour allocates or frees.
   bool BornHere(const Block& block, TensorId tensor) const;
   bool DiesHere(const Block& block, bool first_of_network, TensorId tensor) const;

@@ -16,7 +16,7 @@ void BlockWriter::Load(const Microbatch& microbatch, const RunRange& runs) {
     const Block& block = role_.stage.runs[run].block();
     for (const TensorId tensor : block.loaded) {
       TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
-      const BufferRef ref = Ref(microbatch, role_.stage.first[run], tensor);
+      const BufferRef ref = Walk(microbatch, role_.stage.first[run]).tensors[tensor.index];
       role_.Alloc(ref);
       role_.builder.Order(copy_, role_.compute, "load ready");
       role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name),

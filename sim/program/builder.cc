@@ -16,6 +16,18 @@ IdType Append(std::vector<Row>& table, Row row) {
   return IdType{static_cast<std::uint32_t>(table.size() - 1)};
 }
 
+/// The id of a text in a table, to which it is appended at its first use.
+template <class Ids>
+auto Intern(Ids& ids, std::vector<std::string>& table, std::string_view text) {
+  const auto found = ids.find(text);
+  if (found != ids.end()) {
+    return found->second;
+  }
+  const auto id = Append<typename Ids::mapped_type>(table, std::string(text));
+  ids.emplace(text, id);
+  return id;
+}
+
 template <class Change>
 void ChangeRefs(std::vector<BufferRef>& refs, Change change) {
   for (BufferRef& ref : refs) {
@@ -72,20 +84,11 @@ BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
 }
 
 NameId ProgramBuilder::Named(std::string_view name) {
-  const auto [at, inserted] = state_->names.try_emplace(prefix_ + std::string(name));
-  if (inserted) {
-    at->second = Append<NameId>(state_->program.names, at->first);
-  }
-  return at->second;
+  return prefix_.empty() ? Intern(state_->names, state_->program.names, name)
+                         : Intern(state_->names, state_->program.names, prefix_ + std::string(name));
 }
 
-EventId ProgramBuilder::Event(std::string_view name) {
-  const auto [at, inserted] = state_->events.try_emplace(std::string(name));
-  if (inserted) {
-    at->second = Append<EventId>(state_->program.events, std::string(name));
-  }
-  return at->second;
-}
+EventId ProgramBuilder::Event(std::string_view name) { return Intern(state_->events, state_->program.events, name); }
 
 void ProgramBuilder::Order(StreamId stream, StreamId other, std::string_view event) {
   const EventId id = Event(event);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,7 +35,10 @@ class ProgramBuilder {
   const Buffer& buffer(BufferId id) const { return state_->program.buffers[id.index]; }
 
   std::size_t size() const { return state_->program.nodes.size(); }
-  void Emit(Node node) { state_->program.nodes.push_back(std::move(node)); }
+  template <class Leaf>
+  void Emit(Leaf leaf) {
+    state_->program.nodes.emplace_back(std::move(leaf));
+  }
 
   /// `stream` waits for what `other` has been given so far.
   void Order(StreamId stream, StreamId other, std::string_view event);
@@ -53,10 +57,18 @@ class ProgramBuilder {
   template <class Change>
   void ChangeIndices(std::size_t start, std::size_t end, Change change);
 
+  /// Finds names without making strings of them.
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  template <class IdType>
+  using Interned = std::unordered_map<std::string, IdType, TextHash, std::equal_to<>>;
+
   struct State {
     Program program;
-    std::unordered_map<std::string, NameId> names;
-    std::unordered_map<std::string, EventId> events;
+    Interned<NameId> names;
+    Interned<EventId> events;
   };
 
   std::shared_ptr<State> state_;

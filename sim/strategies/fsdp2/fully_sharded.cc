@@ -36,11 +36,13 @@ class FullySharded : public DataParallel {
         group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
         gather_(role, units_, group_),
         scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {
+    const std::vector<Holding> holds = units_.Holds(Parts::own, false, false);
     optimizer_.Declare(
         role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); }, false,
-        [&](std::int64_t position) {
-          return std::vector{units_.Holds(Parts::own, false, false)[role_.stage.RunOf(position)]};
-        });
+        [&](std::int64_t position) { return std::vector{holds[role_.stage.RunOf(position)]}; });
+    for (const StageRun& run : role.stage.runs) {
+      loss_kernels_.push_back(LossKernels(role.job, run.block()));
+    }
     if (axes_.optimizer_step.in_backward) {
       scatter_.SetHook([&](std::int64_t unit, StreamId behind) {
         optimizer_.UpdateInBackward(role_, unit, UpdatesOf(unit).front(), behind);
@@ -64,14 +66,13 @@ class FullySharded : public DataParallel {
   /// A unit's pre-backward hook hangs on what the unit returns (_fsdp_state.py, _register_pre_backward_hook). Of the
   /// last one that is the logits, so that the loss's own backward kernels come first.
   void BeforeBackward(const Microbatch&, std::int64_t position) override {
-    if (LossKernels(role_.job, role_.stage.BlockAt(position)) == 0) {
+    if (loss_kernels_[role_.stage.RunOf(position)] == 0) {
       gather_.BeforeBackward(position);
     }
   }
   void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
-    const Block& block = role_.stage.BlockAt(position);
-    const std::size_t of_loss = LossKernels(role_.job, block);
-    if (of_loss > 0 && action == block.forward.size() + of_loss) {
+    const std::size_t of_loss = loss_kernels_[role_.stage.RunOf(position)];
+    if (of_loss > 0 && action == role_.stage.BlockAt(position).forward.size() + of_loss) {
       gather_.BeforeBackward(position);
     }
   }
@@ -226,6 +227,7 @@ class FullySharded : public DataParallel {
   const GroupId group_;
   UnitGather gather_;
   GradientScatter scatter_;
+  std::vector<std::size_t> loss_kernels_;  ///< per run
   ParameterTable gradients_, accumulators_;
   OptimizerState optimizer_;
 };
