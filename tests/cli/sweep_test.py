@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb sweep, from outside: its rows are predictions, nothing disappears, and what was priced survives."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+JOB = JOBS / "llama-3-8b-fsdp2.yaml"
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=280)
+
+
+def vary(**keys):
+    return [word for key, values in keys.items() for word in ("--vary", f"{key.replace('__', '.')}={values}")]
+
+
+def sweep(*arguments):
+    done = run("sweep", JOB, *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def beats(a, b):
+    """Whether a is better than b on both axes of the usual front, or on one and equal on the other."""
+    x, y = (a["allocated_bytes"], a["step_ns"]), (b["allocated_bytes"], b["step_ns"])
+    return x != y and x[0] <= y[0] and x[1] <= y[1]
+
+
+class Sweep(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def assert_adds_up(self, report):
+        self.assertEqual(report["size"], report["evaluated"] + report["pruned"] + report["refused"])
+        self.assertEqual(report["refused"], sum(refusal["count"] for refusal in report["refusals"]))
+
+    def test_a_row_is_a_prediction(self):
+        report = sweep(*vary(strategy="ddp-last,fsdp2-defer,deepspeed-zero2", micro_batch_size="1,3",
+                             accumulation_steps="1,2,7..9"))
+        self.assert_adds_up(report)
+        self.assertEqual((report["schema"], report["size"], report["evaluated"]), ("tidemark.sweep/1", 30, 30))
+        self.assertEqual(len(report["rows"]), 30)
+        for row in report["rows"][::7]:
+            keys = {key: row[key] for key in ("strategy", "micro_batch_size", "accumulation_steps")}
+            sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+            one = json.loads(run("predict", JOB, *sets, "--format", "json", "--exit-zero").stdout)
+            self.assertEqual(row["allocated_bytes"], one["peak"]["allocated_bytes"], keys)
+            self.assertEqual(row["by_category"], one["peak"]["by_category"], keys)
+            self.assertEqual(row["step_ns"], one["time"]["step_ns"], keys)
+            self.assertEqual(row["tokens_per_s_per_gpu"], one["throughput"]["tokens_per_s_per_gpu"], keys)
+
+    def test_rows_that_fit_come_first_then_faster_ones(self):
+        rows = sweep(*vary(layout__dp="4..32:x2", micro_batch_size="1..4"))["rows"]
+        self.assertIn(False, [row["fits"] for row in rows])
+        self.assertEqual(rows, sorted(rows, key=lambda row: (not row["fits"], row["step_ns"])))
+
+    def test_no_row_of_the_front_is_beaten(self):
+        arguments = vary(recompute__policy="none,full", micro_batch_size="1..4", layout__tp="1,2,4")
+        rows = sweep(*arguments)["rows"]
+        front = [row for row in rows if row["pareto"]]
+        self.assertEqual(front, [row for row in rows if not any(beats(other, row) for other in rows)])
+        shown = sweep(*arguments, "--pareto")["rows"]
+        self.assertEqual(sorted(shown, key=str), sorted(front, key=str))
+
+    def test_what_is_refused_is_counted_with_the_reason(self):
+        report = sweep(*vary(layout__tp="1,2,3", layout__dp="2,4"))
+        self.assert_adds_up(report)
+        self.assertEqual(report["refused"], 2)
+        self.assertIn("do not divide over 3 ranks", report["refusals"][0]["reason"])
+
+    def test_a_global_batch_decides_the_number_of_microbatches(self):
+        report = sweep("--global-batch", 96, *vary(layout__dp="4,8,16", micro_batch_size="1,2,5"))
+        self.assert_adds_up(report)
+        self.assertEqual(report["refused"], 3)  # those of 5
+        for row in report["rows"]:
+            self.assertEqual(row["micro_batch_size"] * row["accumulation_steps"] * row["layout.dp"], 96)
+
+    def test_a_condition_leaves_out_the_rest(self):
+        report = sweep(*vary(layout__dp="1,2,4,8", layout__tp="1,2,4,8"), "--where", "ranks == 8 and layout.tp < 8")
+        self.assert_adds_up(report)
+        self.assertEqual({(row["layout.dp"], row["layout.tp"]) for row in report["rows"]}, {(8, 1), (4, 2), (2, 4)})
+
+    def test_only_what_fits(self):
+        arguments = vary(micro_batch_size="1..6")
+        fitting = sweep(*arguments, "--fit")
+        self.assert_adds_up(fitting)
+        everything = sweep(*arguments)
+        self.assertGreater(fitting["pruned"], 0)
+        self.assertEqual(fitting["rows"], [row for row in everything["rows"] if row["fits"]])
+        nothing = run("sweep", JOB, *vary(micro_batch_size="64"), "--fit")
+        self.assertEqual(nothing.returncode, 1, nothing.stderr)
+
+    def test_one_thread_and_two_say_the_same(self):
+        arguments = vary(strategy="ddp-last,fsdp2-defer,nanotron", accumulation_steps="1..40", layout__tp="1,2,4")
+        reports = [sweep(*arguments, "--threads", threads) for threads in (1, 2)]
+        for report in reports:
+            report.pop("seconds")
+        self.assertEqual(*reports)
+
+    def test_all_rows_as_csv(self):
+        path = self.folder / "rows.csv"
+        arguments = vary(layout__tp="1,2,3", accumulation_steps="1..5")
+        report = sweep(*arguments)
+        done = run("sweep", JOB, *arguments, "--out", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 15)
+        priced = [row for row in rows if row["status"] == "priced"]
+        self.assertEqual([(int(row["layout.tp"]), int(row["allocated_bytes"]), int(row["step_ns"])) for row in priced],
+                         [(row["layout.tp"], row["allocated_bytes"], row["step_ns"]) for row in report["rows"]])
+        self.assertTrue(all("3 ranks" in row["reason"] for row in rows if row["status"] == "refused"))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["rows.csv"])
+
+    def test_an_interrupted_sweep_is_resumed(self):
+        path = self.folder / "rows.csv"
+        arguments = ["sweep", JOB, *vary(strategy="ddp-last,fsdp2-defer,nanotron,megatron", layout__tp="1,2,4,8",
+                                         layout__dp="1..64", accumulation_steps="1..256", micro_batch_size="1,2"),
+                     "--out", path, "--yes", "--threads", 1]
+        segments = pathlib.Path(f"{path}.segments")
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        while process.poll() is None and not list(segments.glob("*.segment")):
+            time.sleep(0.01)
+        self.assertIsNone(process.poll(), "it was done before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        _, notes = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, notes)
+        self.assertIn("--resume", notes)
+        there = len(list(segments.glob("*.segment")))
+        self.assertGreater(there, 0)
+
+        again = run(*arguments)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("--resume", again.stderr)
+        other = run(*arguments, "--resume", "--set", "sequence_length=1024")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("another sweep", other.stderr)
+        self.assertEqual(len(list(segments.glob("*.segment"))), there)
+
+        resumed = run(*arguments, "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertIn(f"{there} of ", resumed.stderr)
+        with open(path) as file:
+            self.assertEqual(sum(1 for _ in file), 1 + 4 * 4 * 64 * 256 * 2)
+
+    def test_bad_input(self):
+        for arguments, expected in (
+                (["--vary", "micro_batch_siz=1,2"], "micro_batch_size"),
+                (["--vary", "micro_batch_size=4..1"], "4..1"),
+                (["--vary", "micro_batch_size=1,1"], "twice"),
+                (["--vary", "layout.tp=1,2", "--vary", "layout.tp=4"], "twice"),
+                (["--vary", "layout.tp=1,2", "--where", "layout.tpp > 1"], "layout.tpp"),
+                (["--vary", "layout.tp=1,2", "--where", "1 // (layout.tp - 1) > 0"], "zero"),
+                (["--vary", "layout.tp=1,2", "--pareto", "step_ns,memory"], "memory"),
+                (["--vary", "accumulation_steps=1,2", "--global-batch", "64"], "accumulation_steps"),
+                (["--vary", "layout.tp=1,2", "--out", "rows.txt"], ".csv"),
+                (["--vary", "layout.tp=1,2", "--resume"], "--out")):
+            done = run("sweep", JOB, *arguments)
+            self.assertEqual(done.returncode, 2, (arguments, done.stderr))
+            self.assertIn(expected, done.stderr, arguments)
+
+    def test_a_space_without_end_is_announced(self):
+        thousand = "1..1000"
+        done = run("sweep", JOB, *vary(micro_batch_size=thousand, layout__dp=thousand, sequence_length=thousand,
+                                       layout__tp=thousand))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("1,000,000,000,000 combinations", done.stderr)
+        self.assertIn("years", done.stderr)
+        self.assertIn("--yes", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
