@@ -22,6 +22,7 @@
 #include "cli/strategies.h"
 #include "cli/sweep_columns.h"
 #include "cli/sweep_csv.h"
+#include "cli/sweep_ranks.h"
 #include "cli/write_file.h"
 #include "models/job/read.h"
 #include "reports/render/render.h"
@@ -48,7 +49,9 @@ class SweepCommand : public Command {
            "  tidemark sweep job.yaml --global-batch 1024 --vary layout.tp=1,2,4,8 --vary layout.dp=8..64:x2 "
            "--where 'ranks == 64'\n"
            "  tidemark sweep job.yaml --vary machine=h100-sxm-80gb,b200-sxm-180gb --fit --top 5\n"
-           "  tidemark sweep job.yaml --vary layout.tp=1,2 --out rows.csv    all rows; .json and .html as well\n";
+           "  tidemark sweep job.yaml --vary layout.tp=1,2 --out rows.csv    all rows; .json and .html as well\n"
+           "  mpirun -n 4 tidemark sweep job.yaml --vary layout.tp=1,2 --threads 1 --out rows.csv    by four "
+           "processes\n";
   }
 
   void Setup(CLI::App& app) override {
@@ -89,15 +92,29 @@ class SweepCommand : public Command {
     TIDEMARK_ASSIGN(const Job base, job.With());
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
     const SweepColumns columns(sweep.groups().space(), global_batch_, base);
-    TIDEMARK_ASSIGN(auto segments, OpenSegments(sweep, base));
-    TIDEMARK_TRY(AskIfLong(sweep, segments ? std::ssize(segments->chunks()) : 0));
+    TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());
+    if (ranks.several() && out_.empty()) {
+      return BadInput("several ranks need --out, beside which each keeps what it prices",
+                      "for example --out rows.csv, in a folder that all of them see");
+    }
+    Result<std::optional<SegmentFolder>> segments = OpenSegments(sweep, base, ranks);
+    TIDEMARK_TRY(ranks.Gather(segments ? Status(Done{}) : Status(segments.error())));
+    TIDEMARK_TRY(ranks.Gather(AskIfLong(sweep, ranks, *segments)));
     SweepSummary all(RowsKept(), x_, y_);
     const auto start = std::chrono::steady_clock::now();
-    TIDEMARK_TRY(Price(sweep, segments, all));
+    TIDEMARK_TRY(ranks.Gather(Price(sweep, ranks, *segments, all)));
+    if (!ranks.first()) {
+      return StopRequested() ? static_cast<int>(ErrorCode::interrupted) : 0;
+    }
+    if (ranks.several()) {
+      all = SweepSummary(RowsKept(), x_, y_);
+      TIDEMARK_TRY((*segments)->Refresh());
+      TIDEMARK_TRY(AddThere(**segments, all));
+    }
     SweepReport report = MakeReport(sweep, base, columns, all);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    TIDEMARK_TRY(WriteRows(report, columns, segments, all));
-    return Tell(std::move(report), segments);
+    TIDEMARK_TRY(WriteRows(report, columns, *segments, all));
+    return Tell(std::move(report), *segments);
   }
 
  private:
@@ -166,25 +183,28 @@ class SweepCommand : public Command {
     return std::hash<std::string>{}(text);
   }
 
-  Result<std::optional<SegmentFolder>> OpenSegments(const Sweep& sweep, const Job& base) const {
+  /// All ranks see the same folder, and look into it before any of them adds to it.
+  Result<std::optional<SegmentFolder>> OpenSegments(const Sweep& sweep, const Job& base,
+                                                    const SweepRanks& ranks) const {
     if (out_.empty()) {
       return std::optional<SegmentFolder>();
     }
     TIDEMARK_ASSIGN(SegmentFolder folder, SegmentFolder::Open(out_ + ".segments", IdOf(sweep, base), resume_));
-    if (resume_) {
+    if (resume_ && ranks.first()) {
       fmt::print(stderr, "{} of {} chunks are there already\n", Grouped(std::ssize(folder.chunks())),
                  Grouped(sweep.chunks()));
     }
     return std::optional(std::move(folder));
   }
 
-  Status AskIfLong(const Sweep& sweep, std::int64_t chunks_there) const {
+  Status AskIfLong(const Sweep& sweep, const SweepRanks& ranks, const std::optional<SegmentFolder>& segments) const {
     constexpr std::int64_t kSmall = 100'000;
-    if (yes_ || sweep.size() <= kSmall) {
+    if (yes_ || sweep.size() <= kSmall || !ranks.first()) {
       return Done{};
     }
     TIDEMARK_ASSIGN(const double rate, sweep.MeasureRate(kTrialSeconds));
-    const double share = 1 - static_cast<double>(chunks_there) / static_cast<double>(sweep.chunks());
+    const double there = segments ? static_cast<double>(segments->chunks().size()) : 0;
+    const double share = 1 - there / static_cast<double>(sweep.chunks());
     const int threads = threads_.value_or(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
     const double seconds = static_cast<double>(sweep.size()) * share / rate / threads;
     if (seconds <= kLongSeconds) {
@@ -215,33 +235,42 @@ class SweepCommand : public Command {
     return EndsIn(".json") || format_ == OutputFormat::json ? kRowsOfJson : EndsIn(".html") ? kRowsOfPage : kRowsOfText;
   }
 
-  Status Price(const Sweep& sweep, std::optional<SegmentFolder>& segments, SweepSummary& all) const {
-    std::set<std::int64_t> there;
+  /// What segments hold.
+  static Status AddThere(const SegmentFolder& segments, SweepSummary& all) {
+    const auto add_row = [&](const PricedRow& row) -> Status {
+      all.Add(row);
+      return Done{};
+    };
+    const auto add_refused = [&](const PricedCombinations& refused) -> Status {
+      all.AddRefused(refused);
+      return Done{};
+    };
+    TIDEMARK_TRY(segments.ForEachRow(add_row));
+    return segments.ForEachRefused(add_refused);
+  }
+
+  Status Price(const Sweep& sweep, SweepRanks& ranks, std::optional<SegmentFolder>& segments, SweepSummary& all) const {
     ProgressLine progress(sweep.size(), "rows");
-    if (segments) {
-      there = segments->chunks();
-      std::int64_t had = 0;
-      for (const std::int64_t chunk : there) {
+    std::vector<std::int64_t> left;
+    std::int64_t had = 0;
+    for (std::int64_t chunk = 0; chunk < sweep.chunks(); ++chunk) {
+      if (segments && segments->chunks().contains(chunk)) {
         had += sweep.RowsOf(chunk);
+      } else {
+        left.push_back(chunk);
       }
-      progress.Had(had);
-      TIDEMARK_TRY(segments->ForEachRow([&](const PricedRow& row) -> Status {
-        all.Add(row);
-        return Done{};
-      }));
-      TIDEMARK_TRY(segments->ForEachRefused([&](const PricedCombinations& refused) -> Status {
-        all.AddRefused(refused);
-        return Done{};
-      }));
+    }
+    progress.Had(had);
+    if (segments) {
+      TIDEMARK_TRY(AddThere(*segments, all));
     }
     StopOnRequest();
-    std::int64_t next = 0;
+    Status counted = Done{};
     Sweep::Handlers handlers;
     handlers.next = [&]() -> std::optional<std::int64_t> {
-      while (there.contains(next)) {
-        ++next;
-      }
-      return next < sweep.chunks() ? std::optional(next++) : std::nullopt;
+      const Result<std::optional<std::int64_t>> next = ranks.Next(left);
+      counted = next ? Status(Done{}) : Status(next.error());
+      return next ? *next : std::nullopt;
     };
     handlers.done = [&](std::int64_t chunk, PricedCombinations priced) -> Status {
       if (segments) {
@@ -252,7 +281,8 @@ class SweepCommand : public Command {
       return Done{};
     };
     handlers.cancelled = StopRequested;
-    return sweep.Run(threads_.value_or(0), handlers);
+    TIDEMARK_TRY(sweep.Run(threads_.value_or(0), handlers));
+    return counted;
   }
 
   SweepReport MakeReport(const Sweep& sweep, const Job& base, const SweepColumns& columns,

@@ -334,7 +334,7 @@ class MpiWorld final : public World {
 Result<std::unique_ptr<World>> OpenMpiWorld() {
   const HeapScope scope(HeapOwner::communication);
   int provided = 0;
-  if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided); code != MPI_SUCCESS) {
+  if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided); code != MPI_SUCCESS) {
     return Failed("MPI_Init_thread", code);
   }
   return std::unique_ptr<World>(std::make_unique<MpiWorld>());

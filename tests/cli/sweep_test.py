@@ -30,6 +30,22 @@ def sweep(*arguments):
     return json.loads(done.stdout)
 
 
+def mpirun(ranks, *arguments):
+    return ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), PROGRAM, *map(str, arguments)]
+
+
+def children_of(parent):
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # gone meanwhile
+        if int(fields[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found
+
+
 def beats(a, b):
     """Whether a is better than b on both axes of the usual front, or on one and equal on the other."""
     x, y = (a["allocated_bytes"], a["step_ns"]), (b["allocated_bytes"], b["step_ns"])
@@ -155,6 +171,34 @@ class Sweep(unittest.TestCase):
         self.assertIn(f"{there} of ", resumed.stderr)
         with open(path) as file:
             self.assertEqual(sum(1 for _ in file), 1 + 4 * 4 * 64 * 256 * 2)
+
+    def rows_by(self, name, *command):
+        path = self.folder / name
+        done = subprocess.run([*command, "--out", str(path)], capture_output=True, text=True, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return path.read_text()
+
+    def test_several_processes_write_what_one_does(self):
+        arguments = ["sweep", JOB, *vary(strategy="ddp-last,fsdp2-defer,nanotron,megatron", layout__tp="1,2,4,8",
+                                         layout__dp="1..16", accumulation_steps="1..512", micro_batch_size="1,2")]
+        alone = self.rows_by("one.csv", PROGRAM, *map(str, arguments))
+        self.assertEqual(alone.count("\n"), 1 + 4 * 4 * 16 * 512 * 2)
+        for ranks in (1, 2, 4):
+            self.assertEqual(self.rows_by(f"{ranks}.csv", *mpirun(ranks, *arguments, "--threads", 1)), alone, ranks)
+
+        path = self.folder / "killed.csv"
+        segments = pathlib.Path(f"{path}.segments")
+        process = subprocess.Popen([*mpirun(2, *arguments, "--threads", 1), "--out", str(path)],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not list(segments.glob("*.segment")):
+            time.sleep(0.01)
+        self.assertIsNone(process.poll(), "it was done before a rank could be killed")
+        os.kill(children_of(process.pid)[-1], signal.SIGKILL)
+        self.assertNotEqual(process.wait(60), 0)
+        self.assertFalse(path.exists())
+        self.assertEqual(self.rows_by("killed.csv", PROGRAM, *map(str, arguments), "--resume"), alone)
+        lonely = subprocess.run(mpirun(2, "sweep", JOB, *vary(layout__tp="1,2")), capture_output=True, text=True, timeout=60)
+        self.assertIn("--out", lonely.stderr)
 
     def test_bad_input(self):
         for arguments, expected in (
