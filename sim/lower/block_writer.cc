@@ -98,7 +98,9 @@ void BlockWriter::DeclareTensors(std::size_t number) {
   }
   // A split backward pass has tensors of its own, and what lies in the pool without it may not with it.
   const BlockTables& fullest = turns.period > 0 ? tables.turn : tables.usual;
-  const Block& block = role_.program.splits_backward ? fullest.split.block : turns.period > 0 ? *turns.block : run.block();
+  const Block& block = role_.program.splits_backward ? fullest.split.block
+                       : turns.period > 0            ? *turns.block
+                                                     : run.block();
   const std::int64_t microbatches = role_.MicrobatchBuffers();
   for (std::uint32_t i = 0; i < block.tensors.size(); ++i) {
     const Tensor& tensor = block.tensors[i];
@@ -249,20 +251,23 @@ void BlockWriter::ActAll(const Walked& walked, const std::vector<ActionLoop>& lo
 BlockWriter::Walked BlockWriter::Walk(const Microbatch& microbatch, std::int64_t position) const {
   const BlockTables& tables = TablesAt(position);
   const std::vector<ActionPlan>& whole = kind_ == Forwards::representing ? tables.representing : tables.plans;
-  Walked walked{microbatch, position, split_ ? tables.split.block : role_.stage.BlockAt(position),
-                split_ ? tables.split_plans : whole, {}};
+  Walked walked{microbatch,
+                position,
+                split_ ? tables.split.block : role_.stage.BlockAt(position),
+                split_ ? tables.split_plans : whole,
+                {}};
   const std::vector<BufferId>& families = runs_[role_.stage.RunOf(position)].tensors;
   const std::array<Index, 2> own{MicrobatchIndex(microbatch), role_.At(position)};
   walked.tensors.reserve(families.size());
   for (std::uint32_t i = 0; i < families.size(); ++i) {
     walked.tensors.push_back(pool_.InSmall(position, TensorId{i}) ? pool_.small_view() : BufferRef{families[i], own});
   }
-  const auto stands_for = [&](TensorId tensor, BufferRef (BlockWriter::*boundary)(const Microbatch&, std::int64_t) const,
-                              std::int64_t at) {
-    if (tensor.valid()) {
-      walked.tensors[tensor.index] = (this->*boundary)(microbatch, at);
-    }
-  };
+  const auto stands_for =
+      [&](TensorId tensor, BufferRef (BlockWriter::*boundary)(const Microbatch&, std::int64_t) const, std::int64_t at) {
+        if (tensor.valid()) {
+          walked.tensors[tensor.index] = (this->*boundary)(microbatch, at);
+        }
+      };
   stands_for(walked.block.input, &BlockWriter::Boundary, position);
   stands_for(walked.block.output, &BlockWriter::Boundary, position + 1);
   stands_for(walked.block.input_gradient, &BlockWriter::BoundaryGradient, position);
@@ -302,9 +307,8 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
   }
   std::vector<BufferRef> reads = walked.Refs(action.reads);
   for (const ParameterId parameter : action.parameters) {
-    reads.push_back(data_parallel_.Weight(block.parameters[parameter.index].tied
-                                              ? kTiedTo
-                                              : ParameterAt{walked.position, parameter.index}));
+    reads.push_back(data_parallel_.Weight(
+        block.parameters[parameter.index].tied ? kTiedTo : ParameterAt{walked.position, parameter.index}));
   }
   std::vector<BufferRef> writes = walked.Refs(action.writes);
   Operator op = action.op;
@@ -334,14 +338,12 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
 void BlockWriter::Act(const Walked& walked, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
   if (action.over_data) {
-    GatherOverData(name, action.payload_elements, action.dtype, walked.Refs(action.reads),
-                   walked.Refs(action.writes));
+    GatherOverData(name, action.payload_elements, action.dtype, walked.Refs(action.reads), walked.Refs(action.writes));
     return;
   }
   builder.Order(tp_, role_.compute, "tp ready");
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
-                          action.payload_elements, tp_, walked.Refs(action.reads),
-                          walked.Refs(action.writes)});
+                          action.payload_elements, tp_, walked.Refs(action.reads), walked.Refs(action.writes)});
   in_flight_ = action.asynchronous;
   if (!action.asynchronous) {
     builder.Order(role_.compute, tp_, "tp done");

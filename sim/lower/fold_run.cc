@@ -2,6 +2,8 @@
 #include "sim/lower/fold_run.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace tidemark {
@@ -23,7 +25,7 @@ class RunFolder {
     for (std::int64_t done = 0; done < walk_.count;) {
       const std::int64_t position = walk_.position + done * walk_.step;
       role_.StandAt(position);
-      written_.push_back({KeyAt(position), role_.builder.size(), position});
+      written_.push_back({next_key_ ? *std::exchange(next_key_, {}) : KeyAt(position), role_.builder.size(), position});
       write(position);
       ++done;
       if (walk_.count - done > 1) {
@@ -46,9 +48,9 @@ class RunFolder {
   /// covers beyond those written, at most `left`.
   std::int64_t FoldPeriod(std::int64_t left) {
     const std::int64_t next = written_.back().position + walk_.step;
-    const std::vector<std::int64_t> key = KeyAt(next);
+    next_key_ = KeyAt(next);
     std::size_t begin = written_.size();
-    while (begin > 0 && written_[begin - 1].key != key) {
+    while (begin > 0 && written_[begin - 1].key != *next_key_) {
       --begin;
     }
     if (begin == 0) {
@@ -64,12 +66,13 @@ class RunFolder {
       role_.builder.Shift(written_[i].start, EndOf(i), role_.block_loop,
                           written_[i].position - written_[begin].position);
     }
-    const Written first = written_[begin];
+    const std::size_t start = written_[begin].start;
+    const std::int64_t from = role_.InRun(written_[begin].position);
     BindWritten(begin);
-    role_.builder.Fold(first.start,
-                       {role_.block_loop, more / period + 1, role_.InRun(first.position), walk_.step * period, 0});
+    role_.builder.Fold(start, {role_.block_loop, more / period + 1, from, walk_.step * period, 0});
     data_parallel_.Shift(more * walk_.step);
     written_.clear();
+    next_key_.reset();
     return more;
   }
 
@@ -89,6 +92,7 @@ class RunFolder {
   const BlockWriter& blocks_;
   BlockWalk walk_;
   std::vector<Written> written_;
+  std::optional<std::vector<std::int64_t>> next_key_;  ///< before the next block, where it has been asked for
 };
 
 }  // namespace

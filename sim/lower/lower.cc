@@ -76,8 +76,9 @@ std::string TextOf(const std::vector<Stage>& stages) {
   for (const Stage& stage : stages) {
     text += fmt::format("stage {} of {}\n", stage.index, stage.count);
     for (const StageRun& run : stage.runs) {
-      text += fmt::format("  {:>4} x {:<12} {:>15} parameters, {:>15} bytes saved per microbatch, each\n", run.count,
-                          run.block().name, Grouped(StoredElements(run.block())), Grouped(SavedBytes(run.block()).count()));
+      text +=
+          fmt::format("  {:>4} x {:<12} {:>15} parameters, {:>15} bytes saved per microbatch, each\n", run.count,
+                      run.block().name, Grouped(StoredElements(run.block())), Grouped(SavedBytes(run.block()).count()));
     }
   }
   return text;

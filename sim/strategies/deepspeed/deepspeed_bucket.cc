@@ -103,10 +103,8 @@ void ReductionBucket::Put(const ParameterAt& at) {
     large_ = at;
   } else {
     const BufferRef gradient = gradients_(role_, at);
-    std::vector<BufferRef> reads{gradient};
-    if (fill_ > 0) {
-      reads.push_back(buffer());  // keeps what is there
-    }
+    std::vector<BufferRef> reads = fill_ > 0 ? std::vector{gradient, buffer()}  // keeps what is there
+                                             : std::vector{gradient};
     role_.MemoryKernel("gradient to bucket", role_.compute, Work::compute, std::move(reads), {buffer()}, elements,
                        SizeOf(type()) * 2 * elements);
     role_.Free(gradient);

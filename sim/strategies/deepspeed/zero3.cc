@@ -37,9 +37,10 @@ class Zero3 : public DataParallel {
       masters_ = role.PerBlock("masters of", Category::optimizer, DType::fp32, role.compute, elements, true, true,
                                PartitionsOf(role, true));
     }
+    const std::vector<Holding> holds = PartitionsOf(role, false);
     optimizer_.Declare(
         role, [&](std::int64_t position) { return PartSizes(position); }, true,
-        [&](std::int64_t position) { return std::vector{PartitionsOf(role, false)[role.stage.RunOf(position)]}; });
+        [&](std::int64_t position) { return std::vector{holds[role.stage.RunOf(position)]}; });
     joined_ = role.PerBlock("joined gradients of", reducer_.partition_category(), role.job.axes.precision.accumulate,
                             role.compute, elements, false, false, PartitionsOf(role, false));
     wide_ = role.PerBlock("fp32 gradients of", Category::gradient, DType::fp32, role.compute, elements, false, false,

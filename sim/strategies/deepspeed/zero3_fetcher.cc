@@ -72,7 +72,8 @@ void Zero3Fetcher::Declare() {
 std::vector<Holding> PartitionsOf(const Role& role, bool masters) {
   std::vector<Holding> holds;
   for (const StageRun& run : role.stage.runs) {
-    holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block().name}}});
+    holds.push_back(
+        {.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block().name}}});
   }
   return holds;
 }
