@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "profiler/capture/beside_tensors.h"
 #include "profiler/capture/gpu_memory_use.h"
 #include "profiler/capture/gpu_records.h"
 #include "profiler/capture/heap.h"
@@ -70,14 +69,28 @@ void GpuView::Look() {
   }
   highest_.used = used;
   looked_at_ = Now();
-  const BesideTensors beside = CountBesideTensors(
-      memory_, [this](const VisitStretch& visit) { device_.memory().ForEachTaken(visit); }, SizeOfStretch);
+  const BesideTensors beside = Beside();
   highest_[BudgetPart::tensors] = memory_.live_bytes();
   highest_[BudgetPart::rounding] = beside.rounding;
   highest_[BudgetPart::cached] = beside.cached;
   highest_[BudgetPart::workspace] = books.workspace;
   highest_[BudgetPart::executor] = books.rooms;
   highest_.parts[BudgetPart::context] = books.context;
+}
+
+/// Of a pool nobody knows where its parts lie: it says how much they are.
+BesideTensors GpuView::Beside() const {
+  if (const GpuPool* const pool = device_.pool()) {
+    const GpuDriver::PoolUse use = pool->use();
+    return {use.used - memory_.live_bytes(), use.reserved - use.used};
+  }
+  return CountBesideTensors(
+      memory_, [this](const VisitStretch& visit) { device_.memory().ForEachTaken(visit); }, SizeOfStretch);
+}
+
+bool GpuView::IsOurs(std::uint64_t address) const {
+  const GpuPool* const pool = device_.pool();
+  return pool != nullptr ? pool->Has(address) : device_.memory().Has(address);
 }
 
 /// What CUPTI saw until the instant of the budget.
@@ -91,8 +104,7 @@ void GpuView::CountRecords() {
   const GpuRecords all = watch_.capture->TakeMemory();
   doubts_of_records_ = all.Doubts();
   const GpuRecords records = all.MemoryBetween(device_.books().context_made, looked_at_);
-  const GpuMemoryUse use =
-      FollowGpuMemory(records, [this](std::uint64_t address) { return device_.memory().Has(address); });
+  const GpuMemoryUse use = FollowGpuMemory(records, [this](std::uint64_t address) { return IsOurs(address); });
   highest_[BudgetPart::communication] = use.AtEnd(kNccl);
   highest_[BudgetPart::workspace] += use.AtEnd(kCublas) + use.AtEnd(kCudnn);
   highest_[BudgetPart::profiler] = use.AtEnd(kCupti);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "profiler/capture/beside_tensors.h"
 #include "profiler/capture/budget.h"
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/outside_view.h"
@@ -25,8 +26,9 @@ struct GpuWatch {
 ///
 /// The driver is asked where the device below the allocator has more than ever, when the tensor that this was for has
 /// come, and at the end; asking takes it some microseconds, and taking more takes longer. At the same instants tensors,
-/// rounding, cache and rooms are counted here; what libraries, modules and CUPTI itself have then, its records say when
-/// the budget is closed. What they took before the context was made is the context's.
+/// rounding, cache and rooms are counted here, the cache of a pool by its own attributes; what libraries, modules and
+/// CUPTI itself have then, its records say when the budget is closed. What they took before the context was made is the
+/// context's.
 class GpuView final : public OutsideView {
  public:
   /// `memory` lies over the memory of `device` (GpuDevice::memory); both and the capture outlive this.
@@ -40,6 +42,8 @@ class GpuView final : public OutsideView {
  private:
   void LookWhereItGrew();
   void Look();
+  BesideTensors Beside() const;
+  bool IsOurs(std::uint64_t address) const;
   void CountRecords();
   std::vector<std::string> DoubtsOfWatching() const;
 

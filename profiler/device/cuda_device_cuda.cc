@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <new>
 #include <optional>
 #include <utility>
@@ -17,6 +19,8 @@
 #include "profiler/device/gpu_driver.h"
 #include "profiler/device/gpu_management.h"
 #include "profiler/device/gpu_memory.h"
+#include "profiler/device/gpu_pool.h"
+#include "profiler/device/pool_allocator.h"
 
 namespace tidemark {
 namespace {
@@ -122,7 +126,16 @@ class CudaDevice final : public GpuDevice {
   std::unique_ptr<DeviceMemory> MemoryOf(Bytes capacity) override {
     auto memory = std::make_unique<GpuMemory>(*driver_, std::min(capacity, driver_->totals().total));
     memory_ = memory.get();
+    pool_ = nullptr;
     return memory;
+  }
+  Result<std::unique_ptr<Allocator>> OwnAllocator(const AllocatorOptions& options, Bytes capacity) override {
+    if (options.kind != AllocatorKind::cuda_async) {
+      return std::unique_ptr<Allocator>();
+    }
+    TIDEMARK_ASSIGN(std::unique_ptr<GpuPool> pool, GpuPool::Make(*driver_, capacity, options.release_threshold));
+    pool_ = pool.get();
+    return MakePoolAllocator(std::move(pool), *this);
   }
   std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override { return std::make_unique<CudaRoom>(bytes, books_.rooms); }
 
@@ -131,6 +144,7 @@ class CudaDevice final : public GpuDevice {
   const GpuDriver& driver() const override { return *driver_; }
   const GpuBooks& books() const override { return books_; }
   const GpuMemory& memory() const override { return *memory_; }
+  const GpuPool* pool() const override { return pool_; }
   const std::optional<GpuManagement>& management() const override { return management_; }
 
   void Give(std::uint32_t stream, Work work) override { work(On(stream).QueueWith(*blas_, books_.workspace)); }
@@ -167,10 +181,11 @@ class CudaDevice final : public GpuDevice {
 
  private:
   CudaQueue& On(std::uint32_t stream) {
-    while (queues_.size() <= stream) {
-      queues_.push_back(std::make_unique<CudaQueue>());
+    std::unique_ptr<CudaQueue>& queue = queues_[stream];
+    if (queue == nullptr) {
+      queue = std::make_unique<CudaQueue>();
     }
-    return *queues_[stream];
+    return *queue;
   }
 
   std::unique_ptr<GpuDriver> driver_;
@@ -178,7 +193,8 @@ class CudaDevice final : public GpuDevice {
   GpuBooks books_;
   std::optional<GpuManagement> management_;
   const GpuMemory* memory_ = nullptr;
-  std::vector<std::unique_ptr<CudaQueue>> queues_;
+  const GpuPool* pool_ = nullptr;
+  std::map<std::uint32_t, std::unique_ptr<CudaQueue>> queues_;
   std::vector<cudaEvent_t> events_;
   std::size_t marks_ = 0;  ///< of the events, how many stand for something
 };

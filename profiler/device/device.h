@@ -9,6 +9,8 @@
 #include "base/result.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
+#include "models/job/allocator_options.h"
+#include "sim/memory/allocator.h"
 #include "sim/memory/device_memory.h"
 
 namespace tidemark {
@@ -38,6 +40,8 @@ class Device {
 
   /// Its memory, or `capacity` of it, below an allocator.
   virtual std::unique_ptr<DeviceMemory> MemoryOf(Bytes capacity) = 0;
+  /// What hands out memory as the options say, where the device does that itself; nothing: an allocator over MemoryOf.
+  virtual Result<std::unique_ptr<Allocator>> OwnAllocator(const AllocatorOptions& options, Bytes capacity);
   /// Throws std::bad_alloc where there is no more, as an allocation of the host does.
   virtual std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) = 0;
 

@@ -8,6 +8,7 @@
 #include "profiler/device/gpu_driver.h"
 #include "profiler/device/gpu_management.h"
 #include "profiler/device/gpu_memory.h"
+#include "profiler/device/gpu_pool.h"
 
 namespace tidemark {
 
@@ -29,6 +30,8 @@ class GpuDevice : public Device {
   virtual const GpuBooks& books() const = 0;
   /// What MemoryOf gave last, for as long as it is there.
   virtual const GpuMemory& memory() const = 0;
+  /// The pool that tensors lie in instead, while there is one (OwnAllocator); nothing: they lie in `memory`.
+  virtual const GpuPool* pool() const = 0;
   /// Nothing where this machine has none.
   virtual const std::optional<GpuManagement>& management() const = 0;
 };

@@ -38,6 +38,29 @@ class GpuDriver {
   virtual void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) = 0;
   virtual void Unmap(std::uint64_t address, Bytes bytes) = 0;
 
+  /// A pool that cudaMallocAsync takes from (cuMemPoolCreate), which this process has for itself, with the driver's
+  /// defaults for reuse between streams. Fails with machine_cannot where the driver has no such pools, or none with a
+  /// largest size.
+  struct PoolOptions {
+    std::optional<Bytes> largest{};  ///< CUmemPoolProps::maxSize; nothing: the driver's limit
+    Bytes release_threshold;         ///< CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+  };
+  virtual Result<std::uint64_t> MakePool(const PoolOptions& options) = 0;
+  /// cuMemPoolDestroy; everything in it has been freed.
+  virtual void DropPool(std::uint64_t pool) = 0;
+  /// cuMemAllocFromPoolAsync: for work that `stream` is given from now on; empty where there is no more.
+  virtual std::optional<std::uint64_t> AllocateFromPool(std::uint64_t pool, Bytes bytes, void* stream) = 0;
+  /// cuMemFreeAsync: behind what `stream` has been given.
+  virtual void FreeInOrder(std::uint64_t address, void* stream) = 0;
+  /// cuMemPoolTrimTo: gives back what nobody has, but `kept`.
+  virtual void TrimPool(std::uint64_t pool, Bytes kept) = 0;
+  /// cuMemPoolGetAttribute: now, and at most since it was made.
+  struct PoolUse {
+    Bytes reserved, reserved_peak;  ///< what the pool has of the GPU
+    Bytes used, used_peak;          ///< of that, what was asked for
+  };
+  virtual PoolUse UseOf(std::uint64_t pool) const = 0;
+
   /// cuMemGetInfo: of the whole GPU, whoever has it.
   struct Totals {
     Bytes free, total;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "profiler/device/probe.h"
 
 namespace tidemark {
@@ -28,6 +29,13 @@ struct Calls {
   decltype(&cuMemMap) map = nullptr;
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuMemPoolCreate) make_pool = nullptr;
+  decltype(&cuMemPoolDestroy) drop_pool = nullptr;
+  decltype(&cuMemPoolSetAttribute) set_pool = nullptr;
+  decltype(&cuMemPoolGetAttribute) get_pool = nullptr;
+  decltype(&cuMemPoolTrimTo) trim_pool = nullptr;
+  decltype(&cuMemAllocFromPoolAsync) allocate_from_pool = nullptr;
+  decltype(&cuMemFreeAsync) free_in_order = nullptr;
   decltype(&cuGetErrorName) error_name = nullptr;
 };
 
@@ -50,7 +58,11 @@ bool FindAll(Calls& calls) {
          Find("cuMemGetAllocationGranularity", calls.granularity) && Find("cuMemAddressReserve", calls.reserve) &&
          Find("cuMemAddressFree", calls.free_addresses) && Find("cuMemCreate", calls.make) &&
          Find("cuMemRelease", calls.release) && Find("cuMemMap", calls.map) && Find("cuMemUnmap", calls.unmap) &&
-         Find("cuMemSetAccess", calls.set_access) && Find("cuGetErrorName", calls.error_name);
+         Find("cuMemSetAccess", calls.set_access) && Find("cuMemPoolCreate", calls.make_pool) &&
+         Find("cuMemPoolDestroy", calls.drop_pool) && Find("cuMemPoolSetAttribute", calls.set_pool) &&
+         Find("cuMemPoolGetAttribute", calls.get_pool) && Find("cuMemPoolTrimTo", calls.trim_pool) &&
+         Find("cuMemAllocFromPoolAsync", calls.allocate_from_pool) && Find("cuMemFreeAsync", calls.free_in_order) &&
+         Find("cuGetErrorName", calls.error_name);
 }
 
 class CudaDriver final : public GpuDriver {
@@ -97,6 +109,49 @@ class CudaDriver final : public GpuDriver {
     Expect(calls_.unmap(address, Size(bytes)));
   }
 
+  Result<std::uint64_t> MakePool(const PoolOptions& options) override {
+    CUmemPoolProps properties{};
+    properties.allocType = properties_.type;
+    properties.location = properties_.location;
+    properties.maxSize = options.largest ? Size(*options.largest) : 0;
+    CUmemoryPool pool = nullptr;
+    const CUresult made = calls_.make_pool(&pool, &properties);
+    if (made == CUDA_ERROR_NOT_SUPPORTED) {
+      return Error{ErrorCode::machine_cannot, "", "this GPU's driver has no pools for cudaMallocAsync",
+                   "take another allocator: allocator.kind=torch-caching"};
+    }
+    if (made == CUDA_ERROR_INVALID_VALUE && options.largest) {  // to drivers before CUDA 12.2 the size is no property
+      return Error{
+          ErrorCode::machine_cannot, "",
+          fmt::format("this GPU's driver makes no pool for cudaMallocAsync of {} at most", Text(*options.largest)),
+          "leave out --capacity, or take another allocator: allocator.kind=torch-caching"};
+    }
+    Expect(made);
+    cuuint64_t threshold = Size(options.release_threshold);
+    Expect(calls_.set_pool(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    return reinterpret_cast<std::uint64_t>(pool);
+  }
+  void DropPool(std::uint64_t pool) override { Expect(calls_.drop_pool(PoolOf(pool))); }
+  std::optional<std::uint64_t> AllocateFromPool(std::uint64_t pool, Bytes bytes, void* stream) override {
+    CUdeviceptr address = 0;
+    const CUresult result =
+        calls_.allocate_from_pool(&address, Size(bytes), PoolOf(pool), static_cast<CUstream>(stream));
+    return IfThereIsRoom(result, address);
+  }
+  void FreeInOrder(std::uint64_t address, void* stream) override {
+    Expect(calls_.free_in_order(address, static_cast<CUstream>(stream)));
+  }
+  void TrimPool(std::uint64_t pool, Bytes kept) override { Expect(calls_.trim_pool(PoolOf(pool), Size(kept))); }
+  PoolUse UseOf(std::uint64_t pool) const override {
+    const auto read = [&](CUmemPool_attribute attribute) {
+      cuuint64_t bytes = 0;
+      Expect(calls_.get_pool(PoolOf(pool), attribute, &bytes));
+      return Bytes(static_cast<std::int64_t>(bytes));
+    };
+    return {read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), read(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH),
+            read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), read(CU_MEMPOOL_ATTR_USED_MEM_HIGH)};
+  }
+
   Totals totals() const override {
     std::size_t free = 0, total = 0;
     Expect(calls_.totals(&free, &total));
@@ -110,6 +165,9 @@ class CudaDriver final : public GpuDriver {
     }
   }
 
+  static CUmemoryPool PoolOf(std::uint64_t pool) {
+    return reinterpret_cast<CUmemoryPool>(pool);  // NOLINT(performance-no-int-to-ptr): the number of a handle
+  }
   static std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
 
   std::optional<std::uint64_t> IfThereIsRoom(CUresult result, std::uint64_t what) const {

@@ -2,6 +2,7 @@
 #include "profiler/device/tensor_memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kernels/bytes_cuda.h"
@@ -10,6 +11,9 @@ namespace tidemark {
 namespace {
 
 constexpr int kPoison = 0xff;
+/// Where memory is freed that several streams have used, as in PyTorch's backend cudaMallocAsync
+/// (c10/cuda/CUDAMallocAsyncAllocator.cpp, dummy_unifying_free_stream): none of these then waits for the others.
+constexpr std::uint32_t kFreeingStream = std::numeric_limits<std::uint32_t>::max();
 
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): an allocator counts in addresses
@@ -44,17 +48,26 @@ void TensorMemory::Free(const Piece& piece) {
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     Fill(piece.stream, piece.data, piece.bytes);
-    poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
+    if (!allocator_->frees_in_stream_order()) {
+      poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
+    }
   }
-  GiveBack(piece);
+  GiveBack(piece, piece.stream);
 }
 
 void TensorMemory::FreeInUse(const Piece& piece, std::vector<Device::Mark> uses) {
+  if (allocator_->frees_in_stream_order()) {
+    for (const Device::Mark mark : uses) {
+      device_.WaitFor(kFreeingStream, mark);
+    }
+    GiveBack(piece, kFreeingStream);
+    return;
+  }
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     in_use_.emplace(begin, InUse{EndOf(begin, piece.bytes), std::move(uses)});
   }
-  GiveBack(piece);
+  GiveBack(piece, piece.stream);
 }
 
 void TensorMemory::Synchronize() {
@@ -62,12 +75,12 @@ void TensorMemory::Synchronize() {
   allocator_->Synchronize();
 }
 
-void TensorMemory::GiveBack(const Piece& piece) {
+void TensorMemory::GiveBack(const Piece& piece, std::uint32_t stream) {
   const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
   if (annotations_ != nullptr && piece.bytes > Bytes(0)) {
     annotations_->RegionGoes(begin);
   }
-  allocator_->Free(piece.handle);  // whoever looks at the device meanwhile finds the tensor there
+  allocator_->FreeOn(piece.handle, stream);  // whoever looks at the device meanwhile finds the tensor there
   if (piece.bytes > Bytes(0)) {
     live_.erase(begin);
     live_bytes_ -= piece.bytes;

@@ -38,7 +38,8 @@ class TensorMemory {
   std::optional<Piece> Allocate(Bytes bytes, std::uint32_t stream);
   void Free(const Piece& piece);
   /// While work of other streams may still use it, up to these marks, its own stream's among them: whoever gets the
-  /// memory next waits for them on its stream, and nobody else. Only then is it poisoned.
+  /// memory next waits for them on its stream, and nobody else. Only then is it poisoned. Of an allocator that frees in
+  /// the order of streams the driver sees to that: the free waits for the marks, on a stream that does nothing else.
   void FreeInUse(const Piece& piece, std::vector<Device::Mark> uses);
   /// Everything that ran has ended: a step is done.
   void Synchronize();
@@ -69,7 +70,7 @@ class TensorMemory {
     std::vector<Device::Mark> uses;
   };
 
-  void GiveBack(const Piece& piece);
+  void GiveBack(const Piece& piece, std::uint32_t stream);
   void WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void Fill(std::uint32_t stream, void* at, Bytes bytes);
   void Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);

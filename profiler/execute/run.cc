@@ -56,6 +56,21 @@ Error AloneWithoutMemory(const OutOfMemory& out) {
           "tidemark predict says what a rank needs, and when"};
 }
 
+/// What a device hands out itself needs no announcement: tools know where it lies.
+Result<std::unique_ptr<Allocator>> AllocatorOn(Device& device, const AllocatorOptions& kind,
+                                               const RunOptions& options) {
+  const Bytes capacity = options.capacity.value_or(kUnlimited);
+  TIDEMARK_ASSIGN(std::unique_ptr<Allocator> own, device.OwnAllocator(kind, capacity));
+  if (own != nullptr) {
+    return own;
+  }
+  std::unique_ptr<DeviceMemory> below = device.MemoryOf(capacity);
+  if (options.annotations != nullptr) {
+    below = std::make_unique<AnnouncedMemory>(std::move(below), *options.annotations);
+  }
+  return MakeAllocator(kind, std::move(below));
+}
+
 /// The mean over the ranks that have finished a microbatch's loss: all of them, or those of a pipeline's last stage.
 std::optional<double> MeanLoss(World& world, const std::optional<double>& own) {
   const double sum = world.Sum(own.value_or(0)), ranks = world.Sum(own ? 1 : 0);
@@ -129,11 +144,8 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   TIDEMARK_ASSIGN(const std::vector<Batches> batches, MakeBatches(job, model, options));
   HostDevice processor;
   Device& device = options.device == nullptr ? processor : *options.device;
-  std::unique_ptr<DeviceMemory> below = device.MemoryOf(options.capacity.value_or(kUnlimited));
-  if (options.annotations != nullptr) {
-    below = std::make_unique<AnnouncedMemory>(std::move(below), *options.annotations);
-  }
-  TensorMemory memory(MakeAllocator(job.allocator, std::move(below)), device);
+  TIDEMARK_ASSIGN(std::unique_ptr<Allocator> allocator_of_job, AllocatorOn(device, job.allocator, options));
+  TensorMemory memory(std::move(allocator_of_job), device);
   memory.AnnounceTo(options.annotations);
   std::unique_ptr<OutsideView> outside = options.watch ? options.watch(memory) : nullptr;
   Executor executor(job, model, groups, batches, device, memory,

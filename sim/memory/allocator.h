@@ -30,6 +30,11 @@ class Allocator {
   /// A request of no bytes is granted and charged nothing.
   virtual std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) = 0;
   virtual void Free(std::uint32_t handle) = 0;
+  /// Whether a free takes its turn in a stream (cudaFreeAsync), behind what that has been given before. The device then
+  /// has the memory again, and hands it out as it likes.
+  virtual bool frees_in_stream_order() const { return false; }
+  /// Frees in the order of this stream, where that means something, instead of the stream of birth.
+  virtual void FreeOn(std::uint32_t handle, std::uint32_t) { Free(handle); }
   /// Frees memory that work on other streams still uses (PyTorch: after record_stream). It is given to nobody else
   /// until UseEnds(ticket) has said that the last such use is over, or the allocator has waited for all of them rather
   /// than run out. Here it stays allocated until then; torch-caching counts it as free at once.

@@ -58,6 +58,9 @@ class DeviceMemory {
 
  protected:
   DeviceMemory(const DeviceMemory& other, Bytes capacity);
+  /// Of what a device takes and gives by itself: nobody asked here.
+  void CountTaken(Bytes bytes);
+  void CountGiven(Bytes bytes);
 
  private:
   virtual std::optional<std::uint64_t> DoTake(Bytes bytes) = 0;
@@ -68,8 +71,6 @@ class DeviceMemory {
   virtual void DoUnmap(std::uint64_t address, Bytes bytes) = 0;
 
   bool Fits(Bytes bytes);
-  void CountTaken(Bytes bytes);
-  void CountGiven(Bytes bytes);
   void Remember(Bytes enough);
 
   Bytes capacity_, taken_, highest_;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "base/quantity.h"
+#include "models/job/allocator_options.h"
 #include "profiler/comm/nccl.h"
 #include "profiler/device/cuda_device.h"
 #include "tests/profiler/execute/different_parameters.h"
@@ -37,6 +41,30 @@ TEST_P(StepOnAGpu, IsTheProcessorsInNumbersAndMemory) {
   ASSERT_EQ(found.gradients.size(), expected.gradients.size());
   ASSERT_FALSE(found.gradients.empty());
   EXPECT_EQ(DifferentParameters(found.gradients, expected.gradients), std::set<std::string>{});
+}
+
+/// Memory comes from cudaMallocAsync itself, whose inside is the driver's: how much tensors need of it is not.
+TEST(StepInAPool, HasTheProcessorsNumbersAndRoomForItsTensors) {
+  Job job = SmallJob("fsdp2-scatter-each");
+  const RunOptions options{.exact = true, .keep_gradients = true, .kept_update = 2};
+  job.allocator.kind = AllocatorKind::exact;
+  const RunOutcome expected = Executed(job, 2, options);
+  job.allocator.kind = AllocatorKind::cuda_async;
+  const RunOutcome found = OnGpu(job, 2, options);
+  EXPECT_NEAR(*found.steps[1].loss, *expected.steps[1].loss, 1e-10);
+  EXPECT_EQ(DifferentParameters(found.gradients, expected.gradients), std::set<std::string>{});
+  EXPECT_GE(found.allocator_peak, expected.allocator_peak) << "the sum of what was asked for";
+  EXPECT_GE(found.reserved_peak, found.allocator_peak);
+  EXPECT_EQ(found.mapped_peak, found.reserved_peak);
+}
+
+TEST(StepInAPool, RunsOutOfACapacity) {
+  Job job = SmallJob("ddp-last");
+  job.allocator.kind = AllocatorKind::exact;
+  const Bytes needed = Executed(job, 1).allocator_peak;
+  job.allocator.kind = AllocatorKind::cuda_async;
+  const RunOutcome run = OnGpu(job, 1, {.capacity = Bytes(needed.count() / 2)});
+  EXPECT_TRUE(run.ran_out) << needed.count() << " bytes are needed";
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, StepOnAGpu,

@@ -40,7 +40,7 @@ part() {
 
 part device-tests 120 "$here/gpu_test" --gtest_filter=-AWatchedGpu.*
 # Recording begins before a context is made: a process each.
-for test in ClosesItsBudget FindsWhatIsHiddenBehindTheAllocator TimesOperationsOnTheProgramsStreams; do
+for test in ClosesItsBudget ClosesTheBudgetOfAPool FindsWhatIsHiddenBehindTheAllocator TimesOperationsOnTheProgramsStreams; do
   part "watched-$test" 60 "$here/gpu_test" --gtest_filter="AWatchedGpu.$test"
 done
 # As torchrun would start them; several on one GPU where NCCL (2.30 and later) takes that.

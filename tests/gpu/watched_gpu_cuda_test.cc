@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "models/job/allocator_options.h"
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/gpu_view.h"
 #include "profiler/comm/nccl.h"
@@ -56,6 +57,15 @@ TEST(AWatchedGpu, ClosesItsBudget) {
   EXPECT_GE(budget[BudgetPart::workspace], kMiB * 32) << "what one stream's products are given";
   EXPECT_LE(std::abs(budget.residual().count()), budget.bound().count());
   EXPECT_EQ(budget.used, budget.sum() + budget.residual());
+}
+
+TEST(AWatchedGpu, ClosesTheBudgetOfAPool) {
+  Job job = SmallJob("ddp-last");
+  job.allocator.kind = AllocatorKind::cuda_async;
+  const Budget budget = *Watched(job, {}).budget;
+  EXPECT_THAT(budget.reasons, IsEmpty());
+  EXPECT_GT(budget[BudgetPart::tensors], Bytes());
+  EXPECT_LE(std::abs(budget.residual().count()), budget.bound().count());
 }
 
 TEST(AWatchedGpu, FindsWhatIsHiddenBehindTheAllocator) {

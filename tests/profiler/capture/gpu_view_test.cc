@@ -58,7 +58,9 @@ class Rank {
   }
 
   void Watch() {
-    memory = std::make_unique<TensorMemory>(MakeAllocator(options_, gpu.MemoryOf(kMiB * 4096)), gpu);
+    std::unique_ptr<Allocator> own = *gpu.OwnAllocator(options_, kMiB * 4096);
+    memory = std::make_unique<TensorMemory>(
+        own == nullptr ? MakeAllocator(options_, gpu.MemoryOf(kMiB * 4096)) : std::move(own), gpu);
     view = WatchGpu(gpu, watch)(*memory);
   }
   /// As a library does, behind the allocator.
@@ -123,6 +125,37 @@ TEST(GpuView, CountsTensorsInExpandableSegments) {
   const Budget budget = rank.view->Close(0);
   EXPECT_THAT(budget.reasons, IsEmpty());
   EXPECT_EQ(budget[BudgetPart::tensors], Bytes(3'000'000) + kMiB * 24 + Bytes(1));
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
+// A pool says how much it has and how much of that is used; where, it does not say.
+TEST(GpuView, CountsThePoolOfCudaMallocAsync) {
+  Rank rank({.kind = AllocatorKind::cuda_async});
+  Fill(rank);
+  rank.memory->Free(rank.Tensor(kMiB * 40));
+  rank.Tensor(kMiB * 2);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_THAT(budget.reasons, IsEmpty());
+  const Bytes tensors = Bytes(3'000'000) + kMiB * (24 + 2) + Bytes(1);  // with 40 MiB more at most: 3 pages of 32 MiB
+  EXPECT_EQ(budget[BudgetPart::tensors], tensors);
+  EXPECT_EQ(budget[BudgetPart::rounding], Bytes());
+  EXPECT_EQ(budget[BudgetPart::cached], kMiB * 96 - tensors);
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
+// What was freed before the budget is closed is still the pool's: its records are nobody else's memory.
+TEST(GpuView, KnowsThePoolsRecords) {
+  Rank rank({.kind = AllocatorKind::cuda_async});
+  rank.Watch();
+  const TensorMemory::Piece piece = rank.Tensor(kMiB * 10);
+  rank.memory->Free(piece);
+  GpuMemoryRecord record = Came(kMiB * 10, kLater, "/usr/lib/libnccl.so.2");
+  record.address = reinterpret_cast<std::uint64_t>(piece.data);
+  record.from_pool = true;
+  record.pool_bytes = kMiB * 32;
+  rank.capture.records.memory = {record};
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget[BudgetPart::communication], Bytes());
   EXPECT_EQ(budget.residual(), Bytes());
 }
 

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <utility>
 
+#include "base/quantity.h"
+#include "base/result.h"
 #include "profiler/device/gpu_driver.h"
 
 namespace tidemark {
@@ -20,7 +24,7 @@ class FakeGpuDriver final : public GpuDriver {
   /// Everything was given back.
   void ExpectNothingLeft() const {
     EXPECT_EQ(used_, Bytes());
-    EXPECT_TRUE(pieces_.empty() && ranges_.empty() && handles_.empty() && mapped_.empty());
+    EXPECT_TRUE(pieces_.empty() && ranges_.empty() && handles_.empty() && mapped_.empty() && pools_.empty());
   }
   Bytes used() const { return used_; }
 
@@ -81,6 +85,56 @@ class FakeGpuDriver final : public GpuDriver {
     DropIfUnused(handle);
   }
 
+  /// Pages of 32 MiB, as rapidsai/rmm#1245 found. What a stream has freed it has at once, others when FinishFrees says
+  /// that the GPU is done.
+  Result<std::uint64_t> MakePool(const PoolOptions& options) override {
+    pools_[++last_handle_].options = options;
+    return last_handle_;
+  }
+  void DropPool(std::uint64_t pool) override {
+    ASSERT_TRUE(pools_.count(pool) == 1);
+    EXPECT_EQ(pools_[pool].use.used, Bytes()) << "something in it is used, or has yet to be freed";
+    used_ -= pools_[pool].use.reserved;
+    pools_.erase(pool);
+  }
+  std::optional<std::uint64_t> AllocateFromPool(std::uint64_t pool, Bytes bytes, void* stream) override {
+    Pool& from = pools_.at(pool);
+    from.use.used -= std::exchange(from.freed[stream], Bytes());
+    const Bytes needed(RoundUp((from.use.used + bytes).count(), kPoolPage.count()));
+    const Bytes more = std::max(needed - from.use.reserved, Bytes());
+    if (from.use.reserved + more > from.options.largest.value_or(memory_) || !Use(more)) {
+      return std::nullopt;
+    }
+    from.use.reserved += more;
+    from.use.reserved_peak = std::max(from.use.reserved_peak, from.use.reserved);
+    from.use.used += bytes;
+    from.use.used_peak = std::max(from.use.used_peak, from.use.used);
+    const std::uint64_t address = NextAddress(bytes, Bytes(512));
+    from.pieces.emplace(address, bytes);
+    return address;
+  }
+  void FreeInOrder(std::uint64_t address, void* stream) override {
+    for (auto& [handle, pool] : pools_) {
+      if (const auto piece = pool.pieces.find(address); piece != pool.pieces.end()) {
+        pool.freed[stream] += piece->second;
+        pool.pieces.erase(piece);
+        return;
+      }
+    }
+    ADD_FAILURE() << "freed what no pool handed out";
+  }
+  void TrimPool(std::uint64_t pool, Bytes kept) override { Shrink(pools_.at(pool), kept); }
+  PoolUse UseOf(std::uint64_t pool) const override { return pools_.at(pool).use; }
+  void FinishFrees() {
+    for (auto& [handle, pool] : pools_) {
+      for (const auto& [stream, bytes] : pool.freed) {
+        pool.use.used -= bytes;
+      }
+      pool.freed.clear();
+      Shrink(pool, pool.options.release_threshold);
+    }
+  }
+
   Totals totals() const override {
     ++times_asked_;
     return {memory_ - used_, memory_};
@@ -92,6 +146,21 @@ class FakeGpuDriver final : public GpuDriver {
     Bytes bytes;
     bool mapped = false, released = false;
   };
+
+  struct Pool {
+    PoolOptions options;
+    PoolUse use;
+    std::map<std::uint64_t, Bytes> pieces;
+    std::map<void*, Bytes> freed;  ///< by stream, not yet over
+  };
+  static constexpr Bytes kPoolPage = Bytes(32 << 20);
+
+  void Shrink(Pool& pool, Bytes kept) {
+    const Bytes needed(RoundUp(std::max(pool.use.used, kept).count(), kPoolPage.count()));
+    const Bytes less = std::max(pool.use.reserved - needed, Bytes());
+    pool.use.reserved -= less;
+    used_ -= less;
+  }
 
   static std::uint64_t Length(Bytes bytes) { return static_cast<std::uint64_t>(bytes.count()); }
   bool Use(Bytes bytes) {
@@ -118,6 +187,7 @@ class FakeGpuDriver final : public GpuDriver {
   std::uint64_t next_ = std::uint64_t{1} << 40, last_handle_ = 0;
   std::map<std::uint64_t, Bytes> pieces_, ranges_;
   std::map<std::uint64_t, Physical> handles_;
+  std::map<std::uint64_t, Pool> pools_;
   std::map<std::uint64_t, std::uint64_t> mapped_;  ///< handles by address
 };
 
