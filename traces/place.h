@@ -8,8 +8,6 @@
 
 namespace tidemark {
 
-inline constexpr std::uint16_t kNoSpan = 0xffff;  ///< MemoryEvent::span, Slice::span: outside of all phases
-
 /// Where in a step something happens. No phase: before or after everything.
 struct PhasePlace {
   std::string phase;

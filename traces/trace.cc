@@ -16,7 +16,7 @@ std::string MemberName(const Trace& trace, const MemoryEvent& event) {
 }
 
 std::string VerifyTables(const Trace& trace) {
-  if (trace.spans.size() > 0xffff) {
+  if (trace.spans.size() > kNoSpan) {
     return fmt::format("{} phases, but events can name only 65,535", trace.spans.size());
   }
   for (const TraceTensor& tensor : trace.tensors) {
@@ -56,7 +56,7 @@ std::string VerifySlices(const Trace& trace) {
     if (slice.stream >= trace.streams.size() || slice.name.index >= trace.strings.size()) {
       return fmt::format("slice {} names a stream or an operation that the trace does not have", i);
     }
-    if (slice.span != 0xffff && slice.span >= trace.spans.size()) {
+    if (slice.span != kNoSpan && slice.span >= trace.spans.size()) {
       return fmt::format("slice {} names a phase that the trace does not have", i);
     }
     if (slice.end < slice.start) {
@@ -85,7 +85,7 @@ class MemoryVerifier {
     if (event.tensor.index >= trace_.tensors.size()) {
       return "names a tensor that the trace does not have";
     }
-    if (event.span != 0xffff && event.span >= trace_.spans.size()) {
+    if (event.span != kNoSpan && event.span >= trace_.spans.size()) {
       return "names a phase that the trace does not have";
     }
     if (event.issue < last_issue_) {

@@ -19,6 +19,8 @@ namespace tidemark {
 using TensorNameId = Id<struct TraceTensorTag>;   ///< index into Trace::tensors
 using TraceStringId = Id<struct TraceStringTag>;  ///< index into Trace::strings
 
+inline constexpr std::uint16_t kNoSpan = 0xffff;  ///< MemoryEvent::span, Slice::span: no phase, or none that is known
+
 /// A family of equal tensors; events name the member by indices.
 struct TraceTensor {
   std::string name;
@@ -38,7 +40,7 @@ struct MemoryEvent {
   Nanos issue;                            ///< when the host issued it: memory follows issue order
   Nanos ready;                            ///< when the stream of birth got there
   std::uint64_t address = 0;              ///< 0: not known
-  std::uint16_t span = 0xffff;            ///< index into Trace::spans of the innermost phase, 0xffff: none
+  std::uint16_t span = kNoSpan;           ///< index into Trace::spans of the innermost phase
   Bytes allocator_bytes, reserved_bytes;  ///< the allocator's totals right after this event
 };
 
@@ -62,7 +64,7 @@ struct Slice {
   std::uint16_t stream = 0;
   TraceStringId name;
   Nanos start, end;
-  std::uint16_t span = 0xffff;  ///< index into Trace::spans of the innermost phase that issued it, 0xffff: not known
+  std::uint16_t span = kNoSpan;  ///< index into Trace::spans of the innermost phase that issued it
 };
 
 struct TraceStream {

@@ -16,7 +16,7 @@ namespace tidemark {
 /// An operation as the host issued it.
 struct IssuedOperation {
   std::string name;
-  std::uint16_t span = 0xffff;  ///< the phase that issued it (Slice::span)
+  std::uint16_t span = kNoSpan;  ///< the phase that issued it (Slice::span)
 };
 
 /// What the capture calls by number.

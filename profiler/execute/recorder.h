@@ -19,7 +19,6 @@
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/progress.h"
 #include "sim/program/program.h"
-#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {

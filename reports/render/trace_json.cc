@@ -48,7 +48,7 @@ std::string MemoryJson(const Trace& trace) {
   AppendColumn(out, "ready", trace.memory, [](const Event& event) { return (event.ready - event.issue).count(); });
   out += ',';
   AppendColumn(out, "span", trace.memory,
-               [](const Event& event) { return event.span == 0xffff ? -1 : int{event.span}; });
+               [](const Event& event) { return event.span == kNoSpan ? -1 : int{event.span}; });
   out += ',';
   AppendColumn(out, "allocator", trace.memory,
                Differences([](const Event& event) { return event.allocator_bytes.count(); }));

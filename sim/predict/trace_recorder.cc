@@ -12,7 +12,6 @@ namespace tidemark {
 namespace {
 
 constexpr Bytes kUnlimited{std::int64_t{1} << 62};
-constexpr std::uint16_t kNoSpan = 0xffff;
 
 /// The place of `key` in a table that grows: `add` appends what is new.
 template <class Key, class Add>

@@ -15,6 +15,7 @@
 #include "profiler/comm/nccl.h"
 #include "profiler/device/cuda_device.h"
 #include "tests/profiler/execute/executed_job.h"
+#include "traces/trace.h"
 
 // Each of these wants a process of its own: a capture begins before the GPU's context is made.
 
@@ -83,7 +84,7 @@ TEST(AWatchedGpu, TimesOperationsOnTheProgramsStreams) {
   for (const Slice& slice : run.trace.slices) {
     EXPECT_LE(slice.start, slice.end);
     EXPECT_LE(slice.end, run.trace.steps.back().end);
-    named += run.trace.streams[slice.stream].name == "compute" && slice.span != 0xffff ? 1 : 0;
+    named += run.trace.streams[slice.stream].name == "compute" && slice.span != kNoSpan ? 1 : 0;
   }
   std::int64_t computed = 0;
   const RunOutcome host = Executed(SmallJob("ddp-last"), 2);

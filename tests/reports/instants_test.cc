@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/instants.h"
+#include "traces/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -63,7 +64,7 @@ class OnPaper {
     event.tensor = TensorNameId{tensor};
     event.index0 = member;
     event.issue = Nanos(++now_);
-    event.span = trace_.spans.empty() ? 0xffff : static_cast<std::uint16_t>(trace_.spans.size() - 1);
+    event.span = trace_.spans.empty() ? kNoSpan : static_cast<std::uint16_t>(trace_.spans.size() - 1);
     trace_.memory.push_back(event);
   }
 

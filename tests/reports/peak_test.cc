@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/peak.h"
+#include "traces/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ Trace OnPaper() {
     event.span = span;
     trace.memory.push_back(event);
   };
-  add(true, 0, 0, 0, 0xffff);
+  add(true, 0, 0, 0, kNoSpan);
   add(true, 1, 0, 10, 0);
   add(true, 1, 1, 20, 0);
   add(false, 1, 1, 30, 0);

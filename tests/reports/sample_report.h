@@ -6,6 +6,7 @@
 
 #include "models/machine/device_bytes.h"
 #include "reports/summarise/prediction.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 
@@ -93,7 +94,7 @@ class SampleTrace {
 
   void End() {
     trace_.spans[span_].end = host_;
-    span_ = 0xffff;
+    span_ = kNoSpan;
   }
 
   void Forward(std::int64_t microbatch) {
@@ -151,7 +152,7 @@ class SampleTrace {
   Trace trace_;
   Bytes total_, reserved_;
   Nanos host_, device_, collective_;
-  std::uint16_t span_ = 0xffff;
+  std::uint16_t span_ = kNoSpan;
 };
 
 inline RoleReport SampleRole(const std::string& name, SampleSize size) {

@@ -44,7 +44,7 @@ inline Trace Play(const std::vector<Happening>& script, std::int64_t rounding = 
   std::map<std::tuple<std::string, std::int64_t, Category, DType>, std::uint32_t> tensors;
   std::map<std::pair<std::string, std::int32_t>, std::uint32_t> alive;
   std::int64_t total = 0, highest = 0;
-  std::uint16_t span = 0xffff;
+  std::uint16_t span = kNoSpan;
   Nanos now;
   for (const Happening& happening : script) {
     now += Nanos(10);
@@ -53,7 +53,7 @@ inline Trace Play(const std::vector<Happening>& script, std::int64_t rounding = 
       trace.spans.push_back({happening.name, happening.member, now, now});
     } else if (happening.kind == Happening::Kind::end) {
       trace.spans[span].end = now;
-      span = 0xffff;
+      span = kNoSpan;
     } else {
       MemoryEvent event;
       event.alloc = happening.kind == Happening::Kind::alloc;

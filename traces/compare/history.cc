@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "traces/place.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 namespace {

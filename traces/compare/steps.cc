@@ -10,7 +10,7 @@
 #include <set>
 
 #include "traces/compare/history.h"
-#include "traces/place.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 namespace {

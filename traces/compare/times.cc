@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "traces/family.h"
-#include "traces/place.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "traces/place.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 namespace wire {

@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "traces/formats/tidemark_frames.h"
-#include "traces/place.h"
+#include "traces/trace.h"
 #include "traces/trace.pb.h"
 
 namespace tidemark {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "tests/profiler/capture/announced.h"
-#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
