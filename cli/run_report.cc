@@ -116,19 +116,6 @@ ordered_json JsonOf(const RankPeak& of) {
           {"by_category", by_category}};
 }
 
-/// "clock" of tidemark.run/1.
-std::string_view Key(WorkClock clock) {
-  switch (clock) {
-    case WorkClock::host:
-      return "host";
-    case WorkClock::marks:
-      return "device_events";
-    case WorkClock::records:
-      return "cupti";
-  }
-  return "";
-}
-
 /// What says how long a GPU worked; a processor has one clock.
 std::string ClockText(WorkClock clock) {
   switch (clock) {
@@ -140,6 +127,16 @@ std::string ClockText(WorkClock clock) {
       return "work on streams is timed by CUPTI's records\n";
   }
   return "";
+}
+
+/// What a GPU's libraries do at their first use and nobody can do for them; groups of ranks have met before.
+std::vector<std::string> NotesOf(WorkClock clock) {
+  if (clock == WorkClock::host) {
+    return {};
+  }
+  return {
+      "the first step's time contains what comes once: kernels are loaded, cuBLASLt chooses algorithms, and NCCL opens "
+      "connections"};
 }
 
 }  // namespace
@@ -156,6 +153,9 @@ std::string RenderText(const RunReport& report) {
                                  ranks == 1 ? "" : "s", report.exchanges.empty() ? "" : ", by " + report.exchanges,
                                  LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps)) +
                      ClockText(outcome.clock);
+  for (const std::string& note : NotesOf(outcome.clock)) {
+    text += note + "\n";
+  }
   if (!outcome.ran_out) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));
@@ -203,7 +203,8 @@ std::string RenderJson(const RunReport& report) {
                              {"device", report.device},
                              {"ranks", report.job.Ranks()},
                              {"steps", steps},
-                             {"clock", Key(report.outcome.clock)},
+                             {"clock", Name(report.outcome.clock)},
+                             {"notes", NotesOf(report.outcome.clock)},
                              {"peak", JsonOf(report.peak)},
                              {"numerics", numerics},
                              {"budget", budget},

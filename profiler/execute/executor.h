@@ -51,6 +51,9 @@ enum class WorkClock : std::uint8_t {
   records,  ///< what CUPTI recorded of kernels, copies and fills
 };
 
+/// "host", "device_events", "cupti".
+std::string_view Name(WorkClock clock);
+
 /// A device that has no more memory, at a request of a step.
 struct OutOfMemory {
   Bytes requested, reserved, capacity;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "profiler/capture/gpu_trace.h"
 #include "profiler/execute/executor.h"
@@ -11,6 +12,18 @@
 // a capture, else by marks around it.
 
 namespace tidemark {
+
+std::string_view Name(WorkClock clock) {
+  switch (clock) {
+    case WorkClock::host:
+      return "host";
+    case WorkClock::marks:
+      return "device_events";
+    case WorkClock::records:
+      return "cupti";
+  }
+  return "";
+}
 
 /// The host carries out an exchange that is not left to a stream, whatever the device records of its copies.
 Executor::Started Executor::StartOn(StreamId stream, const std::string& name, const Communicator* group) {

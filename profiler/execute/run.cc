@@ -156,7 +156,9 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
                      .capture = options.capture});
   executor.recorder().ReportTo(options.progress);
   executor.recorder().AnnounceTo(options.annotations);
-  executor.recorder().Describe(options.blank);
+  Trace blank = options.blank;
+  blank.clock = Name(executor.clock());
+  executor.recorder().Describe(blank);
   executor.recorder().KeepWith(options.keep_trace);
   RunOutcome run;
   run.clock = executor.clock();

@@ -229,6 +229,17 @@ Section JobsSection(const ComparisonReport& report) {
   return section;
 }
 
+/// Trace::clock, with its word for scripts.
+std::string ClockInWords(const std::string& clock) {
+  if (clock == "cupti") {
+    return "CUPTI's records time the measured work on streams (cupti)";
+  }
+  if (clock == "device_events") {
+    return "CUDA's events time the measured work on streams (device_events)";
+  }
+  return fmt::format("the {}'s clock times the measured work", clock);
+}
+
 Section SourcesSection(const ComparisonReport& report) {
   const Comparison& comparison = report.comparison;
   Section section{"The traces", "", {}, {}};
@@ -248,6 +259,9 @@ Section SourcesSection(const ComparisonReport& report) {
                                  : fmt::format("{} of the measured side are not the prediction's",
                                                fmt::join(comparison.independent, " and ")),
                              "", Tone::neutral});
+  if (!report.measured.clock.empty()) {
+    section.remarks.push_back({"clock", ClockInWords(report.measured.clock), "", Tone::neutral});
+  }
   if (const auto& times = report.uncalibrated) {
     section.remarks.push_back(
         {"times", fmt::format("were predicted for the machine {}, of which nothing was measured here", times->machine),

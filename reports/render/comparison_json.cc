@@ -38,6 +38,7 @@ Json SideJson(const ComparedSide& side, const SideTotals& totals) {
           {"path", side.path},
           {"format", side.format},
           {"origin", side.origin},
+          {"clock", side.clock.empty() ? Json(nullptr) : Json(side.clock)},
           {"title", side.title},
           {"cut_short", side.note.empty() ? Json(nullptr) : Json(side.note)},
           {"peak_bytes", totals.peak.count()},

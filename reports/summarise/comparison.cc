@@ -46,7 +46,8 @@ Status RefuseAnotherThing(const std::vector<JobDifference>& jobs) {
 }
 
 ComparedSide MakeSide(const ReadTrace& read, Trace trace) {
-  return {trace.origin, read.path, read.file.format, trace.origin, trace.title, read.file.note, std::move(trace)};
+  return {trace.origin, read.path,   read.file.format, trace.origin,
+          trace.clock,  trace.title, read.file.note,   std::move(trace)};
 }
 
 /// A legend that says which is which: by origin, and by file where the origins are the same.

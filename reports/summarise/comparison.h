@@ -19,7 +19,7 @@ namespace tidemark {
 /// Where one of the two sets of traces comes from.
 struct ComparedSide {
   std::string label;  ///< as a chart's legend names it: by origin, with the file's name where both are of one origin
-  std::string path, format, origin, title;
+  std::string path, format, origin, clock, title;
   std::string note;  ///< TraceFile::note: what is missing; empty: nothing
   Trace trace;       ///< of the worst pair, reduced to the steps that both have
 };

@@ -35,6 +35,7 @@ class Run(ExecutedJob):
         self.assertEqual((run["schema"], run["device"], run["ranks"], len(run["steps"])), ("tidemark.run/1", "cpu", 2, 3))
         self.assertAlmostEqual(run["steps"][0]["loss"], math.log(256), delta=0.1)  # it knows nothing yet
         self.assertEqual(run["numerics"]["parameters_changed_at"], [1])
+        self.assertEqual((run["clock"], run["notes"]), ("host", []))
         self.assertIsNone(run["out_of_memory"])
 
     def test_gradients_are_those_of_one_big_batch(self):

@@ -101,6 +101,23 @@ TEST(ComparisonReport, saysHowToCalibrateWhereTimesAreAPresets) {
   EXPECT_FALSE(of_predictions->uncalibrated);
 }
 
+TEST(ComparisonReport, saysWhichClockMeasured) {
+  const auto rendered = [](const char* clock, const char* format) {
+    Trace measured = Play(Step());
+    measured.clock = clock;
+    return RenderAs(format, Compared(Play(Step()), measured));
+  };
+  for (const char* format : {"terminal", "markdown"}) {
+    EXPECT_THAT(rendered("cupti", format), HasSubstr("CUPTI's records time"));
+    EXPECT_THAT(rendered("device_events", format), HasSubstr("CUDA's events time"));
+    EXPECT_THAT(rendered("host", format), HasSubstr("the host's clock times"));
+    EXPECT_THAT(rendered("", format), testing::Not(HasSubstr("clock"))) << "nobody has said";
+  }
+  const auto json = nlohmann::json::parse(rendered("device_events", "json"));
+  EXPECT_TRUE(json.at("predicted").at("clock").is_null());
+  EXPECT_EQ(json.at("measured").at("clock"), "device_events");
+}
+
 TEST(ComparisonReport, namesSidesByTheirOriginAndSaysWhatIsIndependent) {
   const ComparisonReport report = Compared(Play(Step()), Play(Step()));
   EXPECT_EQ(report.predicted.label, "predicted");

@@ -9,6 +9,7 @@ namespace tidemark {
 
 inline void ExpectEqual(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.origin, b.origin);
+  EXPECT_EQ(a.clock, b.clock);
   EXPECT_EQ(a.tool_version, b.tool_version);
   EXPECT_EQ(a.title, b.title);
   EXPECT_EQ(a.job_yaml, b.job_yaml);

@@ -21,6 +21,7 @@ std::vector<Trace> TwoRoles() {
   traces[0].memory[5].address = 0x7f00deadbeef;
   traces[0].tensors[0].sharding = "1/2 over tp, 1/8 over dp";
   traces[0].marks = {{"reduce", 7}, {"gather", 11}};
+  traces[1].clock = "cupti";
   traces[1].role = "stage 1";
   traces[1].device_low = Bytes(3);
   traces[1].device_expected = Bytes(5);

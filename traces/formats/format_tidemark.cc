@@ -55,6 +55,7 @@ class Assembler {
 
   static void ReadHeader(const wire::Header& header, Trace& trace) {
     trace.origin = header.origin();
+    trace.clock = header.clock();
     trace.tool_version = header.tool_version();
     trace.title = header.title();
     trace.job_yaml = header.job_yaml();

@@ -25,6 +25,7 @@ constexpr std::size_t kChunk = 4096;  ///< events of one record
 wire::Header HeaderOf(const Trace& trace) {
   wire::Header header;
   header.set_origin(trace.origin);
+  header.set_clock(trace.clock);
   header.set_tool_version(trace.tool_version);
   header.set_title(trace.title);
   header.set_job_yaml(trace.job_yaml);

@@ -14,7 +14,7 @@
 #include "tests/profiler/capture/built_capture.h"
 #include "tests/profiler/execute/executed_job.h"
 #include "tests/profiler/execute/lazy_device.h"
-#include "traces/place.h"
+#include "traces/trace.h"
 
 namespace tidemark {
 namespace {
@@ -84,6 +84,7 @@ TEST(ACapturedRun, HasASliceOfEachOperationInThePhaseThatIssuedIt) {
   EagerCapture capture;
   const RunOutcome captured = Executed(job, 2, {.device = &device, .capture = &capture});
   EXPECT_EQ(captured.clock, WorkClock::records);
+  EXPECT_EQ(captured.trace.clock, "cupti");
   EXPECT_EQ(Verify(captured.trace), "");
   const std::multiset<Work> found = WorkOf(captured.trace), expected = WorkOf(Executed(job, 2).trace);
   ASSERT_FALSE(expected.empty());
@@ -121,6 +122,7 @@ TEST(ACapturedRun, IsTimedByMarksWhereAnotherProfilerRecords) {
   capture.other_profiler = "another profiler is attached";
   const RunOutcome run = Executed(job, 1, {.device = &device, .capture = &capture});
   EXPECT_EQ(run.clock, WorkClock::marks);
+  EXPECT_EQ(run.trace.clock, "device_events");
   EXPECT_EQ(capture.issued(), 0U);
   EXPECT_EQ(WorkOf(run.trace), WorkOf(Executed(job, 1).trace));
 }
