@@ -40,6 +40,7 @@ Result<OpenedDevice> OpenGpu(const std::function<Result<std::unique_ptr<World>>(
   TIDEMARK_ASSIGN(std::unique_ptr<GpuDevice> device, OpenCudaDevice(gpu));
   TIDEMARK_ASSIGN(opened.world, meet(gpu));
   watch.ranks_on_gpu = opened.world->ranks_on_gpu();
+  watch.staging = [world = opened.world.get()] { return world->staging(); };
   opened.watch = WatchGpu(*device, watch);
   opened.device = std::move(device);
   return opened;

@@ -76,6 +76,7 @@ void GpuView::Look() {
   highest_[BudgetPart::workspace] = books.workspace;
   highest_[BudgetPart::executor] = books.rooms;
   highest_.parts[BudgetPart::context] = books.context;
+  staging_ = watch_.staging ? watch_.staging() : Bytes();
 }
 
 /// Of a pool nobody knows where its parts lie: it says how much they are.
@@ -105,7 +106,7 @@ void GpuView::CountRecords() {
   doubts_of_records_ = all.Doubts();
   const GpuRecords records = all.MemoryBetween(device_.books().context_made, looked_at_);
   const GpuMemoryUse use = FollowGpuMemory(records, [this](std::uint64_t address) { return IsOurs(address); });
-  highest_[BudgetPart::communication] = use.AtEnd(kNccl);
+  highest_[BudgetPart::communication] = use.AtEnd(kNccl) + staging_;
   highest_[BudgetPart::workspace] += use.AtEnd(kCublas) + use.AtEnd(kCudnn);
   highest_[BudgetPart::profiler] = use.AtEnd(kCupti);
   highest_[BudgetPart::modules] = LoadedBytes(records.modules);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct GpuWatch {
   GpuCapture* capture = nullptr;  ///< begun before the GPU's context was made; nothing: there is none
   std::string without_capture{};  ///< then why, in a sentence
   std::int64_t ranks_on_gpu = 1;  ///< of this run
+  /// What messages between ranks that are on their way take of the GPU now (World::staging); nothing: none do.
+  std::function<Bytes()> staging{};
 };
 
 /// What this process takes of its GPU's memory, by the driver's count less what was used before it came.
@@ -53,6 +56,7 @@ class GpuView final : public OutsideView {
   Bytes most_taken_;  ///< of the device below the allocator, when it was looked at last
   Nanos looked_at_;   ///< when `highest_` was
   Budget highest_;
+  Bytes staging_;  ///< when `highest_` was
   std::vector<std::string> doubts_of_records_;
 };
 

@@ -79,6 +79,8 @@ class Communicator {
   virtual bool on_stream() const { return false; }
   /// Device memory that it holds to keep messages on their way.
   virtual Bytes staging() const { return {}; }
+  /// Meets the others of the group now, instead of at the first exchange. All ranks of the group call it.
+  virtual Status Join() { return Done{}; }
   /// Says before the first message which ways this rank will send or receive on, so that no message need wait until the
   /// other end has come to its first one. All ranks call it.
   virtual Status Connect(std::span<const Route>) { return Done{}; }
@@ -101,6 +103,8 @@ class World {
   virtual std::int64_t ranks_on_gpu() const { return 1; }
   /// By what its communicators exchange device memory, for a report: "NCCL 2.28.9"; empty: they take host memory.
   virtual std::string_view how() const { return {}; }
+  /// Of this rank's GPU, what its communicators hold to keep messages on their way (Communicator::staging).
+  virtual Bytes staging() const { return {}; }
   /// The communicator of the ranks that pass the same colour, in the order of their ranks. All ranks call it.
   virtual Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) = 0;
   /// The largest value that any rank passes.

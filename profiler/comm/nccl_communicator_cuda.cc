@@ -59,6 +59,9 @@ NcclCommunicator::~NcclCommunicator() {
     tools_.cuda.free(copy.memory);
     spare_.push_back(copy.sent);
   }
+  if (tools_.staged != nullptr) {
+    *tools_.staged -= staging_;
+  }
   for (cudaEvent_t event : spare_) {
     if (event != nullptr) {
       tools_.cuda.destroy_event(event);
@@ -118,6 +121,17 @@ Result<ncclComm_t> NcclCommunicator::Joined() {
     peers_ = std::make_unique<NcclPeers>(tools_, joined.comm);
   }
   return peers_->comm();
+}
+
+Status NcclCommunicator::Join() {
+  const HeapScope scope(HeapOwner::communication);
+  if (failure_) {
+    return *failure_;
+  }
+  if (size_ > 1) {
+    TIDEMARK_TRY(Joined());
+  }
+  return Done{};
 }
 
 Result<Communicator::Ticket> NcclCommunicator::Begin(const Exchange& exchange) {
@@ -308,7 +322,10 @@ Result<NcclCommunicator::Copy*> NcclCommunicator::CopyOf(Bytes size, const What&
   Copy& copy = copies_.emplace_back();
   copy.size = size;
   TIDEMARK_TRY(Ok(tools_.cuda.allocate(&copy.memory, Size(size)), what));
-  staging_ = staging_ + size;
+  staging_ += size;
+  if (tools_.staged != nullptr) {
+    *tools_.staged += size;
+  }
   TIDEMARK_TRY(Ok(tools_.cuda.make_event(&copy.sent, cudaEventDisableTiming), what));
   return &copy;
 }

@@ -17,7 +17,8 @@ namespace tidemark {
 
 /// How the ranks of a group meet in NCCL. Each may wait for the others.
 struct NcclMeeting {
-  /// The group's own communicator; made at the first exchange, as PyTorch does: a group that nobody uses takes nothing.
+  /// The group's own communicator; made when the group is told to join, or at the first exchange, as PyTorch does: a
+  /// group that nobody uses takes nothing.
   std::function<NcclPeers::Joined()> join;
   /// Passes the id of a way of messages from one end to the other.
   std::function<Status(std::int64_t peer, std::int64_t tag, const ncclUniqueId& id)> give_id;
@@ -50,6 +51,7 @@ class NcclCommunicator final : public Communicator {
   /// Tickets need not be finished: those that are done are dropped by later calls.
   Result<Ticket> Begin(const Exchange& exchange) override;
   Status Finish(Ticket ticket) override;
+  Status Join() override;
   Status Connect(std::span<const Route> routes) override;
   Status Send(const Message& message, const void* data) override;
   Result<Ticket> Receive(const Message& message, void* data) override;

@@ -88,13 +88,18 @@ class NcclWorld final : public World {
         ranks_on_gpu_(ranks_on_gpu),
         tools_(std::move(tools)),
         transport_(transport),
-        how_(boot.size() == 1 ? "" : Describe(transport, tools_.nccl.version)) {}
+        how_(boot.size() == 1 ? "" : Describe(transport, tools_.nccl.version)) {
+    tools_.staged = &staged_;
+  }
+  NcclWorld(const NcclWorld&) = delete;
+  NcclWorld& operator=(const NcclWorld&) = delete;
 
   std::int64_t rank() const override { return boot_.rank(); }
   std::int64_t size() const override { return boot_.size(); }
   std::int64_t ranks_here() const override { return boot_.ranks_here(); }
   std::int64_t ranks_on_gpu() const override { return ranks_on_gpu_; }
   std::string_view how() const override { return how_; }
+  Bytes staging() const override { return staged_; }
   double Highest(double value) override { return boot_.Highest(value); }
   double Sum(double value) override { return boot_.Sum(value); }
   std::vector<std::string> GatherTexts(const std::string& text) override { return boot_.GatherTexts(text); }
@@ -114,6 +119,7 @@ class NcclWorld final : public World {
  private:
   World& boot_;
   std::int64_t ranks_on_gpu_;
+  Bytes staged_;
   NcclTools tools_;
   GpuTransport transport_;
   std::string how_;

@@ -28,6 +28,7 @@ class EnvironmentWorld final : public World {
         launcher_(launcher),
         how_(Describe(GpuTransport::nccl, tools_.nccl.version)),
         all_(tools_, launcher.rank, launcher.ranks, {[joined] { return joined; }, {}, {}}) {
+    tools_.staged = &staged_;
     Must(all_.Joined());  // from here on it is its
     cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   }
@@ -42,6 +43,7 @@ class EnvironmentWorld final : public World {
   std::int64_t size() const override { return launcher_.ranks; }
   std::int64_t ranks_here() const override { return launcher_.local_ranks; }
   std::string_view how() const override { return how_; }
+  Bytes staging() const override { return staged_; }
 
   Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) override {
     const HeapScope scope(HeapOwner::communication);
@@ -113,6 +115,7 @@ class EnvironmentWorld final : public World {
   Result<char*> BufferOf(Bytes bytes) {
     if (bytes > size_of_buffer_) {
       cudaFree(std::exchange(buffer_, nullptr));
+      size_of_buffer_ = Bytes();
       if (const cudaError_t error = cudaMalloc(&buffer_, static_cast<std::size_t>(bytes.count()));
           error != cudaSuccess) {
         return Error{ErrorCode::machine_cannot, "",
@@ -166,6 +169,7 @@ class EnvironmentWorld final : public World {
     return CopyAndWait(&id, buffer, bytes, cudaMemcpyDeviceToHost, stream_);
   }
 
+  Bytes staged_;
   NcclTools tools_;
   Launcher launcher_;
   std::string how_;

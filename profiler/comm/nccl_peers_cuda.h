@@ -38,6 +38,7 @@ struct NcclTools {
   int max_ctas = 0;                 ///< thread blocks that a communicator may take of the GPU; 0: NCCL's own choice
   Nanos patience{600'000'000'000};  ///< PyTorch's: kProcessGroupNCCLDefaultTimeout
   Nanos farewell{5'000'000'000};    ///< how long the end of a communicator waits for what is under way
+  Bytes* staged = nullptr;          ///< what all of them hold to keep messages on their way; nullptr: nobody asks
 };
 
 /// Lets time pass until there is no more of it.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <set>
 #include <span>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "profiler/capture/annotations.h"
@@ -20,8 +23,21 @@ Message Executor::MessageOf(ChannelId channel, StreamId stream, std::int64_t pee
   return {peer, TagOf(*program_, channel), type.dtype, type.elements, device_.StreamOf(stream.index)};
 }
 
-/// All messages' ways are known before the first is sent.
+/// Groups meet, and all messages' ways are known, before a step's time begins. The ranks of a group have the same
+/// collectives over it, and all go through their groups in one order, that of the names: there is always a group whose
+/// ranks are all at it, or come to it.
 Status Executor::Connect(const Program& program) {
+  std::set<std::string_view> exchanging;
+  for (const Node& node : program.nodes) {
+    if (const auto* collective = std::get_if<Collective>(&node)) {
+      exchanging.insert(program.groups[collective->group.index].name);
+    }
+  }
+  for (const auto& [name, group] : groups_) {
+    if (exchanging.count(name) > 0) {
+      TIDEMARK_TRY(group->Join());
+    }
+  }
   const auto pipeline = groups_.find(kPipeline);
   if (pipeline == groups_.end() || pipeline->second->size() == 1) {
     return Done{};

@@ -168,6 +168,17 @@ TEST(GpuView, FindsWhatIsHiddenBehindTheAllocator) {
   EXPECT_THAT(budget.reasons, ElementsAre(HasSubstr("64.0 MiB of what is used of the GPU have no known source")));
 }
 
+// It is our own call that takes it, of which records do not say for whom.
+TEST(GpuView, CountsMessagesOnTheirWayAsCommunication) {
+  Rank rank;
+  rank.watch.staging = [] { return kMiB * 24; };
+  Fill(rank);
+  rank.Take(kMiB * 24);
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget[BudgetPart::communication], kMiB * (64 + 24));
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
 // What is counted and not used shows as well.
 TEST(GpuView, FindsPartsThatAreNotThere) {
   Rank rank;

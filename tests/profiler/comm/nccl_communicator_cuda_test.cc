@@ -40,6 +40,16 @@ TEST_F(NcclGroup, MeetsAtItsFirstExchangeAndOnce) {
                                             "all_reduce sum 9 of type 9 by 1 on 7"));
 }
 
+TEST_F(NcclGroup, MeetsWhenItIsToldTo) {
+  const auto group = fake.Group(tools), alone = fake.Group(tools, 1);
+  ASSERT_TRUE(group->Join().ok());
+  ASSERT_TRUE(group->Join().ok());
+  ASSERT_TRUE(alone->Join().ok());
+  EXPECT_THAT(fake.TakeCalls(), ElementsAre("join as 1 of 4"));
+  ASSERT_TRUE(group->Begin(ReduceOf(8, own)).ok());
+  EXPECT_THAT(fake.TakeCalls(), ElementsAre("all_reduce sum 8 of type 7 by 1 on 7"));
+}
+
 TEST_F(NcclGroup, GivesNcclItsOwnNamesOfTypesAndReductions) {
   const auto group = fake.Group(tools);
   for (const auto& [dtype, type] : {std::pair{DType::fp64, ncclFloat64},

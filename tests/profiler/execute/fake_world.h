@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -52,13 +54,21 @@ class FakeWorld final : public World {
     explicit Group(std::int64_t size) : size_(size) {}
     std::int64_t rank() const override { return 0; }
     std::int64_t size() const override { return size_; }
-    Result<Ticket> Begin(const Exchange&) override { return Ticket{0}; }
+    Status Join() override {
+      joined_ = true;
+      return Done{};
+    }
+    Result<Ticket> Begin(const Exchange&) override {
+      EXPECT_TRUE(joined_) << "an exchange of a group that has not met: the step's time contains the meeting";
+      return Ticket{0};
+    }
     Status Finish(Ticket) override { return Done{}; }
     Status Send(const Message&, const void*) override { return Done{}; }
     Result<Ticket> Receive(const Message&, void*) override { return Ticket{0}; }
 
    private:
     std::int64_t size_;
+    bool joined_ = false;
   };
 
   std::int64_t rank_, size_;
