@@ -241,7 +241,8 @@ class CalibrateCommand : public Command {
       TIDEMARK_ASSIGN(const auto group, world.Split(0));
       TIDEMARK_ASSIGN(gpu.link, MeasureLink(world, *group, *gpus.device, GpuSizes()));
       if (const GpuDescription now = DescribeGpu(number); now.used && gpu.opened.used) {
-        gpu.communicator = std::max(*now.used - *gpu.opened.used, Bytes());
+        const Bytes workspace = gpus.device->books().workspace;  // that the operands' first kernel took
+        gpu.communicator = std::max(*now.used - *gpu.opened.used - workspace, Bytes());
       }
     }
     Status done = Done{};

@@ -2,9 +2,9 @@
 #include "profiler/calibrate/operands.h"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
-#include "base/check.h"
 #include "kernels/pointwise.h"
 #include "profiler/calibrate/stopwatch.h"
 
@@ -46,7 +46,9 @@ kernels::Tensor Operands::MakeIds(std::int64_t elements, std::int64_t below) {
 
 kernels::Tensor Operands::Take(const kernels::TensorType& type) {
   const auto piece = memory_.Allocate(SizeOf(type.dtype) * type.elements, Stopwatch::kStream);
-  TIDEMARK_CHECK(piece);
+  if (!piece) {
+    throw std::bad_alloc();
+  }
   return {type, piece->data};
 }
 

@@ -20,7 +20,7 @@ class Operands {
   Operands& operator=(const Operands&) = delete;
   ~Operands();
 
-  /// Of numbers as large as activations are.
+  /// Of numbers as large as activations are. Throws std::bad_alloc where the memory has no room for it.
   kernels::Tensor Make(const kernels::TensorType& type);
   kernels::Tensor Make(DType dtype, std::int64_t elements) { return Make({dtype, elements}); }
   /// Of whole numbers from 0 to below `below`.

@@ -28,6 +28,7 @@ void Append(const CuptiMemory& record, GpuRecords& records) {
   memory.alloc = record.memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
   memory.kind = KindOf(static_cast<CUpti_ActivityMemoryKind>(record.memoryKind));
   memory.from_pool = record.memoryPoolConfig.memoryPoolType == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  memory.pool = memory.from_pool ? record.memoryPoolConfig.address : 0;
   memory.address = record.address;
   memory.bytes = Size(record.bytes);
   memory.pool_bytes = memory.from_pool ? Size(record.memoryPoolConfig.pool.size) : Bytes();

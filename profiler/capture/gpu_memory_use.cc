@@ -100,16 +100,16 @@ class Follower {
 
   void FollowAllocations() {
     std::map<std::uint64_t, std::pair<std::string_view, Bytes>> live;
-    std::map<std::string_view, Bytes> pools;
+    std::map<std::uint64_t, std::pair<std::string_view, Bytes>> pools;
     for (const GpuMemoryRecord& record : records_.memory) {
       if (record.kind != GpuMemoryRecord::Kind::device) {
         continue;
       }
       if (record.from_pool) {
-        Bytes& pool = pools[ours_(record.address) ? kTensorOwner : OwnerBySource(record.source)];
-        changes_.push_back(
-            {record.at, ours_(record.address) ? kTensorOwner : OwnerBySource(record.source), record.pool_bytes - pool});
-        pool = record.pool_bytes;
+        const std::string_view user = ours_(record.address) ? kTensorOwner : OwnerBySource(record.source);
+        auto& [owner, bytes] = pools.emplace(record.pool, std::pair(user, Bytes())).first->second;
+        changes_.push_back({record.at, owner, record.pool_bytes - bytes});
+        bytes = record.pool_bytes;
         continue;
       }
       if (IsMapped(record.address, record.at)) {

@@ -38,9 +38,9 @@ struct GpuMemoryUse {
 using IsOurs = std::function<bool(std::uint64_t address)>;
 
 /// Follows all memory of the device that came and went. Physical memory counts from its making to its release, whoever
-/// maps it where; it is ours if it was ever mapped where `ours` says. What comes from a pool counts as the pool's size.
-/// Pinned and managed memory is the host's. Who else asked is told by the path of the library (allocation sources); it
-/// is "other" without.
+/// maps it where; it is ours if it was ever mapped where `ours` says. What comes from a pool counts as the pool's size,
+/// and is of whoever used the pool first. Pinned and managed memory is the host's. Who else asked is told by the path
+/// of the library (allocation sources); it is "other" without.
 GpuMemoryUse FollowGpuMemory(const GpuRecords& records, const IsOurs& ours);
 
 }  // namespace tidemark

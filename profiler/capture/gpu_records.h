@@ -18,6 +18,7 @@ struct GpuMemoryRecord {
   bool alloc = true;
   Kind kind = Kind::device;
   bool from_pool = false;  ///< of a pool that cudaMallocAsync takes from; the pool's own size is `pool_bytes` then
+  std::uint64_t pool = 0;  ///< which pool: its base address
   std::uint64_t address = 0;
   Bytes bytes, pool_bytes;
   Nanos at;

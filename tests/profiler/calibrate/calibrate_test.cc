@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "models/machine/rates.h"
+#include "profiler/calibrate/operands.h"
 #include "profiler/calibrate/stopwatch.h"
 #include "profiler/device/host_device.h"
 #include "sim/predict/steps.h"
@@ -164,6 +166,13 @@ TEST(Calibration, MeasuresEveryKindOnADeviceWithStreams) {
 }
 
 /// Points of equal smallest dimensions, and rising ones, whatever is measured.
+// A GPU on which others have taken their part: the command says that there is not enough.
+TEST(Calibration, EndsWhereOperandsFindNoRoom) {
+  HostDevice device;
+  Operands operands(device, Bytes(1 << 20));
+  EXPECT_THROW(operands.Make(DType::fp32, 1 << 20), std::bad_alloc);
+}
+
 TEST(Calibration, SizesOfCurvesRise) {
   for (const CalibrationSizes& sizes : {ProcessorSizes(), GpuSizes(), SmallSizes()}) {
     std::int64_t before = 0;

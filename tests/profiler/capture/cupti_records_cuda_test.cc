@@ -70,6 +70,7 @@ TEST(CuptiRecords, AreReadInTheLayoutOfTheirKind) {
   CuptiMemory pooled = Memory(true, 0x9000, 512, 11);
   pooled.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
   pooled.memoryPoolConfig.pool.size = 1 << 21;
+  pooled.memoryPoolConfig.address = 0x7000;
   buffer.Add(pooled);
   CuptiMemory pinned = Memory(true, 0x5000, 64, 12);
   pinned.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
@@ -110,6 +111,7 @@ TEST(CuptiRecords, AreReadInTheLayoutOfTheirKind) {
   EXPECT_FALSE(records.memory[0].from_pool);
   EXPECT_TRUE(records.memory[1].from_pool);
   EXPECT_EQ(records.memory[1].pool_bytes, Bytes(1 << 21));
+  EXPECT_EQ(records.memory[1].pool, 0x7000U);
   EXPECT_EQ(records.memory[2].kind, GpuMemoryRecord::Kind::pinned_host);
   EXPECT_FALSE(records.memory[3].alloc);
   ASSERT_EQ(records.work.size(), 3u);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace tidemark {
 namespace {
 
@@ -95,6 +97,20 @@ TEST(GpuMemoryUse, OfAPoolIsThePoolsSize) {
   const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
   EXPECT_EQ(use.peak, Bytes(4096));
   EXPECT_THAT(use.owners, ElementsAre(GpuOwner{"tensors", Bytes(4096), Bytes(4096), Bytes(1024)}));
+}
+
+TEST(GpuMemoryUse, TellsPoolsApart) {
+  GpuRecords records;
+  for (const auto& [at, pool, size] : {std::tuple{1, 7U, 2048}, {2, 9U, 512}, {3, 7U, 1024}}) {
+    GpuMemoryRecord record = Came(0x1000, 10, at);
+    record.from_pool = true;
+    record.pool = pool;
+    record.pool_bytes = Bytes(size);
+    records.memory.push_back(record);
+  }
+  const GpuMemoryUse use = FollowGpuMemory(records, Below0x8000);
+  EXPECT_EQ(use.peak, Bytes(2048 + 512));
+  EXPECT_EQ(use.AtEnd(kTensorOwner), Bytes(1024 + 512));
 }
 
 TEST(GpuMemoryUse, LeavesOutTheHosts) {
