@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/changed_job.h"
 #include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -152,34 +153,21 @@ class ExplainCommand : public Command {
     }
   }
 
-  /// The first of them that the system accepts and that saves at least a twentieth of the peak.
-  /// Whether a change brings a warning that the job did not have before.
-  static bool WarnsAnew(const std::vector<Lint>& changed, const std::vector<Lint>& before) {
-    return std::any_of(changed.begin(), changed.end(), [&](const Lint& lint) {
-      return lint.severity != "note" &&
-             std::none_of(before.begin(), before.end(), [&](const Lint& old) { return old.id == lint.id; });
-    });
-  }
-
+  /// The first of them that the system accepts, that brings no new warning, and that saves at least a twentieth of the
+  /// peak.
   std::optional<Suggestion> Suggest(const Explanation& explanation, const JobOptions& after) const {
     const std::optional<Category> grows = GrowsMost(explanation);
     if (!grows || explanation.peak_delta() <= Bytes(0)) {
       return std::nullopt;
     }
     for (const std::string& change : ChangesAgainst(*grows)) {
-      JobOptions options = after;
-      options.set.push_back(change);
-      const Result<Job> job = LoadJob(options);
-      if (!job) {
+      const Result<ChangedJob> changed = PredictChanged(after, {change}, step_);
+      if (!changed || !NewWarnings(changed->report.lints, explanation.after.report.lints).empty()) {
         continue;
       }
-      PredictOptions predict = OneStep(step_);
-      predict.engine = Engine::closed_form;
-      const Result<Prediction> prediction = Predict(*job, predict);
-      const Bytes peak = explanation.after.peak().allocated;
-      if (prediction && !WarnsAnew(prediction->lints, explanation.after.report.lints) &&
-          (peak - prediction->roles[prediction->worst_role].peak.allocated) * 20 >= peak) {
-        return Suggestion{change, prediction->roles[prediction->worst_role].peak.allocated, prediction->time.step};
+      const Bytes peak = explanation.after.peak().allocated, lower = changed->report.Worst().peak.allocated;
+      if ((peak - lower) * 20 >= peak) {
+        return Suggestion{change, lower, changed->report.time.step};
       }
     }
     return std::nullopt;

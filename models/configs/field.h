@@ -25,6 +25,7 @@ struct Field {
   std::function<Status(Owner&, const ConfigValue&)> read;  ///< the error has no place yet
   std::function<std::string(const Owner&)> write;          ///< empty: the key is not written
   std::string example = {};                                ///< a value it takes, as it is written
+  std::vector<std::string> values = {};                    ///< all that it takes, where these are a few names
 };
 
 /// Puts `key`, the place of `value` and what to write instead into the error of a value that could not be read.
@@ -38,7 +39,7 @@ Status ReadField(const Field<Owner>& field, Owner& owner, const ConfigValue& val
 }
 
 // Forms: how values of one type are spelled. Each has `Result<T> Read(const ConfigValue&)`, `std::string Write(T)` and
-// `std::string Example()`, a value in that spelling.
+// `std::string Example()`, a value in that spelling; one that takes a few names only has them as `Values()`.
 
 /// A whole number between `low` and `high`.
 struct WholeNumber {
@@ -61,6 +62,7 @@ struct Truth {
   Result<bool> Read(const ConfigValue& value) const;
   std::string Write(bool truth) const { return truth ? "true" : "false"; }
   std::string Example() const { return "true"; }
+  std::vector<std::string> Values() const { return {"false", "true"}; }
 };
 
 /// A size: "25 MiB", or a whole number of bytes.
@@ -118,14 +120,12 @@ struct Choice {
   std::vector<std::string> later = {};
 
   Result<T> Read(const ConfigValue& value) const {
-    std::vector<std::string> names;
     for (const auto& [name, meaning] : choices) {
       if (value.kind == ConfigValue::Kind::scalar && value.text == name) {
         return meaning;
       }
-      names.push_back(name);
     }
-    return NotAChoice(value, names, later);
+    return NotAChoice(value, Values(), later);
   }
   std::string Write(T wanted) const {
     for (const auto& [name, meaning] : choices) {
@@ -136,6 +136,13 @@ struct Choice {
     return {};
   }
   std::string Example() const { return choices.front().first; }
+  std::vector<std::string> Values() const {
+    std::vector<std::string> names;
+    for (const auto& [name, meaning] : choices) {
+      names.push_back(name);
+    }
+    return names;
+  }
 };
 
 /// The dtypes a number can be computed in.
@@ -144,12 +151,17 @@ Choice<DType> FloatingPoint();
 /// The field for `key`, whose value lies where `member` (a function from Owner& to a reference) says.
 template <class Owner, class Member, class Form>
 Field<Owner> FieldAt(std::string key, Member member, Form form) {
+  std::vector<std::string> values;
+  if constexpr (requires { form.Values(); }) {
+    values = form.Values();
+  }
   return {std::move(key),
           [member, form](Owner& owner, const ConfigValue& value) -> Status {
             TIDEMARK_ASSIGN(member(owner), form.Read(value));
             return Done{};
           },
-          [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }, form.Example()};
+          [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }, form.Example(),
+          std::move(values)};
 }
 
 /// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is

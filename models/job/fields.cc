@@ -27,6 +27,11 @@ struct MasterDType {
   }
   std::string Write(std::optional<DType> dtype) const { return dtype ? std::string(Name(*dtype)) : "none"; }
   std::string Example() const { return "fp32"; }
+  std::vector<std::string> Values() const {
+    std::vector<std::string> names = FloatingPoint().Values();
+    names.insert(names.begin(), "none");
+    return names;
+  }
 };
 
 /// The text of an expression over `i` and `steps`, which the strategies parse; none is null.

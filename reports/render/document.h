@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/summarise/advice.h"
 #include "reports/summarise/audit.h"
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
@@ -46,6 +47,7 @@ struct Remark {
   Tone tone = Tone::neutral;
   std::string paragraph = {};  ///< what is behind it; only media with room for it show it
   std::string link = {};       ///< where to read on; empty: nowhere
+  std::string command = {};    ///< a line for a shell: neither cut nor wrapped
 };
 
 struct Section {
@@ -69,6 +71,7 @@ Document MakeDocument(const AuditReport& report);
 Document MakeDocument(const Explanation& explanation);
 Document MakeDocument(const ComparisonReport& report);
 Document MakeDocument(const SweepReport& report);
+Document MakeDocument(const Advice& advice);
 
 /// The same without its rows, for a medium that shows these its own way.
 Document SweepFrame(const SweepReport& report);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "reports/summarise/advice.h"
 #include "reports/summarise/audit.h"
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
@@ -35,6 +36,7 @@ class Renderer {
   virtual std::string Render(const Explanation& explanation, const RenderOptions& options) const = 0;
   virtual std::string Render(const ComparisonReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const SweepReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const Advice& advice, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -47,5 +49,6 @@ std::string RenderAs(std::string_view name, const AuditReport& report, const Ren
 std::string RenderAs(std::string_view name, const Explanation& explanation, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const ComparisonReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const SweepReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const Advice& advice, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -7,6 +7,7 @@
 #include "reports/render/document.h"
 #include "reports/render/page.h"
 #include "reports/render/render.h"
+#include "reports/render/sweep_columns.h"
 #include "reports/render/trace_json.h"
 
 namespace tidemark {
@@ -116,6 +117,7 @@ std::string SectionHtml(const Section& section) {
       out += remark.link.empty() ? "" : fmt::format(" <a href=\"{}\">More</a>", Escape(remark.link));
       out += "</span>";
     }
+    out += remark.command.empty() ? "" : fmt::format("<code>{}</code>", Escape(remark.command));
     out += "</p>\n";
   }
   return out + "</section>\n";
@@ -167,6 +169,36 @@ are those of the first trace.</p>
 </section>
 )html";
 
+/// The place for the rows of a sweep; page/sweep_page.js fills it.
+constexpr std::string_view kSweep = R"html(<section class="stage panel" id="stage">
+<div class="toolbar">
+<h2>Combinations</h2>
+<span class="key"><span class="swatch" style="background:#2f80c2"></span>fits</span>
+<span class="key"><span class="swatch" style="background:#98a2ad"></span>does not fit</span>
+<span class="key"><span class="swatch line" style="background:#d9480f"></span>front</span>
+<label>across <select id="x-metric"></select></label>
+<label>up <select id="y-metric"></select></label>
+<label><input type="checkbox" id="log"> logarithmic</label>
+</div>
+<div class="tracks"><div id="scatter" role="img" aria-label="combinations over two metrics; the table below holds the same rows"></div><div id="ring"></div></div>
+<p class="help">Drag to zoom, shift-drag to pan, double-click for everything.</p>
+<p class="help" id="held-help">Click a point or a row to see what to set for it.</p>
+<code id="held"></code>
+<div id="tip"></div>
+</section>
+<section class="panel table-panel">
+<div class="toolbar">
+<h2>Rows</h2>
+<span class="key" id="passing" aria-live="polite"></span>
+<label><input type="checkbox" id="only-fitting"> only what fits</label>
+<label><input type="checkbox" id="only-front"> only the front</label>
+<span class="buttons"><button type="button" id="reset">all rows</button></span>
+</div>
+<div id="filters"></div>
+<div class="scrolls"><table id="rows"><thead></thead><tbody></tbody></table></div>
+</section>
+)html";
+
 std::string Embedded(const Trace& trace, Streams streams, const std::string& attributes) {
   return fmt::format("<script type=\"application/json\" class=\"trace\"{}>{}</script>\n", attributes,
                      TraceJson(trace, streams));
@@ -208,8 +240,10 @@ std::string TracesOf(const Explanation& explanation) {
          Embedded(*explanation.after.report.Worst().trace, Streams::left_out, " data-label=\"after\"");
 }
 
-std::string PageHtml(const Document& document, std::string_view stage, const std::string& traces) {
-  std::string out = Head(document.title) + "<body>\n<main>\n<header>\n";
+/// `data`: elements that the page's scripts read.
+std::string PageHtml(const Document& document, std::string_view stage, const std::string& data,
+                     std::string_view body = "<body>") {
+  std::string out = fmt::format("{}{}\n<main>\n<header>\n", Head(document.title), body);
   out += fmt::format("<h1>{}</h1>\n<p class=\"verdict {}\">{}</p>\n</header>\n", Escape(document.title),
                      ToneClass(document.tone), Escape(document.verdict));
   for (const std::string& paragraph : document.paragraphs) {
@@ -222,7 +256,7 @@ std::string PageHtml(const Document& document, std::string_view stage, const std
     out += SectionHtml(section);
   }
   // Without pictures there is nothing for the scripts to do.
-  return out + "</div>\n</main>\n" + traces + (stage.empty() ? "" : Scripts()) + "</body>\n</html>\n";
+  return out + "</div>\n</main>\n" + data + (stage.empty() ? "" : Scripts()) + "</body>\n</html>\n";
 }
 
 /// Both lines in one chart; the second is dashed, so that equal ones show both.
@@ -252,8 +286,13 @@ class HtmlRenderer : public Renderer {
   std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
     return PageHtml(MakeDocument(report), kComparison, TracesOf(report));
   }
+  std::string Render(const Advice& advice, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(advice), "", "");
+  }
   std::string Render(const SweepReport& report, const RenderOptions&) const override {
-    return PageHtml(MakeDocument(report), "", "");
+    const std::string rows =
+        fmt::format("<script type=\"application/json\" id=\"sweep\">{}</script>\n", SweepColumns(report));
+    return PageHtml(SweepFrame(report), kSweep, rows, "<body class=\"sweep\">");
   }
 };
 

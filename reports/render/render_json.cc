@@ -3,6 +3,7 @@
 // "tidemark.prediction/1". Fields may be added; they are renamed or removed only with a new schema number.
 #include <nlohmann/json.hpp>
 
+#include "reports/render/advice_json.h"
 #include "reports/render/audit_json.h"
 #include "reports/render/comparison_json.h"
 #include "reports/render/explanation_json.h"
@@ -108,7 +109,8 @@ class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
   std::string_view summary() const override {
-    return "tidemark.prediction/1, report/1, audit/1, explanation/1, comparison/1 or sweep/1, for scripts and CI";
+    return "tidemark.prediction/1, report/1, audit/1, explanation/1, comparison/1, sweep/1 or advice/1, for scripts "
+           "and CI";
   }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
@@ -126,6 +128,7 @@ class JsonRenderer : public Renderer {
     return Text(ComparisonJson(report));
   }
   std::string Render(const SweepReport& report, const RenderOptions&) const override { return Text(SweepJson(report)); }
+  std::string Render(const Advice& advice, const RenderOptions&) const override { return Text(AdviceJson(advice)); }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -52,10 +52,11 @@ std::string RenderTable(const ReportTable& table) {
 std::string RenderRemarks(const std::vector<Remark>& remarks) {
   std::string out;
   for (const Remark& remark : remarks) {
-    out += fmt::format("- **{}**: {}{}{}{}\n", Escape(remark.label), Escape(remark.text),
+    out += fmt::format("- **{}**: {}{}{}{}{}\n", Escape(remark.label), Escape(remark.text),
                        remark.hint.empty() ? "" : fmt::format(" *Hint: {}*", Escape(remark.hint)),
                        remark.paragraph.empty() ? "" : " " + Escape(remark.paragraph),
-                       remark.link.empty() ? "" : fmt::format(" [More]({})", remark.link));
+                       remark.link.empty() ? "" : fmt::format(" [More]({})", remark.link),
+                       remark.command.empty() ? "" : fmt::format(" `{}`", remark.command));
   }
   return out;
 }
@@ -82,6 +83,9 @@ class MarkdownRenderer : public Renderer {
   }
   std::string Render(const SweepReport& report, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(report));
+  }
+  std::string Render(const Advice& advice, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(advice));
   }
 
  private:

@@ -210,6 +210,9 @@ std::string RenderRemarks(const std::vector<Remark>& remarks, const Painter& pai
     for (std::size_t i = is_short ? 1 : 0; i < lines.size(); ++i) {
       out += fmt::format("    {}\n", lines[i]);
     }
+    if (!remark.command.empty()) {
+      out += fmt::format("    {}\n", Printable(remark.command));
+    }
     if (!remark.hint.empty()) {
       for (const std::string& line : Wrap("hint: " + Printable(remark.hint), kWidth - 6)) {
         out += fmt::format("    {}\n", painter.Dim(line));
@@ -244,6 +247,9 @@ class TerminalRenderer : public Renderer {
   }
   std::string Render(const SweepReport& report, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(report), options);
+  }
+  std::string Render(const Advice& advice, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(advice), options);
   }
 
  private:

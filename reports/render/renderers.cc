@@ -43,4 +43,8 @@ std::string RenderAs(std::string_view name, const SweepReport& report, const Ren
   return RenderBy(name, report, options);
 }
 
+std::string RenderAs(std::string_view name, const Advice& advice, const RenderOptions& options) {
+  return RenderBy(name, advice, options);
+}
+
 }  // namespace tidemark

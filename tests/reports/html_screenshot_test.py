@@ -66,6 +66,53 @@ window.addEventListener('load', () => {
 """
 
 
+# The page of a sweep: each step writes down what it comes to.
+SWEEP_PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const results = document.documentElement.dataset;
+  const find = (id) => document.getElementById(id);
+  const change = (element, value) => {
+    if (element.type === 'checkbox') element.checked = value; else element.value = value;
+    element.dispatchEvent(new Event('change'));
+  };
+  const column = (i) => [...find('rows').tBodies[0].rows].map((row) => row.cells[i].textContent);
+  const header = (name) => document.querySelector(`#rows th[data-column="${name}"] button`);
+  results.atFirst = [results.passing, results.shown, results.front].join();
+    const strategy = document.querySelector('select[data-key="strategy"]');
+  change(strategy, [...strategy.options].find((option) => option.text === 'megatron').value);
+  results.filtered = [results.passing, results.points, [...new Set(column(0))].join('+')].join();
+  change(find('only-fitting'), true);
+  results.fitting = [results.passing, [...new Set(column(8))].join('+')].join();
+  find('reset').click();
+  header('accumulation_steps').click();
+  results.up = column(2)[0];
+  header('accumulation_steps').click();
+  results.down = column(2)[0];
+  results.sorted = document.querySelector('#rows th[data-column="accumulation_steps"]').getAttribute('aria-sort');
+  header('tokens_per_s_per_gpu').click();
+  results.fastest = column(0)[0];
+  change(find('y-metric'), 'tokens_per_s_per_gpu');
+  results.otherFront = results.front;
+  change(find('log'), true);
+  results.logPoints = results.points;
+  const row = find('rows').tBodies[0].rows[0];
+  results.tab = row.tabIndex;
+  row.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}));
+  results.held = find('held').textContent;
+  results.ring = find('ring').style.display;
+  const box = find('scatter').getBoundingClientRect();
+  const ring = find('ring');
+  find('scatter').dispatchEvent(new MouseEvent('mousemove', {clientX: box.left + parseFloat(ring.style.left),
+      clientY: box.top + parseFloat(ring.style.top), bubbles: true}));
+  results.tip = find('tip').innerText.replace(/\\s+/g, ' ');
+  results.requests = performance.getEntriesByType('resource').map((entry) => entry.name)
+      .filter((name) => !name.startsWith('data:')).join(' ');
+});
+</script>
+"""
+
+
 class HtmlReport(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -131,6 +178,41 @@ class HtmlReport(unittest.TestCase):
         drawn = colours(page)
         for colour in ("222222", "e66100"):   # the lines of the first and of the second trace
             self.assertGreater(drawn.get(colour, 0), 300, f"hardly any pixel is #{colour}")
+
+    def test_filters_sorts_and_draws_a_sweep(self):
+        """320 rows: 4 strategies in turn, 4 micro batches, 20 accumulation steps. Peaks are 80, 60, 40 and 20 GiB by strategy and
+        10 GiB more for each doubling of the micro batch; what is up to 4 GiB less than the device's 80 fits."""
+        found = attributes(self.write("sweep.html", "sweep", "320"), SWEEP_PROBE)
+        self.assertEqual(found.get("ready"), "true")
+        # Of the 16 kinds of rows those of one peak differ in nothing but time; one step of each kind is on the front.
+        kinds = {(80 - 20 * s + 10 * p, 1 + s - p / 10) for s in range(4) for p in range(4)}
+        front = [kind for kind in kinds if not any(other != kind and other[0] <= kind[0] and other[1] <= kind[1] for other in kinds)]
+        self.assertEqual(found["at-first"], f"320,200,{len(front)}")
+        self.assertEqual(found["filtered"], "80,80,megatron")
+        self.assertEqual(found["fitting"], "80,yes")  # megatron takes at most 20 + 30 + 4 GiB
+        self.assertEqual((found["up"], found["down"], found["sorted"]), ("1", "20", "descending"))
+        self.assertEqual(found["fastest"], "ddp-last")  # more tokens are better: the first click has them on top
+        self.assertEqual(found["other-front"], found["at-first"].rsplit(",", 1)[1])  # the same order as by step
+        self.assertEqual(found["log-points"], "320")
+        self.assertEqual((found["tab"], found["ring"]), ("0", "block"))
+        self.assertEqual(found["held"], "--set strategy=ddp-last --set micro_batch_size=8 --set accumulation_steps=1")
+        self.assertIn("strategy: ddp-last", found["tip"])
+        self.assertEqual(found["requests"], "")
+
+    def test_a_sweep_of_100000_rows_is_drawn_and_filtered(self):
+        found = attributes(self.write("large-sweep.html", "sweep", "100000"), SWEEP_PROBE)
+        self.assertEqual((found.get("ready"), found["at-first"].split(",")[:2]), ("true", ["100000", "200"]))
+        self.assertEqual(found["filtered"], "25000,25000,megatron")
+
+    def test_a_sweep_runs_nobody_elses_script(self):
+        found = attributes(self.write("hostile-sweep.html", "sweep", "32", "hostile"), "")
+        self.assertEqual(found.get("ready"), "true")
+        self.assertNotIn("attacked", found)
+
+    def test_paints_a_sweep_in_its_colours(self):
+        drawn = colours(self.write("sweep-picture.html", "sweep", "320"))
+        for colour, least in (("2f80c2", 60), ("98a2ad", 20), ("d9480f", 300), ("e5484d", 20)):  # fits, does not, front, device
+            self.assertGreater(drawn.get(colour, 0), least, f"hardly any pixel is #{colour}")
 
     def test_paints_the_stack_in_its_colours(self):
         page = self.write("picture.html", "4", "12")

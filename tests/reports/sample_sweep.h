@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reports/summarise/device_bytes.h"
+#include "models/machine/device_bytes.h"
 #include "reports/summarise/sweep.h"
 
 namespace tidemark {

@@ -2,7 +2,7 @@
 //
 // Writes the HTML report of a made-up job for html_screenshot_test.py: write_sample_page FILE MICROBATCHES LAYERS
 // [hostile|report|compare]. With compare it is that of three traces, of which the second has half the layers and the
-// third half the microbatches.
+// third half the microbatches. Or the page of a made-up sweep: write_sample_page FILE sweep ROWS [hostile].
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -10,6 +10,7 @@
 
 #include "reports/render/render.h"
 #include "tests/reports/sample_report.h"
+#include "tests/reports/sample_sweep.h"
 
 namespace {
 
@@ -41,6 +42,14 @@ void WriteDifference(const std::string& path, tidemark::SampleSize size) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 3 && std::string(argv[2]) == "sweep") {
+    tidemark::SweepReport report = tidemark::SampleSweep(std::atoll(argv[3]));
+    if (argc > 4) {
+      report.title = report.machine = report.refusals[0].reason = report.rows[0].values[0] = report.keys[0] = kAttack;
+    }
+    std::ofstream(argv[1]) << tidemark::RenderAs("html", report);
+    return 0;
+  }
   if (argc < 4) {
     std::cerr << "usage: write_sample_page FILE MICROBATCHES LAYERS [hostile|report|compare]\n";
     return 2;

@@ -196,4 +196,7 @@ class Inspector {
   }
 }
 
-window.addEventListener('DOMContentLoaded', () => (document.getElementById('columns') ? new ComparisonPage() : new Page()).start());
+window.addEventListener('DOMContentLoaded', () => {
+  const has = (id) => document.getElementById(id) !== null;
+  (has('sweep') ? new SweepPage() : has('columns') ? new ComparisonPage() : new Page()).start();
+});

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/changed_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/prediction_report.h"
+#include "sim/predict/predict.h"
+
+namespace tidemark {
+
+Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step) {
+  options.set.insert(options.set.end(), change.begin(), change.end());
+  ChangedJob changed;
+  TIDEMARK_ASSIGN(changed.job, LoadJob(options));
+  PredictOptions predict;
+  predict.steps.front().kind = step;
+  predict.engine = Engine::closed_form;
+  TIDEMARK_ASSIGN(Prediction prediction, Predict(changed.job, predict));
+  changed.report = MakeReport(changed.job, predict, std::move(prediction));
+  return changed;
+}
+
+std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before) {
+  std::vector<std::string> ids;
+  for (const Lint& lint : lints) {
+    const bool is_old =
+        std::any_of(before.begin(), before.end(), [&](const Lint& other) { return other.id == lint.id; });
+    if (lint.severity != "note" && !is_old) {
+      ids.push_back(lint.id);
+    }
+  }
+  return ids;
+}
+
+}  // namespace tidemark

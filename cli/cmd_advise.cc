@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/changed_job.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/machine/device_bytes.h"
+#include "reports/render/render.h"
+#include "reports/summarise/advice.h"
+#include "sim/sweep/single_changes.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::int64_t kMostOptions = 1000;
+
+/// A word as a shell takes it.
+std::string ShellWord(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("-_=./:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char c : word) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+/// The command line that predicts a job with a change on top of its own.
+std::string CommandOf(const JobOptions& job, const SingleChange& change) {
+  std::string line = "tidemark predict " + ShellWord(job.path);
+  if (!job.format.empty()) {
+    line += " --job-format " + ShellWord(job.format);
+  }
+  for (const std::vector<std::string>& sets : {job.set, change}) {
+    for (const std::string& set : sets) {
+      line += " --set " + ShellWord(set);
+    }
+  }
+  return line;
+}
+
+AdvisedCost CostOf(const PredictionReport& report, Bytes memory) {
+  const RoleReport& worst = report.Worst();
+  return {worst.peak.allocated, worst.device, report.time.step, Fits(worst.device, memory)};
+}
+
+class AdviseCommand : public Command {
+ public:
+  std::string_view name() const override { return "advise"; }
+  std::string_view summary() const override { return "Single changes to a job, by bytes saved for time lost"; }
+  std::string_view examples() const override {
+    return "  tidemark advise job.yaml                        what saves memory, and what that costs\n"
+           "  tidemark advise job.yaml --memory 40GiB         which of these make it fit in a smaller device\n"
+           "  tidemark advise job.yaml --set layout.tp=2      the same for a changed job\n"
+           "  tidemark advise job.yaml --top 50               more of them\n"
+           "  tidemark advise job.yaml --format json          for scripts\n"
+           "\n"
+           "Every key that the job's strategy looks at, every other strategy, other micro batches and layouts are\n"
+           "tried one at a time, with ranks and global batch as they are, and priced by the closed form. Each option\n"
+           "comes with its command line.\n";
+  }
+
+  void Setup(CLI::App& app) override {
+    AddJobOptions(app, job_);
+    app.add_option("--memory", memory_, "what a device has: 80GiB; default: the machine's")->type_name("SIZE");
+    app.add_option("--top", top_, "so many options of each kind; default 12")
+        ->type_name("N")
+        ->check(CLI::Range(std::int64_t{1}, kMostOptions));
+    AddFormatOption(app, format_);
+  }
+
+  Result<int> Run() override {
+    std::optional<Bytes> memory;
+    if (!memory_.empty()) {
+      TIDEMARK_ASSIGN(memory, ParseBytes(memory_).At("--memory"));
+      if (*memory < Bytes(1 << 20)) {
+        return BadInput(fmt::format("--memory: {} is no device", Text(*memory)),
+                        "write the unit as well, for example 80GiB");
+      }
+    }
+    TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady));
+    Advice advice;
+    advice.title = now.report.title;
+    advice.job_yaml = now.report.job_yaml;
+    advice.version = now.report.provenance.version;
+    advice.machine = now.report.machine;
+    advice.memory = memory.value_or(now.report.device_memory);
+    advice.now = CostOf(now.report, advice.memory);
+    for (const SingleChange& change : SingleChanges(now.job)) {
+      Try(change, now, advice);
+    }
+    Finish(advice, static_cast<std::size_t>(top_));
+    TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), advice, {WantsColour()})));
+    return 0;
+  }
+
+ private:
+  void Try(const SingleChange& change, const ChangedJob& now, Advice& advice) const {
+    ++advice.tried;
+    const Result<ChangedJob> changed = PredictChanged(job_, change, StepKind::steady);
+    if (!changed) {
+      ++advice.refused;
+      return;
+    }
+    if (IsDeclaredWrong(changed->job)) {
+      ++advice.wrong;
+      return;
+    }
+    AdvisedOption option;
+    option.change = fmt::format("{}", fmt::join(change, " "));
+    option.cost = CostOf(changed->report, advice.memory);
+    option.alters = !ComputeAlike(now.job, changed->job);
+    option.lints = NewWarnings(changed->report.lints, now.report.lints);
+    option.command = CommandOf(job_, change);
+    Sort(std::move(option), advice);
+  }
+
+  JobOptions job_;
+  std::string memory_;
+  std::int64_t top_ = 12;
+  OutputFormat format_ = OutputFormat::text;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> CmdAdvise() { return std::make_unique<AdviseCommand>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/sweep/single_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "models/job/fields.h"
+#include "sim/strategies/strategy.h"
+
+namespace tidemark {
+namespace {
+
+std::string Set(std::string_view key, std::int64_t number) { return fmt::format("{}={}", key, number); }
+
+/// The number that a key is written as; nothing for names, null and 0, which switches off.
+std::optional<std::int64_t> NumberOf(const std::string& text) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, number);
+  return rest == end && code == std::errc() && number > 0 ? std::optional(number) : std::nullopt;
+}
+
+bool LooksAt(const Strategy& strategy, const std::string& key) {
+  const std::vector<std::string>& keys = strategy.defaults.keys;
+  return !IsAxis(key) || IsCommonAxis(key) || std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+void AddFields(const Job& job, const Strategy& strategy, std::vector<SingleChange>& changes) {
+  for (const Field<Job>& field : JobFields()) {
+    if (!field.write || !LooksAt(strategy, field.key)) {
+      continue;
+    }
+    const std::string now = field.write(job);
+    for (const std::string& value : field.values) {
+      if (value != now) {
+        changes.push_back({fmt::format("{}={}", field.key, value)});
+      }
+    }
+    const std::optional<std::int64_t> number = IsAxis(field.key) ? NumberOf(now) : std::nullopt;
+    if (number) {
+      if (*number > 1) {
+        changes.push_back({Set(field.key, *number / 2)});
+      }
+      changes.push_back({Set(field.key, *number * 2)});
+    }
+  }
+}
+
+void AddMicroBatches(const Job& job, std::vector<SingleChange>& changes) {
+  const std::int64_t micro = job.micro_batch_size, steps = job.accumulation_steps;
+  if (micro % 2 == 0) {
+    changes.push_back({Set("micro_batch_size", micro / 2), Set("accumulation_steps", steps * 2)});
+  }
+  if (steps % 2 == 0) {
+    changes.push_back({Set("micro_batch_size", micro * 2), Set("accumulation_steps", steps / 2)});
+  }
+}
+
+void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
+  const std::int64_t dp = job.layout.dp, steps = job.accumulation_steps;
+  for (const auto& [key, ranks] : {std::pair("layout.tp", job.layout.tp), std::pair("layout.pp", job.layout.pp)}) {
+    if (dp % 2 == 0) {
+      changes.push_back({Set(key, ranks * 2), Set("layout.dp", dp / 2), Set("accumulation_steps", steps * 2)});
+    }
+    if (ranks % 2 == 0 && steps % 2 == 0) {
+      changes.push_back({Set(key, ranks / 2), Set("layout.dp", dp * 2), Set("accumulation_steps", steps / 2)});
+    }
+  }
+}
+
+/// Sequences that one step of all ranks trains on.
+std::int64_t GlobalBatch(const Job& job) { return job.micro_batch_size * job.Microbatches() * job.layout.dp; }
+
+}  // namespace
+
+std::vector<SingleChange> SingleChanges(const Job& job) {
+  std::vector<SingleChange> changes;
+  if (const Result<Strategy> strategy = FindStrategy(job.strategy); strategy.ok()) {
+    AddFields(job, *strategy, changes);
+  }
+  for (const Strategy& strategy : AllStrategies()) {
+    if (strategy.defaults.name != job.strategy) {
+      changes.push_back({fmt::format("strategy={}", strategy.defaults.name)});
+    }
+  }
+  AddMicroBatches(job, changes);
+  AddLayouts(job, changes);
+  return changes;
+}
+
+bool ComputeAlike(const Job& a, const Job& b) {
+  const auto softmax_in_16_bits = [](const Job& job) { return job.axes.loss == Partition::Loss::low_precision; };
+  const Result<Strategy> of_a = FindStrategy(a.strategy), of_b = FindStrategy(b.strategy);
+  const bool sums_alike = of_a.ok() && of_b.ok() && of_a->SumOf(a).dtype == of_b->SumOf(b).dtype;
+  return sums_alike && GlobalBatch(a) == GlobalBatch(b) && a.axes.precision == b.axes.precision &&
+         a.optimizer == b.optimizer && a.axes.optimizer_step.clip_norm == b.axes.optimizer_step.clip_norm &&
+         softmax_in_16_bits(a) == softmax_in_16_bits(b) && a.CachesRepresentations() == b.CachesRepresentations();
+}
+
+bool IsDeclaredWrong(const Job& job) {
+  const Result<Strategy> strategy = FindStrategy(job.strategy);
+  return strategy.ok() && strategy->DeclaredWrong(job).has_value();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verb advise, from outside: every option is what its own command line predicts, in the order that is promised."""
+
+import functools
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+JOB = JOBS / "llama-3-8b-fsdp2.yaml"
+COUNTS = ("refused", "wrong", "no_effect", "worse", "left_out")
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+
+
+@functools.lru_cache(maxsize=None)
+def advise(*arguments, job=JOB):
+    done = run("advise", job, *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def predicted(command, *more):
+    words = shlex.split(command)
+    assert words[0] == "tidemark"
+    return json.loads(run(*words[1:], *more, "--format", "json", "--exit-zero").stdout)
+
+
+def option(advice, change):
+    return next(option for option in advice["options"] if option["change"] == change)
+
+
+class Advise(unittest.TestCase):
+    def assert_in_order(self, advice):
+        options = advice["options"]
+        saving = [each for each in options if each["kind"] == "saves_memory"]
+        faster = [each for each in options if each["kind"] == "faster"]
+        self.assertEqual(options, saving + faster)
+        free = [each for each in saving if each["lost_ns"] <= 0]
+        paid = [each for each in saving if each["lost_ns"] > 0]
+        self.assertEqual(saving, free + paid)
+        self.assertEqual(free, sorted(free, key=lambda each: -each["saved_bytes"]))
+        rates = [each["saved_bytes"] / each["lost_ns"] for each in paid]
+        self.assertEqual(rates, sorted(rates, reverse=True))
+        self.assertTrue(all(each["saved_bytes"] > 0 for each in saving))
+        self.assertTrue(all(each["saved_bytes"] <= 0 and each["lost_ns"] < 0 for each in faster))
+
+    def test_every_option_is_what_its_command_predicts(self):
+        for name in ("llama-3-8b-fsdp2.yaml", "nanotron-tinystories-tp4.yaml"):
+            advice = advise("--top", 3, job=JOBS / name)
+            self.assert_in_order(advice)
+            self.assertGreater(len(advice["options"]), 3)
+            now = predicted(f"tidemark predict {shlex.quote(str(JOBS / name))}", "--engine", "closed-form")
+            for each in advice["options"]:
+                told = predicted(each["command"], "--engine", "closed-form")
+                self.assertEqual(
+                    (each["allocated_bytes"], each["step_ns"], each["fits"], each["device_high_bytes"]),
+                    (told["peak"]["allocated_bytes"], told["time"]["step_ns"], told["fits"], told["peak"]["device_bytes"]["high"]),
+                    each["change"])
+                self.assertEqual(each["saved_bytes"], now["peak"]["allocated_bytes"] - each["allocated_bytes"])
+                self.assertEqual(each["lost_ns"], each["step_ns"] - now["time"]["step_ns"])
+                new = {lint["id"] for lint in told["lints"] if lint["severity"] != "note"}
+                self.assertLessEqual(set(each["lints"]), new)
+
+    def test_every_change_that_was_tried_is_accounted_for(self):
+        for name in ("llama-3-8b-fsdp2.yaml", "gradcache-bert-base.yaml", "resnet18-cifar10.yaml", "llama-3-70b-tp8-pp4.yaml"):
+            advice = advise("--top", 100, job=JOBS / name)
+            self.assert_in_order(advice)
+            self.assertEqual(advice["tried"], len(advice["options"]) + sum(advice[count] for count in COUNTS), name)
+            self.assertGreater(advice["refused"], 0)
+
+    def test_recomputing_whole_layers_saves_what_it_costs_in_time(self):
+        """fsdp2 with 8192 tokens keeps some 30 GiB for backward; full recomputation is one more forward pass, a third of the
+        time of forward and backward."""
+        full = option(advise("--top", 100, job=JOB), "recompute.policy=full")
+        self.assertEqual((full["kind"], full["alters"]), ("saves_memory", None))
+        self.assertGreater(full["saved_bytes"], 10 * 2**30)
+        self.assertGreater(full["lost_ns"], 0)
+
+    def test_what_alters_numbers_is_marked(self):
+        advice = advise("--top", 100, job=JOB)
+        for change in ("optimizer=sgd", "precision.master=none", "loss=low-precision"):
+            self.assertEqual(option(advice, change)["alters"], "numbers", change)
+        for change in ("loss=chunked", "recompute.policy=full", "packing.qkv=packed"):
+            self.assertIsNone(option(advice, change)["alters"], change)
+
+    def test_what_is_known_to_be_wrong_is_no_advice(self):
+        advice = advise("--top", 100, job=JOBS / "nanotron-tinystories-tp4.yaml")
+        self.assertGreaterEqual(advice["wrong"], 1)
+        self.assertNotIn("pooled-unsafe", json.dumps(advice["options"]))
+
+    def test_the_users_own_changes_and_strange_names_stay_in_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = pathlib.Path(folder) / "it's a job.yaml"
+            job.write_text(JOB.read_text())
+            advice = advise("--set", "layout.dp=4", "--set", "sequence_length={max: 4096, mean: 2048}", "--top", 1, job=job)
+            for each in advice["options"]:
+                words = shlex.split(each["command"])
+                self.assertEqual(words[:7], ["tidemark", "predict", str(job), "--set", "layout.dp=4", "--set",
+                                             "sequence_length={max: 4096, mean: 2048}"])
+                told = predicted(each["command"], "--engine", "closed-form")
+                self.assertEqual(each["allocated_bytes"], told["peak"]["allocated_bytes"])
+
+    def test_memory_says_what_fits(self):
+        """Weights and states alone take 8e9 x 12 / 8 bytes on each of 8 ranks: no single change leaves room in 1 GiB."""
+        large, small = advise("--memory", "1TiB"), advise("--memory", "1GiB")
+        self.assertTrue(large["now"]["fits"] and all(each["fits"] for each in large["options"]))
+        self.assertFalse(small["now"]["fits"] or any(each["fits"] for each in small["options"]))
+        self.assertEqual(large["device_memory_bytes"], 2**40)
+        middle = advise("--memory", "50GiB")
+        self.assertEqual({each["fits"] for each in middle["options"]}, {False, True})
+        for each in middle["options"]:
+            self.assertEqual(each["fits"], each["device_high_bytes"] <= 50 * 2**30)
+        counts = (middle["saves_and_fits"], middle["saves"])
+        self.assertIn("{} of {} single changes that save memory make it fit".format(*counts),
+                      run("advise", JOB, "--memory", "50GiB", "--top", "1").stdout)
+
+    def test_top_keeps_the_first(self):
+        every, few = advise("--top", 100, job=JOB), advise("--top", 2)
+        self.assertEqual(every["left_out"], 0)
+        for kind in ("saves_memory", "faster"):
+            for alters in (None, "numbers"):
+                pick = lambda advice: [each for each in advice["options"] if (each["kind"], each["alters"]) == (kind, alters)]
+                self.assertEqual(pick(few), pick(every)[:2])
+
+    def test_text_has_each_command_whole(self):
+        done = run("advise", JOB, "--top", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for each in advise("--top", 2)["options"]:
+            self.assertIn("    " + each["command"] + "\n", done.stdout)
+        self.assertIn("`tidemark predict", run("advise", JOB, "--format", "markdown").stdout)
+
+    def test_bad_input_is_refused_in_one_sentence(self):
+        for arguments, says in ((["--memory", "lots"], "--memory"), (["--memory", "80"], "is no device"),
+                                (["--top", "0"], "--top"), (["--set", "layout.dp=banana"], "expected a whole number")):
+            done = run("advise", JOB, *arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertTrue(done.stderr.startswith("tidemark: error: "), done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertIn("\nhint: ", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

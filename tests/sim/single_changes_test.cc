@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/sweep/single_changes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/job/fields.h"
+#include "models/job/read.h"
+#include "sim/strategies/strategy.h"
+
+namespace tidemark {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+
+std::vector<StrategyDefaults> Known() {
+  std::vector<StrategyDefaults> known;
+  for (const Strategy& strategy : AllStrategies()) {
+    known.push_back(strategy.defaults);
+    known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
+  }
+  return known;
+}
+
+Job JobOf(const std::vector<std::string>& set) {
+  constexpr const char* kYaml =
+      "network: llama-3-8b\nmachine: h100-sxm-80gb\nsequence_length: 4096\nmicro_batch_size: 2\n"
+      "accumulation_steps: 4\nlayout: {dp: 8}\nstrategy: fsdp2-scatter-each\n";
+  const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, Known());
+  EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.error().message);
+  return *job;
+}
+
+TEST(SingleChanges, areOneKeyEachUnlessTheTrainingRunWouldBeAnother) {
+  const std::set<std::string> batch = {"micro_batch_size", "accumulation_steps", "layout.dp", "layout.tp", "layout.pp"};
+  for (const SingleChange& change : SingleChanges(JobOf({}))) {
+    ASSERT_FALSE(change.empty());
+    for (const std::string& set : change) {
+      const std::string key = set.substr(0, set.find('='));
+      EXPECT_TRUE(JobKeys().count(key) == 1) << set;
+      EXPECT_TRUE(change.size() == 1 || batch.count(key) == 1) << set;
+    }
+  }
+}
+
+TEST(SingleChanges, keepRanksAndGlobalBatch) {
+  const std::string ddp = "strategy=ddp-last";
+  const Job job = JobOf({ddp});
+  std::size_t several = 0;
+  for (SingleChange change : SingleChanges(job)) {
+    if (change.size() > 1) {
+      change.push_back(ddp);
+      const Job changed = JobOf(change);
+      EXPECT_EQ(changed.Ranks(), job.Ranks());
+      EXPECT_EQ(changed.micro_batch_size * changed.accumulation_steps * changed.layout.dp, 2 * 4 * 8);
+      EXPECT_TRUE(ComputeAlike(job, changed));
+      ++several;
+    }
+  }
+  EXPECT_EQ(several, 4U);  // micro batch 1 and 4; dp 4 with tp 2, and with pp 2
+}
+
+TEST(SingleChanges, haveEveryOtherValueOfANamedKeyAndEveryOtherStrategy) {
+  const std::vector<SingleChange> changes = SingleChanges(JobOf({}));
+  for (const char* set :
+       {"recompute.policy=full", "recompute.policy=selective", "loss=chunked", "optimizer=sgd", "precision.master=none",
+        "layout.sp=true", "schedule=gpipe", "optimizer_step.kernel=foreach", "optimizer_step.offload=true"}) {
+    EXPECT_THAT(changes, Contains(ElementsAre(set)));
+  }
+  EXPECT_THAT(changes, Not(Contains(ElementsAre("recompute.policy=none"))));  // what it is
+  for (const Strategy& strategy : AllStrategies()) {
+    const std::string& name = strategy.defaults.name;
+    EXPECT_EQ(std::count(changes.begin(), changes.end(), SingleChange{"strategy=" + name}),
+              name == "fsdp2-scatter-each" ? 0 : 1);
+  }
+}
+
+TEST(SingleChanges, leaveOutWhatTheStrategyDoesNotLookAtAndTakeHalfAndTwiceOfItsNumbers) {
+  EXPECT_THAT(SingleChanges(JobOf({})), Not(Contains(ElementsAre("buffers.donate=false"))));
+  EXPECT_THAT(SingleChanges(JobOf({})), Not(Contains(ElementsAre("sync.bucket_bytes=13107200"))));
+  const std::vector<SingleChange> ddp = SingleChanges(JobOf({"strategy=ddp-last"}));
+  EXPECT_THAT(ddp, Contains(ElementsAre("sync.bucket_bytes=13107200")));  // of 25 MiB
+  EXPECT_THAT(ddp, Contains(ElementsAre("sync.bucket_bytes=52428800")));
+}
+
+TEST(SingleChanges, anOddMicroBatchIsNotHalved) {
+  for (const SingleChange& change :
+       SingleChanges(JobOf({"micro_batch_size=1", "accumulation_steps=3", "layout.dp=1"}))) {
+    EXPECT_EQ(change.size(), 1U) << change.front();
+  }
+}
+
+TEST(ComputeAlike, tellsDtypesLossOptimizerAndBatchApartAndNothingElse) {
+  const Job job = JobOf({});
+  for (const char* set :
+       {"recompute.policy=full", "loss=chunked", "strategy=fsdp2-defer", "optimizer_step.kernel=foreach"}) {
+    EXPECT_TRUE(ComputeAlike(job, JobOf({set}))) << set;
+  }
+  for (const char* set : {"precision.master=none", "loss=low-precision", "optimizer=sgd", "accumulation_steps=8",
+                          "optimizer_step.clip_norm=1", "strategy=ddp-last"}) {
+    EXPECT_FALSE(ComputeAlike(job, JobOf({set}))) << set;
+  }
+}
+
+TEST(IsDeclaredWrong, knowsNanotronsFirstPool) {
+  const std::vector<std::string> nanotron = {"strategy=nanotron", "layout.tp=4", "layout.dp=2"};
+  EXPECT_FALSE(IsDeclaredWrong(JobOf(nanotron)));
+  std::vector<std::string> unsafe = nanotron;
+  unsafe.emplace_back("buffers.tp_gather=pooled-unsafe");
+  EXPECT_TRUE(IsDeclaredWrong(JobOf(unsafe)));
+}
+
+}  // namespace
+}  // namespace tidemark
