@@ -39,6 +39,7 @@ struct ReportRow {
 struct ReportTable {
   std::vector<ReportColumn> columns;
   std::vector<ReportRow> rows;
+  bool wide = false;  ///< on a terminal, wider than the page before a cell is cut: cells tell the rows apart
 };
 
 /// "warning  first-bucket: ..." and below it what to do about it.

@@ -13,7 +13,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kWidth = 100;
+constexpr std::size_t kWidth = 100, kWideWidth = 180;
 constexpr std::size_t kBar = 40;
 constexpr std::string_view kIndent = "  ";
 
@@ -153,7 +153,7 @@ class TableLayout {
 
   /// Takes from the widest column that may shrink, until the line fits (with room for a short bar).
   void Shrink() {
-    const std::size_t limit = bars_ ? kWidth - 12 : kWidth;
+    const std::size_t limit = table_.wide ? kWideWidth : bars_ ? kWidth - 12 : kWidth;
     while (LineWidth() > limit) {
       std::size_t widest = widths_.size();
       for (std::size_t i = 0; i < widths_.size(); ++i) {
@@ -174,7 +174,7 @@ class TableLayout {
       line += kIndent;
       line += Pad(Cut(Printable(cells[i]), widths_[i]), widths_[i], table_.columns[i].number);
     }
-    return Cut(line, kWidth);
+    return Cut(line, table_.wide ? kWideWidth : kWidth);
   }
 
   const ReportTable& table_;

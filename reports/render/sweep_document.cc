@@ -29,14 +29,8 @@ std::string ShortKey(const std::string& key, const std::vector<std::string>& key
   return alike > 1 ? key : last;
 }
 
-/// "layout.tp=8, strategy=ddp-last"
-std::string Values(const SweepReport& report, const SweepRow& row) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < report.keys.size(); ++i) {
-    parts.push_back(fmt::format("{}={}", report.keys[i], row.values.at(i)));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
+/// "8, ddp-last": in the order of the columns.
+std::string Values(const SweepRow& row) { return fmt::format("{}", fmt::join(row.values, ", ")); }
 
 std::string Verdict(const SweepReport& report) {
   const std::string counts = fmt::format("{} combinations: {} priced, {} pruned, {} refused", Grouped(report.size),
@@ -55,13 +49,13 @@ std::vector<Figure> Figures(const SweepReport& report) {
       {"fit", Grouped(report.feasible), fmt::format("in {} of {}", Text(report.device_memory), report.machine)});
   if (!report.rows.empty() && report.rows.front().fits) {
     const SweepRow& fastest = report.rows.front();
-    figures.push_back({"fastest that fits", Text(fastest.time.step), Values(report, fastest)});
+    figures.push_back({"fastest that fits", Text(fastest.time.step), Values(fastest)});
   }
   if (!report.rows.empty() && report.rows_left_out == 0) {
     const SweepRow& lowest =
         *std::min_element(report.rows.begin(), report.rows.end(),
                           [](const SweepRow& a, const SweepRow& b) { return a.allocated < b.allocated; });
-    figures.push_back({"lowest peak", Text(lowest.allocated), Values(report, lowest)});
+    figures.push_back({"lowest peak", Text(lowest.allocated), Values(lowest)});
   }
   const double rate = report.seconds > 0 ? static_cast<double>(report.evaluated) / report.seconds : 0;
   figures.push_back({"time taken", fmt::format("{:.2f} s", report.seconds),
@@ -71,6 +65,7 @@ std::vector<Figure> Figures(const SweepReport& report) {
 
 ReportTable RowsTable(const SweepReport& report, bool with_reserved) {
   ReportTable table;
+  table.wide = true;
   for (const std::string& key : report.keys) {
     table.columns.push_back({ShortKey(key, report.keys), false, true});
   }
@@ -104,11 +99,10 @@ ReportTable RowsTable(const SweepReport& report, bool with_reserved) {
 }
 
 Section RowsSection(const SweepReport& report) {
-  Section section{
-      "Combinations",
-      fmt::format("those that fit first, then by step time; * on the front of {} and {}", report.x, report.y),
-      {},
-      {}};
+  Section section{"Combinations",
+                  fmt::format("those that fit first, then by step; * on the front of {}, {}", report.x, report.y),
+                  {},
+                  {}};
   const bool with_reserved =
       std::any_of(report.rows.begin(), report.rows.end(), [](const SweepRow& row) { return row.reserved.has_value(); });
   section.table = RowsTable(report, with_reserved);
@@ -121,7 +115,7 @@ Section RowsSection(const SweepReport& report) {
 }
 
 Section RefusalsSection(const SweepReport& report) {
-  Section section{"Refused", "combinations that the real systems would not run, by their reasons", {}, {}};
+  Section section{"Refused", "combinations that were not priced, by the reason", {}, {}};
   section.table.columns = {{"count", true, false}, {"reason", false, true}};
   std::int64_t rest = 0;
   for (const SweepRefusal& refusal : report.refusals) {
