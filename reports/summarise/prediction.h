@@ -10,10 +10,10 @@
 #include "base/dtype.h"
 #include "base/lint.h"
 #include "base/quantity.h"
+#include "models/job/throughput.h"
 #include "models/machine/machine.h"
 #include "reports/summarise/instants.h"
 #include "reports/summarise/peak.h"
-#include "models/job/throughput.h"
 #include "traces/trace.h"
 
 namespace tidemark {

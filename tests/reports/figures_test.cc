@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "models/machine/device_bytes.h"
 #include "models/job/throughput.h"
+#include "models/machine/device_bytes.h"
 #include "reports/summarise/title.h"
 
 namespace tidemark {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/job/validate.h"
 #include "models/job/throughput.h"
+#include "models/job/validate.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/predict.h"
 #include "sim/program/same_but_for_sizes.h"

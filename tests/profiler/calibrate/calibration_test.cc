@@ -11,9 +11,9 @@
 
 #include "kernels/queue.h"
 #include "models/configs/flatten.h"
+#include "models/machine/device_bytes.h"
 #include "models/machine/presets.h"
 #include "profiler/calibrate/calibrate.h"
-#include "models/machine/device_bytes.h"
 #include "sim/predict/predict.h"
 #include "tests/profiler/calibrate/counted_device.h"
 #include "tests/profiler/calibrate/small_sizes.h"
