@@ -56,7 +56,7 @@ TEST(Lowering, LayersThatKeepTheirWeightsAreARunOfTheirOwnOnEveryStage) {
 }
 
 TEST(Lowering, ThreadsThatLowerAtOnceWriteWhatEachWouldAlone) {
-  const std::vector<std::string> strategies = {"megatron", "nanotron", "fsdp2-defer", "megatron"};
+  const std::vector<std::string> strategies = {"megatron", "nanotron", "ddp-last", "megatron"};
   std::vector<std::string> together(strategies.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < strategies.size(); ++i) {
