@@ -20,13 +20,12 @@
 #include "cli/options.h"
 #include "cli/progress_line.h"
 #include "cli/strategies.h"
-#include "cli/sweep_columns.h"
 #include "cli/sweep_csv.h"
 #include "cli/sweep_ranks.h"
+#include "cli/sweep_values.h"
 #include "cli/write_file.h"
 #include "models/job/read.h"
 #include "reports/render/render.h"
-#include "reports/summarise/title.h"
 #include "sim/sweep/segment_folder.h"
 #include "sim/sweep/summary.h"
 #include "sim/sweep/sweep.h"
@@ -35,6 +34,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::size_t kRowsOfText = 20, kRowsOfPage = 100'000, kRowsOfJson = 1'000'000;
+constexpr std::int64_t kLargestBatch = 1'000'000'000'000;
 /// A sweep that would take longer asks first.
 constexpr double kLongSeconds = 600, kTrialSeconds = 1;
 
@@ -64,10 +64,13 @@ class SweepCommand : public Command {
         ->required();
     app.add_option("--global-batch", global_batch_,
                    "sequences of a step on all ranks; accumulation_steps follows from it")
-        ->type_name("B");
-    app.add_option("--where", where_, "only combinations for which this holds: \"layout.tp * layout.pp <= 8\"")
+        ->type_name("B")
+        ->check(CLI::Range(std::int64_t{1}, kLargestBatch));
+    app.add_option("--where", where_,
+                   "only combinations for which this holds: \"ranks == 64 and layout.tp <= 8\"; over layout.*, ranks, "
+                   "micro_batch_size, accumulation_steps, sequence_length and varied whole numbers")
         ->type_name("EXPR");
-    app.add_flag("--fit", fit_, "only what fits into the device; exit code 1 where nothing does");
+    app.add_flag("--fit", fit_, "only what fits into the device, exit code 1 where nothing does; the rest is pruned");
     auto* pareto = app.add_option("--pareto", pareto_,
                                   "only rows that none beats in both of two metrics; default allocated_bytes,step_ns")
                        ->type_name("X,Y")
@@ -91,7 +94,7 @@ class SweepCommand : public Command {
     TIDEMARK_ASSIGN(JobTemplate job, ReadTemplate(strategies));
     TIDEMARK_ASSIGN(const Job base, job.With());
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
-    const SweepColumns columns(sweep.groups().space(), global_batch_, base);
+    const SweepValues columns(sweep.groups().space(), global_batch_, base);
     TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());
     if (ranks.several() && out_.empty()) {
       return BadInput("several ranks need --out, beside which each keeps what it prices",
@@ -121,17 +124,17 @@ class SweepCommand : public Command {
   Status CheckOptions() {
     const std::string metrics = pareto_.empty() ? "allocated_bytes,step_ns" : pareto_;
     const std::size_t comma = metrics.find(',');
-    if (comma == std::string::npos) {
+    if (comma == std::string::npos || metrics.find(',', comma + 1) != std::string::npos) {
       return BadInput(fmt::format("--pareto: expected two metrics, found '{}'", metrics),
                       "for example --pareto allocated_bytes,step_ns");
     }
     TIDEMARK_ASSIGN(x_, FindSweepMetric(metrics.substr(0, comma)).At("--pareto"));
     TIDEMARK_ASSIGN(y_, FindSweepMetric(metrics.substr(comma + 1)).At("--pareto"));
+    if (x_.name == y_.name) {
+      return BadInput(fmt::format("--pareto: {} is named twice", x_.name), "a front is of two metrics");
+    }
     if (top_ && *top_ < 1) {
       return BadInput(fmt::format("--top: expected a number from 1 on, found {}", *top_));
-    }
-    if (global_batch_ && *global_batch_ < 1) {
-      return BadInput(fmt::format("--global-batch: expected a number from 1 on, found {}", *global_batch_));
     }
     if (resume_ && out_.empty()) {
       return BadInput("--resume needs --out, beside which an interrupted sweep keeps its rows");
@@ -285,14 +288,17 @@ class SweepCommand : public Command {
     return counted;
   }
 
-  SweepReport MakeReport(const Sweep& sweep, const Job& base, const SweepColumns& columns,
+  SweepReport MakeReport(const Sweep& sweep, const Job& base, const SweepValues& columns,
                          const SweepSummary& all) const {
     SweepReport report;
-    report.title = JobTitle(base);
+    report.title = fmt::format("{}, varying {}{}", job_.path, fmt::join(VariedKeys(sweep), ", "),
+                               global_batch_ ? fmt::format(", at a global batch of {}", Grouped(*global_batch_)) : "");
     report.job_yaml = JobYaml(base);
     report.version = TIDEMARK_VERSION;
     report.machine = base.machine.name;
-    report.device_memory = base.machine.device_memory;
+    if (sweep.groups().machines() == 1) {
+      report.device_memory = base.machine.device_memory;
+    }
     report.keys = columns.keys();
     report.x = x_.name;
     report.y = y_.name;
@@ -302,7 +308,8 @@ class SweepCommand : public Command {
     report.refused = all.refused();
     report.feasible = all.feasible();
     report.complete = report.size == report.evaluated + report.pruned + report.refused;
-    const std::vector<PricedRow> front = all.front().Rows();
+    std::vector<PricedRow> front = all.front().Rows();
+    std::ranges::sort(front, ComesBefore);
     const std::set<std::int64_t> on_front = CombinationsOf(front);
     for (const PricedRow& row : RowsKept() == 0 ? front : all.Top()) {
       report.rows.push_back(columns.Row(row, on_front.contains(row.combination)));
@@ -315,6 +322,14 @@ class SweepCommand : public Command {
     return report;
   }
 
+  static std::vector<std::string> VariedKeys(const Sweep& sweep) {
+    std::vector<std::string> keys;
+    for (const SweepAxis& axis : sweep.groups().space().axes()) {
+      keys.push_back(axis.key);
+    }
+    return keys;
+  }
+
   static std::set<std::int64_t> CombinationsOf(const std::vector<PricedRow>& rows) {
     std::set<std::int64_t> combinations;
     for (const PricedRow& row : rows) {
@@ -323,7 +338,7 @@ class SweepCommand : public Command {
     return combinations;
   }
 
-  Status WriteRows(const SweepReport& report, const SweepColumns& columns, const std::optional<SegmentFolder>& segments,
+  Status WriteRows(const SweepReport& report, const SweepValues& columns, const std::optional<SegmentFolder>& segments,
                    const SweepSummary& all) const {
     if (!segments || !report.complete) {
       return Done{};
@@ -335,12 +350,14 @@ class SweepCommand : public Command {
   }
 
   Result<int> Tell(SweepReport report, std::optional<SegmentFolder>& segments) const {
-    if (!report.complete && segments) {
-      fmt::print(stderr,
-                 "tidemark: interrupted; what was priced is kept in {}: the same command with --resume goes on\n",
-                 segments->path());
+    if (!report.complete) {
+      const bool kept = segments && !segments->chunks().empty();
+      fmt::print(stderr, "tidemark: interrupted{}\n",
+                 kept ? fmt::format("; what was priced is kept in {}: the same command with --resume goes on",
+                                    segments->path())
+                      : "");
     }
-    if (segments && report.complete) {
+    if (segments && (report.complete || segments->chunks().empty())) {
       segments->Remove();
     }
     if (format_ == OutputFormat::text && report.rows.size() > kRowsOfText && !top_) {
@@ -351,7 +368,8 @@ class SweepCommand : public Command {
     if (!report.complete) {
       return static_cast<int>(ErrorCode::interrupted);
     }
-    return fit_ && report.feasible == 0 && !exit_zero_ ? static_cast<int>(ErrorCode::finding) : 0;
+    const bool finding = fit_ ? report.feasible == 0 : report.evaluated == 0;
+    return finding && !exit_zero_ ? static_cast<int>(ErrorCode::finding) : 0;
   }
 
   JobOptions job_;

@@ -37,7 +37,7 @@ void AppendKeys(fmt::memory_buffer& line, const std::vector<std::string>& values
   }
 }
 
-std::string Heading(const SweepColumns& columns) {
+std::string Heading(const SweepValues& columns) {
   fmt::memory_buffer line;
   AppendKeys(line, columns.keys());
   fmt::format_to(std::back_inserter(line),
@@ -49,7 +49,7 @@ std::string Heading(const SweepColumns& columns) {
   return fmt::to_string(line) + ",reason\n";
 }
 
-std::string Line(const SweepColumns& columns, const PricedRow& row, bool on_front) {
+std::string Line(const SweepValues& columns, const PricedRow& row, bool on_front) {
   fmt::memory_buffer line;
   AppendKeys(line, columns.Values(row.combination));
   const StepTime& time = row.time;
@@ -63,7 +63,7 @@ std::string Line(const SweepColumns& columns, const PricedRow& row, bool on_fron
   return fmt::to_string(line) + ",\n";
 }
 
-std::string RefusedLine(const SweepColumns& columns, std::int64_t combination, const std::string& reason) {
+std::string RefusedLine(const SweepValues& columns, std::int64_t combination, const std::string& reason) {
   constexpr std::size_t kEmpty = 15 + kCategories;  // between the status and the reason
   fmt::memory_buffer line;
   AppendKeys(line, columns.Values(combination));
@@ -72,7 +72,7 @@ std::string RefusedLine(const SweepColumns& columns, std::int64_t combination, c
 
 }  // namespace
 
-Status WriteSweepCsv(const std::string& path, const SweepColumns& columns, const SegmentFolder& segments,
+Status WriteSweepCsv(const std::string& path, const SweepValues& columns, const SegmentFolder& segments,
                      const std::set<std::int64_t>& front) {
   const std::string unfinished = path + ".unfinished";
   const bool to_stdout = path == "-";

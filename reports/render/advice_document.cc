@@ -62,6 +62,7 @@ Section OptionsSection(Shown shown, const std::vector<AdvisedOption>& options) {
   Section section{std::move(shown.title), std::move(shown.subtitle), {}, {}};
   const bool notes =
       std::any_of(options.begin(), options.end(), [](const AdvisedOption& option) { return !Notes(option).empty(); });
+  section.table.wide = true;
   section.table.columns = {{"", true, false},           {"change", false, true}, {"peak", true, false},
                            {"difference", true, false}, {"step", true, false},   {"difference", true, false}};
   if (shown.rate) {

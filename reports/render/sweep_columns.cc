@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -94,8 +96,9 @@ bool IsDrawn(const Metric& metric, const SweepReport& report) {
 }  // namespace
 
 std::string SweepColumns(const SweepReport& report) {
-  std::string out = fmt::format("{{\"x\":{},\"y\":{},\"device_memory\":{},\"rows\":{},\"keys\":[", ScriptJson(report.x),
-                                ScriptJson(report.y), report.device_memory.count(), report.rows.size());
+  std::string out = fmt::format(
+      "{{\"x\":{},\"y\":{},\"device_memory\":{},\"rows\":{},\"keys\":[", ScriptJson(report.x), ScriptJson(report.y),
+      report.device_memory ? std::to_string(report.device_memory->count()) : "null", report.rows.size());
   for (std::size_t key = 0; key < report.keys.size(); ++key) {
     out += (key > 0 ? "," : "") + KeyColumn(report, key);
   }

@@ -35,9 +35,9 @@ std::string Values(const SweepRow& row) { return fmt::format("{}", fmt::join(row
 std::string Verdict(const SweepReport& report) {
   const std::string counts = fmt::format("{} combinations: {} priced, {} pruned, {} refused", Grouped(report.size),
                                          Grouped(report.evaluated), Grouped(report.pruned), Grouped(report.refused));
-  const std::string fits = report.feasible == 0
-                               ? fmt::format("none fits in {}", Text(report.device_memory))
-                               : fmt::format("{} fit in {}", Grouped(report.feasible), Text(report.device_memory));
+  const std::string where = report.device_memory ? "in " + Text(*report.device_memory) : "into its device";
+  const std::string fits =
+      report.feasible == 0 ? "none fits " + where : fmt::format("{} fit {}", Grouped(report.feasible), where);
   return fmt::format("{}; {}{}", counts, fits, report.complete ? "" : "; interrupted before the rest was looked at");
 }
 
@@ -45,8 +45,9 @@ std::string MfuText(const SweepRow& row) { return row.mfu ? Percent(*row.mfu) : 
 
 std::vector<Figure> Figures(const SweepReport& report) {
   std::vector<Figure> figures;
-  figures.push_back(
-      {"fit", Grouped(report.feasible), fmt::format("in {} of {}", Text(report.device_memory), report.machine)});
+  figures.push_back({"fit", Grouped(report.feasible),
+                     report.device_memory ? fmt::format("in {} of {}", Text(*report.device_memory), report.machine)
+                                          : "each on its own machine"});
   if (!report.rows.empty() && report.rows.front().fits) {
     const SweepRow& fastest = report.rows.front();
     figures.push_back({"fastest that fits", Text(fastest.time.step), Values(fastest)});
@@ -57,7 +58,8 @@ std::vector<Figure> Figures(const SweepReport& report) {
                           [](const SweepRow& a, const SweepRow& b) { return a.allocated < b.allocated; });
     figures.push_back({"lowest peak", Text(lowest.allocated), Values(lowest)});
   }
-  const double rate = report.seconds > 0 ? static_cast<double>(report.evaluated) / report.seconds : 0;
+  const double rate =
+      report.seconds > 0 ? static_cast<double>(report.evaluated + report.pruned + report.refused) / report.seconds : 0;
   figures.push_back({"time taken", fmt::format("{:.2f} s", report.seconds),
                      fmt::format("{} combinations a second", Grouped(std::llround(rate)))});
   return figures;

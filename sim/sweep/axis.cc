@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t kMostValues = 1'000'000;
 constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64:x2";
 
+constexpr const char* kRanges = "a range is 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two)";
+
 /// "8..64:+8"
 struct Range {
   std::int64_t first = 0, last = 0, step = 1;
@@ -46,7 +48,7 @@ Status AddRange(const std::smatch& parts, SweepAxis& axis) {
   const bool moves = range.multiplies ? range.step > 1 && range.first > 0 : range.step > 0;
   if (!read || !moves || range.first > range.last) {
     return BadInput(fmt::format("the range '{}' does not lead from its first number to its last", parts[0].str()),
-                    "a range is 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two)");
+                    kRanges);
   }
   std::int64_t value = range.first;
   do {
@@ -85,6 +87,7 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     error.where.clear();
     return error;
   }
+  static const std::regex kAlmostRange(R"(^-?\d+\.\.)");
   static const std::regex kRange(R"((\d+)\.\.(\d+)(?::([+x])(\d+))?)");
   for (const ConfigValue& item : parsed->items) {
     std::smatch range;
@@ -99,6 +102,8 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
       axis.values.emplace_back("null");
     } else if (std::regex_match(item.text, range, kRange)) {
       TIDEMARK_TRY(AddRange(range, axis));
+    } else if (std::regex_search(item.text, kAlmostRange)) {
+      return BadInput(fmt::format("'{}' is no range", item.text), kRanges);
     } else {
       axis.values.push_back(item.text);
     }

@@ -36,7 +36,7 @@ Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
     const Result<std::vector<std::int64_t>> counts =
         job ? CountsOf(*job) : Result<std::vector<std::int64_t>>(job.error());
     if (!counts) {
-      RefuseMachine(group, machine, counts.error().message, priced);
+      RefuseMachine(group, machine, Reason(counts.error()), priced);
       continue;
     }
     const auto family = families.try_emplace(job->machine.devices_per_node, *job, *counts).first;
@@ -116,7 +116,7 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
   Job longest = job;
   longest.accumulation_steps = family.Longest();
   if (const Status valid = Validate(longest); !valid) {
-    RefuseSteps(group, machine, family, valid.error().message, priced);
+    RefuseSteps(group, machine, family, Reason(valid.error()), priced);
     return;
   }
   const std::vector<StepTime> times = family.Price(job.machine);

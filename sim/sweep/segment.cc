@@ -2,6 +2,7 @@
 #include "sim/sweep/segment.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -23,12 +24,17 @@ struct Header {
   std::int64_t row_bytes = sizeof(PricedRow);
   SegmentCounts counts;
   std::int64_t reason_bytes = 0;  ///< of all reasons, each behind its length
+  std::uint64_t checksum = 0;     ///< of all behind the header: CRC-32
 };
 static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<PricedCombinations::Refused>);
 
 Error CannotWrite(const std::string& path) {
   return {ErrorCode::machine_cannot, path, fmt::format("cannot be written ({})", std::strerror(errno)),
           "is the disk full? What was priced so far is kept: --resume goes on from there"};
+}
+
+Error Damaged(const std::string& path) {
+  return {ErrorCode::bad_input, path, "is damaged", "remove it: --resume prices its rows again"};
 }
 
 std::string Joined(const std::vector<std::string>& reasons) {
@@ -39,6 +45,11 @@ std::string Joined(const std::vector<std::string>& reasons) {
     text += reason;
   }
   return text;
+}
+
+template <class T>
+uLong Checksum(uLong checksum, const T* values, std::size_t count) {
+  return crc32_z(checksum, reinterpret_cast<const Bytef*>(values), count * sizeof(T));
 }
 
 template <class T>
@@ -56,6 +67,9 @@ Status WriteSegment(const std::string& path, std::uint64_t sweep, const PricedCo
   header.sweep = sweep;
   header.counts = {std::ssize(rows), std::ssize(priced.refused), priced.pruned};
   header.reason_bytes = std::ssize(reasons);
+  uLong checksum = Checksum(crc32_z(0, nullptr, 0), rows.data(), rows.size());
+  checksum = Checksum(checksum, priced.refused.data(), priced.refused.size());
+  header.checksum = Checksum(checksum, reasons.data(), reasons.size());
   const std::string unfinished = path + ".unfinished";
   std::FILE* const file = std::fopen(unfinished.c_str(), "wb");
   if (file == nullptr) {
@@ -81,7 +95,7 @@ Result<SegmentReader> SegmentReader::Open(const std::string& path, std::uint64_t
   if (reader.file_ == nullptr || std::fread(&header, sizeof header, 1, reader.file_.get()) != 1 ||
       header.magic != kMagic || header.row_bytes != sizeof(PricedRow)) {
     return Error{ErrorCode::bad_input, path, "is no segment of a sweep by this version of tidemark",
-                 "leave out --resume to begin anew"};
+                 "does another sweep write to the same --out? If not, remove it: --resume prices its rows again"};
   }
   if (header.sweep != sweep) {
     return Error{ErrorCode::bad_input, path, "belongs to another sweep: another job, other axes or other limits",
@@ -95,7 +109,18 @@ Result<SegmentReader> SegmentReader::Open(const std::string& path, std::uint64_t
     return Error{ErrorCode::bad_input, path, "is cut short", "remove it; --resume prices its rows again"};
   }
   reader.counts_ = header.counts;
+  reader.checksum_ = header.checksum;
   return reader;
+}
+
+Status SegmentReader::Check() {
+  constexpr std::size_t kBlock = 1 << 16;
+  std::vector<char> block(kBlock);
+  uLong checksum = crc32_z(0, nullptr, 0);
+  while (const std::size_t read = std::fread(block.data(), 1, kBlock, file_.get())) {
+    checksum = Checksum(checksum, block.data(), read);
+  }
+  return checksum == checksum_ && std::ferror(file_.get()) == 0 ? Status(Done{}) : Status(Damaged(path_));
 }
 
 bool SegmentReader::Next(PricedRow& row) {
@@ -127,7 +152,7 @@ Result<PricedCombinations> SegmentReader::Refused() {
   const bool named =
       std::ranges::all_of(priced.refused, [&](const auto& refused) { return refused.reason < priced.reasons.size(); });
   if (!read || !named) {
-    return Error{ErrorCode::bad_input, path_, "is damaged", "remove it; --resume prices its rows again"};
+    return Damaged(path_);
   }
   priced.pruned = counts_.pruned;
   return priced;

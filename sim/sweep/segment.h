@@ -32,6 +32,8 @@ class SegmentReader {
   static Result<SegmentReader> Open(const std::string& path, std::uint64_t sweep);
 
   const SegmentCounts& counts() const { return counts_; }
+  /// Refuses what is not as it was written. Reads to the end: rows come from another reader.
+  Status Check();
   /// The next row; false behind the last.
   bool Next(PricedRow& row);
   /// All that were refused, and why.
@@ -46,6 +48,7 @@ class SegmentReader {
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
   SegmentCounts counts_;
+  std::uint64_t checksum_ = 0;
   std::int64_t read_ = 0;
   std::vector<PricedRow> buffer_;
   std::size_t at_ = 0;

@@ -45,7 +45,8 @@ Result<SegmentFolder> SegmentFolder::Open(std::string path, std::uint64_t sweep,
                  "--resume goes on with it; remove the folder to begin anew"};
   }
   for (const std::int64_t chunk : folder.chunks_) {
-    TIDEMARK_TRY(SegmentReader::Open(folder.FileOf(chunk), sweep));
+    TIDEMARK_ASSIGN(SegmentReader segment, SegmentReader::Open(folder.FileOf(chunk), sweep));
+    TIDEMARK_TRY(segment.Check());
   }
   return folder;
 }

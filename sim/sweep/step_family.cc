@@ -60,7 +60,7 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
   while (!left.empty()) {
     Result<LoweredRun> high = Lowered(left.back());
     if (!high) {
-      refused_.emplace(left.back(), high.error().message);
+      Refuse(left.back(), high.error());
       left.pop_back();
       continue;
     }
@@ -68,7 +68,7 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
     while (left.size() > 1 && !alike) {
       Result<LoweredRun> low = Lowered(left.front());
       if (!low) {
-        refused_.emplace(left.front(), low.error().message);
+        Refuse(left.front(), low.error());
         left.erase(left.begin());
         continue;
       }

@@ -9,12 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "models/job/job.h"
 #include "sim/engine/counted_step.h"
 #include "sim/engine/evaluation.h"
 #include "sim/predict/steps.h"
 
 namespace tidemark {
+
+/// Why a combination was refused: the key at fault, and what is wrong with it.
+inline std::string Reason(const Error& error) {
+  return error.where.empty() ? error.message : error.where + ": " + error.message;
+}
 
 /// What of a step no machine changes.
 struct StepFacts {
@@ -56,6 +62,7 @@ class StepFamily {
   };
 
   Result<LoweredRun> Lowered(std::size_t count);
+  void Refuse(std::size_t count, const Error& error) { refused_.emplace(count, Reason(error)); }
   void AddOne(std::size_t count, LoweredRun lowered);
   /// All of `left` that are as many microbatches behind the first as whole iterations of the loop are, up to the last.
   /// False where the two do not differ in one loop only.

@@ -96,6 +96,17 @@ class Sweep(unittest.TestCase):
         self.assertEqual(report["refused"], 2)
         self.assertIn("do not divide over 3 ranks", report["refusals"][0]["reason"])
 
+    def test_where_nothing_can_be_priced_the_exit_code_says_so(self):
+        done = run("sweep", JOB, *vary(layout__tp="3,5"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(run("sweep", JOB, *vary(layout__tp="3,5"), "--exit-zero").returncode, 0)
+
+    def test_machines_have_memories_of_their_own(self):
+        report = sweep(*vary(machine="h100-sxm-80gb,b200-sxm-180gb", strategy="ddp-last"))
+        self.assertIsNone(report["device_memory_bytes"])
+        self.assertEqual({row["machine"]: row["fits"] for row in report["rows"]},
+                         {"h100-sxm-80gb": False, "b200-sxm-180gb": True})
+
     def test_a_global_batch_decides_the_number_of_microbatches(self):
         report = sweep("--global-batch", 96, *vary(layout__dp="4,8,16", micro_batch_size="1,2,5"))
         self.assert_adds_up(report)
@@ -166,6 +177,15 @@ class Sweep(unittest.TestCase):
         self.assertIn("another sweep", other.stderr)
         self.assertEqual(len(list(segments.glob("*.segment"))), there)
 
+        segment = sorted(segments.glob("*.segment"))[0]
+        whole = segment.read_bytes()
+        for damaged in (whole[:-1], whole[:500] + bytes([whole[500] ^ 1]) + whole[501:]):
+            segment.write_bytes(damaged)
+            refused = run(*arguments, "--resume")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(segment.name, refused.stderr)
+        segment.write_bytes(whole)
+
         resumed = run(*arguments, "--resume")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertIn(f"{there} of ", resumed.stderr)
@@ -204,6 +224,9 @@ class Sweep(unittest.TestCase):
         for arguments, expected in (
                 (["--vary", "micro_batch_siz=1,2"], "micro_batch_size"),
                 (["--vary", "micro_batch_size=4..1"], "4..1"),
+                (["--vary", "micro_batch_size=1..8:2"], "is no range"),
+                (["--vary", "layout.tp=1,2", "--pareto", "step_ns,mfu,bubble_ns"], "two metrics"),
+                (["--vary", "layout.tp=1,2", "--pareto", "step_ns,step_ns"], "twice"),
                 (["--vary", "micro_batch_size=1,1"], "twice"),
                 (["--vary", "layout.tp=1,2", "--vary", "layout.tp=4"], "twice"),
                 (["--vary", "layout.tp=1,2", "--where", "layout.tpp > 1"], "layout.tpp"),

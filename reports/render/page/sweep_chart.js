@@ -42,7 +42,7 @@ class SweepChart {
       high = Math.max(high, column[row]);
     }
     if (low > high) return [0.1, 1];
-    if (SWEEP_METRICS[metric].bytes && this.data.device_memory <= 2 * high) high = Math.max(high, this.data.device_memory);
+    if (SWEEP_METRICS[metric].bytes && this.data.device_memory !== null && this.data.device_memory <= 2 * high) high = Math.max(high, this.data.device_memory);
     if (this.logarithmic) return [Math.max(low / 1.15, high / 1e9) / unit[0], high * 1.15 / unit[0]];
     const room = (high - low || high || 1) * 0.04;
     return [Math.max(low - room, 0) / unit[0], (high + room) / unit[0]];
@@ -106,6 +106,7 @@ class SweepChart {
 
   /// The device's memory, across the axis that bytes are on.
   drawDevice(context, area, graph) {
+    if (this.data.device_memory === null) return; // each row has a device of its own
     context.save();
     context.strokeStyle = context.fillStyle = SWEEP_COLOURS.device;
     context.lineWidth = 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/sweep_columns.h"
+#include "cli/sweep_values.h"
 
 #include <algorithm>
 
 namespace tidemark {
 
-SweepColumns::SweepColumns(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base)
+SweepValues::SweepValues(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base)
     : space_(space), global_batch_(global_batch), micro_batch_size_(base.micro_batch_size), dp_(base.layout.dp) {
   for (const SweepAxis& axis : space.axes()) {
     keys_.push_back(axis.key);
@@ -15,7 +15,7 @@ SweepColumns::SweepColumns(const SweepSpace& space, std::optional<std::int64_t> 
   }
 }
 
-std::vector<std::string> SweepColumns::Values(std::int64_t combination) const {
+std::vector<std::string> SweepValues::Values(std::int64_t combination) const {
   std::vector<std::size_t> at(space_.axes().size());
   space_.At(combination, at);
   std::vector<std::string> values;
@@ -30,7 +30,7 @@ std::vector<std::string> SweepColumns::Values(std::int64_t combination) const {
   return values;
 }
 
-std::int64_t SweepColumns::NumberOf(const std::string& key, std::int64_t fixed,
+std::int64_t SweepValues::NumberOf(const std::string& key, std::int64_t fixed,
                                     const std::vector<std::size_t>& at) const {
   const auto axis = std::ranges::find(space_.axes(), key, &SweepAxis::key);
   return axis == space_.axes().end()
@@ -38,7 +38,7 @@ std::int64_t SweepColumns::NumberOf(const std::string& key, std::int64_t fixed,
              : std::stoll(axis->values[at[static_cast<std::size_t>(axis - space_.axes().begin())]]);
 }
 
-SweepRow SweepColumns::Row(const PricedRow& row, bool on_front) const {
+SweepRow SweepValues::Row(const PricedRow& row, bool on_front) const {
   SweepRow out;
   out.values = Values(row.combination);
   out.allocated = row.allocated;

@@ -16,10 +16,10 @@ namespace tidemark {
 
 /// What tells the combinations of a sweep apart: the varied keys, and accumulation_steps where a global batch decides
 /// it.
-class SweepColumns {
+class SweepValues {
  public:
   /// `base`: the job of which the space varies some keys.
-  SweepColumns(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base);
+  SweepValues(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base);
 
   const std::vector<std::string>& keys() const { return keys_; }
   /// Parallel to keys().
