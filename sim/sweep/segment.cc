@@ -49,7 +49,8 @@ std::string Joined(const std::vector<std::string>& reasons) {
 
 template <class T>
 uLong Checksum(uLong checksum, const T* values, std::size_t count) {
-  return crc32_z(checksum, reinterpret_cast<const Bytef*>(values), count * sizeof(T));
+  // Of nothing at no address zlib makes a first checksum.
+  return count == 0 ? checksum : crc32_z(checksum, reinterpret_cast<const Bytef*>(values), count * sizeof(T));
 }
 
 template <class T>
