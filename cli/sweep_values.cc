@@ -31,7 +31,7 @@ std::vector<std::string> SweepValues::Values(std::int64_t combination) const {
 }
 
 std::int64_t SweepValues::NumberOf(const std::string& key, std::int64_t fixed,
-                                    const std::vector<std::size_t>& at) const {
+                                   const std::vector<std::size_t>& at) const {
   const auto axis = std::ranges::find(space_.axes(), key, &SweepAxis::key);
   return axis == space_.axes().end()
              ? fixed

@@ -40,7 +40,7 @@ struct SweepReport {
   std::string title;     ///< the job that is varied, and which keys are
   std::string job_yaml;  ///< that job, resolved
   std::string version, machine;
-  std::optional<Bytes> device_memory;  ///< nothing: machines are varied, and each row has its own
+  std::optional<Bytes> device_memory;                   ///< nothing: machines are varied, and each row has its own
   std::vector<std::string> keys;                        ///< that are varied, dotted
   std::string x = "allocated_bytes", y = "step_ns";     ///< metrics of the front
   std::int64_t size = 0;                                ///< evaluated + pruned + refused, once it is complete
