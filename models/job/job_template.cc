@@ -194,6 +194,17 @@ std::string Described(const Settings& settings, std::string_view section) {
   return text;
 }
 
+/// Of so many, all are forgotten: somebody varies a number of them.
+constexpr std::size_t kMostRemembered = 1024;
+
+template <class Known>
+auto Remember(std::map<std::string, Known>& all, std::string described, Known known) {
+  if (all.size() == kMostRemembered) {
+    all.clear();
+  }
+  return all.emplace(std::move(described), std::move(known)).first;
+}
+
 }  // namespace
 
 JobTemplate::JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies)
@@ -252,22 +263,25 @@ Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {
   if (known == networks_.end()) {
     KnownNetwork read;
     TIDEMARK_ASSIGN(read.network, ReadNetwork(settings, folder_, read.sources));
-    known = networks_.emplace(std::move(described), std::move(read)).first;
+    known = Remember(networks_, std::move(described), std::move(read));
   }
   job.network = known->second.network;
   job.sources.insert(known->second.sources.begin(), known->second.sources.end());
   return Done{};
 }
 
-Status JobTemplate::FindMachine(const Settings& settings, Job& job) {
+Result<Machine> JobTemplate::MachineWith(std::span<const JobChange* const> changes) {
+  return FindMachine(Changed(changes));
+}
+
+Result<Machine> JobTemplate::FindMachine(const Settings& settings) {
   std::string described = Described(settings, "machine");
   auto known = machines_.find(described);
   if (known == machines_.end()) {
     TIDEMARK_ASSIGN(Machine machine, MachineOf(settings, folder_));
-    known = machines_.emplace(std::move(described), std::move(machine)).first;
+    known = Remember(machines_, std::move(described), std::move(machine));
   }
-  job.machine = known->second;
-  return Done{};
+  return known->second;
 }
 
 Result<Job> JobTemplate::Resolve(const Settings& settings) {
@@ -278,7 +292,7 @@ Result<Job> JobTemplate::Resolve(const Settings& settings) {
   job.axes = strategy.axes;
   job.sources["strategy"] = Find(settings, "strategy")->source;
   TIDEMARK_TRY(FindNetwork(settings, job));
-  TIDEMARK_TRY(FindMachine(settings, job));
+  TIDEMARK_ASSIGN(job.machine, FindMachine(settings));
   const ConfigValue* machine = Find(settings, "machine");
   job.sources["machine"] = machine == nullptr ? "inline" : machine->source;
   TIDEMARK_TRY(ReadFields(job, settings, strategy));

@@ -29,6 +29,8 @@ class JobTemplate {
   /// The same before anything asks whether the values go together (models/job/validate.h) and whether the strategy's
   /// system takes them: every value by itself is one that its key may have.
   Result<Job> Unchecked(std::span<const JobChange* const> changes);
+  /// Its machine alone, which no other key has a part in.
+  Result<Machine> MachineWith(std::span<const JobChange* const> changes);
 
  private:
   struct KnownNetwork {
@@ -42,7 +44,7 @@ class JobTemplate {
   Result<Job> Resolve(const Settings& settings);
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
-  Status FindMachine(const Settings& settings, Job& job);
+  Result<Machine> FindMachine(const Settings& settings);
 
   Settings settings_;
   std::string path_, folder_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/quantity.h"
@@ -37,6 +38,11 @@ Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
 /// What a kernel on the host takes where `ranks` of its node share the host: max(flops / rate, bytes / bandwidth), each
 /// rank having an equal part of both. The machine knows its host.
 Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks);
+
+/// What one node of a program takes on its stream, where `ranks_on_node` ranks share a host.
+Nanos NodeTime(const Program& program, const Node& node, const Machine& machine, std::int64_t ranks_on_node);
+/// Of a step, all of whose ranks are there.
+std::int64_t RanksOnNode(const StepProgram& step, const Machine& machine);
 
 /// As if there were no roles but this one.
 Costs Price(const Program& program, const Machine& machine);

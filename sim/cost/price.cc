@@ -45,28 +45,38 @@ struct DeviceTime {
   }
 };
 
-Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t ranks) {
+Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t ranks_on_node) {
   Costs costs{.device = {}, .host_issue = machine.host_issue, .streams_take_turns = !machine.overlap};
   costs.device.reserve(program.nodes.size());
-  const DeviceTime time{program, machine, std::min(ranks, machine.devices_per_node)};
   for (const Node& node : program.nodes) {
-    costs.device.push_back(std::visit(time, node));
+    costs.device.push_back(NodeTime(program, node, machine, ranks_on_node));
   }
   return costs;
 }
 
 }  // namespace
 
-Costs Price(const Program& program, const Machine& machine) { return PriceBeside(program, machine, program.ranks); }
+Nanos NodeTime(const Program& program, const Node& node, const Machine& machine, std::int64_t ranks_on_node) {
+  return std::visit(DeviceTime{program, machine, ranks_on_node}, node);
+}
 
-std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
+std::int64_t RanksOnNode(const StepProgram& step, const Machine& machine) {
   std::int64_t ranks = 0;
   for (const Program& program : step.roles) {
     ranks += program.ranks;
   }
+  return std::min(ranks, machine.devices_per_node);
+}
+
+Costs Price(const Program& program, const Machine& machine) {
+  return PriceBeside(program, machine, std::min(program.ranks, machine.devices_per_node));
+}
+
+std::vector<Costs> PriceAll(const StepProgram& step, const Machine& machine) {
+  const std::int64_t ranks_on_node = RanksOnNode(step, machine);
   std::vector<Costs> costs;
   for (const Program& program : step.roles) {
-    costs.push_back(PriceBeside(program, machine, ranks));
+    costs.push_back(PriceBeside(program, machine, ranks_on_node));
   }
   return costs;
 }

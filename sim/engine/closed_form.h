@@ -7,6 +7,7 @@
 
 #include "sim/cost/cost.h"
 #include "sim/engine/evaluation.h"
+#include "sim/engine/time_program.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -24,7 +25,7 @@ struct MemorySegment {
 
 /// Two stretches in a row; of equally high instants the first counts.
 MemorySegment Then(const MemorySegment& first, const MemorySegment& second);
-/// A stretch `count` times in a row, without walking it again.
+/// A stretch `count` times in a row (0: not at all), without walking it again.
 MemorySegment Times(const MemorySegment& body, std::int64_t count);
 
 /// Memory of one role: one fold over the tree, each node visited once.
@@ -42,6 +43,7 @@ struct CountedMemory {
 CountedMemory FoldMemoryAround(const Program& program, std::size_t loop);
 
 /// Time of a whole step without unrolling it: see the essay in closed_form_time.cc.
+StepTime FoldTime(const TimedStep& step);
 StepTime FoldTime(const StepProgram& step, std::span<const Costs> costs);
 
 /// Both, for all roles. Equal to Simulate to the byte and the nanosecond. Cost: nodes of the tree, and for time a

@@ -76,6 +76,9 @@ MemorySegment Then(const MemorySegment& first, const MemorySegment& second) {
 }
 
 MemorySegment Times(const MemorySegment& body, std::int64_t count) {
+  if (count == 0) {
+    return {};
+  }
   MemorySegment before_highest;
   const bool grows = body.net_total > Bytes(0);
   if (grows) {

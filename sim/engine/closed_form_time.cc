@@ -16,13 +16,14 @@
 
 namespace tidemark {
 
-StepTime FoldTime(const StepProgram& step, std::span<const Costs> costs) {
-  const TimedStep timed = ReduceToTime(step, costs);
-  Ensemble ensemble(timed);
+StepTime FoldTime(const TimedStep& step) {
+  Ensemble ensemble(step);
   ensemble.Settle();
   std::uint64_t choices = 0;
   return ensemble.Finish(choices);
 }
+
+StepTime FoldTime(const StepProgram& step, std::span<const Costs> costs) { return FoldTime(ReduceToTime(step, costs)); }
 
 Evaluation EvaluateClosedForm(const StepProgram& step, std::span<const Costs> costs) {
   Evaluation evaluation;

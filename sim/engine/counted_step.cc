@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <variant>
 
 #include "base/check.h"
 #include "sim/engine/ensemble.h"
@@ -211,29 +210,33 @@ std::optional<CountedStep> CountedStep::Of(const StepProgram& low, const StepPro
   }
   CountedStep step;
   for (std::size_t i = 0; i < low.roles.size(); ++i) {
-    const auto loop = LongerLoop(low.roles[i], high.roles[i]);
-    if (!loop) {
+    const std::optional<LongerLoop> longer = FindLongerLoop(low.roles[i], high.roles[i]);
+    if (!longer || (i > 0 && longer->difference != step.span_)) {
       return std::nullopt;
     }
-    const std::int64_t count = std::get<Repeat>(low.roles[i].nodes[*loop]).count;
-    const std::int64_t span = std::get<Repeat>(high.roles[i].nodes[*loop]).count - count;
-    if (i > 0 && span != step.span_) {
-      return std::nullopt;
-    }
-    step.span_ = span;
-    step.loops_.push_back(*loop);
-    step.counts_.push_back(count);
+    step.span_ = longer->difference;
+    step.loops_.push_back(longer->loop);
+    step.counts_.push_back(longer->low);
   }
-  for (std::size_t i = 0; i < low.roles.size(); ++i) {
-    step.memory_.push_back(FoldMemoryAround(low.roles[i], step.loops_[i]));
+  for (std::size_t i = 0; i < high.roles.size(); ++i) {
+    step.memory_.push_back(FoldMemoryAround(high.roles[i], step.loops_[i]));
   }
   return step;
 }
 
-std::optional<std::vector<StepTime>> CountedStep::Times(const StepProgram& low, std::span<const Costs> costs,
-                                                        std::span<const std::int64_t> more) const {
+TimedStep CountedStep::Reduce(const StepProgram& high, bool streams_take_turns) const {
+  TimedStep step = ReduceToTime(high, streams_take_turns, loops_);
+  for (std::size_t i = 0; i < step.roles.size(); ++i) {
+    TimeProgram& program = step.roles[i].program;
+    if (program.counted_loop) {
+      program.ops[*program.counted_loop].amount = counts_[i];
+    }
+  }
+  return step;
+}
+
+std::optional<std::vector<StepTime>> CountedStep::Times(const TimedStep& step, std::span<const std::int64_t> more) {
   TIDEMARK_CHECK(!more.empty() && more.front() >= 0 && std::ranges::is_sorted(more));
-  const TimedStep step = ReduceToTime(low, costs, loops_);
   return TimesOfCounts(step, more).Run();
 }
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "sim/cost/cost.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/evaluation.h"
+#include "sim/engine/time_program.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -18,8 +18,8 @@ namespace tidemark {
 /// different numbers of microbatches. What lies before the loop, in it and behind it is folded once, for all of them.
 class CountedStep {
  public:
-  /// `low` and `high` are two such steps: in `high` the loop of every role runs more times, by as many for each role.
-  /// Nothing where they differ in more than that.
+  /// `low` and `high` are two such steps: in `high` the loop of every role runs more times, by as many for each role. In
+  /// `low` its body may stand by itself, or not at all. Nothing where they differ in more than that.
   static std::optional<CountedStep> Of(const StepProgram& low, const StepProgram& high);
 
   /// How many more iterations `high` has than `low`.
@@ -29,17 +29,18 @@ class CountedStep {
   /// Memory of one role of the step whose loops run so many times more than those of `low`. Equal to FoldMemory.
   MemoryPeak Peak(std::size_t role, std::int64_t more) const { return memory_[role].Peak(counts_[role] + more); }
 
-  /// Times of such steps, `more` ascending and from 0 on; `low` as above, and what its nodes cost. Equal to FoldTime of
-  /// each; nothing where the roles are never in their loops all at once. Cost: the program once, and then a few
-  /// additions for each number.
-  std::optional<std::vector<StepTime>> Times(const StepProgram& low, std::span<const Costs> costs,
-                                             std::span<const std::int64_t> more) const;
+  /// `high` with loops as often as in `low`, without durations (SetCosts).
+  TimedStep Reduce(const StepProgram& high, bool streams_take_turns) const;
+  /// Times of the steps whose loops run so many times more than in `step`, which Reduce made; `more` ascending and from
+  /// 0 on. Equal to FoldTime of each; nothing where the roles are never in their loops all at once. Cost: the program
+  /// once, and then a few additions for each number.
+  static std::optional<std::vector<StepTime>> Times(const TimedStep& step, std::span<const std::int64_t> more);
 
  private:
   CountedStep() = default;
 
   std::int64_t span_ = 0;
-  std::vector<std::size_t> loops_;    ///< by role: the loop's node
+  std::vector<std::size_t> loops_;    ///< by role: the loop's node in `high`
   std::vector<std::int64_t> counts_;  ///< by role: its iterations in `low`
   std::vector<CountedMemory> memory_;
 };

@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "base/check.h"
+
 namespace tidemark {
 namespace {
 
@@ -14,13 +16,13 @@ Cause CauseOf(StreamKind kind) {
 
 class Reducer {
  public:
-  Reducer(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop)
-      : program_(program), costs_(costs), joint_loop_(joint_loop) {
+  Reducer(const Program& program, bool streams_take_turns, std::optional<std::size_t> joint_loop)
+      : program_(program), streams_take_turns_(streams_take_turns), joint_loop_(joint_loop) {
     out_.streams = static_cast<std::uint32_t>(program.streams.size());
     out_.events = static_cast<std::uint32_t>(program.events.size());
     out_.event_cause.resize(out_.events, kHost);
     recorded_.resize(out_.events);
-    if (costs.streams_take_turns) {
+    if (streams_take_turns) {
       for (const Stream& stream : program.streams) {
         out_.event_cause.push_back(CauseOf(stream.kind));
       }
@@ -42,13 +44,19 @@ class Reducer {
  private:
   using Code = Op::Code;
 
+  void Add(Code code, std::uint8_t detail, std::uint32_t stream, std::uint32_t other) {
+    out_.ops.push_back({code, detail, false, stream, other, node_, 0});
+  }
+
   bool Range(std::size_t at, std::size_t end) {
     bool messages = false;
     while (at < end) {
       const std::size_t here = at++;
       if (const auto* repeat = std::get_if<Repeat>(&program_.nodes[here])) {
         const std::size_t slot = out_.ops.size();
-        out_.ops.push_back({Code::repeat, 0, false, 0, 0, repeat->count});
+        node_ = static_cast<std::uint32_t>(here);
+        Add(Code::repeat, 0, 0, 0);
+        out_.ops.back().amount = repeat->count;
         out_.ops[slot].joint = Range(at, at + repeat->size);
         out_.ops[slot].other = static_cast<std::uint32_t>(out_.ops.size() - slot - 1);
         messages |= out_.ops[slot].joint;
@@ -60,7 +68,8 @@ class Reducer {
           out_.counted_loop = slot;
         }
       } else {
-        messages |= Leaf(program_.nodes[here], costs_.device[here].count());
+        node_ = static_cast<std::uint32_t>(here);
+        messages |= Leaf(program_.nodes[here]);
       }
     }
     return messages;
@@ -72,39 +81,39 @@ class Reducer {
 
   /// On the compute stream its duration is part of the step's time, on others it only takes time; where streams take
   /// turns, the compute stream waits for the other one, does the work, and is waited for.
-  void Issue(StreamId stream, Part part, std::int64_t duration) {
+  void Issue(StreamId stream, Part part) {
     const bool compute = stream.index == out_.compute_stream;
-    if (compute || !costs_.streams_take_turns) {
-      out_.ops.push_back({compute ? Code::kernel : Code::issue, part, false, stream.index, 0, duration});
+    if (compute || !streams_take_turns_) {
+      Add(compute ? Code::kernel : Code::issue, part, stream.index, 0);
       return;
     }
     const auto reached = static_cast<std::uint32_t>(program_.events.size()) + stream.index;
     const auto wait = [&](std::uint32_t waits, std::uint32_t waited_for) {
-      out_.ops.push_back({Code::record, 0, false, waited_for, reached, 0});
-      out_.ops.push_back({Code::wait, 0, false, waits, reached, 0});
+      Add(Code::record, 0, waited_for, reached);
+      Add(Code::wait, 0, waits, reached);
     };
     wait(out_.compute_stream, stream.index);
-    out_.ops.push_back({Code::kernel, part, false, out_.compute_stream, 0, duration});
+    Add(Code::kernel, part, out_.compute_stream, 0);
     wait(stream.index, out_.compute_stream);
   }
 
-  bool Leaf(const Node& node, std::int64_t duration) {
+  bool Leaf(const Node& node) {
     const auto* compute = std::get_if<Compute>(&node);
     if (compute != nullptr && program_.streams[compute->stream.index].kind == StreamKind::host) {
-      out_.ops.push_back({Code::host, 0, false, compute->stream.index, 0, duration});
+      Add(Code::host, 0, compute->stream.index, 0);
     } else if (compute != nullptr) {
-      Issue(compute->stream, PartOf(compute->work), duration);
+      Issue(compute->stream, PartOf(compute->work));
     } else if (const auto* scale = std::get_if<Scale>(&node)) {
-      Issue(scale->stream, kCompute, duration);
+      Issue(scale->stream, kCompute);
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      Issue(collective->stream, kExposed, duration);
+      Issue(collective->stream, kExposed);
     } else if (const auto* copy = std::get_if<Copy>(&node)) {
-      Issue(copy->stream, kHostIdle, duration);
+      Issue(copy->stream, kHostIdle);
     } else if (const auto* send = std::get_if<Send>(&node)) {
-      out_.ops.push_back({Code::send, 0, false, send->stream.index, send->channel.index, duration});
+      Add(Code::send, 0, send->stream.index, send->channel.index);
       return true;
     } else if (const auto* recv = std::get_if<Recv>(&node)) {
-      out_.ops.push_back({Code::recv, 0, false, recv->stream.index, recv->channel.index, 0});
+      Add(Code::recv, 0, recv->stream.index, recv->channel.index);
       return true;
     } else if (const auto* record = std::get_if<Record>(&node)) {
       Cause& cause = out_.event_cause[record->event.index];
@@ -112,43 +121,58 @@ class Reducer {
       TIDEMARK_CHECK(!recorded_[record->event.index] || cause == recorded);
       cause = recorded;
       recorded_[record->event.index] = true;
-      out_.ops.push_back({Code::record, 0, false, record->stream.index, record->event.index, 0});
+      Add(Code::record, 0, record->stream.index, record->event.index);
     } else if (const auto* wait = std::get_if<Wait>(&node)) {
-      out_.ops.push_back({Code::wait, 0, false, wait->stream.index, wait->event.index, 0});
+      Add(Code::wait, 0, wait->stream.index, wait->event.index);
     } else if (const auto* sync = std::get_if<HostSync>(&node)) {
-      out_.ops.push_back({sync->stream.valid() ? Code::sync : Code::sync_device, 0, false, sync->stream.index, 0, 0});
+      Add(sync->stream.valid() ? Code::sync : Code::sync_device, 0, sync->stream.index, 0);
     }
     return false;
   }
 
   const Program& program_;
-  const Costs& costs_;
+  bool streams_take_turns_;
   std::optional<std::size_t> joint_loop_;
+  std::uint32_t node_ = 0;
   TimeProgram out_;
   std::vector<bool> recorded_;  ///< per event
 };
 
 }  // namespace
 
-TimeProgram ReduceToTime(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop) {
-  return Reducer(program, costs, joint_loop).Reduce();
-}
-
-TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs,
-                       std::span<const std::size_t> joint_loops) {
+TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::span<const std::size_t> joint_loops) {
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::size_t> mailboxes;
   TimedStep timed;
   for (std::size_t i = 0; i < step.roles.size(); ++i) {
     TimedRole& role = timed.roles.emplace_back();
-    role.program =
-        ReduceToTime(step.roles[i], costs[i], joint_loops.empty() ? std::nullopt : std::optional(joint_loops[i]));
-    role.host_issue = costs[i].host_issue.count();
+    role.program = Reducer(step.roles[i], streams_take_turns,
+                           joint_loops.empty() ? std::nullopt : std::optional(joint_loops[i]))
+                       .Reduce();
     for (const Channel& channel : step.roles[i].channels) {
       const auto box = mailboxes.try_emplace({channel.from_role, channel.to_role, channel.name}, mailboxes.size());
       role.mailboxes.push_back(box.first->second);
     }
   }
   timed.mailboxes = mailboxes.size();
+  return timed;
+}
+
+void SetCosts(TimedStep& timed, std::span<const Costs> costs) {
+  TIDEMARK_CHECK(timed.roles.size() == costs.size());
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    timed.roles[i].host_issue = costs[i].host_issue.count();
+    for (Op& op : timed.roles[i].program.ops) {
+      if (op.code != Op::Code::repeat) {
+        op.amount = costs[i].device[op.node].count();
+      }
+    }
+  }
+}
+
+TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs) {
+  TIDEMARK_CHECK(!costs.empty());
+  TimedStep timed = ReduceToTime(step, costs.front().streams_take_turns);
+  SetCosts(timed, costs);
   return timed;
 }
 

@@ -25,6 +25,7 @@ struct Op {
   bool joint = false;  ///< repeat: iterations are stepped together with other roles', as its body sends or receives
   std::uint32_t stream = 0;
   std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body
+  std::uint32_t node = 0;   ///< of the program, that this is made of
   std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count
 };
 
@@ -49,10 +50,6 @@ struct TimeProgram {
   std::size_t moments() const { return kStreamsAt + streams + events; }
 };
 
-/// Leaves that take no time and wait for nothing disappear, and loops that are empty then. `joint_loop`: the node of a
-/// loop that is stepped jointly though it holds no messages.
-TimeProgram ReduceToTime(const Program& program, const Costs& costs, std::optional<std::size_t> joint_loop = {});
-
 struct TimedRole {
   TimeProgram program;
   std::int64_t host_issue = 0;         ///< ns
@@ -65,8 +62,15 @@ struct TimedStep {
   std::size_t mailboxes = 0;
 };
 
-/// `joint_loops`: by role, as above; or none.
-TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs,
-                       std::span<const std::size_t> joint_loops = {});
+/// A step whose durations are not known yet: 0. Leaves that can take no time and wait for nothing disappear, and loops
+/// that are empty then. `streams_take_turns`: see Costs. `joint_loops`: by role, the node of a loop that is stepped
+/// jointly though it holds no messages; or none.
+TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::span<const std::size_t> joint_loops = {});
+
+/// Puts in what the nodes of that step cost. The streams of all roles take turns, or not, as when it was reduced.
+void SetCosts(TimedStep& timed, std::span<const Costs> costs);
+
+/// Both.
+TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs);
 
 }  // namespace tidemark

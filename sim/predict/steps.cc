@@ -54,17 +54,22 @@ std::int64_t CountSteps(std::span<const StepRun> runs) {
   return steps;
 }
 
+Result<LoweredStep> LowerStep(const Job& job, StepKind kind, std::int64_t rank) {
+  LoweredStep lowered;
+  TIDEMARK_ASSIGN(lowered.program, Lower(job, kind, {}, rank));
+  if (job.mean_sequence_length > 0) {
+    TIDEMARK_ASSIGN(lowered.of_mean, Lower(OfMeanLength(job), kind, {}, rank));
+    TIDEMARK_CHECK(SameButForSizes(lowered.program, *lowered.of_mean));
+  }
+  return lowered;
+}
+
 Result<std::vector<LoweredRun>> LowerRuns(const Job& job, std::span<const StepRun> runs, std::int64_t rank) {
   std::vector<LoweredRun> lowered;
   for (const StepRun& run : runs) {
-    LoweredRun& one = lowered.emplace_back();
-    one.run = run;
-    TIDEMARK_ASSIGN(one.program, Lower(job, run.kind, {}, rank));
-    if (job.mean_sequence_length > 0) {
-      TIDEMARK_ASSIGN(one.of_mean, Lower(OfMeanLength(job), run.kind, {}, rank));
-      TIDEMARK_CHECK(SameButForSizes(one.program, *one.of_mean));
-    }
-    one.costs = PriceAll(one.usual(), job.machine);
+    TIDEMARK_ASSIGN(LoweredStep step, LowerStep(job, run.kind, rank));
+    std::vector<Costs> costs = PriceAll(step.usual(), job.machine);
+    lowered.push_back({std::move(step), run, std::move(costs)});
   }
   return lowered;
 }

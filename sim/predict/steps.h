@@ -28,17 +28,24 @@ std::vector<StepRun> FirstSteps(std::int64_t count);
 
 std::int64_t CountSteps(std::span<const StepRun> runs);
 
-/// The program of every step of a run, and what its nodes cost. Where sequences are uneven, memory is that of the
-/// longest and time that of the mean: the program is written for both lengths, node for node the same but for sizes,
-/// and the nodes of one take the costs of the other.
-struct LoweredRun {
-  StepRun run;
+/// The program of a step. Where sequences are uneven, memory is that of the longest and time that of the mean: the
+/// program is written for both lengths, node for node the same but for sizes, and the nodes of one take the costs of the
+/// other.
+struct LoweredStep {
   StepProgram program;                 ///< of the longest sequences
-  std::vector<Costs> costs;            ///< parallel to program.roles
   std::optional<StepProgram> of_mean;  ///< where they are uneven
 
   /// What costs, messages and arithmetic are counted in.
   const StepProgram& usual() const { return of_mean ? *of_mean : program; }
+};
+
+/// `rank`: as Lower takes it.
+Result<LoweredStep> LowerStep(const Job& job, StepKind kind, std::int64_t rank = 0);
+
+/// Every step of a run, and what its nodes cost.
+struct LoweredRun : LoweredStep {
+  StepRun run;
+  std::vector<Costs> costs;  ///< parallel to program.roles
 };
 
 /// `rank`: as Lower takes it.

@@ -2,6 +2,7 @@
 #include "sim/program/longer_loop.h"
 
 #include <algorithm>
+#include <span>
 #include <variant>
 
 namespace tidemark {
@@ -66,7 +67,7 @@ struct SameLeaf {
   bool operator()(const Repeat& a) const { return a.size == std::get<Repeat>(other).size; }
 };
 
-bool SameNodes(const Node& a, const Node& b) { return a.index() == b.index() && std::visit(SameLeaf{b}, a); }
+bool SameNode(const Node& a, const Node& b) { return a.index() == b.index() && std::visit(SameLeaf{b}, a); }
 
 bool SameTables(const Program& low, const Program& high) {
   return low.ranks == high.ranks && low.events.size() == high.events.size() &&
@@ -76,13 +77,13 @@ bool SameTables(const Program& low, const Program& high) {
          std::ranges::equal(low.channels, high.channels, SameChannels);
 }
 
-}  // namespace
+bool SameNodes(std::span<const Node> a, std::span<const Node> b) {
+  return std::ranges::equal(a, b, [](const Node& x, const Node& y) { return SameNode(x, y); });
+}
 
-std::optional<std::size_t> LongerLoop(const Program& low, const Program& high) {
-  if (!SameTables(low, high) || !std::ranges::equal(low.nodes, high.nodes, SameNodes)) {
-    return std::nullopt;
-  }
-  std::optional<std::size_t> found;
+/// Where both have the same nodes: the only loop that runs more often in `high`, if it is an outermost one.
+std::optional<LongerLoop> FindAmongLoops(const Program& low, const Program& high) {
+  std::optional<LongerLoop> found;
   std::size_t end_of_outermost = 0;
   for (std::size_t i = 0; i < low.nodes.size(); ++i) {
     const auto* repeat = std::get_if<Repeat>(&low.nodes[i]);
@@ -93,15 +94,57 @@ std::optional<std::size_t> LongerLoop(const Program& low, const Program& high) {
     if (outermost) {
       end_of_outermost = i + 1 + repeat->size;
     }
-    const std::int64_t count = std::get<Repeat>(high.nodes[i]).count;
-    if (repeat->count != count) {
-      if (found || !outermost || repeat->count > count) {
+    const std::int64_t more = std::get<Repeat>(high.nodes[i]).count - repeat->count;
+    if (more != 0) {
+      if (found || !outermost || more < 0) {
         return std::nullopt;
       }
-      found = i;
+      found = LongerLoop{i, repeat->count, more};
     }
   }
   return found;
+}
+
+/// Whether all other loops run equally often.
+bool SameCounts(std::span<const Node> a, std::span<const Node> b) {
+  return std::ranges::equal(a, b, [](const Node& x, const Node& y) {
+    const auto* repeat = std::get_if<Repeat>(&x);
+    return repeat == nullptr || repeat->count == std::get<Repeat>(y).count;
+  });
+}
+
+/// Where `low` has the body of the loop once by itself, or not at all.
+std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high) {
+  const std::span<const Node> a = low.nodes, b = high.nodes;
+  std::size_t at = 0, end_of_outermost = 0;
+  for (; at < a.size() && at < b.size() && SameNode(a[at], b[at]); ++at) {
+    const auto* repeat = std::get_if<Repeat>(&b[at]);
+    if (repeat != nullptr && at >= end_of_outermost) {
+      end_of_outermost = at + 1 + repeat->size;
+    }
+  }
+  const auto* loop = at < b.size() ? std::get_if<Repeat>(&b[at]) : nullptr;
+  if (loop == nullptr || at < end_of_outermost || b.size() <= a.size()) {
+    return std::nullopt;
+  }
+  const std::size_t missing = b.size() - a.size();
+  const std::int64_t times = missing == 1 ? 1 : 0;
+  if ((missing != 1 && missing != loop->size + std::size_t{1}) || loop->count <= times) {
+    return std::nullopt;
+  }
+  const auto same = [](std::span<const Node> x, std::span<const Node> y) { return SameNodes(x, y) && SameCounts(x, y); };
+  return same(a.first(at), b.first(at)) && same(a.subspan(at), b.subspan(at + missing))
+             ? std::optional(LongerLoop{at, times, loop->count - times})
+             : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high) {
+  if (!SameTables(low, high)) {
+    return std::nullopt;
+  }
+  return SameNodes(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
 }
 
 }  // namespace tidemark

@@ -21,28 +21,46 @@ void PricedCombinations::Refuse(std::int64_t combination, const std::string& rea
   refused.push_back({combination, static_cast<std::uint32_t>(known - reasons.begin())});
 }
 
+GroupPricer::GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job)
+    : groups_(groups), limits_(limits), job_(std::move(job)) {
+  constexpr std::int64_t kMostKept = 4096;
+  machines_.resize(static_cast<std::size_t>(std::min(groups.machines(), kMostKept)));
+}
+
 Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
   TIDEMARK_TRY(FindAllowed(group, priced));
   if (std::ranges::find(allowed_, true) == allowed_.end()) {
     return Done{};
   }
+  Result<Job> job = job_.Unchecked(groups_.OfGroup(group));
+  const Result<std::vector<std::int64_t>> counts =
+      job ? CountsOf(*job) : Result<std::vector<std::int64_t>>(job.error());
   // Programs know of a machine only how many devices a node has.
   std::map<std::int64_t, StepFamily> families;
   for (std::int64_t machine = 0; machine < groups_.machines(); ++machine) {
-    std::vector<const JobChange*> changes = groups_.OfGroup(group);
-    const std::vector<const JobChange*> of_machine = groups_.OfMachine(machine);
-    changes.insert(changes.end(), of_machine.begin(), of_machine.end());
-    const Result<Job> job = job_.Unchecked(changes);
-    const Result<std::vector<std::int64_t>> counts =
-        job ? CountsOf(*job) : Result<std::vector<std::int64_t>>(job.error());
     if (!counts) {
       RefuseMachine(group, machine, Reason(counts.error()), priced);
       continue;
     }
-    const auto family = families.try_emplace(job->machine.devices_per_node, *job, *counts).first;
+    const Result<Machine>& found = MachineAt(machine);
+    if (!found) {
+      RefuseMachine(group, machine, Reason(found.error()), priced);
+      continue;
+    }
+    job->machine = *found;
+    const auto family = families.try_emplace(found->devices_per_node, *job, *counts).first;
     PriceOn(*job, group, machine, family->second, priced);
   }
   return Done{};
+}
+
+const Result<Machine>& GroupPricer::MachineAt(std::int64_t machine) {
+  const bool kept = machine < std::ssize(machines_);
+  std::optional<Result<Machine>>& known = kept ? machines_[static_cast<std::size_t>(machine)] : other_machine_;
+  if (!kept || !known) {
+    known = job_.MachineWith(groups_.OfMachine(machine));
+  }
+  return *known;
 }
 
 Result<std::vector<std::int64_t>> GroupPricer::CountsOf(const Job& job) const {
@@ -94,7 +112,7 @@ void GroupPricer::RefuseSteps(std::int64_t group, std::int64_t machine, const St
   }
 }
 
-void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machine, const StepFamily& family,
+void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
                           PricedCombinations& priced) {
   for (const auto& [count, reason] : family.refused()) {
     if (Allowed(machine, count)) {

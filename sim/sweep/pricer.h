@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "models/job/job_template.h"
+#include "models/machine/machine.h"
 #include "sim/sweep/condition.h"
 #include "sim/sweep/groups.h"
 #include "sim/sweep/priced_row.h"
@@ -42,8 +43,7 @@ struct PricedCombinations {
 /// Prices group after group. Each thread wants one of its own; what the references name must outlive it.
 class GroupPricer {
  public:
-  GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job)
-      : groups_(groups), limits_(limits), job_(std::move(job)) {}
+  GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job);
 
   /// Adds what becomes of the combinations of one group. Fails where a condition cannot be evaluated.
   Status Price(std::int64_t group, PricedCombinations& priced);
@@ -51,6 +51,8 @@ class GroupPricer {
  private:
   /// The numbers of microbatches of a group: those that are varied, the one that makes the global batch, or the job's.
   Result<std::vector<std::int64_t>> CountsOf(const Job& job) const;
+  /// As the values of this index say.
+  const Result<Machine>& MachineAt(std::int64_t machine);
   Status FindAllowed(std::int64_t group, PricedCombinations& priced);
   std::size_t counts() const { return groups_.counts().empty() ? 1 : groups_.counts().size(); }
   bool Allowed(std::int64_t machine, std::size_t count) const {
@@ -59,12 +61,14 @@ class GroupPricer {
   void RefuseMachine(std::int64_t group, std::int64_t machine, const std::string& reason, PricedCombinations& priced);
   void RefuseSteps(std::int64_t group, std::int64_t machine, const StepFamily& family, const std::string& reason,
                    PricedCombinations& priced);
-  void PriceOn(const Job& job, std::int64_t group, std::int64_t machine, const StepFamily& family,
+  void PriceOn(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
                PricedCombinations& priced);
 
   const SweepGroups& groups_;
   const SweepLimits& limits_;
   JobTemplate job_;
+  std::vector<std::optional<Result<Machine>>> machines_;  ///< the first few, once they were asked for
+  std::optional<Result<Machine>> other_machine_;          ///< the last one asked for that is not among them
   std::vector<bool> allowed_;  ///< by machine and count: what the condition leaves of the group
 };
 

@@ -10,6 +10,7 @@
 #include "models/job/validate.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/closed_form.h"
+#include "sim/engine/time_program.h"
 #include "sim/lower/window.h"
 #include "sim/predict/communication.h"
 
@@ -17,10 +18,10 @@ namespace tidemark {
 namespace {
 
 /// Per rank, mean over the roles.
-double ModelFlops(const LoweredRun& lowered) {
+double ModelFlops(const StepProgram& step) {
   double flops = 0;
-  for (const Program& role : lowered.usual().roles) {
-    flops += CountFlops(role).model / static_cast<double>(lowered.program.roles.size());
+  for (const Program& role : step.roles) {
+    flops += CountFlops(role).model / static_cast<double>(step.roles.size());
   }
   return flops;
 }
@@ -39,15 +40,29 @@ std::size_t WorstRole(std::size_t roles, PeakOf peak_of) {
   return worst;
 }
 
-/// Whether a window has the same runs, but for the length of one: then what is written of it differs in a count only.
-bool SameWindows(const std::vector<WindowRun>& a, const std::vector<WindowRun>& b) {
-  std::size_t lengths = 0;
-  const auto same = [&](const WindowRun& x, const WindowRun& y) {
-    lengths += x.count == y.count ? 0 : 1;
-    return x.place.pending == y.place.pending && x.place.reduced == y.place.reduced &&
-           x.place.synchronises == y.place.synchronises && x.place.last == y.place.last;
-  };
-  return std::ranges::equal(a, b, same) && lengths <= 1;
+bool StandAlike(const WindowPlace& a, const WindowPlace& b) {
+  return a.pending == b.pending && a.reduced == b.reduced && a.synchronises == b.synchronises && a.last == b.last;
+}
+
+/// Whether a window has the runs of a longer one, but for the length of one, which it may lack: then what is written of
+/// it differs in a count only.
+bool SameButForOneRun(const std::vector<WindowRun>& window, const std::vector<WindowRun>& longer) {
+  std::size_t at = 0, unlike = 0;
+  for (const WindowRun& run : longer) {
+    const bool there = at < window.size() && StandAlike(window[at].place, run.place);
+    unlike += there && window[at].count == run.count ? 0 : 1;
+    at += there ? 1 : 0;
+  }
+  return at == window.size() && unlike <= 1;
+}
+
+/// By role.
+std::vector<std::int64_t> Communicators(const StepProgram& step) {
+  std::vector<std::int64_t> communicators;
+  for (const Program& role : step.roles) {
+    communicators.push_back(CountCommunicators(role));
+  }
+  return communicators;
 }
 
 }  // namespace
@@ -58,7 +73,7 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
   std::vector<std::size_t> left(counts_.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
   while (!left.empty()) {
-    Result<LoweredRun> high = Lowered(left.back());
+    Result<LoweredStep> high = Lower(left.back());
     if (!high) {
       Refuse(left.back(), high.error());
       left.pop_back();
@@ -66,7 +81,7 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
     }
     bool alike = false;
     while (left.size() > 1 && !alike) {
-      Result<LoweredRun> low = Lowered(left.front());
+      Result<LoweredStep> low = Lower(left.front());
       if (!low) {
         Refuse(left.front(), low.error());
         left.erase(left.begin());
@@ -93,16 +108,21 @@ std::int64_t StepFamily::Longest() const {
   return longest;
 }
 
-std::vector<StepTime> StepFamily::Price(const Machine& machine) const {
+std::vector<StepTime> StepFamily::Price(const Machine& machine) {
   TIDEMARK_CHECK(machine.devices_per_node == job_.machine.devices_per_node);
   std::vector<StepTime> times(steps_.size());
-  for (const Piece& piece : pieces_) {
-    const std::vector<Costs> costs = PriceAll(piece.low.usual(), machine);
+  for (Piece& piece : pieces_) {
+    std::optional<TimedStep>& timed = piece.timed[machine.overlap ? 0 : 1];
+    if (!timed) {
+      timed = piece.counted ? piece.counted->Reduce(piece.step.program, !machine.overlap)
+                            : ReduceToTime(piece.step.program, !machine.overlap);
+    }
+    SetCosts(*timed, piece.prices.Price(piece.step.usual(), machine));
     if (!piece.counted) {
-      times[piece.first] = FoldTime(piece.low.program, costs);
+      times[piece.first] = FoldTime(*timed);
       continue;
     }
-    const auto counted = piece.counted->Times(piece.low.program, costs, piece.more);
+    const auto counted = CountedStep::Times(*timed, piece.more);
     for (std::size_t i = 0; i < piece.steps; ++i) {
       times[piece.first + i] = counted ? (*counted)[i] : PriceAlone(steps_[piece.first + i].count, machine);
     }
@@ -110,67 +130,62 @@ std::vector<StepTime> StepFamily::Price(const Machine& machine) const {
   return times;
 }
 
-Result<LoweredRun> StepFamily::Lowered(std::size_t count) {
-  constexpr StepRun kSteady;
+Result<LoweredStep> StepFamily::Lower(std::size_t count) {
   job_.accumulation_steps = counts_[count];
   TIDEMARK_TRY(Validate(job_));
-  TIDEMARK_ASSIGN(std::vector<LoweredRun> runs, LowerRuns(job_, std::span(&kSteady, 1)));
-  return std::move(runs.front());
+  return LowerStep(job_, StepKind::steady);
 }
 
-void StepFamily::AddOne(std::size_t count, LoweredRun lowered) {
+void StepFamily::AddOne(std::size_t count, LoweredStep lowered) {
   std::vector<MemoryPeak> peaks;
   for (const Program& role : lowered.program.roles) {
     peaks.push_back(FoldMemory(role));
   }
   const std::size_t worst = WorstRole(peaks.size(), [&](std::size_t role) { return peaks[role]; });
-  Piece piece;
-  piece.first = steps_.size();
-  AddFacts(count, peaks[worst], lowered.program.roles[worst], ModelFlops(lowered));
-  piece.low = std::move(lowered);
-  pieces_.push_back(std::move(piece));
+  AddFacts(count, peaks[worst], CountCommunicators(lowered.program.roles[worst]), ModelFlops(lowered.usual()));
+  PriceList prices(lowered.usual());
+  pieces_.push_back({std::move(lowered), std::move(prices), std::nullopt, {}, steps_.size() - 1, 1, {}});
 }
 
-bool StepFamily::AddAlike(std::vector<std::size_t>& left, LoweredRun& low, const LoweredRun& high) {
+bool StepFamily::AddAlike(std::vector<std::size_t>& left, const LoweredStep& low, LoweredStep& high) {
   std::optional<CountedStep> counted = CountedStep::Of(low.program, high.program);
   const std::int64_t first = counts_[left.front()];
   const std::int64_t apart = counts_[left.back()] - first;
   if (!counted || apart % counted->span() != 0) {
     return false;
   }
-  job_.accumulation_steps = first;
-  const Result<std::vector<WindowRun>> windows = WindowsOf(job_);
+  job_.accumulation_steps = counts_[left.back()];
+  const Result<std::vector<WindowRun>> longest = WindowsOf(job_);
   const std::int64_t stride = apart / counted->span();  // microbatches of an iteration
-  const double flops = ModelFlops(low);
-  const double flops_of_iteration = (ModelFlops(high) - flops) / static_cast<double>(counted->span());
-  Piece piece;
-  piece.first = steps_.size();
-  piece.steps = 0;
+  const double flops = ModelFlops(low.usual());
+  const double flops_of_iteration = (ModelFlops(high.usual()) - flops) / static_cast<double>(counted->span());
+  const std::vector<std::int64_t> of_low = Communicators(low.program), of_high = Communicators(high.program);
+  std::vector<std::int64_t> more;
   std::vector<std::size_t> others;
+  const std::size_t begin = steps_.size();
   for (const std::size_t count : left) {
     job_.accumulation_steps = counts_[count];
     const Result<std::vector<WindowRun>> own = WindowsOf(job_);
-    if ((counts_[count] - first) % stride != 0 || !own || !SameWindows(*own, *windows)) {
+    if ((counts_[count] - first) % stride != 0 || !own || !SameButForOneRun(*own, *longest)) {
       others.push_back(count);
       continue;
     }
-    const std::int64_t more = (counts_[count] - first) / stride;
-    const std::size_t worst = WorstRole(counted->roles(), [&](std::size_t role) { return counted->Peak(role, more); });
-    AddFacts(count, counted->Peak(worst, more), low.program.roles[worst],
-             flops + flops_of_iteration * static_cast<double>(more));
-    piece.more.push_back(more);
-    ++piece.steps;
+    more.push_back((counts_[count] - first) / stride);
+    const std::size_t worst =
+        WorstRole(counted->roles(), [&](std::size_t role) { return counted->Peak(role, more.back()); });
+    AddFacts(count, counted->Peak(worst, more.back()), (more.back() == 0 ? of_low : of_high)[worst],
+             flops + flops_of_iteration * static_cast<double>(more.back()));
   }
-  piece.counted = std::move(counted);
-  piece.low = std::move(low);
-  pieces_.push_back(std::move(piece));
+  PriceList prices(high.usual());
+  pieces_.push_back(
+      {std::move(high), std::move(prices), std::move(counted), std::move(more), begin, steps_.size() - begin, {}});
   left = std::move(others);
   return true;
 }
 
-void StepFamily::AddFacts(std::size_t count, MemoryPeak peak, const Program& role, double model_flops) {
+void StepFamily::AddFacts(std::size_t count, MemoryPeak peak, std::int64_t communicators, double model_flops) {
   job_.accumulation_steps = counts_[count];
-  steps_.push_back({count, std::move(peak), CountCommunicators(role), TokensPerRank(job_), model_flops});
+  steps_.push_back({count, std::move(peak), communicators, TokensPerRank(job_), model_flops});
 }
 
 StepTime StepFamily::PriceAlone(std::size_t count, const Machine& machine) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,8 +12,11 @@
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "models/machine/machine.h"
+#include "sim/cost/price_list.h"
 #include "sim/engine/counted_step.h"
 #include "sim/engine/evaluation.h"
+#include "sim/engine/time_program.h"
 #include "sim/predict/steps.h"
 
 namespace tidemark {
@@ -50,25 +54,27 @@ class StepFamily {
   std::int64_t Longest() const;
 
   /// On a machine whose nodes are as large as the job's. Parallel to steps().
-  std::vector<StepTime> Price(const Machine& machine) const;
+  std::vector<StepTime> Price(const Machine& machine);
 
  private:
   /// Steps that are evaluated together: `steps` of steps_, from `first` on.
   struct Piece {
-    LoweredRun low;
+    LoweredStep step;                    ///< of counted ones that with the most iterations
+    PriceList prices;                    ///< of step.usual()
     std::optional<CountedStep> counted;  ///< nothing: one step
     std::vector<std::int64_t> more;      ///< iterations, parallel to the steps; empty: one step
     std::size_t first = 0, steps = 1;
+    std::array<std::optional<TimedStep>, 2> timed;  ///< by whether streams take turns, once a machine wants it
   };
 
-  Result<LoweredRun> Lowered(std::size_t count);
+  Result<LoweredStep> Lower(std::size_t count);
   void Refuse(std::size_t count, const Error& error) { refused_.emplace(count, Reason(error)); }
-  void AddOne(std::size_t count, LoweredRun lowered);
+  void AddOne(std::size_t count, LoweredStep lowered);
   /// All of `left` that are as many microbatches behind the first as whole iterations of the loop are, up to the last.
   /// False where the two do not differ in one loop only.
-  bool AddAlike(std::vector<std::size_t>& left, LoweredRun& low, const LoweredRun& high);
+  bool AddAlike(std::vector<std::size_t>& left, const LoweredStep& low, LoweredStep& high);
   StepTime PriceAlone(std::size_t count, const Machine& machine) const;
-  void AddFacts(std::size_t count, MemoryPeak peak, const Program& role, double model_flops);
+  void AddFacts(std::size_t count, MemoryPeak peak, std::int64_t communicators, double model_flops);
 
   Job job_;
   std::vector<std::int64_t> counts_;

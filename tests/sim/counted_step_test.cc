@@ -45,9 +45,11 @@ void ExpectCounted(Job job, std::int64_t low, std::int64_t high, std::int64_t st
   for (std::int64_t i = 0; i <= counted->span(); ++i) {
     more.push_back(i);
   }
-  const StepProgram program = LoweredWith(job, low);
+  const StepProgram program = LoweredWith(job, high);
+  TimedStep step = counted->Reduce(program, false);
   for (const Machine& machine : Machines()) {
-    const auto times = counted->Times(program, PriceAll(program, machine), more);
+    SetCosts(step, PriceAll(program, machine));
+    const auto times = CountedStep::Times(step, more);
     ASSERT_TRUE(times);
     for (std::size_t i = 0; i < more.size(); ++i) {
       const std::int64_t microbatches = low + more[i] * stride;
