@@ -57,13 +57,7 @@ Status CheckOptimizerStep(const Job& job) {
       {!IsTied(job.network), "the gradient of a tied embedding is complete only at the end, which is not modelled yet",
        "untie the embedding (network.tied_embeddings: false)"},
   };
-  TIDEMARK_TRY(Check("optimizer_step.in_backward", step.in_backward, in_backward));
-  const Rule offload[] = {
-      {job.machine.host_memory_bandwidth.per_second() > 0 && job.machine.host_flops.per_second() > 0,
-       "the machine does not say how fast its host is, which would update the parameters",
-       "give the machine host_memory_bandwidth and host_flops, of a whole node"},
-  };
-  return Check("optimizer_step.offload", step.offload, offload);
+  return Check("optimizer_step.in_backward", step.in_backward, in_backward);
 }
 
 }  // namespace tidemark

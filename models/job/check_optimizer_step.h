@@ -6,7 +6,7 @@
 
 namespace tidemark {
 
-/// What optimizer_step.* rules out by itself, whatever the strategy.
+/// What optimizer_step.* rules out by itself, whatever the strategy and the machine.
 Status CheckOptimizerStep(const Job& job);
 
 }  // namespace tidemark

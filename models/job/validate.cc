@@ -193,6 +193,12 @@ Status CheckMachine(const Job& job) {
                    fmt::format("choose another precision.params, or give machine.peak.{}", Name(dtype)));
     }
   }
+  const bool knows_host = job.machine.host_memory_bandwidth.per_second() > 0 && job.machine.host_flops.per_second() > 0;
+  if (job.axes.optimizer_step.offload && !knows_host) {
+    return Wrong("optimizer_step.offload",
+                 "the machine does not say how fast its host is, which would update the parameters",
+                 "give the machine host_memory_bandwidth and host_flops, of a whole node");
+  }
   return Done{};
 }
 
@@ -296,28 +302,48 @@ Error TooLarge(const Job& job, const std::string& what) {
                fmt::format("is it mistyped? {} is more than is ever used", furthest.usual));
 }
 
-/// Everything is bounded from above; jobs of any real size are some powers of ten below.
-Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
-  const Machine& machine = job.machine;
-  const Totals totals = Sum(runs, machine, job.axes.recompute.policy != Recompute::Policy::none);
-  // A chunk of GradCache runs forward twice, and both sides' tensors are held.
-  const auto microbatches = static_cast<long double>(
+Totals TotalsOf(const Job& job, const std::vector<BlockRun>& blocks) {
+  return Sum(blocks, job.machine, job.axes.recompute.policy != Recompute::Policy::none);
+}
+
+/// A chunk of GradCache runs forward twice, and both sides' tensors are held.
+long double MostMicrobatches(const Job& job) {
+  return static_cast<long double>(
       std::max(job.accumulation_steps, (job.CachesRepresentations() ? 2 : 1) * job.Microbatches()));
-  const auto ranks = static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
-                     static_cast<long double>(job.layout.pp);
+}
+
+long double Ranks(const Job& job) {
+  return static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
+         static_cast<long double>(job.layout.pp);
+}
+
+/// That are sent: every parameter is gathered twice and reduced in each microbatch at most.
+long double PayloadBytes(const Job& job, const Totals& totals) {
+  return (totals.payload_bytes + totals.parameters * 16) * (MostMicrobatches(job) + 1);
+}
+
+// Everything is bounded from above; jobs of any real size are some powers of ten below.
+
+Status CheckSizes(const Job& job, const std::vector<BlockRun>& blocks) {
+  const Totals totals = TotalsOf(job, blocks);
+  const long double ranks = Ranks(job);
   constexpr long double kBytesPerParameter = 64;  // weights, gradients, accumulator, master, moments, buckets, padding
   const long double state = totals.parameters * kBytesPerParameter * ranks;
-  const long double activations = totals.tensor_bytes * (microbatches + 1);
-  // Every parameter is gathered twice and reduced in each microbatch at most.
-  const long double payload = (totals.payload_bytes + totals.parameters * 16) * (microbatches + 1);
+  const long double activations = totals.tensor_bytes * (MostMicrobatches(job) + 1);
   if (ranks > 1e9L) {
     return Wrong("layout",
                  fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)),
                  "is a number of ranks mistyped?");
   }
-  if (state + activations > kLargestTotal || payload > kLargestTotal) {
+  if (state + activations > kLargestTotal || PayloadBytes(job, totals) > kLargestTotal) {
     return TooLarge(job, "the sizes of this job add up to more than 2^62 bytes");
   }
+  return Done{};
+}
+
+Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
+  const Machine& machine = job.machine;
+  const Totals totals = TotalsOf(job, blocks);
   const long double arithmetic =
       std::min(machine.peak.at(job.axes.precision.params).per_second(), machine.peak.at(DType::fp32).per_second()) *
       machine.achievable_flops;
@@ -325,15 +351,15 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
   const long double link =
       std::min(machine.intra_node.bandwidth.per_second(), machine.inter_node.bandwidth.per_second());
   const long double latency =
-      static_cast<long double>((machine.inter_node.latency + machine.intra_node.latency).count()) * ranks;
+      static_cast<long double>((machine.inter_node.latency + machine.intra_node.latency).count()) * Ranks(job);
   const long double issue = static_cast<long double>((machine.kernel_launch + machine.host_issue).count());
   const long double work = totals.flops / arithmetic + totals.moved_bytes / bandwidth +
                            totals.loaded_bytes / machine.host_link.bandwidth.per_second() + totals.measured_ns / 1e9L;
   constexpr long double kLeaves = 16, kCollectives = 4;  // that an action becomes, with all that is done around it
   const long double nanos =
-      microbatches * (work * 1e9L * machine.overlap_slowdown + (totals.actions * kLeaves + 100) * issue +
+      MostMicrobatches(job) * (work * 1e9L * machine.overlap_slowdown + (totals.actions * kLeaves + 100) * issue +
                       (totals.actions * kCollectives + 100) * latency) +
-      2 * payload / link * 1e9L;
+      2 * PayloadBytes(job, totals) / link * 1e9L;
   // A single duration is rounded from seconds below 9e9; the engines add and double such totals without checks.
   if (nanos > kLargestTotal / 8) {
     return TooLarge(job, "a step of this job may take more than 18 years");
@@ -343,7 +369,7 @@ Status CheckTotals(const Job& job, const std::vector<BlockRun>& runs) {
 
 }  // namespace
 
-Status Validate(const Job& job) {
+Result<std::vector<BlockRun>> ValidateWithoutMachine(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckMeanLength(job));
   TIDEMARK_TRY(CheckPipeline(job));
@@ -352,10 +378,20 @@ Status Validate(const Job& job) {
   TIDEMARK_TRY(CheckContrastive(job));
   TIDEMARK_TRY(CheckWindow(job));
   TIDEMARK_TRY(CheckAllocator(job));
-  TIDEMARK_TRY(CheckMachine(job));
-  TIDEMARK_ASSIGN(const std::vector<BlockRun> runs, BuildBlocks(job.network, PartitionOf(job)));
+  TIDEMARK_ASSIGN(std::vector<BlockRun> blocks, BuildBlocks(job.network, PartitionOf(job)));
   TIDEMARK_TRY(CheckLossInChunks(job));
-  return CheckTotals(job, runs);
+  TIDEMARK_TRY(CheckSizes(job, blocks));
+  return blocks;
+}
+
+Status ValidateOnMachine(const Job& job, const std::vector<BlockRun>& blocks) {
+  TIDEMARK_TRY(CheckMachine(job));
+  return CheckTimes(job, blocks);
+}
+
+Status Validate(const Job& job) {
+  TIDEMARK_ASSIGN(const std::vector<BlockRun> blocks, ValidateWithoutMachine(job));
+  return ValidateOnMachine(job, blocks);
 }
 
 }  // namespace tidemark

@@ -31,49 +31,13 @@ class LoopSystem {
 
 }  // namespace
 
-void Clock::Kernel(const Op& op) {
-  values_[kHostAt] += host_issue_;
-  Idle(kHost, values_[kHostAt]);
-  PartOf(op.detail) += op.amount;
-  Stream(op.stream) += op.amount;
-}
-
-void Clock::Do(const Op& op) {
-  switch (op.code) {
-    case Op::Code::kernel:
-      return Kernel(op);
-    case Op::Code::issue:
-      return IssueOn(op.stream, op.amount);
-    case Op::Code::host:
-      values_[kHostAt] += op.amount;
-      return;
-    case Op::Code::record:
-      Event(op.other) = Stream(op.stream);
-      return;
-    case Op::Code::wait:
-      if (op.stream == program_.compute_stream) {
-        Idle(program_.event_cause[op.other], Event(op.other));
-      } else {
-        Stream(op.stream) = Later(Stream(op.stream), Event(op.other));
-      }
-      return;
-    case Op::Code::sync:
-      values_[kHostAt] = Later(values_[kHostAt], Stream(op.stream));
-      return;
-    case Op::Code::sync_device:
-      values_[kHostAt] = Later(values_[kHostAt], DeviceEnd());
-      return;
-    case Op::Code::send:
-    case Op::Code::recv:
-    case Op::Code::repeat:
-      break;
-  }
-  TIDEMARK_CHECK(false && "messages and loops are not single ops");
-}
-
 void Clock::Run(std::size_t at, std::size_t end, RegimeScratch& scratch) {
   while (at < end) {
     const Op& op = program_.ops[at++];
+    if (op.code == Op::Code::kernels) {
+      at += Kernels(op) ? op.other : 0;
+      continue;
+    }
     if (op.code != Op::Code::repeat) {
       Do(op);
       continue;

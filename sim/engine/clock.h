@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "sim/engine/evaluation.h"
 #include "sim/engine/regime.h"
 #include "sim/engine/time_program.h"
@@ -27,7 +28,52 @@ class Clock {
   /// Ops [at, end) without messages.
   void Run(std::size_t at, std::size_t end, RegimeScratch& scratch);
 
-  void Do(const Op& op);
+  /// Any but messages, loops and `kernels`.
+  void Do(const Op& op) {
+    switch (op.code) {
+      case Op::Code::kernel:
+        return Kernel(op);
+      case Op::Code::issue:
+        return IssueOn(op.stream, op.amount);
+      case Op::Code::host:
+        values_[kHostAt] += op.amount;
+        return;
+      case Op::Code::record:
+        Event(op.other) = Stream(op.stream);
+        return;
+      case Op::Code::wait:
+        if (op.stream == program_.compute_stream) {
+          Idle(program_.event_cause[op.other], Event(op.other));
+        } else {
+          Stream(op.stream) = Later(Stream(op.stream), Event(op.other));
+        }
+        return;
+      case Op::Code::sync:
+        values_[kHostAt] = Later(values_[kHostAt], Stream(op.stream));
+        return;
+      case Op::Code::sync_device:
+        values_[kHostAt] = Later(values_[kHostAt], DeviceEnd());
+        return;
+      case Op::Code::kernels:
+      case Op::Code::send:
+      case Op::Code::recv:
+      case Op::Code::repeat:
+        break;
+    }
+    TIDEMARK_CHECK(false && "messages and loops are not single ops");
+  }
+  /// Of code `kernels`: whether it has done what they all do, so that they are to be left out.
+  bool Kernels(const Op& op) {
+    std::int64_t& ready = Stream(op.stream);
+    const bool ahead = ready - values_[kHostAt] >= op.lead;
+    Chose(ahead ? 1 : 0);
+    if (ahead) {
+      values_[kHostAt] += host_issue_ * op.other;
+      PartOf(op.detail) += op.amount;
+      ready += op.amount;
+    }
+    return ahead;
+  }
   std::int64_t Send(const Op& op) {
     IssueOn(op.stream, op.amount);
     return Stream(op.stream);
@@ -73,7 +119,12 @@ class Clock {
     ready = later;
   }
 
-  void Kernel(const Op& op);
+  void Kernel(const Op& op) {
+    values_[kHostAt] += host_issue_;
+    Idle(kHost, values_[kHostAt]);
+    PartOf(op.detail) += op.amount;
+    Stream(op.stream) += op.amount;
+  }
 
   const TimeProgram& program_;
   std::int64_t host_issue_;

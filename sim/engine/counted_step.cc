@@ -53,7 +53,7 @@ Values Moved(const Values& from, const Values& step, std::int64_t times) {
 class TimesOfCounts {
  public:
   TimesOfCounts(const TimedStep& step, std::span<const std::int64_t> more)
-      : step_(step), ensemble_(step), more_(more), times_(more.size()) {}
+      : step_(step), ensemble_(step), more_(more), times_(more.size()), choices_(more.size()) {}
 
   std::optional<std::vector<StepTime>> Run() {
     if (!ReachLoops()) {
@@ -64,32 +64,25 @@ class TimesOfCounts {
       ensemble_.Rounds();
     }
     place_ = ensemble_.Where();
-    Values at;
-    ensemble_.Save(at);
-    std::size_t i = 0;
-    Ending ending = EndFrom(at);
-    times_[0] = ending.times;
-    while (i + 1 < more_.size()) {
-      const Line line{i, at, Iterated(at)};
-      std::size_t far = more_.size() - 1;
-      while (far > i && !ReachesTo(line, far)) {
-        far = i + (far - i) / 2;
+    State at{more_.front(), {}};
+    ensemble_.Save(at.values);
+    EndAt(0, at.values);
+    std::optional<Line> line;
+    while (done_ + 1 < more_.size()) {
+      Iteration next = Iterated(at.values);
+      if (line && line->iteration.choices == next.choices && line->iteration.step == next.step) {
+        if (const std::optional<State> far = Follow(*line)) {
+          at = *far;
+          line.reset();
+          continue;
+        }
       }
-      if (far > i) {
-        Values next = At(line, far);
-        const Ending there = EndFrom(next);
-        times_[far] = there.times;
-        Fill(line, i, ending, far, there);
-        at = std::move(next);
-        ending = there;
-        i = far;
-        continue;
+      line = Line{at, next};
+      ++at.number;
+      at.values = std::move(next.values);
+      if (at.number == more_[done_ + 1]) {
+        EndAt(done_ + 1, at.values);
       }
-      for (std::int64_t n = more_[i]; n < more_[i + 1]; ++n) {
-        at = Iterated(at).values;
-      }
-      ending = EndFrom(at);
-      times_[++i] = ending.times;
     }
     std::vector<StepTime> times;
     times.reserve(times_.size());
@@ -100,19 +93,19 @@ class TimesOfCounts {
   }
 
  private:
+  /// After so many further iterations.
+  struct State {
+    std::int64_t number;
+    Values values;
+  };
   struct Iteration {
     Values values, step;
     std::uint64_t choices = 0;
   };
-  /// States from the number with this index on, as long as rounds do what this one does.
+  /// States from one on, as long as rounds do what the first one does.
   struct Line {
-    std::size_t index;
-    const Values& from;
+    State from;
     Iteration iteration;
-  };
-  struct Ending {
-    TimeParts times;
-    std::uint64_t choices = 0;
   };
 
   /// Runs until every role stands before an iteration of its loop; false where that never happens.
@@ -152,53 +145,82 @@ class TimesOfCounts {
     return iteration;
   }
 
-  Ending EndFrom(const Values& from) {
+  /// What comes of the number with this index, all before it being known.
+  void EndAt(std::size_t index, const Values& from) {
+    times_[index] = End(from, choices_[index]);
+    done_ = index;
+  }
+
+  TimeParts End(const Values& from, std::uint64_t& choices) {
     ensemble_.Go(place_);
     ensemble_.Load(from);
-    Ending ending;
-    ending.times = ToArray(ensemble_.Finish(ending.choices));
-    return ending;
+    return ToArray(ensemble_.Finish(choices));
   }
 
-  Values At(const Line& line, std::size_t index) const {
-    return Moved(line.from, line.iteration.step, more_[index] - more_[line.index]);
+  Values At(const Line& line, std::int64_t number) const {
+    return Moved(line.from.values, line.iteration.step, number - line.from.number);
   }
 
-  /// Whether the last round before this number does what the first one does.
-  bool ReachesTo(const Line& line, std::size_t index) {
-    if (line.iteration.values.size() != line.from.size()) {
+  /// Whether the round behind so many iterations does what the line's first one does.
+  bool Holds(const Line& line, std::int64_t number) {
+    if (line.iteration.values.size() != line.from.values.size()) {
       return false;
     }
-    const Iteration last = Iterated(Moved(line.from, line.iteration.step, more_[index] - more_[line.index] - 1));
+    const Iteration last = Iterated(At(line, number));
     return last.choices == line.iteration.choices && last.step == line.iteration.step;
   }
 
+  /// Goes along a line of which two rounds are known, as far as it is seen to reach; nothing where that is no further.
+  std::optional<State> Follow(const Line& line) {
+    const std::int64_t known = line.from.number + 2;
+    std::int64_t far = more_.back();
+    while (far > known && !Holds(line, far - 1)) {
+      far = known + (far - known) / 2;
+    }
+    if (far <= known) {
+      return std::nullopt;
+    }
+    // The numbers on the line that are asked for: the first of them, the last, and those between.
+    const std::size_t low = more_[done_] >= line.from.number ? done_ : done_ + 1;
+    const auto past = std::ranges::upper_bound(more_, far);
+    const std::size_t high = static_cast<std::size_t>(past - more_.begin()) - 1;
+    if (low > done_ && low <= high) {
+      EndAt(low, At(line, more_[low]));
+    }
+    if (high > low) {
+      EndAt(high, At(line, more_[high]));
+      Fill(line, low, high);
+    }
+    return State{far, At(line, far)};
+  }
+
   /// The numbers between two that are known.
-  void Fill(const Line& line, std::size_t low, const Ending& at_low, std::size_t high, const Ending& at_high) {
+  void Fill(const Line& line, std::size_t low, std::size_t high) {
     if (high - low < 2) {
       return;
     }
-    if (at_low.choices == at_high.choices) {
+    if (choices_[low] == choices_[high]) {
       const std::int64_t length = more_[high] - more_[low];
       for (std::size_t part = 0; part < kStepTimes; ++part) {
-        const std::int64_t slope = (at_high.times[part] - at_low.times[part]) / length;  // without a remainder
+        const std::int64_t slope = (times_[high][part] - times_[low][part]) / length;  // without a remainder
         for (std::size_t i = low + 1; i < high; ++i) {
-          times_[i][part] = at_low.times[part] + slope * (more_[i] - more_[low]);
+          times_[i][part] = times_[low][part] + slope * (more_[i] - more_[low]);
         }
       }
       return;
     }
     const std::size_t middle = low + (high - low) / 2;
-    const Ending ending = EndFrom(At(line, middle));
-    times_[middle] = ending.times;
-    Fill(line, low, at_low, middle, ending);
-    Fill(line, middle, ending, high, at_high);
+    times_[middle] = End(At(line, more_[middle]), choices_[middle]);
+    Fill(line, low, middle);
+    Fill(line, middle, high);
   }
 
   const TimedStep& step_;
   Ensemble ensemble_;
   std::span<const std::int64_t> more_;
   std::vector<TimeParts> times_;
+  std::vector<std::uint64_t> choices_;  ///< parallel to times_: of what follows the loops
+  std::size_t done_ = 0;                ///< times_ up to this one are known
   Ensemble::Place place_;  ///< when the first role is about to leave its loop
 };
 

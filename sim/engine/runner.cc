@@ -48,6 +48,8 @@ bool Runner::One(const Op& op, RegimeScratch& scratch) {
     at = place_.loops.back().end;
     place_.state = State::ready;
     return true;
+  } else if (op.code == Op::Code::kernels) {
+    at += clock_.Kernels(op) ? op.other : 0;
   } else if (op.code == Op::Code::repeat) {
     clock_.Run(at, at + 1 + op.other, scratch);
     at += op.other;

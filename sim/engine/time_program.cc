@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/engine/time_program.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -43,9 +44,26 @@ class Reducer {
 
  private:
   using Code = Op::Code;
+  static constexpr std::size_t kNone = SIZE_MAX;
 
   void Add(Code code, std::uint8_t detail, std::uint32_t stream, std::uint32_t other) {
-    out_.ops.push_back({code, detail, false, stream, other, node_, 0});
+    out_.ops.push_back({code, detail, false, stream, other, node_, 0, 0});
+    run_ = kNone;
+  }
+
+  /// A kernel of the compute stream. From the second in a row on they stand behind an op of them all.
+  void AddKernel(Part part) {
+    std::vector<Op>& ops = out_.ops;
+    const std::size_t begin = run_ != kNone && ops.back().detail == part ? run_ : ops.size();
+    Add(Code::kernel, part, out_.compute_stream, 0);
+    run_ = begin;
+    if (begin + 1 == ops.size()) {
+      return;
+    }
+    if (ops[begin].code == Code::kernel) {
+      ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(begin), {Code::kernels, part, false, out_.compute_stream, 1});
+    }
+    ++ops[begin].other;
   }
 
   bool Range(std::size_t at, std::size_t end) {
@@ -61,6 +79,7 @@ class Reducer {
         out_.ops[slot].other = static_cast<std::uint32_t>(out_.ops.size() - slot - 1);
         messages |= out_.ops[slot].joint;
         at += repeat->size;
+        run_ = kNone;
         if (out_.ops[slot].other == 0) {
           out_.ops.pop_back();
         } else if (here == joint_loop_) {
@@ -84,7 +103,7 @@ class Reducer {
   void Issue(StreamId stream, Part part) {
     const bool compute = stream.index == out_.compute_stream;
     if (compute || !streams_take_turns_) {
-      Add(compute ? Code::kernel : Code::issue, part, stream.index, 0);
+      compute ? AddKernel(part) : Add(Code::issue, part, stream.index, 0);
       return;
     }
     const auto reached = static_cast<std::uint32_t>(program_.events.size()) + stream.index;
@@ -93,7 +112,7 @@ class Reducer {
       Add(Code::wait, 0, waits, reached);
     };
     wait(out_.compute_stream, stream.index);
-    Add(Code::kernel, part, out_.compute_stream, 0);
+    AddKernel(part);
     wait(stream.index, out_.compute_stream);
   }
 
@@ -134,9 +153,22 @@ class Reducer {
   bool streams_take_turns_;
   std::optional<std::size_t> joint_loop_;
   std::uint32_t node_ = 0;
+  std::size_t run_ = kNone;  ///< where the kernels begin that the last op is one of
   TimeProgram out_;
   std::vector<bool> recorded_;  ///< per event
 };
+
+/// The k-th kernel is issued when the host has come k issues further, and may begin when those before it are done.
+void AddUp(Op& all, std::span<const Op> kernels, std::int64_t host_issue) {
+  all.amount = 0;
+  all.lead = INT64_MIN;
+  std::int64_t issued = 0;
+  for (const Op& kernel : kernels) {
+    issued += host_issue;
+    all.lead = std::max(all.lead, issued - all.amount);
+    all.amount += kernel.amount;
+  }
+}
 
 }  // namespace
 
@@ -161,9 +193,15 @@ void SetCosts(TimedStep& timed, std::span<const Costs> costs) {
   TIDEMARK_CHECK(timed.roles.size() == costs.size());
   for (std::size_t i = 0; i < costs.size(); ++i) {
     timed.roles[i].host_issue = costs[i].host_issue.count();
-    for (Op& op : timed.roles[i].program.ops) {
+    std::vector<Op>& ops = timed.roles[i].program.ops;
+    for (Op& op : ops) {
       if (op.code != Op::Code::repeat) {
         op.amount = costs[i].device[op.node].count();
+      }
+    }
+    for (std::size_t at = 0; at < ops.size(); ++at) {
+      if (ops[at].code == Op::Code::kernels) {
+        AddUp(ops[at], std::span(ops).subspan(at + 1, ops[at].other), timed.roles[i].host_issue);
       }
     }
   }

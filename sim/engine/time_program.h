@@ -19,14 +19,17 @@ namespace tidemark {
 enum Cause : std::uint8_t { kCollective, kPeer, kHost };
 
 struct Op {
-  enum class Code : std::uint8_t { kernel, issue, host, send, recv, record, wait, sync, sync_device, repeat };
+  enum class Code : std::uint8_t { kernel, kernels, issue, host, send, recv, record, wait, sync, sync_device, repeat };
   Code code;
-  std::uint8_t detail = 0;  ///< kernel: index into the parts
+  std::uint8_t detail = 0;  ///< kernel, kernels: index into the parts
   bool joint = false;  ///< repeat: iterations are stepped together with other roles', as its body sends or receives
   std::uint32_t stream = 0;
-  std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body
+  std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body; kernels: so many ops that follow
   std::uint32_t node = 0;   ///< of the program, that this is made of
-  std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count
+  std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count; kernels: of them all
+  /// kernels: where the compute stream is so far ahead of the host, or further, none of them waits for the host, and
+  /// this op does what they all do. Else it does nothing, and they follow.
+  std::int64_t lead = 0;
 };
 
 /// Positions in the list of moments.

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "models/job/throughput.h"
-#include "models/job/validate.h"
 #include "models/machine/device_bytes.h"
 
 namespace tidemark {
@@ -130,10 +129,7 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
     priced.pruned += std::ranges::count_if(family.steps(), wanted);
     return;
   }
-  // Whether times stay within 64 bits depends on the machine.
-  Job longest = job;
-  longest.accumulation_steps = family.Longest();
-  if (const Status valid = Validate(longest); !valid) {
+  if (const Status valid = family.CheckOn(job.machine); !valid) {
     RefuseSteps(group, machine, family, Reason(valid.error()), priced);
     return;
   }

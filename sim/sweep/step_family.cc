@@ -100,12 +100,12 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
   }
 }
 
-std::int64_t StepFamily::Longest() const {
-  std::int64_t longest = 0;
-  for (const StepFacts& step : steps_) {
-    longest = std::max(longest, counts_[step.count]);
-  }
-  return longest;
+Status StepFamily::CheckOn(const Machine& machine) {
+  TIDEMARK_CHECK(!steps_.empty());
+  const auto longest = std::ranges::max_element(steps_, {}, &StepFacts::count);
+  job_.accumulation_steps = counts_[longest->count];
+  job_.machine = machine;
+  return ValidateOnMachine(job_, blocks_);
 }
 
 std::vector<StepTime> StepFamily::Price(const Machine& machine) {
@@ -132,8 +132,12 @@ std::vector<StepTime> StepFamily::Price(const Machine& machine) {
 
 Result<LoweredStep> StepFamily::Lower(std::size_t count) {
   job_.accumulation_steps = counts_[count];
-  TIDEMARK_TRY(Validate(job_));
-  return LowerStep(job_, StepKind::steady);
+  TIDEMARK_ASSIGN(std::vector<BlockRun> blocks, ValidateWithoutMachine(job_));
+  TIDEMARK_ASSIGN(LoweredStep lowered, LowerStep(job_, StepKind::steady));
+  if (blocks_.empty()) {
+    blocks_ = std::move(blocks);
+  }
+  return lowered;
 }
 
 void StepFamily::AddOne(std::size_t count, LoweredStep lowered) {

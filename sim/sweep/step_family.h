@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "models/job/job.h"
 #include "models/machine/machine.h"
+#include "models/network/block.h"
 #include "sim/cost/price_list.h"
 #include "sim/engine/counted_step.h"
 #include "sim/engine/evaluation.h"
@@ -50,9 +51,8 @@ class StepFamily {
   /// All others, in any order.
   const std::vector<StepFacts>& steps() const { return steps_; }
 
-  /// The largest number of microbatches among steps(); there is one.
-  std::int64_t Longest() const;
-
+  /// Whether the machine takes steps(), of which there is one; whether times stay within 64 bits depends on it.
+  Status CheckOn(const Machine& machine);
   /// On a machine whose nodes are as large as the job's. Parallel to steps().
   std::vector<StepTime> Price(const Machine& machine);
 
@@ -78,6 +78,7 @@ class StepFamily {
 
   Job job_;
   std::vector<std::int64_t> counts_;
+  std::vector<BlockRun> blocks_;  ///< of the largest number of microbatches among the steps
   std::map<std::size_t, std::string> refused_;
   std::vector<StepFacts> steps_;
   std::vector<Piece> pieces_;
