@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <variant>
 
+#include "sim/cost/cost.h"
 namespace tidemark {
 namespace {
 
@@ -99,7 +100,7 @@ PriceList::PriceList(const StepProgram& step) {
   }
 }
 
-std::vector<Costs> PriceList::Price(const StepProgram& step, const Machine& machine) const {
+std::vector<Nanos> PriceList::Price(const StepProgram& step, const Machine& machine) const {
   const std::int64_t ranks_on_node = RanksOnNode(step, machine);
   std::vector<Nanos> prices;
   prices.reserve(distinct_.size());
@@ -107,17 +108,7 @@ std::vector<Costs> PriceList::Price(const StepProgram& step, const Machine& mach
     const Program& program = step.roles[place.role];
     prices.push_back(NodeTime(program, program.nodes[place.node], machine, ranks_on_node));
   }
-  std::vector<Costs> costs;
-  costs.reserve(which_.size());
-  for (const std::vector<std::uint32_t>& which : which_) {
-    Costs& of_role = costs.emplace_back(
-        Costs{.device = {}, .host_issue = machine.host_issue, .streams_take_turns = !machine.overlap});
-    of_role.device.reserve(which.size());
-    for (const std::uint32_t index : which) {
-      of_role.device.push_back(prices[index]);
-    }
-  }
-  return costs;
+  return prices;
 }
 
 }  // namespace tidemark

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/quantity.h"
 #include "models/machine/machine.h"
-#include "sim/cost/cost.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -19,8 +19,10 @@ class PriceList {
  public:
   explicit PriceList(const StepProgram& step);
 
-  /// Equal to PriceAll(step, machine), for the step that the list was made of.
-  std::vector<Costs> Price(const StepProgram& step, const Machine& machine) const;
+  /// Which of the prices a node of a role has.
+  std::uint32_t Which(std::size_t role, std::size_t node) const { return which_[role][node]; }
+  /// For the step that the list was made of: Price(step, machine)[Which(role, node)] is what PriceAll says of the node.
+  std::vector<Nanos> Price(const StepProgram& step, const Machine& machine) const;
 
  private:
   struct Place {

@@ -29,7 +29,7 @@ class CountedStep {
   /// Memory of one role of the step whose loops run so many times more than those of `low`. Equal to FoldMemory.
   MemoryPeak Peak(std::size_t role, std::int64_t more) const { return memory_[role].Peak(counts_[role] + more); }
 
-  /// `high` with loops as often as in `low`, without durations (SetCosts).
+  /// `high` with loops as often as in `low`, without durations.
   TimedStep Reduce(const StepProgram& high, bool streams_take_turns) const;
   /// Times of the steps whose loops run so many times more than in `step`, which Reduce made; `more` ascending and from
   /// 0 on. Equal to FoldTime of each; nothing where the roles are never in their loops all at once. Cost: the program

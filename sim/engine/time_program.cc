@@ -170,6 +170,21 @@ void AddUp(Op& all, std::span<const Op> kernels, std::int64_t host_issue) {
   }
 }
 
+void SetDurations(TimedRole& role, std::span<const Nanos> prices, Nanos host_issue) {
+  role.host_issue = host_issue.count();
+  std::vector<Op>& ops = role.program.ops;
+  for (Op& op : ops) {
+    if (op.code != Op::Code::repeat) {
+      op.amount = prices[op.price].count();
+    }
+  }
+  for (std::size_t at = 0; at < ops.size(); ++at) {
+    if (ops[at].code == Op::Code::kernels) {
+      AddUp(ops[at], std::span(ops).subspan(at + 1, ops[at].other), role.host_issue);
+    }
+  }
+}
+
 }  // namespace
 
 TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::span<const std::size_t> joint_loops) {
@@ -189,29 +204,27 @@ TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::sp
   return timed;
 }
 
-void SetCosts(TimedStep& timed, std::span<const Costs> costs) {
-  TIDEMARK_CHECK(timed.roles.size() == costs.size());
+TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs) {
+  TIDEMARK_CHECK(costs.size() == step.roles.size() && !costs.empty());
+  TimedStep timed = ReduceToTime(step, costs.front().streams_take_turns);
   for (std::size_t i = 0; i < costs.size(); ++i) {
-    timed.roles[i].host_issue = costs[i].host_issue.count();
-    std::vector<Op>& ops = timed.roles[i].program.ops;
-    for (Op& op : ops) {
-      if (op.code != Op::Code::repeat) {
-        op.amount = costs[i].device[op.node].count();
-      }
-    }
-    for (std::size_t at = 0; at < ops.size(); ++at) {
-      if (ops[at].code == Op::Code::kernels) {
-        AddUp(ops[at], std::span(ops).subspan(at + 1, ops[at].other), timed.roles[i].host_issue);
-      }
+    SetDurations(timed.roles[i], costs[i].device, costs[i].host_issue);
+  }
+  return timed;
+}
+
+void TakePricesOf(const PriceList& list, TimedStep& timed) {
+  for (std::size_t i = 0; i < timed.roles.size(); ++i) {
+    for (Op& op : timed.roles[i].program.ops) {
+      op.price = list.Which(i, op.price);
     }
   }
 }
 
-TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs) {
-  TIDEMARK_CHECK(!costs.empty());
-  TimedStep timed = ReduceToTime(step, costs.front().streams_take_turns);
-  SetCosts(timed, costs);
-  return timed;
+void SetPrices(std::span<const Nanos> prices, const Machine& machine, TimedStep& timed) {
+  for (TimedRole& role : timed.roles) {
+    SetDurations(role, prices, machine.host_issue);
+  }
 }
 
 }  // namespace tidemark

@@ -7,7 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "base/quantity.h"
+#include "models/machine/machine.h"
 #include "sim/cost/cost.h"
+#include "sim/cost/price_list.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -25,7 +28,7 @@ struct Op {
   bool joint = false;  ///< repeat: iterations are stepped together with other roles', as its body sends or receives
   std::uint32_t stream = 0;
   std::uint32_t other = 0;  ///< event or channel; repeat: ops of the body; kernels: so many ops that follow
-  std::uint32_t node = 0;   ///< of the program, that this is made of
+  std::uint32_t price = 0;  ///< index of its duration: the program's node that this is made of, or of a PriceList
   std::int64_t amount = 0;  ///< duration in ns, of `host` on the host itself; repeat: count; kernels: of them all
   /// kernels: where the compute stream is so far ahead of the host, or further, none of them waits for the host, and
   /// this op does what they all do. Else it does nothing, and they follow.
@@ -70,10 +73,12 @@ struct TimedStep {
 /// jointly though it holds no messages; or none.
 TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::span<const std::size_t> joint_loops = {});
 
-/// Puts in what the nodes of that step cost. The streams of all roles take turns, or not, as when it was reduced.
-void SetCosts(TimedStep& timed, std::span<const Costs> costs);
-
-/// Both.
+/// The same with durations.
 TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs);
+
+/// From then on durations are those of the list, which is of the same step.
+void TakePricesOf(const PriceList& list, TimedStep& timed);
+/// Puts in what the list says of a machine.
+void SetPrices(std::span<const Nanos> prices, const Machine& machine, TimedStep& timed);
 
 }  // namespace tidemark

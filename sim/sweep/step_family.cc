@@ -116,8 +116,9 @@ std::vector<StepTime> StepFamily::Price(const Machine& machine) {
     if (!timed) {
       timed = piece.counted ? piece.counted->Reduce(piece.step.program, !machine.overlap)
                             : ReduceToTime(piece.step.program, !machine.overlap);
+      TakePricesOf(piece.prices, *timed);
     }
-    SetCosts(*timed, piece.prices.Price(piece.step.usual(), machine));
+    SetPrices(piece.prices.Price(piece.step.usual(), machine), machine, *timed);
     if (!piece.counted) {
       times[piece.first] = FoldTime(*timed);
       continue;

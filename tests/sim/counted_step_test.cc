@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "sim/cost/cost.h"
+#include "sim/cost/price_list.h"
 #include "sim/engine/closed_form.h"
+#include "sim/engine/time_program.h"
 #include "sim/lower/lower.h"
 #include "tests/sim/oracle_job.h"
 
@@ -46,9 +48,11 @@ void ExpectCounted(Job job, std::int64_t low, std::int64_t high, std::int64_t st
     more.push_back(i);
   }
   const StepProgram program = LoweredWith(job, high);
+  const PriceList prices(program);
   TimedStep step = counted->Reduce(program, false);
+  TakePricesOf(prices, step);
   for (const Machine& machine : Machines()) {
-    SetCosts(step, PriceAll(program, machine));
+    SetPrices(prices.Price(program, machine), machine, step);
     const auto times = CountedStep::Times(step, more);
     ASSERT_TRUE(times);
     for (std::size_t i = 0; i < more.size(); ++i) {
