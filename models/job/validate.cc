@@ -358,7 +358,7 @@ Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
   constexpr long double kLeaves = 16, kCollectives = 4;  // that an action becomes, with all that is done around it
   const long double nanos =
       MostMicrobatches(job) * (work * 1e9L * machine.overlap_slowdown + (totals.actions * kLeaves + 100) * issue +
-                      (totals.actions * kCollectives + 100) * latency) +
+                               (totals.actions * kCollectives + 100) * latency) +
       2 * PayloadBytes(job, totals) / link * 1e9L;
   // A single duration is rounded from seconds below 9e9; the engines add and double such totals without checks.
   if (nanos > kLargestTotal / 8) {

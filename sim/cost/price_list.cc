@@ -55,8 +55,8 @@ NameId NameOf(const Node& node) {
   return std::visit(
       [](const auto& leaf) {
         using Leaf = std::decay_t<decltype(leaf)>;
-        if constexpr (std::is_same_v<Leaf, Compute> || std::is_same_v<Leaf, Collective> ||
-                      std::is_same_v<Leaf, Send> || std::is_same_v<Leaf, Copy> || std::is_same_v<Leaf, Scale>) {
+        if constexpr (std::is_same_v<Leaf, Compute> || std::is_same_v<Leaf, Collective> || std::is_same_v<Leaf, Send> ||
+                      std::is_same_v<Leaf, Copy> || std::is_same_v<Leaf, Scale>) {
           return leaf.name;
         } else {
           return NameId{};

@@ -221,7 +221,7 @@ class TimesOfCounts {
   std::vector<TimeParts> times_;
   std::vector<std::uint64_t> choices_;  ///< parallel to times_: of what follows the loops
   std::size_t done_ = 0;                ///< times_ up to this one are known
-  Ensemble::Place place_;  ///< when the first role is about to leave its loop
+  Ensemble::Place place_;               ///< when the first role is about to leave its loop
 };
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace tidemark {
 /// different numbers of microbatches. What lies before the loop, in it and behind it is folded once, for all of them.
 class CountedStep {
  public:
-  /// `low` and `high` are two such steps: in `high` the loop of every role runs more times, by as many for each role. In
-  /// `low` its body may stand by itself, or not at all. Nothing where they differ in more than that.
+  /// `low` and `high` are two such steps: in `high` the loop of every role runs more times, by as many for each role.
+  /// In `low` its body may stand by itself, or not at all. Nothing where they differ in more than that.
   static std::optional<CountedStep> Of(const StepProgram& low, const StepProgram& high);
 
   /// How many more iterations `high` has than `low`.

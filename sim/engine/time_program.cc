@@ -61,7 +61,8 @@ class Reducer {
       return;
     }
     if (ops[begin].code == Code::kernel) {
-      ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(begin), {Code::kernels, part, false, out_.compute_stream, 1});
+      ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(begin),
+                 {Code::kernels, part, false, out_.compute_stream, 1});
     }
     ++ops[begin].other;
   }
@@ -192,9 +193,9 @@ TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::sp
   TimedStep timed;
   for (std::size_t i = 0; i < step.roles.size(); ++i) {
     TimedRole& role = timed.roles.emplace_back();
-    role.program = Reducer(step.roles[i], streams_take_turns,
-                           joint_loops.empty() ? std::nullopt : std::optional(joint_loops[i]))
-                       .Reduce();
+    role.program =
+        Reducer(step.roles[i], streams_take_turns, joint_loops.empty() ? std::nullopt : std::optional(joint_loops[i]))
+            .Reduce();
     for (const Channel& channel : step.roles[i].channels) {
       const auto box = mailboxes.try_emplace({channel.from_role, channel.to_role, channel.name}, mailboxes.size());
       role.mailboxes.push_back(box.first->second);

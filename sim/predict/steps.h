@@ -29,8 +29,8 @@ std::vector<StepRun> FirstSteps(std::int64_t count);
 std::int64_t CountSteps(std::span<const StepRun> runs);
 
 /// The program of a step. Where sequences are uneven, memory is that of the longest and time that of the mean: the
-/// program is written for both lengths, node for node the same but for sizes, and the nodes of one take the costs of the
-/// other.
+/// program is written for both lengths, node for node the same but for sizes, and the nodes of one take the costs of
+/// the other.
 struct LoweredStep {
   StepProgram program;                 ///< of the longest sequences
   std::optional<StepProgram> of_mean;  ///< where they are uneven

@@ -132,7 +132,9 @@ std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high
   if ((missing != 1 && missing != loop->size + std::size_t{1}) || loop->count <= times) {
     return std::nullopt;
   }
-  const auto same = [](std::span<const Node> x, std::span<const Node> y) { return SameNodes(x, y) && SameCounts(x, y); };
+  const auto same = [](std::span<const Node> x, std::span<const Node> y) {
+    return SameNodes(x, y) && SameCounts(x, y);
+  };
   return same(a.first(at), b.first(at)) && same(a.subspan(at), b.subspan(at + missing))
              ? std::optional(LongerLoop{at, times, loop->count - times})
              : std::nullopt;

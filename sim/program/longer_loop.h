@@ -19,8 +19,8 @@ struct LongerLoop {
 };
 
 /// The loop that runs more often in `high`, where that is all that makes `high` need other memory or take another time
-/// than `low`: names, indices and factors of what it computes do neither. In `low` its body may stand by itself, without
-/// a loop, or not at all. Nothing where they differ in more, or in nothing.
+/// than `low`: names, indices and factors of what it computes do neither. In `low` its body may stand by itself,
+/// without a loop, or not at all. Nothing where they differ in more, or in nothing.
 std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high);
 
 }  // namespace tidemark

@@ -134,19 +134,20 @@ std::string EveryStrategy() {
 
 INSTANTIATE_TEST_SUITE_P(
     All, SweepRows,
-    ::testing::Values(
-        Space{"Strategies",
-              {EveryStrategy(), "accumulation_steps=1..24", "layout.tp=1,2", "machine=h100-sxm-80gb,a100-pcie-40gb"}},
-        Space{"Pipelines",
-              {"strategy=ddp-last,megatron,nanotron", "layout.pp=1,2,4",
-               "schedule=gpipe,1f1b,interleaved,zb-h1,zb-h2,dualpipe", "layout.vpp=1,2", "accumulation_steps=1..20",
-               "machine.host_issue=1us,40us"}},
-        Space{"Windows",
-              {"strategy=ddp-last,deepspeed-zero1,nanotron,gradcache", "accumulation_steps=1..24", "layout.pp=1,2",
-               "pipeline_microbatches=null,4", "last_window.microbatches=0,3"}},
-        Space{"Sizes",
-              {"strategy=fsdp2-scatter-each,deepspeed-zero3,colossalai-gemini", "micro_batch_size=1..8",
-               "recompute.policy=none,selective,full,every_n", "layout.dp=2,3,8", "accumulation_steps=12,4,100"}}),
+    ::testing::Values(Space{"Strategies",
+                            {EveryStrategy(), "accumulation_steps=1..24", "layout.tp=1,2",
+                             "machine=v100-sxm-32gb,h100-sxm-80gb,a100-pcie-40gb"}},
+                      Space{"Pipelines",
+                            {"strategy=ddp-last,megatron,nanotron", "layout.pp=1,2,4",
+                             "schedule=gpipe,1f1b,interleaved,zb-h1,zb-h2,dualpipe", "layout.vpp=1,2",
+                             "accumulation_steps=1..20", "machine.host_issue=1us,40us"}},
+                      Space{"Windows",
+                            {"strategy=ddp-last,deepspeed-zero1,nanotron,gradcache", "accumulation_steps=1..24",
+                             "layout.pp=1,2", "pipeline_microbatches=null,4", "last_window.microbatches=0,3"}},
+                      Space{"Sizes",
+                            {"strategy=fsdp2-scatter-each,deepspeed-zero3,colossalai-gemini", "micro_batch_size=1..8",
+                             "recompute.policy=none,selective,full,every_n", "layout.dp=2,3,8",
+                             "accumulation_steps=12,4,100"}}),
     [](const auto& space) { return space.param.name; });
 
 }  // namespace

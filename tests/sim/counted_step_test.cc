@@ -67,6 +67,21 @@ void ExpectCounted(Job job, std::int64_t low, std::int64_t high, std::int64_t st
   }
 }
 
+// Without its loop, a step of two microbatches is the first and the last of a longer one; where the loop runs once, its
+// body stands alone.
+TEST(CountedStep, BeginsWithNoneOrOneOfTheLoopsBodies) {
+  for (const char* strategy : {"ddp-last", "ddp-every", "fsdp2-scatter-each", "megatron", "deepspeed-zero2"}) {
+    ExpectCounted(OracleJob(strategy, 4), 2, 40, 1);
+    ExpectCounted(OracleJob(strategy, 4), 3, 40, 1);
+  }
+}
+
+TEST(CountedStep, TheOnlyMicrobatchIsNoFirstOne) {
+  const Job job = OracleJob("ddp-last", 4);
+  EXPECT_FALSE(Between(job, 1, 40));
+  EXPECT_FALSE(Between(job, 1, 2));
+}
+
 std::vector<std::string> StrategyNames(bool counted) {
   // hsdp has no such job without replicas, a window of GradCache is of chunks, and what the last two keep grows with
   // the window.
