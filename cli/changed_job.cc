@@ -5,20 +5,27 @@
 #include <utility>
 
 #include "cli/prediction_report.h"
-#include "sim/predict/predict.h"
+#include "models/machine/device_bytes.h"
 
 namespace tidemark {
 
-Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step) {
+Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step,
+                                  Engine engine) {
   options.set.insert(options.set.end(), change.begin(), change.end());
   ChangedJob changed;
   TIDEMARK_ASSIGN(changed.job, LoadJob(options));
   PredictOptions predict;
   predict.steps.front().kind = step;
-  predict.engine = Engine::closed_form;
+  predict.engine = engine;
+  predict.traces = false;
   TIDEMARK_ASSIGN(Prediction prediction, Predict(changed.job, predict));
   changed.report = MakeReport(changed.job, predict, std::move(prediction));
   return changed;
+}
+
+AdvisedCost CostOf(const PredictionReport& report, Bytes memory) {
+  const RoleReport& worst = report.Worst();
+  return {worst.peak.allocated, worst.device, report.time.step, Fits(worst.device, memory)};
 }
 
 std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before) {

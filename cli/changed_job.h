@@ -5,22 +5,29 @@
 #include <vector>
 
 #include "base/lint.h"
+#include "base/quantity.h"
 #include "base/result.h"
 #include "cli/options.h"
 #include "models/job/job.h"
+#include "reports/summarise/advice.h"
 #include "reports/summarise/prediction.h"
+#include "sim/predict/predict.h"
 #include "sim/predict/steps.h"
 
 namespace tidemark {
 
-/// A job of the command line with one more change, and what the closed form says of one step of it.
+/// A job of the command line with one more change, and what is predicted of one step of it.
 struct ChangedJob {
   Job job;
   PredictionReport report;
 };
 
 /// `change` is set on top of the job's own --set: none is the job itself. Fails where the real system would refuse it.
-Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step);
+Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step,
+                                  Engine engine);
+
+/// Its worst role, and its step, on a device of so much memory.
+AdvisedCost CostOf(const PredictionReport& report, Bytes memory);
 
 /// Ids of warnings and errors that a job has and another had not.
 std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before);

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,7 +16,7 @@
 #include "cli/changed_job.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "models/machine/device_bytes.h"
+#include "cli/predict_command.h"
 #include "reports/render/render.h"
 #include "reports/summarise/advice.h"
 #include "sim/sweep/single_changes.h"
@@ -26,40 +25,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kMostOptions = 1000;
-
-/// A word as a shell takes it.
-std::string ShellWord(const std::string& word) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("-_=./:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
-    return word;
-  }
-  std::string quoted = "'";
-  for (const char c : word) {
-    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return quoted + "'";
-}
-
-/// The command line that predicts a job with a change on top of its own.
-std::string CommandOf(const JobOptions& job, const SingleChange& change) {
-  std::string line = "tidemark predict " + ShellWord(job.path);
-  if (!job.format.empty()) {
-    line += " --job-format " + ShellWord(job.format);
-  }
-  for (const std::vector<std::string>& sets : {job.set, change}) {
-    for (const std::string& set : sets) {
-      line += " --set " + ShellWord(set);
-    }
-  }
-  return line;
-}
-
-AdvisedCost CostOf(const PredictionReport& report, Bytes memory) {
-  const RoleReport& worst = report.Worst();
-  return {worst.peak.allocated, worst.device, report.time.step, Fits(worst.device, memory)};
-}
 
 class AdviseCommand : public Command {
  public:
@@ -95,7 +60,7 @@ class AdviseCommand : public Command {
                         "write the unit as well, for example 80GiB");
       }
     }
-    TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady));
+    TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady, Engine::closed_form));
     Advice advice;
     advice.title = now.report.title;
     advice.job_yaml = now.report.job_yaml;
@@ -114,7 +79,7 @@ class AdviseCommand : public Command {
  private:
   void Try(const SingleChange& change, const ChangedJob& now, Advice& advice) const {
     ++advice.tried;
-    const Result<ChangedJob> changed = PredictChanged(job_, change, StepKind::steady);
+    const Result<ChangedJob> changed = PredictChanged(job_, change, StepKind::steady, Engine::closed_form);
     if (!changed) {
       ++advice.refused;
       return;
@@ -128,7 +93,7 @@ class AdviseCommand : public Command {
     option.cost = CostOf(changed->report, advice.memory);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
-    option.command = CommandOf(job_, change);
+    option.command = PredictCommand(job_, change);
     Sort(std::move(option), advice);
   }
 

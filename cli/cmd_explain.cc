@@ -161,7 +161,7 @@ class ExplainCommand : public Command {
       return std::nullopt;
     }
     for (const std::string& change : ChangesAgainst(*grows)) {
-      const Result<ChangedJob> changed = PredictChanged(after, {change}, step_);
+      const Result<ChangedJob> changed = PredictChanged(after, {change}, step_, Engine::closed_form);
       if (!changed || !NewWarnings(changed->report.lints, explanation.after.report.lints).empty()) {
         continue;
       }

@@ -11,13 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json CostJson(const AdvisedCost& cost) {
-  return {{"allocated_bytes", cost.allocated.count()},
-          {"device_high_bytes", cost.device.high.count()},
-          {"step_ns", cost.step.count()},
-          {"fits", cost.fits}};
-}
-
 void AddOptions(const std::vector<AdvisedOption>& options, const char* kind, Json& array) {
   for (const AdvisedOption& option : options) {
     Json json = {{"change", option.change}, {"kind", kind}};
@@ -34,6 +27,13 @@ void AddOptions(const std::vector<AdvisedOption>& options, const char* kind, Jso
 }
 
 }  // namespace
+
+Json CostJson(const AdvisedCost& cost) {
+  return {{"allocated_bytes", cost.allocated.count()},
+          {"device_high_bytes", cost.device.high.count()},
+          {"step_ns", cost.step.count()},
+          {"fits", cost.fits}};
+}
 
 Json AdviceJson(const Advice& advice) {
   Json json = {{"schema", "tidemark.advice/1"},

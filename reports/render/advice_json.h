@@ -7,6 +7,7 @@
 
 namespace tidemark {
 
+nlohmann::ordered_json CostJson(const AdvisedCost& cost);
 /// "tidemark.advice/1". Fields may be added; they are renamed or removed only with a new schema number.
 nlohmann::ordered_json AdviceJson(const Advice& advice);
 

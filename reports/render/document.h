@@ -11,6 +11,7 @@
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/solution.h"
 #include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
 
@@ -73,6 +74,7 @@ Document MakeDocument(const Explanation& explanation);
 Document MakeDocument(const ComparisonReport& report);
 Document MakeDocument(const SweepReport& report);
 Document MakeDocument(const Advice& advice);
+Document MakeDocument(const Solution& solution);
 
 /// The same without its rows, for a medium that shows these its own way.
 Document SweepFrame(const SweepReport& report);

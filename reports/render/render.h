@@ -12,6 +12,7 @@
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/solution.h"
 #include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
 
@@ -37,6 +38,7 @@ class Renderer {
   virtual std::string Render(const ComparisonReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const SweepReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const Advice& advice, const RenderOptions& options) const = 0;
+  virtual std::string Render(const Solution& solution, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -50,5 +52,6 @@ std::string RenderAs(std::string_view name, const Explanation& explanation, cons
 std::string RenderAs(std::string_view name, const ComparisonReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const SweepReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const Advice& advice, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const Solution& solution, const RenderOptions& options = {});
 
 }  // namespace tidemark

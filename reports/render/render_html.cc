@@ -289,6 +289,9 @@ class HtmlRenderer : public Renderer {
   std::string Render(const Advice& advice, const RenderOptions&) const override {
     return PageHtml(MakeDocument(advice), "", "");
   }
+  std::string Render(const Solution& solution, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(solution), "", "");
+  }
   std::string Render(const SweepReport& report, const RenderOptions&) const override {
     const std::string rows =
         fmt::format("<script type=\"application/json\" id=\"sweep\">{}</script>\n", SweepColumns(report));

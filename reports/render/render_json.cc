@@ -11,6 +11,7 @@
 #include "reports/render/lints.h"
 #include "reports/render/render.h"
 #include "reports/render/role_json.h"
+#include "reports/render/solution_json.h"
 #include "reports/render/sweep_json.h"
 #include "reports/render/time_json.h"
 #include "reports/render/trace_report_json.h"
@@ -129,6 +130,9 @@ class JsonRenderer : public Renderer {
   }
   std::string Render(const SweepReport& report, const RenderOptions&) const override { return Text(SweepJson(report)); }
   std::string Render(const Advice& advice, const RenderOptions&) const override { return Text(AdviceJson(advice)); }
+  std::string Render(const Solution& solution, const RenderOptions&) const override {
+    return Text(SolutionJson(solution));
+  }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -87,6 +87,9 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const Advice& advice, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(advice));
   }
+  std::string Render(const Solution& solution, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(solution));
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {

@@ -251,6 +251,9 @@ class TerminalRenderer : public Renderer {
   std::string Render(const Advice& advice, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(advice), options);
   }
+  std::string Render(const Solution& solution, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(solution), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {

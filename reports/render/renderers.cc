@@ -47,4 +47,8 @@ std::string RenderAs(std::string_view name, const Advice& advice, const RenderOp
   return RenderBy(name, advice, options);
 }
 
+std::string RenderAs(std::string_view name, const Solution& solution, const RenderOptions& options) {
+  return RenderBy(name, solution, options);
+}
+
 }  // namespace tidemark

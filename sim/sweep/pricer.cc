@@ -20,6 +20,13 @@ void PricedCombinations::Refuse(std::int64_t combination, const std::string& rea
   refused.push_back({combination, static_cast<std::uint32_t>(known - reasons.begin())});
 }
 
+void PricedCombinations::Prune(std::int64_t combination, Bytes device) {
+  ++pruned;
+  if (const Nearest found{combination, device}; !nearest || found.ComesBefore(*nearest)) {
+    nearest = found;
+  }
+}
+
 GroupPricer::GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job)
     : groups_(groups), limits_(limits), job_(std::move(job)) {
   constexpr std::int64_t kMostKept = 4096;
@@ -118,6 +125,13 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
       priced.Refuse(groups_.Combination(group, machine, count), reason);
     }
   }
+  if (family.steps().empty()) {
+    return;
+  }
+  if (const Status valid = family.CheckOn(job.machine); !valid) {
+    RefuseSteps(group, machine, family, Reason(valid.error()), priced);
+    return;
+  }
   const auto device = [&](const StepFacts& step) {
     return DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
   };
@@ -125,12 +139,12 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
   const auto matters = [&](const StepFacts& step) {
     return wanted(step) && (!limits_.only_fitting || Fits(device(step), job.machine.device_memory));
   };
-  if (std::ranges::none_of(family.steps(), matters)) {
-    priced.pruned += std::ranges::count_if(family.steps(), wanted);
-    return;
+  for (const StepFacts& step : family.steps()) {
+    if (wanted(step) && !matters(step)) {
+      priced.Prune(groups_.Combination(group, machine, step.count), device(step).high);
+    }
   }
-  if (const Status valid = family.CheckOn(job.machine); !valid) {
-    RefuseSteps(group, machine, family, Reason(valid.error()), priced);
+  if (std::ranges::none_of(family.steps(), matters)) {
     return;
   }
   const std::vector<StepTime> times = family.Price(job.machine);
@@ -139,7 +153,6 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
   for (std::size_t i = 0; i < times.size(); ++i) {
     const StepFacts& step = family.steps()[i];
     if (!matters(step)) {
-      priced.pruned += wanted(step) ? 1 : 0;
       continue;
     }
     PricedRow& row = priced.rows.emplace_back();

@@ -36,8 +36,18 @@ struct PricedCombinations {
   std::vector<Refused> refused;
   std::vector<std::string> reasons;
   std::int64_t pruned = 0;
+  /// Of the pruned ones that which needs the least device memory, the first of equals.
+  struct Nearest {
+    std::int64_t combination;
+    Bytes device;  ///< the high end of its band
+    bool ComesBefore(const Nearest& other) const {
+      return device != other.device ? device < other.device : combination < other.combination;
+    }
+  };
+  std::optional<Nearest> nearest;
 
   void Refuse(std::int64_t combination, const std::string& reason);
+  void Prune(std::int64_t combination, Bytes device);
 };
 
 /// Prices group after group. Each thread wants one of its own; what the references name must outlive it.

@@ -94,14 +94,16 @@ std::vector<SingleChange> SingleChanges(const Job& job) {
   return changes;
 }
 
-bool ComputeAlike(const Job& a, const Job& b) {
+bool SameArithmetic(const Job& a, const Job& b) {
   const auto softmax_in_16_bits = [](const Job& job) { return job.axes.loss == Partition::Loss::low_precision; };
   const Result<Strategy> of_a = FindStrategy(a.strategy), of_b = FindStrategy(b.strategy);
   const bool sums_alike = of_a.ok() && of_b.ok() && of_a->SumOf(a).dtype == of_b->SumOf(b).dtype;
-  return sums_alike && GlobalBatch(a) == GlobalBatch(b) && a.axes.precision == b.axes.precision &&
-         a.optimizer == b.optimizer && a.axes.optimizer_step.clip_norm == b.axes.optimizer_step.clip_norm &&
+  return sums_alike && a.axes.precision == b.axes.precision && a.optimizer == b.optimizer &&
+         a.axes.optimizer_step.clip_norm == b.axes.optimizer_step.clip_norm &&
          softmax_in_16_bits(a) == softmax_in_16_bits(b) && a.CachesRepresentations() == b.CachesRepresentations();
 }
+
+bool ComputeAlike(const Job& a, const Job& b) { return GlobalBatch(a) == GlobalBatch(b) && SameArithmetic(a, b); }
 
 bool IsDeclaredWrong(const Job& job) {
   const Result<Strategy> strategy = FindStrategy(job.strategy);

@@ -13,9 +13,9 @@
 namespace tidemark {
 namespace {
 
-/// A chunk has at least so many combinations, and there are about so many chunks at most: their files are open all at
-/// once when they are merged.
-constexpr std::int64_t kRowsOfChunk = 1 << 15, kMostChunks = 512;
+/// A chunk has about so many combinations. There are enough chunks for all threads to be busy to the end, and not too
+/// many: their files are open all at once when they are merged.
+constexpr std::int64_t kRowsOfChunk = 1 << 15, kFewestChunks = 64, kMostChunks = 512;
 
 /// One thread's part of a run.
 class Worker {
@@ -74,8 +74,8 @@ class Worker {
 Sweep::Sweep(SweepGroups groups, SweepLimits limits, JobTemplate job)
     : groups_(std::move(groups)), limits_(std::move(limits)), job_(std::move(job)) {
   rows_per_group_ = size() / groups_.size();
-  const std::int64_t rows = std::max(kRowsOfChunk, size() / kMostChunks);
-  groups_per_chunk_ = std::max<std::int64_t>(1, rows / rows_per_group_);
+  const std::int64_t usual = std::min(kRowsOfChunk / rows_per_group_, groups_.size() / kFewestChunks);
+  groups_per_chunk_ = std::max({std::int64_t{1}, usual, CeilDiv(groups_.size(), kMostChunks)});
 }
 
 std::int64_t Sweep::RowsOf(std::int64_t chunk) const {

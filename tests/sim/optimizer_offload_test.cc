@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 
-#include "models/job/check_optimizer_step.h"
+#include "models/job/validate.h"
 #include "sim/program/verify.h"
 #include "tests/sim/deepspeed_job.h"
 
@@ -300,9 +300,9 @@ TEST(Offload, EveryStrategyHasItOrSaysWhyNot) {
 // The job is refused before any strategy sees it.
 TEST(Offload, NeedsAMachineThatKnowsItsHost) {
   Job job = Offloaded("deepspeed-zero2", 2);
-  EXPECT_TRUE(CheckOptimizerStep(job).ok());
+  EXPECT_TRUE(Validate(job).ok());
   job.machine.host_flops = FlopsPerSec();
-  EXPECT_EQ(CheckOptimizerStep(job).error().message,
+  EXPECT_EQ(Validate(job).error().message,
             "the machine does not say how fast its host is, which would update the parameters");
 }
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "reports/render/document.h"
+#include "reports/render/role_sections.h"
+
+namespace tidemark {
+namespace {
+
+std::string ChangeText(const SolvedOption& option) {
+  return option.change.empty() ? "the job as it is" : option.change;
+}
+
+std::string Verdict(const Solution& solution) {
+  const std::string cut_short = solution.complete ? "" : "INTERRUPTED, so far: ";
+  if (solution.options.empty()) {
+    const std::string nearest =
+        solution.nearest.empty() ? ""
+                                 : fmt::format("; {} needs least, {}", solution.nearest, Text(solution.nearest_device));
+    return fmt::format("{}NOTHING FITS in {}{}", cut_short, Text(solution.memory), nearest);
+  }
+  const SolvedOption& best = solution.options.front();
+  return fmt::format("{}FITS in {}: {}, {} a step", cut_short, Text(solution.memory), ChangeText(best),
+                     Text(best.cost.step));
+}
+
+std::vector<Figure> Figures(const Solution& solution) {
+  std::vector<Figure> figures;
+  if (!solution.options.empty()) {
+    const SolvedOption& best = solution.options.front();
+    figures = {{"fastest step", Text(best.cost.step),
+                fmt::format("{} tokens/s per GPU", Grouped(static_cast<std::int64_t>(best.tokens_per_s_per_gpu)))},
+               {"peak of tensors", Text(best.cost.allocated), AllDigits(best.cost.allocated)},
+               {"device used", Text(best.cost.device.expected), BandText(best.cost.device)}};
+  }
+  if (solution.now) {
+    figures.push_back({"the job as it is", Text(solution.now->step),
+                       fmt::format("{} of tensors, {}", Text(solution.now->allocated),
+                                   solution.now->fits ? "fits" : "does not fit")});
+  } else {
+    figures.push_back({"the job as it is", "refused", solution.refusal});
+  }
+  figures.push_back({"ways looked at", Grouped(solution.size),
+                     fmt::format("{} fit, {} do not, {} refused, in {:.1f} s", Grouped(solution.fit),
+                                 Grouped(solution.too_large), Grouped(solution.refused), solution.seconds)});
+  return figures;
+}
+
+Section OptionsSection(const Solution& solution) {
+  Section section{"The fastest, and the next best of other kinds",
+                  "each differs from the first in other keys than those above it do",
+                  {},
+                  {}};
+  section.table.wide = true;
+  section.table.columns = {
+      {"", true, false},     {"change to the job", false, true}, {"peak", true, false},      {"device", true, false},
+      {"step", true, false}, {"tokens/s per GPU", true, false},  {"differs in", false, true}};
+  for (const SolvedOption& option : solution.options) {
+    const std::string label = std::to_string(section.table.rows.size() + 1);
+    section.table.rows.push_back(
+        {{label, ChangeText(option), Text(option.cost.allocated), Text(option.cost.device.high), Text(option.cost.step),
+          Grouped(static_cast<std::int64_t>(option.tokens_per_s_per_gpu)),
+          fmt::format("{}", fmt::join(option.differs_in, ", "))},
+         std::nullopt});
+    const bool warned = !option.lints.empty();
+    Remark remark{label, ChangeText(option),
+                  warned ? fmt::format("new warnings: {}", fmt::join(option.lints, ", ")) : "",
+                  warned ? Tone::warning : Tone::neutral};
+    remark.command = option.command;
+    section.remarks.push_back(std::move(remark));
+  }
+  return section;
+}
+
+Section Hints(const Solution& solution) {
+  Section section{"Remarks", "", {}, {}};
+  section.remarks.push_back({"searched",
+                             fmt::format("{} at {} ranks and a global batch of {}", fmt::join(solution.varied, ", "),
+                                         Grouped(solution.ranks), Grouped(solution.global_batch)),
+                             "--keep KEY leaves one as it is, --vary adds another; all else is the job's",
+                             Tone::neutral});
+  if (solution.altering > 0) {
+    section.remarks.push_back(
+        {"other numbers",
+         fmt::format("{} ways that fit are faster, but sum gradients in another dtype, or are known to be wrong",
+                     Grouped(solution.altering)),
+         "tidemark sweep lists them", Tone::neutral});
+  }
+  if (solution.tight > 0) {
+    section.remarks.push_back(
+        {"too tight", fmt::format("{} ways fit but for what the allocator keeps in its cache", Grouped(solution.tight)),
+         "tidemark predict says how much that is; allocator.expandable_segments may save it", Tone::neutral});
+  }
+  return section;
+}
+
+}  // namespace
+
+Document MakeDocument(const Solution& solution) {
+  const Tone tone = solution.options.empty() ? Tone::bad : Tone::good;
+  Document document{solution.title, Verdict(solution), tone, Figures(solution), {}, {}};
+  if (!solution.options.empty()) {
+    document.sections.push_back(OptionsSection(solution));
+  }
+  document.sections.push_back(Hints(solution));
+  return document;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/quantity.h"
+#include "reports/summarise/advice.h"
+
+namespace tidemark {
+
+// What `tidemark solve` tells: the fastest way to do a job's training run that fits, and the next best of other kinds.
+// Collected once, then rendered purely.
+
+/// One way that fits.
+struct SolvedOption {
+  std::string change;                   ///< against the job: "layout.tp=4 micro_batch_size=2"; empty: the job itself
+  std::vector<std::string> differs_in;  ///< keys in which it differs from the fastest; empty: it is that
+  AdvisedCost cost;
+  std::optional<Bytes> saved;  ///< of the job's allocated peak; nothing: the job itself is refused
+  std::optional<Nanos> lost;   ///< of the job's step
+  double tokens_per_s_per_gpu = 0;
+  std::optional<double> mfu;
+  std::vector<std::string> lints;  ///< ids of warnings that the job does not have
+  std::string command;             ///< the command line that predicts it
+};
+
+struct Solution {
+  std::string title, job_yaml, version, machine;
+  Bytes memory;                   ///< that a device has
+  std::int64_t global_batch = 0;  ///< sequences of a step
+  std::int64_t ranks = 1;
+  std::vector<std::string> varied;    ///< keys
+  std::optional<AdvisedCost> now;     ///< of the job itself; nothing: it is refused
+  std::string refusal;                ///< then: why
+  std::vector<SolvedOption> options;  ///< the fastest, then the next best, each of a kind of its own
+  std::string nearest;                ///< where nothing fits: the change that needs least, or nothing
+  Bytes nearest_device;               ///< what that needs
+  std::int64_t size = 0;              ///< ways that were looked at: fit + too_large + refused, once complete
+  std::int64_t fit = 0, too_large = 0, refused = 0;
+  std::int64_t altering = 0;  ///< of those that fit: faster than the fastest, but they compute other numbers
+  std::int64_t tight = 0;     ///< of those that fit by the closed form: the allocator's cache makes them too large
+  double seconds = 0;         ///< measured
+  bool complete = true;       ///< false: interrupted
+};
+
+}  // namespace tidemark

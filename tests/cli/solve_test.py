@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verb solve, from outside: the first option is the fastest of an exhaustive sweep, and each is what its own command
+line predicts."""
+
+import functools
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOB = """network: {layers: 8, hidden: 1024, ffn: 2816, heads: 16, kv_heads: 4, vocabulary: 32000}
+machine: h100-sxm-80gb
+sequence_length: 2048
+micro_batch_size: 2
+accumulation_steps: 4
+strategy: ddp-last
+layout: {dp: 4}
+"""
+LAYOUTS = [(4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 4, 1), (1, 2, 2), (1, 1, 4)]
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+
+
+class Solve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.job = pathlib.Path(cls.folder.name) / "job.yaml"
+        cls.job.write_text(JOB)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @functools.lru_cache(maxsize=None)
+    def solve(self, *arguments, code=0):
+        done = run("solve", self.job, *arguments, "--format", "json")
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout)
+
+    def sweep(self, dp, tp, pp, *arguments):
+        done = run("sweep", self.job, "--set", f"layout={{dp: {dp}, tp: {tp}, pp: {pp}}}", "--global-batch", 32,
+                   "--vary", "micro_batch_size=1..32:x2", "--format", "json", "--exit-zero", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["rows"]
+
+    def test_the_first_is_the_fastest_that_fits(self):
+        memory = "6GiB"
+        solution = self.solve("--memory", memory, "--keep", "strategy")
+        steps = []
+        for layout in LAYOUTS:
+            rows = self.sweep(*layout, "--set", f"machine.device_memory={memory}", "--vary",
+                              "recompute.policy=none,selective,full,every_n")
+            steps += [row["step_ns"] for row in rows if row["fits"]]
+        self.assertEqual(solution["options"][0]["step_ns"], min(steps))
+        self.assertEqual(solution["fit"], len(steps))
+        self.assertGreater(solution["too_large"], 0)
+        self.assertEqual(solution["size"], solution["fit"] + solution["too_large"] + solution["refused"])
+
+    def test_options_are_what_their_commands_predict_and_all_of_other_kinds(self):
+        solution = self.solve("--memory", "6GiB")
+        options = solution["options"]
+        self.assertEqual(len(options), 6)
+        self.assertEqual([option["kind"] for option in options], ["fastest"] + ["other"] * 5)
+        self.assertEqual(len({tuple(option["differs_in"]) for option in options}), 6)
+        steps = [option["step_ns"] for option in options]
+        self.assertEqual(steps, sorted(steps))
+        for option in options:
+            words = shlex.split(option["command"])
+            self.assertEqual(words[0], "tidemark")
+            predicted = json.loads(run(*words[1:], "--format", "json").stdout)
+            self.assertEqual(predicted["time"]["step_ns"], option["step_ns"])
+            self.assertEqual(predicted["peak"]["allocated_bytes"], option["allocated_bytes"])
+            self.assertTrue(predicted["fits"])
+            self.assertEqual(solution["now"]["allocated_bytes"] - option["allocated_bytes"], option["saved_bytes"])
+            self.assertEqual(option["step_ns"] - solution["now"]["step_ns"], option["lost_ns"])
+            resolved = json.loads(json.dumps(predicted["job"]))
+            batch = (resolved["micro_batch_size"] * resolved["accumulation_steps"] * resolved["layout"]["dp"])
+            self.assertEqual(batch, 32)
+
+    def test_threads_change_nothing(self):
+        one, two = (self.solve("--memory", "6GiB", "--threads", threads) for threads in (1, 2))
+        self.assertEqual({**one, "seconds": 0}, {**two, "seconds": 0})
+
+    def test_the_global_batch_may_be_another(self):
+        solution = self.solve("--global-batch", 24, "--keep", "strategy", "--top", 0)
+        self.assertEqual(solution["global_batch"], 24)
+        self.assertEqual(len(solution["options"]), 1)
+
+    def test_what_is_kept_stays(self):
+        solution = self.solve("--keep", "layout", "--keep", "strategy", "--keep", "recompute.policy", "--top", 100)
+        self.assertEqual(solution["varied"], ["micro_batch_size"])
+        self.assertLessEqual(len(solution["options"]), 2)  # the fastest, and one of another micro batch
+        for option in solution["options"]:
+            self.assertNotIn("layout", option["change"])
+
+    def test_where_nothing_fits_it_says_what_comes_nearest(self):
+        solution = self.solve("--memory", "600MiB", code=1)
+        self.assertEqual(solution["options"], [])
+        self.assertGreater(solution["nearest"]["device_high_bytes"], 600 << 20)
+        text = run("solve", self.job, "--memory", "600MiB", "--exit-zero")
+        self.assertEqual(text.returncode, 0)
+        self.assertIn("NOTHING FITS in 600 MiB", text.stdout)
+        change = solution["nearest"]["change"].split()
+        nearest = run("predict", self.job, *[word for each in change for word in ("--set", each)], "--exit-zero",
+                      "--format", "json")
+        self.assertEqual(json.loads(nearest.stdout)["peak"]["device_bytes"]["high"],
+                         solution["nearest"]["device_high_bytes"])
+
+    def test_a_job_that_is_refused_itself_has_ways_all_the_same(self):
+        solution = self.solve("--set", "layout={dp: 1, tp: 3, pp: 4}", "--global-batch", 12)
+        self.assertIsNone(solution["now"])
+        self.assertIn("heads", solution["refusal"])
+        self.assertIsNone(solution["options"][0]["saved_bytes"])
+
+    def test_bad_input_is_a_sentence(self):
+        for arguments, words in {
+            ("--memory", "80"): "write the unit",
+            ("--keep", "layout.cp"): "expected one of",
+            ("--global-batch", "0"): "--global-batch",
+            ("--global-batch", "7", "--keep", "layout", "--keep", "micro_batch_size"): "divides a global batch of 7",
+            ("--vary", "layout.tp=1,2"): "tidemark sweep varies any key",
+            ("--vary", "scheddule=1f1b"): "schedule",
+            ("--keep", "strategy", "--keep", "layout", "--keep", "recompute.policy", "--keep", "micro_batch_size"):
+                "all there is to vary",
+        }.items():
+            with self.subTest(arguments):
+                done = run("solve", self.job, *arguments)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertIn(words, done.stderr)
+        self.assertEqual(run("solve", "nowhere.yaml").returncode, 2)
+
+    def test_a_schedule_may_be_varied(self):
+        solution = self.solve("--vary", "schedule=1f1b,zb-h1", "--set", "layout={dp: 1, tp: 1, pp: 4}", "--keep",
+                              "layout", "--global-batch", 32, "--top", 20)
+        self.assertIn("schedule", solution["varied"])
+        self.assertIn(["schedule"], [option["differs_in"] for option in solution["options"]])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/sweep/alternatives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "models/job/job_template.h"
+#include "sim/strategies/strategy.h"
+
+namespace tidemark {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+std::vector<StrategyDefaults> Known() {
+  std::vector<StrategyDefaults> known;
+  for (const Strategy& strategy : AllStrategies()) {
+    known.push_back(strategy.defaults);
+  }
+  return known;
+}
+
+class AlternativesTest : public testing::Test {
+ protected:
+  AlternativesTest()
+      : strategies_(Known()),
+        template_(*JobTemplate::Parse("network: llama-3-8b\nmachine: h100-sxm-80gb\nsequence_length: 4096\n"
+                                      "micro_batch_size: 3\naccumulation_steps: 4\n"
+                                      "layout: {dp: 4, tp: 2, pp: 2, sp: true}\nstrategy: megatron\n",
+                                      "job.yaml", {}, strategies_)) {}
+
+  Job JobWith(const std::vector<std::string>& set) {
+    std::vector<JobChange> changes;
+    for (const std::string& each : set) {
+      changes.push_back(*ParseJobChange(each, "--set"));
+    }
+    std::vector<const JobChange*> all;
+    for (const JobChange& change : changes) {
+      all.push_back(&change);
+    }
+    return *template_.Unchecked(all);
+  }
+
+  std::vector<std::string> ValuesOf(const std::string& key, std::int64_t global_batch,
+                                    const std::set<std::string>& kept = {}) {
+    const std::vector<SweepAxis> axes = Alternatives(JobWith({}), global_batch, kept);
+    const auto axis = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& each) { return each.key == key; });
+    return axis == axes.end() ? std::vector<std::string>() : axis->values;
+  }
+
+  std::vector<StrategyDefaults> strategies_;
+  JobTemplate template_;
+};
+
+TEST_F(AlternativesTest, HaveEveryLayoutOfAsManyRanksOnce) {
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> found;
+  const std::vector<std::string> layouts = ValuesOf("layout", 48);
+  for (const std::string& layout : layouts) {
+    const Job job = JobWith({"layout=" + layout});
+    EXPECT_EQ(job.layout.dp * job.layout.tp * job.layout.pp, 16) << layout;
+    EXPECT_TRUE(job.layout.sp || job.layout.tp == 1) << "what the layout says beyond sizes stays";
+    found.insert({job.layout.dp, job.layout.tp, job.layout.pp});
+  }
+  // 16 = 2^4 into three factors, of which tp is at most a node's 8 devices: (4 + 2 over 2) - 1.
+  EXPECT_EQ(found.size(), 14U);
+  EXPECT_EQ(found.size(), layouts.size());
+}
+
+TEST_F(AlternativesTest, HavePowersOfTwoThatDivideTheGlobalBatchAndTheJobsOwnMicroBatch) {
+  EXPECT_THAT(ValuesOf("micro_batch_size", 48), ElementsAre("1", "2", "3", "4", "8", "16"));
+  EXPECT_THAT(ValuesOf("micro_batch_size", 7), ElementsAre("1", "3"));
+}
+
+TEST_F(AlternativesTest, HaveEveryStrategyAndRecomputation) {
+  EXPECT_EQ(ValuesOf("strategy", 48).size(), AllStrategies().size());
+  EXPECT_THAT(ValuesOf("recompute.policy", 48), testing::IsSupersetOf({"none", "selective", "full"}));
+}
+
+TEST_F(AlternativesTest, LeaveWhatIsKept) {
+  EXPECT_THAT(ValuesOf("strategy", 48, {"strategy"}), IsEmpty());
+  EXPECT_THAT(ValuesOf("layout", 48, {"layout"}), IsEmpty());
+  EXPECT_THAT(ValuesOf("layout", 48, {"layout.tp"}),
+              UnorderedElementsAre("{dp: 8, tp: 2, pp: 1}", "{dp: 4, tp: 2, pp: 2}", "{dp: 2, tp: 2, pp: 4}",
+                                   "{dp: 1, tp: 2, pp: 8}"));
+  EXPECT_THAT(ValuesOf("layout", 48, {"layout.tp", "layout.pp"}), ElementsAre("{dp: 4, tp: 2, pp: 2}"));
+}
+
+}  // namespace
+}  // namespace tidemark
