@@ -143,6 +143,13 @@ Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text) {
   return FlopsPerSec(rate);
 }
 
+std::optional<std::int64_t> ParseWhole(std::string_view text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, fault] = std::from_chars(text.data(), end, number);
+  return fault == std::errc() && at == end ? std::optional(number) : std::nullopt;
+}
+
 std::string Excerpt(std::string_view text, std::size_t at) {
   constexpr std::size_t kMost = 60;
   if (text.size() <= kMost) {

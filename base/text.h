@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +33,9 @@ Result<Nanos> ParseNanos(std::string_view text);
 Result<BytesPerSec> ParseBytesPerSec(std::string_view text);
 /// "989.4 TFLOP/s"; multiply-adds count two. The unit must be there.
 Result<FlopsPerSec> ParseFlopsPerSec(std::string_view text);
+
+/// "-12": digits with a sign at most, and nothing else; nothing where that is not 64 bits.
+std::optional<std::int64_t> ParseWhole(std::string_view text);
 
 /// What a message shows of a text that a user wrote, UTF-8: at most 60 bytes of it, those around `at`, with "..." where
 /// it was cut, which is never inside a character.

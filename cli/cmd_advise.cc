@@ -52,21 +52,14 @@ class AdviseCommand : public Command {
   }
 
   Result<int> Run() override {
-    std::optional<Bytes> memory;
-    if (!memory_.empty()) {
-      TIDEMARK_ASSIGN(memory, ParseBytes(memory_).At("--memory"));
-      if (*memory < Bytes(1 << 20)) {
-        return BadInput(fmt::format("--memory: {} is no device", Text(*memory)),
-                        "write the unit as well, for example 80GiB");
-      }
-    }
+    TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
     TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady, Engine::closed_form));
     Advice advice;
     advice.title = now.report.title;
     advice.job_yaml = now.report.job_yaml;
     advice.version = now.report.provenance.version;
     advice.machine = now.report.machine;
-    advice.memory = memory.value_or(now.report.device_memory);
+    advice.memory = now.report.device_memory;
     advice.now = CostOf(now.report, advice.memory);
     for (const SingleChange& change : SingleChanges(now.job)) {
       Try(change, now, advice);

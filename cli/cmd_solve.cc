@@ -88,7 +88,7 @@ class SolveCommand : public Command {
   }
 
   Result<int> Run() override {
-    TIDEMARK_TRY(TakeMemory());
+    TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
     TIDEMARK_TRY(CheckKept());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     JobChanges changes{job_.set, std::nullopt};
@@ -135,20 +135,6 @@ class SolveCommand : public Command {
   }
 
  private:
-  /// From here on the device is one of the job's changes, so that every command line says it.
-  Status TakeMemory() {
-    if (memory_.empty()) {
-      return Done{};
-    }
-    TIDEMARK_ASSIGN(const Bytes memory, ParseBytes(memory_).At("--memory"));
-    if (memory < Bytes(1 << 20)) {
-      return BadInput(fmt::format("--memory: {} is no device", Text(memory)),
-                      "write the unit as well, for example 80GiB");
-    }
-    job_.set.push_back("machine.device_memory=" + memory_);
-    return Done{};
-  }
-
   Status CheckKept() const {
     for (const std::string& key : keep_) {
       if (std::ranges::find(AlternativeKeys(), key) == AlternativeKeys().end()) {

@@ -21,9 +21,11 @@
 #include "cli/progress_line.h"
 #include "cli/strategies.h"
 #include "cli/sweep_csv.h"
+#include "cli/sweep_id.h"
 #include "cli/sweep_ranks.h"
 #include "cli/sweep_values.h"
 #include "cli/write_file.h"
+#include "models/job/job_template.h"
 #include "models/job/read.h"
 #include "reports/render/render.h"
 #include "sim/sweep/segment_folder.h"
@@ -57,7 +59,7 @@ class SweepCommand : public Command {
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
     app.add_option("--vary", vary_,
-                   "a key and its values: tp=1,2,4 as in --set, ranges 1..8, 8..64:+8, powers of two 1..64:x2")
+                   "a key and its values: layout.tp=1,2,4, ranges 1..8, 8..64:+8, powers of two 1..64:x2")
         ->type_name("KEY=VALUES")
         ->expected(1)
         ->take_all()
@@ -72,7 +74,9 @@ class SweepCommand : public Command {
         ->type_name("EXPR");
     app.add_flag("--fit", fit_, "only what fits into the device, exit code 1 where nothing does; the rest is pruned");
     auto* pareto = app.add_option("--pareto", pareto_,
-                                  "only rows that none beats in both of two metrics; default allocated_bytes,step_ns")
+                                  fmt::format("only rows that none beats in both of two metrics; default "
+                                              "allocated_bytes,step_ns; there are {}",
+                                              fmt::join(SweepMetricNames(), ", ")))
                        ->type_name("X,Y")
                        ->expected(0, 1);
     app.add_option("--top", top_, "only the first N rows: those that fit, fastest first")
@@ -92,7 +96,8 @@ class SweepCommand : public Command {
     TIDEMARK_TRY(CheckOptions());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadTemplate(strategies));
-    TIDEMARK_ASSIGN(const Job base, job.With());
+    // Whether it is a job by itself does not matter: what is varied may be what is wrong with it.
+    TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
     const SweepValues columns(sweep.groups().space(), global_batch_, base);
     TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());
@@ -100,7 +105,9 @@ class SweepCommand : public Command {
       return BadInput("several ranks need --out, beside which each keeps what it prices",
                       "for example --out rows.csv, in a folder that all of them see");
     }
-    Result<std::optional<SegmentFolder>> segments = OpenSegments(sweep, base, ranks);
+    Result<std::optional<SegmentFolder>> segments =
+        OpenSegments(SweepId(sweep, base, job, fmt::format("{} {} {}", global_batch_.value_or(0), fit_, where_)),
+                     sweep.chunks(), ranks);
     TIDEMARK_TRY(ranks.Gather(segments ? Status(Done{}) : Status(segments.error())));
     TIDEMARK_TRY(ranks.Gather(AskIfLong(sweep, ranks, *segments)));
     SweepSummary all(RowsKept(), x_, y_);
@@ -114,7 +121,7 @@ class SweepCommand : public Command {
       TIDEMARK_TRY((*segments)->Refresh());
       TIDEMARK_TRY(AddThere(**segments, all));
     }
-    SweepReport report = MakeReport(sweep, base, columns, all);
+    SweepReport report = MakeReport(sweep, base, job, columns, all);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     TIDEMARK_TRY(WriteRows(report, columns, *segments, all));
     return Tell(std::move(report), *segments);
@@ -170,32 +177,21 @@ class SweepCommand : public Command {
     limits.global_batch = global_batch_;
     limits.only_fitting = fit_;
     if (!where_.empty()) {
-      TIDEMARK_ASSIGN(limits.condition, SweepCondition::Parse(where_, space, base));
+      TIDEMARK_ASSIGN(limits.condition, SweepCondition::Parse(where_, space, base, global_batch_));
     }
     TIDEMARK_ASSIGN(SweepGroups groups, SweepGroups::Of(std::move(space)));
     return Sweep(std::move(groups), std::move(limits), job);
   }
 
-  /// What rows depend on, and nothing else.
-  std::uint64_t IdOf(const Sweep& sweep, const Job& base) const {
-    std::string text = JobYaml(base) + TIDEMARK_VERSION + where_;
-    text += fmt::format("\n{} {}\n", global_batch_.value_or(0), fit_);
-    for (const SweepAxis& axis : sweep.groups().space().axes()) {
-      text += fmt::format("{}={}\n", axis.key, fmt::join(axis.values, ","));
-    }
-    return std::hash<std::string>{}(text);
-  }
-
   /// All ranks see the same folder, and look into it before any of them adds to it.
-  Result<std::optional<SegmentFolder>> OpenSegments(const Sweep& sweep, const Job& base,
+  Result<std::optional<SegmentFolder>> OpenSegments(std::uint64_t id, std::int64_t chunks,
                                                     const SweepRanks& ranks) const {
     if (out_.empty()) {
       return std::optional<SegmentFolder>();
     }
-    TIDEMARK_ASSIGN(SegmentFolder folder, SegmentFolder::Open(out_ + ".segments", IdOf(sweep, base), resume_));
+    TIDEMARK_ASSIGN(SegmentFolder folder, SegmentFolder::Open(out_ + ".segments", id, resume_));
     if (resume_ && ranks.first()) {
-      fmt::print(stderr, "{} of {} chunks are there already\n", Grouped(std::ssize(folder.chunks())),
-                 Grouped(sweep.chunks()));
+      fmt::print(stderr, "{} of {} chunks are there already\n", Grouped(std::ssize(folder.chunks())), Grouped(chunks));
     }
     return std::optional(std::move(folder));
   }
@@ -264,7 +260,7 @@ class SweepCommand : public Command {
       }
     }
     progress.Had(had);
-    if (segments) {
+    if (segments && !ranks.several()) {  // else they are added up once all ranks are done
       TIDEMARK_TRY(AddThere(*segments, all));
     }
     StopOnRequest();
@@ -272,12 +268,17 @@ class SweepCommand : public Command {
     Sweep::Handlers handlers;
     handlers.next = [&]() -> std::optional<std::int64_t> {
       const Result<std::optional<std::int64_t>> next = ranks.Next(left);
-      counted = next ? Status(Done{}) : Status(next.error());
+      counted = next || !counted ? std::move(counted) : Status(next.error());
       return next ? *next : std::nullopt;
     };
+    if (segments) {
+      handlers.keep = [&](std::int64_t chunk, const PricedCombinations& priced) {
+        return segments->Write(chunk, priced);
+      };
+    }
     handlers.done = [&](std::int64_t chunk, PricedCombinations priced) -> Status {
       if (segments) {
-        TIDEMARK_TRY(segments->Add(chunk, priced));
+        segments->Add(chunk);
       }
       all.Add(priced);
       progress.Add(sweep.RowsOf(chunk));
@@ -288,16 +289,17 @@ class SweepCommand : public Command {
     return counted;
   }
 
-  SweepReport MakeReport(const Sweep& sweep, const Job& base, const SweepValues& columns,
+  SweepReport MakeReport(const Sweep& sweep, const Job& base, JobTemplate& job, const SweepValues& columns,
                          const SweepSummary& all) const {
     SweepReport report;
     report.title = fmt::format("{}, varying {}{}", job_.path, fmt::join(VariedKeys(sweep), ", "),
                                global_batch_ ? fmt::format(", at a global batch of {}", Grouped(*global_batch_)) : "");
     report.job_yaml = JobYaml(base);
     report.version = TIDEMARK_VERSION;
-    report.machine = base.machine.name;
     if (sweep.groups().machines() == 1) {
-      report.device_memory = base.machine.device_memory;
+      const Result<Machine> machine = job.MachineWith(sweep.groups().OfMachine(0));
+      report.machine = machine ? machine->name : "";
+      report.device_memory = machine ? std::optional(machine->device_memory) : std::nullopt;
     }
     report.keys = columns.keys();
     report.x = x_.name;
@@ -313,6 +315,10 @@ class SweepCommand : public Command {
     const std::set<std::int64_t> on_front = CombinationsOf(front);
     for (const PricedRow& row : RowsKept() == 0 ? front : all.Top()) {
       report.rows.push_back(columns.Row(row, on_front.contains(row.combination)));
+    }
+    if (all.first()) {
+      report.first = columns.Row(*all.first(), on_front.contains(all.first()->combination));
+      report.lowest = columns.Row(*all.lowest(), on_front.contains(all.lowest()->combination));
     }
     report.rows_left_out = report.evaluated - std::ssize(report.rows);
     for (const auto& [reason, count] : all.reasons()) {

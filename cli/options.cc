@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/choice.h"
 #include "cli/strategies.h"
 #include "models/configs/config.h"
@@ -44,6 +45,18 @@ Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults>
     changes.format = options.format;
   }
   return ReadJob(options.path, changes, strategies);
+}
+
+Status SetDeviceMemory(const std::string& memory, JobOptions& job) {
+  if (memory.empty()) {
+    return Done{};
+  }
+  TIDEMARK_ASSIGN(const Bytes bytes, ParseBytes(memory).At("--memory"));
+  if (bytes < Bytes(1 << 20)) {
+    return BadInput(fmt::format("--memory: {} is no device", Text(bytes)), "write the unit as well, for example 80GiB");
+  }
+  job.set.push_back("machine.device_memory=" + memory);
+  return Done{};
 }
 
 void AddFormatOption(CLI::App& app, OutputFormat& format) {

@@ -29,6 +29,10 @@ void AddJobChanges(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 
+/// What `--memory` says of the device, "80GiB", becomes one of the job's changes, so that every command line says it.
+/// Empty: nothing was said.
+Status SetDeviceMemory(const std::string& memory, JobOptions& job);
+
 enum class OutputFormat : std::uint8_t { text, json, markdown };
 void AddFormatOption(CLI::App& app, OutputFormat& format);
 /// The renderer (reports/render/render.h) of a format.

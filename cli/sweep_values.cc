@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+#include "sim/sweep/global_batch.h"
+
 namespace tidemark {
 
 SweepValues::SweepValues(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base)
@@ -23,9 +26,10 @@ std::vector<std::string> SweepValues::Values(std::int64_t combination) const {
     values.push_back(space_.axes()[i].values[at[i]]);
   }
   if (global_batch_) {
-    const std::int64_t at_once = NumberOf("micro_batch_size", micro_batch_size_, at) * NumberOf("layout.dp", dp_, at);
-    // Where it is no multiple the combination is refused.
-    values.push_back(*global_batch_ % at_once == 0 ? std::to_string(*global_batch_ / at_once) : "null");
+    // Where there is none the combination is refused.
+    const auto steps = AccumulationSteps(*global_batch_, NumberOf("micro_batch_size", micro_batch_size_, at),
+                                         NumberOf("layout.dp", dp_, at));
+    values.push_back(steps ? std::to_string(*steps) : "null");
   }
   return values;
 }
@@ -35,13 +39,14 @@ std::int64_t SweepValues::NumberOf(const std::string& key, std::int64_t fixed,
   const auto axis = std::ranges::find(space_.axes(), key, &SweepAxis::key);
   return axis == space_.axes().end()
              ? fixed
-             : std::stoll(axis->values[at[static_cast<std::size_t>(axis - space_.axes().begin())]]);
+             : ParseWhole(axis->values[at[static_cast<std::size_t>(axis - space_.axes().begin())]]).value_or(0);
 }
 
 SweepRow SweepValues::Row(const PricedRow& row, bool on_front) const {
   SweepRow out;
   out.values = Values(row.combination);
   out.allocated = row.allocated;
+  out.host = row.host;
   out.device = row.device;
   out.by_category = row.by_category;
   out.phase = std::string(Name(row.phase));

@@ -27,7 +27,7 @@ class SweepValues {
   SweepRow Row(const PricedRow& row, bool on_front) const;
 
  private:
-  /// A number that an axis varies, or that the job fixes.
+  /// A number that an axis varies, or that the job fixes; 0 where the axis says no number.
   std::int64_t NumberOf(const std::string& key, std::int64_t fixed, const std::vector<std::size_t>& at) const;
 
   const SweepSpace& space_;

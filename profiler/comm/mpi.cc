@@ -337,6 +337,10 @@ Result<std::unique_ptr<World>> OpenMpiWorld() {
   if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided); code != MPI_SUCCESS) {
     return Failed("MPI_Init_thread", code);
   }
+  if (provided < MPI_THREAD_SERIALIZED) {
+    return Error{ErrorCode::machine_cannot, "", "this MPI lets only a process's first thread communicate",
+                 "it was built without support for threads: use one that has MPI_THREAD_SERIALIZED"};
+  }
   return std::unique_ptr<World>(std::make_unique<MpiWorld>());
 }
 

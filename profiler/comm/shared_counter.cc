@@ -59,6 +59,7 @@ Result<std::unique_ptr<SharedCounter>> OpenSharedCounter() {
   if (code != MPI_SUCCESS) {
     return Failed("MPI_Win_allocate", code);
   }
+  MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
   return std::unique_ptr<SharedCounter>(std::make_unique<WindowCounter>(window, value));
 }
 

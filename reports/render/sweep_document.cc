@@ -33,8 +33,9 @@ std::string ShortKey(const std::string& key, const std::vector<std::string>& key
 std::string Values(const SweepRow& row) { return fmt::format("{}", fmt::join(row.values, ", ")); }
 
 std::string Verdict(const SweepReport& report) {
-  const std::string counts = fmt::format("{} combinations: {} priced, {} pruned, {} refused", Grouped(report.size),
-                                         Grouped(report.evaluated), Grouped(report.pruned), Grouped(report.refused));
+  const std::string counts = fmt::format("{} combination{}: {} priced, {} pruned, {} refused", Grouped(report.size),
+                                         report.size == 1 ? "" : "s", Grouped(report.evaluated), Grouped(report.pruned),
+                                         Grouped(report.refused));
   const std::string where = report.device_memory ? "in " + Text(*report.device_memory) : "into its device";
   const std::string fits =
       report.feasible == 0 ? "none fits " + where : fmt::format("{} fit {}", Grouped(report.feasible), where);
@@ -48,15 +49,11 @@ std::vector<Figure> Figures(const SweepReport& report) {
   figures.push_back({"fit", Grouped(report.feasible),
                      report.device_memory ? fmt::format("in {} of {}", Text(*report.device_memory), report.machine)
                                           : "each on its own machine"});
-  if (!report.rows.empty() && report.rows.front().fits) {
-    const SweepRow& fastest = report.rows.front();
-    figures.push_back({"fastest that fits", Text(fastest.time.step), Values(fastest)});
+  if (report.first && report.first->fits) {
+    figures.push_back({"fastest that fits", Text(report.first->time.step), Values(*report.first)});
   }
-  if (!report.rows.empty() && report.rows_left_out == 0) {
-    const SweepRow& lowest =
-        *std::min_element(report.rows.begin(), report.rows.end(),
-                          [](const SweepRow& a, const SweepRow& b) { return a.allocated < b.allocated; });
-    figures.push_back({"lowest peak", Text(lowest.allocated), Values(lowest)});
+  if (report.lowest) {
+    figures.push_back({"lowest peak", Text(report.lowest->allocated), Values(*report.lowest)});
   }
   const double rate =
       report.seconds > 0 ? static_cast<double>(report.evaluated + report.pruned + report.refused) / report.seconds : 0;

@@ -39,6 +39,7 @@ Json RowJson(const std::vector<std::string>& keys, const SweepRow& row, ValueTab
   json["allocated_bytes"] = row.allocated.count();
   json["reserved_bytes"] = OptionalBytes(row.reserved);
   json["device_high_bytes"] = row.device.high.count();
+  json["host_bytes"] = row.host.count();
   json.update(TimeJson(row.time));
   json["tokens_per_s_per_gpu"] = row.tokens_per_s_per_gpu;
   json["mfu"] = row.mfu ? Json(*row.mfu) : Json(nullptr);
@@ -55,7 +56,7 @@ Json SweepJson(const SweepReport& report) {
   Json json = {{"schema", "tidemark.sweep/1"},
                {"title", report.title},
                {"job", JsonOfYaml(report.job_yaml)},
-               {"machine", report.machine},
+               {"machine", report.machine.empty() ? Json(nullptr) : Json(report.machine)},
                {"device_memory_bytes", OptionalBytes(report.device_memory)},
                {"keys", report.keys},
                {"size", report.size},

@@ -21,6 +21,7 @@ struct SweepRow {
   std::vector<std::string> values;  ///< parallel to SweepReport::keys, as a job's YAML says them
   Bytes allocated;
   std::optional<Bytes> reserved;  ///< nothing: only the closed form ran
+  Bytes host;                     ///< of host memory
   Band device;                    ///< DeviceBytes()
   CategoryBytes by_category;      ///< sums to `allocated`
   std::string phase;              ///< of the peak
@@ -39,8 +40,9 @@ struct SweepRefusal {
 struct SweepReport {
   std::string title;     ///< the job that is varied, and which keys are
   std::string job_yaml;  ///< that job, resolved
-  std::string version, machine;
-  std::optional<Bytes> device_memory;                   ///< nothing: machines are varied, and each row has its own
+  std::string version;
+  std::string machine;                                  ///< empty: machines are varied, and each row has its own
+  std::optional<Bytes> device_memory;                   ///< of that machine
   std::vector<std::string> keys;                        ///< that are varied, dotted
   std::string x = "allocated_bytes", y = "step_ns";     ///< metrics of the front
   std::int64_t size = 0;                                ///< evaluated + pruned + refused, once it is complete
@@ -49,6 +51,7 @@ struct SweepReport {
   double seconds = 0;                                   ///< measured
   bool complete = true;                                 ///< false: interrupted
   std::vector<SweepRow> rows;                           ///< those that fit first, then by step
+  std::optional<SweepRow> first, lowest;                ///< of all evaluated rows: in that order, and by peak
   std::int64_t rows_left_out = 0;                       ///< evaluated rows that are not in `rows`
   std::vector<SweepRefusal> refusals;                   ///< most frequent first
 };

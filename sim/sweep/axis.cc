@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <regex>
@@ -36,17 +35,12 @@ struct Range {
   }
 };
 
-bool ReadNumber(const std::string& digits, std::int64_t& number) {
-  return std::from_chars(digits.data(), digits.data() + digits.size(), number).ec == std::errc();
-}
-
 Status AddRange(const std::smatch& parts, SweepAxis& axis) {
-  Range range;
-  range.multiplies = parts[3] == "x";
-  const bool read = ReadNumber(parts[1], range.first) && ReadNumber(parts[2], range.last) &&
-                    (!parts[4].matched || ReadNumber(parts[4], range.step));
+  const auto first = ParseWhole(parts[1].str()), last = ParseWhole(parts[2].str());
+  const auto step = parts[4].matched ? ParseWhole(parts[4].str()) : std::optional<std::int64_t>(1);
+  const Range range{first.value_or(0), last.value_or(0), step.value_or(0), parts[3] == "x"};
   const bool moves = range.multiplies ? range.step > 1 && range.first > 0 : range.step > 0;
-  if (!read || !moves || range.first > range.last) {
+  if (!first || !last || !moves || range.first > range.last) {
     return BadInput(fmt::format("the range '{}' does not lead from its first number to its last", parts[0].str()),
                     kRanges);
   }
@@ -68,6 +62,19 @@ Status CheckDistinct(const SweepAxis& axis) {
     }
   }
   return Done{};
+}
+
+/// A plain value as YAML says it: with quotes where it would be something else without.
+std::string AsYaml(const std::string& text) {
+  const Result<ConfigValue> again = ParseConfig(text, "");
+  if (again && again->kind == ConfigValue::Kind::scalar && again->text == text) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char letter : text) {
+    quoted += letter == '"' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
+  }
+  return quoted + "\"";
 }
 
 Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
@@ -105,7 +112,7 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     } else if (std::regex_search(item.text, kAlmostRange)) {
       return BadInput(fmt::format("'{}' is no range", item.text), kRanges);
     } else {
-      axis.values.push_back(item.text);
+      axis.values.push_back(AsYaml(item.text));
     }
   }
   if (axis.values.empty()) {
@@ -116,6 +123,18 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
 }
 
 }  // namespace
+
+std::optional<std::vector<std::int64_t>> NumbersOf(const SweepAxis& axis) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& value : axis.values) {
+    const std::optional<std::int64_t> number = ParseWhole(value);
+    if (!number) {
+      return std::nullopt;
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
 
 Result<SweepAxis> ParseSweepAxis(std::string_view text) {
   const std::string place = fmt::format("--vary {}", text);

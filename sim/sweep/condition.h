@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,10 @@ namespace tidemark {
 /// whole numbers, the other sizes of the job ("micro_batch_size", "layout.tp"), and `ranks`.
 class SweepCondition {
  public:
-  /// `base`: the job of which the space varies some keys.
-  static Result<SweepCondition> Parse(const std::string& text, const SweepSpace& space, const Job& base);
+  /// `base`: the job of which the space varies some keys. `global_batch`: decides accumulation_steps. Refuses sizes
+  /// whose values are not written in digits.
+  static Result<SweepCondition> Parse(const std::string& text, const SweepSpace& space, const Job& base,
+                                      std::optional<std::int64_t> global_batch);
 
   /// Refuses what cannot be evaluated (a division by zero).
   Result<bool> Holds(const SweepSpace& space, std::int64_t combination) const;
@@ -36,6 +39,7 @@ class SweepCondition {
   Expression expression_;
   std::string text_;
   std::vector<Source> sources_;  ///< in the order of the names
+  std::optional<std::int64_t> global_batch_;
 };
 
 }  // namespace tidemark

@@ -4,27 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <utility>
+
+#include "base/quantity.h"
 
 namespace tidemark {
 namespace {
 
 bool IsOfMachine(const std::string& key) { return key == "machine" || key.starts_with("machine."); }
 
-/// The values as whole numbers; nothing where one is none.
-std::optional<std::vector<std::int64_t>> WholeNumbers(const std::vector<std::string>& values) {
-  std::vector<std::int64_t> numbers;
-  for (const std::string& value : values) {
-    const char* const end = value.data() + value.size();
-    const auto [at, fault] = std::from_chars(value.data(), end, numbers.emplace_back());
-    if (fault != std::errc() || at != end) {
-      return std::nullopt;
-    }
-  }
-  return numbers;
-}
+/// Combinations of a group, unless one machine alone has more.
+constexpr std::int64_t kMostRows = 1 << 14;
 
 }  // namespace
 
@@ -40,7 +31,7 @@ Result<SweepGroups> SweepGroups::Of(SweepSpace space) {
       TIDEMARK_ASSIGN(JobChange change, ParseJobChange(fmt::format("{}={}", axes[i].key, value), "--vary"));
       changes.push_back(std::move(change));
     }
-    const auto numbers = axes[i].key == "accumulation_steps" ? WholeNumbers(axes[i].values) : std::nullopt;
+    const auto numbers = axes[i].key == "accumulation_steps" ? NumbersOf(axes[i]) : std::nullopt;
     if (numbers) {
       std::vector<std::size_t> order(numbers->size());
       std::iota(order.begin(), order.end(), std::size_t{0});
@@ -61,11 +52,24 @@ Result<SweepGroups> SweepGroups::Of(SweepSpace space) {
   const auto is_part = [&](const Place& place) { return axes[place.axis].key.find('.') != std::string::npos; };
   std::ranges::stable_sort(groups.group_axes_, {}, is_part);
   std::ranges::stable_sort(groups.machine_axes_, {}, is_part);
+  const std::int64_t counts = std::max<std::int64_t>(1, std::ssize(groups.counts_));
+  groups.machines_at_once_ = std::clamp<std::int64_t>(kMostRows / counts, 1, groups.machines_);
+  groups.ranges_ = CeilDiv(groups.machines_, groups.machines_at_once_);
   return groups;
 }
 
+std::pair<std::int64_t, std::int64_t> SweepGroups::MachinesOf(std::int64_t group) const {
+  const std::int64_t begin = group % ranges_ * machines_at_once_;
+  return {begin, std::min(begin + machines_at_once_, machines_)};
+}
+
+std::int64_t SweepGroups::RowsBefore(std::int64_t group) const {
+  const std::int64_t machines = group / ranges_ * machines_ + group % ranges_ * machines_at_once_;
+  return machines * std::max<std::int64_t>(1, std::ssize(counts_));
+}
+
 std::int64_t SweepGroups::Combination(std::int64_t group, std::int64_t machine, std::size_t count) const {
-  return OffsetOf(group_axes_, group) + OffsetOf(machine_axes_, machine) +
+  return OffsetOf(group_axes_, group / ranges_) + OffsetOf(machine_axes_, machine) +
          (counts_.empty() ? 0 : count_offsets_[count]);
 }
 

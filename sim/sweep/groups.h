@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -14,20 +15,25 @@
 namespace tidemark {
 
 /// The combinations of a space, cut into groups that have all in common but the machine and the number of microbatches:
-/// these are priced together. Within a group a machine is a combination of the axes that say something of it.
+/// these are priced together. Within a group a machine is a combination of the axes that say something of it. Where
+/// they are very many, a group has some of them only, and the next ones the others.
 class SweepGroups {
  public:
   /// Reads every value as `--set` would. Refuses what is no YAML.
   static Result<SweepGroups> Of(SweepSpace space);
 
   const SweepSpace& space() const { return space_; }
-  std::int64_t size() const { return size_; }  ///< groups
-  std::int64_t machines() const { return machines_; }
+  std::int64_t size() const { return size_ * ranges_; }  ///< groups
+  std::int64_t machines() const { return machines_; }    ///< of all groups
+  /// A group's machines: from the first of these up to the second.
+  std::pair<std::int64_t, std::int64_t> MachinesOf(std::int64_t group) const;
+  /// Combinations of all groups before this one.
+  std::int64_t RowsBefore(std::int64_t group) const;
   /// Ascending values of accumulation_steps; empty where it is not varied.
   const std::vector<std::int64_t>& counts() const { return counts_; }
 
   /// What the values of a group, or of a machine, change in the job.
-  std::vector<const JobChange*> OfGroup(std::int64_t group) const { return ChangesOf(group_axes_, group); }
+  std::vector<const JobChange*> OfGroup(std::int64_t group) const { return ChangesOf(group_axes_, group / ranges_); }
   std::vector<const JobChange*> OfMachine(std::int64_t machine) const { return ChangesOf(machine_axes_, machine); }
   /// `count`: index into counts(); 0 where they are not varied.
   std::int64_t Combination(std::int64_t group, std::int64_t machine, std::size_t count) const;
@@ -48,6 +54,7 @@ class SweepGroups {
   std::vector<Place> group_axes_, machine_axes_;
   std::vector<std::int64_t> counts_, count_offsets_;
   std::int64_t size_ = 1, machines_ = 1;
+  std::int64_t ranges_ = 1, machines_at_once_ = 1;
 };
 
 }  // namespace tidemark

@@ -4,20 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/text.h"
 #include "models/job/throughput.h"
 #include "models/machine/device_bytes.h"
+#include "sim/sweep/global_batch.h"
 
 namespace tidemark {
 
 void PricedCombinations::Refuse(std::int64_t combination, const std::string& reason) {
-  auto known = std::ranges::find(reasons, reason);
-  if (known == reasons.end()) {
-    known = reasons.insert(reasons.end(), reason);
+  const auto [known, added] = places_.try_emplace(reason, static_cast<std::uint32_t>(reasons.size()));
+  if (added) {
+    reasons.push_back(reason);
   }
-  refused.push_back({combination, static_cast<std::uint32_t>(known - reasons.begin())});
+  refused.push_back({combination, known->second});
 }
 
 void PricedCombinations::Prune(std::int64_t combination, Bytes device) {
@@ -43,7 +45,8 @@ Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
       job ? CountsOf(*job) : Result<std::vector<std::int64_t>>(job.error());
   // Programs know of a machine only how many devices a node has.
   std::map<std::int64_t, StepFamily> families;
-  for (std::int64_t machine = 0; machine < groups_.machines(); ++machine) {
+  const auto [begin, end] = groups_.MachinesOf(group);
+  for (std::int64_t machine = begin; machine < end; ++machine) {
     if (!counts) {
       RefuseMachine(group, machine, Reason(counts.error()), priced);
       continue;
@@ -54,8 +57,10 @@ Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
       continue;
     }
     job->machine = *found;
-    const auto family = families.try_emplace(found->devices_per_node, *job, *counts).first;
-    PriceOn(*job, group, machine, family->second, priced);
+    std::vector<std::size_t> which(counts->size());
+    std::iota(which.begin(), which.end(), std::size_t{0});
+    const auto family = families.try_emplace(found->devices_per_node, *job, *counts, std::move(which)).first;
+    PriceOn(*job, *counts, group, machine, family->second, priced);
   }
   return Done{};
 }
@@ -73,21 +78,24 @@ Result<std::vector<std::int64_t>> GroupPricer::CountsOf(const Job& job) const {
   if (!limits_.global_batch) {
     return groups_.counts().empty() ? std::vector<std::int64_t>{job.accumulation_steps} : groups_.counts();
   }
-  const std::int64_t at_once = job.micro_batch_size * job.layout.dp;
-  if (*limits_.global_batch % at_once != 0) {
+  const std::optional<std::int64_t> steps =
+      AccumulationSteps(*limits_.global_batch, job.micro_batch_size, job.layout.dp);
+  if (!steps) {
     return BadInput(fmt::format("--global-batch {} is no multiple of micro_batch_size {} times layout.dp {}",
                                 *limits_.global_batch, job.micro_batch_size, job.layout.dp));
   }
-  return std::vector<std::int64_t>{*limits_.global_batch / at_once};
+  return std::vector<std::int64_t>{*steps};
 }
 
 Status GroupPricer::FindAllowed(std::int64_t group, PricedCombinations& priced) {
-  allowed_.assign(static_cast<std::size_t>(groups_.machines()) * counts(), true);
+  const auto [begin, end] = groups_.MachinesOf(group);
+  first_machine_ = begin;
+  allowed_.assign(static_cast<std::size_t>(end - begin) * counts(), true);
   if (!limits_.condition) {
     return Done{};
   }
   std::size_t at = 0;
-  for (std::int64_t machine = 0; machine < groups_.machines(); ++machine) {
+  for (std::int64_t machine = begin; machine < end; ++machine) {
     for (std::size_t count = 0; count < counts(); ++count, ++at) {
       const std::int64_t combination = groups_.Combination(group, machine, count);
       TIDEMARK_ASSIGN(const bool holds, limits_.condition->Holds(groups_.space(), combination));
@@ -109,17 +117,8 @@ void GroupPricer::RefuseMachine(std::int64_t group, std::int64_t machine, const 
   }
 }
 
-void GroupPricer::RefuseSteps(std::int64_t group, std::int64_t machine, const StepFamily& family,
-                              const std::string& reason, PricedCombinations& priced) {
-  for (const StepFacts& step : family.steps()) {
-    if (Allowed(machine, step.count)) {
-      priced.Refuse(groups_.Combination(group, machine, step.count), reason);
-    }
-  }
-}
-
-void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
-                          PricedCombinations& priced) {
+void GroupPricer::PriceOn(const Job& job, const std::vector<std::int64_t>& counts, std::int64_t group,
+                          std::int64_t machine, StepFamily& family, PricedCombinations& priced) {
   for (const auto& [count, reason] : family.refused()) {
     if (Allowed(machine, count)) {
       priced.Refuse(groups_.Combination(group, machine, count), reason);
@@ -128,10 +127,29 @@ void GroupPricer::PriceOn(const Job& job, std::int64_t group, std::int64_t machi
   if (family.steps().empty()) {
     return;
   }
-  if (const Status valid = family.CheckOn(job.machine); !valid) {
-    RefuseSteps(group, machine, family, Reason(valid.error()), priced);
+  if (family.CheckOn(job.machine, family.Longest())) {
+    PriceSteps(job, group, machine, family, priced);
     return;
   }
+  std::vector<std::size_t> left;
+  for (std::size_t i = 0; i < family.steps().size(); ++i) {
+    const std::size_t count = family.steps()[i].count;
+    const Status taken = family.CheckOn(job.machine, i);
+    if (taken) {
+      left.push_back(count);
+    } else if (Allowed(machine, count)) {
+      priced.Refuse(groups_.Combination(group, machine, count), Reason(taken.error()));
+    }
+  }
+  if (!left.empty()) {
+    std::ranges::sort(left);
+    StepFamily shorter(job, counts, std::move(left));
+    PriceSteps(job, group, machine, shorter, priced);
+  }
+}
+
+void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
+                             PricedCombinations& priced) {
   const auto device = [&](const StepFacts& step) {
     return DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
   };

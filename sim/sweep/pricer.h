@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -27,7 +28,8 @@ struct SweepLimits {
 };
 
 /// What became of some combinations. `rows` and `refused` hold each of them once, unless it was pruned.
-struct PricedCombinations {
+class PricedCombinations {
+ public:
   struct Refused {
     std::int64_t combination;
     std::uint32_t reason;  ///< index of `reasons`
@@ -48,6 +50,9 @@ struct PricedCombinations {
 
   void Refuse(std::int64_t combination, const std::string& reason);
   void Prune(std::int64_t combination, Bytes device);
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> places_;  ///< of reasons
 };
 
 /// Prices group after group. Each thread wants one of its own; what the references name must outlive it.
@@ -66,19 +71,21 @@ class GroupPricer {
   Status FindAllowed(std::int64_t group, PricedCombinations& priced);
   std::size_t counts() const { return groups_.counts().empty() ? 1 : groups_.counts().size(); }
   bool Allowed(std::int64_t machine, std::size_t count) const {
-    return allowed_[static_cast<std::size_t>(machine) * counts() + count];
+    return allowed_[static_cast<std::size_t>(machine - first_machine_) * counts() + count];
   }
   void RefuseMachine(std::int64_t group, std::int64_t machine, const std::string& reason, PricedCombinations& priced);
-  void RefuseSteps(std::int64_t group, std::int64_t machine, const StepFamily& family, const std::string& reason,
-                   PricedCombinations& priced);
-  void PriceOn(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
-               PricedCombinations& priced);
+  /// The family's steps that the machine takes; the others are refused.
+  void PriceOn(const Job& job, const std::vector<std::int64_t>& counts, std::int64_t group, std::int64_t machine,
+               StepFamily& family, PricedCombinations& priced);
+  void PriceSteps(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
+                  PricedCombinations& priced);
 
   const SweepGroups& groups_;
   const SweepLimits& limits_;
   JobTemplate job_;
   std::vector<std::optional<Result<Machine>>> machines_;  ///< the first few, once they were asked for
   std::optional<Result<Machine>> other_machine_;          ///< the last one asked for that is not among them
+  std::int64_t first_machine_ = 0;                        ///< of the group
   std::vector<bool> allowed_;  ///< by machine and count: what the condition leaves of the group
 };
 

@@ -30,7 +30,14 @@ static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable
 
 Error CannotWrite(const std::string& path) {
   return {ErrorCode::machine_cannot, path, fmt::format("cannot be written ({})", std::strerror(errno)),
-          "is the disk full? What was priced so far is kept: --resume goes on from there"};
+          fmt::format("{}what was priced so far is kept: --resume goes on from there",
+                      errno == ENOSPC ? "the disk is full; " : "")};
+}
+
+Error CannotRead(const std::string& path) {
+  return {ErrorCode::machine_cannot, path, fmt::format("cannot be read ({})", std::strerror(errno)),
+          errno == EMFILE ? "let the process open more files (ulimit -n 2048); the rows are kept, for --resume"
+                          : "the rows are kept, for --resume"};
 }
 
 Error Damaged(const std::string& path) {
@@ -92,9 +99,12 @@ Result<SegmentReader> SegmentReader::Open(const std::string& path, std::uint64_t
   SegmentReader reader;
   reader.path_ = path;
   reader.file_.reset(std::fopen(path.c_str(), "rb"));
+  if (reader.file_ == nullptr) {
+    return CannotRead(path);
+  }
   Header header;
-  if (reader.file_ == nullptr || std::fread(&header, sizeof header, 1, reader.file_.get()) != 1 ||
-      header.magic != kMagic || header.row_bytes != sizeof(PricedRow)) {
+  if (std::fread(&header, sizeof header, 1, reader.file_.get()) != 1 || header.magic != kMagic ||
+      header.row_bytes != sizeof(PricedRow)) {
     return Error{ErrorCode::bad_input, path, "is no segment of a sweep by this version of tidemark",
                  "does another sweep write to the same --out? If not, remove it: --resume prices its rows again"};
   }
@@ -124,15 +134,18 @@ Status SegmentReader::Check() {
   return checksum == checksum_ && std::ferror(file_.get()) == 0 ? Status(Done{}) : Status(Damaged(path_));
 }
 
-bool SegmentReader::Next(PricedRow& row) {
+Result<bool> SegmentReader::Next(PricedRow& row) {
   if (at_ == buffer_.size()) {
     const auto left = static_cast<std::size_t>(std::min(kRowsAtOnce, counts_.rows - read_));
     buffer_.resize(left);
-    if (left == 0 || std::fread(buffer_.data(), sizeof(PricedRow), left, file_.get()) != left) {
+    at_ = 0;
+    if (left == 0) {
       return false;
     }
+    if (std::fread(buffer_.data(), sizeof(PricedRow), left, file_.get()) != left) {
+      return CannotRead(path_);
+    }
     read_ += static_cast<std::int64_t>(left);
-    at_ = 0;
   }
   row = buffer_[at_++];
   return true;

@@ -34,8 +34,8 @@ class SegmentReader {
   const SegmentCounts& counts() const { return counts_; }
   /// Refuses what is not as it was written. Reads to the end: rows come from another reader.
   Status Check();
-  /// The next row; false behind the last.
-  bool Next(PricedRow& row);
+  /// The next row; false behind the last. Fails where the file cannot be read.
+  Result<bool> Next(PricedRow& row);
   /// All that were refused, and why.
   Result<PricedCombinations> Refused();
 

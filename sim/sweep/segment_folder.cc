@@ -65,10 +65,8 @@ Status SegmentFolder::Refresh() {
   return Done{};
 }
 
-Status SegmentFolder::Add(std::int64_t chunk, const PricedCombinations& priced) {
-  TIDEMARK_TRY(WriteSegment(FileOf(chunk), sweep_, priced));
-  chunks_.insert(chunk);
-  return Done{};
+Status SegmentFolder::Write(std::int64_t chunk, const PricedCombinations& priced) const {
+  return WriteSegment(FileOf(chunk), sweep_, priced);
 }
 
 Status SegmentFolder::ForEachRow(const std::function<Status(const PricedRow&)>& row) const {
@@ -80,7 +78,8 @@ Status SegmentFolder::ForEachRow(const std::function<Status(const PricedRow&)>& 
   for (const std::int64_t chunk : chunks_) {
     TIDEMARK_ASSIGN(SegmentReader reader, SegmentReader::Open(FileOf(chunk), sweep_));
     Open open{std::move(reader), {}};
-    if (open.reader.Next(open.row)) {
+    TIDEMARK_ASSIGN(const bool any, open.reader.Next(open.row));
+    if (any) {
       segments.push_back(std::move(open));
     }
   }
@@ -93,7 +92,8 @@ Status SegmentFolder::ForEachRow(const std::function<Status(const PricedRow&)>& 
     const std::size_t first = queue.top();
     queue.pop();
     TIDEMARK_TRY(row(segments[first].row));
-    if (segments[first].reader.Next(segments[first].row)) {
+    TIDEMARK_ASSIGN(const bool more, segments[first].reader.Next(segments[first].row));
+    if (more) {
       queue.push(first);
     }
   }

@@ -22,7 +22,9 @@ class SegmentFolder {
   /// Chunks that were there when it was opened, or were added.
   const std::set<std::int64_t>& chunks() const { return chunks_; }
 
-  Status Add(std::int64_t chunk, const PricedCombinations& priced);
+  /// Several threads may write at once, each another chunk, and say so with Add one at a time.
+  Status Write(std::int64_t chunk, const PricedCombinations& priced) const;
+  void Add(std::int64_t chunk) { chunks_.insert(chunk); }
   /// Looks again for what others have added.
   Status Refresh();
 

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
 #include "models/job/fields.h"
 #include "sim/strategies/strategy.h"
 
@@ -20,10 +20,8 @@ std::string Set(std::string_view key, std::int64_t number) { return fmt::format(
 
 /// The number that a key is written as; nothing for names, null and 0, which switches off.
 std::optional<std::int64_t> NumberOf(const std::string& text) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, number);
-  return rest == end && code == std::errc() && number > 0 ? std::optional(number) : std::nullopt;
+  const std::optional<std::int64_t> number = ParseWhole(text);
+  return number && *number > 0 ? number : std::nullopt;
 }
 
 bool LooksAt(const Strategy& strategy, const std::string& key) {
@@ -74,8 +72,11 @@ void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
   }
 }
 
-/// Sequences that one step of all ranks trains on.
-std::int64_t GlobalBatch(const Job& job) { return job.micro_batch_size * job.Microbatches() * job.layout.dp; }
+/// Sequences that one step of all ranks trains on. GradCache cuts a rank's batch into chunks.
+std::int64_t GlobalBatch(const Job& job) {
+  const std::int64_t microbatches = job.CachesRepresentations() ? job.accumulation_steps : job.Microbatches();
+  return job.micro_batch_size * microbatches * job.layout.dp;
+}
 
 }  // namespace
 

@@ -2,7 +2,6 @@
 #include "sim/sweep/step_family.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -67,11 +66,10 @@ std::vector<std::int64_t> Communicators(const StepProgram& step) {
 
 }  // namespace
 
-StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
+StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts, std::vector<std::size_t> which)
     : job_(std::move(job)), counts_(counts.begin(), counts.end()) {
-  TIDEMARK_CHECK(std::ranges::is_sorted(counts_));
-  std::vector<std::size_t> left(counts_.size());
-  std::iota(left.begin(), left.end(), std::size_t{0});
+  TIDEMARK_CHECK(std::ranges::is_sorted(counts_) && std::ranges::is_sorted(which));
+  std::vector<std::size_t> left = std::move(which);
   while (!left.empty()) {
     Result<LoweredStep> high = Lower(left.back());
     if (!high) {
@@ -100,10 +98,13 @@ StepFamily::StepFamily(Job job, std::span<const std::int64_t> counts)
   }
 }
 
-Status StepFamily::CheckOn(const Machine& machine) {
+std::size_t StepFamily::Longest() const {
   TIDEMARK_CHECK(!steps_.empty());
-  const auto longest = std::ranges::max_element(steps_, {}, &StepFacts::count);
-  job_.accumulation_steps = counts_[longest->count];
+  return static_cast<std::size_t>(std::ranges::max_element(steps_, {}, &StepFacts::count) - steps_.begin());
+}
+
+Status StepFamily::CheckOn(const Machine& machine, std::size_t step) {
+  job_.accumulation_steps = counts_[steps_[step].count];
   job_.machine = machine;
   return ValidateOnMachine(job_, blocks_);
 }

@@ -43,16 +43,19 @@ struct StepFacts {
 /// each of these and a few additions for each number.
 class StepFamily {
  public:
-  /// `counts` are ascending values of accumulation_steps; that of `job` does not matter.
-  StepFamily(Job job, std::span<const std::int64_t> counts);
+  /// Of `counts`, ascending values of accumulation_steps, those with the indices `which`, ascending too; that of `job`
+  /// does not matter.
+  StepFamily(Job job, std::span<const std::int64_t> counts, std::vector<std::size_t> which);
 
   /// Why numbers of microbatches (by index) are refused.
   const std::map<std::size_t, std::string>& refused() const { return refused_; }
   /// All others, in any order.
   const std::vector<StepFacts>& steps() const { return steps_; }
 
-  /// Whether the machine takes steps(), of which there is one; whether times stay within 64 bits depends on it.
-  Status CheckOn(const Machine& machine);
+  /// Whether the machine takes the step of this index, one of steps(): whether times stay within 64 bits depends on it.
+  /// A machine that takes the longest takes all.
+  Status CheckOn(const Machine& machine, std::size_t step);
+  std::size_t Longest() const;
   /// On a machine whose nodes are as large as the job's. Parallel to steps().
   std::vector<StepTime> Price(const Machine& machine);
 

@@ -11,6 +11,8 @@
 namespace tidemark {
 namespace {
 
+constexpr std::size_t kMostReasons = 1000;
+
 double Signed(const SweepMetric& metric, const PricedRow& row) {
   return metric.more_is_better ? -metric.of(row) : metric.of(row);
 }
@@ -31,14 +33,20 @@ const std::vector<SweepMetric>& SweepMetrics() {
   return kMetrics;
 }
 
-Result<SweepMetric> FindSweepMetric(std::string_view name) {
+std::vector<std::string> SweepMetricNames() {
   std::vector<std::string> names;
   for (const SweepMetric& metric : SweepMetrics()) {
-    if (metric.name == name) {
-      return metric;
-    }
     names.emplace_back(metric.name);
   }
+  return names;
+}
+
+Result<SweepMetric> FindSweepMetric(std::string_view name) {
+  const auto found = std::ranges::find(SweepMetrics(), name, &SweepMetric::name);
+  if (found != SweepMetrics().end()) {
+    return *found;
+  }
+  const std::vector<std::string> names = SweepMetricNames();
   const std::string nearest = Nearest(std::string(name), names);
   return BadInput(
       fmt::format("'{}' is no metric of a row", name),
@@ -78,6 +86,15 @@ void SweepSummary::Add(const PricedRow& row) {
   ++evaluated_;
   feasible_ += row.fits ? 1 : 0;
   front_.Add(row);
+  if (!first_ || ComesBefore(row, *first_)) {
+    first_ = row;
+  }
+  const auto lower = [](const PricedRow& a, const PricedRow& b) {
+    return a.allocated != b.allocated ? a.allocated < b.allocated : ComesBefore(a, b);
+  };
+  if (!lowest_ || lower(row, *lowest_)) {
+    lowest_ = row;
+  }
   if (best_.size() < top_) {
     best_.push_back(row);
     std::ranges::push_heap(best_, ComesBefore);
@@ -92,7 +109,8 @@ void SweepSummary::AddRefused(const PricedCombinations& priced) {
   pruned_ += priced.pruned;
   refused_ += std::ssize(priced.refused);
   for (const PricedCombinations::Refused& refused : priced.refused) {
-    ++reasons_[priced.reasons[refused.reason]];
+    const std::string& reason = priced.reasons[refused.reason];
+    ++reasons_[reasons_.size() < kMostReasons || reasons_.contains(reason) ? reason : "other reasons"];
   }
 }
 

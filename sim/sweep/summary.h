@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ struct SweepMetric {
 
 /// All of them.
 const std::vector<SweepMetric>& SweepMetrics();
+std::vector<std::string> SweepMetricNames();
 /// Refuses an unknown name with the nearest known one.
 Result<SweepMetric> FindSweepMetric(std::string_view name);
 
@@ -58,6 +60,9 @@ class SweepSummary {
   const std::map<std::string, std::int64_t>& reasons() const { return reasons_; }
   /// In order.
   std::vector<PricedRow> Top() const;
+  /// The first of all rows, and that with the lowest peak of tensors; nothing: there are none.
+  const std::optional<PricedRow>& first() const { return first_; }
+  const std::optional<PricedRow>& lowest() const { return lowest_; }
   const ParetoFront& front() const { return front_; }
 
  private:
@@ -65,7 +70,8 @@ class SweepSummary {
   std::vector<PricedRow> best_;  ///< a heap, the last of them in front
   ParetoFront front_;
   std::int64_t evaluated_ = 0, feasible_ = 0, pruned_ = 0, refused_ = 0;
-  std::map<std::string, std::int64_t> reasons_;
+  std::map<std::string, std::int64_t> reasons_;  ///< the first so many, and the sum of all others
+  std::optional<PricedRow> first_, lowest_;
 };
 
 }  // namespace tidemark

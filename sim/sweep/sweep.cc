@@ -36,6 +36,9 @@ class Worker {
       if (handlers_.cancelled()) {
         return;
       }
+      if (result && handlers_.keep) {
+        result = handlers_.keep(*chunk, priced);
+      }
       const std::lock_guard lock(mutex_);
       if (result && status_) {
         result = handlers_.done(*chunk, std::move(priced));
@@ -73,14 +76,13 @@ class Worker {
 
 Sweep::Sweep(SweepGroups groups, SweepLimits limits, JobTemplate job)
     : groups_(std::move(groups)), limits_(std::move(limits)), job_(std::move(job)) {
-  rows_per_group_ = size() / groups_.size();
-  const std::int64_t usual = std::min(kRowsOfChunk / rows_per_group_, groups_.size() / kFewestChunks);
+  const std::int64_t usual = std::min(kRowsOfChunk / groups_.RowsBefore(1), groups_.size() / kFewestChunks);
   groups_per_chunk_ = std::max({std::int64_t{1}, usual, CeilDiv(groups_.size(), kMostChunks)});
 }
 
 std::int64_t Sweep::RowsOf(std::int64_t chunk) const {
   const std::int64_t first = chunk * groups_per_chunk_;
-  return (std::min(first + groups_per_chunk_, groups_.size()) - first) * rows_per_group_;
+  return groups_.RowsBefore(std::min(first + groups_per_chunk_, groups_.size())) - groups_.RowsBefore(first);
 }
 
 Status Sweep::Run(int threads, const Handlers& handlers) const {
@@ -109,8 +111,9 @@ Result<double> Sweep::MeasureRate(double seconds) const {
     // Far apart and in no order, so that few of them stand for the whole.
     const std::int64_t group = groups_.size() / kPlaces * (i * 37 % kPlaces) + groups_.size() % kPlaces * i / kPlaces;
     PricedCombinations priced;
-    TIDEMARK_TRY(pricer.Price(std::min(group, groups_.size() - 1), priced));
-    rows += rows_per_group_;
+    const std::int64_t taken = std::min(group, groups_.size() - 1);
+    TIDEMARK_TRY(pricer.Price(taken, priced));
+    rows += groups_.RowsBefore(taken + 1) - groups_.RowsBefore(taken);
   }
   return static_cast<double>(rows) / std::max(elapsed(), 1e-6);
 }

@@ -27,7 +27,9 @@ class Sweep {
   struct Handlers {
     /// The next chunk to price; nothing: there is none. Asked by several threads, one at a time.
     std::function<std::optional<std::int64_t>()> next;
-    /// Hears of every chunk that was priced, one at a time. A failure ends the sweep.
+    /// If there is one: gets every chunk that was priced before `done` does, on its thread beside others.
+    std::function<Status(std::int64_t chunk, const PricedCombinations& priced)> keep = {};
+    /// Hears of every chunk that was priced, one at a time. A failure of either ends the sweep.
     std::function<Status(std::int64_t chunk, PricedCombinations priced)> done;
     /// Asked between groups: true leaves chunks that are not done, and takes no more.
     std::function<bool()> cancelled;
@@ -42,7 +44,7 @@ class Sweep {
   SweepGroups groups_;
   SweepLimits limits_;
   JobTemplate job_;
-  std::int64_t rows_per_group_ = 1, groups_per_chunk_ = 1;
+  std::int64_t groups_per_chunk_ = 1;
 };
 
 }  // namespace tidemark

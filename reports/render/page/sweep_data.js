@@ -5,6 +5,7 @@ const SWEEP_METRICS = {
   allocated_bytes: {title: 'peak', text: (bytes) => bytesText(bytes), bytes: true},
   reserved_bytes: {title: 'reserved', text: (bytes) => bytesText(bytes), bytes: true},
   device_high_bytes: {title: 'device', text: (bytes) => bytesText(bytes), bytes: true},
+  host_bytes: {title: 'host memory', text: (bytes) => bytesText(bytes), bytes: true},
   step_ns: {title: 'step', text: (nanos) => timeText(nanos)},
   tokens_per_s_per_gpu: {title: 'tokens/s/GPU', text: (rate) => Math.round(rate).toLocaleString('en'), more: true},
   mfu: {title: 'MFU', text: (share) => (share * 100).toFixed(1) + ' %', more: true},
