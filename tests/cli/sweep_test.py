@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -107,6 +108,65 @@ class Sweep(unittest.TestCase):
         self.assertEqual({row["machine"]: row["fits"] for row in report["rows"]},
                          {"h100-sxm-80gb": False, "b200-sxm-180gb": True})
 
+    def test_one_machine_refuses_nothing_for_another(self):
+        preset = JOBS.parents[1] / "models/machine/presets/h100-sxm-80gb.yaml"
+        lines = [line for line in preset.read_text().splitlines() if not line.startswith("  bf16:")]
+        fp16 = self.folder / "fp16.yaml"
+        fp16.write_text("\n".join(lines))
+        for machines in (f"{fp16},h100-sxm-80gb", f"h100-sxm-80gb,{fp16}"):
+            report = sweep(*vary(machine=machines))
+            self.assert_adds_up(report)
+            self.assertEqual([row["machine"] for row in report["rows"]], ["h100-sxm-80gb"])
+            self.assertIn("states no peak for bf16", report["refusals"][0]["reason"])
+
+    def test_a_count_that_takes_too_long_refuses_no_shorter_one(self):
+        for bandwidths in ("3 TB/s,100 MB/s", "100 MB/s,3 TB/s"):
+            report = sweep(*vary(machine__memory_bandwidth=bandwidths, accumulation_steps="4,1000000"))
+            self.assert_adds_up(report)
+            self.assertEqual(report["refused"], 1)
+            self.assertIn("1000000", report["refusals"][0]["reason"])
+            slow = [row for row in report["rows"] if row["machine.memory_bandwidth"] == "100 MB/s"]
+            self.assertEqual([row["accumulation_steps"] for row in slow], [4])
+            one = json.loads(run("predict", JOB, "--set", "machine.memory_bandwidth=100 MB/s", "--format", "json").stdout)
+            self.assertEqual(slow[0]["step_ns"], one["time"]["step_ns"])
+
+    def test_a_single_varied_machine_is_the_one_that_is_named(self):
+        report = sweep(*vary(machine="b200-sxm-180gb", micro_batch_size="1,3"))
+        one = json.loads(run("predict", JOB, "--set", "machine=b200-sxm-180gb", "--format", "json").stdout)
+        self.assertEqual((report["machine"], report["device_memory_bytes"]), ("b200-sxm-180gb", one["device_memory_bytes"]))
+
+    def test_what_is_varied_may_be_what_is_wrong_with_the_job(self):
+        report = sweep("--set", "layout.tp=3", *vary(layout__tp="1,2"))
+        self.assertEqual(report["evaluated"], 2)
+
+    def test_values_keep_their_quotes(self):
+        network = self.folder / "a: b.json"
+        network.write_text(json.dumps({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+                                       "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 1024}))
+        report = sweep("--vary", f'network="{network}",llama-3-8b')
+        self.assertEqual(report["evaluated"], 2, report["refusals"])
+
+    def test_the_fastest_and_the_lowest_are_those_of_all_rows(self):
+        arguments = vary(recompute__policy="none,full", micro_batch_size="1,2", layout__tp="1,2,4")
+        fastest = sweep(*arguments)["rows"][0]
+        text = run("sweep", JOB, *arguments, "--pareto", "device_high_bytes,bubble_ns").stdout
+        line = next(line for line in text.splitlines() if "fastest that fits" in line)
+        self.assertIn(f"{fastest['step_ns'] / 1e9:.2f} s", line)
+        self.assertIn("lowest peak", text)
+
+    def test_every_metric_is_in_the_rows(self):
+        help_text = run("sweep", "--help").stdout
+        metrics = re.search(r"there are ([a-z_, ]+)", help_text).group(1).split(", ")
+        self.assertIn("host_bytes", metrics)
+        row = sweep(*vary(micro_batch_size="1,2"))["rows"][0]
+        for metric in metrics:
+            self.assertIn(metric.strip(), row)
+
+    def test_very_many_machines_are_no_more_than_their_rows(self):
+        report = sweep(*vary(machine__processors="1..40000"), "--top", 1)
+        self.assert_adds_up(report)
+        self.assertEqual(report["evaluated"], 40000)
+
     def test_a_global_batch_decides_the_number_of_microbatches(self):
         report = sweep("--global-batch", 96, *vary(layout__dp="4,8,16", micro_batch_size="1,2,5"))
         self.assert_adds_up(report)
@@ -118,6 +178,22 @@ class Sweep(unittest.TestCase):
         report = sweep(*vary(layout__dp="1,2,4,8", layout__tp="1,2,4,8"), "--where", "ranks == 8 and layout.tp < 8")
         self.assert_adds_up(report)
         self.assertEqual({(row["layout.dp"], row["layout.tp"]) for row in report["rows"]}, {(8, 1), (4, 2), (2, 4)})
+
+    def test_a_condition_knows_what_follows_from_the_batch(self):
+        rows = sweep("--global-batch", 64, *vary(micro_batch_size="1,2,4"), "--where", "accumulation_steps <= 4")["rows"]
+        self.assertEqual(sorted((row["micro_batch_size"], row["accumulation_steps"]) for row in rows), [(2, 4), (4, 2)])
+
+    def test_refused_values_are_in_the_csv_as_well(self):
+        path = self.folder / "rows.csv"
+        done = run("sweep", JOB, "--global-batch", 64, "--vary", "micro_batch_size=0,1,x,9223372036854775807", "--out",
+                   path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, newline="") as file:
+            rows = {row["micro_batch_size"]: row for row in csv.DictReader(file)}
+        self.assertEqual({key: row["status"] for key, row in rows.items()},
+                         {"1": "priced", "0": "refused", "x": "refused", "9223372036854775807": "refused"})
+        self.assertEqual({key: row["accumulation_steps"] for key, row in rows.items()},
+                         {"1": "8", "0": "null", "x": "null", "9223372036854775807": "null"})
 
     def test_only_what_fits(self):
         arguments = vary(micro_batch_size="1..6")
@@ -186,11 +262,36 @@ class Sweep(unittest.TestCase):
             self.assertIn(segment.name, refused.stderr)
         segment.write_bytes(whole)
 
+        few = subprocess.run(["bash", "-c", 'ulimit -n 12; exec "$@"', "bash", PROGRAM, *map(str, arguments), "--resume"],
+                             capture_output=True, text=True, timeout=280)
+        if few.returncode == 3:  # fewer descriptors than segments: the rows are kept
+            self.assertIn("ulimit", few.stderr)
+            there = len(list(segments.glob("*.segment")))
+
         resumed = run(*arguments, "--resume")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertIn(f"{there} of ", resumed.stderr)
         with open(path) as file:
             self.assertEqual(sum(1 for _ in file), 1 + 4 * 4 * 64 * 256 * 2)
+
+    def test_a_file_that_changed_meanwhile_is_another_sweep(self):
+        machine = self.folder / "slow.yaml"
+        machine.write_text("from: h100-sxm-80gb\n")
+        path = self.folder / "rows.csv"
+        arguments = ["sweep", JOB, *vary(machine=f"{machine},h100-sxm-80gb", layout__dp="1..400",
+                                         accumulation_steps="1..256", micro_batch_size="1,2"),
+                     "--out", path, "--yes", "--threads", 1]
+        segments = pathlib.Path(f"{path}.segments")
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while process.poll() is None and not list(segments.glob("*.segment")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        machine.write_text("from: h100-sxm-80gb\nmemory_bandwidth: 1 TB/s\n")
+        done = run(*arguments, "--resume")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("another sweep", done.stderr)
 
     def rows_by(self, name, *command):
         path = self.folder / name
@@ -217,6 +318,7 @@ class Sweep(unittest.TestCase):
         self.assertNotEqual(process.wait(60), 0)
         self.assertFalse(path.exists())
         self.assertEqual(self.rows_by("killed.csv", PROGRAM, *map(str, arguments), "--resume"), alone)
+        self.assertEqual(self.rows_by("threads.csv", *mpirun(2, *arguments, "--threads", 2)), alone)
         lonely = subprocess.run(mpirun(2, "sweep", JOB, *vary(layout__tp="1,2")), capture_output=True, text=True, timeout=60)
         self.assertIn("--out", lonely.stderr)
 
@@ -234,6 +336,7 @@ class Sweep(unittest.TestCase):
                 (["--vary", "layout.tp=1,2", "--pareto", "step_ns,memory"], "memory"),
                 (["--vary", "accumulation_steps=1,2", "--global-batch", "64"], "accumulation_steps"),
                 (["--vary", "layout.tp=1,2", "--out", "rows.txt"], ".csv"),
+                (["--vary", "layout.tp=1,0x2", "--where", "layout.tp == 2"], "whole numbers"),
                 (["--vary", "layout.tp=1,2", "--resume"], "--out")):
             done = run("sweep", JOB, *arguments)
             self.assertEqual(done.returncode, 2, (arguments, done.stderr))

@@ -111,6 +111,23 @@ TEST(ComputeAlike, tellsDtypesLossOptimizerAndBatchApartAndNothingElse) {
   }
 }
 
+// A rank's batch is cut into chunks; their number is no part of it.
+TEST(ComputeAlike, countsTheBatchThatGradCacheCuts) {
+  constexpr const char* kYaml =
+      "network: {dual_encoder: {representation: 64, first: {layers: 2, hidden: 64, ffn: 128, heads: 4, vocabulary: "
+      "1000, "
+      "positions: 64, norm: layer, ffn_kind: two-layer, rope: false}}}\nmachine: h100-sxm-80gb\n"
+      "sequence_length: 64\nmicro_batch_size: 8\naccumulation_steps: 4\nlayout: {dp: 2}\nstrategy: gradcache\n";
+  const auto job_with = [&](const std::vector<std::string>& set) {
+    const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, Known());
+    EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.error().Text());
+    return *job;
+  };
+  const Job job = job_with({});
+  EXPECT_TRUE(ComputeAlike(job, job_with({"gradient_flow.chunks=8"})));
+  EXPECT_FALSE(ComputeAlike(job, job_with({"micro_batch_size=4", "gradient_flow.chunks=4"})));
+}
+
 TEST(IsDeclaredWrong, knowsNanotronsFirstPool) {
   const std::vector<std::string> nanotron = {"strategy=nanotron", "layout.tp=4", "layout.dp=2"};
   EXPECT_FALSE(IsDeclaredWrong(JobOf(nanotron)));
