@@ -122,7 +122,8 @@ class SolveCommand : public Command {
     TIDEMARK_TRY(Choose(sweep, job, base, std::move(found.rows), solution));
     if (solution.options.empty() && found.nearest) {
       TIDEMARK_ASSIGN(const Job nearest, JobAt(sweep, job, found.nearest->combination, solution.global_batch));
-      TIDEMARK_ASSIGN(const SolvedOption option, OptionOf(ChangeOf(sweep, base, nearest), solution));
+      TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, nearest));
+      TIDEMARK_ASSIGN(const SolvedOption option, OptionOf(change, solution));
       solution.nearest = option.change;
       solution.nearest_device = option.cost.device.high;
     }
@@ -246,13 +247,17 @@ class SolveCommand : public Command {
     return field == JobFields().end() || !field->write ? "" : field->write(job);
   }
 
-  /// What makes one job of the other. Axes have other defaults under another strategy.
-  static std::vector<std::string> ChangeOf(const Sweep& sweep, const Job& base, const Job& job) {
+  /// What makes the job at a place of the space of the job that was given. Axes have other defaults under another
+  /// strategy.
+  static Result<std::vector<std::string>> ChangeOf(const Sweep& sweep, JobTemplate& job, const Job& base,
+                                                   const Job& found) {
+    TIDEMARK_ASSIGN(const JobChange strategy, ParseJobChange("strategy=" + found.strategy, "--vary"));
+    const JobChange* const changes[] = {&strategy};
+    TIDEMARK_ASSIGN(const Job bare, job.Unchecked(changes));
     std::vector<std::string> change;
     for (const std::string& key : KeysOf(sweep)) {
-      const bool default_differs = IsAxis(key) && base.strategy != job.strategy;
-      if (ValueOf(base, key) != ValueOf(job, key) || default_differs) {
-        change.push_back(fmt::format("{}={}", key, ValueOf(job, key)));
+      if (ValueOf(key == "strategy" ? base : bare, key) != ValueOf(found, key)) {
+        change.push_back(fmt::format("{}={}", key, ValueOf(found, key)));
       }
     }
     return change;
@@ -292,7 +297,8 @@ class SolveCommand : public Command {
       if (kinds.contains(kind)) {
         continue;
       }
-      TIDEMARK_ASSIGN(SolvedOption option, OptionOf(ChangeOf(sweep, base, found), solution));
+      TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, found));
+      TIDEMARK_ASSIGN(SolvedOption option, OptionOf(change, solution));
       if (!option.cost.fits) {
         ++solution.tight;
         continue;

@@ -53,10 +53,7 @@ std::vector<Figure> Figures(const Solution& solution) {
 }
 
 Section OptionsSection(const Solution& solution) {
-  Section section{"The fastest, and the next best of other kinds",
-                  "each differs from the first in other keys than those above it do",
-                  {},
-                  {}};
+  Section section{"The fastest, and the next best of other kinds", "each differs from the first in other keys", {}, {}};
   section.table.wide = true;
   section.table.columns = {
       {"", true, false},     {"change to the job", false, true}, {"peak", true, false},      {"device", true, false},
