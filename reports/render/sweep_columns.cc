@@ -40,7 +40,7 @@ std::vector<Metric> Metrics() {
           {"reserved_bytes",
            [](const SweepRow& row) { return row.reserved ? Number(row.reserved->count()) : std::string("null"); }},
           {"device_high_bytes", [](const SweepRow& row) { return Number(row.device.high.count()); }},
-          {"host_bytes", [](const SweepRow& row) { return Number(row.host.count()); }},
+          {"host_bytes", [](const SweepRow& row) { return Number(row.host.count()); }, true},
           {"step_ns", [](const SweepRow& row) { return Number(row.time.step.count()); }},
           {"tokens_per_s_per_gpu", [](const SweepRow& row) { return fmt::format("{:.6g}", row.tokens_per_s_per_gpu); }},
           {"mfu", [](const SweepRow& row) { return row.mfu ? fmt::format("{:.5g}", *row.mfu) : std::string("null"); }},
