@@ -230,7 +230,7 @@ class SolveCommand : public Command {
     std::vector<std::string> keys;
     for (const SweepAxis& axis : sweep.groups().space().axes()) {
       if (axis.key == "layout") {
-        keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp"});
+        keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp", "layout.layers_per_stage"});
       } else {
         keys.push_back(axis.key);
       }

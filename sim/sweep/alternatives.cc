@@ -55,12 +55,27 @@ std::vector<std::int64_t> DivisorsOf(std::int64_t number) {
   return divisors;
 }
 
+/// How a pipeline of so many stages divides the layers: evenly where that can be, else with the layers that are left
+/// over on stages in the middle, as the first also holds the embedding and the last the head.
+std::string LayersPerStage(std::int64_t layers, std::int64_t stages) {
+  if (layers % stages == 0) {
+    return "null";
+  }
+  std::vector<std::int64_t> each(static_cast<std::size_t>(stages), layers / stages);
+  const std::int64_t left = layers % stages;
+  for (std::int64_t i = 0; i < left; ++i) {
+    ++each[static_cast<std::size_t>((stages - left) / 2 + i)];
+  }
+  return fmt::format("[{}]", fmt::join(each, ", "));
+}
+
 SweepAxis Layouts(const Job& job, const std::set<std::string>& kept) {
   const Layout& own = job.layout;
   const std::int64_t ranks = own.dp * own.tp * own.pp;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t most_tp = std::max(own.tp, job.machine.devices_per_node);
-  const std::int64_t most_pp = std::max(own.pp, decoder == nullptr ? std::int64_t{1} : decoder->layers);
+  const std::int64_t layers = decoder == nullptr ? 0 : decoder->layers;
+  const std::int64_t most_pp = std::max({std::int64_t{1}, own.pp, layers / own.vpp});
   const auto stays = [&](const char* key, std::int64_t value, std::int64_t of_job) {
     return !kept.contains(key) || value == of_job;
   };
@@ -70,7 +85,10 @@ SweepAxis Layouts(const Job& job, const std::set<std::string>& kept) {
       const std::int64_t dp = ranks / pp / tp;
       if (pp <= most_pp && tp <= most_tp && stays("layout.dp", dp, own.dp) && stays("layout.tp", tp, own.tp) &&
           stays("layout.pp", pp, own.pp)) {
-        axis.values.push_back(fmt::format("{{dp: {}, tp: {}, pp: {}}}", dp, tp, pp));
+        const bool divides = pp == own.pp || layers < pp * own.vpp;  // as the job says, or not at all
+        axis.values.push_back(
+            fmt::format("{{dp: {}, tp: {}, pp: {}{}}}", dp, tp, pp,
+                        divides ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * own.vpp)));
       }
     }
   }

@@ -113,6 +113,7 @@ def main():
         job.flush()
         best = {}
         theirs = []
+        memory = 0
         for turn in range(ROUNDS):
             for name, space in SPACES.items():
                 rate, report = sweep(options.tidemark, job.name, space, options.threads)
@@ -120,13 +121,14 @@ def main():
                 if turn == 0:
                     print(f"{name}: {report['size']:,} combinations, {report['evaluated']:,} priced, "
                           f"{report['refused']:,} refused", flush=True)
+            if turn == 0:  # no other process has been a child yet
+                memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             if options.calculon:
                 theirs.append(float(subprocess.run([options.python, __file__, "--peer", options.calculon],
                                                    capture_output=True, text=True, check=True).stdout))
     for name, (rate, _) in best.items():
         print(f"{name}: {rate:,.0f} a second on {options.threads} threads (fastest of {ROUNDS})")
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    print(f"largest resident set of any of these processes: {memory / 1024:,.0f} MiB")
+    print(f"largest resident set of a sweep: {memory / 1024:,.0f} MiB")
     if not options.calculon:
         print("skipped: without --calculon there is no peer to compare with")
         return 0

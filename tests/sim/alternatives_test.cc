@@ -75,6 +75,22 @@ TEST_F(AlternativesTest, HaveEveryLayoutOfAsManyRanksOnce) {
   EXPECT_EQ(found.size(), layouts.size());
 }
 
+// 30 layers: 15 and 15, but 7, 8, 8, 7.
+TEST_F(AlternativesTest, DivideLayersOverStagesWithTheRestInTheMiddle) {
+  const std::vector<SweepAxis> axes = Alternatives(JobWith({"network.layers=30"}), 48, {"layout.tp"});
+  const auto axis = std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
+  EXPECT_THAT(axis->values, testing::Contains("{dp: 2, tp: 2, pp: 4, layers_per_stage: [7, 8, 8, 7]}"));
+  EXPECT_THAT(axis->values, testing::Contains("{dp: 8, tp: 2, pp: 1, layers_per_stage: null}"));
+  for (const std::string& layout : axis->values) {
+    const Job job = JobWith({"network.layers=30", "layout=" + layout});
+    std::int64_t sum = 0;
+    for (const std::int64_t layers : job.layout.layers_per_stage) {
+      sum += layers;
+    }
+    EXPECT_TRUE(job.layout.layers_per_stage.empty() || sum == 30) << layout;
+  }
+}
+
 TEST_F(AlternativesTest, HavePowersOfTwoThatDivideTheGlobalBatchAndTheJobsOwnMicroBatch) {
   EXPECT_THAT(ValuesOf("micro_batch_size", 48), ElementsAre("1", "2", "3", "4", "8", "16"));
   EXPECT_THAT(ValuesOf("micro_batch_size", 7), ElementsAre("1", "3"));
@@ -89,8 +105,9 @@ TEST_F(AlternativesTest, LeaveWhatIsKept) {
   EXPECT_THAT(ValuesOf("strategy", 48, {"strategy"}), IsEmpty());
   EXPECT_THAT(ValuesOf("layout", 48, {"layout"}), IsEmpty());
   EXPECT_THAT(ValuesOf("layout", 48, {"layout.tp"}),
-              UnorderedElementsAre("{dp: 8, tp: 2, pp: 1}", "{dp: 4, tp: 2, pp: 2}", "{dp: 2, tp: 2, pp: 4}",
-                                   "{dp: 1, tp: 2, pp: 8}"));
+              UnorderedElementsAre("{dp: 8, tp: 2, pp: 1, layers_per_stage: null}", "{dp: 4, tp: 2, pp: 2}",
+                                   "{dp: 2, tp: 2, pp: 4, layers_per_stage: null}",
+                                   "{dp: 1, tp: 2, pp: 8, layers_per_stage: null}"));
   EXPECT_THAT(ValuesOf("layout", 48, {"layout.tp", "layout.pp"}), ElementsAre("{dp: 4, tp: 2, pp: 2}"));
 }
 
