@@ -284,6 +284,9 @@ class SweepCommand : public Command {
       progress.Add(sweep.RowsOf(chunk));
       return Done{};
     };
+    if (RowsKept() == 0 && !segments) {  // nobody sees any other row
+      handlers.front = [&] { return std::optional(all.front()); };
+    }
     handlers.cancelled = StopRequested;
     TIDEMARK_TRY(sweep.Run(threads_.value_or(0), handlers));
     return counted;

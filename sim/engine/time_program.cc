@@ -186,7 +186,30 @@ void SetDurations(TimedRole& role, std::span<const Nanos> prices, Nanos host_iss
   }
 }
 
+/// Kernels of ops [at, end), each loop as often as it runs; what the counted one does in an iteration goes to `each`.
+std::int64_t BusyIn(const TimeProgram& program, std::size_t at, std::size_t end, std::int64_t& each) {
+  std::int64_t busy = 0;
+  while (at < end) {
+    const Op& op = program.ops[at++];
+    if (op.code == Op::Code::kernel) {
+      busy += op.amount;
+    } else if (op.code == Op::Code::repeat) {
+      const std::int64_t body = BusyIn(program, at, at + op.other, each);
+      each = at - 1 == program.counted_loop ? body : each;
+      busy += body * op.amount;
+      at += op.other;
+    }
+  }
+  return busy;
+}
+
 }  // namespace
+
+BusyTime BusyOf(const TimedRole& role) {
+  BusyTime busy;
+  busy.fixed = BusyIn(role.program, 0, role.program.ops.size(), busy.each);
+  return busy;
+}
 
 TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::span<const std::size_t> joint_loops) {
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, std::size_t> mailboxes;

@@ -76,6 +76,13 @@ TimedStep ReduceToTime(const StepProgram& step, bool streams_take_turns, std::sp
 /// The same with durations.
 TimedStep ReduceToTime(const StepProgram& step, std::span<const Costs> costs);
 
+/// What the compute stream of a role works at least, as a step cannot be shorter: `each` is that of one iteration of
+/// its counted loop, `fixed` of all that the step has. Both in ns.
+struct BusyTime {
+  std::int64_t fixed = 0, each = 0;
+};
+BusyTime BusyOf(const TimedRole& role);
+
 /// From then on durations are those of the list, which is of the same step.
 void TakePricesOf(const PriceList& list, TimedStep& timed);
 /// Puts in what the list says of a machine.

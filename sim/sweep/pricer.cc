@@ -35,7 +35,8 @@ GroupPricer::GroupPricer(const SweepGroups& groups, const SweepLimits& limits, J
   machines_.resize(static_cast<std::size_t>(std::min(groups.machines(), kMostKept)));
 }
 
-Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
+Status GroupPricer::Price(std::int64_t group, const ParetoFront* front, PricedCombinations& priced) {
+  front_ = front;
   TIDEMARK_TRY(FindAllowed(group, priced));
   if (std::ranges::find(allowed_, true) == allowed_.end()) {
     return Done{};
@@ -150,42 +151,54 @@ void GroupPricer::PriceOn(const Job& job, const std::vector<std::int64_t>& count
 
 void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t machine, StepFamily& family,
                              PricedCombinations& priced) {
-  const auto device = [&](const StepFacts& step) {
-    return DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
-  };
-  const auto wanted = [&](const StepFacts& step) { return Allowed(machine, step.count); };
-  const auto matters = [&](const StepFacts& step) {
-    return wanted(step) && (!limits_.only_fitting || Fits(device(step), job.machine.device_memory));
-  };
-  for (const StepFacts& step : family.steps()) {
-    if (wanted(step) && !matters(step)) {
-      priced.Prune(groups_.Combination(group, machine, step.count), device(step).high);
-    }
-  }
-  if (std::ranges::none_of(family.steps(), matters)) {
-    return;
-  }
-  const std::vector<StepTime> times = family.Price(job.machine);
-  const auto peak = job.machine.peak.find(job.axes.precision.params);
-  const FlopsPerSec fastest = peak == job.machine.peak.end() ? FlopsPerSec() : peak->second;
-  for (std::size_t i = 0; i < times.size(); ++i) {
+  std::vector<PricedRow> rows;          // without times
+  std::vector<std::size_t> rows_steps;  // parallel: which of the steps each is
+  for (std::size_t i = 0; i < family.steps().size(); ++i) {
     const StepFacts& step = family.steps()[i];
-    if (!matters(step)) {
+    if (!Allowed(machine, step.count)) {
       continue;
     }
-    PricedRow& row = priced.rows.emplace_back();
+    PricedRow row;
     row.combination = groups_.Combination(group, machine, step.count);
     row.allocated = step.peak.allocated;
     row.host = step.peak.host;
     row.by_category = step.peak.by_category;
     row.phase = step.peak.phase;
-    row.device = device(step);
+    row.device = DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
     row.fits = Fits(row.device, job.machine.device_memory);
-    row.time = times[i];
-    const Throughput throughput = MakeThroughput({step.tokens, step.model_flops, 0}, row.time.step, fastest);
-    row.tokens_per_s_per_gpu = throughput.tokens_per_s_per_gpu;
-    row.mfu = throughput.mfu;
+    if (limits_.only_fitting && !row.fits) {
+      priced.Prune(row.combination, row.device.high);
+    } else {
+      rows.push_back(row);
+      rows_steps.push_back(i);
+    }
   }
+  if (rows.empty()) {
+    return;
+  }
+  family.Take(job.machine);
+  if (front_ != nullptr) {
+    const std::vector<Nanos> least = family.LeastSteps();
+    std::size_t beaten = 0;
+    while (beaten < rows.size() && front_->Beats(rows[beaten], least[rows_steps[beaten]])) {
+      ++beaten;
+    }
+    if (beaten == rows.size()) {
+      priced.pruned += std::ssize(rows);
+      return;
+    }
+  }
+  const std::vector<StepTime> times = family.Price();
+  const auto peak = job.machine.peak.find(job.axes.precision.params);
+  const FlopsPerSec fastest = peak == job.machine.peak.end() ? FlopsPerSec() : peak->second;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const StepFacts& step = family.steps()[rows_steps[i]];
+    rows[i].time = times[rows_steps[i]];
+    const Throughput throughput = MakeThroughput({step.tokens, step.model_flops, 0}, rows[i].time.step, fastest);
+    rows[i].tokens_per_s_per_gpu = throughput.tokens_per_s_per_gpu;
+    rows[i].mfu = throughput.mfu;
+  }
+  priced.rows.insert(priced.rows.end(), rows.begin(), rows.end());
 }
 
 }  // namespace tidemark

@@ -14,6 +14,7 @@
 #include "models/machine/machine.h"
 #include "sim/sweep/condition.h"
 #include "sim/sweep/groups.h"
+#include "sim/sweep/pareto_front.h"
 #include "sim/sweep/priced_row.h"
 #include "sim/sweep/step_family.h"
 
@@ -60,8 +61,9 @@ class GroupPricer {
  public:
   GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job);
 
-  /// Adds what becomes of the combinations of one group. Fails where a condition cannot be evaluated.
-  Status Price(std::int64_t group, PricedCombinations& priced);
+  /// Adds what becomes of the combinations of one group. Those of a machine that `front`, if there is one, beats for
+  /// certain are pruned before their times are known. Fails where a condition cannot be evaluated.
+  Status Price(std::int64_t group, const ParetoFront* front, PricedCombinations& priced);
 
  private:
   /// The numbers of microbatches of a group: those that are varied, the one that makes the global batch, or the job's.
@@ -85,6 +87,7 @@ class GroupPricer {
   JobTemplate job_;
   std::vector<std::optional<Result<Machine>>> machines_;  ///< the first few, once they were asked for
   std::optional<Result<Machine>> other_machine_;          ///< the last one asked for that is not among them
+  const ParetoFront* front_ = nullptr;                    ///< of the group under way
   std::int64_t first_machine_ = 0;                        ///< of the group
   std::vector<bool> allowed_;  ///< by machine and count: what the condition leaves of the group
 };

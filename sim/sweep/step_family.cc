@@ -109,24 +109,45 @@ Status StepFamily::CheckOn(const Machine& machine, std::size_t step) {
   return ValidateOnMachine(job_, blocks_);
 }
 
-std::vector<StepTime> StepFamily::Price(const Machine& machine) {
+void StepFamily::Take(const Machine& machine) {
   TIDEMARK_CHECK(machine.devices_per_node == job_.machine.devices_per_node);
-  std::vector<StepTime> times(steps_.size());
+  job_.machine = machine;
   for (Piece& piece : pieces_) {
-    std::optional<TimedStep>& timed = piece.timed[machine.overlap ? 0 : 1];
+    piece.taken = machine.overlap ? 0 : 1;
+    std::optional<TimedStep>& timed = piece.timed[piece.taken];
     if (!timed) {
       timed = piece.counted ? piece.counted->Reduce(piece.step.program, !machine.overlap)
                             : ReduceToTime(piece.step.program, !machine.overlap);
       TakePricesOf(piece.prices, *timed);
     }
     SetPrices(piece.prices.Price(piece.step.usual(), machine), machine, *timed);
+  }
+}
+
+std::vector<Nanos> StepFamily::LeastSteps() const {
+  std::vector<Nanos> least(steps_.size());
+  for (const Piece& piece : pieces_) {
+    for (const TimedRole& role : piece.step_of_machine().roles) {
+      const BusyTime busy = BusyOf(role);
+      for (std::size_t i = 0; i < piece.steps; ++i) {
+        const std::int64_t more = piece.more.empty() ? 0 : piece.more[i];
+        least[piece.first + i] = std::max(least[piece.first + i], Nanos(busy.fixed + more * busy.each));
+      }
+    }
+  }
+  return least;
+}
+
+std::vector<StepTime> StepFamily::Price() const {
+  std::vector<StepTime> times(steps_.size());
+  for (const Piece& piece : pieces_) {
     if (!piece.counted) {
-      times[piece.first] = FoldTime(*timed);
+      times[piece.first] = FoldTime(piece.step_of_machine());
       continue;
     }
-    const auto counted = CountedStep::Times(*timed, piece.more);
+    const auto counted = CountedStep::Times(piece.step_of_machine(), piece.more);
     for (std::size_t i = 0; i < piece.steps; ++i) {
-      times[piece.first + i] = counted ? (*counted)[i] : PriceAlone(steps_[piece.first + i].count, machine);
+      times[piece.first + i] = counted ? (*counted)[i] : PriceAlone(steps_[piece.first + i].count);
     }
   }
   return times;
@@ -150,7 +171,7 @@ void StepFamily::AddOne(std::size_t count, LoweredStep lowered) {
   const std::size_t worst = WorstRole(peaks.size(), [&](std::size_t role) { return peaks[role]; });
   AddFacts(count, peaks[worst], CountCommunicators(lowered.program.roles[worst]), ModelFlops(lowered.usual()));
   PriceList prices(lowered.usual());
-  pieces_.push_back({std::move(lowered), std::move(prices), std::nullopt, {}, steps_.size() - 1, 1, {}});
+  pieces_.push_back({std::move(lowered), std::move(prices), std::nullopt, {}, steps_.size() - 1, 1, {}, 0});
 }
 
 bool StepFamily::AddAlike(std::vector<std::size_t>& left, const LoweredStep& low, LoweredStep& high) {
@@ -184,7 +205,7 @@ bool StepFamily::AddAlike(std::vector<std::size_t>& left, const LoweredStep& low
   }
   PriceList prices(high.usual());
   pieces_.push_back(
-      {std::move(high), std::move(prices), std::move(counted), std::move(more), begin, steps_.size() - begin, {}});
+      {std::move(high), std::move(prices), std::move(counted), std::move(more), begin, steps_.size() - begin, {}, 0});
   left = std::move(others);
   return true;
 }
@@ -194,11 +215,10 @@ void StepFamily::AddFacts(std::size_t count, MemoryPeak peak, std::int64_t commu
   steps_.push_back({count, std::move(peak), communicators, TokensPerRank(job_), model_flops});
 }
 
-StepTime StepFamily::PriceAlone(std::size_t count, const Machine& machine) const {
+StepTime StepFamily::PriceAlone(std::size_t count) const {
   constexpr StepRun kSteady;
   Job job = job_;
   job.accumulation_steps = counts_[count];
-  job.machine = machine;
   const Result<std::vector<LoweredRun>> lowered = LowerRuns(job, std::span(&kSteady, 1));
   return EvaluateClosedForm(*lowered).whole.time;
 }

@@ -56,8 +56,12 @@ class StepFamily {
   /// A machine that takes the longest takes all.
   Status CheckOn(const Machine& machine, std::size_t step);
   std::size_t Longest() const;
-  /// On a machine whose nodes are as large as the job's. Parallel to steps().
-  std::vector<StepTime> Price(const Machine& machine);
+  /// A machine whose nodes are as large as the job's: the next two are of it.
+  void Take(const Machine& machine);
+  /// What each step takes at least. Parallel to steps(). Cost: a sum over the nodes.
+  std::vector<Nanos> LeastSteps() const;
+  /// Parallel to steps().
+  std::vector<StepTime> Price() const;
 
  private:
   /// Steps that are evaluated together: `steps` of steps_, from `first` on.
@@ -68,6 +72,9 @@ class StepFamily {
     std::vector<std::int64_t> more;      ///< iterations, parallel to the steps; empty: one step
     std::size_t first = 0, steps = 1;
     std::array<std::optional<TimedStep>, 2> timed;  ///< by whether streams take turns, once a machine wants it
+    std::size_t taken = 0;                          ///< which of them
+
+    const TimedStep& step_of_machine() const { return *timed[taken]; }
   };
 
   Result<LoweredStep> Lower(std::size_t count);
@@ -76,7 +83,7 @@ class StepFamily {
   /// All of `left` that are as many microbatches behind the first as whole iterations of the loop are, up to the last.
   /// False where the two do not differ in one loop only.
   bool AddAlike(std::vector<std::size_t>& left, const LoweredStep& low, LoweredStep& high);
-  StepTime PriceAlone(std::size_t count, const Machine& machine) const;
+  StepTime PriceAlone(std::size_t count) const;
   void AddFacts(std::size_t count, MemoryPeak peak, std::int64_t communicators, double model_flops);
 
   Job job_;

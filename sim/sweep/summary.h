@@ -11,37 +11,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/sweep/pareto_front.h"
 #include "sim/sweep/priced_row.h"
 #include "sim/sweep/pricer.h"
 
 namespace tidemark {
-
-/// A number of a row that rows are compared by.
-struct SweepMetric {
-  std::string_view name;  ///< as the row's JSON calls it
-  bool more_is_better;
-  double (*of)(const PricedRow& row);
-};
-
-/// All of them.
-const std::vector<SweepMetric>& SweepMetrics();
-std::vector<std::string> SweepMetricNames();
-/// Refuses an unknown name with the nearest known one.
-Result<SweepMetric> FindSweepMetric(std::string_view name);
-
-/// Rows that no other row beats in one of two metrics without losing in the other. Equal ones are all on the front.
-class ParetoFront {
- public:
-  ParetoFront(SweepMetric x, SweepMetric y) : x_(x), y_(y) {}
-
-  void Add(const PricedRow& row);
-  /// By x, the best first; equal ones in the order of the space.
-  std::vector<PricedRow> Rows() const;
-
- private:
-  SweepMetric x_, y_;
-  std::map<double, std::pair<double, std::vector<PricedRow>>> rows_;  ///< by x (less is better): y, and who has both
-};
 
 /// What a sweep comes to, in memory that does not grow with its rows.
 class SweepSummary {

@@ -91,6 +91,20 @@ class Sweep(unittest.TestCase):
         shown = sweep(*arguments, "--pareto")["rows"]
         self.assertEqual(sorted(shown, key=str), sorted(front, key=str))
 
+    def test_pruning_loses_nothing_of_the_front(self):
+        arguments = vary(strategy="ddp-last,fsdp2-defer,deepspeed-zero2,nanotron", micro_batch_size="1..4",
+                         recompute__policy="none,full", layout__tp="1,2,4", accumulation_steps="1..16",
+                         machine="h100-sxm-80gb,a100-sxm-80gb,l40s-48gb")
+        everything = sweep(*arguments)
+        front = [row for row in everything["rows"] if row["pareto"]]
+        for metrics in ("allocated_bytes,step_ns", "step_ns,allocated_bytes"):
+            pruned = sweep(*arguments, "--pareto", metrics, "--threads", 2)
+            self.assert_adds_up(pruned)
+            self.assertGreater(pruned["pruned"], everything["size"] / 10)
+            self.assertEqual(pruned["rows"], front)
+        times_only = sweep(*arguments, "--pareto", "bubble_ns,step_ns")
+        self.assertEqual(times_only["pruned"], 0)
+
     def test_what_is_refused_is_counted_with_the_reason(self):
         report = sweep(*vary(layout__tp="1,2,3", layout__dp="2,4"))
         self.assert_adds_up(report)
