@@ -62,6 +62,9 @@ void Finish(Advice& advice, std::size_t top) {
     return Better(a.saved.count(), a.lost.count(), a.change, b.saved.count(), b.lost.count(), b.change);
   });
   std::sort(advice.faster.begin(), advice.faster.end(), [](const AdvisedOption& a, const AdvisedOption& b) {
+    if (a.cost.fits != b.cost.fits) {
+      return a.cost.fits;
+    }
     return Better(-a.lost.count(), -a.saved.count(), a.change, -b.lost.count(), -b.saved.count(), b.change);
   });
   KeepFirst(advice.saving, top, advice.left_out);

@@ -42,7 +42,8 @@ struct Advice {
   AdvisedCost now;
   /// Those that save memory: first what costs no time (most bytes first), then by bytes saved per time lost.
   std::vector<AdvisedOption> saving;
-  /// Those that save none and are faster: first what needs no more memory (most time first), then by time won per byte.
+  /// Those that save none and are faster: first those that fit, of these what needs no more memory (most time first),
+  /// then by time won per byte.
   std::vector<AdvisedOption> faster;
   std::int64_t saves = 0;  ///< how many save memory, those left out below as well
   std::int64_t saves_and_fits = 0;
