@@ -136,7 +136,8 @@ Document MakeDocument(const Advice& advice) {
   const std::string order = "what costs no time first, then by bytes saved for time lost";
   AddOptions({"Less memory", order, true}, alike, document);
   AddOptions({"Less memory, with other numbers", order, true}, other, document);
-  AddOptions({"Faster, for as much or more memory", "those that fit first, then by time won for bytes needed", false}, advice.faster, document);
+  AddOptions({"Faster, for as much or more memory", "those that fit first, then by time won for bytes needed", false},
+             advice.faster, document);
   document.sections.push_back(HintsSection(advice));
   return document;
 }
