@@ -148,7 +148,9 @@ class SolveCommand : public Command {
 
   Solution Begin(const Job& base) {
     Solution solution;
-    solution.global_batch = global_batch_.value_or(base.micro_batch_size * base.Microbatches() * base.layout.dp);
+    const std::int64_t own_batch = base.micro_batch_size * base.Microbatches() * base.layout.dp;
+    solution.global_batch = global_batch_.value_or(own_batch);
+    solution.same_batch = solution.global_batch == own_batch;
     solution.ranks = base.layout.dp * base.layout.tp * base.layout.pp;
     solution.title = fmt::format("{} on {} ranks, {} sequences a step", job_.path, Grouped(solution.ranks),
                                  Grouped(solution.global_batch));
@@ -318,7 +320,9 @@ class SolveCommand : public Command {
     option.cost = CostOf(changed.report, solution.memory);
     if (solution.now) {
       option.saved = solution.now->allocated - option.cost.allocated;
-      option.lost = option.cost.step - solution.now->step;
+      if (solution.same_batch) {
+        option.lost = option.cost.step - solution.now->step;
+      }
     }
     option.tokens_per_s_per_gpu = changed.report.throughput.tokens_per_s_per_gpu;
     if (changed.report.throughput.mfu > 0) {

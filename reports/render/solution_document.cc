@@ -40,9 +40,10 @@ std::vector<Figure> Figures(const Solution& solution) {
                {"device used", Text(best.cost.device.expected), BandText(best.cost.device)}};
   }
   if (solution.now) {
-    figures.push_back({"the job as it is", Text(solution.now->step),
-                       fmt::format("{} of tensors, {}", Text(solution.now->allocated),
-                                   solution.now->fits ? "fits" : "does not fit")});
+    figures.push_back(
+        {"the job as it is", Text(solution.now->step),
+         fmt::format("{} of tensors, {}{}", Text(solution.now->allocated), solution.now->fits ? "fits" : "does not fit",
+                     solution.same_batch ? "" : "; of another global batch")});
   } else {
     figures.push_back({"the job as it is", "refused", solution.refusal});
   }

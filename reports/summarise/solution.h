@@ -20,7 +20,7 @@ struct SolvedOption {
   std::vector<std::string> differs_in;  ///< keys in which it differs from the fastest; empty: it is that
   AdvisedCost cost;
   std::optional<Bytes> saved;  ///< of the job's allocated peak; nothing: the job itself is refused
-  std::optional<Nanos> lost;   ///< of the job's step
+  std::optional<Nanos> lost;   ///< of the job's step; nothing: that is of another global batch, too
   double tokens_per_s_per_gpu = 0;
   std::optional<double> mfu;
   std::vector<std::string> lints;  ///< ids of warnings that the job does not have
@@ -31,6 +31,7 @@ struct Solution {
   std::string title, job_yaml, version, machine;
   Bytes memory;                   ///< that a device has
   std::int64_t global_batch = 0;  ///< sequences of a step
+  bool same_batch = true;         ///< as the job itself has
   std::int64_t ranks = 1;
   std::vector<std::string> varied;    ///< keys
   std::optional<AdvisedCost> now;     ///< of the job itself; nothing: it is refused

@@ -93,6 +93,7 @@ class Solve(unittest.TestCase):
         solution = self.solve("--global-batch", 24, "--keep", "strategy", "--top", 0)
         self.assertEqual(solution["global_batch"], 24)
         self.assertEqual(len(solution["options"]), 1)
+        self.assertIsNone(solution["options"][0]["lost_ns"])  # the job's own step is of another batch
 
     def test_what_is_kept_stays(self):
         solution = self.solve("--keep", "layout", "--keep", "strategy", "--keep", "recompute.policy", "--top", 100)
