@@ -97,6 +97,10 @@ class SolveCommand : public Command {
     }
     TIDEMARK_ASSIGN(JobTemplate job, JobTemplate::Read(job_.path, changes, strategies));
     TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
+    if (base.last_window.microbatches > 0) {
+      return BadInput("last_window.microbatches: a step that is cut short is no training run",
+                      "remove the key: --set last_window.microbatches=0");
+    }
     Solution solution = Begin(base);
     TIDEMARK_ASSIGN(SweepSpace space, SpaceOf(base, solution.global_batch));
     for (const SweepAxis& axis : space.axes()) {
@@ -105,7 +109,7 @@ class SolveCommand : public Command {
     TIDEMARK_ASSIGN(SweepGroups groups, SweepGroups::Of(std::move(space)));
     SweepLimits limits;
     limits.global_batch = solution.global_batch;
-    limits.only_fitting = true;
+    limits.fit = SweepLimits::Fit::perhaps_fitting;  // the allocator's cache is simulated where it decides
     const Sweep sweep(std::move(groups), std::move(limits), job);
     const auto start = std::chrono::steady_clock::now();
     TIDEMARK_ASSIGN(Found found, Search(sweep));
@@ -115,17 +119,18 @@ class SolveCommand : public Command {
                       "--global-batch takes another, and fewer --keep leave more to try");
     }
     solution.size = sweep.size();
-    solution.fit = std::ssize(found.rows);
+    solution.fit = std::ranges::count_if(found.rows, &PricedRow::fits);
+    solution.near = std::ssize(found.rows) - solution.fit;
     solution.too_large = found.too_large;
     solution.refused = found.refused;
-    solution.complete = solution.size == solution.fit + solution.too_large + solution.refused;
+    solution.complete = solution.size == std::ssize(found.rows) + solution.too_large + solution.refused;
     TIDEMARK_TRY(Choose(sweep, job, base, std::move(found.rows), solution));
     if (solution.options.empty() && found.nearest) {
       TIDEMARK_ASSIGN(const Job nearest, JobAt(sweep, job, found.nearest->combination, solution.global_batch));
-      TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, nearest));
-      TIDEMARK_ASSIGN(const SolvedOption option, OptionOf(change, solution));
-      solution.nearest = option.change;
-      solution.nearest_device = option.cost.device.high;
+      if (!IsDeclaredWrong(nearest) && SameArithmetic(base, nearest)) {
+        TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, nearest));
+        TIDEMARK_ASSIGN(solution.nearest, OptionOf(change, solution));
+      }
     }
     solution.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), solution, {WantsColour()})));
@@ -148,17 +153,18 @@ class SolveCommand : public Command {
 
   Solution Begin(const Job& base) {
     Solution solution;
-    const std::int64_t own_batch = base.micro_batch_size * base.Microbatches() * base.layout.dp;
+    const std::int64_t own_batch = GlobalBatch(base);
     solution.global_batch = global_batch_.value_or(own_batch);
     solution.same_batch = solution.global_batch == own_batch;
-    solution.ranks = base.layout.dp * base.layout.tp * base.layout.pp;
+    solution.ranks = base.Ranks();
     solution.title = fmt::format("{} on {} ranks, {} sequences a step", job_.path, Grouped(solution.ranks),
                                  Grouped(solution.global_batch));
     solution.job_yaml = JobYaml(base);
     solution.version = TIDEMARK_VERSION;
     solution.machine = base.machine.name;
     solution.memory = base.machine.device_memory;
-    const Result<ChangedJob> now = PredictChanged(job_, {}, StepKind::steady, Engine::simulate);
+    Result<ChangedJob> now = PredictChanged(job_, {}, StepKind::steady, Engine::simulate);
+    now = now ? std::move(now) : PredictChanged(job_, {}, StepKind::steady, Engine::closed_form);
     if (now) {
       solution.now = CostOf(now->report, solution.memory);
       lints_ = now->report.lints;
@@ -168,13 +174,25 @@ class SolveCommand : public Command {
     return solution;
   }
 
+  /// What makes the training run, its ranks and their machine.
+  static bool IsGiven(const std::string& key) {
+    constexpr std::string_view kSections[] = {"layout", "machine", "network", "sequence_length", "last_window"};
+    return key == "accumulation_steps" || std::ranges::any_of(kSections, [&](std::string_view section) {
+             return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
+           });
+  }
+
   Result<SweepSpace> SpaceOf(const Job& base, std::int64_t global_batch) const {
     std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()});
     for (const std::string& vary : vary_) {
       TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
-      if (axis.key.starts_with("layout.") || axis.key.starts_with("machine") || axis.key == "accumulation_steps") {
-        return BadInput(fmt::format("--vary: {} follows from ranks, global batch and machine, which stay", axis.key),
-                        "tidemark sweep varies any key");
+      if (IsGiven(axis.key) || ValueOf(base, axis.key).empty()) {
+        return BadInput(
+            fmt::format("--vary: with another {} it would be another training run, or other ranks", axis.key),
+            "tidemark sweep varies any key");
+      }
+      if (std::ranges::find(keep_, axis.key) != keep_.end()) {
+        return BadInput(fmt::format("{} is to be kept and to be varied", axis.key), "leave out --keep or --vary");
       }
       const auto same = std::ranges::find(axes, axis.key, &SweepAxis::key);
       same == axes.end() ? axes.push_back(std::move(axis)) : void(*same = std::move(axis));
@@ -280,19 +298,23 @@ class SolveCommand : public Command {
   }
 
   /// The fastest of those that compute the job's numbers, and behind it those that differ from it in other keys than
-  /// the ones before.
+  /// the ones before. Of all these the allocator is simulated, which decides whether they fit.
   Status Choose(const Sweep& sweep, JobTemplate& job, const Job& base, std::vector<PricedRow> rows,
                 Solution& solution) const {
-    std::ranges::sort(rows, ComesBefore);
+    constexpr std::int64_t kMostLooks = 300;  // at what may fit and does not
+    std::ranges::sort(rows, {}, [](const PricedRow& row) { return std::pair(row.time.step, row.combination); });
     std::optional<Job> best;
     std::set<std::vector<std::string>> kinds;
     for (const PricedRow& row : rows) {
-      if (std::ssize(solution.options) > top_) {
+      if (std::ssize(solution.options) > top_ || StopRequested()) {
         break;
+      }
+      if (!row.fits && solution.tight >= kMostLooks) {
+        continue;
       }
       TIDEMARK_ASSIGN(const Job found, JobAt(sweep, job, row.combination, solution.global_batch));
       if (IsDeclaredWrong(found) || !SameArithmetic(base, found)) {
-        solution.altering += best ? 0 : 1;
+        solution.altering += best || !row.fits ? 0 : 1;
         continue;
       }
       const std::vector<std::string> kind = best ? DifferenceOf(sweep, *best, found) : std::vector<std::string>();
@@ -314,7 +336,11 @@ class SolveCommand : public Command {
   }
 
   Result<SolvedOption> OptionOf(const std::vector<std::string>& change, const Solution& solution) const {
-    TIDEMARK_ASSIGN(const ChangedJob changed, PredictChanged(job_, change, StepKind::steady, Engine::simulate));
+    Result<ChangedJob> simulated = PredictChanged(job_, change, StepKind::steady, Engine::simulate);
+    if (!simulated) {  // too many microbatches to simulate
+      simulated = PredictChanged(job_, change, StepKind::steady, Engine::closed_form);
+    }
+    TIDEMARK_ASSIGN(const ChangedJob changed, std::move(simulated));
     SolvedOption option;
     option.change = fmt::format("{}", fmt::join(change, " "));
     option.cost = CostOf(changed.report, solution.memory);

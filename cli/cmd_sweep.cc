@@ -175,7 +175,10 @@ class SweepCommand : public Command {
     TIDEMARK_ASSIGN(SweepSpace space, SweepSpace::Of(std::move(axes)));
     SweepLimits limits;
     limits.global_batch = global_batch_;
-    limits.only_fitting = fit_;
+    limits.fit = fit_ ? SweepLimits::Fit::fitting : SweepLimits::Fit::all;
+    if (RowsKept() == 0 && out_.empty()) {  // nobody sees any other row
+      limits.front = ParetoFront(x_, y_);
+    }
     if (!where_.empty()) {
       TIDEMARK_ASSIGN(limits.condition, SweepCondition::Parse(where_, space, base, global_batch_));
     }
@@ -284,9 +287,6 @@ class SweepCommand : public Command {
       progress.Add(sweep.RowsOf(chunk));
       return Done{};
     };
-    if (RowsKept() == 0 && !segments) {  // nobody sees any other row
-      handlers.front = [&] { return std::optional(all.front()); };
-    }
     handlers.cancelled = StopRequested;
     TIDEMARK_TRY(sweep.Run(threads_.value_or(0), handlers));
     return counted;

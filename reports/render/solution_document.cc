@@ -20,10 +20,11 @@ std::string ChangeText(const SolvedOption& option) {
 std::string Verdict(const Solution& solution) {
   const std::string cut_short = solution.complete ? "" : "INTERRUPTED, so far: ";
   if (solution.options.empty()) {
-    const std::string nearest =
-        solution.nearest.empty() ? ""
-                                 : fmt::format("; {} needs least, {}", solution.nearest, Text(solution.nearest_device));
-    return fmt::format("{}NOTHING FITS in {}{}", cut_short, Text(solution.memory), nearest);
+    const std::string nearest = solution.nearest ? fmt::format("; {} needs least, {}", ChangeText(*solution.nearest),
+                                                               Text(solution.nearest->cost.device.high))
+                                                 : "";
+    return fmt::format("{}NOTHING FITS in {}{}{}", cut_short, Text(solution.memory),
+                       solution.altering > 0 ? " that computes the job's numbers" : "", nearest);
   }
   const SolvedOption& best = solution.options.front();
   return fmt::format("{}FITS in {}: {}, {} a step", cut_short, Text(solution.memory), ChangeText(best),
@@ -47,9 +48,10 @@ std::vector<Figure> Figures(const Solution& solution) {
   } else {
     figures.push_back({"the job as it is", "refused", solution.refusal});
   }
-  figures.push_back({"ways looked at", Grouped(solution.size),
-                     fmt::format("{} fit, {} do not, {} refused, in {:.1f} s", Grouped(solution.fit),
-                                 Grouped(solution.too_large), Grouped(solution.refused), solution.seconds)});
+  figures.push_back(
+      {"ways looked at", Grouped(solution.size),
+       fmt::format("{} fit, {} may, {} do not, {} refused, in {:.1f} s", Grouped(solution.fit), Grouped(solution.near),
+                   Grouped(solution.too_large), Grouped(solution.refused), solution.seconds)});
   return figures;
 }
 
@@ -86,7 +88,7 @@ Section Hints(const Solution& solution) {
   if (solution.altering > 0) {
     section.remarks.push_back(
         {"other numbers",
-         fmt::format("{} ways that fit are faster, but sum gradients in another dtype, or are known to be wrong",
+         fmt::format("{} ways that fit are left out: they sum gradients in another dtype, or are known to be wrong",
                      Grouped(solution.altering)),
          "tidemark sweep lists them", Tone::neutral});
   }

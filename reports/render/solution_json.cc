@@ -39,11 +39,10 @@ Json SolutionJson(const Solution& solution) {
   for (const SolvedOption& option : solution.options) {
     json["options"].push_back(OptionJson(option));
   }
-  json["nearest"] = solution.nearest.empty()
-                        ? Json(nullptr)
-                        : Json({{"change", solution.nearest}, {"device_high_bytes", solution.nearest_device.count()}});
+  json["nearest"] = solution.nearest ? OptionJson(*solution.nearest) : Json(nullptr);
   json["size"] = solution.size;
   json["fit"] = solution.fit;
+  json["near"] = solution.near;
   json["too_large"] = solution.too_large;
   json["refused"] = solution.refused;
   json["altering"] = solution.altering;

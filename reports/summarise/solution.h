@@ -33,16 +33,17 @@ struct Solution {
   std::int64_t global_batch = 0;  ///< sequences of a step
   bool same_batch = true;         ///< as the job itself has
   std::int64_t ranks = 1;
-  std::vector<std::string> varied;    ///< keys
-  std::optional<AdvisedCost> now;     ///< of the job itself; nothing: it is refused
-  std::string refusal;                ///< then: why
-  std::vector<SolvedOption> options;  ///< the fastest, then the next best, each of a kind of its own
-  std::string nearest;                ///< where nothing fits: the change that needs least, or nothing
-  Bytes nearest_device;               ///< what that needs
-  std::int64_t size = 0;              ///< ways that were looked at: fit + too_large + refused, once complete
-  std::int64_t fit = 0, too_large = 0, refused = 0;
+  std::vector<std::string> varied;      ///< keys
+  std::optional<AdvisedCost> now;       ///< of the job itself; nothing: it is refused
+  std::string refusal;                  ///< then: why
+  std::vector<SolvedOption> options;    ///< the fastest, then the next best, each of a kind of its own
+  std::optional<SolvedOption> nearest;  ///< where nothing fits: what needs least, if that computes the job's numbers
+  std::int64_t size = 0;                ///< ways that were looked at: fit + near + too_large + refused, once complete
+  std::int64_t fit = 0;                 ///< to the high end of the device's band, by the closed form
+  std::int64_t near = 0;                ///< to its low end only: these are simulated where it matters
+  std::int64_t too_large = 0, refused = 0;
   std::int64_t altering = 0;  ///< of those that fit: faster than the fastest, but they compute other numbers
-  std::int64_t tight = 0;     ///< of those that fit by the closed form: the allocator's cache makes them too large
+  std::int64_t tight = 0;     ///< ways that were simulated, and do not fit
   double seconds = 0;         ///< measured
   bool complete = true;       ///< false: interrupted
 };

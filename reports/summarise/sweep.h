@@ -47,7 +47,7 @@ struct SweepReport {
   std::string x = "allocated_bytes", y = "step_ns";     ///< metrics of the front
   std::int64_t size = 0;                                ///< evaluated + pruned + refused, once it is complete
   std::int64_t evaluated = 0, pruned = 0, refused = 0;  ///< pruned: a bound says that it cannot matter
-  std::int64_t feasible = 0;                            ///< of the evaluated, those that fit
+  std::int64_t feasible = 0;                            ///< that are known to fit, pruned ones as well
   double seconds = 0;                                   ///< measured
   bool complete = true;                                 ///< false: interrupted
   std::vector<SweepRow> rows;                           ///< those that fit first, then by step

@@ -31,8 +31,8 @@ class CountedStep {
 
   /// `high` with loops as often as in `low`, without durations.
   TimedStep Reduce(const StepProgram& high, bool streams_take_turns) const;
-  /// Times of the steps whose loops run so many times more than in `step`, which Reduce made; `more` ascending and from
-  /// 0 on. Equal to FoldTime of each; nothing where the roles are never in their loops all at once. Cost: the program
+  /// Times of the steps whose loops run so many times more than in `step`, which Reduce made; `more` ascending, no two
+  /// alike. Equal to FoldTime of each; nothing where the roles are never in their loops all at once. Cost: the program
   /// once, and then a few additions for each number.
   static std::optional<std::vector<StepTime>> Times(const TimedStep& step, std::span<const std::int64_t> more);
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -71,7 +69,7 @@ std::string LayersPerStage(std::int64_t layers, std::int64_t stages) {
 
 SweepAxis Layouts(const Job& job, const std::set<std::string>& kept) {
   const Layout& own = job.layout;
-  const std::int64_t ranks = own.dp * own.tp * own.pp;
+  const std::int64_t ranks = job.Ranks() / own.cp;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t most_tp = std::max(own.tp, job.machine.devices_per_node);
   const std::int64_t layers = decoder == nullptr ? 0 : decoder->layers;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
 #include "models/job/job.h"
 #include "sim/sweep/axis.h"
 

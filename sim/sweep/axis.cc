@@ -57,7 +57,8 @@ Status AddRange(const std::smatch& parts, SweepAxis& axis) {
 Status CheckDistinct(const SweepAxis& axis) {
   std::unordered_set<std::string> seen;
   for (const std::string& value : axis.values) {
-    if (!seen.insert(value).second) {
+    const std::optional<std::int64_t> number = ParseWhole(value);  // 08 is 8
+    if (!seen.insert(number ? std::to_string(*number) : value).second) {
       return BadInput(fmt::format("{} is given twice", value), "name each value once");
     }
   }

@@ -94,7 +94,7 @@ bool ParetoFront::Beats(const PricedRow& row, Nanos least) const {
     if (known.time.step >= least || memory.of(known) > memory.of(row)) {
       return false;
     }
-    if (known.fits || !row.fits) {
+    if ((known.fits || !row.fits) && known.allocated <= row.allocated) {
       return true;
     }
   }

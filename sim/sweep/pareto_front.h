@@ -37,8 +37,8 @@ class ParetoFront {
   std::vector<PricedRow> Rows() const;
 
   /// Whether a row of which all is known but its times, and that its step takes `least` at least, is beaten for
-  /// certain: by one that is better in step and no worse in the other metric, which no time has a part in, and that
-  /// fits if it does. False where the metrics are others.
+  /// certain: by one that is better in step and no worse in its peak and the other metric, which no time has a part in,
+  /// and that fits if it does. False where the metrics are others.
   bool Beats(const PricedRow& row, Nanos least) const;
 
  private:

@@ -35,8 +35,7 @@ GroupPricer::GroupPricer(const SweepGroups& groups, const SweepLimits& limits, J
   machines_.resize(static_cast<std::size_t>(std::min(groups.machines(), kMostKept)));
 }
 
-Status GroupPricer::Price(std::int64_t group, const ParetoFront* front, PricedCombinations& priced) {
-  front_ = front;
+Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
   TIDEMARK_TRY(FindAllowed(group, priced));
   if (std::ranges::find(allowed_, true) == allowed_.end()) {
     return Done{};
@@ -166,7 +165,9 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     row.phase = step.peak.phase;
     row.device = DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
     row.fits = Fits(row.device, job.machine.device_memory);
-    if (limits_.only_fitting && !row.fits) {
+    const bool perhaps = row.device.low <= job.machine.device_memory;
+    if ((limits_.fit == SweepLimits::Fit::fitting && !row.fits) ||
+        (limits_.fit == SweepLimits::Fit::perhaps_fitting && !perhaps)) {
       priced.Prune(row.combination, row.device.high);
     } else {
       rows.push_back(row);
@@ -177,7 +178,7 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     return;
   }
   family.Take(job.machine);
-  if (front_ != nullptr) {
+  if (front_) {
     const std::vector<Nanos> least = family.LeastSteps();
     std::size_t beaten = 0;
     while (beaten < rows.size() && front_->Beats(rows[beaten], least[rows_steps[beaten]])) {
@@ -185,6 +186,7 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     }
     if (beaten == rows.size()) {
       priced.pruned += std::ssize(rows);
+      priced.pruned_fitting += std::ranges::count_if(rows, &PricedRow::fits);
       return;
     }
   }
@@ -197,6 +199,9 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     const Throughput throughput = MakeThroughput({step.tokens, step.model_flops, 0}, rows[i].time.step, fastest);
     rows[i].tokens_per_s_per_gpu = throughput.tokens_per_s_per_gpu;
     rows[i].mfu = throughput.mfu;
+    if (front_) {
+      front_->Add(rows[i]);
+    }
   }
   priced.rows.insert(priced.rows.end(), rows.begin(), rows.end());
 }

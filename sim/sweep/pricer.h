@@ -25,7 +25,12 @@ struct SweepLimits {
   /// Sequences of a step on all ranks: accumulation_steps is what makes micro_batch_size * layout.dp so many.
   std::optional<std::int64_t> global_batch;
   std::optional<SweepCondition> condition;
-  bool only_fitting = false;  ///< what does not fit is pruned before its time is known
+  /// What does not fit is pruned before its time is known: by the high end of its device band, or by the low end, where
+  /// somebody looks closer at what lies between.
+  enum class Fit : std::uint8_t { all, fitting, perhaps_fitting };
+  Fit fit = Fit::all;
+  /// If there is one, empty: what cannot be on the front of a chunk's rows is pruned before its time is known.
+  std::optional<ParetoFront> front;
 };
 
 /// What became of some combinations. `rows` and `refused` hold each of them once, unless it was pruned.
@@ -39,6 +44,7 @@ class PricedCombinations {
   std::vector<Refused> refused;
   std::vector<std::string> reasons;
   std::int64_t pruned = 0;
+  std::int64_t pruned_fitting = 0;  ///< of the pruned ones, those that fit
   /// Of the pruned ones that which needs the least device memory, the first of equals.
   struct Nearest {
     std::int64_t combination;
@@ -61,9 +67,10 @@ class GroupPricer {
  public:
   GroupPricer(const SweepGroups& groups, const SweepLimits& limits, JobTemplate job);
 
-  /// Adds what becomes of the combinations of one group. Those of a machine that `front`, if there is one, beats for
-  /// certain are pruned before their times are known. Fails where a condition cannot be evaluated.
-  Status Price(std::int64_t group, const ParetoFront* front, PricedCombinations& priced);
+  /// Adds what becomes of the combinations of one group. Fails where a condition cannot be evaluated.
+  Status Price(std::int64_t group, PricedCombinations& priced);
+  /// The next groups are those of another chunk.
+  void BeginChunk() { front_ = limits_.front; }
 
  private:
   /// The numbers of microbatches of a group: those that are varied, the one that makes the global batch, or the job's.
@@ -87,7 +94,7 @@ class GroupPricer {
   JobTemplate job_;
   std::vector<std::optional<Result<Machine>>> machines_;  ///< the first few, once they were asked for
   std::optional<Result<Machine>> other_machine_;          ///< the last one asked for that is not among them
-  const ParetoFront* front_ = nullptr;                    ///< of the group under way
+  std::optional<ParetoFront> front_;                      ///< of the chunk under way
   std::int64_t first_machine_ = 0;                        ///< of the group
   std::vector<bool> allowed_;  ///< by machine and count: what the condition leaves of the group
 };

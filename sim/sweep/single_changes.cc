@@ -72,12 +72,6 @@ void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
   }
 }
 
-/// Sequences that one step of all ranks trains on. GradCache cuts a rank's batch into chunks.
-std::int64_t GlobalBatch(const Job& job) {
-  const std::int64_t microbatches = job.CachesRepresentations() ? job.accumulation_steps : job.Microbatches();
-  return job.micro_batch_size * microbatches * job.layout.dp;
-}
-
 }  // namespace
 
 std::vector<SingleChange> SingleChanges(const Job& job) {
@@ -93,6 +87,11 @@ std::vector<SingleChange> SingleChanges(const Job& job) {
   AddMicroBatches(job, changes);
   AddLayouts(job, changes);
   return changes;
+}
+
+std::int64_t GlobalBatch(const Job& job) {
+  const std::int64_t microbatches = job.CachesRepresentations() ? job.accumulation_steps : job.Microbatches();
+  return job.micro_batch_size * microbatches * job.layout.dp;
 }
 
 bool SameArithmetic(const Job& a, const Job& b) {

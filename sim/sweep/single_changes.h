@@ -25,6 +25,9 @@ using SingleChange = std::vector<std::string>;
 /// A change need not be one that the real system accepts, nor one that has an effect.
 std::vector<SingleChange> SingleChanges(const Job& job);
 
+/// Sequences that one step of all ranks trains on. GradCache cuts a rank's batch into chunks, which do not count.
+std::int64_t GlobalBatch(const Job& job);
+
 /// Whether two jobs compute with the same loss, optimizer and dtypes, those in which gradients are summed included.
 bool SameArithmetic(const Job& a, const Job& b);
 /// Whether they compute the same step up to the order of their sums: at the same global batch as well.

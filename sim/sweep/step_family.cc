@@ -220,6 +220,7 @@ StepTime StepFamily::PriceAlone(std::size_t count) const {
   Job job = job_;
   job.accumulation_steps = counts_[count];
   const Result<std::vector<LoweredRun>> lowered = LowerRuns(job, std::span(&kSteady, 1));
+  TIDEMARK_CHECK(lowered.ok());  // as it was when the family was made
   return EvaluateClosedForm(*lowered).whole.time;
 }
 

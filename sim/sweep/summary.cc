@@ -40,6 +40,7 @@ void SweepSummary::Add(const PricedRow& row) {
 
 void SweepSummary::AddRefused(const PricedCombinations& priced) {
   pruned_ += priced.pruned;
+  feasible_ += priced.pruned_fitting;
   refused_ += std::ssize(priced.refused);
   for (const PricedCombinations::Refused& refused : priced.refused) {
     const std::string& reason = priced.reasons[refused.reason];

@@ -52,18 +52,15 @@ class Worker {
  private:
   std::optional<std::int64_t> Next() {
     const std::lock_guard lock(mutex_);
-    if (!status_ || handlers_.cancelled()) {
-      return std::nullopt;
-    }
-    front_ = handlers_.front ? handlers_.front() : std::nullopt;
-    return handlers_.next();
+    return status_ && !handlers_.cancelled() ? handlers_.next() : std::nullopt;
   }
 
   Status Price(std::int64_t chunk, PricedCombinations& priced) {
+    pricer_.BeginChunk();
     const std::int64_t first = chunk * groups_per_chunk_;
     const std::int64_t end = std::min(first + groups_per_chunk_, groups_.size());
     for (std::int64_t group = first; group < end && !handlers_.cancelled(); ++group) {
-      TIDEMARK_TRY(pricer_.Price(group, front_ ? &*front_ : nullptr, priced));
+      TIDEMARK_TRY(pricer_.Price(group, priced));
     }
     return Done{};
   }
@@ -71,7 +68,6 @@ class Worker {
   GroupPricer pricer_;
   const SweepGroups& groups_;
   std::int64_t groups_per_chunk_;
-  std::optional<ParetoFront> front_;  ///< when the chunk was taken
   const Sweep::Handlers& handlers_;
   std::mutex& mutex_;
   Status& status_;
@@ -117,7 +113,7 @@ Result<double> Sweep::MeasureRate(double seconds) const {
     const std::int64_t group = groups_.size() / kPlaces * (i * 37 % kPlaces) + groups_.size() % kPlaces * i / kPlaces;
     PricedCombinations priced;
     const std::int64_t taken = std::min(group, groups_.size() - 1);
-    TIDEMARK_TRY(pricer.Price(taken, nullptr, priced));
+    TIDEMARK_TRY(pricer.Price(taken, priced));
     rows += groups_.RowsBefore(taken + 1) - groups_.RowsBefore(taken);
   }
   return static_cast<double>(rows) / std::max(elapsed(), 1e-6);

@@ -8,7 +8,6 @@
 #include "base/result.h"
 #include "models/job/job_template.h"
 #include "sim/sweep/groups.h"
-#include "sim/sweep/pareto_front.h"
 #include "sim/sweep/pricer.h"
 
 namespace tidemark {
@@ -28,8 +27,6 @@ class Sweep {
   struct Handlers {
     /// The next chunk to price; nothing: there is none. Asked by several threads, one at a time.
     std::function<std::optional<std::int64_t>()> next;
-    /// If there is one: the front so far, asked before `next`. What it beats for certain is pruned.
-    std::function<std::optional<ParetoFront>()> front = {};
     /// If there is one: gets every chunk that was priced before `done` does, on its thread beside others.
     std::function<Status(std::int64_t chunk, const PricedCombinations& priced)> keep = {};
     /// Hears of every chunk that was priced, one at a time. A failure of either ends the sweep.

@@ -102,6 +102,9 @@ class Sweep(unittest.TestCase):
             self.assert_adds_up(pruned)
             self.assertGreater(pruned["pruned"], everything["size"] / 10)
             self.assertEqual(pruned["rows"], front)
+            self.assertEqual(pruned["feasible"], everything["feasible"])
+            alone = sweep(*arguments, "--pareto", metrics, "--threads", 1)
+            self.assertEqual({**alone, "seconds": 0}, {**pruned, "seconds": 0})
         times_only = sweep(*arguments, "--pareto", "bubble_ns,step_ns")
         self.assertEqual(times_only["pruned"], 0)
 
@@ -344,6 +347,7 @@ class Sweep(unittest.TestCase):
                 (["--vary", "layout.tp=1,2", "--pareto", "step_ns,mfu,bubble_ns"], "two metrics"),
                 (["--vary", "layout.tp=1,2", "--pareto", "step_ns,step_ns"], "twice"),
                 (["--vary", "micro_batch_size=1,1"], "twice"),
+                (["--vary", "accumulation_steps=8,08,9"], "twice"),
                 (["--vary", "layout.tp=1,2", "--vary", "layout.tp=4"], "twice"),
                 (["--vary", "layout.tp=1,2", "--where", "layout.tpp > 1"], "layout.tpp"),
                 (["--vary", "layout.tp=1,2", "--where", "1 // (layout.tp - 1) > 0"], "zero"),
