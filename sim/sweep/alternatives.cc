@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <variant>
 
@@ -27,18 +28,6 @@ SweepAxis ValuesOf(const std::string& key) {
   return {key, field->values};
 }
 
-SweepAxis MicroBatches(const Job& job, std::int64_t global_batch) {
-  std::set<std::int64_t> sizes = {job.micro_batch_size};
-  for (std::int64_t size = 1; global_batch % size == 0; size *= 2) {
-    sizes.insert(size);
-  }
-  SweepAxis axis{"micro_batch_size", {}};
-  for (const std::int64_t size : sizes) {
-    axis.values.push_back(std::to_string(size));
-  }
-  return axis;
-}
-
 std::vector<std::int64_t> DivisorsOf(std::int64_t number) {
   std::vector<std::int64_t> divisors;
   for (std::int64_t divisor = 1; divisor <= number / divisor; ++divisor) {
@@ -51,6 +40,23 @@ std::vector<std::int64_t> DivisorsOf(std::int64_t number) {
   }
   std::ranges::sort(divisors);
   return divisors;
+}
+
+/// Up to here every micro batch is tried, beyond it powers of two.
+constexpr std::int64_t kEverySize = 256;
+
+SweepAxis MicroBatches(const Job& job, std::int64_t global_batch) {
+  std::set<std::int64_t> sizes = {job.micro_batch_size};
+  for (const std::int64_t size : DivisorsOf(global_batch)) {
+    if (size <= kEverySize || std::has_single_bit(static_cast<std::uint64_t>(size))) {
+      sizes.insert(size);
+    }
+  }
+  SweepAxis axis{"micro_batch_size", {}};
+  for (const std::int64_t size : sizes) {
+    axis.values.push_back(std::to_string(size));
+  }
+  return axis;
 }
 
 /// How a pipeline of so many stages divides the layers: evenly where that can be, else with the layers that are left

@@ -19,7 +19,7 @@ const std::vector<std::string>& AlternativeKeys();
 ///
 ///   - strategy: every named one;
 ///   - recompute.policy: all that there are;
-///   - micro_batch_size: powers of two that divide the global batch, and the job's own;
+///   - micro_batch_size: what divides the global batch, beyond 256 powers of two only, and the job's own;
 ///   - layout: every {dp, tp, pp} of as many ranks, tp within a node and pp up to the network's layers, or the job's;
 ///     stages that do not divide the layers have one more in the middle of the pipeline.
 ///

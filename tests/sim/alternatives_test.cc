@@ -91,9 +91,11 @@ TEST_F(AlternativesTest, DivideLayersOverStagesWithTheRestInTheMiddle) {
   }
 }
 
-TEST_F(AlternativesTest, HavePowersOfTwoThatDivideTheGlobalBatchAndTheJobsOwnMicroBatch) {
-  EXPECT_THAT(ValuesOf("micro_batch_size", 48), ElementsAre("1", "2", "3", "4", "8", "16"));
-  EXPECT_THAT(ValuesOf("micro_batch_size", 7), ElementsAre("1", "3"));
+TEST_F(AlternativesTest, HaveWhatDividesTheGlobalBatchAndTheJobsOwnMicroBatch) {
+  EXPECT_THAT(ValuesOf("micro_batch_size", 48), ElementsAre("1", "2", "3", "4", "6", "8", "12", "16", "24", "48"));
+  EXPECT_THAT(ValuesOf("micro_batch_size", 7), ElementsAre("1", "3", "7"));
+  EXPECT_THAT(ValuesOf("micro_batch_size", 1536), testing::Not(testing::Contains("384")));
+  EXPECT_THAT(ValuesOf("micro_batch_size", 1536), testing::IsSupersetOf({"192", "512"}));
 }
 
 TEST_F(AlternativesTest, HaveEveryStrategyAndRecomputation) {
