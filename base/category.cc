@@ -6,7 +6,8 @@ namespace {
 
 constexpr std::array<std::string_view, kCategories> kNames = {
     "parameter", "gradient", "accumulator",          "optimizer", "activation", "tp_gather",
-    "bucket",    "logits",   "representation_cache", "rng",       "workspace",  "input"};
+    "bucket",    "logits",   "representation_cache", "rng",       "workspace",  "input",
+    "unknown"};
 
 }  // namespace
 

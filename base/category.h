@@ -24,9 +24,11 @@ enum class Category : std::uint8_t {
   rng,                   ///< saved generator states
   workspace,             ///< scratch of math libraries and optimizers
   input,                 ///< token ids, labels
+  unknown,               ///< in traces of other tools only: no buffer of a program has it
 };
 
-inline constexpr std::size_t kCategories = 12;
+inline constexpr std::size_t kCategories = 13;
+inline constexpr std::size_t kProgramCategories = 12;  ///< all but unknown, the last
 
 std::string_view Name(Category category);
 std::optional<Category> ParseCategory(std::string_view name);

@@ -44,7 +44,7 @@ class AdviseCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
-    app.add_option("--memory", memory_, "what a device has: 80GiB; default: the machine's")->type_name("SIZE");
+    AddMemoryOption(app, memory_);
     app.add_option("--top", top_, "so many options of each kind; default 12")
         ->type_name("N")
         ->check(CLI::Range(std::int64_t{1}, kMostOptions));

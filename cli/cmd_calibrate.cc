@@ -26,7 +26,6 @@
 #include "cli/launch.h"
 #include "cli/opened_device.h"
 #include "cli/options.h"
-#include "cli/strategies.h"
 #include "cli/write_file.h"
 #include "models/configs/field.h"
 #include "models/job/read.h"
@@ -41,6 +40,7 @@
 #include "profiler/device/probe.h"
 #include "profiler/execute/run.h"
 #include "sim/predict/steps.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <memory>
+#include <string>
 
 #include "cli/command.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "models/job/read.h"
 
@@ -18,19 +23,27 @@ class JobCommand : public Command {
   std::string_view examples() const override {
     return "  tidemark job job.yaml                               the whole job, as a file that can be run again\n"
            "  tidemark job nanotron.yaml > job.yaml               another tool's config as a Tidemark job\n"
-           "  tidemark job job.yaml --set strategy=ddp-last       how the defaults change with the strategy\n";
+           "  tidemark job job.yaml --set strategy=ddp-last       how the defaults change with the strategy\n"
+           "  tidemark job job.yaml --observed step.json > own.yaml    a network of your own, as it was measured\n";
   }
 
-  void Setup(CLI::App& app) override { AddJobOptions(app, job_); }
+  void Setup(CLI::App& app) override {
+    AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
+  }
 
   Result<int> Run() override {
-    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
-    TIDEMARK_TRY(WriteOut(JobYaml(job)));
+    TIDEMARK_ASSIGN(const ObservedJob loaded, LoadObservedJob(job_, observed_));
+    for (const std::string& line : loaded.observed) {
+      fmt::print(stderr, "observed: {}\n", line);
+    }
+    TIDEMARK_TRY(WriteOut(JobYaml(loaded.job)));
     return 0;
   }
 
  private:
   JobOptions job_;
+  ObservedOptions observed_;
 };
 
 }  // namespace

@@ -13,13 +13,14 @@
 #include "cli/list_findings.h"
 #include "cli/list_matrix.h"
 #include "cli/options.h"
-#include "cli/strategies.h"
 #include "models/configs/config.h"
 #include "models/job/fields.h"
 #include "models/machine/presets.h"
 #include "models/network/network.h"
 #include "models/zoo/zoo.h"
 #include "sim/schedules/pipeline_schedule.h"
+#include "sim/strategies/strategy.h"
+#include "traces/formats/format.h"
 
 namespace tidemark {
 namespace {
@@ -65,7 +66,11 @@ std::vector<Entry> Machines() {
 std::vector<Entry> Formats() {
   std::vector<Entry> entries;
   for (const ConfigFormat& format : ConfigFormats()) {
-    entries.push_back({format.name, format.summary});
+    entries.push_back({format.name, fmt::format("a job: {}", format.summary)});
+  }
+  for (const auto& format : MakeTraceFormats()) {
+    const std::string_view can = !format->writes() ? "read" : !format->reads() ? "written" : "read and written";
+    entries.push_back({std::string(format->name()), fmt::format("a trace, {}: {}", can, format->summary())});
   }
   return entries;
 }

@@ -6,11 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "cli/choice.h"
 #include "cli/command.h"
+#include "cli/first_steps.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/prediction_report.h"
 #include "cli/write_file.h"
@@ -35,11 +38,14 @@ class PredictCommand : public Command {
            "  tidemark predict job.yaml --html report.html              pictures of memory and streams, for a browser\n"
            "  tidemark predict job.yaml --steps 5 --trace five.trace    the first five steps, for tidemark report\n"
            "  tidemark predict job.yaml --capacity 40GiB                what the allocator does on a smaller device\n"
+           "  tidemark predict job.yaml --observed step.json            the network as a trace of one microbatch shows "
+           "it\n"
            "  tidemark predict job.yaml --format json                   for scripts\n";
   }
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     AddChoice<Engine>(app, "--engine", options_.engine,
                       {{"simulate", Engine::simulate}, {"closed-form", Engine::closed_form}, {"both", Engine::both}},
                       "simulate (default), closed-form (no trace, no allocator) or both, which compares them");
@@ -56,10 +62,12 @@ class PredictCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckOptions());
-    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    TIDEMARK_ASSIGN(const ObservedJob loaded, LoadObservedJob(job_, observed_));
+    const Job& job = loaded.job;
     TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options_));
     const bool engines_agree = prediction.engines_agree;
     PredictionReport report = MakeReport(job, options_, std::move(prediction));
+    report.provenance.observed = loaded.observed;
     LookAtFirstSteps(job, report);
     TIDEMARK_TRY(WriteFiles(report));
     if (trace_path_ != "-" && html_path_ != "-") {
@@ -79,6 +87,7 @@ class PredictCommand : public Command {
     }
     for (const std::string& path : {html_path_, trace_path_}) {
       TIDEMARK_TRY(RefuseToOverwrite(path, job_.path));
+      TIDEMARK_TRY(RefuseToOverwrite(path, observed_.path));
     }
     if (!capacity_.empty()) {
       TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
@@ -111,32 +120,13 @@ class PredictCommand : public Command {
     return Done{};
   }
 
-  /// A steady step by itself may fit where the steps that lead to it do not: the first ones allocate what later ones
-  /// find, and hand on what the allocator has cached. The last window of an epoch comes once: no steps lead to it.
   void LookAtFirstSteps(const Job& job, PredictionReport& report) const {
-    constexpr std::int64_t kFirst = 2;
-    if (steps_ || step_ || !report.Fits() || options_.engine == Engine::closed_form ||
-        job.last_window.microbatches > 0) {
+    if (steps_ || step_ || !report.Fits() || options_.engine == Engine::closed_form) {
       return;
     }
-    PredictOptions options;
-    options.steps = FirstSteps(kFirst);
-    options.traces = false;
-    Result<Prediction> prediction = Predict(job, options);
-    if (!prediction) {
-      return;  // too long to simulate twice: what was asked for stands
+    if (std::optional<Lint> lint = FirstStepsThatDoNotFit(job)) {
+      AddLint(report, std::move(*lint));
     }
-    const PredictionReport first = MakeReport(job, options, std::move(*prediction));
-    if (first.Fits()) {
-      return;
-    }
-    const Bytes needed = first.Worst().device.high;
-    AddLint(
-        report,
-        {"first-steps-do-not-fit", "error",
-         fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than the device has",
-                     kFirst, Text(needed), Text(needed - report.device_memory)),
-         fmt::format("tidemark predict --steps {} shows them", kFirst)});
   }
 
   Status WriteFiles(const PredictionReport& report) const {
@@ -168,6 +158,7 @@ class PredictCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   PredictOptions options_;
   std::optional<StepKind> step_;
   std::optional<std::int64_t> steps_;

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "cli/command.h"
 #include "cli/load_trace.h"
 #include "cli/options.h"
@@ -65,7 +64,7 @@ class ReportCommand : public Command {
       TIDEMARK_ASSIGN(ReadTrace file, LoadTrace(path));
       files.push_back(std::move(file));
     }
-    TIDEMARK_TRY(CheckRole(files));
+    TIDEMARK_TRY(CheckRole(role_, files));
     const TraceReport report = MakeTraceReport(std::move(files), role_);
     if (ToFile()) {
       TIDEMARK_TRY(WriteFile(output_, RenderAs(renderer, report)));
@@ -98,23 +97,6 @@ class ReportCommand : public Command {
       }
     }
     return renderer;
-  }
-
-  /// A role that no file has is a typing mistake.
-  Status CheckRole(const std::vector<ReadTrace>& files) const {
-    std::vector<std::string> known;
-    for (const ReadTrace& file : files) {
-      for (const Trace& trace : file.file.traces) {
-        if (role_.empty() || trace.role == role_) {
-          return Done{};
-        }
-        known.push_back(trace.role);
-      }
-    }
-    const std::string nearest = Nearest(role_, known);
-    return BadInput(fmt::format("--role: no trace has a role '{}'", role_),
-                    nearest.empty() ? fmt::format("the first one is '{}'", known.front())
-                                    : fmt::format("did you mean '{}'?", nearest));
   }
 
   std::vector<std::string> paths_;

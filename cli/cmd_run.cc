@@ -7,6 +7,7 @@
 #include "cli/budget_report.h"
 #include "cli/command.h"
 #include "cli/execution.h"
+#include "cli/hardware.h"
 #include "cli/launch.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
@@ -60,7 +61,8 @@ class RunCommand : public Command {
                            execution.numerics,
                            execution.budgets,
                            ReasonsOf(execution.budgets, TimeDoubt(execution.place.world->ranks_here())),
-                           LintJob(job)};
+                           LintJob(job),
+                           DescribeHardware(options_.device)};
     if (options_.trace_path != "-") {
       const std::string text = format_ == OutputFormat::json ? RenderJson(report) : RenderText(report);
       TIDEMARK_TRY(WriteMeasured(format_ == OutputFormat::markdown ? "```\n" + text + "```\n" : text));

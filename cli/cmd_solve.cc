@@ -5,27 +5,26 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
-#include "cli/changed_job.h"
 #include "cli/command.h"
 #include "cli/interruption.h"
 #include "cli/options.h"
-#include "cli/predict_command.h"
 #include "cli/progress_line.h"
-#include "cli/strategies.h"
-#include "models/job/change.h"
-#include "models/job/fields.h"
+#include "cli/solved_options.h"
 #include "models/job/job_template.h"
 #include "reports/render/render.h"
 #include "reports/summarise/solution.h"
+#include "sim/strategies/strategy.h"
+#include "sim/sweep/alternative_jobs.h"
 #include "sim/sweep/alternatives.h"
 #include "sim/sweep/single_changes.h"
 #include "sim/sweep/sweep.h"
@@ -33,13 +32,15 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kLargestBatch = 1'000'000'000'000, kMostOthers = 1000;
+constexpr std::int64_t kMostOthers = 1000;
+constexpr std::size_t kRefusals = 3;  ///< the most frequent reasons
 
 /// What was found of the ways that a sweep looks at.
 struct Found {
   std::vector<PricedRow> rows;  ///< that fit
   std::int64_t too_large = 0, refused = 0;
   std::int64_t indivisible = 0;  ///< of the refused ones: no accumulation_steps makes the global batch
+  std::map<std::string, std::int64_t> reasons;
   std::optional<PricedCombinations::Nearest> nearest;
 };
 
@@ -65,10 +66,8 @@ class SolveCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
-    app.add_option("--memory", memory_, "what a device has: 80GiB; default: the machine's")->type_name("SIZE");
-    app.add_option("--global-batch", global_batch_, "sequences of a step on all ranks; default: as the job has")
-        ->type_name("B")
-        ->check(CLI::Range(std::int64_t{1}, kLargestBatch));
+    AddMemoryOption(app, memory_);
+    AddGlobalBatchOption(app, global_batch_, "sequences of a step on all ranks; default: as the job has");
     app.add_option(
            "--keep", keep_,
            fmt::format("leave this as the job has it (any number of times): {}", fmt::join(AlternativeKeys(), ", ")))
@@ -91,11 +90,7 @@ class SolveCommand : public Command {
     TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
     TIDEMARK_TRY(CheckKept());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
-    JobChanges changes{job_.set, std::nullopt};
-    if (!job_.format.empty()) {
-      changes.format = job_.format;
-    }
-    TIDEMARK_ASSIGN(JobTemplate job, JobTemplate::Read(job_.path, changes, strategies));
+    TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
     TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
     if (base.last_window.microbatches > 0) {
       return BadInput("last_window.microbatches: a step that is cut short is no training run",
@@ -111,6 +106,9 @@ class SolveCommand : public Command {
     limits.global_batch = solution.global_batch;
     limits.fit = SweepLimits::Fit::perhaps_fitting;  // the allocator's cache is simulated where it decides
     const Sweep sweep(std::move(groups), std::move(limits), job);
+    AlternativeJobs jobs(std::move(job), base, sweep.groups().space(), solution.global_batch);
+    SolvedOptions options(job_, jobs, solution);
+    options.PredictNow();
     const auto start = std::chrono::steady_clock::now();
     TIDEMARK_ASSIGN(Found found, Search(sweep));
     if (found.indivisible == sweep.size()) {
@@ -118,19 +116,10 @@ class SolveCommand : public Command {
                                   Grouped(solution.global_batch)),
                       "--global-batch takes another, and fewer --keep leave more to try");
     }
-    solution.size = sweep.size();
-    solution.fit = std::ranges::count_if(found.rows, &PricedRow::fits);
-    solution.near = std::ssize(found.rows) - solution.fit;
-    solution.too_large = found.too_large;
-    solution.refused = found.refused;
-    solution.complete = solution.size == std::ssize(found.rows) + solution.too_large + solution.refused;
-    TIDEMARK_TRY(Choose(sweep, job, base, std::move(found.rows), solution));
+    Count(found, sweep.size(), solution);
+    TIDEMARK_TRY(options.Pick(std::move(found.rows), top_, StopRequested));
     if (solution.options.empty() && found.nearest) {
-      TIDEMARK_ASSIGN(const Job nearest, JobAt(sweep, job, found.nearest->combination, solution.global_batch));
-      if (!IsDeclaredWrong(nearest) && SameArithmetic(base, nearest)) {
-        TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, nearest));
-        TIDEMARK_ASSIGN(solution.nearest, OptionOf(change, solution));
-      }
+      TIDEMARK_TRY(options.PickNearest(found.nearest->combination));
     }
     solution.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), solution, {WantsColour()})));
@@ -157,36 +146,21 @@ class SolveCommand : public Command {
     solution.global_batch = global_batch_.value_or(own_batch);
     solution.same_batch = solution.global_batch == own_batch;
     solution.ranks = base.Ranks();
-    solution.title = fmt::format("{} on {} ranks, {} sequences a step", job_.path, Grouped(solution.ranks),
-                                 Grouped(solution.global_batch));
+    solution.title = fmt::format("{} on {} rank{}, {} sequence{} a step", job_.path, Grouped(solution.ranks),
+                                 solution.ranks == 1 ? "" : "s", Grouped(solution.global_batch),
+                                 solution.global_batch == 1 ? "" : "s");
     solution.job_yaml = JobYaml(base);
     solution.version = TIDEMARK_VERSION;
     solution.machine = base.machine.name;
     solution.memory = base.machine.device_memory;
-    Result<ChangedJob> now = PredictChanged(job_, {}, StepKind::steady, Engine::simulate);
-    now = now ? std::move(now) : PredictChanged(job_, {}, StepKind::steady, Engine::closed_form);
-    if (now) {
-      solution.now = CostOf(now->report, solution.memory);
-      lints_ = now->report.lints;
-    } else {
-      solution.refusal = now.error().message;
-    }
     return solution;
-  }
-
-  /// What makes the training run, its ranks and their machine.
-  static bool IsGiven(const std::string& key) {
-    constexpr std::string_view kSections[] = {"layout", "machine", "network", "sequence_length", "last_window"};
-    return key == "accumulation_steps" || std::ranges::any_of(kSections, [&](std::string_view section) {
-             return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
-           });
   }
 
   Result<SweepSpace> SpaceOf(const Job& base, std::int64_t global_batch) const {
     std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()});
     for (const std::string& vary : vary_) {
       TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
-      if (IsGiven(axis.key) || ValueOf(base, axis.key).empty()) {
+      if (IsGivenToAlternatives(axis.key) || SettingOf(base, axis.key).empty()) {
         return BadInput(
             fmt::format("--vary: with another {} it would be another training run, or other ranks", axis.key),
             "tidemark sweep varies any key");
@@ -214,9 +188,10 @@ class SolveCommand : public Command {
       found.rows.insert(found.rows.end(), priced.rows.begin(), priced.rows.end());
       found.too_large += priced.pruned;
       found.refused += std::ssize(priced.refused);
-      found.indivisible += std::ranges::count_if(priced.refused, [&](const PricedCombinations::Refused& refused) {
-        return priced.reasons[refused.reason].starts_with("--global-batch");
-      });
+      found.indivisible += priced.indivisible;
+      for (const PricedCombinations::Refused& refused : priced.refused) {
+        ++found.reasons[priced.reasons[refused.reason]];
+      }
       if (priced.nearest && (!found.nearest || priced.nearest->ComesBefore(*found.nearest))) {
         found.nearest = priced.nearest;
       }
@@ -228,135 +203,18 @@ class SolveCommand : public Command {
     return found;
   }
 
-  static Result<Job> JobAt(const Sweep& sweep, JobTemplate& job, std::int64_t combination, std::int64_t global_batch) {
-    const std::vector<SweepAxis>& axes = sweep.groups().space().axes();
-    std::vector<std::size_t> at(axes.size());
-    sweep.groups().space().At(combination, at);
-    std::vector<JobChange> changes;
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      TIDEMARK_ASSIGN(changes.emplace_back(), ParseJobChange(axes[i].key + "=" + axes[i].values[at[i]], "--vary"));
+  static void Count(const Found& found, std::int64_t size, Solution& solution) {
+    solution.size = size;
+    solution.fit = std::ranges::count_if(found.rows, &PricedRow::fits);
+    solution.near = std::ssize(found.rows) - solution.fit;
+    solution.too_large = found.too_large;
+    solution.refused = found.refused;
+    solution.complete = solution.size == std::ssize(found.rows) + solution.too_large + solution.refused;
+    for (const auto& [reason, count] : found.reasons) {
+      solution.refusals.push_back({reason, count});
     }
-    std::vector<const JobChange*> all;
-    for (const JobChange& change : changes) {
-      all.push_back(&change);
-    }
-    TIDEMARK_ASSIGN(Job found, job.Unchecked(all));
-    found.accumulation_steps = global_batch / (found.micro_batch_size * found.layout.dp);
-    return found;
-  }
-
-  /// Keys of a space, sections by their keys.
-  static std::vector<std::string> KeysOf(const Sweep& sweep) {
-    std::vector<std::string> keys;
-    for (const SweepAxis& axis : sweep.groups().space().axes()) {
-      if (axis.key == "layout") {
-        keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp", "layout.layers_per_stage"});
-      } else {
-        keys.push_back(axis.key);
-      }
-    }
-    keys.emplace_back("accumulation_steps");
-    return keys;
-  }
-
-  static std::string ValueOf(const Job& job, const std::string& key) {
-    if (key == "strategy") {
-      return job.strategy;
-    }
-    const auto field = std::ranges::find(JobFields(), key, &Field<Job>::key);
-    return field == JobFields().end() || !field->write ? "" : field->write(job);
-  }
-
-  /// What makes the job at a place of the space of the job that was given. Axes have other defaults under another
-  /// strategy.
-  static Result<std::vector<std::string>> ChangeOf(const Sweep& sweep, JobTemplate& job, const Job& base,
-                                                   const Job& found) {
-    TIDEMARK_ASSIGN(const JobChange strategy, ParseJobChange("strategy=" + found.strategy, "--vary"));
-    const JobChange* const changes[] = {&strategy};
-    TIDEMARK_ASSIGN(const Job bare, job.Unchecked(changes));
-    std::vector<std::string> change;
-    for (const std::string& key : KeysOf(sweep)) {
-      if (ValueOf(key == "strategy" ? base : bare, key) != ValueOf(found, key)) {
-        change.push_back(fmt::format("{}={}", key, ValueOf(found, key)));
-      }
-    }
-    return change;
-  }
-
-  /// Varied keys in which two jobs differ; those that follow from others are left out.
-  static std::vector<std::string> DifferenceOf(const Sweep& sweep, const Job& a, const Job& b) {
-    std::vector<std::string> keys;
-    for (const std::string& key : KeysOf(sweep)) {
-      if (key != "accumulation_steps" && ValueOf(a, key) != ValueOf(b, key)) {
-        const std::string shown = key.starts_with("layout.") ? "layout" : key;
-        if (keys.empty() || keys.back() != shown) {
-          keys.push_back(shown);
-        }
-      }
-    }
-    return keys;
-  }
-
-  /// The fastest of those that compute the job's numbers, and behind it those that differ from it in other keys than
-  /// the ones before. Of all these the allocator is simulated, which decides whether they fit.
-  Status Choose(const Sweep& sweep, JobTemplate& job, const Job& base, std::vector<PricedRow> rows,
-                Solution& solution) const {
-    constexpr std::int64_t kMostLooks = 300;  // at what may fit and does not
-    std::ranges::sort(rows, {}, [](const PricedRow& row) { return std::pair(row.time.step, row.combination); });
-    std::optional<Job> best;
-    std::set<std::vector<std::string>> kinds;
-    for (const PricedRow& row : rows) {
-      if (std::ssize(solution.options) > top_ || StopRequested()) {
-        break;
-      }
-      if (!row.fits && solution.tight >= kMostLooks) {
-        continue;
-      }
-      TIDEMARK_ASSIGN(const Job found, JobAt(sweep, job, row.combination, solution.global_batch));
-      if (IsDeclaredWrong(found) || !SameArithmetic(base, found)) {
-        solution.altering += best || !row.fits ? 0 : 1;
-        continue;
-      }
-      const std::vector<std::string> kind = best ? DifferenceOf(sweep, *best, found) : std::vector<std::string>();
-      if (kinds.contains(kind)) {
-        continue;
-      }
-      TIDEMARK_ASSIGN(const std::vector<std::string> change, ChangeOf(sweep, job, base, found));
-      TIDEMARK_ASSIGN(SolvedOption option, OptionOf(change, solution));
-      if (!option.cost.fits) {
-        ++solution.tight;
-        continue;
-      }
-      best = best ? std::move(best) : std::optional(found);
-      kinds.insert(kind);
-      option.differs_in = kind;
-      solution.options.push_back(std::move(option));
-    }
-    return Done{};
-  }
-
-  Result<SolvedOption> OptionOf(const std::vector<std::string>& change, const Solution& solution) const {
-    Result<ChangedJob> simulated = PredictChanged(job_, change, StepKind::steady, Engine::simulate);
-    if (!simulated) {  // too many microbatches to simulate
-      simulated = PredictChanged(job_, change, StepKind::steady, Engine::closed_form);
-    }
-    TIDEMARK_ASSIGN(const ChangedJob changed, std::move(simulated));
-    SolvedOption option;
-    option.change = fmt::format("{}", fmt::join(change, " "));
-    option.cost = CostOf(changed.report, solution.memory);
-    if (solution.now) {
-      option.saved = solution.now->allocated - option.cost.allocated;
-      if (solution.same_batch) {
-        option.lost = option.cost.step - solution.now->step;
-      }
-    }
-    option.tokens_per_s_per_gpu = changed.report.throughput.tokens_per_s_per_gpu;
-    if (changed.report.throughput.mfu > 0) {
-      option.mfu = changed.report.throughput.mfu;
-    }
-    option.lints = NewWarnings(changed.report.lints, lints_);
-    option.command = PredictCommand(job_, change);
-    return option;
+    std::ranges::stable_sort(solution.refusals, std::greater(), &SweepRefusal::count);
+    solution.refusals.resize(std::min(solution.refusals.size(), kRefusals));
   }
 
   JobOptions job_;
@@ -367,7 +225,6 @@ class SolveCommand : public Command {
   std::optional<int> threads_;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
-  std::vector<Lint> lints_;  ///< of the job itself
 };
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include "cli/interruption.h"
 #include "cli/options.h"
 #include "cli/progress_line.h"
-#include "cli/strategies.h"
 #include "cli/sweep_csv.h"
 #include "cli/sweep_id.h"
 #include "cli/sweep_ranks.h"
@@ -28,6 +27,7 @@
 #include "models/job/job_template.h"
 #include "models/job/read.h"
 #include "reports/render/render.h"
+#include "sim/strategies/strategy.h"
 #include "sim/sweep/segment_folder.h"
 #include "sim/sweep/summary.h"
 #include "sim/sweep/sweep.h"
@@ -36,7 +36,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::size_t kRowsOfText = 20, kRowsOfPage = 100'000, kRowsOfJson = 1'000'000;
-constexpr std::int64_t kLargestBatch = 1'000'000'000'000;
 /// A sweep that would take longer asks first.
 constexpr double kLongSeconds = 600, kTrialSeconds = 1;
 
@@ -64,10 +63,7 @@ class SweepCommand : public Command {
         ->expected(1)
         ->take_all()
         ->required();
-    app.add_option("--global-batch", global_batch_,
-                   "sequences of a step on all ranks; accumulation_steps follows from it")
-        ->type_name("B")
-        ->check(CLI::Range(std::int64_t{1}, kLargestBatch));
+    AddGlobalBatchOption(app, global_batch_, "sequences of a step on all ranks; accumulation_steps follows from it");
     app.add_option("--where", where_,
                    "only combinations for which this holds: \"ranks == 64 and layout.tp <= 8\"; over layout.*, ranks, "
                    "micro_batch_size, accumulation_steps, sequence_length and varied whole numbers")
@@ -95,7 +91,7 @@ class SweepCommand : public Command {
   Result<int> Run() override {
     TIDEMARK_TRY(CheckOptions());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
-    TIDEMARK_ASSIGN(JobTemplate job, ReadTemplate(strategies));
+    TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
     // Whether it is a job by itself does not matter: what is varied may be what is wrong with it.
     TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
@@ -154,14 +150,6 @@ class SweepCommand : public Command {
   }
 
   bool EndsIn(std::string_view ending) const { return out_.ends_with(ending); }
-
-  Result<JobTemplate> ReadTemplate(const std::vector<StrategyDefaults>& strategies) const {
-    JobChanges changes{job_.set, std::nullopt};
-    if (!job_.format.empty()) {
-      changes.format = job_.format;
-    }
-    return JobTemplate::Read(job_.path, changes, strategies);
-  }
 
   Result<Sweep> MakeSweep(const Job& base, const JobTemplate& job) const {
     std::vector<SweepAxis> axes;

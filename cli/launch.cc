@@ -17,32 +17,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.h"
+#include "cli/own_command.h"
 #include "cli/supervisor.h"
 #include "profiler/comm/launcher.h"
 #include "profiler/execute/run.h"
 
 namespace tidemark {
 namespace {
-
-constexpr std::int64_t kLargestCommandLine = 1 << 20;
-
-/// This process's own command line, by which mpirun starts it again.
-Result<std::vector<std::string>> OwnArguments() {
-  TIDEMARK_ASSIGN(const std::string bytes, ReadBinaryFile("/proc/self/cmdline", kLargestCommandLine));
-  std::vector<std::string> arguments;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t end = bytes.find('\0', at);
-    arguments.push_back(bytes.substr(at, end - at));
-    at = end == std::string::npos ? bytes.size() : end + 1;
-  }
-  std::string program(4096, '\0');
-  const ssize_t length = readlink("/proc/self/exe", program.data(), program.size());
-  if (length > 0 && !arguments.empty()) {
-    arguments.front() = program.substr(0, static_cast<std::size_t>(length));
-  }
-  return arguments;
-}
 
 /// "rank 3 (dp 1, tp 1)"; "rank 0" where there is nothing to tell apart.
 std::string NameOf(const Job& job, std::int64_t rank) {

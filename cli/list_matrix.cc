@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/strategies.h"
 #include "sim/matrix/matrix.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/load_trace.h"
 
-#include <cstdint>
-#include <utility>
+#include <fmt/format.h>
 
-#include "base/file.h"
+#include <utility>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/text.h"
 
 namespace tidemark {
-namespace {
-
-constexpr std::int64_t kLargestTraceBytes = std::int64_t{4} << 30;
-
-}  // namespace
 
 Result<ReadTrace> LoadTrace(const std::string& path) {
-  TIDEMARK_ASSIGN(const std::string bytes, ReadBinaryFile(path, kLargestTraceBytes));
-  Result<TraceFile> read = ReadTraces(bytes);
+  TIDEMARK_ASSIGN(const MappedFile input, MappedFile::Open(path));
+  Result<TraceFile> read = ReadTraces(input.bytes());
   if (!read) {
     Error error = read.error();
     if (error.hint.empty()) {
@@ -30,6 +28,22 @@ Result<ReadTrace> LoadTrace(const std::string& path) {
         .At(path);
   }
   return ReadTrace{path, std::move(file)};
+}
+
+Status CheckRole(const std::string& role, std::span<const ReadTrace> files) {
+  std::vector<std::string> known;
+  for (const ReadTrace& file : files) {
+    for (const Trace& trace : file.file.traces) {
+      if (role.empty() || trace.role == role) {
+        return Done{};
+      }
+      known.push_back(trace.role);
+    }
+  }
+  const std::string nearest = Nearest(role, known);
+  return BadInput(fmt::format("--role: no trace has a role '{}'", role),
+                  nearest.empty() ? fmt::format("the first one is '{}'", known.front())
+                                  : fmt::format("did you mean '{}'?", nearest));
 }
 
 }  // namespace tidemark

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -8,7 +9,10 @@
 
 namespace tidemark {
 
-/// The traces of a file of any readable format. Of one that is cut short, what there is, with its note.
+/// The traces of a file of any readable format; "-" is stdin. Of one that is cut short, what there is, with its note.
 Result<ReadTrace> LoadTrace(const std::string& path);
+
+/// Refuses a role that none of these files has, as the typing mistake that it is. Empty: any.
+Status CheckRole(const std::string& role, std::span<const ReadTrace> files);
 
 }  // namespace tidemark

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/strategies.h"
 #include "sim/lower/lower.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
 namespace {

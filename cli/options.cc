@@ -13,11 +13,20 @@
 
 #include "base/text.h"
 #include "cli/choice.h"
-#include "cli/strategies.h"
 #include "models/configs/config.h"
 #include "models/job/read.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
+namespace {
+
+constexpr std::int64_t kLargestBatch = 1'000'000'000'000;
+
+JobChanges ChangesOf(const JobOptions& options) {
+  return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format)};
+}
+
+}  // namespace
 
 void AddJobOptions(CLI::App& app, JobOptions& options) {
   app.add_option("JOB", options.path, "Tidemark YAML, or the config of another tool")->required();
@@ -40,11 +49,15 @@ void AddJobChanges(CLI::App& app, JobOptions& options) {
 Result<Job> LoadJob(const JobOptions& options) { return LoadJob(options, KnownStrategies()); }
 
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
-  JobChanges changes{options.set, std::nullopt};
-  if (!options.format.empty()) {
-    changes.format = options.format;
-  }
-  return ReadJob(options.path, changes, strategies);
+  return ReadJob(options.path, ChangesOf(options), strategies);
+}
+
+Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
+  return JobTemplate::Read(options.path, ChangesOf(options), strategies);
+}
+
+void AddMemoryOption(CLI::App& app, std::string& memory) {
+  app.add_option("--memory", memory, "what a device has: 80GiB; default: the machine's")->type_name("SIZE");
 }
 
 Status SetDeviceMemory(const std::string& memory, JobOptions& job) {
@@ -57,6 +70,12 @@ Status SetDeviceMemory(const std::string& memory, JobOptions& job) {
   }
   job.set.push_back("machine.device_memory=" + memory);
   return Done{};
+}
+
+void AddGlobalBatchOption(CLI::App& app, std::optional<std::int64_t>& global_batch, const std::string& help) {
+  app.add_option("--global-batch", global_batch, help)
+      ->type_name("B")
+      ->check(CLI::Range(std::int64_t{1}, kLargestBatch));
 }
 
 void AddFormatOption(CLI::App& app, OutputFormat& format) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "models/job/job_template.h"
 
 namespace CLI {
 class App;
@@ -29,9 +31,15 @@ void AddJobChanges(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 
+/// The job's config, to be resolved with one change after the other. The strategies must outlive it.
+Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const StrategyDefaults> strategies);
+
+void AddMemoryOption(CLI::App& app, std::string& memory);
 /// What `--memory` says of the device, "80GiB", becomes one of the job's changes, so that every command line says it.
 /// Empty: nothing was said.
 Status SetDeviceMemory(const std::string& memory, JobOptions& job);
+
+void AddGlobalBatchOption(CLI::App& app, std::optional<std::int64_t>& global_batch, const std::string& help);
 
 enum class OutputFormat : std::uint8_t { text, json, markdown };
 void AddFormatOption(CLI::App& app, OutputFormat& format);

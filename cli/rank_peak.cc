@@ -9,6 +9,37 @@ namespace {
 
 using nlohmann::json;
 
+/// What a report tells of tensors that are alive.
+json EncodeLive(const std::vector<LiveBuffers>& all) {
+  json list = json::array();
+  for (const LiveBuffers& live : all) {
+    list.push_back({live.name, static_cast<int>(live.category), live.count, live.bytes.count(), live.since.count(),
+                    live.until ? json(live.until->count()) : json(), live.since_phase, live.until_phase,
+                    static_cast<int>(live.dtype), live.sharding});
+  }
+  return list;
+}
+
+std::vector<LiveBuffers> DecodeLive(const json& list) {
+  std::vector<LiveBuffers> all;
+  for (const json& item : list) {
+    LiveBuffers& live = all.emplace_back();
+    live.name = item.at(0);
+    live.category = static_cast<Category>(item.at(1).get<int>());
+    live.count = item.at(2);
+    live.bytes = Bytes(item.at(3).get<std::int64_t>());
+    live.since = Nanos(item.at(4).get<std::int64_t>());
+    if (!item.at(5).is_null()) {
+      live.until = Nanos(item.at(5).get<std::int64_t>());
+    }
+    live.since_phase = item.at(6);
+    live.until_phase = item.at(7);
+    live.dtype = static_cast<DType>(item.at(8).get<int>());
+    live.sharding = item.at(9);
+  }
+  return all;
+}
+
 std::string Encode(const RankPeak& of) {
   json by_category = json::array();
   for (std::size_t c = 0; c < kCategories; ++c) {
@@ -22,6 +53,8 @@ std::string Encode(const RankPeak& of) {
               {"microbatch", of.peak.microbatch},
               {"side", of.peak.side},
               {"step", of.peak.step},
+              {"at", of.peak.at ? json(of.peak.at->count()) : json()},
+              {"live", EncodeLive(of.peak.live)},
               {"allocator", of.allocator.count()},
               {"reserved", of.reserved.count()},
               {"mapped", of.mapped.count()},
@@ -42,6 +75,10 @@ RankPeak Decode(const std::string& text) {
   of.peak.microbatch = read.at("microbatch");
   of.peak.side = read.at("side");
   of.peak.step = read.at("step");
+  if (!read.at("at").is_null()) {
+    of.peak.at = Nanos(read.at("at").get<std::int64_t>());
+  }
+  of.peak.live = DecodeLive(read.at("live"));
   return of;
 }
 

@@ -15,7 +15,7 @@ namespace tidemark {
 struct RankPeak {
   std::int64_t rank = 0;
   std::string role;
-  Peak peak;  ///< of tensors; without what is alive
+  Peak peak;  ///< of tensors
   Bytes allocator, reserved, mapped;
   std::int64_t cache_flushes = 0;
 };

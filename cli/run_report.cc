@@ -12,7 +12,10 @@
 
 #include "base/text.h"
 #include "models/findings/findings.h"
+#include "models/job/read.h"
 #include "reports/render/lints.h"
+#include "reports/render/role_json.h"
+#include "reports/render/yaml_json.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
 
@@ -112,8 +115,9 @@ ordered_json JsonOf(const RankPeak& of) {
           {"reserved_bytes", of.reserved.count()},
           {"mapped_bytes", of.mapped.count()},
           {"cache_flushes", of.cache_flushes},
-          {"at", {{"phase", peak.phase}}},
-          {"by_category", by_category}};
+          {"at", PlaceJson(peak)},
+          {"by_category", by_category},
+          {"live", LiveJson(peak.live, peak.live.size())}};
 }
 
 /// What says how long a GPU worked; a processor has one clock.
@@ -201,6 +205,8 @@ std::string RenderJson(const RunReport& report) {
   }
   const ordered_json json = {{"schema", "tidemark.run/1"},
                              {"device", report.device},
+                             {"hardware", report.hardware},
+                             {"job", JsonOfYaml(JobYaml(report.job))},
                              {"ranks", report.job.Ranks()},
                              {"steps", steps},
                              {"clock", Name(report.outcome.clock)},
@@ -210,8 +216,9 @@ std::string RenderJson(const RunReport& report) {
                              {"budget", budget},
                              {"validity", validity},
                              {"lints", LintsJson(report.lints)},
-                             {"out_of_memory", out_of_memory}};
-  return json.dump(2) + "\n";
+                             {"out_of_memory", out_of_memory},
+                             {"provenance", {{"version", TIDEMARK_VERSION}}}};
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tidemark

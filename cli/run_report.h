@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct RunReport {
   std::vector<Budget> budgets{};        ///< of all ranks
   std::vector<std::string> reasons{};   ///< why the measurement is in doubt (ReasonsOf)
   std::vector<Lint> lints{};            ///< of the job: numbers that are meant to be wrong are executed all the same
+  std::map<std::string, std::string> hardware{};  ///< what it was measured on (DescribeHardware)
 
   bool NumbersDiffer() const;
   /// Whether numbers differ, or the device ran out of memory.

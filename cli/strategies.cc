@@ -6,15 +6,6 @@
 
 namespace tidemark {
 
-std::vector<StrategyDefaults> KnownStrategies() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& strategy : AllStrategies()) {
-    known.push_back(strategy.defaults);
-    known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
-  }
-  return known;
-}
-
 std::vector<StrategyDefaults> StrategiesForAudit() {
   std::vector<StrategyDefaults> known = KnownStrategies();
   for (StrategyDefaults& strategy : known) {

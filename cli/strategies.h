@@ -7,11 +7,8 @@
 
 namespace tidemark {
 
-/// The strategies of sim/strategies as the job reader takes them.
-std::vector<StrategyDefaults> KnownStrategies();
-
-/// The same for an audit: of a job whose own predicates let no step be made they are asked as if its windows were
-/// ordinary, because that is what the audit is to tell.
+/// KnownStrategies() for an audit: of a job whose own predicates let no step be made they are asked as if its windows
+/// were ordinary, because that is what the audit is to tell.
 std::vector<StrategyDefaults> StrategiesForAudit();
 
 }  // namespace tidemark

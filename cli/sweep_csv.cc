@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/category.h"
+#include "base/csv.h"
 
 namespace tidemark {
 namespace {
@@ -19,21 +20,9 @@ struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-/// RFC 4180: quoted where it must be.
-std::string Quoted(const std::string& value) {
-  if (value.find_first_of(",\"\r\n") == std::string::npos) {
-    return value;
-  }
-  std::string quoted = "\"";
-  for (const char letter : value) {
-    quoted += letter == '"' ? "\"\"" : std::string(1, letter);
-  }
-  return quoted + "\"";
-}
-
 void AppendKeys(fmt::memory_buffer& line, const std::vector<std::string>& values) {
   for (const std::string& value : values) {
-    fmt::format_to(std::back_inserter(line), "{},", Quoted(value));
+    fmt::format_to(std::back_inserter(line), "{},", CsvField(value));
   }
 }
 
@@ -43,7 +32,7 @@ std::string Heading(const SweepValues& columns) {
   fmt::format_to(std::back_inserter(line),
                  "status,fits,pareto,allocated_bytes,device_high_bytes,host_bytes,step_ns,compute_ns,recompute_ns,"
                  "exposed_communication_ns,bubble_ns,optimizer_ns,host_ns,tokens_per_s_per_gpu,mfu,phase");
-  for (std::size_t i = 0; i < kCategories; ++i) {
+  for (std::size_t i = 0; i < kProgramCategories; ++i) {
     fmt::format_to(std::back_inserter(line), ",{}_bytes", Name(static_cast<Category>(i)));
   }
   return fmt::to_string(line) + ",reason\n";
@@ -57,17 +46,17 @@ std::string Line(const SweepValues& columns, const PricedRow& row, bool on_front
                  row.allocated.count(), row.device.high.count(), row.host.count(), time.step.count(),
                  time.compute.count(), time.recompute.count(), time.exposed_communication.count(), time.bubble.count(),
                  time.optimizer.count(), time.host.count(), row.tokens_per_s_per_gpu, row.mfu, Name(row.phase));
-  for (std::size_t i = 0; i < kCategories; ++i) {
+  for (std::size_t i = 0; i < kProgramCategories; ++i) {
     fmt::format_to(std::back_inserter(line), ",{}", row.by_category[static_cast<Category>(i)].count());
   }
   return fmt::to_string(line) + ",\n";
 }
 
 std::string RefusedLine(const SweepValues& columns, std::int64_t combination, const std::string& reason) {
-  constexpr std::size_t kEmpty = 15 + kCategories;  // between the status and the reason
+  constexpr std::size_t kEmpty = 15 + kProgramCategories;  // between the status and the reason
   fmt::memory_buffer line;
   AppendKeys(line, columns.Values(combination));
-  return fmt::format("{}refused{},{}\n", fmt::to_string(line), std::string(kEmpty, ','), Quoted(reason));
+  return fmt::format("{}refused{},{}\n", fmt::to_string(line), std::string(kEmpty, ','), CsvField(reason));
 }
 
 }  // namespace

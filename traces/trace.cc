@@ -88,6 +88,12 @@ class MemoryVerifier {
     if (event.span != kNoSpan && event.span >= trace_.spans.size()) {
       return "names a phase that the trace does not have";
     }
+    if (event.stream != kNoStream && event.stream >= trace_.streams.size()) {
+      return "names a stream that the trace does not have";
+    }
+    if (event.waits && event.alloc) {
+      return "an allocation waits for other streams, as only a free can";
+    }
     if (event.issue < last_issue_) {
       return "issued before the event that precedes it";
     }

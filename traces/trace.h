@@ -19,7 +19,8 @@ namespace tidemark {
 using TensorNameId = Id<struct TraceTensorTag>;   ///< index into Trace::tensors
 using TraceStringId = Id<struct TraceStringTag>;  ///< index into Trace::strings
 
-inline constexpr std::uint16_t kNoSpan = 0xffff;  ///< MemoryEvent::span, Slice::span: no phase, or none that is known
+inline constexpr std::uint16_t kNoSpan = 0xffff;    ///< MemoryEvent::span, Slice::span: no phase, or none that is known
+inline constexpr std::uint16_t kNoStream = 0xffff;  ///< MemoryEvent::stream: not known
 
 /// A family of equal tensors; events name the member by indices.
 struct TraceTensor {
@@ -38,9 +39,11 @@ struct MemoryEvent {
   TensorNameId tensor;
   std::int32_t index0 = 0, index1 = 0;    ///< member of the family
   Nanos issue;                            ///< when the host issued it: memory follows issue order
-  Nanos ready;                            ///< when the stream of birth got there
+  Nanos ready;                            ///< when the stream of birth got there; where it waits, when that was over
+  bool waits = false;                     ///< a free of what other streams still use: nobody gets it before `ready`
   std::uint64_t address = 0;              ///< 0: not known
   std::uint16_t span = kNoSpan;           ///< index into Trace::spans of the innermost phase
+  std::uint16_t stream = kNoStream;       ///< index into Trace::streams of the stream of birth
   Bytes allocator_bytes, reserved_bytes;  ///< the allocator's totals right after this event
 };
 

@@ -3,24 +3,26 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
 #include "models/configs/flatten.h"
 #include "models/job/fields.h"
+#include "models/job/read.h"
 
 namespace tidemark {
 namespace {
 
 /// All of a value comes from the place `where`.
-void PlaceAt(ConfigValue& value, const std::string& where) {
+void PlaceAt(ConfigValue& value, const std::string& where, std::string_view source) {
   value.where = where;
-  value.source = kCommandLine;
+  value.source = source;
   for (ConfigValue& item : value.items) {
-    PlaceAt(item, where);
+    PlaceAt(item, where, source);
   }
   for (ConfigValue::Entry& entry : value.fields) {
-    PlaceAt(entry.value, where);
+    PlaceAt(entry.value, where, source);
   }
 }
 
@@ -52,7 +54,7 @@ Result<JobChange> ParseJobChange(const std::string& text, const std::string& opt
     return error;
   }
   ConfigValue value = std::move(*parsed);
-  PlaceAt(value, place);
+  PlaceAt(value, place, kCommandLine);
   if (value.is_map()) {
     TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys(), NullableJobKeys()));
   } else if (JobKeys().contains(change.key)) {
@@ -62,6 +64,14 @@ Result<JobChange> ParseJobChange(const std::string& text, const std::string& opt
     error.where = place;
     return error;
   }
+  return change;
+}
+
+Result<JobChange> ChangeToTable(const std::string& name, const Table& table, const std::string& source) {
+  TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(TableYaml(name, table), source));
+  PlaceAt(value, source, source);
+  JobChange change{"network", {}};
+  TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys(), NullableJobKeys()));
   return change;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "models/configs/value.h"
+#include "models/network/network.h"
 
 namespace tidemark {
 
@@ -17,6 +18,9 @@ struct JobChange {
 /// Reads "layout.tp=8"; the value is YAML and may be a section. Refuses a key that no job has, with the nearest one.
 /// `option` is how the change was given: "--set".
 Result<JobChange> ParseJobChange(const std::string& text, const std::string& option);
+
+/// The change to a network that is a table and needs nothing but a name beside it. `source` is where it comes from.
+Result<JobChange> ChangeToTable(const std::string& name, const Table& table, const std::string& source);
 
 /// What is said about a whole network or machine replaces all that was said about it before, and another strategy all
 /// defaults of the one before.

@@ -339,6 +339,9 @@ const std::set<std::string>& JobKeys() {
     for (const Field<Decoder>& field : DecoderFields()) {
       all.insert("network." + field.key);
     }
+    for (const Field<Table>& field : TableFields()) {
+      all.insert("network." + field.key);
+    }
     for (const Field<DualEncoder>& field : DualEncoderFields()) {
       all.insert("network.dual_encoder." + field.key);
     }

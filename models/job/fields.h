@@ -26,9 +26,10 @@ std::vector<std::pair<std::string, std::string>> LossSummaries();
 /// The values of `allocator.kind`, with the knobs of each.
 std::vector<std::pair<std::string, std::string>> AllocatorSummaries();
 
-/// The grammar of an inline network; that of a row of its `table`.
+/// The grammar of an inline network; that of a row of its `table`, and of what is said beside the rows.
 const std::vector<Field<Decoder>>& DecoderFields();
 const std::vector<Field<TableRow>>& TableRowFields();
+const std::vector<Field<Table>>& TableFields();
 /// That of its `dual_encoder`: "shared", "first.layers".
 const std::vector<Field<DualEncoder>>& DualEncoderFields();
 

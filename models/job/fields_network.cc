@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/job/fields.h"
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace tidemark {
 namespace {
 
 // Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
 constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
+
+/// An amount that need not be given; then it is not written.
+struct GivenAmount {
+  Result<std::optional<std::int64_t>> Read(const ConfigValue& value) const {
+    TIDEMARK_ASSIGN(const std::int64_t amount, kAmount.Read(value));
+    return std::optional<std::int64_t>(amount);
+  }
+  std::string Write(std::optional<std::int64_t> amount) const { return amount ? kAmount.Write(*amount) : ""; }
+  std::string Example() const { return kAmount.Example(); }
+};
 
 std::vector<Field<Decoder>> MakeDecoderFields() {
   using D = Decoder;
@@ -82,6 +97,8 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
       FieldAt<R>(
           "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),
       FieldAt<R>(
+          "backward_transient_bytes", [](R & r) -> auto& { return r.backward_transient_bytes; }, GivenAmount{}),
+      FieldAt<R>(
           "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAmount),
       FieldAt<R>(
           "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAmount),
@@ -96,6 +113,12 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
 
 const std::vector<Field<Decoder>>& DecoderFields() {
   static const std::vector<Field<Decoder>> fields = MakeDecoderFields();
+  return fields;
+}
+
+const std::vector<Field<Table>>& TableFields() {
+  static const std::vector<Field<Table>> fields = {FieldAt<Table>(
+      "table_samples", [](Table & t) -> auto& { return t.samples; }, WholeNumber{1, 1 << 20})};
   return fields;
 }
 

@@ -17,6 +17,7 @@ constexpr Meaning kMeanings[] = {
     {"network.name", "the name of the model"},
     {"network.from", "the file or the known model that the network is taken from"},
     {"network.table", "a network given by the sizes and times of its blocks"},
+    {"network.table_samples", "how many samples the sizes and times of that table are of"},
     {"network.trainable", "which weights are trained; the others are frozen"},
     {"network.layers", "how many layers the model has"},
     {"network.hidden", "how many numbers stand for a token between layers"},

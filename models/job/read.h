@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "models/job/job.h"
+#include "models/network/network.h"
 
 namespace tidemark {
 
@@ -29,5 +30,8 @@ Result<Job> ParseJob(std::string_view text, const std::string& path, const JobCh
 /// The resolved job as Tidemark YAML: every default written out, behind every value where it came from. Reading it
 /// gives an equal job (up to `sources`).
 std::string JobYaml(const Job& job);
+
+/// What stands behind `network:` of a job whose network is this table, on one line.
+std::string TableYaml(const std::string& name, const Table& table);
 
 }  // namespace tidemark

@@ -65,7 +65,7 @@ Result<TableRow> ReadRow(const ConfigValue& item) {
   return row;
 }
 
-Result<Table> ReadTable(const ConfigValue& value) {
+Result<Table> ReadTable(const ConfigValue& value, const Settings& settings) {
   if (value.kind != ConfigValue::Kind::list || value.items.empty()) {
     return ErrorAt(value, "network.table", fmt::format("expected a list of rows, found {}", Describe(value)),
                    "a row is {name: stem, parameters: 1856, saved_bytes: 262144, forward_flops: 3538944}");
@@ -74,6 +74,12 @@ Result<Table> ReadTable(const ConfigValue& value) {
   for (const ConfigValue& item : value.items) {
     TIDEMARK_ASSIGN(TableRow row, ReadRow(item));
     table.rows.push_back(std::move(row));
+  }
+  for (const Field<Table>& field : TableFields()) {
+    const std::string key = "network." + field.key;
+    if (const ConfigValue* given = Find(settings, key)) {
+      TIDEMARK_TRY(ReadField(field, table, *given, key));
+    }
   }
   return table;
 }
@@ -186,8 +192,13 @@ Status ReadShape(Network& network, const Settings& settings, const ConfigValue& 
                        "a table stands alone: remove the other keys of network");
       }
     }
-    TIDEMARK_ASSIGN(network.shape, ReadTable(*table));
+    TIDEMARK_ASSIGN(network.shape, ReadTable(*table, settings));
     return Done{};
+  }
+  for (const Field<Table>& field : TableFields()) {
+    if (const ConfigValue* value = Find(settings, "network." + field.key)) {
+      return ErrorAt(*value, "network." + field.key, "is said of a table, but the network is none", "remove the key");
+    }
   }
   auto& decoder = std::get<Decoder>(network.shape);
   for (const Field<Decoder>& field : DecoderFields()) {

@@ -377,7 +377,7 @@ Result<std::vector<BlockRun>> ValidateWithoutMachine(const Job& job) {
   TIDEMARK_TRY(CheckOptimizerStep(job));
   TIDEMARK_TRY(CheckContrastive(job));
   TIDEMARK_TRY(CheckWindow(job));
-  TIDEMARK_TRY(CheckAllocator(job));
+  TIDEMARK_TRY(CheckAllocator(job.allocator));
   TIDEMARK_ASSIGN(std::vector<BlockRun> blocks, BuildBlocks(job.network, PartitionOf(job)));
   TIDEMARK_TRY(CheckLossInChunks(job));
   TIDEMARK_TRY(CheckSizes(job, blocks));

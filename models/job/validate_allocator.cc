@@ -42,8 +42,7 @@ Status CheckKind(const AllocatorOptions& options) {
 
 }  // namespace
 
-Status CheckAllocator(const Job& job) {
-  const AllocatorOptions& options = job.allocator;
+Status CheckAllocator(const AllocatorOptions& options) {
   TIDEMARK_TRY(CheckKind(options));
   const std::int64_t unit = options.expandable_segments ? 2 << 20 : 1 << 20;
   if (options.large_segment.count() % unit != 0) {

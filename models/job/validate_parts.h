@@ -12,7 +12,7 @@ namespace tidemark {
 Status CheckMeanLength(const Job& job);
 
 /// Which knobs an allocator has, and which of them go together.
-Status CheckAllocator(const Job& job);
+Status CheckAllocator(const AllocatorOptions& options);
 
 /// What a loss in chunks asks of the head's input, and of who makes the head's weight gradient when. The network is a
 /// valid one.

@@ -59,12 +59,14 @@ class Writer {
   std::string opened_;  ///< the sections whose heads are written
 };
 
-void WriteRow(Writer& writer, const TableRow& row) {
+std::string RowYaml(const TableRow& row) {
   std::vector<std::string> fields;
   for (const Field<TableRow>& field : TableRowFields()) {
-    fields.push_back(fmt::format("{}: {}", field.key, field.write(row)));
+    if (const std::string value = field.write(row); !value.empty()) {
+      fields.push_back(fmt::format("{}: {}", field.key, value));
+    }
   }
-  writer.AddLine(fmt::format("    - {{{}}}", fmt::join(fields, ", ")));
+  return fmt::format("{{{}}}", fmt::join(fields, ", "));
 }
 
 void WriteNetwork(Writer& writer, const Job& job) {
@@ -92,9 +94,15 @@ void WriteNetwork(Writer& writer, const Job& job) {
     writer.Add("network.trainable", fmt::format("[{}]", fmt::join(globs, ", ")), job.SourceOf("network.trainable"));
   }
   if (const auto* table = std::get_if<Table>(&network.shape)) {
+    for (const Field<Table>& field : TableFields()) {
+      const std::string key = "network." + field.key;
+      if (const std::string value = field.write(*table); value != field.write(Table())) {
+        writer.Add(key, value, job.SourceOf(key));
+      }
+    }
     writer.Add("network.table", "", job.SourceOf("network.table"));
     for (const TableRow& row : table->rows) {
-      WriteRow(writer, row);
+      writer.AddLine("    - " + RowYaml(row));
     }
   }
 }
@@ -134,6 +142,18 @@ std::string JobYaml(const Job& job) {
     writer.AddLine(fmt::format("assumed: [{}]", fmt::join(assumed, ", ")));
   }
   return writer.text();
+}
+
+std::string TableYaml(const std::string& name, const Table& table) {
+  std::vector<std::string> fields = {"name: " + QuoteYaml(name)};
+  for (const Field<Table>& field : TableFields()) {
+    fields.push_back(fmt::format("{}: {}", field.key, field.write(table)));
+  }
+  std::vector<std::string> rows;
+  for (const TableRow& row : table.rows) {
+    rows.push_back(RowYaml(row));
+  }
+  return fmt::format("{{{}, table: [{}]}}", fmt::join(fields, ", "), fmt::join(rows, ", "));
 }
 
 }  // namespace tidemark

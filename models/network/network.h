@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,19 +49,24 @@ struct Decoder {
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
-/// One row of a table network: a block known only by its sizes and times, per sample.
+/// One row of a table network: a block known only by its sizes and times, of Table::samples samples.
 struct TableRow {
   std::string name;
   std::int64_t count = 1;
   std::int64_t parameters = 0;
-  std::int64_t saved_bytes = 0, transient_bytes = 0;   ///< per sample
-  std::int64_t forward_flops = 0, backward_flops = 0;  ///< per sample
-  std::int64_t forward_ns = 0, backward_ns = 0;        ///< per sample; 0: use flops
+  std::int64_t saved_bytes = 0;                          ///< from its forward pass to its backward pass
+  std::int64_t transient_bytes = 0;                      ///< beside them while either pass runs
+  std::optional<std::int64_t> backward_transient_bytes;  ///< of the backward pass, where that is another number
+  std::int64_t forward_flops = 0, backward_flops = 0;
+  std::int64_t forward_ns = 0, backward_ns = 0;  ///< 0: use flops
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 
 struct Table {
   std::vector<TableRow> rows;
+  /// That the sizes and times of a row are of, all but its parameters. What was measured of a whole microbatch stays
+  /// exact, though parts of it (a batch norm's statistics) do not divide into samples.
+  std::int64_t samples = 1;
   friend bool operator==(const Table&, const Table&) = default;
 };
 

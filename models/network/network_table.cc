@@ -15,9 +15,13 @@ constexpr std::int64_t kLargestField = std::int64_t{1} << 50;
 
 Status CheckRow(const TableRow& row, std::int64_t samples) {
   const std::pair<std::string_view, std::int64_t> fields[] = {
-      {"saved_bytes", row.saved_bytes},     {"transient_bytes", row.transient_bytes},
-      {"forward_flops", row.forward_flops}, {"backward_flops", row.backward_flops},
-      {"forward_ns", row.forward_ns},       {"backward_ns", row.backward_ns},
+      {"saved_bytes", row.saved_bytes},
+      {"transient_bytes", row.transient_bytes},
+      {"backward_transient_bytes", row.backward_transient_bytes.value_or(0)},
+      {"forward_flops", row.forward_flops},
+      {"backward_flops", row.backward_flops},
+      {"forward_ns", row.forward_ns},
+      {"backward_ns", row.backward_ns},
       {"parameters", row.parameters},
   };
   if (row.name.empty() || row.name.find('.') != std::string::npos) {
@@ -41,8 +45,11 @@ Status CheckRow(const TableRow& row, std::int64_t samples) {
 
 /// One row is one block of one operator a pass. Its tensors are bytes of no particular type. There is no residual
 /// stream: what a block keeps of its input and output is part of its saved bytes.
-Block BuildRow(const TableRow& row, std::span<const std::string> trainable, const Partition& partition) {
-  const std::int64_t samples = partition.micro_batch_size;
+Block BuildRow(const TableRow& row, std::int64_t samples, std::span<const std::string> trainable,
+               const Partition& partition) {
+  const auto of_microbatch = [&](std::int64_t amount) {  // a byte that is begun is a byte
+    return (amount * partition.micro_batch_size + samples - 1) / samples;
+  };
   BlockBuilder builder(row.name, trainable, partition.compute);
   std::vector<ParameterId> parameters;
   if (row.parameters > 0) {
@@ -51,21 +58,21 @@ Block BuildRow(const TableRow& row, std::span<const std::string> trainable, cons
   }
   const auto add = [&](std::string name, std::int64_t bytes, std::vector<TensorId>& to) {
     if (bytes > 0) {
-      to.push_back(builder.AddTensor(std::move(name), bytes * samples, Category::activation, DType::u8));
+      to.push_back(builder.AddTensor(std::move(name), of_microbatch(bytes), Category::activation, DType::u8));
     }
   };
   std::vector<TensorId> saved, forward_writes, backward_writes;
   add("saved", row.saved_bytes, saved);
   forward_writes = saved;
   add("transient", row.transient_bytes, forward_writes);
-  add("transient_backward", row.transient_bytes, backward_writes);
+  add("transient_backward", row.backward_transient_bytes.value_or(row.transient_bytes), backward_writes);
   const std::int64_t weights = (SizeOf(partition.compute) * row.parameters).count();
 
-  const Tabulated forward{row.forward_ns * samples, row.forward_flops * samples,
+  const Tabulated forward{of_microbatch(row.forward_ns), of_microbatch(row.forward_flops),
                           builder.BytesOf(forward_writes) + weights, partition.compute};
   builder.Add(builder.forward(), row.name + ".forward", forward, {}, forward_writes).parameters = parameters;
 
-  const Tabulated backward{row.backward_ns * samples, row.backward_flops * samples,
+  const Tabulated backward{of_microbatch(row.backward_ns), of_microbatch(row.backward_flops),
                            builder.BytesOf(saved) + builder.BytesOf(backward_writes) + 2 * weights, partition.compute};
   Calculate& action =
       builder.Add(builder.backward(), row.name + ".backward", backward, saved, std::move(backward_writes));
@@ -83,6 +90,10 @@ Result<std::vector<BlockRun>> BuildTable(const Table& table, std::span<const std
   if (table.rows.empty()) {
     return BadInput("expected at least one row in the table", "each row names a block, its parameters and its bytes");
   }
+  if (table.samples < 1 || table.samples > kLargestCount) {
+    return BadInput(fmt::format("expected table_samples between 1 and {}, found {}", kLargestCount, table.samples),
+                    "table_samples says how many samples the sizes and times of the table's rows are of");
+  }
   if (partition.tp > 1) {
     return BadInput(fmt::format("expected layout.tp of 1 for a table network, found {}", partition.tp),
                     "a table does not say how its blocks divide over tensor-parallel ranks");
@@ -92,7 +103,7 @@ Result<std::vector<BlockRun>> BuildTable(const Table& table, std::span<const std
     if (Status status = CheckRow(row, partition.micro_batch_size); !status) {
       return Result<std::vector<BlockRun>>(status.error()).At(fmt::format("table row \"{}\"", row.name));
     }
-    runs.push_back({BuildRow(row, trainable, partition), row.count});
+    runs.push_back({BuildRow(row, table.samples, trainable, partition), row.count});
   }
   return runs;
 }

@@ -69,7 +69,7 @@ void Recorder::EndStep() {
   KeepSometimes();
 }
 
-void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
+void Recorder::Memory(bool alloc, const Buffer& buffer, const Stream& birth, std::int64_t index0, std::int64_t index1,
                       const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator) {
   const HeapScope scope(HeapOwner::trace);
   Beat();
@@ -86,6 +86,7 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, std::int64_t index0, std
   event.issue = event.ready = Now();
   event.address = reinterpret_cast<std::uint64_t>(piece.data);
   event.span = open_span();
+  event.stream = StreamRow(birth.name, Name(birth.kind));
   event.allocator_bytes = allocator.allocated();
   event.reserved_bytes = allocator.reserved();
   trace_.memory.push_back(event);
@@ -98,15 +99,20 @@ void Recorder::Busy(const std::string& stream, std::string_view kind, const std:
                     std::uint16_t span) {
   const HeapScope scope(HeapOwner::trace);
   Beat();
-  const std::uint32_t on = PlaceOf(streams_, stream, trace_.streams.size());
-  if (on == trace_.streams.size()) {
-    trace_.streams.push_back({stream, std::string(kind)});
-  }
+  const std::uint16_t on = StreamRow(stream, kind);
   const std::uint32_t named = PlaceOf(strings_, name, trace_.strings.size());
   if (named == trace_.strings.size()) {
     trace_.strings.push_back(name);
   }
-  trace_.slices.push_back({static_cast<std::uint16_t>(on), TraceStringId{named}, start, end, span});
+  trace_.slices.push_back({on, TraceStringId{named}, start, end, span});
+}
+
+std::uint16_t Recorder::StreamRow(const std::string& name, std::string_view kind) {
+  const std::uint32_t row = PlaceOf(streams_, name, trace_.streams.size());
+  if (row == trace_.streams.size()) {
+    trace_.streams.push_back({name, std::string(kind)});
+  }
+  return static_cast<std::uint16_t>(row);
 }
 
 void Recorder::Begin(Phase phase, std::int64_t microbatch, Side side) {

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "reports/render/document.h"
 #include "reports/render/role_sections.h"
+#include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
@@ -285,6 +286,8 @@ Document MakeDocument(const ComparisonReport& report) {
                     Figures(report),
                     {},
                     {}};
+  document.sparklines =
+      MemorySparklines({{"predicted", &report.predicted.trace}, {"measured", &report.measured.trace}});
   const auto add = [&](Section section) {
     if (!section.table.rows.empty() || !section.remarks.empty()) {
       document.sections.push_back(std::move(section));

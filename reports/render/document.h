@@ -8,9 +8,11 @@
 
 #include "reports/summarise/advice.h"
 #include "reports/summarise/audit.h"
+#include "reports/summarise/check_report.h"
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/replay.h"
 #include "reports/summarise/solution.h"
 #include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
@@ -24,6 +26,12 @@ enum class Tone : std::uint8_t { neutral, good, bad, warning };
 
 struct Figure {
   std::string label, value, detail;  ///< "step time", "2.05 s", "steady step"
+};
+
+/// A curve in one line of text; media with pictures of their own leave it out.
+struct Sparkline {
+  std::string label, detail;    ///< "memory", "up to 61.8 GiB, over 3.20 s"
+  std::vector<double> heights;  ///< 0..1
 };
 
 struct ReportColumn {
@@ -65,6 +73,7 @@ struct Document {
   std::vector<Figure> figures;
   std::vector<std::string> paragraphs;  ///< what it comes to, in words; may be empty
   std::vector<Section> sections;
+  std::vector<Sparkline> sparklines = {};  ///< on one scale; may be empty
 };
 
 Document MakeDocument(const PredictionReport& report);
@@ -75,6 +84,8 @@ Document MakeDocument(const ComparisonReport& report);
 Document MakeDocument(const SweepReport& report);
 Document MakeDocument(const Advice& advice);
 Document MakeDocument(const Solution& solution);
+Document MakeDocument(const ReplayReport& report);
+Document MakeDocument(const CheckReport& report);
 
 /// The same without its rows, for a medium that shows these its own way.
 Document SweepFrame(const SweepReport& report);

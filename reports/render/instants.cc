@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "reports/render/role_json.h"
 #include "reports/render/role_sections.h"
 
 namespace tidemark {
@@ -51,11 +52,6 @@ Section InstantsSection(const std::string& title, const RoleReport& role, const 
 Json InstantsJson(const std::vector<Instant>& instants) {
   Json array = Json::array();
   for (const Instant& instant : instants) {
-    Json categories = Json::object();
-    for (std::size_t i = 0; i < kCategories; ++i) {
-      const auto category = static_cast<Category>(i);
-      categories[std::string(Name(category))] = instant.by_category[category].count();
-    }
     Json live = Json::array();
     for (std::size_t i = 0; i < std::min(instant.live.size(), kLive); ++i) {
       const InstantTensors& tensors = instant.live[i];
@@ -68,7 +64,7 @@ Json InstantsJson(const std::vector<Instant>& instants) {
                      {"bytes", instant.allocated.count()},
                      {"in", PhaseLabel(instant.place)},
                      {"ns", instant.at.count()},
-                     {"by_category", std::move(categories)},
+                     {"by_category", CategoriesJson(instant.by_category)},
                      {"live", std::move(live)}});
   }
   return array;

@@ -11,6 +11,7 @@
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_sections.h"
+#include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
@@ -190,6 +191,7 @@ Section ProvenanceSection(const PredictionReport& report) {
     }
   };
   add("modelled", report.provenance.modelled, Tone::neutral);
+  add("observed", report.provenance.observed, Tone::neutral);
   add("calibrated", report.provenance.calibrated, Tone::neutral);
   add("assumed", report.provenance.assumed, Tone::warning);
   add("not modelled", report.provenance.not_modelled, Tone::neutral);
@@ -200,6 +202,9 @@ Section ProvenanceSection(const PredictionReport& report) {
 
 Document MakeDocument(const PredictionReport& report) {
   Document document{report.title, Verdict(report), Good(report) ? Tone::good : Tone::bad, Figures(report), {}, {}};
+  if (const RoleReport& worst = report.Worst(); worst.trace) {
+    document.sparklines = MemorySparklines({{"memory", &*worst.trace}});
+  }
   if (report.capacity) {
     document.sections.push_back(CapacitySection(*report.capacity));
   }

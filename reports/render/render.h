@@ -9,9 +9,11 @@
 #include "base/result.h"
 #include "reports/summarise/advice.h"
 #include "reports/summarise/audit.h"
+#include "reports/summarise/check_report.h"
 #include "reports/summarise/comparison.h"
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/prediction.h"
+#include "reports/summarise/replay.h"
 #include "reports/summarise/solution.h"
 #include "reports/summarise/sweep.h"
 #include "reports/summarise/trace_report.h"
@@ -39,6 +41,8 @@ class Renderer {
   virtual std::string Render(const SweepReport& report, const RenderOptions& options) const = 0;
   virtual std::string Render(const Advice& advice, const RenderOptions& options) const = 0;
   virtual std::string Render(const Solution& solution, const RenderOptions& options) const = 0;
+  virtual std::string Render(const ReplayReport& report, const RenderOptions& options) const = 0;
+  virtual std::string Render(const CheckReport& report, const RenderOptions& options) const = 0;
 };
 
 /// All renderers, by name. Generated.
@@ -53,5 +57,7 @@ std::string RenderAs(std::string_view name, const ComparisonReport& report, cons
 std::string RenderAs(std::string_view name, const SweepReport& report, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const Advice& advice, const RenderOptions& options = {});
 std::string RenderAs(std::string_view name, const Solution& solution, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const ReplayReport& report, const RenderOptions& options = {});
+std::string RenderAs(std::string_view name, const CheckReport& report, const RenderOptions& options = {});
 
 }  // namespace tidemark

@@ -129,7 +129,7 @@ constexpr std::string_view kStage = R"html(<section class="stage panel" id="stag
 <h2>Memory over time</h2>
 <label id="role-label">role <select id="role"></select></label>
 <label>time <select id="clock"><option value="device">when the device got there</option>
-<option value="host">when the host issued it</option></select></label>
+<option value="host">when the host issued it</option><option value="event">event by event</option></select></label>
 <label><input type="checkbox" id="capacity" checked> device capacity</label>
 <span class="buttons"><button id="zoom-in" title="zoom in (+)">+</button><button id="zoom-out" title="zoom out (-)">&minus;</button>
 <button id="to-peak" title="zoom to the peak (p)">peak</button><button id="reset" title="whole step (0)">whole step</button></span>
@@ -291,6 +291,12 @@ class HtmlRenderer : public Renderer {
   }
   std::string Render(const Solution& solution, const RenderOptions&) const override {
     return PageHtml(MakeDocument(solution), "", "");
+  }
+  std::string Render(const ReplayReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), "", "");
+  }
+  std::string Render(const CheckReport& report, const RenderOptions&) const override {
+    return PageHtml(MakeDocument(report), "", "");
   }
   std::string Render(const SweepReport& report, const RenderOptions&) const override {
     const std::string rows =

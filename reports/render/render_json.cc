@@ -5,11 +5,13 @@
 
 #include "reports/render/advice_json.h"
 #include "reports/render/audit_json.h"
+#include "reports/render/check_json.h"
 #include "reports/render/comparison_json.h"
 #include "reports/render/explanation_json.h"
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/render.h"
+#include "reports/render/replay_json.h"
 #include "reports/render/role_json.h"
 #include "reports/render/solution_json.h"
 #include "reports/render/sweep_json.h"
@@ -96,13 +98,10 @@ Json ReportJson(const PredictionReport& report) {
                        {"simulate", EngineJson(report.engines->simulate)}};
   }
   const Provenance& provenance = report.provenance;
-  json["provenance"] = {{"version", provenance.version},
-                        {"modelled", provenance.modelled},
-                        {"calibrated", provenance.calibrated},
-                        {"assumed", provenance.assumed},
-                        {"not_modelled", provenance.not_modelled},
-                        {"machine", report.machine},
-                        {"machine_assumed", report.machine_assumed}};
+  json["provenance"] = {{"version", provenance.version},   {"modelled", provenance.modelled},
+                        {"observed", provenance.observed}, {"calibrated", provenance.calibrated},
+                        {"assumed", provenance.assumed},   {"not_modelled", provenance.not_modelled},
+                        {"machine", report.machine},       {"machine_assumed", report.machine_assumed}};
   return json;
 }
 
@@ -110,8 +109,8 @@ class JsonRenderer : public Renderer {
  public:
   std::string_view name() const override { return "json"; }
   std::string_view summary() const override {
-    return "tidemark.prediction/1, report/1, audit/1, explanation/1, comparison/1, sweep/1 or advice/1, for scripts "
-           "and CI";
+    return "tidemark.prediction/1, report/1, audit/1, explanation/1, comparison/1, sweep/1, advice/1, replay/1 or "
+           "check/1, for scripts and CI";
   }
 
   /// Names that are not UTF-8 come out with replacement characters rather than as an error.
@@ -133,6 +132,10 @@ class JsonRenderer : public Renderer {
   std::string Render(const Solution& solution, const RenderOptions&) const override {
     return Text(SolutionJson(solution));
   }
+  std::string Render(const ReplayReport& report, const RenderOptions&) const override {
+    return Text(ReplayJson(report));
+  }
+  std::string Render(const CheckReport& report, const RenderOptions&) const override { return Text(CheckJson(report)); }
 
  private:
   static std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }

@@ -3,6 +3,7 @@
 
 #include "reports/render/document.h"
 #include "reports/render/render.h"
+#include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
@@ -61,6 +62,19 @@ std::string RenderRemarks(const std::vector<Remark>& remarks) {
   return out;
 }
 
+constexpr std::size_t kComment = 60'000;
+
+/// The lines that fit into so many bytes, with a word on what is missing.
+std::string CutAtLine(std::string text, std::size_t most) {
+  constexpr std::string_view kNote = "\n*Cut here: it is longer than a comment may be. `--format json` has all.*\n";
+  if (text.size() > most) {
+    const std::size_t end = text.rfind('\n', most - kNote.size() - 1);
+    text.resize(end == std::string::npos ? 0 : end + 1);
+    text += kNote;
+  }
+  return text;
+}
+
 class MarkdownRenderer : public Renderer {
  public:
   std::string_view name() const override { return "markdown"; }
@@ -90,6 +104,13 @@ class MarkdownRenderer : public Renderer {
   std::string Render(const Solution& solution, const RenderOptions&) const override {
     return RenderDocument(MakeDocument(solution));
   }
+  std::string Render(const ReplayReport& report, const RenderOptions&) const override {
+    return RenderDocument(MakeDocument(report));
+  }
+  /// Goes into comments, which GitHub takes up to 65,536 letters of.
+  std::string Render(const CheckReport& report, const RenderOptions&) const override {
+    return CutAtLine(RenderDocument(MakeDocument(report)), kComment);
+  }
 
  private:
   static std::string RenderDocument(const Document& document) {
@@ -97,6 +118,9 @@ class MarkdownRenderer : public Renderer {
     out += "| | | |\n| --- | ---: | --- |\n";
     for (const Figure& figure : document.figures) {
       out += fmt::format("| {} | **{}** | {} |\n", Escape(figure.label), Escape(figure.value), Escape(figure.detail));
+    }
+    for (const Sparkline& line : document.sparklines) {
+      out += fmt::format("\n{}: `{}` {}\n", Escape(line.label), SparklineText(line.heights), Escape(line.detail));
     }
     for (const std::string& paragraph : document.paragraphs) {
       out += fmt::format("\n{}\n", Escape(paragraph));

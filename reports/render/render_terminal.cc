@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The report in a terminal: at most 100 columns, plain ASCII of our own (names of the user's may hold anything
-// printable).
+// The report in a terminal: at most 100 columns, plain ASCII of our own but for sparklines (names of the user's may
+// hold anything printable).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "reports/render/document.h"
 #include "reports/render/render.h"
+#include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
@@ -182,18 +183,26 @@ class TableLayout {
   std::vector<std::size_t> widths_;
 };
 
-std::string RenderFigures(const std::vector<Figure>& figures) {
+/// Figures, and below them the curves.
+std::string RenderFigures(const Document& document) {
   std::size_t label = 0;
   std::size_t value = 0;
-  for (const Figure& figure : figures) {
+  for (const Figure& figure : document.figures) {
     label = std::max(label, WidthOf(figure.label));
     value = std::max(value, WidthOf(figure.value));
   }
+  for (const Sparkline& line : document.sparklines) {
+    label = std::max(label, WidthOf(line.label));
+  }
   std::string out;
-  for (const Figure& figure : figures) {
+  for (const Figure& figure : document.figures) {
     const std::string line = fmt::format("{}{}  {}  {}", kIndent, Pad(figure.label, label, false),
                                          Pad(figure.value, value, true), figure.detail);
     out += Cut(Printable(line), kWidth) + "\n";
+  }
+  for (const Sparkline& line : document.sparklines) {
+    const std::string name = Pad(Cut(Printable(line.label), kWidth / 4), label, false);
+    out += Cut(fmt::format("{}{}  {}  {}", kIndent, name, SparklineText(line.heights), line.detail), kWidth) + "\n";
   }
   return out;
 }
@@ -254,6 +263,12 @@ class TerminalRenderer : public Renderer {
   std::string Render(const Solution& solution, const RenderOptions& options) const override {
     return RenderDocument(MakeDocument(solution), options);
   }
+  std::string Render(const ReplayReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
+  std::string Render(const CheckReport& report, const RenderOptions& options) const override {
+    return RenderDocument(MakeDocument(report), options);
+  }
 
  private:
   static std::string RenderDocument(const Document& document, const RenderOptions& options) {
@@ -265,7 +280,7 @@ class TerminalRenderer : public Renderer {
     for (const std::string& line : Wrap(Printable(document.verdict), kWidth)) {
       out += painter.Toned(line, document.tone) + "\n";
     }
-    out += "\n" + RenderFigures(document.figures);
+    out += "\n" + RenderFigures(document);
     for (const std::string& paragraph : document.paragraphs) {
       out += "\n";
       for (const std::string& line : Wrap(Printable(paragraph), kWidth)) {

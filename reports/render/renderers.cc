@@ -51,4 +51,12 @@ std::string RenderAs(std::string_view name, const Solution& solution, const Rend
   return RenderBy(name, solution, options);
 }
 
+std::string RenderAs(std::string_view name, const ReplayReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
+std::string RenderAs(std::string_view name, const CheckReport& report, const RenderOptions& options) {
+  return RenderBy(name, report, options);
+}
+
 }  // namespace tidemark

@@ -10,10 +10,24 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLive = 32;
 
-Json LiveJson(const std::vector<LiveBuffers>& all) {
+/// -1 is none.
+Json NumberJson(std::int64_t number) { return number < 0 ? Json(nullptr) : Json(number); }
+
+}  // namespace
+
+Json PlaceJson(const Peak& peak) {
+  return {{"phase", peak.phase},
+          {"step", NumberJson(peak.step)},
+          {"microbatch", peak.side.empty() ? NumberJson(peak.microbatch) : Json(nullptr)},
+          {"side", peak.side.empty() ? Json(nullptr) : Json(peak.side)},
+          {"chunk", peak.side.empty() ? Json(nullptr) : NumberJson(peak.microbatch)},
+          {"ns", peak.at ? Json(peak.at->count()) : Json(nullptr)}};
+}
+
+Json LiveJson(const std::vector<LiveBuffers>& all, std::size_t most) {
   Json array = Json::array();
   for (const LiveBuffers& live : all) {
-    if (array.size() == kLive) {
+    if (array.size() == most) {
       break;
     }
     array.push_back({{"name", live.name},
@@ -30,18 +44,15 @@ Json LiveJson(const std::vector<LiveBuffers>& all) {
   return array;
 }
 
-/// -1 is none.
-Json NumberJson(std::int64_t number) { return number < 0 ? Json(nullptr) : Json(number); }
-
-}  // namespace
-
 Json OptionalBytes(const std::optional<Bytes>& bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
 
 Json CategoriesJson(const CategoryBytes& bytes) {
   Json categories = Json::object();
   for (std::size_t i = 0; i < kCategories; ++i) {
     const auto category = static_cast<Category>(i);
-    categories[std::string(Name(category))] = bytes[category].count();
+    if (category != Category::unknown || bytes[category] != Bytes(0)) {
+      categories[std::string(Name(category))] = bytes[category].count();
+    }
   }
   return categories;
 }
@@ -62,15 +73,9 @@ Json RoleJson(const RoleReport& role) {
            {{"low", role.device.low.count()},
             {"expected", role.device.expected.count()},
             {"high", role.device.high.count()}}},
-          {"at",
-           {{"phase", role.peak.phase},
-            {"step", NumberJson(role.peak.step)},
-            {"microbatch", role.peak.side.empty() ? NumberJson(role.peak.microbatch) : Json(nullptr)},
-            {"side", role.peak.side.empty() ? Json(nullptr) : Json(role.peak.side)},
-            {"chunk", role.peak.side.empty() ? Json(nullptr) : NumberJson(role.peak.microbatch)},
-            {"ns", role.peak.at ? Json(role.peak.at->count()) : Json(nullptr)}}},
+          {"at", PlaceJson(role.peak)},
           {"by_category", CategoriesJson(role.peak.by_category)},
-          {"live", LiveJson(role.peak.live)},
+          {"live", LiveJson(role.peak.live, kLive)},
           {"phases", std::move(phases)}};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +17,24 @@ std::string ChangeText(const SolvedOption& option) {
   return option.change.empty() ? "the job as it is" : option.change;
 }
 
+std::string Ways(std::int64_t count) { return fmt::format("{} way{}", Grouped(count), count == 1 ? "" : "s"); }
+
+std::string NothingFits(const Solution& solution) {
+  if (solution.refused == solution.size && !solution.refusals.empty()) {
+    return fmt::format("NOTHING TO CHOOSE FROM: {} tried, and refused; most often: {}", Ways(solution.size),
+                       solution.refusals.front().reason);
+  }
+  const std::string nearest = solution.nearest ? fmt::format("; {} needs least, {}", ChangeText(*solution.nearest),
+                                                             Text(solution.nearest->cost.device.high))
+                                               : "";
+  return fmt::format("NOTHING FITS in {}{}{}", Text(solution.memory),
+                     solution.altering > 0 ? " that computes the job's numbers" : "", nearest);
+}
+
 std::string Verdict(const Solution& solution) {
   const std::string cut_short = solution.complete ? "" : "INTERRUPTED, so far: ";
   if (solution.options.empty()) {
-    const std::string nearest = solution.nearest ? fmt::format("; {} needs least, {}", ChangeText(*solution.nearest),
-                                                               Text(solution.nearest->cost.device.high))
-                                                 : "";
-    return fmt::format("{}NOTHING FITS in {}{}{}", cut_short, Text(solution.memory),
-                       solution.altering > 0 ? " that computes the job's numbers" : "", nearest);
+    return cut_short + NothingFits(solution);
   }
   const SolvedOption& best = solution.options.front();
   return fmt::format("{}FITS in {}: {}, {} a step", cut_short, Text(solution.memory), ChangeText(best),
@@ -36,15 +46,17 @@ std::vector<Figure> Figures(const Solution& solution) {
   if (!solution.options.empty()) {
     const SolvedOption& best = solution.options.front();
     figures = {{"fastest step", Text(best.cost.step),
-                fmt::format("{} tokens/s per GPU", Grouped(static_cast<std::int64_t>(best.tokens_per_s_per_gpu)))},
+                fmt::format("{} tokens/s per GPU", Grouped(std::llround(best.tokens_per_s_per_gpu)))},
                {"peak of tensors", Text(best.cost.allocated), AllDigits(best.cost.allocated)},
                {"device used", Text(best.cost.device.expected), BandText(best.cost.device)}};
   }
   if (solution.now) {
-    figures.push_back(
-        {"the job as it is", Text(solution.now->step),
-         fmt::format("{} of tensors, {}{}", Text(solution.now->allocated), solution.now->fits ? "fits" : "does not fit",
-                     solution.same_batch ? "" : "; of another global batch")});
+    figures.push_back({"the job as it is", Text(solution.now->step),
+                       fmt::format("{} of tensors, {}{}", Text(solution.now->allocated),
+                                   !solution.now->fits ? "does not fit"
+                                   : solution.begins   ? "fits"
+                                                       : "fits, but for its first steps",
+                                   solution.same_batch ? "" : "; of another global batch")});
   } else {
     figures.push_back({"the job as it is", "refused", solution.refusal});
   }
@@ -65,8 +77,7 @@ Section OptionsSection(const Solution& solution) {
     const std::string label = std::to_string(section.table.rows.size() + 1);
     section.table.rows.push_back(
         {{label, ChangeText(option), Text(option.cost.allocated), Text(option.cost.device.high), Text(option.cost.step),
-          Grouped(static_cast<std::int64_t>(option.tokens_per_s_per_gpu)),
-          fmt::format("{}", fmt::join(option.differs_in, ", "))},
+          Grouped(std::llround(option.tokens_per_s_per_gpu)), fmt::format("{}", fmt::join(option.differs_in, ", "))},
          std::nullopt});
     const bool warned = !option.lints.empty();
     Remark remark{label, ChangeText(option),
@@ -88,14 +99,20 @@ Section Hints(const Solution& solution) {
   if (solution.altering > 0) {
     section.remarks.push_back(
         {"other numbers",
-         fmt::format("{} ways that fit are left out: they sum gradients in another dtype, or are known to be wrong",
-                     Grouped(solution.altering)),
+         fmt::format("left out: {} that fit but sum gradients in another dtype, or are known to be wrong",
+                     Ways(solution.altering)),
          "tidemark sweep lists them", Tone::neutral});
   }
   if (solution.tight > 0) {
     section.remarks.push_back(
-        {"too tight", fmt::format("{} ways fit but for what the allocator keeps in its cache", Grouped(solution.tight)),
+        {"too tight",
+         fmt::format("left out: {} that fit but for what the allocator keeps in its cache, or but for the first steps",
+                     Ways(solution.tight)),
          "tidemark predict says how much that is; allocator.expandable_segments may save it", Tone::neutral});
+  }
+  for (const SweepRefusal& refusal : solution.refusals) {
+    section.remarks.push_back(
+        {"refused", fmt::format("{}: {}", Ways(refusal.count), refusal.reason), "", Tone::neutral});
   }
   return section;
 }

@@ -34,6 +34,7 @@ Json SolutionJson(const Solution& solution) {
                {"ranks", solution.ranks},
                {"varied", solution.varied},
                {"now", solution.now ? CostJson(*solution.now) : Json(nullptr)},
+               {"begins", solution.begins},
                {"refusal", solution.now ? Json(nullptr) : Json(solution.refusal)}};
   json["options"] = Json::array();
   for (const SolvedOption& option : solution.options) {
@@ -45,6 +46,10 @@ Json SolutionJson(const Solution& solution) {
   json["near"] = solution.near;
   json["too_large"] = solution.too_large;
   json["refused"] = solution.refused;
+  json["refusals"] = Json::array();
+  for (const SweepRefusal& refusal : solution.refusals) {
+    json["refusals"].push_back({{"reason", refusal.reason}, {"count", refusal.count}});
+  }
   json["altering"] = solution.altering;
   json["tight"] = solution.tight;
   json["complete"] = solution.complete;

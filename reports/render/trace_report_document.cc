@@ -9,6 +9,7 @@
 #include "reports/render/document.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_sections.h"
+#include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
@@ -341,6 +342,11 @@ Document MakeDocument(const TraceReport& report) {
   Section cut = CutSection(report);
   document.tone = all_fit && errors.remarks.empty() && cut.remarks.empty() ? Tone::good : Tone::bad;
   document.figures = Figures(report);
+  std::vector<std::pair<std::string, const Trace*>> traces;
+  for (const TraceSummary& trace : report.traces) {
+    traces.emplace_back(report.traces.size() == 1 ? "memory" : trace.label, &trace.trace());
+  }
+  document.sparklines = MemorySparklines(traces);
   if (!errors.remarks.empty()) {
     document.sections.push_back(std::move(errors));
   }

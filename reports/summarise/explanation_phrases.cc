@@ -46,9 +46,11 @@ std::string_view NounOf(Category category) {
     case Category::workspace:
       return "scratch memory";
     case Category::input:
+      return "inputs";
+    case Category::unknown:
       break;
   }
-  return "inputs";
+  return "tensors of unknown purpose";
 }
 
 std::string PlaceText(const PhasePlace& place, std::int64_t count) {

@@ -84,7 +84,7 @@ struct EnginesReport {
 /// Which numbers to trust how far. Each entry is a short phrase.
 struct Provenance {
   std::string version;
-  std::vector<std::string> modelled, calibrated, assumed, not_modelled;
+  std::vector<std::string> modelled, observed, calibrated, assumed, not_modelled;
 };
 
 struct PredictionReport {

@@ -8,6 +8,7 @@
 
 #include "base/quantity.h"
 #include "reports/summarise/advice.h"
+#include "reports/summarise/sweep.h"
 
 namespace tidemark {
 
@@ -35,17 +36,20 @@ struct Solution {
   std::int64_t ranks = 1;
   std::vector<std::string> varied;      ///< keys
   std::optional<AdvisedCost> now;       ///< of the job itself; nothing: it is refused
-  std::string refusal;                  ///< then: why
+  bool begins = true;                   ///< where that fits: its first steps do as well
+  std::string refusal;                  ///< where it is refused: why
   std::vector<SolvedOption> options;    ///< the fastest, then the next best, each of a kind of its own
   std::optional<SolvedOption> nearest;  ///< where nothing fits: what needs least, if that computes the job's numbers
   std::int64_t size = 0;                ///< ways that were looked at: fit + near + too_large + refused, once complete
   std::int64_t fit = 0;                 ///< to the high end of the device's band, by the closed form
   std::int64_t near = 0;                ///< to its low end only: these are simulated where it matters
   std::int64_t too_large = 0, refused = 0;
-  std::int64_t altering = 0;  ///< of those that fit: faster than the fastest, but they compute other numbers
-  std::int64_t tight = 0;     ///< ways that were simulated, and do not fit
-  double seconds = 0;         ///< measured
-  bool complete = true;       ///< false: interrupted
+  std::vector<SweepRefusal> refusals;  ///< the most frequent reasons, most frequent first
+  std::int64_t altering = 0;           ///< of those that fit: faster than the fastest, but they compute other numbers
+  /// Ways that were simulated, and do not fit, or only once they have run for a while: their first steps do not.
+  std::int64_t tight = 0;
+  double seconds = 0;    ///< measured
+  bool complete = true;  ///< false: interrupted
 };
 
 }  // namespace tidemark

@@ -56,27 +56,6 @@ std::size_t Choose(const std::vector<RoleReport>& roles, const std::string& want
   return highest;
 }
 
-/// File names without folder and ending where these tell the files apart, else the paths as given.
-std::vector<std::string> Labels(const std::vector<ReadTrace>& files) {
-  std::vector<std::string> labels;
-  for (const ReadTrace& file : files) {
-    labels.push_back(std::filesystem::path(file.path).stem().string());
-  }
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    if (labels[i].empty() || std::count(labels.begin(), labels.end(), labels[i]) > 1) {
-      labels.clear();
-      break;
-    }
-  }
-  for (std::size_t i = labels.size(); i < files.size(); ++i) {
-    const std::string& path = files[i].path;
-    const auto same = std::count_if(files.begin(), files.begin() + static_cast<std::ptrdiff_t>(i),
-                                    [&](const ReadTrace& file) { return file.path == path; });
-    labels.push_back(same == 0 ? path : path + " (" + std::to_string(same + 1) + ")");
-  }
-  return labels;
-}
-
 TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wanted) {
   std::vector<RoleReport> roles;
   for (Trace& trace : read.file.traces) {
@@ -187,10 +166,30 @@ PeakDifference ComparePeaks(const Peak& before, const Peak& after) {
   return difference;
 }
 
+std::vector<std::string> TraceLabels(const std::vector<ReadTrace>& files) {
+  std::vector<std::string> labels;
+  for (const ReadTrace& file : files) {
+    labels.push_back(std::filesystem::path(file.path).stem().string());
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (labels[i].empty() || std::count(labels.begin(), labels.end(), labels[i]) > 1) {
+      labels.clear();
+      break;
+    }
+  }
+  for (std::size_t i = labels.size(); i < files.size(); ++i) {
+    const std::string& path = files[i].path;
+    const auto same = std::count_if(files.begin(), files.begin() + static_cast<std::ptrdiff_t>(i),
+                                    [&](const ReadTrace& file) { return file.path == path; });
+    labels.push_back(same == 0 ? path : path + " (" + std::to_string(same + 1) + ")");
+  }
+  return labels;
+}
+
 TraceReport MakeTraceReport(std::vector<ReadTrace> files, const std::string& role) {
   TIDEMARK_CHECK(!files.empty());
   TraceReport report;
-  const std::vector<std::string> labels = Labels(files);
+  const std::vector<std::string> labels = TraceLabels(files);
   std::string wanted = role;
   for (std::size_t i = 0; i < files.size(); ++i) {
     report.traces.push_back(Summarise(std::move(files[i]), labels[i], wanted));

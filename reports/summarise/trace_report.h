@@ -71,6 +71,10 @@ struct TraceReport {
 /// What is alive at the two peaks, by family and category.
 PeakDifference ComparePeaks(const Peak& before, const Peak& after);
 
+/// A short name for each file, different from that of every other one: without folder and ending where that tells them
+/// apart, else the path as given.
+std::vector<std::string> TraceLabels(const std::vector<ReadTrace>& files);
+
 /// `role` names the role to look at; empty: the one in which the first file peaks highest. A file without that role
 /// shows the one that peaks highest. Every trace is sound (Verify).
 TraceReport MakeTraceReport(std::vector<ReadTrace> files, const std::string& role = {});

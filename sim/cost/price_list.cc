@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "sim/cost/cost.h"
+
 namespace tidemark {
 namespace {
 

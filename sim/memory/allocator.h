@@ -5,11 +5,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
 #include "sim/memory/allocator_statistics.h"
 #include "sim/memory/device_memory.h"
+#include "sim/memory/device_segment.h"
 
 namespace tidemark {
 
@@ -51,6 +53,8 @@ class Allocator {
   /// How often everything cached was given back to try again; a vain try counts too (torch: num_alloc_retries).
   virtual std::int64_t cache_flushes() const = 0;
   virtual AllocatorStatistics Statistics() const = 0;
+  /// What it has taken from the device; nothing where its inside is not known. Cost: linear in its parts.
+  virtual std::vector<DeviceSegment> Segments() const { return {}; }
 
   Bytes reserved() const { return device().taken(); }
   Bytes reserved_peak() const { return device().highest(); }

@@ -79,6 +79,7 @@ class ArenaAllocator final : public Allocator {
   Bytes allocated_peak() const override { return allocated_peak_; }
   const DeviceMemory& device() const override { return heap_.device(); }
   std::int64_t cache_flushes() const override { return 0; }
+  std::vector<DeviceSegment> Segments() const override { return heap_.Segments(); }
   AllocatorStatistics Statistics() const override {
     AllocatorStatistics all = heap_.Statistics();
     all.allocated = allocated_;

@@ -90,6 +90,7 @@ class CudaAsyncAllocator final : public Allocator {
   Bytes allocated_peak() const override { return used_peak_; }
   const DeviceMemory& device() const override { return heap_.device(); }
   std::int64_t cache_flushes() const override { return flushes_; }
+  std::vector<DeviceSegment> Segments() const override { return heap_.Segments(); }
   AllocatorStatistics Statistics() const override {
     AllocatorStatistics all = heap_.Statistics();
     all.allocated = used_;

@@ -52,6 +52,16 @@ class ExactAllocator final : public Allocator {
   const DeviceMemory& device() const override { return *device_; }
   std::int64_t cache_flushes() const override { return 0; }
 
+  std::vector<DeviceSegment> Segments() const override {
+    std::vector<DeviceSegment> segments;
+    for (std::uint32_t handle = 0; handle < live_.size(); ++handle) {
+      if (live_[handle].bytes > Bytes(0)) {
+        segments.push_back({{{live_[handle].address, live_[handle].bytes, handle}}});
+      }
+    }
+    return segments;
+  }
+
   AllocatorStatistics Statistics() const override {
     AllocatorStatistics all;
     all.allocations = all.active = all.segments = static_cast<std::int64_t>(live_.size() - spare_.size());

@@ -66,6 +66,7 @@ class TorchCachingAllocator final : public Allocator {
   const DeviceMemory& device() const override { return heap_.device(); }
   std::int64_t cache_flushes() const override { return flushes_; }
   AllocatorStatistics Statistics() const override;
+  std::vector<DeviceSegment> Segments() const override { return heap_.Segments(); }
 
  private:
   static PoolId PoolOf(std::uint32_t stream, Bytes bytes) { return {2 * stream + (bytes > kSmallLimit ? 1 : 0)}; }

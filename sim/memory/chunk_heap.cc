@@ -2,6 +2,7 @@
 #include "sim/memory/chunk_heap.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace tidemark {
 
@@ -134,6 +135,26 @@ AllocatorStatistics ChunkHeap::Statistics() const {
   }
   all.allocations = all.active;
   return all;
+}
+
+std::vector<DeviceSegment> ChunkHeap::Segments() const {
+  std::vector<DeviceSegment> segments;
+  for (std::uint32_t index = 0; index < chunks.all().size(); ++index) {
+    const Chunk& first = chunks[ChunkId{index}];
+    if (!first.pool.valid() || first.previous.valid() || first.bytes == Bytes(0)) {
+      continue;
+    }
+    DeviceSegment& segment = segments.emplace_back();
+    for (ChunkId at{index}; at.valid(); at = chunks[at].next) {
+      const Chunk& chunk = chunks[at];
+      if (chunk.state != Chunk::State::unmapped) {
+        const bool is_free = chunk.state == Chunk::State::free;
+        segment.parts.push_back(
+            {chunk.device_address(), chunk.bytes, is_free ? std::nullopt : std::optional(at.index)});
+      }
+    }
+  }
+  return segments;
 }
 
 }  // namespace tidemark

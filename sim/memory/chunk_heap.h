@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include "sim/memory/allocator_statistics.h"
 #include "sim/memory/chunk_pools.h"
 #include "sim/memory/device_memory.h"
+#include "sim/memory/device_segment.h"
 
 namespace tidemark {
 
@@ -43,6 +45,7 @@ class ChunkHeap {
 
   /// What can be counted here: live chunks as live allocations, pieces of segments that cannot go back, the device.
   AllocatorStatistics Statistics() const;
+  std::vector<DeviceSegment> Segments() const;
 
   DeviceMemory& device() { return *device_; }
   const DeviceMemory& device() const { return *device_; }

@@ -224,6 +224,7 @@ void TraceRecorder::Record(bool alloc, const BufferInstance& instance, Nanos iss
   event.ready = start_ + ready;
   event.address = address;
   event.span = OpenSpan();
+  event.stream = static_cast<std::uint16_t>(streams_[program_->buffers[instance.buffer.index].stream.index]);
   event.allocator_bytes = allocator_->allocated();
   event.reserved_bytes = allocator_->reserved();
   reserved_in_step_ = std::max(reserved_in_step_, event.reserved_bytes);

@@ -100,6 +100,15 @@ const std::vector<Strategy>& AllStrategies() {
   return strategies;
 }
 
+std::vector<StrategyDefaults> KnownStrategies() {
+  std::vector<StrategyDefaults> known;
+  for (const Strategy& strategy : AllStrategies()) {
+    known.push_back(strategy.defaults);
+    known.back().refuse = [&strategy](const Job& job) { return strategy.Accept(job); };
+  }
+  return known;
+}
+
 Result<Strategy> FindStrategy(std::string_view name) {
   const std::vector<Strategy>& all = AllStrategies();
   const auto found =

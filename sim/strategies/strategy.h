@@ -67,6 +67,8 @@ std::vector<std::vector<Strategy>> StrategyFamilies();
 
 /// All strategies, family by family.
 const std::vector<Strategy>& AllStrategies();
+/// The same as the job reader takes them: each refuses what its system does.
+std::vector<StrategyDefaults> KnownStrategies();
 
 /// Refuses an unknown name with the nearest known one.
 Result<Strategy> FindStrategy(std::string_view name);

@@ -48,7 +48,9 @@ Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
   const auto [begin, end] = groups_.MachinesOf(group);
   for (std::int64_t machine = begin; machine < end; ++machine) {
     if (!counts) {
+      const std::int64_t before = std::ssize(priced.refused);
       RefuseMachine(group, machine, Reason(counts.error()), priced);
+      priced.indivisible += job ? std::ssize(priced.refused) - before : 0;
       continue;
     }
     const Result<Machine>& found = MachineAt(machine);

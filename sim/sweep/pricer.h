@@ -43,6 +43,7 @@ class PricedCombinations {
   std::vector<PricedRow> rows;
   std::vector<Refused> refused;
   std::vector<std::string> reasons;
+  std::int64_t indivisible = 0;  ///< of the refused ones: no number of microbatches makes the global batch
   std::int64_t pruned = 0;
   std::int64_t pruned_fitting = 0;  ///< of the pruned ones, those that fit
   /// Of the pruned ones that which needs the least device memory, the first of equals.

@@ -110,7 +110,7 @@ Result<SegmentReader> SegmentReader::Open(const std::string& path, std::uint64_t
   }
   if (header.sweep != sweep) {
     return Error{ErrorCode::bad_input, path, "belongs to another sweep: another job, other axes or other limits",
-                 "resume with the command that began it, or leave out --resume to begin anew"};
+                 "resume with the command that began it, or remove the folder to begin anew"};
   }
   const auto expected = static_cast<std::uintmax_t>(
       static_cast<std::int64_t>(sizeof header) + header.counts.rows * header.row_bytes +

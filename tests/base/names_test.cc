@@ -30,7 +30,8 @@ TEST(DType, SizesAreTheBitsOfTheName) {
 
 TEST(Category, NamesAreThoseOfTheReportsInTheirOrder) {
   const std::string names[] = {"parameter", "gradient", "accumulator",          "optimizer", "activation", "tp_gather",
-                               "bucket",    "logits",   "representation_cache", "rng",       "workspace",  "input"};
+                               "bucket",    "logits",   "representation_cache", "rng",       "workspace",  "input",
+                               "unknown"};
   ASSERT_EQ(std::size(names), kCategories);
   for (std::size_t i = 0; i < kCategories; ++i) {
     EXPECT_EQ(Name(static_cast<Category>(i)), names[i]);

@@ -17,16 +17,12 @@ namespace tidemark {
 namespace {
 
 Job BenchJob(const std::string& strategy, std::int64_t layers, std::int64_t microbatches) {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& each : AllStrategies()) {
-    known.push_back(each.defaults);
-  }
   const std::string yaml = "network: {layers: " + std::to_string(layers) +
                            ", hidden: 1024, ffn: 2816, heads: 16, kv_heads: 4, vocabulary: 32000}\n"
                            "machine: h100-sxm-80gb\nsequence_length: 2048\nmicro_batch_size: 2\n"
                            "accumulation_steps: " +
                            std::to_string(microbatches) + "\nlayout: {dp: 8}\nstrategy: " + strategy + "\n";
-  Result<Job> job = ParseJob(yaml, "bench.yaml", {}, known);
+  Result<Job> job = ParseJob(yaml, "bench.yaml", {}, KnownStrategies());
   TIDEMARK_CHECK(job.ok());
   return std::move(*job);
 }

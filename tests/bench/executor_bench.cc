@@ -18,11 +18,8 @@ constexpr std::int64_t kSteps = 4;
 
 /// The job of the demo on one rank.
 Job DemoJob() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& each : AllStrategies()) {
-    known.push_back(each.defaults);
-  }
-  Result<Job> job = ReadJob(TIDEMARK_TESTS "/jobs/demo-small.yaml", {.set = {"layout.tp=1"}, .format = {}}, known);
+  Result<Job> job =
+      ReadJob(TIDEMARK_TESTS "/jobs/demo-small.yaml", {.set = {"layout.tp=1"}, .format = {}}, KnownStrategies());
   TIDEMARK_CHECK(job.ok());
   return std::move(*job);
 }

@@ -15,15 +15,11 @@ namespace tidemark {
 namespace {
 
 Job LlamaJob(const std::string& strategy, const std::string& layout) {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& each : AllStrategies()) {
-    known.push_back(each.defaults);
-  }
   const std::string yaml =
       "network: llama-3-8b\nmachine: h100-sxm-80gb\nsequence_length: 8192\nmicro_batch_size: 1\n"
       "accumulation_steps: 32\nstrategy: " +
       strategy + "\nlayout: " + layout + "\n";
-  Result<Job> job = ParseJob(yaml, "bench.yaml", {}, known);
+  Result<Job> job = ParseJob(yaml, "bench.yaml", {}, KnownStrategies());
   TIDEMARK_CHECK(job.ok());
   return std::move(*job);
 }

@@ -4,8 +4,8 @@
 
     tests/bench/sweep_rate.py [--tidemark build/tidemark] [--threads N] [--calculon CHECKOUT [--python PYTHON]]
 
-Three spaces of Llama-3 8B to 405B: without pipelines, with them, and one whose combinations share nothing (each is
-lowered by itself). Only combinations that were priced count: peak memory by category and step time by cause; lowering
+Four spaces of Llama-3 8B to 405B: without pipelines, the same with more numbers of microbatches and networks between
+nodes, with pipelines, and one whose combinations share nothing (each is lowered by itself). Only combinations that were priced count: peak memory by category and step time by cause; lowering
 them, threads' start and the summary are in the time, the program's own start is not.
 
 With --calculon, a checkout of github.com/calculon-ai/calculon, its model is asked in its own process about layouts of
@@ -36,6 +36,10 @@ STRATEGIES = "strategy=ddp-last,fsdp2-scatter-each,fsdp2-defer,megatron,deepspee
 SPACES = {
     "one stage": [NETWORKS, STRATEGIES, "layout.dp=8,32,128", "layout.tp=1,2,4,8", "micro_batch_size=1,2,4,8",
                   "recompute.policy=none,selective,full", "accumulation_steps=1..64", MACHINES],
+    "many counts": [NETWORKS, "strategy=ddp-last,fsdp2-scatter-each,megatron", "layout.dp=8,32,128",
+                    "layout.tp=1,2,4,8", "micro_batch_size=1,2,4,8", "recompute.policy=none,selective,full",
+                    "accumulation_steps=1..256", "machine=h100-sxm-80gb,h200-sxm-141gb,b200-sxm-180gb,a100-sxm-80gb,l40s-48gb",
+                    "machine.inter_node.bandwidth=25 GB/s,50 GB/s,100 GB/s"],
     "pipelines": [NETWORKS, "strategy=ddp-last,megatron,nanotron", "layout.pp=1,2,4,8,16", "layout.tp=1,8",
                   "micro_batch_size=1,4", "layout.dp=8", "recompute.policy=none,full", "accumulation_steps=1..64",
                   MACHINES],

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -30,6 +31,19 @@ class Readme(unittest.TestCase):
                 found = printed.find(part.strip(), at)
                 self.assertGreaterEqual(found, 0, f"'tidemark {arguments}' no longer prints:\n{part}")
                 at = found
+
+    def test_the_way_to_perfetto_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        section = text[text.index("## Open it in Perfetto"):].split("\n## ")[0]
+        lines = re.findall(r"^    (?:tidemark (.*)|    (.*))$", section, re.MULTILINE)
+        self.assertEqual([bool(command) for command, _ in lines], [True, True, False])
+        with tempfile.TemporaryDirectory() as folder:
+            for command, shown in lines:
+                if command:
+                    done = subprocess.run([os.environ["TIDEMARK_PROGRAM"], *command.replace("tests/", f"{ROOT}/tests/").split()],
+                                          cwd=folder, check=True, capture_output=True, text=True)
+                else:
+                    self.assertEqual(done.stderr, shown + "\n")
 
     def test_the_table_of_strategies_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ accumulation_steps: 4
 strategy: ddp-last
 layout: {dp: 4}
 """
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 LAYOUTS = [(4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 4, 1), (1, 2, 2), (1, 1, 4)]
 
 
@@ -151,13 +152,37 @@ class Solve(unittest.TestCase):
         self.assertEqual(run("solve", "nowhere.yaml").returncode, 2)
 
     def test_a_job_that_fits_by_simulation_only_is_found(self):
-        job = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "llama-3-8b-fsdp2.yaml"
+        job = JOBS / "llama-3-8b-fsdp2.yaml"
         done = run("solve", job, "--memory", "70GiB", "--keep", "strategy", "--keep", "layout", "--keep",
                    "recompute.policy", "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
         solution = json.loads(done.stdout)
         self.assertEqual(solution["options"][0]["change"], "")
         self.assertTrue(solution["now"]["fits"])
+
+    def test_a_way_whose_first_steps_do_not_fit_is_none(self):
+        """Megatron's first step makes what later steps find: a steady step fits 40 GiB, the first does not."""
+        job = (JOBS / "gpt2-ddp.yaml", "--set", "strategy=megatron", "--set", "micro_batch_size=40")
+        predicted = json.loads(run("predict", *job, "--format", "json").stdout)
+        self.assertTrue(predicted["fits"])
+        self.assertIn("first-steps-do-not-fit", [lint["id"] for lint in predicted["lints"]])
+        kept = ("--keep", "strategy", "--keep", "layout", "--keep", "recompute.policy", "--top", 100)
+        solution = json.loads(run("solve", *job, *kept, "--format", "json").stdout)
+        self.assertTrue(solution["now"]["fits"])
+        self.assertFalse(solution["begins"])
+        self.assertGreater(solution["tight"], 0)
+        self.assertGreater(len(solution["options"]), 0)
+        self.assertNotIn("", [option["change"] for option in solution["options"]])
+
+    def test_where_every_way_is_refused_it_says_why(self):
+        refused = ("--set", "strategy=deepspeed-zero2", "--set", "sync.when=last", "--keep", "strategy", "--keep", "layout")
+        solution = self.solve(*refused, code=1)
+        self.assertEqual(solution["refused"], solution["size"])
+        self.assertIn("gradient partitioning", solution["refusals"][0]["reason"])
+        self.assertLessEqual(sum(refusal["count"] for refusal in solution["refusals"]), solution["refused"])
+        text = run("solve", self.job, *refused).stdout
+        self.assertIn("NOTHING TO CHOOSE FROM", text)
+        self.assertNotIn("NOTHING FITS", text)
 
     def test_a_schedule_may_be_varied(self):
         solution = self.solve("--vary", "schedule=1f1b,zb-h1", "--set", "layout={dp: 1, tp: 1, pp: 4}", "--keep",

@@ -3,6 +3,7 @@
 
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tests/models/job_fixture.h"
@@ -51,6 +52,22 @@ TEST(JobYaml, WritesTablesAndPatterns) {
       "parameters: 5, forward_ns: 10}]}\nmachine: cpu\nstrategy: plain\nsequence_length: 1\n");
   EXPECT_EQ(job.network.name, "odd: #name");
   ExpectEqualJobs(MustParse(JobYaml(job)), job);
+}
+
+TEST(JobYaml, WritesOfHowManySamplesATableIsAndWhatOnlyItsBackwardPassNeeds) {
+  const std::string rest = "machine: cpu\nstrategy: plain\nsequence_length: 1\n";
+  const std::string rows = "table: [{name: a, saved_bytes: 3, backward_transient_bytes: 0}, {name: b}]";
+  const Job job = MustParse("network: {table_samples: 96, " + rows + "}\n" + rest);
+  const Table& table = std::get<Table>(job.network.shape);
+  EXPECT_EQ(table.samples, 96);
+  EXPECT_EQ(table.rows[0].backward_transient_bytes, 0);
+  EXPECT_FALSE(table.rows[1].backward_transient_bytes.has_value());
+  ExpectEqualJobs(MustParse(JobYaml(job)), job);
+  ExpectEqualJobs(MustParse("network: " + TableYaml(job.network.name, table) + "\n" + rest), job);
+  EXPECT_THAT(JobYaml(MustParse("network: {" + rows + "}\n" + rest)),
+              ::testing::Not(::testing::HasSubstr("table_samples")));
+  EXPECT_THAT(Refusal("network: {table_samples: 0, " + rows + "}\n" + rest), ::testing::HasSubstr("table_samples"));
+  EXPECT_THAT(Refusal("network: {from: gpt2, table_samples: 3}\n" + rest), ::testing::HasSubstr("the network is none"));
 }
 
 TEST(JobYaml, ReadsBackAsTheSameJobForRandomJobs) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "tests/models/network_fixture.h"
 
@@ -34,6 +35,42 @@ TEST(TableNetwork, IsOneBlockARowWithItsBytesPerSample) {
   EXPECT_EQ(forward.bytes_moved, 4 * 1010 + 2 * 1728);  // what it writes, and bf16 weights
   const auto& backward = std::get<Tabulated>(std::get<Calculate>(block.backward.at(0)).op);
   EXPECT_EQ(backward.nanoseconds, 4 * 7);
+}
+
+TEST(TableNetwork, MayNeedOtherBytesBesideItsBackwardPass) {
+  TableRow row;
+  row.name = "stem";
+  row.saved_bytes = 1000;
+  row.transient_bytes = 10;
+  const auto moved = [](const TableRow& of, bool backward) {
+    const Block block = Build({"table", Table{{of}}, {}}, Partition{})[0].block;
+    const auto& pass = backward ? block.backward : block.forward;
+    return std::get<Tabulated>(std::get<Calculate>(pass.at(0)).op).bytes_moved;
+  };
+  EXPECT_EQ(moved(row, true), 1010);
+  row.backward_transient_bytes = 0;
+  EXPECT_EQ(moved(row, true), 1000);
+  row.backward_transient_bytes = 400;
+  EXPECT_EQ(moved(row, true), 1400);
+  EXPECT_EQ(moved(row, false), 1010);
+}
+
+TEST(TableNetwork, DividesBySamplesAndTakesABegunByteAsOne) {
+  TableRow row;
+  row.name = "stem";
+  row.parameters = 10;
+  row.saved_bytes = 1000;
+  row.forward_ns = 90;
+  Partition p;
+  for (const auto& [micro_batch_size, saved, time] :
+       {std::tuple(3, 1000, 90), std::tuple(6, 2000, 180), std::tuple(4, 1334, 120)}) {
+    p.micro_batch_size = micro_batch_size;
+    const Block block = Build({"table", Table{{row}, 3}, {}}, p)[0].block;
+    EXPECT_EQ(SavedTotal(block), saved);
+    EXPECT_EQ(block.parameters.at(0).elements, 10);
+    EXPECT_EQ(std::get<Tabulated>(std::get<Calculate>(block.forward.at(0)).op).nanoseconds, time);
+  }
+  EXPECT_NE(Refusal({"table", Table{{row}, 0}, {}}, p).find("table_samples"), std::string::npos);
 }
 
 TEST(TableNetwork, RefusesTensorParallelismNegativeNumbersAndNoRows) {

@@ -24,15 +24,6 @@ constexpr const char* kJob =
     "strategy: ddp-last\n"
     "layout: {dp: 4}\n";
 
-std::vector<StrategyDefaults> KnownStrategies() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& strategy : AllStrategies()) {
-    known.push_back(strategy.defaults);
-    known.back().refuse = [&strategy](const Job& job) { return strategy.Accept(job); };
-  }
-  return known;
-}
-
 PricedCombinations PriceAllOf(const Sweep& sweep) {
   PricedCombinations all;
   std::int64_t next = 0;

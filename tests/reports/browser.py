@@ -70,10 +70,10 @@ def unfilter(kind, line, above, size):
     return bytes(out)
 
 
-def colours(page, width=1100, height=900):
-    """How often each colour stands on the page's first screen, by "rrggbb"."""
+def colours(page, width=1100, height=900, dark=False):
+    """How often each colour stands on the page's first screen, by "rrggbb"; dark: where the system is."""
     picture = page.with_suffix(".png")
-    chromium(f"--window-size={width},{height}", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
+    chromium(*(["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []), f"--window-size={width},{height}", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
     rows, size = pixels(picture)
     counts = {}
     for row in rows:

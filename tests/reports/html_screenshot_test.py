@@ -7,6 +7,7 @@ Takes the sample writer from $TIDEMARK_SAMPLE_PAGE. Exits with 77 (skipped) wher
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ PROBE = """
 window.addEventListener('load', () => {
   const results = document.documentElement.dataset;
   window.requestAnimationFrame = (draw) => draw();
-  results.eventsAtFirst = results.events;
+  Object.assign(results, {eventsAtFirst: results.events, slicesAtFirst: results.slices});
   const durations = [];
   for (const key of ['+', '+', '+', 'ArrowRight', '+', '+', '-', '-', 'ArrowLeft', '-', '-', '-', '0']) {
     document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
@@ -59,6 +60,11 @@ window.addEventListener('load', () => {
   role.value = role.options.length - 1;
   role.dispatchEvent(new Event('change'));
   results.eventsOfLastRole = results.events;
+  const clock = document.getElementById('clock');
+  clock.value = 'event';
+  clock.dispatchEvent(new Event('change'));
+  results.byEvent = document.querySelector('#inspector .when').textContent;
+  results.slicesByEvent = results.slices;
   results.requests = performance.getEntriesByType('resource').map((entry) => entry.name)
       .filter((name) => !name.startsWith('data:')).join(' ');
 });
@@ -131,7 +137,7 @@ class HtmlReport(unittest.TestCase):
         # a gradient a layer; a scatter buffer a layer in the last microbatch.
         self.assertEqual(int(found["events-at-first"]), 2 * 12 + 4 * (2 + 2 + 8 * 12) + 2 * 12 + 2 * 12)
         self.assertGreater(int(found["points"]), 100)
-        self.assertGreater(int(found["slices"]), 50)
+        self.assertGreater(int(found["slices-at-first"]), 50)
 
     def test_names_the_buffers_under_the_mouse(self):
         found = attributes(self.write("hover.html", "4", "12"), PROBE)
@@ -141,6 +147,21 @@ class HtmlReport(unittest.TestCase):
     def test_shows_the_role_that_is_chosen(self):
         found = attributes(self.write("roles.html", "4", "12"), PROBE)
         self.assertEqual(int(found["events-of-last-role"]), 2 * 6 + 4 * (2 + 2 + 8 * 6) + 2 * 6 + 2 * 6)   # half the layers
+
+    def test_shows_memory_event_by_event(self):
+        found = attributes(self.write("events.html", "4", "12"), PROBE)
+        last_role = int(found["events-of-last-role"])
+        match = re.match(rf"event ([\d,]+) of {last_role:,}, ", found["by-event"])
+        self.assertIsNotNone(match, found["by-event"])
+        self.assertLessEqual(int(match.group(1).replace(",", "")), last_role)
+        self.assertEqual(found["slices-by-event"], "0")   # between two events any time may pass
+
+    def test_is_dark_where_the_system_is(self):
+        page = self.write("dark.html", "4", "12")
+        light, dark = colours(page), colours(page, dark=True)
+        self.assertGreater(light.get("ffffff", 0), 10 * light.get("1b2128", 0) + 1000)   # the panels' ground
+        self.assertGreater(dark.get("1b2128", 0), 10 * dark.get("ffffff", 0) + 1000)
+        self.assertGreater(dark.get("ddcc77", 0), 1000)   # activations have their colour in both
 
     def test_draws_200000_events_without_stutter(self):
         found = attributes(self.write("large.html", "256", "96"), PROBE)

@@ -51,9 +51,13 @@ PredictionReport ClosedFormReport() {
   return report;
 }
 
-TEST(TerminalReport, fitsAHundredColumnsOfAscii) {
-  const std::string text = RenderAs("terminal", SampleReport());
+TEST(TerminalReport, fitsAHundredColumnsOfAsciiButForItsSparkline) {
+  std::string text = RenderAs("terminal", SampleReport());
   EXPECT_LE(LongestLine(text), 100U);
+  const std::size_t line = text.find("\n  memory ");
+  ASSERT_NE(line, std::string::npos);
+  EXPECT_THAT(text.substr(line), HasSubstr("\u2588"));  // the peak is a full block
+  text.erase(line, text.find('\n', line + 1) - line);
   EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
 }
 
@@ -174,6 +178,7 @@ TEST(JsonReport, hasEveryKeyOfItsSchema) {
                               "/lints/0/link",
                               "/provenance/version",
                               "/provenance/modelled",
+                              "/provenance/observed",
                               "/provenance/calibrated",
                               "/provenance/assumed",
                               "/provenance/not_modelled",

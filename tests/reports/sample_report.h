@@ -200,6 +200,7 @@ inline PredictionReport SampleReport(SampleSize size = {}) {
   report.provenance = {"0.1.0",
                        {"tensors", "caching allocator", "kernels by roofline", "collectives by latency and bandwidth"},
                        {},
+                       {},
                        {"machine h100-sxm-80gb: the config names none"},
                        {"contention between collectives", "data loading"}};
   return report;

@@ -83,7 +83,7 @@ TEST(Solution, JsonHasEachOptionWithItsCommand) {
 TEST(Solution, TextNamesTheFastestFirst) {
   const std::string text = RenderAs("terminal", Found());
   EXPECT_THAT(text, HasSubstr("FITS in 50.0 GiB: layout.tp=4, 110 ms a step"));
-  EXPECT_THAT(text, HasSubstr("1,234 tokens/s per GPU"));
+  EXPECT_THAT(text, HasSubstr("1,235 tokens/s per GPU"));
   EXPECT_THAT(text, HasSubstr("9 fit, 0 may, 10 do not, 1 refused"));
   EXPECT_THAT(text, HasSubstr("new warnings: recompute-without-gain"));
   EXPECT_LT(text.find("--set layout.tp=4"), text.find("--set micro_batch_size=2"));
@@ -120,8 +120,22 @@ TEST(Solution, WhatIsLeftOutIsCounted) {
   solution.complete = false;
   const std::string text = RenderAs("terminal", solution);
   EXPECT_THAT(text, HasSubstr("INTERRUPTED, so far: FITS"));
-  EXPECT_THAT(text, HasSubstr("3 ways that fit are left out"));
-  EXPECT_THAT(text, HasSubstr("2 ways fit but for"));
+  EXPECT_THAT(text, HasSubstr("left out: 3 ways that fit"));
+  EXPECT_THAT(text, HasSubstr("left out: 2 ways that fit but for"));
+}
+
+TEST(Solution, WhatIsAllRefusedDoesNotSayThatNothingFits) {
+  Solution solution = Found();
+  solution.options.clear();
+  solution.size = solution.refused = 20;
+  solution.fit = solution.too_large = 0;
+  solution.refusals = {{"layout.tp: 3 heads", 12}, {"another", 1}};
+  const std::string text = RenderAs("terminal", solution);
+  EXPECT_THAT(text, HasSubstr("NOTHING TO CHOOSE FROM: 20 ways tried, and refused; most often: layout.tp: 3 heads"));
+  EXPECT_THAT(text, HasSubstr("12 ways: layout.tp: 3 heads"));
+  EXPECT_THAT(text, HasSubstr("1 way: another"));
+  EXPECT_THAT(text, Not(HasSubstr("NOTHING FITS")));
+  EXPECT_EQ(Json::parse(RenderAs("json", solution))["refusals"][1]["count"], 1);
 }
 
 }  // namespace

@@ -21,18 +21,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-std::vector<StrategyDefaults> Known() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& strategy : AllStrategies()) {
-    known.push_back(strategy.defaults);
-  }
-  return known;
-}
-
 class AlternativesTest : public testing::Test {
  protected:
   AlternativesTest()
-      : strategies_(Known()),
+      : strategies_(KnownStrategies()),
         template_(*JobTemplate::Parse("network: llama-3-8b\nmachine: h100-sxm-80gb\nsequence_length: 4096\n"
                                       "micro_batch_size: 3\naccumulation_steps: 4\n"
                                       "layout: {dp: 4, tp: 2, pp: 2, sp: true}\nstrategy: megatron\n",

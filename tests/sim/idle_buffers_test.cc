@@ -195,15 +195,6 @@ TEST(IdleClaims, AFreeThatIsMovedToTheEndOfItsPhaseIsFoundAndNotClaimed) {
   }
 }
 
-std::vector<StrategyDefaults> Known() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& strategy : AllStrategies()) {
-    known.push_back(strategy.defaults);
-    known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
-  }
-  return known;
-}
-
 Result<Job> SmallJob(const std::string& text, const Strategy& strategy, std::vector<std::string> set,
                      const std::vector<StrategyDefaults>& known) {
   set.insert(set.begin(), "strategy=" + strategy.defaults.name);
@@ -265,7 +256,7 @@ bool Claimed(const std::vector<IdleClaim>& claims, std::string_view buffer, std:
 }
 
 TEST(IdleClaims, EveryIdleBufferIsClaimedAndEveryClaimIsNeeded) {
-  const std::vector<StrategyDefaults> known = Known();
+  const std::vector<StrategyDefaults> known = KnownStrategies();
   std::set<Pattern> unused = AllPatterns();
   for (const Strategy& strategy : AllStrategies()) {
     const std::vector<IdleClaim> claims = strategy.IdleClaims();

@@ -18,14 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const std::vector<MatrixRow>& Matrix() {
-  static const std::vector<MatrixRow> rows = [] {
-    std::vector<StrategyDefaults> known;
-    for (const Strategy& strategy : AllStrategies()) {
-      known.push_back(strategy.defaults);
-      known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
-    }
-    return CompatibilityMatrix(known);
-  }();
+  static const std::vector<MatrixRow> rows = CompatibilityMatrix(KnownStrategies());
   return rows;
 }
 

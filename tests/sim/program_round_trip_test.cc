@@ -46,7 +46,7 @@ class WellFormedProgram {
     }
     for (std::uint32_t i = 0; i <= dice_.Roll(6); ++i) {
       program_.buffers.push_back({.name = NewName(),
-                                  .category = static_cast<Category>(dice_.Roll(kCategories)),
+                                  .category = static_cast<Category>(dice_.Roll(kProgramCategories)),
                                   .dtype = static_cast<DType>(dice_.Roll(7)),
                                   .elements = dice_.Number(0, std::int64_t{1} << 50),
                                   .extents = {dice_.Number(0, 3), dice_.Number(0, 3)},

@@ -20,20 +20,11 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-std::vector<StrategyDefaults> Known() {
-  std::vector<StrategyDefaults> known;
-  for (const Strategy& strategy : AllStrategies()) {
-    known.push_back(strategy.defaults);
-    known.back().refuse = [strategy](const Job& job) { return strategy.Accept(job); };
-  }
-  return known;
-}
-
 Job JobOf(const std::vector<std::string>& set) {
   constexpr const char* kYaml =
       "network: llama-3-8b\nmachine: h100-sxm-80gb\nsequence_length: 4096\nmicro_batch_size: 2\n"
       "accumulation_steps: 4\nlayout: {dp: 8}\nstrategy: fsdp2-scatter-each\n";
-  const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, Known());
+  const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, KnownStrategies());
   EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.error().message);
   return *job;
 }
@@ -119,7 +110,7 @@ TEST(ComputeAlike, countsTheBatchThatGradCacheCuts) {
       "positions: 64, norm: layer, ffn_kind: two-layer, rope: false}}}\nmachine: h100-sxm-80gb\n"
       "sequence_length: 64\nmicro_batch_size: 8\naccumulation_steps: 4\nlayout: {dp: 2}\nstrategy: gradcache\n";
   const auto job_with = [&](const std::vector<std::string>& set) {
-    const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, Known());
+    const Result<Job> job = ParseJob(kYaml, "job.yaml", {set, {}}, KnownStrategies());
     EXPECT_TRUE(job.ok()) << (job.ok() ? "" : job.error().Text());
     return *job;
   };

@@ -69,7 +69,7 @@ std::int64_t CountScales(const Program& program) {
 Job TableJob(const char* strategy, std::int64_t first, std::int64_t layers, std::int64_t layer, std::int64_t last) {
   Job job = OracleJob(strategy, 2);
   const auto row = [](const char* name, std::int64_t count, std::int64_t parameters) {
-    return TableRow{name, count, parameters, 2048, 0, 8192, 16384, 0, 0};
+    return TableRow{name, count, parameters, 2048, 0, {}, 8192, 16384, 0, 0};
   };
   job.network = {"table", Table{{row("first", 1, first), row("layer", layers, layer), row("last", 1, last)}}, {}};
   return job;

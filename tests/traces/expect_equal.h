@@ -56,6 +56,8 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(left.ready, right.ready);
     EXPECT_EQ(left.address, right.address);
     EXPECT_EQ(left.span, right.span);
+    EXPECT_EQ(left.stream, right.stream);
+    EXPECT_EQ(left.waits, right.waits);
     EXPECT_EQ(left.allocator_bytes, right.allocator_bytes);
     EXPECT_EQ(left.reserved_bytes, right.reserved_bytes);
   }

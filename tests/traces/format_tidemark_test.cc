@@ -19,6 +19,8 @@ std::vector<Trace> TwoRoles() {
   std::vector<Trace> traces = {SampleTrace({2, 3}).Make(), SampleTrace({1, 2}).Make()};
   traces[0].job_yaml = "network: llama-3-8b\n";
   traces[0].memory[5].address = 0x7f00deadbeef;
+  traces[0].memory[5].stream = 0;
+  traces[0].memory.back().waits = !traces[0].memory.back().alloc;
   traces[0].tensors[0].sharding = "1/2 over tp, 1/8 over dp";
   traces[0].marks = {{"reduce", 7}, {"gather", 11}};
   traces[1].clock = "cupti";

@@ -163,7 +163,16 @@ Result<TraceComparison> CompareTwo(const Trace& predicted, const Trace& measured
   return comparison;
 }
 
+bool IsMeasured(const Trace& trace) { return trace.origin.starts_with("measured"); }
+bool IsPredicted(const Trace& trace) {
+  return trace.origin == "predicted" || trace.origin.starts_with("replayed");  // the allocations are still the same
+}
+
+/// What another tool calls its only trace is a device ("cuda:0") and tells no role.
 RoleTraces ByRole(std::span<const Trace> traces) {
+  if (traces.size() == 1 && !IsMeasured(traces.front()) && !IsPredicted(traces.front())) {
+    return {{"", {0}}};
+  }
   RoleTraces roles;
   for (std::size_t i = 0; i < traces.size(); ++i) {
     roles[traces[i].role].push_back(i);
@@ -206,12 +215,11 @@ std::vector<std::pair<std::size_t, std::size_t>> PairsOf(const std::vector<std::
 /// What a measurement has of its own: an executor runs its own kernels on a real device, a framework's snapshot is the
 /// framework's.
 std::vector<std::string> IndependentOf(std::span<const Trace> measured) {
-  const std::string& origin = measured.front().origin;
-  if (origin == "predicted") {
+  if (IsPredicted(measured.front())) {
     return {};
   }
-  return origin.starts_with("measured") ? std::vector<std::string>{"kernels", "device"}
-                                        : std::vector<std::string>{"framework"};
+  return IsMeasured(measured.front()) ? std::vector<std::string>{"kernels", "device"}
+                                      : std::vector<std::string>{"framework"};
 }
 
 std::size_t WorstOf(const std::vector<TraceComparison>& roles) {

@@ -27,12 +27,23 @@ class TraceFormat {
 
   virtual std::string_view name() const = 0;
   virtual std::string_view summary() const = 0;  ///< one line, without a full stop
+  virtual bool reads() const = 0;                ///< else Sniff recognises nothing and Read is never called
+  virtual bool writes() const = 0;               ///< else Write fails with bad_input
+  /// How names of its files end, ".csv", the usual one first. Where one format only writes an ending, it stands for it.
+  virtual std::vector<std::string_view> endings() const { return {}; }
+  virtual bool text() const { return false; }  ///< a terminal can show it
+  /// Whether readers open several of its files as one where they lie in a ZIP with Perfetto's manifest
+  /// (traces/formats/trace_archive.h).
+  virtual bool archives() const { return false; }
 
   /// Whether a file that begins with `head` (its first 4 KiB, or all of it) is of this format. Separate from Read,
   /// because the reader is chosen before the file is read.
   virtual bool Sniff(std::string_view head) const = 0;
 
   /// Every trace that it returns passes Verify. What cannot be read is a sentence, never a crash: files are hostile.
+  /// What another tool wrote becomes a trace like this: one per device, its role "cuda:0"; times from the first event
+  /// on; a family of tensors for each place that allocates and each size, dtype u8 and category unknown where the file
+  /// does not tell; what was alive before it began is allocated first.
   virtual Result<TraceFile> Read(std::string_view bytes) const = 0;
 
   /// The traces as a file. Fails with bad_input where the format cannot be written.
@@ -42,7 +53,7 @@ class TraceFormat {
 /// All formats, by name. Generated.
 std::vector<std::unique_ptr<TraceFormat>> MakeTraceFormats();
 
-/// Reads a file of any format that recognises it.
+/// Reads a file of any format that recognises it, compressed with gzip or not.
 Result<TraceFile> ReadTraces(std::string_view bytes);
 
 /// The format of that name; names the nearest where there is none.

@@ -137,6 +137,10 @@ class Assembler {
     if (std::any_of(columns.begin(), columns.end(), [&](int size) { return size != rows; })) {
       return "the columns of a memory record differ in length";
     }
+    const bool streams = chunk.stream_size() != 0, waits = chunk.waits_size() != 0;
+    if ((streams && chunk.stream_size() != rows) || (waits && chunk.waits_size() != rows)) {
+      return "the columns of a memory record differ in length";
+    }
     Delta issue, ready, allocator, reserved;
     for (int i = 0; i < rows; ++i) {
       MemoryEvent event;
@@ -147,7 +151,9 @@ class Assembler {
       event.issue = Nanos(issue.Decode(chunk.issue_ns_delta(i)));
       event.ready = Nanos(ready.Decode(chunk.ready_ns_delta(i)));
       event.address = chunk.address(i);
-      event.span = SpanOf(chunk.span(i));
+      event.span = RowOf(chunk.span(i));
+      event.stream = RowOf(streams ? chunk.stream(i) : 0);
+      event.waits = waits && chunk.waits(i);
       event.allocator_bytes = Bytes(allocator.Decode(chunk.allocator_bytes_delta(i)));
       event.reserved_bytes = Bytes(reserved.Decode(chunk.reserved_bytes_delta(i)));
       traces_.back().memory.push_back(event);
@@ -170,7 +176,7 @@ class Assembler {
         return "a slice lies outside of every possible time or stream";
       }
       traces_.back().slices.push_back({static_cast<std::uint16_t>(chunk.stream(i)), TraceStringId{chunk.name(i)},
-                                       Nanos(begin), Nanos(end), SpanOf(spans ? chunk.span(i) : 0)});
+                                       Nanos(begin), Nanos(end), RowOf(spans ? chunk.span(i) : 0)});
     }
     return {};
   }
@@ -206,6 +212,9 @@ class TidemarkFormat : public TraceFormat {
  public:
   std::string_view name() const override { return "tidemark"; }
   std::string_view summary() const override { return "Tidemark's own trace: checksummed frames of Protobuf records"; }
+  bool reads() const override { return true; }
+  bool writes() const override { return true; }
+  std::vector<std::string_view> endings() const override { return {".trace", ".tidemark"}; }
   bool Sniff(std::string_view head) const override { return head.starts_with(kTraceFamily); }
 
   Result<TraceFile> Read(std::string_view bytes) const override {

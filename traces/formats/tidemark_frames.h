@@ -28,15 +28,18 @@ inline constexpr std::string_view kTraceFamily = "TIDEMARK TRACE ";
 inline constexpr std::string_view kTraceMagic = "TIDEMARK TRACE 1\n";
 inline constexpr std::size_t kFrameHead = 8;
 
+inline constexpr std::uint16_t kNoRow = 0xffff;
+static_assert(kNoSpan == kNoRow && kNoStream == kNoRow);
+
 void AppendFrame(std::string& out, const wire::Record& record);
 
 /// The payload of the frame at `at`; nothing where the file was cut or damaged there.
 std::optional<std::string_view> FrameAt(std::string_view bytes, std::size_t at);
 
-/// A column's code of MemoryEvent::span or Slice::span: 0 is none.
-inline std::uint32_t SpanCode(std::uint16_t span) { return span == kNoSpan ? 0U : span + 1U; }
-inline std::uint16_t SpanOf(std::uint32_t code) {
-  return static_cast<std::uint16_t>(std::min<std::uint32_t>(code - 1U, kNoSpan));  // 0 wraps around to none
+/// A column's code of a row of another table (a span, a stream): 0 is none.
+inline std::uint32_t RowCode(std::uint16_t row) { return row == kNoRow ? 0U : row + 1U; }
+inline std::uint16_t RowOf(std::uint32_t code) {
+  return static_cast<std::uint16_t>(std::min<std::uint32_t>(code - 1U, kNoRow));  // 0 wraps around to none
 }
 
 /// Differences to the last value; unsigned arithmetic, since hostile files may hold anything.

@@ -87,9 +87,11 @@ wire::Record MemoryRecord(std::span<const MemoryEvent> events) {
     chunk.add_issue_ns_delta(issue.Encode(event.issue.count()));
     chunk.add_ready_ns_delta(ready.Encode(event.ready.count()));
     chunk.add_address(event.address);
-    chunk.add_span(SpanCode(event.span));
+    chunk.add_span(RowCode(event.span));
     chunk.add_allocator_bytes_delta(allocator.Encode(event.allocator_bytes.count()));
     chunk.add_reserved_bytes_delta(reserved.Encode(event.reserved_bytes.count()));
+    chunk.add_stream(RowCode(event.stream));
+    chunk.add_waits(event.waits);
   }
   return record;
 }
@@ -103,7 +105,7 @@ wire::Record SliceRecord(std::span<const Slice> slices) {
     chunk.add_name(slice.name.index);
     chunk.add_start_ns_delta(start.Encode(slice.start.count()));
     chunk.add_duration_ns((slice.end - slice.start).count());
-    chunk.add_span(SpanCode(slice.span));
+    chunk.add_span(RowCode(slice.span));
   }
   return record;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
-const TRACE_COLOURS = ['#222222', '#e66100', '#7b3fa0', '#0a8f8f', '#c51b7d', '#5a6b1e', '#1f3b99', '#8b5a2b'];   // none of a category
-
 /// All traces as lines in one picture, with the steps of the first above and the overview of dygraphs below.
 class TotalsChart {
   constructor(element, viewport, traces) {
@@ -47,11 +45,9 @@ class TotalsChart {
     });
     return {
       labels: ['time', ...this.traces.map(({label}) => label)], series, stepPlot: true, legend: 'never', interactionModel: {},
-      animatedZooms: false, highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, gridLineColor: '#eceff3',
-      axisLineColor: '#c8d0d9', valueRange: [0, this.top / this.unit[0]], dateWindow: [this.viewport.from, this.viewport.to],
-      showRangeSelector: true, rangeSelectorHeight: 30, rangeSelectorPlotFillColor: '#a9bdd3',
-      rangeSelectorPlotStrokeColor: '#8aa2bd', rangeSelectorPlotFillGradientColor: '#a9bdd3',
-      rangeSelectorForegroundStrokeColor: '#8aa2bd', rangeSelectorBackgroundStrokeColor: '#c8d0d9',
+      animatedZooms: false, highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, ...graphColours(),
+      valueRange: [0, this.top / this.unit[0]], dateWindow: [this.viewport.from, this.viewport.to],
+      showRangeSelector: true, rangeSelectorHeight: 30,
       axes: {
         x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, this.viewport.from, this.viewport.to), pixelsPerLabel: 110},
         y: {axisLabelWidth: 80, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
@@ -104,9 +100,12 @@ class ComparisonPage {
     this.held = false;
     this.viewport = new Viewport(() => this.draw());
     this.traces = [...document.querySelectorAll('script.trace')].map((script, i) => ({
-      label: script.dataset.label, data: new RoleData(JSON.parse(script.textContent)), colour: TRACE_COLOURS[i % TRACE_COLOURS.length],
+      label: script.dataset.label, data: new RoleData(JSON.parse(script.textContent)), place: i,
       dashed: 'dashed' in script.dataset,
     }));
+    for (const trace of this.traces) {   // the colour is another one when the page goes dark
+      Object.defineProperty(trace, 'colour', {get: () => theme.colours.traces[trace.place % theme.colours.traces.length]});
+    }
   }
 
   start() {
@@ -125,7 +124,19 @@ class ComparisonPage {
     this.find('zoom-out').addEventListener('click', () => this.viewport.zoom(2));
     this.find('to-peak').addEventListener('click', () => this.showPeak());
     window.addEventListener('resize', () => this.viewport.show(this.viewport.from, this.viewport.to));
+    theme.whenChanged(() => this.recolour());
     this.leave();
+    this.draw();
+  }
+
+  recolour() {
+    this.find('legend').replaceChildren();
+    this.legend();
+    this.totals.graph.updateOptions(this.totals.options());
+    this.columns.forEach(({chart, data, swatch}, i) => {
+      swatch.style.background = this.traces[i].colour;
+      chart.use(data);
+    });
     this.draw();
   }
 
@@ -149,7 +160,8 @@ class ComparisonPage {
     };
     const column = make('div', 'column', this.find('columns'));
     const heading = make('h3', '', column);
-    make('span', 'swatch line', heading).style.background = colour;
+    const swatch = make('span', 'swatch line', heading);
+    swatch.style.background = colour;
     heading.append(label);
     const tracks = make('div', 'tracks', column);
     const memory = make('div', 'memory', tracks);
@@ -157,7 +169,7 @@ class ComparisonPage {
     const chart = new MemoryChart(memory, this.viewport, {top, overview: false, labelWidth: 72});
     chart.capacityShown = data.capacity <= top;
     chart.use(data);
-    return {data, tracks, chart, cursor, inspector: new Inspector(make('div', 'inspector', column))};
+    return {data, tracks, chart, cursor, swatch, inspector: new Inspector(make('div', 'inspector', column))};
   }
 
   wire(tracks, graph) {

@@ -14,8 +14,8 @@ class MemoryChart {
     if (this.graph) this.graph.destroy();
     this.scale();
     this.lines = [];
-    if (data.allocator.some((bytes) => bytes > 0)) this.lines.push(['allocator', data.allocator, '#1f2933', []]);
-    if (data.reserved.some((bytes) => bytes > 0)) this.lines.push(['reserved', data.reserved, '#332288', [6, 3]]);
+    if (data.allocator.some((bytes) => bytes > 0)) this.lines.push(['allocator', data.allocator, theme.colours.ink, []]);
+    if (data.reserved.some((bytes) => bytes > 0)) this.lines.push(['reserved', data.reserved, theme.colours.reserved, [6, 3]]);
     this.graph = new Dygraph(this.element, this.rows(), this.options());
   }
 
@@ -72,13 +72,11 @@ class MemoryChart {
     if (highest) series[highest].showInRangeSelector = true;
     return {
       labels: this.labels(), series, stepPlot: true, legend: 'never', interactionModel: {}, animatedZooms: false,
-      highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, gridLineColor: '#eceff3', axisLineColor: '#c8d0d9',
+      highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, ...graphColours(),
       valueRange: [0, this.top / this.unit[0]], dateWindow: [this.viewport.from, this.viewport.to],
-      showRangeSelector: this.overview, rangeSelectorHeight: 34, rangeSelectorPlotFillColor: '#a9bdd3',
-      rangeSelectorPlotStrokeColor: '#8aa2bd', rangeSelectorPlotFillGradientColor: '#a9bdd3',
-      rangeSelectorForegroundStrokeColor: '#8aa2bd', rangeSelectorBackgroundStrokeColor: '#c8d0d9',
+      showRangeSelector: this.overview, rangeSelectorHeight: 34,
       axes: {
-        x: {ticker: timeTicks, axisLabelFormatter: (nanos) => momentText(nanos, this.viewport.from, this.viewport.to), pixelsPerLabel: this.overview ? 110 : 80},
+        x: {ticker: timeTicks, axisLabelFormatter: (at) => this.data.momentText(at, this.viewport.from, this.viewport.to), pixelsPerLabel: this.overview ? 110 : 80},
         y: {axisLabelWidth: this.labelWidth, axisLabelFormatter: (value) => +value.toFixed(3) + ' ' + this.unit[1]},
       },
       underlayCallback: (context, area, graph) => this.drawPhases(context, area, graph),
@@ -99,7 +97,7 @@ class MemoryChart {
 
   drawPhases(context, area, graph) {
     context.save();
-    context.fillStyle = '#f3f5f8';
+    context.fillStyle = theme.colours.shade;
     let shade = false;
     let last = -Infinity;
     for (const span of this.data.spans) {
@@ -117,9 +115,9 @@ class MemoryChart {
 
   /// A line where one step ends and the next begins.
   drawSteps(context, area, graph) {
-    context.fillStyle = '#8d99a6';
+    context.fillStyle = theme.colours.step;
     for (const step of this.data.steps.slice(1)) {
-      const x = graph.toDomXCoord(step.begin);
+      const x = graph.toDomXCoord(step.from);
       if (x > area.x && x < area.x + area.w) context.fillRect(Math.round(x), area.y, 1, area.h);
     }
   }
@@ -139,7 +137,7 @@ class MemoryChart {
     const time = this.data.time[this.data.peak];
     if (time < this.viewport.from || time > this.viewport.to) return;
     const y = graph.toDomYCoord(this.data.total[this.data.peak] / this.unit[0]);
-    drawPeakMark(context, area, graph.toDomXCoord(time), y, 'peak ' + bytesText(this.data.total[this.data.peak]), '#1f2933');
+    drawPeakMark(context, area, graph.toDomXCoord(time), y, 'peak ' + bytesText(this.data.total[this.data.peak]), theme.colours.ink);
   }
 }
 
@@ -147,16 +145,16 @@ function drawCapacity(context, area, graph, capacity, unit) {
   const y = Math.round(graph.toDomYCoord(capacity / unit[0])) + 0.5;
   context.beginPath();
   context.setLineDash([8, 4]);
-  context.strokeStyle = '#b2182b';
+  context.strokeStyle = theme.colours.limit;
   context.lineWidth = 1.25;
   context.moveTo(area.x, y);
   context.lineTo(area.x + area.w, y);
   context.stroke();
   context.setLineDash([]);
   const text = 'device memory ' + bytesText(capacity);
-  context.fillStyle = '#ffffffdd';
+  context.fillStyle = theme.colours.label;
   context.fillRect(area.x + 5, y + 3, context.measureText(text).width + 6, 16);
-  context.fillStyle = '#b2182b';
+  context.fillStyle = theme.colours.limit;
   context.fillText(text, area.x + 8, y + 15);
 }
 
@@ -165,13 +163,13 @@ function drawPeakMark(context, area, x, y, text, colour) {
   const width = context.measureText(text).width;
   const left = Math.min(Math.max(x + 9, area.x), area.x + area.w - width - 6);
   const top = Math.max(y - 22, area.y + 2);
-  context.fillStyle = '#ffffffdd';
+  context.fillStyle = theme.colours.label;
   context.fillRect(left - 3, top, width + 6, 17);
   context.fillStyle = colour;
   context.fillText(text, left, top + 13);
   context.beginPath();
   context.arc(x, y, 4, 0, 2 * Math.PI);
-  context.fillStyle = '#ffffff';
+  context.fillStyle = theme.colours.ground;
   context.fill();
   context.lineWidth = 2;
   context.strokeStyle = colour;

@@ -24,6 +24,7 @@ class Page {
     this.streams = new StreamTrack(this.find('streams'));
     this.inspector = new Inspector(this.find('inspector'));
     this.wire();
+    theme.whenChanged(() => this.useClock());
     this.useRole(Math.max(0, this.traces.findIndex((script) => 'worst' in script.dataset)));
   }
 
@@ -50,12 +51,15 @@ class Page {
     this.find('role').value = index;
     this.held = false;
     this.find('cursor').style.display = 'none';
+    this.data.useClock(this.find('clock').value);
     this.viewport.reset(this.data.length);
     this.useClock();
   }
 
   useClock() {
+    const length = this.data.length;
     this.data.useClock(this.find('clock').value);
+    if (this.data.length !== length) this.viewport.reset(this.data.length);
     if (this.memory.capacityShown === undefined) this.decideCapacity();
     this.memory.use(this.data);
     this.inspector.show(this.data, this.data.peak, 'At the peak');
@@ -141,7 +145,7 @@ class Inspector {
 
   show(data, event, title, time = data.time[event]) {
     const heading = this.make('h3', title);
-    const when = this.make('p', [timeText(Math.max(time || 0, 0)), data.phaseOf(event)].filter(Boolean).join(', '));
+    const when = this.make('p', [data.whenText(event, time), data.phaseOf(event)].filter(Boolean).join(', '));
     when.className = 'when';
     this.element.replaceChildren(heading, when, this.categories(data, event), this.buffers(data, event));
   }
@@ -177,8 +181,8 @@ class Inspector {
       table.append(this.row([this.named(CATEGORY_COLOURS[name], name), bytesText(value(data.byCategory[i]))]));
     }
     table.append(this.row(['tensors', bytesText(value(data.total))], 'total'));
-    if (value(data.allocator) > 0) table.append(this.row([this.named('#1f2933', 'allocator', true), bytesText(value(data.allocator))]));
-    if (value(data.reserved) > 0) table.append(this.row([this.named('#332288', 'reserved', true), bytesText(value(data.reserved))]));
+    if (value(data.allocator) > 0) table.append(this.row([this.named(theme.colours.ink, 'allocator', true), bytesText(value(data.allocator))]));
+    if (value(data.reserved) > 0) table.append(this.row([this.named(theme.colours.reserved, 'reserved', true), bytesText(value(data.reserved))]));
     return table;
   }
 

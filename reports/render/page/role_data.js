@@ -7,7 +7,7 @@
 const CATEGORY_COLOURS = {   // Paul Tol's "muted" scheme and relatives: distinguishable with any kind of colour vision
   parameter: '#4477aa', optimizer: '#88ccee', accumulator: '#44aa99', gradient: '#117733', bucket: '#999933',
   input: '#bbbbbb', rng: '#dddddd', representation_cache: '#661100', activation: '#ddcc77', tp_gather: '#cc6677',
-  logits: '#aa4499', workspace: '#777777',
+  logits: '#aa4499', workspace: '#777777', unknown: '#9aa5b1',
 };
 const STACK_ORDER = Object.keys(CATEGORY_COLOURS);   // from the bottom: what stays, then what comes and goes
 
@@ -42,7 +42,7 @@ class RoleData {
     this.addUp();
     this.makeCheckpoints();
     this.readStreams(json);
-    this.length = Math.max(json.step, this.lastSlice, this.events ? this.issue[this.events - 1] : 0, 1);
+    this.duration = Math.max(json.step, this.lastSlice, this.events ? this.issue[this.events - 1] : 0, 1);
     this.nestSpans();
     this.useClock('device');
   }
@@ -119,16 +119,31 @@ class RoleData {
   }
 
   /// Memory follows the order of issue. On the device's clock an event is shown when its stream got there, but never before the
-  /// event issued before it: the curve keeps its shape and its peak.
+  /// event issued before it: the curve keeps its shape and its peak. By `event`, all are equally far apart.
   useClock(clock) {
+    this.clock = clock;
+    this.length = clock === 'event' ? Math.max(this.events, 1) : this.duration;
     this.time = this.issue;
-    if (clock === 'device') {
+    if (clock === 'event') {
+      this.time = Float64Array.from({length: this.events}, (_, i) => i);
+    } else if (clock === 'device') {
       this.time = new Float64Array(this.events);
       for (let i = 0, last = 0; i < this.events; ++i) {
         this.time[i] = last = Math.max(last, Math.min(this.ready[i], this.length));
       }
     }
     this.placeSpans();
+  }
+
+  /// A moment of a view [from, to] on this clock.
+  momentText(at, from, to) {
+    return this.clock === 'event' ? Math.round(at).toLocaleString('en-US') : momentText(at, from, to);
+  }
+
+  /// Where in the trace an event is, for a person.
+  whenText(event, time) {
+    return this.clock === 'event' ? `event ${(event + 1).toLocaleString('en-US')} of ${this.events.toLocaleString('en-US')}`
+                                  : timeText(Math.max(time || 0, 0));
   }
 
   /// The memory events of each span, those of the spans in it included, and how deep it lies. Where the host costs nothing all
@@ -159,14 +174,20 @@ class RoleData {
     this.depth = this.spans.reduce((depth, span) => Math.max(depth, span.depth + 1), 0);
   }
 
-  /// Spans are host times: on the device's clock they reach from their first memory event to that of what follows.
+  /// Spans and steps are host times: on another clock they reach from their first memory event to that of what follows.
   placeSpans() {
     const shown = (event) => (event < this.events ? Math.max(this.time[event], 0) : this.length);
+    const ofHost = this.clock === 'host';
     for (const span of this.spans) {
-      const ofDevice = this.time !== this.issue;
-      span.from = ofDevice ? shown(span.first) : span.begin;
-      span.to = ofDevice ? Math.max(shown(Math.max(span.last, span.first - 1) + 1), span.from) : span.end;
+      span.from = ofHost ? span.begin : shown(span.first);
+      span.to = ofHost ? span.end : Math.max(shown(Math.max(span.last, span.first - 1) + 1), span.from);
     }
+    this.steps.forEach((step, i) => {
+      const byEvent = this.clock === 'event';
+      const next = this.steps[i + 1];
+      step.from = byEvent ? shown(step.firstEvent) : step.begin;
+      step.to = byEvent ? (next ? shown(next.firstEvent) : this.length) : step.end;
+    });
   }
 
   /// The last event at or before `time`; -1: none.

@@ -54,12 +54,12 @@ class PhaseTrack {
       context.fillStyle = colour;
       context.fillRect(left, top, right - left > 4 ? right - left - 1 : Math.max(right - left, 0.6), 20);
       const room = right - left - 8;
-      context.fillStyle = '#1f2933';
+      context.fillStyle = ON_COLOUR.dark;
       context.fillText(context.measureText(name).width <= room ? name : fitText(context, short, room), left + 4, top + 10.5);
     };
     if (steps) {
-      data.steps.forEach(({kind, begin, end}, i) => {
-        box(2, begin, end, 1, i % 2 ? '#dbe2ea' : '#e8ecf1', `step ${i + 1}` + (kind ? ` (${kind})` : ''), `step ${i + 1}`);
+      data.steps.forEach(({kind, from, to}, i) => {
+        box(2, from, to, 1, i % 2 ? '#dbe2ea' : '#e8ecf1', `step ${i + 1}` + (kind ? ` (${kind})` : ''), `step ${i + 1}`);
       });
     }
     for (const span of data.spans) {
@@ -69,7 +69,7 @@ class PhaseTrack {
           [span.phase, span.side, several ? span.microbatch : ''].filter(String).join(' '),
           several ? span.phase[0].toUpperCase() + span.microbatch : span.phase);
     }
-    context.fillStyle = '#5f6c7b';
+    context.fillStyle = theme.colours.soft;
     context.textAlign = 'right';
     if (steps) context.fillText('step', area.left - 8, 11.5);
     context.fillText('phase', area.left - 8, steps + 11.5);
@@ -83,12 +83,13 @@ class StreamTrack {
 
   draw(data, viewport, area) {
     Object.assign(this, {data, viewport, area, drawn: 0});
-    const context = prepare(this.canvas, data.streams.length * this.rowHeight + 8);
-    data.streams.forEach((stream, row) => {
+    const streams = data.clock === 'event' ? [] : data.streams;   // between two events any time may pass
+    const context = prepare(this.canvas, streams.length * this.rowHeight + 8);
+    streams.forEach((stream, row) => {
       const top = row * this.rowHeight + 6;
-      context.fillStyle = '#f3f5f8';
+      context.fillStyle = theme.colours.shade;
       context.fillRect(area.left, top, area.width, this.rowHeight - 6);
-      context.fillStyle = '#5f6c7b';
+      context.fillStyle = theme.colours.soft;
       context.textAlign = 'right';
       context.fillText(fitText(context, stream.name, area.left - 10), area.left - 8, top + 10);
       context.textAlign = 'left';
@@ -121,13 +122,13 @@ class StreamTrack {
   drawName(context, stream, slice, left, width, top) {
     const text = width < 30 ? '' : fitText(context, this.data.strings[stream.names[slice]], width - 8);
     if (!text) return;
-    context.fillStyle = '#ffffff';
+    context.fillStyle = ON_COLOUR.light;
     context.fillText(text, left + 4, top + 10.5);
   }
 
   /// What lies under a point of the canvas: {name, stream, start, end} or nothing.
   sliceAt(time, y) {
-    const stream = this.data && this.data.streams[Math.floor((y - 6) / this.rowHeight)];
+    const stream = this.data && this.data.clock !== 'event' && this.data.streams[Math.floor((y - 6) / this.rowHeight)];
     if (!stream) return null;
     const reach = (this.viewport.to - this.viewport.from) / this.area.width;
     const i = upperBound(stream.ends, time - reach / 2);

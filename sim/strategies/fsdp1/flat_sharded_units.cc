@@ -6,13 +6,17 @@
 namespace tidemark {
 namespace {
 
+bool HasOwnParameters(const StageRun& run) {
+  const std::vector<Parameter>& parameters = run.block().parameters;
+  return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& parameter) { return !parameter.tied; });
+}
+
 std::vector<bool> LayersOf(const std::vector<StageRun>& runs) {
+  const bool has_layers =
+      std::any_of(runs.begin(), runs.end(), [](const StageRun& run) { return !run.block().parts.empty(); });
   std::vector<bool> layers;
   for (const StageRun& run : runs) {
-    layers.push_back(run.count > 1);
-  }
-  if (std::find(layers.begin(), layers.end(), true) == layers.end()) {
-    layers[layers.size() / 2] = true;
+    layers.push_back(has_layers ? !run.block().parts.empty() : HasOwnParameters(run));
   }
   return layers;
 }

@@ -18,15 +18,15 @@ struct FlatUnit {
 };
 
 /// How FullyShardedDataParallel with a policy that wraps transformer blocks cuts a network: each layer is a unit, and
-/// the root unit holds the rest (embedding, final norm, head).
+/// the root unit holds the rest (embedding, final norm, head). A network without such blocks has each of its blocks
+/// wrapped that has parameters.
 struct FlatUnits {
   std::vector<FlatUnit> sizes;  ///< per run of blocks; the root's size stands at its first run, its other runs have 0
   std::vector<bool> layers;     ///< per run
   std::size_t root = 0;         ///< the root's first run; as many as there are runs where nothing is left for a root
 };
 
-/// Layers are the runs of more than one block, or the middle run where there is none. A tied parameter is counted where
-/// it is defined.
+/// A tied parameter is counted where it is defined.
 FlatUnits MeasureFlatUnits(const std::vector<StageRun>& runs, std::int64_t shards);
 
 }  // namespace tidemark

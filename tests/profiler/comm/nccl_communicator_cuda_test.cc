@@ -131,7 +131,7 @@ TEST_F(NcclGroup, APeerThatDiesEndsItWithTheNameOfTheCollective) {
 }
 
 TEST_F(NcclGroup, WhoWaitsTooLongIsToldForWhat) {
-  tools.patience = Nanos(2'000'000);
+  tools.patience = Nanos(200'000'000);
   fake.stuck = {own};
   const auto group = fake.Group(tools);
   const auto ticket = group->Begin(ReduceOf(8, own));

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb convert from outside. What it writes for Perfetto is read in tests/traces/perfetto_test.py."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+SAMPLES = {"gpt2": ["gpt2-ddp.yaml"], "gradcache": ["gradcache-bert-base.yaml"],
+           "stages": ["llama-3-70b-tp8-pp4.yaml", "--set", "network.layers=8"], "steps": ["demo-small.yaml", "--steps", 3]}
+
+
+def run(*arguments, text=True):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=text, timeout=120)
+
+
+def written_formats():
+    formats = json.loads(run("list", "formats", "--format", "json").stdout)
+    return [format["name"] for format in formats if re.match("a trace, (read and )?written: ", format["summary"])]
+
+
+class Convert(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(holder.cleanup)
+        cls.folder = pathlib.Path(holder.name)
+        cls.predictions = {}
+        for name, (job, *changes) in SAMPLES.items():
+            done = run("predict", JOBS / job, *changes, "--exit-zero", "--trace", cls.folder / f"{name}.trace", "--format", "json")
+            assert done.returncode == 0, done.stderr
+            cls.predictions[name] = json.loads(done.stdout)
+
+    def trace(self, name):
+        return self.folder / f"{name}.trace"
+
+    def convert(self, *arguments):
+        done = run("convert", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def csv(self, *names):
+        return list(csv.DictReader(io.StringIO(self.convert(*map(self.trace, names), "--to", "csv", "-o", "-").stdout)))
+
+    def jsonl(self, name):
+        return [json.loads(line) for line in self.convert(self.trace(name), "--to", "jsonl", "-o", "-").stdout.splitlines()]
+
+    def assert_refused(self, *arguments, says, hint="hint: "):
+        done = run("convert", *arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertTrue(done.stderr.startswith("tidemark: error: "), done.stderr)
+        self.assertIn(says, done.stderr)
+        self.assertIn(hint, done.stderr)
+
+    def test_every_format_is_written_and_the_same_twice(self):
+        formats = written_formats()
+        self.assertLessEqual({"tidemark", "perfetto", "csv", "jsonl"}, set(formats))
+        for name in SAMPLES:
+            for format in formats:
+                with self.subTest(job=name, format=format):
+                    paths = [self.folder / f"{name}.{format}.{i}" for i in range(2)]
+                    for path in paths:
+                        done = self.convert(self.trace(name), "--to", format, "-o", path)
+                        self.assertEqual(done.stdout, "")
+                        self.assertIn(f": {path.stat().st_size:,} bytes from ", done.stderr)
+                    self.assertEqual(paths[0].read_bytes(), paths[1].read_bytes())
+                    self.assertEqual(run("convert", self.trace(name), "--to", format, "-o", "-", text=False).stdout,
+                                     paths[0].read_bytes())
+
+    def test_a_trace_of_ours_stays_as_it_is(self):
+        for name in SAMPLES:
+            again = self.folder / "again.tidemark"
+            self.convert(self.trace(name), "-o", again)
+            self.assertEqual(again.read_bytes(), self.trace(name).read_bytes())
+
+    def test_the_ending_chooses_the_format(self):
+        for ending, begin in {".csv": b"origin,role,", ".jsonl": b'{"type":"header"', ".ndjson": b'{"type":"header"',
+                              ".trace": b"TIDEMARK TRACE", ".zip": b"PK", ".pftrace": b"\n", ".perfetto-trace": b"\n"}.items():
+            path = self.folder / f"chosen{ending}"
+            self.convert(self.trace("gpt2"), "-o", path)
+            self.assertTrue(path.read_bytes().startswith(begin), ending)
+
+    def test_csv_and_json_lines_peak_where_the_prediction_does(self):
+        for name, prediction in self.predictions.items():
+            roles = {role["role"]: role for role in prediction["roles"]}
+            rows = self.csv(name)
+            self.assertEqual({row["role"] for row in rows}, set(roles))
+            lines = self.jsonl(name)
+            headers = {line["trace"]: line for line in lines if line["type"] == "header"}
+            for role, peaks in roles.items():
+                own = [row for row in rows if row["role"] == role]
+                events = [line for line in lines if line["type"] == "memory" and headers[line["trace"]]["role"] == role]
+                for key in ("allocated_bytes", "allocator_bytes", "reserved_bytes"):
+                    self.assertEqual(max(int(row[key]) for row in own), peaks[key], (name, role, key))
+                    self.assertEqual(max(event[key] for event in events), peaks[key], (name, role, key))
+
+    def test_csv_and_json_lines_tell_the_same_events(self):
+        for name in SAMPLES:
+            events = [line for line in self.jsonl(name) if line["type"] == "memory"]
+            rows = self.csv(name)
+            self.assertEqual(len(rows), len(events))
+            for row, event in zip(rows, events):
+                for key, value in row.items():
+                    if key not in ("origin", "role", "dtype", "sharding", "waits"):
+                        self.assertEqual(value, str(event.get(key, "")), (name, key))
+                self.assertEqual(row["waits"] == "true", event.get("waits", False))
+
+    def test_totals_follow_from_the_events_themselves(self):
+        for name in SAMPLES:
+            alive, role = 0, None
+            for row in self.csv(name):
+                alive = 0 if row["role"] != role else alive
+                role = row["role"]
+                alive += int(row["bytes"]) * (1 if row["operation"] == "alloc" else -1)
+                self.assertEqual(alive, int(row["allocated_bytes"]))
+
+    def test_json_lines_describe_themselves(self):
+        lines = self.jsonl("steps")
+        self.assertEqual({line["type"] for line in lines}, {"header", "tensor", "span", "step", "memory", "slice"})
+        self.assertEqual(lines[0]["type"], "header")
+        self.assertEqual(lines[0]["origin"], "predicted")
+        self.assertEqual([line["kind"] for line in lines if line["type"] == "step"], ["first", "second", "steady"])
+        tensors = {(line["tensor"], line["category"], line["bytes"]) for line in lines if line["type"] == "tensor"}
+        spans = {(line["phase"], line.get("microbatch")) for line in lines if line["type"] == "span"}
+        self.assertEqual({line.get("step") for line in lines if line["type"] == "memory"}, {0, 1, 2})
+        for line in lines:
+            if line["type"] == "memory":
+                self.assertIn((line["tensor"], line["category"], line["bytes"]), tensors)
+            if "phase" in line:
+                self.assertIn((line["phase"], line.get("microbatch")), spans)
+        sides = {line.get("side") for line in self.jsonl("gradcache") if line["type"] == "span"}
+        self.assertLessEqual({"query", "passage"}, sides)
+
+    def test_several_files_keep_apart_by_their_names(self):
+        odd = self.folder / 'a "b", c.trace'  # the roles that it gives are quoted
+        odd.write_bytes(self.trace("gpt2").read_bytes())
+        done = self.convert(odd, self.trace("stages"), "--to", "csv", "-o", "-")
+        roles = list(dict.fromkeys(row["role"] for row in csv.DictReader(io.StringIO(done.stdout))))
+        self.assertEqual(roles, ['a "b", c: stage 0'] + [f"stages: stage {i}" for i in range(4)])
+        self.assertIn(" of 5 traces\n", done.stderr)
+        merged = self.folder / "merged.trace"
+        self.convert(odd, self.trace("stages"), "-o", merged)
+        self.assertEqual(len(json.loads(run("report", merged, "--format", "json").stdout)["traces"]), 1)
+
+    def test_a_file_name_that_is_no_text_does_no_harm(self):
+        odd = os.fsencode(self.folder) + b"/\xff\xfe.trace"
+        with open(odd, "wb") as file:
+            file.write(self.trace("gpt2").read_bytes())
+        merged = self.folder / "of_odd.trace"
+        self.convert(os.fsdecode(odd), self.trace("steps"), "-o", merged)
+        done = run("report", merged, "--role", "\ufffd\ufffd: stage 0", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["traces"][0]["peak"]["allocated_bytes"],
+                         self.predictions["gpt2"]["peak"]["allocated_bytes"])
+
+    def test_a_role_is_picked_by_its_name(self):
+        done = self.convert(self.trace("stages"), "--role", "stage 2", "--to", "csv", "-o", "-")
+        self.assertEqual({row["role"] for row in csv.DictReader(io.StringIO(done.stdout))}, {"stage 2"})
+        self.assertIn(" of 1 trace\n", done.stderr)
+        self.assert_refused(self.trace("stages"), "--role", "stage 7", "-o", self.folder / "no.csv", says="'stage 7'")
+
+    def test_a_cut_file_is_converted_as_far_as_it_goes_and_says_so(self):
+        cut = self.folder / "cut.trace"
+        whole = self.trace("gpt2").read_bytes()
+        cut.write_bytes(whole[:len(whole) * 2 // 3])
+        done = self.convert(cut, "--to", "csv", "-o", "-")
+        self.assertRegex(done.stderr, r"note: .*cut\.trace: the file was cut off or damaged after [\d,]+ events\n")
+        self.assertGreater(len(done.stdout.splitlines()), 100)
+        self.assertLess(len(done.stdout.splitlines()), len(self.csv("gpt2")))
+
+    def test_unknown_formats_are_refused_with_what_was_meant(self):
+        out = self.folder / "never.bin"
+        self.assert_refused(self.trace("gpt2"), "--to", "perfeto", "-o", out, says="expected one of", hint="did you mean perfetto?")
+        self.assert_refused(self.trace("gpt2"), "--to", "xyzzy", "-o", out, says="'xyzzy' is not a trace format")
+        self.assert_refused(self.trace("gpt2"), "-o", out, says="the ending tells no trace format", hint="--to")
+        self.assert_refused(self.trace("gpt2"), "-o", "-", says="the ending tells no trace format")
+        self.assert_refused(self.trace("gpt2"), "--to", "csv", "-o", self.folder / "never.zip", says="csv has no archives")
+        self.assertFalse(out.exists())
+
+    def test_inputs_are_never_overwritten(self):
+        link = self.folder / "link.csv"
+        link.symlink_to(self.trace("gpt2"))
+        before = self.trace("gpt2").read_bytes()
+        for output in (self.trace("gpt2"), link):
+            self.assert_refused(self.trace("stages"), self.trace("gpt2"), "--to", "csv", "-o", output, says="would be overwritten")
+        self.assertEqual(self.trace("gpt2").read_bytes(), before)
+
+    def test_what_cannot_be_read_or_written_is_named_and_leaves_no_file(self):
+        text = self.folder / "notes.txt"
+        text.write_text("no trace\n")
+        out = self.folder / "never.csv"
+        self.assert_refused(text, "-o", out, says=str(text))
+        self.assert_refused(self.folder / "missing.trace", "-o", out, says="missing.trace")
+        self.assert_refused(self.folder, "-o", out, says=str(self.folder))
+        self.assert_refused(self.trace("gpt2"), text, "-o", out, says=str(text))
+        self.assert_refused(self.trace("gpt2"), "-o", self.folder / "none" / "x.csv", says="x.csv")
+        self.assertFalse(out.exists())
+        self.assertEqual([path for path in self.folder.iterdir() if path.suffix == ".tmp"], [])
+        self.assertEqual(run("convert", self.trace("gpt2")).returncode, 2)
+
+    def test_a_terminal_gets_text_but_nothing_binary(self):
+        for format, code in (("perfetto", 2), ("tidemark", 2), ("csv", 0)):
+            ours, theirs = pty.openpty()
+            process = subprocess.Popen([PROGRAM, "convert", self.trace("steps"), "--to", format, "-o", "-"], stdout=theirs,
+                                       stderr=subprocess.PIPE, text=True)
+            os.close(theirs)
+            shown = b""
+            try:
+                while piece := os.read(ours, 65536):
+                    shown += piece
+            except OSError:  # the other end is closed
+                pass
+            error = process.communicate(timeout=60)[1]
+            os.close(ours)
+            self.assertEqual(process.returncode, code, error)
+            self.assertEqual(shown.startswith(b"origin,role"), code == 0)
+            self.assertEqual("stdout is a terminal" in error, code == 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

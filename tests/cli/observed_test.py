@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""--observed, from outside: one measured microbatch takes the place of a job's network."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+JOB = JOBS / "resnet18-cifar10.yaml"
+
+SAMPLES = pathlib.Path(__file__).resolve().parents[1] / "traces/samples"
+
+SMALL = """
+network: {name: small, layers: 2, hidden: 64, ffn: 176, heads: 4, vocabulary: 512}
+machine: cpu
+sequence_length: 64
+micro_batch_size: 2
+accumulation_steps: 1
+strategy: ddp-last
+precision: {params: fp32, gradients: fp32, reduce: fp32, accumulate: fp32, optimizer: fp32}
+"""
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def predict(*arguments):
+    return json.loads(run("predict", *arguments, "--format", "json", "--exit-zero").stdout)
+
+
+class Observed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.trace = cls.folder / "one.trace"
+        predict(JOB, "--set", "accumulation_steps=1", "--set", "layout.dp=1", "--trace", cls.trace)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def test_a_job_without_a_network_has_the_observed_one(self):
+        text = "\n".join(line for line in JOB.read_text().splitlines()
+                         if not line.startswith(("network:", "  name:", "  table:", "    - ")))
+        job = self.write("bare.yaml", text)
+        self.assertIn("no network", run("predict", job, code=2).stderr)
+        for strategy in ("ddp-every", "fsdp2-scatter-each", "deepspeed-zero2"):
+            with self.subTest(strategy=strategy):
+                change = ("--set", f"strategy={strategy}")
+                observed = predict(job, "--observed", self.trace, *change)
+                self.assertEqual(observed["peak"]["by_category"], predict(JOB, *change)["peak"]["by_category"])
+
+    def test_the_report_says_what_is_observed_and_of_which_file(self):
+        report = predict(JOB, "--observed", self.trace)
+        first = report["provenance"]["observed"][0]
+        self.assertIn(f"10 blocks of microbatch 0 in {self.trace}", first)
+        self.assertIn("taken as 128 samples (the job's micro_batch_size; --observed-batch says another)", first)
+        self.assertTrue(any("11,173,962 trained parameters" in line for line in report["provenance"]["observed"]))
+        text = run("predict", JOB, "--observed", self.trace).stdout
+        self.assertTrue(text.startswith("observed network, ddp-last, 4 ranks"), text)
+        self.assertIn("observed", text[text.index("Where the numbers come from"):])
+        self.assertEqual(predict(JOB)["provenance"]["observed"], [])
+
+    def test_the_batch_of_the_measured_microbatch_can_be_said(self):
+        twice = predict(JOB, "--observed", self.trace, "--observed-batch", 128, "--set", "micro_batch_size=256")
+        self.assertEqual(twice["peak"]["by_category"], predict(JOB, "--set", "micro_batch_size=256")["peak"]["by_category"])
+        self.assertTrue(any("scaled to 256 samples" in line for line in twice["provenance"]["observed"]))
+
+    def test_job_prints_the_network_for_every_other_verb(self):
+        done = run("job", JOB, "--observed", self.trace)
+        self.assertIn("observed: 10 blocks of microbatch 0", done.stderr)
+        self.assertIn(f"table_samples: 128  # observed in {self.trace}", done.stdout)
+        job = self.write("resolved.yaml", done.stdout)
+        self.assertEqual(run("job", job).stdout.count("saved_bytes"), 10)
+        wanted = predict(JOB, "--observed", self.trace)
+        found = predict(job)
+        self.assertEqual(found["peak"], wanted["peak"])
+        self.assertEqual(found["time"], wanted["time"])
+        sweep = json.loads(run("sweep", job, "--vary", "accumulation_steps=1,4", "--format", "json").stdout)
+        self.assertIn(wanted["peak"]["allocated_bytes"], [row["allocated_bytes"] for row in sweep["rows"]])
+
+    def test_a_measured_microbatch_tells_what_other_steps_of_the_network_measure(self):
+        job = self.write("small.yaml", SMALL)
+        trace = self.folder / "measured.trace"
+        run("run", job, "--steps", 2, "--trace", trace)
+        for change in (["accumulation_steps=3"], ["accumulation_steps=3", "strategy=ddp-every"],
+                       ["accumulation_steps=2", "strategy=single-backward"]):
+            with self.subTest(change=change):
+                sets = [word for one in change for word in ("--set", one)]
+                measured = json.loads(run("run", job, *sets, "--format", "json").stdout)["peak"]["allocated_bytes"]
+                observed = predict(job, "--observed", trace, "--step", "first", *sets)["peak"]["allocated_bytes"]
+                self.assertEqual(observed, measured)
+
+    def test_one_recorded_microbatch_of_a_residual_network_tells_the_peak_of_four(self):
+        """tests/traces/samples/README.md says what was recorded. A loop on one process has no buckets, which all ways
+        of data parallelism have; and what has no gradient (running statistics of batch norms) is not observed."""
+        predicted = predict(SAMPLES / "torch-2.15-cpu-resnet.yaml", "--observed", SAMPLES / "torch-2.15-cpu-resnet-1.json.gz")["peak"]
+        report = json.loads(run("report", SAMPLES / "torch-2.15-cpu-resnet-4.json.gz", "--format", "json").stdout)
+        channels = 16 + 4 * 16 + 5 * 32 + 5 * 64  # of 15 batch norms: a mean and a variance each, and a counter
+        without_gradients = 8 * channels + 15 * 8
+        measured = report["traces"][0]["peak"]["allocated_bytes"]
+        self.assertEqual(measured, 11_532_536)
+        self.assertEqual(predicted["allocated_bytes"] - predicted["by_category"]["bucket"] + without_gradients, measured)
+
+    def test_one_recorded_microbatch_of_a_decoder_tells_the_peak_of_the_step_that_it_is_of(self):
+        of_residual = (SAMPLES / "torch-2.15-cpu-resnet.yaml").read_text()
+        job = self.write("decoder.yaml", of_residual.replace("size: 8", "size: 2").replace("sgd-momentum", "adamw"))
+        sample = SAMPLES / "torch-1.13-cpu-decoder.json.gz"
+        predicted = predict(job, "--observed", sample)["peak"]
+        report = json.loads(run("report", sample, "--format", "json").stdout)
+        measured = report["traces"][0]["peak"]["allocated_bytes"]
+        step_counters = 15 * 4  # Adam's, an fp32 number for each of 15 parameters: embedding, head, norm, 2 layers of 6
+        self.assertEqual(measured, 5_349_972)
+        self.assertEqual(predicted["allocated_bytes"] - predicted["by_category"]["bucket"] + step_counters, measured)
+
+    def test_what_does_not_go_is_one_sentence(self):
+        def refusal(*arguments):
+            return run("predict", *arguments, code=2).stderr
+
+        self.assertIn("layout.tp of 1 for a table network", refusal(JOB, "--observed", self.trace, "--set", "layout.tp=2"))
+        self.assertIn("nowhere.trace", refusal(JOB, "--observed", "nowhere.trace"))
+        self.assertIn("--observed", refusal(JOB, "--observed-batch", 4))
+        self.assertIn("is read and would be overwritten", refusal(JOB, "--observed", self.trace, "--trace", self.trace))
+        sharded = self.folder / "sharded.trace"
+        predict(JOB, "--set", "strategy=fsdp2-scatter-each", "--trace", sharded)
+        self.assertIn("sharded.trace", refusal(JOB, "--observed", sharded))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verb replay, from outside: a trace under its own allocator is what was recorded, and under another one what
+predict says of that."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+JOB = JOBS / "gpt2-ddp.yaml"
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+
+
+class Replay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.trace = pathlib.Path(cls.folder.name) / "step.trace"
+        cls.prediction = cls.predict("--trace", cls.trace)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @staticmethod
+    def predict(*arguments):
+        done = run("predict", JOB, *arguments, "--format", "json", "--exit-zero")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def replay(self, *arguments, code=0):
+        done = run("replay", self.trace, *arguments, "--format", "json")
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_under_its_own_allocator_it_is_what_was_recorded(self):
+        report = self.replay()
+        self.assertEqual(report["schema"], "tidemark.replay/1")
+        self.assertEqual(report["allocated_bytes"], self.prediction["peak"]["allocated_bytes"])
+        self.assertEqual(report["allocator_bytes"], self.prediction["peak"]["allocator_bytes"])
+        self.assertEqual(report["reserved_bytes"], self.prediction["peak"]["reserved_bytes"])
+        self.assertEqual(report["recorded"]["reserved_bytes"], report["reserved_bytes"])
+
+    def test_under_another_one_it_is_what_predict_says_of_that(self):
+        for setting in ("allocator.expandable_segments=true", "allocator.max_split_size=128 MiB",
+                        "allocator.kind=arena", "allocator.kind=exact", "allocator.kind=cuda-async"):
+            with self.subTest(setting):
+                expected = self.predict("--set", setting)["peak"]
+                report = self.replay("--set", setting)
+                self.assertEqual(report["reserved_bytes"], expected["reserved_bytes"])
+                self.assertEqual(report["allocator_bytes"], expected["allocator_bytes"])
+
+    def test_other_settings_are_what_their_commands_say_least_reserved_first(self):
+        others = self.replay()["others"]
+        self.assertGreaterEqual(len(others), 6)
+        self.assertEqual(others, sorted(others, key=lambda each: each["reserved_bytes"]))
+        for other in others:
+            program, *command = shlex.split(other["command"])
+            self.assertEqual(program, "tidemark")
+            done = run(*command, "--format", "json")
+            self.assertEqual(json.loads(done.stdout)["reserved_bytes"], other["reserved_bytes"], other["command"])
+
+    def test_what_is_reserved_is_used_pinned_or_releasable(self):
+        report = self.replay()
+        self.assertEqual(report["unused_bytes"],
+                         report["releasable_bytes"] + sum(each["free_bytes"] for each in report["pinned"]))
+        self.assertAlmostEqual(report["fragmentation"] * report["reserved_bytes"], report["unused_bytes"], delta=1)
+        for segment in report["pinned"]:
+            held = sum(holder["bytes"] for holder in segment["held_by"])
+            self.assertLessEqual(held, segment["segment_bytes"] - segment["free_bytes"])
+            self.assertGreater(held, 0)
+
+    def test_a_smaller_device_gives_the_outcome_of_predict(self):
+        peak = self.prediction["peak"]
+        for capacity in (peak["reserved_bytes"], peak["minimum_bytes"], peak["minimum_bytes"] - (2 << 20)):
+            expected = self.predict("--capacity", capacity)["capacity"]
+            fails = expected["outcome"] == "out_of_memory"
+            report = self.replay("--capacity", capacity, code=1 if fails else 0)
+            self.assertEqual(report["cache_flushes"], expected["cache_flushes"])
+            self.assertEqual(report["refused_bytes"], expected["request_bytes"] if fails else None)
+
+    def test_the_replayed_trace_is_a_trace(self):
+        out = pathlib.Path(self.folder.name) / "other.trace"
+        report = self.replay("--allocator", "arena", "--trace", out)
+        again = json.loads(run("report", out, "--format", "json").stdout)
+        self.assertEqual(again["traces"][0]["peak"]["reserved_bytes"], report["reserved_bytes"])
+        self.assertIn("arena", again["traces"][0]["origin"])
+
+    def test_the_timeline_reaches_the_peak(self):
+        report = self.replay()
+        self.assertLessEqual(len(report["timeline"]), 200)
+        self.assertEqual(max(each["reserved_bytes"] for each in report["timeline"]), report["reserved_bytes"])
+
+    def test_text_names_what_holds_a_segment(self):
+        text = run("replay", self.trace).stdout
+        self.assertIn("Free memory that cannot go back", text)
+        self.assertRegex(text, r"torch-caching reserves [\d.]+ GiB at most")
+        self.assertNotRegex(text, re.compile(r"max_split_size=\d{6}"))
+
+    def test_bad_input_is_a_sentence(self):
+        for arguments, words in {
+            ("--set", "max_split_siz=128MiB"): "did you mean allocator.max_split_size",
+            ("--set", "max_split_size"): "expected key=value",
+            ("--allocator", "exact", "--set", "max_split_size=128MiB"): "no such knob",
+            ("--allocator", "tcmalloc"): "--allocator",
+            ("--role", "stage 7"): "no trace has a role 'stage 7'",
+            ("--capacity", "80"): "write the unit",
+            ("--trace", str(self.trace)): "overwritten",
+        }.items():
+            with self.subTest(arguments):
+                done = run("replay", self.trace, *arguments)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertIn(words, done.stderr)
+        self.assertEqual(run("replay", "nowhere.trace").returncode, 2)
+        self.assertEqual(run("replay", JOB).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

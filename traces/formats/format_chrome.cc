@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Chrome's JSON, as PyTorch's profiler writes it (traces/formats/chrome_log.h says what of it is read).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "traces/formats/annotations.h"
+#include "traces/formats/chrome_log.h"
+#include "traces/formats/chrome_text.h"
+#include "traces/formats/device_recording.h"
+#include "traces/formats/format.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kMostDevices = 64;  ///< of one process; each becomes a trace
+
+/// c10::DeviceType, https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceType.h
+std::string RoleOf(const ChromeDevice& device) {
+  switch (device.type) {
+    case 0:
+      return "cpu";
+    case 1:
+      return fmt::format("cuda:{}", device.id);
+    case 12:
+      return fmt::format("xpu:{}", device.id);
+    default:
+      return fmt::format("device type {}:{}", device.type, device.id);
+  }
+}
+
+/// What of the log is of one device.
+struct DeviceLog {
+  std::vector<ChromeBlock> blocks, out_of_memory;
+  std::vector<RecordedSlice> slices;
+  std::set<std::uint32_t> processes;
+};
+
+Annotation AnnotationOf(const ChromeAnnotation& from, const StringPool& names) {
+  Annotation annotation{names[from.slice.name], from.slice.begin, from.slice.end};
+  if (from.phase != 0) {
+    annotation.told = true;
+    annotation.span.phase = names[from.phase];
+    annotation.span.side = names[from.side];
+    annotation.span.microbatch = std::max<std::int64_t>(from.microbatch, -1);
+  }
+  return annotation;
+}
+
+/// The sites of a device by who allocates and, within a phase, in which annotation.
+class SiteTable {
+ public:
+  SiteTable(const StringPool& names, std::vector<AllocationSite>& sites) : names_(names), sites_(sites) {}
+
+  std::uint32_t At(const ChromeBlock& block, const AnnotationText* inside) {
+    const bool told = block.tensor != 0;
+    const std::string_view where = told || inside == nullptr ? std::string_view() : std::string_view(inside->name);
+    const std::uint32_t name = told ? block.tensor : block.site;
+    const auto [found, is_new] =
+        ids_.try_emplace({where, told, name, block.category, block.dtype}, static_cast<std::uint32_t>(sites_.size()));
+    if (is_new) {
+      const std::string who = name == 0 ? "outside of operators" : names_[name];
+      sites_.push_back({where.empty() ? who : fmt::format("{}.{}", where, who), block.category, block.dtype});
+    }
+    return found->second;
+  }
+
+ private:
+  const StringPool& names_;
+  std::vector<AllocationSite>& sites_;
+  std::map<std::tuple<std::string_view, bool, std::uint32_t, Category, DType>, std::uint32_t> ids_;
+};
+
+/// The traces of a log, one for each device.
+class ChromeReader {
+ public:
+  explicit ChromeReader(ChromeLog log) : log_(std::move(log)) {}
+
+  Result<TraceFile> Read() {
+    FindBegin();
+    FindSites(log_);
+    TIDEMARK_TRY(Divide());
+    TraceFile file;
+    for (auto& [device, parts] : devices_) {
+      TIDEMARK_ASSIGN(Trace trace, TraceOfDevice(device, parts));
+      file.traces.push_back(std::move(trace));
+    }
+    file.note = Note();
+    return file;
+  }
+
+ private:
+  void FindBegin() {
+    std::optional<Nanos> first;
+    if (!log_.origin.empty()) {  // Tidemark's own times are a trace's already
+      first = Nanos();
+    }
+    const auto hear = [&](Nanos at) { first = first ? std::min(*first, at) : at; };
+    for (const auto* blocks : {&log_.blocks, &log_.out_of_memory}) {
+      std::for_each(blocks->begin(), blocks->end(), [&](const ChromeBlock& block) { hear(block.at); });
+    }
+    for (const auto* slices : {&log_.operators, &log_.device_slices}) {
+      std::for_each(slices->begin(), slices->end(), [&](const ChromeSlice& slice) { hear(slice.begin); });
+    }
+    for (const ChromeAnnotation& annotation : log_.annotations) {
+      hear(annotation.slice.begin);
+    }
+    begin_ = first.value_or(Nanos());
+  }
+
+  Status Divide() {
+    for (const ChromeBlock& block : log_.blocks) {
+      devices_[block.device].blocks.push_back(block);
+      devices_[block.device].processes.insert(block.process);
+    }
+    for (const ChromeBlock& block : log_.out_of_memory) {
+      devices_[block.device].out_of_memory.push_back(block);
+    }
+    for (const ChromeSlice& slice : log_.device_slices) {
+      devices_[{1, slice.device}].slices.push_back(
+          {slice.begin, slice.end, slice.name, slice.thread, slice.is_copy, IssuedAt(slice)});
+    }
+    if (devices_.empty()) {
+      return BadInput(fmt::format("memory events or work of a device were expected, but there is neither{}",
+                                  log_.cut_off ? " before the file is cut off" : ""),
+                      "record with torch.profiler.profile(..., profile_memory=True)");
+    }
+    if (devices_.size() > kMostDevices) {
+      return BadInput(fmt::format("at most {} devices were expected, but there are {}", kMostDevices, devices_.size()),
+                      "merge the traces of fewer ranks");
+    }
+    return Done{};
+  }
+
+  std::optional<Nanos> IssuedAt(const ChromeSlice& slice) const {
+    const auto found = log_.issued.find(slice.correlation);
+    return found == log_.issued.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  /// The annotations of the processes that allocate on the device; of all where none of them annotates.
+  Timeline TimelineOf(const DeviceLog& device) const {
+    std::vector<Annotation> own, all;
+    for (const ChromeAnnotation& annotation : log_.annotations) {
+      const bool is_own = device.processes.contains(annotation.slice.process);
+      (is_own ? own : all).push_back(AnnotationOf(annotation, log_.names));
+    }
+    return Timeline(own.empty() ? std::move(all) : std::move(own));
+  }
+
+  Result<Trace> TraceOfDevice(const ChromeDevice& device, DeviceLog& parts) {
+    const Timeline timeline = TimelineOf(parts);
+    left_out_ += timeline.left_out();
+    DeviceRecording recording;
+    recording.role = RoleOf(device);
+    recording.origin = log_.origin.empty() ? "torch profiler" : log_.origin;
+    recording.clock = parts.slices.empty() ? "" : "cupti";
+    AddBlocks(parts.blocks, timeline, recording);
+    for (const ChromeBlock& instant : parts.out_of_memory) {
+      recording.instants.push_back({"out of memory", instant.at});
+    }
+    for (const auto& [thread, name] : log_.thread_names) {
+      recording.streams.emplace_back(thread, log_.names[name]);
+    }
+    recording.slices = std::move(parts.slices);
+    return TraceOf(std::move(recording), timeline, log_.names, begin_);
+  }
+
+  void AddBlocks(std::vector<ChromeBlock>& blocks, const Timeline& timeline, DeviceRecording& recording) const {
+    std::stable_sort(blocks.begin(), blocks.end(), [](const ChromeBlock& a, const ChromeBlock& b) {
+      return std::tuple(a.at, a.order) < std::tuple(b.at, b.order);
+    });
+    Timeline::Cursor cursor(timeline);
+    SiteTable sites(log_.names, recording.sites);
+    for (const ChromeBlock& block : blocks) {
+      const Timeline::Place place = cursor.At(block.at);
+      const std::int64_t index =
+          block.tensor != 0 || place.inside == nullptr ? 0 : std::max<std::int64_t>(place.inside->number, 0);
+      recording.blocks.push_back({block.at, block.address, block.n_bytes > 0, std::abs(block.n_bytes),
+                                  block.allocator_bytes, block.reserved_bytes, sites.At(block, place.inside),
+                                  static_cast<std::int32_t>(index), place.span});
+    }
+  }
+
+  /// One sentence about what is missing.
+  std::string Note() const {
+    std::vector<std::string> notes;
+    if (log_.cut_off) {
+      notes.push_back(fmt::format("the file was cut off after {} events", Number(log_.events)));
+    }
+    if (log_.unreadable > 0) {
+      notes.push_back(
+          fmt::format("{} events lack a time, an address or a size that can be read", Number(log_.unreadable)));
+    }
+    if (left_out_ > 0) {
+      notes.push_back(fmt::format("{} phases are left out, which are too many or too deep", Number(left_out_)));
+    }
+    if (log_.blocks.empty()) {
+      notes.emplace_back("it was recorded without profile_memory=True, and has no memory events");
+    }
+    return fmt::format("{}", fmt::join(notes, "; "));
+  }
+
+  static std::string Number(std::uint64_t number) { return Grouped(static_cast<std::int64_t>(number)); }
+
+  ChromeLog log_;
+  Nanos begin_;
+  std::map<ChromeDevice, DeviceLog> devices_;
+  std::uint64_t left_out_ = 0;
+};
+
+class ChromeFormat : public TraceFormat {
+ public:
+  std::string_view name() const override { return "chrome"; }
+  std::string_view summary() const override { return "Chrome JSON, as PyTorch's profiler writes it (profile_memory)"; }
+  bool reads() const override { return true; }
+  bool writes() const override { return true; }
+  std::vector<std::string_view> endings() const override { return {".json"}; }
+  bool text() const override { return true; }
+
+  /// An object with keys that such files begin with (the list of events may come later), or a list of events.
+  bool Sniff(std::string_view head) const override {
+    const std::size_t begin = head.find_first_not_of(" \t\r\n");
+    if (begin == std::string_view::npos) {
+      return false;
+    }
+    const auto has = [&](std::string_view key) { return head.find(key) != std::string_view::npos; };
+    return head[begin] == '{'   ? has("\"traceEvents\"") || has("\"schemaVersion\"") || has("\"deviceProperties\"")
+           : head[begin] == '[' ? has("\"ph\"")
+                                : false;
+  }
+
+  Result<TraceFile> Read(std::string_view bytes) const override {
+    TIDEMARK_ASSIGN(ChromeLog log, ReadChromeLog(bytes));
+    return ChromeReader(std::move(log)).Read();
+  }
+
+  Result<std::string> Write(std::span<const Trace> traces) const override { return ChromeText(traces); }
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> FormatChrome() { return std::make_unique<ChromeFormat>(); }
+
+}  // namespace tidemark

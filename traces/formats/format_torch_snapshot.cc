@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pickle of torch.cuda.memory._snapshot(), which torch.cuda.memory._dump_snapshot() writes and PyTorch's memory_viz
+// draws. Read by traces/formats/torch_snapshot.cc, put into time by torch_history.cc, written by
+// torch_snapshot_writer.cc.
+#include "traces/formats/format.h"
+#include "traces/formats/pickle.h"
+#include "traces/formats/torch_snapshot.h"
+#include "traces/formats/torch_snapshot_writer.h"
+#include "traces/formats/torch_trace.h"
+
+namespace tidemark {
+namespace {
+
+class TorchSnapshotFormat : public TraceFormat {
+ public:
+  std::string_view name() const override { return "torch-snapshot"; }
+  std::string_view summary() const override { return "PyTorch's memory snapshot, a pickle that memory_viz opens"; }
+  bool reads() const override { return true; }
+  bool writes() const override { return true; }
+  bool Sniff(std::string_view head) const override { return LooksLikePickle(head); }
+
+  Result<TraceFile> Read(std::string_view bytes) const override {
+    TIDEMARK_ASSIGN(const TorchSnapshot snapshot, ReadTorchSnapshot(bytes));
+    return TracesOf(snapshot);
+  }
+
+  Result<std::string> Write(std::span<const Trace> traces) const override { return WriteTorchSnapshot(traces); }
+};
+
+}  // namespace
+
+std::unique_ptr<TraceFormat> FormatTorchSnapshot() { return std::make_unique<TorchSnapshotFormat>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/formats/torch_frames.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace tidemark {
+namespace {
+
+bool HasAny(std::string_view text, std::span<const std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
+}
+
+/// Python files of PyTorch: those folders and files of the package "torch" that call user's code or are called by it.
+bool IsOfTorch(std::string_view file) {
+  constexpr std::array<std::string_view, 18> kParts = {
+      "_",      "nn/",      "optim/",    "autograd/",  "utils/",           "distributed/", "cuda/",         "fx/",
+      "amp/",   "jit/",     "profiler/", "functional", "multiprocessing/", "library",      "serialization", "storage",
+      "random", "overrides"};
+  constexpr std::string_view kPackage = "torch/";
+  for (std::size_t at = file.find(kPackage); at != std::string_view::npos; at = file.find(kPackage, at + 1)) {
+    const std::string_view rest = file.substr(at + kPackage.size());
+    if ((at == 0 || file[at - 1] == '/') &&
+        std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) { return rest.starts_with(part); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool IsOfPython(std::string_view file) {
+  const bool installed = HasAny(file, std::array<std::string_view, 2>{"site-packages/", "dist-packages/"});
+  return file.starts_with("<frozen") || (!installed && file.find("/lib/python") != std::string_view::npos);
+}
+
+bool IsPython(const TorchFrame& frame) { return frame.file.ends_with(".py") || frame.file.starts_with('<'); }
+
+/// Files are told apart by their ends and functions by their beginnings, however long a hostile file makes them.
+TorchFrame Moderate(TorchFrame frame) {
+  constexpr std::size_t kLongest = 1000;
+  frame.function = frame.function.substr(0, kLongest);
+  frame.file = frame.file.substr(frame.file.size() - std::min(frame.file.size(), kLongest));
+  return frame;
+}
+
+/// Bytes of the character of UTF-8 that the text begins with; 0: it begins with none.
+std::size_t CharacterLength(std::string_view text) {
+  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned lead = at(0), second = at(1);
+  if (lead < 0x80) {
+    return 1;
+  }
+  std::size_t length = 0;
+  if (lead >= 0xc2 && lead < 0xe0) {
+    length = 2;
+  } else if (lead >= 0xe0 && lead < 0xf0) {  // neither longer than needed nor a surrogate
+    length = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ? 0 : 3;
+  } else if (lead >= 0xf0 && lead < 0xf5) {  // nor beyond U+10FFFF
+    length = (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90) ? 0 : 4;
+  }
+  for (std::size_t k = 1; k < length; ++k) {
+    if ((at(k) & 0xc0U) != 0x80U) {
+      return 0;
+    }
+  }
+  return length;
+}
+
+}  // namespace
+
+FrameTelling TellingOf(const TorchFrame& whole) {
+  constexpr std::array<std::string_view, 10> kPlumbing = {
+      "CapturedTraceback", "unwind",          "gather_with_cpp",  "CachingAllocator", "at::detail::empty",
+      "at::native::empty", "at::_ops::empty", "c10::StorageImpl", "wrapper_CUDA_",    "at::TensorBase"};
+  const TorchFrame frame = Moderate(whole);
+  if (IsPython(frame)) {
+    return IsOfTorch(frame.file) || IsOfPython(frame.file) ? FrameTelling::library : FrameTelling::own;
+  }
+  const bool own_words = frame.line == 0 && !frame.file.empty() && frame.file != "??" &&
+                         frame.file.find('/') == std::string_view::npos;  // some other program's, not a stack's
+  if (own_words) {
+    return FrameTelling::own;
+  }
+  const bool plumbing = frame.function.empty() || frame.function == "??" || HasAny(frame.function, kPlumbing);
+  return plumbing ? FrameTelling::nothing : FrameTelling::cpp;
+}
+
+std::string PlaceName(const TorchFrame& whole) {
+  const TorchFrame frame = Moderate(whole);
+  if (IsPython(frame)) {
+    return SoundName(fmt::format("{}:{} {}", frame.file.substr(frame.file.rfind('/') + 1), frame.line, frame.function));
+  }
+  const bool cpp = frame.function.find("::") != std::string_view::npos;
+  return SoundName(cpp ? frame.function.substr(0, frame.function.find('(')) : frame.function);
+}
+
+std::string SoundName(std::string_view text) {
+  constexpr std::size_t kLongest = 200;
+  std::string sound;
+  for (std::size_t i = 0; i < text.size() && sound.size() < kLongest;) {
+    const std::size_t length = CharacterLength(text.substr(i));
+    sound += length == 0 ? std::string_view("?") : text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
+  }
+  return sound;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/utf8.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tidemark {
+namespace {
+
+void MakeUtf8(std::string& text) {
+  using Json = nlohmann::json;
+  text = Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
+}  // namespace
+
+void MakeUtf8(Trace& trace) {
+  for (std::string* text :
+       {&trace.origin, &trace.clock, &trace.tool_version, &trace.title, &trace.job_yaml, &trace.role}) {
+    MakeUtf8(*text);
+  }
+  for (std::string& text : trace.strings) {
+    MakeUtf8(text);
+  }
+  for (TraceTensor& tensor : trace.tensors) {
+    MakeUtf8(tensor.name);
+    MakeUtf8(tensor.sharding);
+  }
+  for (TraceStream& stream : trace.streams) {
+    MakeUtf8(stream.name);
+    MakeUtf8(stream.kind);
+  }
+  for (Span& span : trace.spans) {
+    MakeUtf8(span.phase);
+    MakeUtf8(span.side);
+  }
+  for (StepMark& step : trace.steps) {
+    MakeUtf8(step.kind);
+  }
+  for (InstantMark& mark : trace.marks) {
+    MakeUtf8(mark.name);
+  }
+  for (Lint& lint : trace.lints) {
+    for (std::string* text : {&lint.id, &lint.severity, &lint.message, &lint.hint, &lint.cause}) {
+      MakeUtf8(*text);
+    }
+  }
+}
+
+}  // namespace tidemark
