@@ -208,6 +208,12 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
     report.engines = EnginesReport{MakeEngine(*prediction.closed_form), MakeEngine(*prediction.simulated)};
   }
   report.provenance = MakeProvenance(job, steps);
+  for (RoleReport& role : report.roles) {
+    if (role.trace) {
+      role.trace->assumed = report.provenance.assumed;
+      role.trace->not_modelled = report.provenance.not_modelled;
+    }
+  }
   return report;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/category.h"
 #include "base/dtype.h"
+#include "base/family_layers.h"
 #include "base/id.h"
 #include "base/lint.h"
 #include "base/quantity.h"
@@ -31,6 +32,7 @@ struct TraceTensor {
   /// What part of its whole it is: "whole", "1/8 over dp", "1/2 over tp, 1/8 over dp", "part"; "own": there is no
   /// whole, each rank has what its own microbatch needs. Empty: not known.
   std::string sharding = {};
+  FamilyLayers layers = {};
 };
 
 /// An allocation or a free, in issue order.
@@ -92,8 +94,9 @@ struct Trace {
   Bytes device_memory;     ///< capacity; 0: unknown
   /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
   Bytes device_low, device_expected, device_high;
-  std::vector<Lint> lints;  ///< of the job that was traced, as its prediction said them
-  Nanos step;               ///< length of the whole span over all roles: of the step, or of all steps
+  std::vector<Lint> lints;                         ///< of the job that was traced, as its prediction said them
+  std::vector<std::string> assumed, not_modelled;  ///< by the prediction that this is, in short phrases; else empty
+  Nanos step;  ///< length of the whole span over all roles: of the step, or of all steps
   std::vector<std::string> strings;
   std::vector<TraceTensor> tensors;
   std::vector<TraceStream> streams;

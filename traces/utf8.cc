@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace tidemark {
 namespace {
@@ -19,12 +20,15 @@ void MakeUtf8(Trace& trace) {
        {&trace.origin, &trace.clock, &trace.tool_version, &trace.title, &trace.job_yaml, &trace.role}) {
     MakeUtf8(*text);
   }
-  for (std::string& text : trace.strings) {
-    MakeUtf8(text);
+  for (std::vector<std::string>* texts : {&trace.strings, &trace.assumed, &trace.not_modelled}) {
+    for (std::string& text : *texts) {
+      MakeUtf8(text);
+    }
   }
   for (TraceTensor& tensor : trace.tensors) {
     MakeUtf8(tensor.name);
     MakeUtf8(tensor.sharding);
+    MakeUtf8(tensor.layers.block);
   }
   for (TraceStream& stream : trace.streams) {
     MakeUtf8(stream.name);

@@ -132,7 +132,7 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
     return Done{};
   }
   held_[slot] = {type, *piece, nullptr, {}};
-  recorder_.Memory(true, buffer, program_->streams[buffer.stream.index], index0, index1, type, *piece, allocator);
+  recorder_.Memory(true, *program_, buffer, index0, index1, type, *piece, allocator);
   return Done{};
 }
 
@@ -147,8 +147,7 @@ void Executor::Release(const Buffer& buffer, std::size_t slot, std::int64_t inde
   } else {
     memory_.FreeInUse(held.piece, std::move(uses));
   }
-  recorder_.Memory(false, buffer, program_->streams[buffer.stream.index], index0, index1, held.type, held.piece,
-                   memory_.allocator());
+  recorder_.Memory(false, *program_, buffer, index0, index1, held.type, held.piece, memory_.allocator());
   held = {};
 }
 

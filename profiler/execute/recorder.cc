@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "profiler/capture/heap.h"
+#include "sim/program/layers.h"
 
 namespace tidemark {
 namespace {
@@ -69,14 +70,16 @@ void Recorder::EndStep() {
   KeepSometimes();
 }
 
-void Recorder::Memory(bool alloc, const Buffer& buffer, const Stream& birth, std::int64_t index0, std::int64_t index1,
-                      const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator) {
+void Recorder::Memory(bool alloc, const Program& program, const Buffer& buffer, std::int64_t index0,
+                      std::int64_t index1, const kernels::TensorType& type, const TensorMemory::Piece& piece,
+                      const Allocator& allocator) {
   const HeapScope scope(HeapOwner::trace);
   Beat();
   const TensorKey key{buffer.name, buffer.category, type.dtype, type.elements};
   const auto [found, is_new] = tensors_.emplace(key, static_cast<std::uint32_t>(trace_.tensors.size()));
   if (is_new) {
-    trace_.tensors.push_back({buffer.name, buffer.category, type.dtype, SizeOf(type.dtype) * type.elements});
+    trace_.tensors.push_back({buffer.name, buffer.category, type.dtype, SizeOf(type.dtype) * type.elements,
+                              std::string(), LayersOf(program, buffer)});
   }
   MemoryEvent event;
   event.alloc = alloc;
@@ -86,6 +89,7 @@ void Recorder::Memory(bool alloc, const Buffer& buffer, const Stream& birth, std
   event.issue = event.ready = Now();
   event.address = reinterpret_cast<std::uint64_t>(piece.data);
   event.span = open_span();
+  const Stream& birth = program.streams[buffer.stream.index];
   event.stream = StreamRow(birth.name, Name(birth.kind));
   event.allocator_bytes = allocator.allocated();
   event.reserved_bytes = allocator.reserved();

@@ -49,8 +49,7 @@ class Recorder {
 
   void BeginStep(const Program& program, std::string_view kind);
   void EndStep();
-  /// `birth`: the stream on which the buffer was born.
-  void Memory(bool alloc, const Buffer& buffer, const Stream& birth, std::int64_t index0, std::int64_t index1,
+  void Memory(bool alloc, const Program& program, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
               const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator);
   /// `span`: the phase that issued the work (open_span).
   void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,

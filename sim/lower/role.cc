@@ -33,7 +33,7 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RolePr
       step(the_step),
       program(the_program),
       builder(program.chunks.size() == 1 ? program.builder
-                                         : program.builder.Under(fmt::format("stage {} ", stage.index))),
+                                         : program.builder.Under(fmt::format("{}{} ", kStagePrefix, stage.index))),
       compute(program.compute),
       block_loop(program.block_loop),
       microbatch_loop(program.microbatch_loop) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "models/job/cut.h"
 #include "sim/lower/recompute.h"
+#include "sim/program/layers.h"
 
 namespace tidemark {
 namespace {
@@ -100,7 +102,7 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
   SharedBlocks gathered_layers;
   if (gathered > 0) {
     Block kept = cut.runs[cut.layer_run].block;
-    kept.name = "kept " + kept.name;
+    kept.name = std::string(kKeptPrefix) + kept.name;
     gathered_layers = Share(std::move(kept), recompute);
   }
   std::vector<SharedBlocks> blocks;

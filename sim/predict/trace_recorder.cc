@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/program/layers.h"
 #include "sim/strategies/gradient_clip.h"
 
 namespace tidemark {
@@ -107,7 +108,7 @@ void TraceRecorder::ReadTables(std::span<const std::string> shardings) {
     const TensorKey key{buffer.name, buffer.category, buffer.dtype, buffer.bytes()};
     tensors_.push_back(PlaceOf(known_tensors_, key, trace_.tensors.size(), [&] {
       trace_.tensors.push_back({buffer.name, buffer.category, buffer.dtype, buffer.bytes(),
-                                shardings.empty() ? std::string() : shardings[i]});
+                                shardings.empty() ? std::string() : shardings[i], LayersOf(*program_, buffer)});
     }));
   }
   strings_.clear();

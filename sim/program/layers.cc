@@ -2,7 +2,9 @@
 #include "sim/program/layers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
+#include <system_error>
 
 #include "sim/program/walk.h"
 
@@ -23,15 +25,43 @@ const std::string* NameOf(const Program& program, const Node& node) {
       node);
 }
 
-/// The first layer of a block; blocks that the program does not list begin with layer 0.
-std::int64_t FirstOf(const Program& program, std::string_view block) {
-  const auto found = std::find_if(program.layers.begin(), program.layers.end(),
-                                  [block](const LayerRun& run) { return run.block == block; });
-  return found == program.layers.end() ? 0 : found->first;
+/// The first layer of the block that a text ends in; blocks that the program does not list begin with layer 0.
+std::int64_t FirstOf(const Program& program, std::string_view text) {
+  const LayerRun* longest = nullptr;  // "stage 1 kept layer" ends in "layer", too
+  for (const LayerRun& run : program.layers) {
+    const bool ends = text.ends_with(run.block) &&
+                      (text.size() == run.block.size() || text[text.size() - run.block.size() - 1] == ' ');
+    if (ends && (longest == nullptr || run.block.size() > longest->block.size())) {
+      longest = &run;
+    }
+  }
+  return longest == nullptr ? 0 : longest->first;
+}
+
+/// Takes " 12" from the end of a name; 0 where there is no number.
+std::int64_t TakeNumber(std::string_view& name) {
+  const std::size_t digits = name.find_last_not_of("0123456789");
+  std::int64_t number = 0;
+  if (digits == std::string_view::npos || name[digits] != ' ' ||
+      std::from_chars(name.data() + digits + 1, name.data() + name.size(), number).ec != std::errc()) {
+    return 0;
+  }
+  name = name.substr(0, digits);
+  return number;
 }
 
 bool BelongsTo(std::string_view name, std::string_view block) {
   return name.size() > block.size() && name.starts_with(block) && name[block.size()] == '.';
+}
+
+/// Whether a block's own name can be what follows this start of a text.
+bool IsBeforeBlock(std::string_view start) {
+  if (start.starts_with(kStagePrefix)) {
+    start.remove_prefix(kStagePrefix.size());
+    start.remove_prefix(std::min(start.find_first_not_of("0123456789"), start.size()));
+    start.remove_prefix(start.starts_with(' ') ? 1 : 0);
+  }
+  return start.empty() || start == kKeptPrefix;
 }
 
 }  // namespace
@@ -61,6 +91,18 @@ std::optional<std::int64_t> LayerOf(const Program& program, const Node& node, st
     }
   });
   return layer;
+}
+
+FamilyLayers LayersOf(const Program& program, const Buffer& buffer) {
+  std::string_view name = buffer.name;
+  const std::int64_t from = TakeNumber(name);
+  const std::string_view text = LayerBlockOf(name);
+  if (text.empty()) {
+    return {};
+  }
+  const std::string_view word = text.substr(text.rfind(' ') + 1);
+  const bool is_of_microbatch = BelongsTo(name, text) && IsBeforeBlock(text.substr(0, text.size() - word.size()));
+  return {std::string(word), static_cast<std::uint8_t>(is_of_microbatch ? 1 : 0), FirstOf(program, text) + from};
 }
 
 }  // namespace tidemark

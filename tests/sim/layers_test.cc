@@ -7,6 +7,7 @@
 #include <map>
 
 #include "sim/lower/lower.h"
+#include "sim/predict/predict.h"
 #include "sim/program/text.h"
 #include "sim/program/walk.h"
 #include "tests/sim/oracle_job.h"
@@ -94,6 +95,50 @@ TEST(Layers, WhereTheyStartStandsInTheText) {
   ASSERT_TRUE(again.ok()) << again.error().Text();
   EXPECT_EQ(again->layers, step->roles[1].layers);
   EXPECT_EQ(Print(*again), text);
+}
+
+TEST(Layers, OfAFamilyAreToldByItsName) {
+  Program program;
+  program.layers = {{"layer", 8}, {"stage 2 layer", 16}, {"kept layer", 12}};
+  const auto layers_of = [&](const std::string& name) {
+    Buffer buffer;
+    buffer.name = name;
+    return LayersOf(program, buffer);
+  };
+  EXPECT_EQ(layers_of("layer.q"), (FamilyLayers{"layer", 1, 8}));
+  EXPECT_EQ(layers_of("kept layer.q"), (FamilyLayers{"layer", 1, 12}));
+  EXPECT_EQ(layers_of("stage 2 layer.q"), (FamilyLayers{"layer", 1, 16}));
+  EXPECT_EQ(layers_of("gathered layer.wq"), (FamilyLayers{"layer", 0, 8}));
+  EXPECT_EQ(layers_of("moments of kept layer"), (FamilyLayers{"layer", 0, 12}));
+  EXPECT_EQ(layers_of("shards of layer 3"), (FamilyLayers{"layer", 0, 11}));
+  EXPECT_EQ(layers_of("query.layer.q"), (FamilyLayers{"query.layer", 1, 0}));
+  for (const std::string none : {"head.norm", "player.one", "bucket 3", ""}) {
+    EXPECT_EQ(layers_of(none), FamilyLayers{}) << none;
+  }
+}
+
+/// Of every tensor that a layer makes, each layer of the model has as many as each other one, whatever cuts them up.
+TEST(Layers, OfATraceHaveEqualSharesOfIt) {
+  for (const std::int64_t stages : {1, 2}) {
+    Job job = OracleJob("nanotron", 4);
+    job.layout.pp = stages;
+    std::get<Decoder>(job.network.shape).layers = 6;
+    const Result<Prediction> predicted = Predict(job, {});
+    ASSERT_TRUE(predicted.ok()) << predicted.error().Text();
+    std::map<std::int64_t, std::int64_t> bytes;
+    for (const RolePrediction& role : predicted->roles) {
+      for (const MemoryEvent& event : role.trace->memory) {
+        const TraceTensor& tensor = role.trace->tensors[event.tensor.index];
+        if (event.alloc && !tensor.layers.block.empty()) {
+          bytes[tensor.layers.first + (tensor.layers.index == 0 ? event.index0 : event.index1)] += tensor.bytes.count();
+        }
+      }
+    }
+    ASSERT_EQ(bytes.size(), 6u);
+    for (const auto& [layer, of_layer] : bytes) {
+      EXPECT_EQ(of_layer, bytes.at(0)) << "layer " << layer << " of " << stages << " stages";
+    }
+  }
 }
 
 }  // namespace

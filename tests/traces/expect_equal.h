@@ -18,6 +18,8 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.device_memory, b.device_memory);
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.strings, b.strings);
+  EXPECT_EQ(a.assumed, b.assumed);
+  EXPECT_EQ(a.not_modelled, b.not_modelled);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     EXPECT_EQ(a.tensors[i].name, b.tensors[i].name);
@@ -25,6 +27,7 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
     EXPECT_EQ(a.tensors[i].dtype, b.tensors[i].dtype);
     EXPECT_EQ(a.tensors[i].bytes, b.tensors[i].bytes);
     EXPECT_EQ(a.tensors[i].sharding, b.tensors[i].sharding);
+    EXPECT_EQ(a.tensors[i].layers, b.tensors[i].layers);
   }
   ASSERT_EQ(a.streams.size(), b.streams.size());
   for (std::size_t i = 0; i < a.streams.size(); ++i) {

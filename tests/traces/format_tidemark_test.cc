@@ -22,6 +22,9 @@ std::vector<Trace> TwoRoles() {
   traces[0].memory[5].stream = 0;
   traces[0].memory.back().waits = !traces[0].memory.back().alloc;
   traces[0].tensors[0].sharding = "1/2 over tp, 1/8 over dp";
+  traces[0].assumed = {"machine h100-sxm-80gb", "accumulation_steps"};
+  traces[0].not_modelled = {"data loading"};
+  traces[0].tensors[1].layers = {"query.layer", 1, 16};
   traces[0].marks = {{"reduce", 7}, {"gather", 11}};
   traces[1].clock = "cupti";
   traces[1].role = "stage 1";

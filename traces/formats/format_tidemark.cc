@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,8 @@
 
 namespace tidemark {
 namespace {
+
+constexpr std::int64_t kMostLayers = std::int64_t{1} << 31;
 
 /// Puts the traces of a file together, record by record. Each function says what is wrong, or nothing.
 class Assembler {
@@ -66,6 +69,8 @@ class Assembler {
     trace.device_low = Bytes(header.device_low_bytes());
     trace.device_expected = Bytes(header.device_expected_bytes());
     trace.device_high = Bytes(header.device_high_bytes());
+    trace.assumed.assign(header.assumed().begin(), header.assumed().end());
+    trace.not_modelled.assign(header.not_modelled().begin(), header.not_modelled().end());
     trace.lints.clear();
     for (const wire::Lint& lint : header.lints()) {
       trace.lints.push_back({lint.id(), lint.severity(), lint.message(), lint.hint(), lint.cause()});
@@ -105,7 +110,11 @@ class Assembler {
       if (!category || !dtype) {
         return fmt::format("tensor '{}' has an unknown category or dtype", tensor.name());
       }
-      trace.tensors.push_back({tensor.name(), *category, *dtype, Bytes(tensor.n_bytes()), tensor.sharding()});
+      if (tensor.layer_index() > 1 || std::abs(tensor.first_layer()) > kMostLayers) {
+        return fmt::format("tensor '{}' is of layers that cannot be", tensor.name());
+      }
+      const FamilyLayers layers{tensor.block(), static_cast<std::uint8_t>(tensor.layer_index()), tensor.first_layer()};
+      trace.tensors.push_back({tensor.name(), *category, *dtype, Bytes(tensor.n_bytes()), tensor.sharding(), layers});
     }
     for (const wire::Stream& stream : tables.streams()) {
       trace.streams.push_back({stream.name(), stream.kind()});

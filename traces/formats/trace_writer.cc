@@ -36,6 +36,8 @@ wire::Header HeaderOf(const Trace& trace) {
   header.set_device_low_bytes(trace.device_low.count());
   header.set_device_expected_bytes(trace.device_expected.count());
   header.set_device_high_bytes(trace.device_high.count());
+  header.mutable_assumed()->Add(trace.assumed.begin(), trace.assumed.end());
+  header.mutable_not_modelled()->Add(trace.not_modelled.begin(), trace.not_modelled.end());
   for (const Lint& lint : trace.lints) {
     wire::Lint& out = *header.add_lints();
     out.set_id(lint.id);
@@ -55,6 +57,9 @@ void AddTensors(wire::Tables& tables, std::span<const TraceTensor> tensors) {
     row.set_dtype(std::string(Name(tensor.dtype)));
     row.set_n_bytes(tensor.bytes.count());
     row.set_sharding(tensor.sharding);
+    row.set_block(tensor.layers.block);
+    row.set_layer_index(tensor.layers.index);
+    row.set_first_layer(tensor.layers.first);
   }
 }
 
