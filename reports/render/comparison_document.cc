@@ -305,6 +305,9 @@ Document MakeDocument(const ComparisonReport& report) {
   add(UnmatchedSection(worst));
   add(OperatorsSection(worst));
   add(JobsSection(report));
+  Section assumptions{"What the prediction assumes", "", {}, {}};
+  AddAssumptions(assumptions, "", report.predicted.trace);
+  add(std::move(assumptions));
   add(SourcesSection(report));
   return document;
 }

@@ -128,6 +128,7 @@ constexpr std::string_view kStage = R"html(<section class="stage panel" id="stag
 <div class="toolbar">
 <h2>Memory over time</h2>
 <label id="role-label">role <select id="role"></select></label>
+<label id="stack-label">stacked by <select id="stack"><option>category</option><option>layer</option></select></label>
 <label>time <select id="clock"><option value="device">when the device got there</option>
 <option value="host">when the host issued it</option><option value="event">event by event</option></select></label>
 <label><input type="checkbox" id="capacity" checked> device capacity</label>
@@ -153,6 +154,8 @@ click to hold the list of buffers. Keys: + &minus; &larr; &rarr; p 0.</p>
 constexpr std::string_view kComparison = R"html(<section class="stage panel" id="stage">
 <div class="toolbar">
 <h2>Tensors over time, all on one scale</h2>
+<label id="clock-label">time <select id="clock"><option value="aligned">the prediction's, phase by phase</option>
+<option value="device">each its own</option></select></label>
 <span class="legend" id="legend"></span>
 <span class="buttons"><button id="zoom-in" title="zoom in (+)">+</button><button id="zoom-out" title="zoom out (-)">&minus;</button>
 <button id="to-peak" title="zoom to the highest peak (p)">peak</button><button id="reset" title="everything (0)">everything</button></span>

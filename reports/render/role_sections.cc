@@ -2,8 +2,10 @@
 #include "reports/render/role_sections.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,31 @@ std::string Percent(double share) { return fmt::format("{:.1f} %", share * 100);
 std::string AllDigits(Bytes bytes) { return fmt::format("{} bytes", Grouped(bytes.count())); }
 
 std::string BandText(const Band& band) { return fmt::format("{} to {}", Text(band.low), Text(band.high)); }
+
+Section BudgetSection(const RoleReport& role) {
+  Section section{"From tensors to the device",
+                  fmt::format("{}; the highest of each, which need not be at one instant", role.role),
+                  {},
+                  {}};
+  section.table.columns = {
+      {"what", false, false}, {"adds", true, false}, {"makes", true, false}, {"in bytes", true, false}};
+  Bytes sum;
+  const auto reach = [&](const char* what, const std::optional<Bytes>& total) {
+    if (total) {
+      section.table.rows.push_back({{what, Text(*total - sum), Text(*total), Grouped(total->count())}, std::nullopt});
+      sum = *total;
+    }
+  };
+  reach("tensors", role.peak.allocated);
+  reach("rounded up by the allocator", role.allocator_bytes);
+  reach("reserved and not in use", role.reserved);
+  if (role.device.high > Bytes(0)) {
+    reach("context, communicators, workspaces", role.device.expected);
+    section.remarks.push_back(
+        {"device", fmt::format("{} of what nvidia-smi would show", BandText(role.device)), "", Tone::neutral});
+  }
+  return section;
+}
 
 Section CategorySection(const RoleReport& role) {
   const Peak& peak = role.peak;
@@ -80,6 +107,16 @@ Section PhasesSection(const RoleReport& role) {
     section.table.rows.push_back({{phase.phase, Text(phase.allocated), Percent(share), phase.where}, share});
   }
   return section;
+}
+
+void AddAssumptions(Section& section, const std::string& before, const Trace& trace) {
+  const auto add = [&](const char* label, const std::vector<std::string>& entries, Tone tone) {
+    if (!entries.empty()) {
+      section.remarks.push_back({before + label, fmt::format("{}", fmt::join(entries, "; ")), "", tone});
+    }
+  };
+  add("assumed", trace.assumed, Tone::warning);
+  add("not modelled", trace.not_modelled, Tone::neutral);
 }
 
 }  // namespace tidemark

@@ -19,8 +19,14 @@ std::string AllDigits(Bytes bytes);
 /// "8.08 GiB to 9.10 GiB"
 std::string BandText(const Band& band);
 
+/// What is added to the tensors until it is the device's memory; the parts sum to it exactly.
+Section BudgetSection(const RoleReport& role);
 Section CategorySection(const RoleReport& role);
 Section LiveSection(const RoleReport& role);
 Section PhasesSection(const RoleReport& role);
+
+/// Appends remarks on what the prediction that a trace is of assumes and does not model; none for a measurement.
+/// `before`: in front of their labels.
+void AddAssumptions(Section& section, const std::string& before, const Trace& trace);
 
 }  // namespace tidemark

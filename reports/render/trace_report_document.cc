@@ -8,18 +8,16 @@
 #include "base/text.h"
 #include "reports/render/document.h"
 #include "reports/render/lints.h"
+#include "reports/render/peak_differences.h"
 #include "reports/render/role_sections.h"
 #include "reports/render/sparklines.h"
 
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kTensorRows = 12;
 constexpr std::size_t kCauses = 3;
 
 std::string Signed(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Text(bytes); }
-
-std::string SignedDigits(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Grouped(bytes.count()); }
 
 Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
 
@@ -125,12 +123,12 @@ Section PeaksSection(const TraceReport& report) {
                                   std::nullopt});
   }
   for (const TraceSummary& trace : report.traces) {
-    for (const auto& [name, allocated] : trace.others) {
-      if (allocated > trace.role.peak.allocated) {
-        section.remarks.push_back(
-            {trace.label,
-             fmt::format("{} peaks higher ({}) than {}, which is shown", name, Text(allocated), trace.role.role),
-             "--role chooses the role that is shown", Tone::warning});
+    for (const RolePeak& other : trace.roles) {
+      if (other.allocated > trace.role.peak.allocated) {
+        section.remarks.push_back({trace.label,
+                                   fmt::format("{} peaks higher ({}) than {}, which is shown", other.role,
+                                               Text(other.allocated), trace.role.role),
+                                   "--role chooses the role that is shown", Tone::warning});
       }
     }
     if (trace.role.role != report.traces.front().role.role) {
@@ -140,92 +138,32 @@ Section PeaksSection(const TraceReport& report) {
   return section;
 }
 
-std::vector<ReportColumn> ColumnsOf(const TraceReport& report, const std::string& first, bool numbers) {
-  std::vector<ReportColumn> columns = {{first, false, true}};
-  for (const TraceSummary& trace : report.traces) {
-    columns.push_back({trace.label, numbers, true});
-  }
-  return columns;
-}
-
-Section JobsSection(const TraceReport& report) {
-  Section section{"Where the jobs differ", "everything else is the same", {}, {}};
-  section.table.columns = ColumnsOf(report, "key", false);
-  for (const JobDifference& job : report.jobs) {
-    std::vector<std::string> cells = {job.key};
-    cells.insert(cells.end(), job.values.begin(), job.values.end());
-    section.table.rows.push_back({std::move(cells), std::nullopt});
-  }
-  return section;
-}
-
-Section CategoriesSection(const TraceReport& report) {
-  Section section{"By category at the peaks", "", {}, {}};
-  section.table.columns = ColumnsOf(report, "category", true);
-  std::vector<std::pair<Bytes, ReportRow>> rows;
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    Bytes most;
-    ReportRow row{{std::string(Name(category))}, std::nullopt};
-    for (const TraceSummary& trace : report.traces) {
-      const Bytes bytes = trace.role.peak.by_category[category];
-      most = std::max(most, bytes);
-      row.cells.push_back(bytes == Bytes(0) ? "-" : Text(bytes));
-    }
-    if (most > Bytes(0)) {
-      rows.emplace_back(most, std::move(row));
-    }
-  }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (auto& [most, row] : rows) {
-    section.table.rows.push_back(std::move(row));
-  }
-  ReportRow total{{"tensors"}, std::nullopt};
-  for (const TraceSummary& trace : report.traces) {
-    total.cells.push_back(Text(trace.role.peak.allocated));
-  }
-  section.table.rows.push_back(std::move(total));
-  return section;
-}
-
-ReportRow DifferenceRow(const std::string& name, const std::string& category, Bytes before, Bytes after) {
-  return {{name, category, Text(before), Text(after), Signed(after - before), SignedDigits(after - before)},
-          std::nullopt};
-}
-
-/// Largest first; what does not fit on the page and what is alike is added up, so that the rows sum to the last one.
-Section DifferenceSection(const TraceReport& report, const PeakDifference& difference) {
-  const std::string& before = report.traces.front().label;
-  const std::string& after = report.traces[difference.other].label;
-  Section section{fmt::format("From {} to {}, tensor by tensor", before, after),
-                  "alive at each peak, without indices of layer and microbatch",
+/// The ranks of a file beside each other, the one that peaks highest named.
+Section RanksSection(const TraceSummary& trace, bool alone) {
+  const auto worst = std::max_element(trace.roles.begin(), trace.roles.end(),
+                                      [](const RolePeak& a, const RolePeak& b) { return a.allocated < b.allocated; });
+  Section section{alone ? "Ranks" : "Ranks of " + trace.label,
+                  fmt::format("{} peaks highest; ranks that do the same are one role", worst->role),
                   {},
                   {}};
-  section.table.columns = {{"tensor", false, true}, {"category", false, false},  {before, true, true},
-                           {after, true, true},     {"difference", true, false}, {"in bytes", true, false}};
-  std::size_t shown = 0;
-  std::array<TensorDifference, 2> rest;  // smaller differences, and none
-  std::array<std::int64_t, 2> counts{};
-  for (const TensorDifference& tensor : difference.tensors) {
-    const bool alike = tensor.difference() == Bytes(0);
-    if (!alike && shown < kTensorRows) {
-      section.table.rows.push_back(
-          DifferenceRow(tensor.name, std::string(Name(tensor.category)), tensor.before, tensor.after));
-      ++shown;
-      continue;
-    }
-    rest.at(alike ? 1 : 0).before += tensor.before;
-    rest.at(alike ? 1 : 0).after += tensor.after;
-    ++counts.at(alike ? 1 : 0);
+  section.table.columns = {{"role", false, true},     {"ranks", true, false},           {"tensors", true, false},
+                           {"reserved", true, false}, {"below the worst", true, false}, {"peak in", false, true}};
+  for (const RolePeak& role : trace.roles) {
+    const Bytes below = worst->allocated - role.allocated;
+    section.table.rows.push_back(
+        {{role.role, Grouped(role.ranks), Text(role.allocated), role.reserved ? Text(*role.reserved) : "-",
+          below == Bytes(0) ? "-" : Text(below), role.where},
+         Share(role.allocated.count(), worst->allocated.count())});
   }
-  for (const std::size_t i : {0U, 1U}) {
-    if (counts.at(i) > 0) {
-      const std::string name = i == 0 ? fmt::format("{} smaller differences", Grouped(counts[0]))
-                                      : fmt::format("{} alike in both", Grouped(counts[1]));
-      section.table.rows.push_back(DifferenceRow(name, "", rest.at(i).before, rest.at(i).after));
-    }
+  return section;
+}
+
+/// What the predictions among the traces take for granted.
+Section AssumptionsSection(const TraceReport& report) {
+  Section section{"What the predictions assume", "", {}, {}};
+  for (const TraceSummary& trace : report.traces) {
+    AddAssumptions(section, report.traces.size() == 1 ? "" : trace.label + ": ", trace.trace());
   }
-  section.table.rows.push_back(DifferenceRow("all tensors", "", difference.before, difference.after));
   return section;
 }
 
@@ -354,8 +292,14 @@ Document MakeDocument(const TraceReport& report) {
     document.sections.push_back(std::move(cut));
   }
   document.sections.push_back(PeaksSection(report));
+  for (const TraceSummary& trace : report.traces) {
+    if (trace.roles.size() > 1) {
+      document.sections.push_back(RanksSection(trace, report.traces.size() == 1));
+    }
+  }
   if (report.traces.size() == 1) {
     const RoleReport& role = report.traces.front().role;
+    document.sections.push_back(BudgetSection(role));
     document.sections.push_back(CategorySection(role));
     document.sections.push_back(LiveSection(role));
     document.sections.push_back(PhasesSection(role));
@@ -368,6 +312,9 @@ Document MakeDocument(const TraceReport& report) {
     if (!report.jobs.empty()) {
       document.sections.push_back(JobsSection(report));
     }
+  }
+  if (Section assumptions = AssumptionsSection(report); !assumptions.remarks.empty()) {
+    document.sections.push_back(std::move(assumptions));
   }
   document.sections.push_back(SourcesSection(report));
   return document;

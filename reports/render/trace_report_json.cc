@@ -17,9 +17,13 @@ Json TraceJson(const TraceSummary& trace) {
   if (trace.role.device.high == Bytes(0)) {
     peak["device_bytes"] = nullptr;
   }
-  Json others = Json::array();
-  for (const auto& [role, allocated] : trace.others) {
-    others.push_back({{"role", role}, {"allocated_bytes", allocated.count()}});
+  Json roles = Json::array();
+  for (const RolePeak& role : trace.roles) {
+    roles.push_back({{"role", role.role},
+                     {"ranks", role.ranks},
+                     {"allocated_bytes", role.allocated.count()},
+                     {"reserved_bytes", role.reserved ? Json(role.reserved->count()) : Json(nullptr)},
+                     {"where", role.where}});
   }
   const auto fits = trace.Fits();
   return {{"label", trace.label},
@@ -31,8 +35,10 @@ Json TraceJson(const TraceSummary& trace) {
           {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
           {"fits", fits ? Json(*fits) : Json(nullptr)},
           {"lints", LintsJson(trace.lints)},
+          {"assumed", trace.trace().assumed},
+          {"not_modelled", trace.trace().not_modelled},
           {"peak", std::move(peak)},
-          {"other_roles", std::move(others)},
+          {"roles", std::move(roles)},
           {"steps", std::max<std::size_t>(trace.trace().steps.size(), 1)},
           {"span_ns", trace.trace().step.count()},
           {"events", trace.trace().memory.size()}};

@@ -72,9 +72,9 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
       summary.needed = NeededBy(roles[i]);
       summary.needed_by = roles[i].role;
     }
-    if (i != chosen) {
-      summary.others.emplace_back(roles[i].role, roles[i].peak.allocated);
-    }
+    const Peak& peak = roles[i].peak;
+    summary.roles.push_back({roles[i].role, roles[i].ranks, peak.allocated, roles[i].reserved,
+                             PhaseLabel(peak.phase, peak.microbatch, peak.step, peak.side)});
   }
   summary.role = std::move(roles[chosen]);
   summary.origin = summary.trace().origin;

@@ -21,15 +21,24 @@ struct ReadTrace {
   TraceFile file;  ///< at least one trace
 };
 
+/// What one role of a file peaks at.
+struct RolePeak {
+  std::string role;
+  std::int64_t ranks = 1;
+  Bytes allocated;
+  std::optional<Bytes> reserved;
+  std::string where;  ///< PhaseLabel()
+};
+
 /// One file. `role` is the role that the report is about; RoleReport::device is all 0 where the trace does not tell it.
 struct TraceSummary {
   std::string label;  ///< short, and different from that of every other file
   std::string path, format, origin, title, job_yaml;
   std::string note;  ///< TraceFile::note: what is missing; empty: nothing
   RoleReport role;
-  std::vector<Lint> lints;                            ///< of its job, as far as the trace tells them
-  Bytes device_memory;                                ///< 0: unknown
-  std::vector<std::pair<std::string, Bytes>> others;  ///< further roles of the file and their peaks
+  std::vector<Lint> lints;      ///< of its job, as far as the trace tells them
+  Bytes device_memory;          ///< 0: unknown
+  std::vector<RolePeak> roles;  ///< all of the file, `role` among them, in its order
   /// What has to fit: of the role that needs most, the process's whole use where the trace knows it, else what is
   /// reserved, else the tensors.
   Bytes needed;

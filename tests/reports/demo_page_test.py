@@ -39,6 +39,22 @@ window.addEventListener('load', () => {
 </script>
 """
 
+# What the legend says of the error, by the prediction's clock and by each one's own.
+ERROR_PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const results = document.documentElement.dataset;
+  const clock = document.getElementById('clock');
+  results.aligned = document.getElementById('error-key').textContent;
+  clock.value = 'device';
+  clock.dispatchEvent(new Event('change'));
+  results.drawn = results.ready;
+  results.unaligned = document.getElementById('error-key').textContent;
+  results.words = document.body.innerText.replace(/[\\s"]+/g, ' ');
+});
+</script>
+"""
+
 
 def call(*words):
     return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, check=True).stdout
@@ -67,6 +83,17 @@ class DemoPage(unittest.TestCase):
             drawn = colours(page)
             for colour in LINES:
                 self.assertGreater(drawn.get(colour, 0), 100, f"hardly any pixel is #{colour}")
+
+    def test_lays_a_run_over_its_prediction_phase_by_phase(self):
+        with tempfile.TemporaryDirectory() as name:
+            page = pathlib.Path(name) / "compare.html"
+            call("compare", JOB, "--device", "cpu", "--html", page)
+            found = attributes(page, ERROR_PROBE)
+            # Every event was predicted, so that no moment has an error, however long the phases took here.
+            self.assertEqual(found["drawn"], "true")
+            self.assertEqual(found["aligned"], "no error at any moment")
+            self.assertRegex(found["unaligned"], "error, at most .* too (high|low)")   # the machine is not the preset's
+            self.assertIn("What the prediction assumes", found["words"])
 
     def test_a_host_that_costs_nothing_hides_no_phase(self):
         for strategy in STRATEGIES:

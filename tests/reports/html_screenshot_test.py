@@ -30,6 +30,7 @@ window.addEventListener('load', () => {
   const lists = [...document.querySelectorAll('.inspector')];
   results.pointed = lists.filter((list) => list.textContent.includes('Under the cursor')).length;
   results.cursors = [...document.querySelectorAll('.cursor')].filter((cursor) => cursor.style.display === 'block').length;
+  results.error = document.getElementById('error-key') ? document.getElementById('error-key').textContent : 'none';
   results.scales = new Set([...document.querySelectorAll('.memory')].map((memory) =>
       [...memory.querySelectorAll('.dygraph-axis-label-y')].map((label) => label.textContent).join())).size;
   results.requests = performance.getEntriesByType('resource').map((entry) => entry.name)
@@ -71,6 +72,25 @@ window.addEventListener('load', () => {
 </script>
 """
 
+
+# Stacked by layer: each band at the peak, in MiB, and what was drawn.
+LAYERS_PROBE = """
+<script>
+window.addEventListener('load', () => {
+  const results = document.documentElement.dataset;
+  const stack = document.getElementById('stack');
+  window.requestAnimationFrame = (draw) => draw();
+  stack.value = 'layer';
+  stack.dispatchEvent(new Event('change'));
+  const [bands] = document.querySelectorAll('#inspector table');
+  results.bands = [...bands.rows].map((row) => row.cells[0].textContent).join();
+  const data = new RoleData(JSON.parse(document.querySelector('script.trace').textContent));
+  data.stackBy('layer');
+  results.atPeak = data.byBand.map((column) => column[data.peak] / 2 ** 20).join();
+  results.atEnd = data.byBand.map((column) => column[data.events - 1] / 2 ** 20).join();
+});
+</script>
+"""
 
 # The page of a sweep: each step writes down what it comes to.
 SWEEP_PROBE = """
@@ -156,6 +176,21 @@ class HtmlReport(unittest.TestCase):
         self.assertLessEqual(int(match.group(1).replace(",", "")), last_role)
         self.assertEqual(found["slices-by-event"], "0")   # between two events any time may pass
 
+    def test_stacks_memory_by_layer(self):
+        found = attributes(self.write("layers.html", "4", "12"), LAYERS_PROBE)
+        self.assertEqual(found["bands"].split(",")[:13], [f"layer {i}" for i in range(11, -1, -1)] + ["outside the layers"])
+        # Most is alive in the second microbatch, when its backward pass begins: of each layer parameters, moments, gradients and
+        # what the forward pass saved, of the last one what the backward pass needs as well; beside them logits and tokens.
+        layer = 300 + 600 + 300 + 420 + 560
+        self.assertEqual(found["at-peak"], ",".join(map(str, [4000 + 2] + 11 * [layer] + [layer + 640])))
+        self.assertEqual(found["at-end"], ",".join(map(str, [0] + 12 * [300 + 600])))
+
+    def test_many_layers_share_bands(self):
+        found = attributes(self.write("many-layers.html", "1", "36"), LAYERS_PROBE)
+        names = [f"layer {first} to {first + 2}" for first in range(33, -1, -3)]   # 16 bands at most
+        self.assertEqual(found["bands"].split(",")[:13], names + ["outside the layers"])
+        self.assertEqual(found["at-end"], ",".join(map(str, [0] + 12 * [3 * (300 + 600)])))
+
     def test_is_dark_where_the_system_is(self):
         page = self.write("dark.html", "4", "12")
         light, dark = colours(page), colours(page, dark=True)
@@ -170,6 +205,12 @@ class HtmlReport(unittest.TestCase):
         # loose because test machines are busy and draw without a GPU.
         self.assertLess(int(found["points"]), 4 * 1400)
         self.assertLess(float(found["median-draw-ms"]), 400)
+
+    def test_opens_a_million_events(self):
+        found = attributes(self.write("million.html", "1024", "128"), PROBE)
+        # 2 resident tensors a layer; in each microbatch 2 for tokens, 2 for logits, 8 a layer; gradients, scatter buffers.
+        self.assertEqual(int(found["events-at-first"]), 2 * 128 + 1024 * (2 + 2 + 8 * 128) + 2 * 128 + 2 * 128)
+        self.assertLess(int(found["points"]), 4 * 1400)
 
     def test_asks_the_network_for_nothing(self):
         page = self.write("offline.html", "1", "2")
@@ -186,7 +227,7 @@ class HtmlReport(unittest.TestCase):
         found = attributes(self.write("three.html", "4", "12", "report"), COMPARISON_PROBE)
         self.assertEqual(found.get("ready"), "true")
         self.assertEqual((found["traces"], found["columns"], found["pointed"], found["cursors"]), ("3", "3", "3", "3"))
-        self.assertEqual(found["scales"], "1")
+        self.assertEqual((found["scales"], found["error"]), ("1", "none"))   # of several predictions none is in error
         self.assertEqual(found["requests"], "")
         self.assertNotIn("attacked", found)
 
@@ -194,6 +235,7 @@ class HtmlReport(unittest.TestCase):
         page = self.write("both.html", "4", "12", "compare")
         found = attributes(page, COMPARISON_PROBE)
         self.assertEqual((found.get("ready"), found["traces"], found["scales"]), ("true", "2", "1"))
+        self.assertEqual(found["error"], "error, at most 1.00 GiB too low")   # the second's transient is larger by that
         self.assertEqual(found["requests"], "")
         self.assertNotIn("attacked", found)
         drawn = colours(page)

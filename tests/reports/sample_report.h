@@ -60,6 +60,7 @@ class SampleTrace {
  private:
   void Tensor(const std::string& name, Category category, std::int64_t n_bytes) {
     trace_.tensors.push_back({name, category, DType::bf16, Bytes(n_bytes)});
+    trace_.tensors.back().layers.block = name.starts_with("layer.") ? "layer" : "";
   }
 
   void Memory(bool alloc, std::uint32_t tensor, std::int32_t member) {

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/text.h"
 #include "reports/render/render.h"
 #include "tests/reports/sample_report.h"
 
 namespace tidemark {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using Json = nlohmann::ordered_json;
@@ -194,6 +196,62 @@ TEST(TraceReport, everyRendererShowsOneTraceAndSeveral) {
     EXPECT_THAT(one, HasSubstr("a made-up job")) << renderer->name();
     EXPECT_THAT(renderer->Render(TwoTraces(), {}), HasSubstr("before")) << renderer->name();
   }
+}
+
+/// Two ranks in a file: 12 layers on the first, 6 on the second.
+TraceReport TwoRanks() {
+  ReadTrace file{"runs/step.trace", {{SampleTrace({4, 12}).Make(), SampleTrace({4, 6}).Make()}, "", "tidemark"}};
+  file.file.traces[1].role = "stage 1";
+  file.file.traces[1].ranks = 4;
+  return MakeTraceReport({file});
+}
+
+TEST(TraceReport, laysRanksBesideEachOther) {
+  const TraceReport report = TwoRanks();
+  ASSERT_EQ(report.traces[0].roles.size(), 2U);
+  const std::vector<RolePeak>& roles = report.traces[0].roles;
+  EXPECT_EQ(roles[0].role, "stage 0");
+  EXPECT_EQ(roles[1].ranks, 4);
+  // Six layers less: parameters, moments, gradients and what the forward pass saved.
+  const std::int64_t layer = std::int64_t{300 + 600 + 300 + 420 + 560} << 20;
+  EXPECT_EQ(roles[0].allocated - roles[1].allocated, Bytes(6 * layer));
+  for (const char* renderer : {"terminal", "html", "markdown"}) {
+    EXPECT_THAT(RenderAs(renderer, report), HasSubstr("stage 0 peaks highest")) << renderer;
+    EXPECT_THAT(RenderAs(renderer, report), HasSubstr("12.8 GiB")) << renderer;  // 6 x 2180 MiB
+  }
+  EXPECT_EQ(Json::parse(RenderAs("json", report))["traces"][0]["roles"][1]["allocated_bytes"],
+            roles[1].allocated.count());
+  EXPECT_THAT(RenderAs("terminal", TwoTraces()), Not(HasSubstr("peaks highest; ranks")));
+}
+
+TEST(TraceReport, addsUpFromTensorsToTheDevice) {
+  ReadTrace file = SampleFile("step.trace", {4, 12});
+  Trace& trace = file.file.traces[0];
+  trace.device_low = Bytes(std::int64_t{60} << 30);
+  trace.device_expected = Bytes(std::int64_t{61} << 30);
+  trace.device_high = Bytes(std::int64_t{62} << 30);
+  const TraceReport report = MakeTraceReport({file});
+  const RoleReport& role = report.traces[0].role;
+  const std::string text = RenderAs("terminal", report);
+  EXPECT_THAT(text, HasSubstr("From tensors to the device"));
+  for (const Bytes bytes : {role.peak.allocated, *role.allocator_bytes, *role.reserved, trace.device_expected}) {
+    EXPECT_THAT(text, HasSubstr(Grouped(bytes.count())));
+  }
+  EXPECT_THAT(text, HasSubstr(Text(trace.device_expected - *role.reserved)));
+}
+
+TEST(TraceReport, saysWhatThePredictionsAssume) {
+  ReadTrace predicted = SampleFile("step.trace", {2, 3});
+  predicted.file.traces[0].assumed = {"machine h100-sxm-80gb"};
+  predicted.file.traces[0].not_modelled = {"data loading"};
+  const TraceReport report = MakeTraceReport({predicted, SampleFile("run.trace", {2, 3})});
+  for (const char* renderer : {"terminal", "html", "markdown"}) {
+    const std::string text = RenderAs(renderer, report);
+    EXPECT_THAT(text, AllOf(HasSubstr("step: assumed"), HasSubstr("machine h100-sxm-80gb"))) << renderer;
+    EXPECT_THAT(text, AllOf(HasSubstr("step: not modelled"), HasSubstr("data loading"))) << renderer;
+    EXPECT_THAT(text, Not(HasSubstr("run: assumed"))) << renderer;
+  }
+  EXPECT_EQ(Json::parse(RenderAs("json", report))["traces"][0]["assumed"][0], "machine h100-sxm-80gb");
 }
 
 TEST(TraceReport, carriesTheErrorsOfTheJobsThatWereTraced) {

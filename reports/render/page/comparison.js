@@ -43,6 +43,7 @@ class TotalsChart {
     this.traces.forEach(({label, colour, dashed}) => {
       series[label] = {color: colour, strokeWidth: 1.5, strokePattern: dashed ? [7, 4] : null};
     });
+    if (this.traces.some(({dashed}) => dashed)) series[this.traces[0].label].plotter = drawWithError;
     return {
       labels: ['time', ...this.traces.map(({label}) => label)], series, stepPlot: true, legend: 'never', interactionModel: {},
       animatedZooms: false, highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, ...graphColours(),
@@ -81,6 +82,19 @@ class TotalsChart {
   }
 }
 
+/// Plotter of dygraphs for the first of two lines: shades what lies between them, where the prediction errs, below both.
+function drawWithError(plot) {
+  const [first, second] = plot.allSeriesPoints;
+  const context = plot.drawingContext;
+  context.fillStyle = theme.colours.error;
+  for (let i = 0; i + 1 < second.length; ++i) {
+    const [a, b] = [first[i].canvasy, second[i].canvasy];
+    const width = second[i + 1].canvasx - second[i].canvasx;
+    if (a !== b && !isNaN(a) && !isNaN(b)) context.fillRect(second[i].canvasx, Math.min(a, b), width, Math.abs(a - b));
+  }
+  Dygraph.Plotters.linePlotter(plot);
+}
+
 /// The top of a memory axis that several traces share. A device many times larger than all of them is left out.
 function sharedTop(all, with_capacity) {
   let highest = 1;
@@ -109,6 +123,11 @@ class ComparisonPage {
   }
 
   start() {
+    const [ours, theirs] = this.traces.map(({data}) => data);
+    const isAligned = this.traces.some(({dashed}) => dashed) && theirs.hasPhasesOf(ours);
+    this.find('clock-label').style.display = isAligned ? '' : 'none';
+    if (isAligned) theirs.alignTo(ours);
+    this.find('clock').addEventListener('change', (event) => this.useClock(event.target.value));
     this.viewport.reset(Math.max(...this.traces.map(({data}) => data.length)));
     this.legend();
     this.totals = new TotalsChart(this.find('totals'), this.viewport, this.traces);
@@ -127,6 +146,14 @@ class ComparisonPage {
     theme.whenChanged(() => this.recolour());
     this.leave();
     this.draw();
+  }
+
+  useClock(clock) {
+    const [ours, theirs] = this.traces.map(({data}) => data);
+    if (clock === 'aligned') theirs.alignTo(ours); else theirs.useClock(clock);
+    this.viewport.reset(Math.max(ours.length, theirs.length));
+    this.recolour();
+    this.leave();
   }
 
   recolour() {
@@ -149,6 +176,31 @@ class ComparisonPage {
       entry.append(swatch, label);
       this.find('legend').append(entry);
     }
+    if (this.traces.some(({dashed}) => dashed)) this.find('legend').append(this.errorKey());
+  }
+
+  /// What the shade between the lines is, with the largest error of all moments.
+  errorKey() {
+    const [{data: ours}, {data: theirs}] = this.traces;
+    const end = Math.min(ours.length, theirs.length);
+    let largest = 0, mine = -1, other = -1;
+    while (true) {   // both in the order of time; what happens at one moment counts when all of it has happened
+      const time = Math.min(mine + 1 < ours.events ? ours.time[mine + 1] : Infinity,
+                            other + 1 < theirs.events ? theirs.time[other + 1] : Infinity);
+      if (time > end || time === Infinity) break;
+      while (mine + 1 < ours.events && ours.time[mine + 1] <= time) ++mine;
+      while (other + 1 < theirs.events && theirs.time[other + 1] <= time) ++other;
+      const error = (mine < 0 ? 0 : ours.total[mine]) - (other < 0 ? 0 : theirs.total[other]);
+      if (Math.abs(error) > Math.abs(largest)) largest = error;
+    }
+    const entry = document.createElement('span');
+    const swatch = document.createElement('span');
+    swatch.className = 'swatch';
+    swatch.style.background = theme.colours.error;
+    entry.id = 'error-key';
+    entry.append(swatch, largest === 0 ? 'no error at any moment'
+                                       : `error, at most ${bytesText(Math.abs(largest))} too ${largest > 0 ? 'high' : 'low'}`);
+    return entry;
   }
 
   column({label, data, colour}, top) {

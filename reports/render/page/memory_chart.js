@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
-/// Memory stacked by category, under the lines of the allocator and the device. Dygraphs draws axes, grid and the overview below;
+/// Memory stacked by category or by layer, under the lines of the allocator and the device. Dygraphs draws axes, grid and the overview below;
 /// the stack is a plotter of ours, because lines and areas that do not add up share the picture.
 class MemoryChart {
   /// `top`: bytes at the top of the picture where several share it; `overview`: the whole step below it.
@@ -55,21 +55,19 @@ class MemoryChart {
   row(time, event) {
     const row = [time];
     let below = 0;
-    for (const column of this.data.byCategory) row.push((below += column[event]) / this.unit[0]);
+    for (const column of this.data.byBand) row.push((below += column[event]) / this.unit[0]);
     for (const [, column] of this.lines) row.push(column[event] / this.unit[0]);
     return row;
   }
 
-  labels() { return ['time', ...this.data.categories, ...this.lines.map(([name]) => name)]; }
+  labels() { return ['time', ...this.data.bands.map(({name}) => name), ...this.lines.map(([name]) => name)]; }
 
   options() {
     const series = {};
-    for (const name of this.data.categories) {
-      series[name] = {plotter: fillStep, color: CATEGORY_COLOURS[name]};
-    }
+    for (const {name, colour} of this.data.bands) series[name] = {plotter: fillStep, color: colour};
     for (const [name, , color, strokePattern] of this.lines) series[name] = {color, strokePattern, strokeWidth: 1.25};
-    const highest = this.data.categories[this.data.categories.length - 1];
-    if (highest) series[highest].showInRangeSelector = true;
+    const highest = this.data.bands[this.data.bands.length - 1];
+    if (highest) series[highest.name].showInRangeSelector = true;
     return {
       labels: this.labels(), series, stepPlot: true, legend: 'never', interactionModel: {}, animatedZooms: false,
       highlightCircleSize: 0, showLabelsOnHighlight: false, rightGap: 12, ...graphColours(),

@@ -34,6 +34,7 @@ class Page {
     this.find('role-label').style.display = this.traces.length > 1 ? '' : 'none';
     select.addEventListener('change', () => this.useRole(+select.value));
     this.find('clock').addEventListener('change', () => this.useClock());
+    this.find('stack').addEventListener('change', () => this.useStack());
     this.find('capacity').addEventListener('change', (event) => this.memory.showCapacity(event.target.checked));
     this.find('zoom-in').addEventListener('click', () => this.viewport.zoom(0.5));
     this.find('zoom-out').addEventListener('click', () => this.viewport.zoom(2));
@@ -49,11 +50,23 @@ class Page {
     if (!this.roles.has(index)) this.roles.set(index, new RoleData(JSON.parse(this.traces[index].textContent)));
     this.data = this.roles.get(index);
     this.find('role').value = index;
+    this.find('stack-label').style.display = this.data.layers.length > 0 ? '' : 'none';
+    this.data.stackBy(this.stack());
     this.held = false;
     this.find('cursor').style.display = 'none';
     this.data.useClock(this.find('clock').value);
     this.viewport.reset(this.data.length);
     this.useClock();
+  }
+
+  /// Category or layer; a trace that knows no layers has no choice.
+  stack() { return this.data.layers.length > 0 ? this.find('stack').value : 'category'; }
+
+  useStack() {
+    this.data.stackBy(this.stack());
+    this.memory.use(this.data);
+    this.inspector.show(this.data, this.data.peak, 'At the peak');
+    this.draw();
   }
 
   useClock() {
@@ -92,6 +105,7 @@ class Page {
       ready: 'true', points: this.memory ? this.memory.points : 0, slices: this.streams ? this.streams.drawn : 0,
       events: this.data ? this.data.events : 0, drawMs: milliseconds.toFixed(1),
     });
+    document.documentElement.dataset.openMs ||= performance.now().toFixed(0);   // since the page was asked for
   }
 
   showPeak() {
@@ -147,7 +161,7 @@ class Inspector {
     const heading = this.make('h3', title);
     const when = this.make('p', [data.whenText(event, time), data.phaseOf(event)].filter(Boolean).join(', '));
     when.className = 'when';
-    this.element.replaceChildren(heading, when, this.categories(data, event), this.buffers(data, event));
+    this.element.replaceChildren(heading, when, this.bands(data, event), this.buffers(data, event));
   }
 
   make(tag, text, className = '') {
@@ -173,12 +187,12 @@ class Inspector {
     return cell;
   }
 
-  categories(data, event) {
+  bands(data, event) {
     const table = document.createElement('table');
     const value = (column) => event < 0 ? 0 : column[event];
-    for (let i = data.categories.length - 1; i >= 0; --i) {
-      const name = data.categories[i];
-      table.append(this.row([this.named(CATEGORY_COLOURS[name], name), bytesText(value(data.byCategory[i]))]));
+    for (let i = data.bands.length - 1; i >= 0; --i) {
+      const {name, colour} = data.bands[i];
+      table.append(this.row([this.named(colour, name), bytesText(value(data.byBand[i]))]));
     }
     table.append(this.row(['tensors', bytesText(value(data.total))], 'total'));
     if (value(data.allocator) > 0) table.append(this.row([this.named(theme.colours.ink, 'allocator', true), bytesText(value(data.allocator))]));

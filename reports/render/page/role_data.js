@@ -9,6 +9,7 @@ const CATEGORY_COLOURS = {   // Paul Tol's "muted" scheme and relatives: disting
   input: '#bbbbbb', rng: '#dddddd', representation_cache: '#661100', activation: '#ddcc77', tp_gather: '#cc6677',
   logits: '#aa4499', workspace: '#777777', unknown: '#9aa5b1',
 };
+const LAYER_BANDS = 16;   // stacked by layer: more could not be told apart
 const STACK_ORDER = Object.keys(CATEGORY_COLOURS);   // from the bottom: what stays, then what comes and goes
 
 /// The number of sorted values that are <= x.
@@ -18,6 +19,16 @@ function upperBound(sorted, x, begin = 0, end = sorted.length) {
     if (sorted[middle] <= x) begin = middle + 1; else end = middle;
   }
   return begin;
+}
+
+const PACKED = {i8: Int8Array, i16: Int16Array, i32: Int32Array, f64: Float64Array};
+
+/// The numbers of a column {type, values: base64 of their bytes}.
+function unpacked({type, values}) {
+  const text = atob(values);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; ++i) bytes[i] = text.charCodeAt(i);
+  return new PACKED[type](bytes.buffer);
 }
 
 function runningSum(differences) {
@@ -32,39 +43,87 @@ class RoleData {
     this.tensors = json.tensors.map(([name, category, bytes, dtype]) => ({name, category, bytes, dtype}));
     this.spans = json.spans.map(([phase, microbatch, begin, end, side]) => ({phase, microbatch, begin, end, side}));
     this.steps = json.steps.map(([kind, begin, end, firstEvent]) => ({kind, begin, end, firstEvent}));
-    this.events = json.memory.tensor.length;
-    this.tensorOf = Int32Array.from(json.memory.tensor);
-    this.spanOf = Int32Array.from(json.memory.span);
-    this.issue = runningSum(json.memory.issue);
-    this.ready = Float64Array.from(json.memory.ready, (wait, i) => this.issue[i] + wait);
-    this.allocator = runningSum(json.memory.allocator);
-    this.reserved = runningSum(json.memory.reserved);
+    const {tensor, issue, ready, span, allocator, reserved, layer} = json.memory;
+    this.tensorOf = unpacked(tensor);
+    this.events = this.tensorOf.length;
+    this.spanOf = unpacked(span);
+    this.issue = runningSum(unpacked(issue));
+    this.ready = Float64Array.from(unpacked(ready));
+    for (let i = 0; i < this.events; ++i) this.ready[i] += this.issue[i];
+    this.allocator = runningSum(unpacked(allocator));
+    this.reserved = runningSum(unpacked(reserved));
+    this.layers = json.layers.map(([block, number]) => ({block, number}));
+    this.layerOf = layer ? unpacked(layer) : null;
     this.addUp();
     this.makeCheckpoints();
-    this.readStreams(json);
+    this.readStreams(json.slices, json.streams);
     this.duration = Math.max(json.step, this.lastSlice, this.events ? this.issue[this.events - 1] : 0, 1);
     this.nestSpans();
     this.useClock('device');
   }
 
-  /// Totals by category after each event, the whole, and the first instant of its highest value.
+  /// The whole after each event, and the first instant of its highest value.
   addUp() {
-    const used = new Set(this.tensors.map((tensor) => tensor.category));
-    this.categories = STACK_ORDER.filter((name) => used.has(name));
-    const place = Object.fromEntries(this.categories.map((name, i) => [name, i]));
-    const now = new Float64Array(this.categories.length);
-    this.byCategory = this.categories.map(() => new Float64Array(this.events));
+    const bytes = Float64Array.from(this.tensors, (tensor) => tensor.bytes);
+    this.change = new Float64Array(this.events);
     this.total = new Float64Array(this.events);
     this.peak = 0;
     for (let i = 0, sum = 0; i < this.events; ++i) {
       const id = this.tensorOf[i];
-      const tensor = this.tensors[id < 0 ? ~id : id];
-      const change = id < 0 ? -tensor.bytes : tensor.bytes;
-      now[place[tensor.category]] += change;
-      for (let c = 0; c < now.length; ++c) this.byCategory[c][i] = now[c];
-      this.total[i] = sum += change;
+      this.change[i] = id < 0 ? -bytes[~id] : bytes[id];
+      this.total[i] = sum += this.change[i];
       if (sum > this.total[this.peak]) this.peak = i;
     }
+    this.stackings = {};
+    this.stackBy('category');
+  }
+
+  /// What the picture stacks: `bands` ({name, colour}, from the bottom) and for each the bytes after every event.
+  stackBy(what) {
+    this.stackings[what] ||= what === 'layer' ? this.stackLayers() : this.stackCategories();
+    Object.assign(this, this.stackings[what]);
+  }
+
+  stackCategories() {
+    const used = new Set(this.tensors.map((tensor) => tensor.category));
+    const names = STACK_ORDER.filter((name) => used.has(name));
+    const bandOf = Int32Array.from(this.tensors, (tensor) => names.indexOf(tensor.category));
+    const bands = names.map((name) => ({name, colour: CATEGORY_COLOURS[name]}));
+    return {bands, byBand: this.columns(bands.length, (i, id) => bandOf[id])};
+  }
+
+  /// What belongs to no layer is at the bottom. Neighbours share a band where there are more layers than colours.
+  stackLayers() {
+    const bands = [{name: 'outside the layers', colour: CATEGORY_COLOURS.input}];
+    const share = Math.ceil(this.layers.length / LAYER_BANDS);
+    const bandOf = new Int32Array(this.layers.length);
+    let first = null;
+    this.layers.forEach(({block, number}, i) => {
+      if (!first || first.block !== block || number >= first.number + share) {
+        first = {block, number};
+        bands.push({});
+      }
+      bandOf[i] = bands.length - 1;
+      const last = number > first.number ? ` to ${number}` : '';
+      bands[bands.length - 1].name = `${block} ${first.number}${last}`;
+    });
+    for (let i = 1; i < bands.length; ++i) {   // from blue over red to yellow; neighbours differ in lightness
+      const hue = 215 + 195 * (i - 1) / Math.max(bands.length - 2, 1);
+      bands[i].colour = `hsl(${Math.round(hue) % 360}, 45%, ${i % 2 ? 52 : 64}%)`;
+    }
+    return {bands, byBand: this.columns(bands.length, (i) => this.layerOf[i] < 0 ? 0 : bandOf[this.layerOf[i]])};
+  }
+
+  /// Totals of `count` bands after each event; `bandOf(event, tensor)`.
+  columns(count, bandOf) {
+    const columns = Array.from({length: count}, () => new Float64Array(this.events));
+    const now = new Float64Array(count);
+    for (let i = 0; i < this.events; ++i) {
+      const id = this.tensorOf[i];
+      now[bandOf(i, id < 0 ? ~id : id)] += this.change[i];
+      for (let band = 0; band < count; ++band) columns[band][i] = now[band];
+    }
+    return columns;
   }
 
   /// How many members of each family are alive, kept every `stride` events: a list of buffers at any instant replays at most
@@ -98,24 +157,25 @@ class RoleData {
     return list.sort((a, b) => b.bytes - a.bytes);
   }
 
-  readStreams(json) {
-    this.streams = json.streams.map(([name, kind]) => ({name, kind, starts: [], ends: [], names: []}));
-    const starts = runningSum(json.slices.start);
-    const order = Uint32Array.from(starts.keys()).sort((a, b) => starts[a] - starts[b]);
+  /// The slices of each stream, which come in the order of their starts.
+  readStreams(slices, streams) {
+    const [streamOf, name, length] = [slices.stream, slices.name, slices.length].map(unpacked);
+    const starts = runningSum(unpacked(slices.start));
+    const count = new Uint32Array(streams.length);
+    for (const stream of streamOf) ++count[stream];
+    const all = streams.map(([name, kind], i) => ({
+      name, kind, filled: 0, starts: new Float64Array(count[i]), ends: new Float64Array(count[i]), names: new Int32Array(count[i]),
+    }));
     this.lastSlice = 0;
-    for (const i of order) {
-      const stream = this.streams[json.slices.stream[i]];
-      const end = starts[i] + json.slices.length[i];
-      stream.starts.push(starts[i]);
-      stream.ends.push(end);
-      stream.names.push(json.slices.name[i]);
-      this.lastSlice = Math.max(this.lastSlice, end);
+    for (let i = 0; i < starts.length; ++i) {
+      const stream = all[streamOf[i]];
+      const place = stream.filled++;
+      stream.starts[place] = starts[i];
+      stream.ends[place] = starts[i] + length[i];
+      stream.names[place] = name[i];
+      this.lastSlice = Math.max(this.lastSlice, stream.ends[place]);
     }
-    this.streams = this.streams.filter((stream) => stream.starts.length > 0);
-    for (const stream of this.streams) {
-      stream.starts = Float64Array.from(stream.starts);
-      stream.ends = Float64Array.from(stream.ends);
-    }
+    this.streams = all.filter((stream) => stream.filled > 0);
   }
 
   /// Memory follows the order of issue. On the device's clock an event is shown when its stream got there, but never before the
@@ -125,7 +185,8 @@ class RoleData {
     this.length = clock === 'event' ? Math.max(this.events, 1) : this.duration;
     this.time = this.issue;
     if (clock === 'event') {
-      this.time = Float64Array.from({length: this.events}, (_, i) => i);
+      this.time = new Float64Array(this.events);
+      for (let i = 0; i < this.events; ++i) this.time[i] = i;
     } else if (clock === 'device') {
       this.time = new Float64Array(this.events);
       for (let i = 0, last = 0; i < this.events; ++i) {
@@ -133,6 +194,43 @@ class RoleData {
       }
     }
     this.placeSpans();
+  }
+
+  /// Where each event of this trace would be if its phases took as long as those of `other`: between the ends of a phase,
+  /// events are matched by their place among its events, so that equal programs match event by event.
+  alignTo(other) {
+    const knots = [[0, 0], ...this.phaseEnds(other), [this.events, other.events]];
+    this.clock = 'aligned';
+    this.length = other.length;
+    this.time = new Float64Array(this.events);
+    const timeOf = (place) => {
+      const event = Math.min(Math.floor(place), other.events - 1);
+      const next = event + 1 < other.events ? other.time[event + 1] : other.length;
+      return other.events ? other.time[event] + (place - event) * (next - other.time[event]) : 0;
+    };
+    for (let i = 0, knot = 0; i < this.events; ++i) {
+      while (knot + 2 < knots.length && knots[knot + 1][0] <= i) ++knot;
+      const [[from, to], [end, toEnd]] = [knots[knot], knots[knot + 1]];
+      this.time[i] = timeOf(to + (end > from ? (i - from) / (end - from) * (toEnd - to) : 0));
+    }
+    this.placeSpans();
+  }
+
+  /// Whether both have the same phases in the same order.
+  hasPhasesOf(other) {
+    const phases = (data) => data.spans.map(({phase, side, microbatch, depth}) => [phase, side, microbatch, depth].join('/')).join();
+    return this.spans.length > 0 && phases(this) === phases(other);
+  }
+
+  /// Pairs of events of this trace and of `other` at which the same phase begins, in order.
+  phaseEnds(other) {
+    const ends = [];
+    this.spans.forEach((span, i) => {
+      const last = ends[ends.length - 1] || [0, 0];
+      const [mine, its] = [span.first, other.spans[i].first];
+      if (mine > last[0] && its > last[1] && mine < this.events && its < other.events) ends.push([mine, its]);
+    });
+    return ends;
   }
 
   /// A moment of a view [from, to] on this clock.
@@ -150,12 +248,12 @@ class RoleData {
   /// spans begin and end at once; then a span lies in another that has events behind its own.
   nestSpans() {
     for (const span of this.spans) Object.assign(span, {first: this.events, last: -1});
-    this.spanOf.forEach((id, event) => {
-      const span = this.spans[id];
-      if (!span) return;
+    for (let event = 0; event < this.events; ++event) {
+      const span = this.spans[this.spanOf[event]];
+      if (!span) continue;
       span.first = Math.min(span.first, event);
       span.last = event;
-    });
+    }
     for (let i = this.spans.length - 2; i >= 0; --i) {   // before its first event there is none of a later span
       this.spans[i].first = Math.min(this.spans[i].first, this.spans[i + 1].first);
     }
