@@ -27,18 +27,18 @@ using Time = std::optional<Nanos>;
 
 /// An event while it is read. Texts keep their room from one to the next.
 struct Event {
-  std::string ph, cat, name, pid, tid, thread_name, tensor, category, dtype, phase, side;
+  std::string ph, cat, name, pid, tid, given_name, tensor, category, dtype, phase, side;
   Time ts, dur;
-  Number bytes, allocated, reserved, device_type, device_id, event_index, device, microbatch, correlation;
+  Number bytes, allocated, reserved, allocator, device_type, device_id, event_index, device, microbatch, correlation;
   std::optional<std::uint64_t> address;
 
   void Clear() {
-    for (std::string* text : {&ph, &cat, &name, &pid, &tid, &thread_name, &tensor, &category, &dtype, &phase, &side}) {
+    for (std::string* text : {&ph, &cat, &name, &pid, &tid, &given_name, &tensor, &category, &dtype, &phase, &side}) {
       text->clear();
     }
     ts = dur = std::nullopt;
-    bytes = allocated = reserved = device_type = device_id = event_index = device = microbatch = correlation =
-        std::nullopt;
+    bytes = allocated = reserved = allocator = device_type = device_id = event_index = device = microbatch =
+        correlation = std::nullopt;
     address = std::nullopt;
   }
 };
@@ -64,8 +64,9 @@ constexpr std::array kArgumentFields = {
     Field{"Ev Idx", &Event::event_index},
     Field{"device", &Event::device},
     Field{"correlation", &Event::correlation},
-    Field{"name", &Event::thread_name},
+    Field{"name", &Event::given_name},
     Field{"Tensor", &Event::tensor},
+    Field{"Allocator", &Event::allocator},
     Field{"Category", &Event::category},
     Field{"Dtype", &Event::dtype},
     Field{"Phase", &Event::phase},
@@ -92,7 +93,10 @@ class LogBuilder {
     } else if ((event.ph == "i" || event.ph == "I") && event.name == "[OutOfMemory]") {
       AddBlock(event, log_.out_of_memory);
     } else if (event.ph == "M" && event.name == "thread_name") {
-      log_.thread_names[ThreadOf(event)] = log_.names.Intern(event.thread_name);
+      log_.thread_names[ThreadOf(event)] = log_.names.Intern(event.given_name);
+    } else if (event.ph == "M" && event.name == "process_name") {
+      ThreadOf(event);
+      log_.process_names[process_] = log_.names.Intern(event.given_name);
     }
   }
 
@@ -135,7 +139,7 @@ class LogBuilder {
   void AddBlock(const Event& event, std::vector<ChromeBlock>& to) {
     ChromeBlock block;
     block.n_bytes = event.bytes.value_or(0);
-    block.allocator_bytes = event.allocated.value_or(-1);
+    block.allocator_bytes = event.allocator ? *event.allocator : event.allocated.value_or(-1);
     block.reserved_bytes = event.reserved.value_or(-1);
     const bool is_block = &to == &log_.blocks;
     if (!event.ts || (is_block && !event.address) || !IsBetween(block.n_bytes, -kLargest, kLargest) ||

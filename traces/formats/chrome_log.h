@@ -66,11 +66,12 @@ struct ChromeLog {
   std::vector<ChromeSlice> device_slices;  ///< kernels, copies
   std::vector<ChromeAnnotation> annotations;
   std::unordered_map<std::int64_t, Nanos> issued;  ///< by correlation: when the host called the device's API
-  std::unordered_map<std::uint32_t, std::uint32_t> thread_names;  ///< by thread
-  std::string origin;                                             ///< which Tidemark's own files tell
-  std::uint64_t events = 0;                                       ///< of any kind
-  std::uint64_t unreadable = 0;                                   ///< that would matter, but lack a number that is one
-  bool cut_off = false;                                           ///< the file ends in the middle
+  std::unordered_map<std::uint32_t, std::uint32_t> thread_names;   ///< by thread
+  std::unordered_map<std::uint32_t, std::uint32_t> process_names;  ///< by process
+  std::string origin;                                              ///< which Tidemark's own files tell
+  std::uint64_t events = 0;                                        ///< of any kind
+  std::uint64_t unreadable = 0;                                    ///< that would matter, but lack a number that is one
+  bool cut_off = false;                                            ///< the file ends in the middle
 };
 
 /// Finds the site of every block: the innermost operator of its thread at that instant, or the one that this one

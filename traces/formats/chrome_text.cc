@@ -113,10 +113,10 @@ class TraceText {
     const bool is_cpu = trace_.role == "cpu";
     Event(R"({{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":{},"tid":{},"ts":{},)"
           R"("args":{{"Device Type":{},"Device Id":{},"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":{},)"
-          R"("Ev Idx":{},"Tensor":{},"Category":"{}","Dtype":"{}"}}}})",
+          R"("Allocator":{},"Ev Idx":{},"Tensor":{},"Category":"{}","Dtype":"{}"}}}})",
           pid_, Host(), Micros(event.issue), is_cpu ? 0 : 1, is_cpu ? -1 : static_cast<int>(pid_), AddressOf(event),
-          change.count(), total.count(), event.reserved_bytes.count(), at, quoted, Name(tensor.category),
-          Name(tensor.dtype));
+          change.count(), total.count(), event.reserved_bytes.count(), event.allocator_bytes.count(), at, quoted,
+          Name(tensor.category), Name(tensor.dtype));
   }
 
   /// Readers pair allocations with frees by address: one of its own for each block that is alive.

@@ -79,7 +79,7 @@ class MemoryOfDevice {
 
   /// The allocator's total before the first block.
   std::int64_t HeldBefore() const {
-    if (!AllocatorIsTold()) {
+    if (!AllocatorIsTold() || recording_.is_whole) {
       return 0;
     }
     const RecordedBlock& first = recording_.blocks.front();

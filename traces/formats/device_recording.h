@@ -62,6 +62,7 @@ struct DeviceRecording {
   std::vector<RecordedSlice> slices;
   std::vector<std::pair<std::uint32_t, std::string>> streams;  ///< RecordedSlice::stream and its name
   std::vector<RecordedInstant> instants;
+  bool is_whole = false;  ///< nothing was there before the first block
 };
 
 /// Its trace. All times count from `begin`. Fails with bad_input where numbers are beyond all reason.

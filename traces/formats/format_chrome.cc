@@ -106,7 +106,7 @@ class ChromeReader {
  private:
   void FindBegin() {
     std::optional<Nanos> first;
-    if (!log_.origin.empty()) {  // Tidemark's own times are a trace's already
+    if (IsOurs()) {  // its times are a trace's already
       first = Nanos();
     }
     const auto hear = [&](Nanos at) { first = first ? std::min(*first, at) : at; };
@@ -165,7 +165,8 @@ class ChromeReader {
     const Timeline timeline = TimelineOf(parts);
     left_out_ += timeline.left_out();
     DeviceRecording recording;
-    recording.role = RoleOf(device);
+    recording.role = IsOurs() ? RoleOfProcess(parts, device) : RoleOf(device);
+    recording.is_whole = IsOurs();
     recording.origin = log_.origin.empty() ? "torch profiler" : log_.origin;
     recording.clock = parts.slices.empty() ? "" : "cupti";
     AddBlocks(parts.blocks, timeline, recording);
@@ -177,6 +178,20 @@ class ChromeReader {
     }
     recording.slices = std::move(parts.slices);
     return TraceOf(std::move(recording), timeline, log_.names, begin_);
+  }
+
+  /// Written by Tidemark.
+  bool IsOurs() const { return !log_.origin.empty(); }
+
+  /// Where a device is that of one process, what this one is called.
+  std::string RoleOfProcess(const DeviceLog& parts, const ChromeDevice& device) const {
+    if (parts.processes.size() == 1) {
+      const auto found = log_.process_names.find(*parts.processes.begin());
+      if (found != log_.process_names.end()) {
+        return std::string(log_.names[found->second]);
+      }
+    }
+    return RoleOf(device);
   }
 
   void AddBlocks(std::vector<ChromeBlock>& blocks, const Timeline& timeline, DeviceRecording& recording) const {

@@ -61,22 +61,21 @@ void TorchScopes::Advance(std::int64_t time_us, std::size_t memory) {
 }
 
 void TorchScopes::Begin(const std::string& name, Nanos now, std::size_t memory) {
-  if (trace_.spans.size() + 1 >= kNoSpan) {
-    too_many_ = true;
-    return;
-  }
   Span span = SpanNamed(name);
-  const auto index = static_cast<std::uint16_t>(trace_.spans.size());
   if (span.phase == kTorchStep && span.microbatch >= 0) {
-    span.phase = name;
-    span.microbatch = -1;
-    step_of_[index] = trace_.steps.size();
+    open_steps_[name] = trace_.steps.size();
     const Nanos begin = trace_.steps.empty() ? now : std::max(now, trace_.steps.back().end);
     if (!trace_.steps.empty()) {  // a step ends where the next one begins
       trace_.steps.back().end = begin;
     }
     trace_.steps.push_back({"", begin, begin, memory});
+    return;
   }
+  if (trace_.spans.size() + 1 >= kNoSpan) {
+    too_many_ = true;
+    return;
+  }
+  const auto index = static_cast<std::uint16_t>(trace_.spans.size());
   span.begin = span.end = now;
   trace_.spans.push_back(span);
   open_by_name_[name].push_back(index);
@@ -84,6 +83,11 @@ void TorchScopes::Begin(const std::string& name, Nanos now, std::size_t memory) 
 }
 
 void TorchScopes::Close(const std::string& name, Nanos now) {
+  if (const auto step = open_steps_.find(name); step != open_steps_.end()) {
+    EndStep(step->second, now);
+    open_steps_.erase(step);
+    return;
+  }
   const auto found = open_by_name_.find(name);
   if (found == open_by_name_.end() || found->second.empty()) {
     return;  // it began before the recording, when is not known
@@ -92,8 +96,11 @@ void TorchScopes::Close(const std::string& name, Nanos now) {
   found->second.pop_back();
   open_.erase(index);
   trace_.spans[index].end = now;
-  const auto step = step_of_.find(index);
-  if (step != step_of_.end() && step->second + 1 == trace_.steps.size()) {
+}
+
+/// Where another one has begun since, it has ended there.
+void TorchScopes::EndStep(std::size_t step, Nanos now) {
+  if (step + 1 == trace_.steps.size()) {
     trace_.steps.back().end = std::max(trace_.steps.back().end, now);
   }
 }
@@ -104,10 +111,11 @@ void TorchScopes::End(std::size_t memory) {
   }
   for (const std::uint16_t index : open_) {
     trace_.spans[index].end = std::max(trace_.spans[index].begin, last_);
-    if (const auto step = step_of_.find(index); step != step_of_.end() && step->second + 1 == trace_.steps.size()) {
-      trace_.steps.back().end = std::max(trace_.steps.back().end, last_);
-    }
   }
+  for (const auto& [name, step] : open_steps_) {
+    EndStep(step, last_);
+  }
+  open_steps_.clear();
   open_.clear();
   trace_.step = std::max(trace_.step, last_);
 }

@@ -30,6 +30,7 @@ class TorchScopes {
  private:
   void Begin(const std::string& name, Nanos now, std::size_t memory);
   void Close(const std::string& name, Nanos now);
+  void EndStep(std::size_t step, Nanos now);
   Nanos Since(std::int64_t time_us) const;
 
   Trace& trace_;
@@ -38,7 +39,7 @@ class TorchScopes {
   std::size_t next_ = 0;
   std::map<std::string, std::vector<std::uint16_t>> open_by_name_;
   std::set<std::uint16_t> open_;
-  std::map<std::uint16_t, std::size_t> step_of_;  // the step that a phase stands for
+  std::map<std::string, std::size_t> open_steps_;  // by the name of the scope
   Nanos last_;
   bool too_many_ = false;
 };
