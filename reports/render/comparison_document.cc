@@ -124,7 +124,13 @@ Section PhasesSection(const TraceComparison& worst) {
 }
 
 Section CategoriesSection(const TraceComparison& worst) {
-  Section section{"By category", "at each side's own peak", {}, {}};
+  Section section{"By category",
+                  worst.paired_by_bytes
+                      ? "at each side's own peak; one side does not tell categories: its tensors have "
+                        "those of the ones that they pair with by bytes"
+                      : "at each side's own peak",
+                  {},
+                  {}};
   section.table.columns = {
       {"category", false, false}, {"predicted", true, false}, {"measured", true, false}, {"error", true, false}};
   const auto add = [&](std::string_view name, Bytes predicted, Bytes measured) {

@@ -144,6 +144,7 @@ Json ComparisonJson(const ComparisonReport& report) {
       {"schema", "tidemark.comparison/1"},
       {"role", worst.role},
       {"peak_of", worst.of_tensors ? "tensors" : "allocator"},
+      {"paired_by_bytes", worst.paired_by_bytes},
       {"peak_error_bytes", worst.peak_error().count()},
       {"peak_error_percent", Percent(ErrorPercent(worst.predicted.peak.count(), worst.measured.peak.count()))},
       {"reserved_error_percent", Percent(ReservedPercent(worst))},

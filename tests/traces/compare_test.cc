@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tests/traces/trace_script.h"
+#include "tests/traces/compared_scripts.h"
 
 namespace tidemark {
 namespace {
@@ -16,47 +16,6 @@ using Kind = MemoryCauseKind;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-/// 100 bytes stay; each of two microbatches saves 40 and has 30 for a moment. Peak: 170 in forward.
-std::vector<Happening> TwoMicrobatches() {
-  std::vector<Happening> script = {Alloc("weights", 100, 0, Category::parameter)};
-  for (const std::int32_t microbatch : {0, 1}) {
-    for (const Happening& happening :
-         {Begin("forward", microbatch), Alloc("saved", 40), Alloc("scratch", 30), Free("scratch"), End(),
-          Begin("backward", microbatch), Alloc("gradient", 20, microbatch, Category::gradient), Free("saved"), End()}) {
-      script.push_back(happening);
-    }
-  }
-  return script;
-}
-
-TraceComparison Compare(const Trace& predicted, const Trace& measured) {
-  const Result<Comparison> comparison = CompareTraces(std::vector{predicted}, std::vector{measured});
-  EXPECT_TRUE(comparison) << comparison.error().Text();
-  Bytes sum;
-  for (const MemoryCause& cause : comparison->Worst().memory) {
-    sum += cause.at_peak;
-  }
-  EXPECT_EQ(sum, comparison->Worst().peak_error());
-  Nanos time;
-  for (const TimeCause& cause : comparison->Worst().time) {
-    time += cause.error;
-  }
-  EXPECT_EQ(time, comparison->Worst().step_error());
-  return comparison->Worst();
-}
-
-TraceComparison Compare(const std::vector<Happening>& predicted, const std::vector<Happening>& measured) {
-  return Compare(Play(predicted), Play(measured));
-}
-
-std::size_t Find(const std::vector<Happening>& script, Happening::Kind kind, const std::string& name,
-                 std::size_t from = 0) {
-  while (script[from].kind != kind || script[from].name != name) {
-    ++from;
-  }
-  return from;
-}
 
 void Erase(std::vector<Happening>& script, std::size_t at) {
   script.erase(script.begin() + static_cast<std::ptrdiff_t>(at));

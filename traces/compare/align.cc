@@ -8,25 +8,11 @@
 #include <unordered_map>
 
 namespace tidemark {
-namespace {
-
-using Key = std::array<std::int64_t, 4>;
-
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    std::uint64_t hash = 0;
-    for (const std::int64_t part : key) {
-      hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
-      hash ^= hash >> 31;
-    }
-    return static_cast<std::size_t>(hash);
-  }
-};
 
 /// Numbers for names and places, the same on both sides.
-class Numbers {
+class PlaceNumbers {
  public:
-  explicit Numbers(const std::array<const History*, 2>& histories) {
+  explicit PlaceNumbers(const std::array<const History*, 2>& histories) {
     for (const std::size_t side : {0U, 1U}) {
       for (const TraceTensor& tensor : histories[side]->trace->tensors) {
         const auto known = names_.emplace(tensor.name, static_cast<std::int64_t>(names_.size())).first;
@@ -39,6 +25,16 @@ class Numbers {
   std::int64_t NameOf(std::size_t side, const Life& life) const { return tensors_[side][life.tensor]; }
   std::int64_t PlaceOfLife(std::size_t side, std::size_t life) const { return place_of_[side][life]; }
   std::int64_t StepOfLife(std::size_t side, std::size_t life) const { return step_of_[side][life]; }
+  /// -1: it does not end, or in a place where none begins.
+  std::int64_t PlaceOfDeath(const History& history, const Life& life) const {
+    if (life.died == Life::kNever) {
+      return -1;
+    }
+    PhasePlace where = PlaceOf(*history.trace, life.died);
+    where.step = StepOf(*history.trace, life.died);
+    const auto found = places_.find(where);
+    return found == places_.end() ? -1 : found->second;
+  }
 
  private:
   /// Neighbours mostly share a phase: a place is looked up when it changes.
@@ -62,6 +58,21 @@ class Numbers {
   std::unordered_map<std::string, std::int64_t> names_;
   std::map<PhasePlace, std::int64_t> places_;
   std::array<std::vector<std::int64_t>, 2> tensors_, place_of_, step_of_;
+};
+
+namespace {
+
+using Key = std::array<std::int64_t, 4>;
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::uint64_t hash = 0;
+    for (const std::int64_t part : key) {
+      hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
+      hash ^= hash >> 31;
+    }
+    return static_cast<std::size_t>(hash);
+  }
 };
 
 /// Pairs lives that have no partner yet: the n-th of a key with the n-th of the same key.
@@ -153,6 +164,10 @@ Alignment::Alignment(const History& one, const History& other) : histories_{&one
   for (const Side side : {predicted, measured}) {
     partner_[side].assign(histories_[side]->lives.size(), kNone);
     in_chain_[side].assign(histories_[side]->lives.size(), false);
+    const std::vector<TraceTensor>& tensors = histories_[side]->trace->tensors;
+    untyped_[side] = !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [](const TraceTensor& tensor) {
+      return tensor.category == Category::unknown;
+    });
   }
   PairLives();
   FindChain();
@@ -161,7 +176,7 @@ Alignment::Alignment(const History& one, const History& other) : histories_{&one
 }
 
 void Alignment::PairLives() {
-  const Numbers numbers(histories_);
+  const PlaceNumbers numbers(histories_);
   const auto life = [&](std::size_t side, std::uint32_t i) -> const Life& { return histories_[side]->lives[i]; };
   const Sames sames(histories_, [&](std::size_t side, std::uint32_t i) {
     return Key{numbers.PlaceOfLife(side, i), numbers.NameOf(side, life(side, i)), life(side, i).index0,
@@ -183,6 +198,25 @@ void Alignment::PairLives() {
     const TraceTensor& tensor = histories_[side]->trace->tensors[life(side, i).tensor];
     return Key{numbers.PlaceOfLife(side, i), static_cast<std::int64_t>(tensor.category),
                static_cast<std::int64_t>(tensor.dtype), tensor.bytes.count()};
+  });
+  if (untyped_[predicted] != untyped_[measured]) {
+    PairByBytes(numbers);
+  }
+}
+
+void Alignment::PairByBytes(const PlaceNumbers& numbers) {
+  const auto bytes = [&](std::size_t side, std::uint32_t i) {
+    return histories_[side]->BytesOf(histories_[side]->lives[i]).count();
+  };
+  PairBy(histories_, partner_, [&](std::size_t side, std::uint32_t i) {
+    const History& history = *histories_[side];
+    return Key{numbers.PlaceOfLife(side, i), bytes(side, i), numbers.PlaceOfDeath(history, history.lives[i]), 0};
+  });
+  PairBy(histories_, partner_, [&](std::size_t side, std::uint32_t i) {
+    return Key{numbers.PlaceOfLife(side, i), bytes(side, i), 0, 0};
+  });
+  PairBy(histories_, partner_, [&](std::size_t side, std::uint32_t i) {
+    return Key{numbers.StepOfLife(side, i), bytes(side, i), 0, 0};
   });
 }
 

@@ -11,11 +11,17 @@
 
 namespace tidemark {
 
+class PlaceNumbers;
+
 /// Which lives of two histories are the same, and which instants.
 ///
 /// Lives are paired by place (step, phase, microbatch, side), name, member and occurrence; where one side has fewer
 /// occurrences, by what comes before them. What is left is paired by step, name and member (born in another place);
 /// what is left then by place, category, dtype and bytes (renamed).
+///
+/// Another tool's trace may tell neither categories nor dtypes, and names places of a program instead of tensors. What
+/// is left is then paired by bytes: of lives that begin and end in the same places first, then that begin in the same
+/// place, then that are of the same step.
 ///
 /// Instants: allocations of paired lives that come in the same order on both sides (the longest increasing
 /// subsequence) are the `chain`. It cuts both histories into the same segments, numbered by the allocations of the
@@ -30,6 +36,8 @@ class Alignment {
   const History& history(Side side) const { return *histories_[side]; }
   /// The life on the other side; kNone where there is none.
   std::uint32_t PartnerOf(Side side, std::uint32_t life) const { return partner_[side][life]; }
+  /// Whether the trace of this side says of no tensor what it is.
+  bool IsUntyped(Side side) const { return untyped_[side]; }
   std::uint32_t SegmentOf(Side side, std::size_t event) const { return segment_[side][event]; }
   /// The last allocation of the chain that leads to the event; -1: none.
   std::ptrdiff_t ChainBefore(Side side, std::size_t event) const;
@@ -40,6 +48,7 @@ class Alignment {
 
  private:
   void PairLives();
+  void PairByBytes(const PlaceNumbers& numbers);
   void FindChain();
   void Number(Side side);
   bool IsResident(Side side, const Life& life) const { return life.born < histories_[side]->resident; }
@@ -47,6 +56,7 @@ class Alignment {
   std::ptrdiff_t SameEvent(Side side, std::size_t event) const;
 
   std::array<const History*, 2> histories_;
+  std::array<bool, 2> untyped_{};
   std::array<std::vector<std::uint32_t>, 2> partner_, segment_;
   std::array<std::vector<std::size_t>, 2> chain_;  ///< events, ascending; equal lengths
   std::array<std::vector<bool>, 2> in_chain_;      ///< by life

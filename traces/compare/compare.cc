@@ -36,16 +36,28 @@ std::optional<Bytes> HighestOf(const Trace& trace, Bytes MemoryEvent::*total) {
   return highest > Bytes(0) ? std::optional(highest) : std::nullopt;
 }
 
-SideTotals TotalsOf(const History& history) {
+/// What a tensor is; where its trace does not say it and the other one does, what its partner is.
+Category CategoryOf(const Alignment& alignment, Alignment::Side side, std::uint32_t life) {
+  const auto category = [&](Alignment::Side of, std::uint32_t number) {
+    const History& history = alignment.history(of);
+    return history.trace->tensors[history.lives[number].tensor].category;
+  };
+  const std::uint32_t partner = alignment.PartnerOf(side, life);
+  const bool adopts = alignment.IsUntyped(side) && partner != Alignment::kNone;
+  return adopts ? category(Other(side), partner) : category(side, life);
+}
+
+SideTotals TotalsOf(const Alignment& alignment, Alignment::Side side) {
+  const History& history = alignment.history(side);
   const Trace& trace = *history.trace;
   SideTotals totals;
   totals.peak = history.TotalAt(history.peak);
   if (history.peak >= 0) {
     totals.peak_at = PlaceOf(trace, static_cast<std::size_t>(history.peak));
   }
-  for (const Life& life : history.lives) {
-    if (History::IsAlive(life, history.peak)) {
-      totals.by_category[trace.tensors[life.tensor].category] += history.BytesOf(life);
+  for (std::uint32_t life = 0; life < history.lives.size(); ++life) {
+    if (History::IsAlive(history.lives[life], history.peak)) {
+      totals.by_category[CategoryOf(alignment, side, life)] += history.BytesOf(history.lives[life]);
     }
   }
   totals.allocator = HighestOf(trace, &MemoryEvent::allocator_bytes);
@@ -138,8 +150,9 @@ Result<TraceComparison> CompareTwo(const Trace& predicted, const Trace& measured
   const History ours = MakeHistory(same.predicted, comparison.of_tensors);
   const History theirs = MakeHistory(same.measured, comparison.of_tensors);
   const Alignment alignment(ours, theirs);
-  comparison.predicted = TotalsOf(ours);
-  comparison.measured = TotalsOf(theirs);
+  comparison.predicted = TotalsOf(alignment, Alignment::predicted);
+  comparison.measured = TotalsOf(alignment, Alignment::measured);
+  comparison.paired_by_bytes = alignment.IsUntyped(Alignment::predicted) != alignment.IsUntyped(Alignment::measured);
   PhaseTable phases;
   phases.AddPeaks(ours, &PhaseComparison::predicted_peak, 0);
   phases.AddPeaks(theirs, &PhaseComparison::measured_peak, 1);

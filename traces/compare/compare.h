@@ -116,6 +116,8 @@ struct TraceComparison {
   std::string role;
   std::size_t predicted_trace = 0, measured_trace = 0;  ///< where they stand in the sets
   bool of_tensors = true;                               ///< else peaks are the allocator's
+  /// One side does not say what its tensors are: they were paired by bytes, and are what their partners are.
+  bool paired_by_bytes = false;
   SideTotals predicted, measured;
   std::vector<std::string> steps;  ///< kinds of the steps that were compared; empty where the traces mark none
   std::vector<PhaseComparison> phases;

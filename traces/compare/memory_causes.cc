@@ -150,10 +150,12 @@ class CauseFinder {
     const bool alive_here = History::IsAlive(*pair.predicted, at_[Side::predicted]);
     const bool alive_there = History::IsAlive(*pair.measured, at_[Side::measured]);
     Bytes lifetime = alive_here != alive_there ? AtPeak(pair) : Bytes(0);
-    if (one.dtype != other.dtype || one.bytes != other.bytes) {
-      Add(one.dtype != other.dtype ? Kind::dtype : Kind::size, pair).at_peak += AtPeak(pair) - lifetime;
+    const bool is_typed = alignment_.IsUntyped(Side::predicted) == alignment_.IsUntyped(Side::measured);
+    const bool is_other_dtype = is_typed && one.dtype != other.dtype;
+    if (is_other_dtype || one.bytes != other.bytes) {
+      Add(is_other_dtype ? Kind::dtype : Kind::size, pair).at_peak += AtPeak(pair) - lifetime;
     }
-    if (one.name != other.name) {
+    if (is_typed && one.name != other.name) {
       Add(Kind::renamed, pair);
     }
     const bool born_apart = alive_here != alive_there && BornApart(pair, alive_here);
@@ -332,14 +334,16 @@ std::vector<std::string> FindRounded(const Alignment& alignment) {
 std::optional<FirstDifference> FindFirstDifference(const Alignment& alignment) {
   const History& ours = alignment.history(Side::predicted);
   const History& theirs = alignment.history(Side::measured);
+  const bool is_typed = alignment.IsUntyped(Side::predicted) == alignment.IsUntyped(Side::measured);
   const auto is_same = [&](std::size_t i, std::size_t j) {
     const Life& one = ours.lives[ours.life_of[i]];
     const Life& other = theirs.lives[theirs.life_of[j]];
     const TraceTensor& tensor = ours.trace->tensors[one.tensor];
     const TraceTensor& there = theirs.trace->tensors[other.tensor];
     return ours.trace->memory[i].alloc == theirs.trace->memory[j].alloc &&
-           alignment.PartnerOf(Side::predicted, ours.life_of[i]) == theirs.life_of[j] && tensor.name == there.name &&
-           tensor.bytes == there.bytes && tensor.dtype == there.dtype && IsSamePhase(*ours.trace, i, *theirs.trace, j);
+           alignment.PartnerOf(Side::predicted, ours.life_of[i]) == theirs.life_of[j] &&
+           (!is_typed || (tensor.name == there.name && tensor.dtype == there.dtype)) && tensor.bytes == there.bytes &&
+           IsSamePhase(*ours.trace, i, *theirs.trace, j);
   };
   std::size_t begin = ours.resident == theirs.resident ? ours.resident : 0;
   for (std::size_t i = 0; i < begin; ++i) {
