@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "reports/render/report_json.h"
 #include "reports/render/yaml_json.h"
 
 namespace tidemark {
@@ -35,7 +36,7 @@ Json CostJson(const AdvisedCost& cost) {
           {"fits", cost.fits}};
 }
 
-Json AdviceJson(const Advice& advice) {
+Json MakeJson(const Advice& advice) {
   Json json = {{"schema", "tidemark.advice/1"},
                {"title", advice.title},
                {"job", JsonOfYaml(advice.job_yaml)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/audit_json.h"
+#include "reports/render/report_json.h"
 
 #include <optional>
 
@@ -49,7 +49,7 @@ Json IdleJson(const IdleReport& idle) {
 
 }  // namespace
 
-Json AuditJson(const AuditReport& report) {
+Json MakeJson(const AuditReport& report) {
   Json json = {{"schema", "tidemark.audit/1"},
                {"title", report.title},
                {"job", JsonOfYaml(report.job_yaml)},

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "reports/render/report_json.h"
 #include "reports/render/role_json.h"
 
 namespace tidemark {
@@ -54,7 +55,7 @@ Json ScenarioJson(const CheckReport& report, const CheckedScenario& scenario) {
 
 }  // namespace
 
-Json CheckJson(const CheckReport& report) {
+Json MakeJson(const CheckReport& report) {
   Json json = {{"schema", "tidemark.check/1"},
                {"passes", report.Passes()},
                {"failed", report.Failed()},

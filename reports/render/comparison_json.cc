@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/comparison_json.h"
+#include "reports/render/report_json.h"
 
 #include <utility>
 
@@ -137,7 +137,7 @@ Json RolesJson(const Comparison& comparison) {
 
 }  // namespace
 
-Json ComparisonJson(const ComparisonReport& report) {
+Json MakeJson(const ComparisonReport& report) {
   const Comparison& comparison = report.comparison;
   const TraceComparison& worst = comparison.Worst();
   Json json = {

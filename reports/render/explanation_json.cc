@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/explanation_json.h"
+#include "reports/render/report_json.h"
 
 #include <utility>
 
@@ -41,7 +41,7 @@ Json TensorJson(const ExplainedTensor& tensor) {
 
 }  // namespace
 
-Json ExplanationJson(const Explanation& explanation) {
+Json MakeJson(const Explanation& explanation) {
   Json json = {{"schema", "tidemark.explanation/1"},
                {"summary", ExplainInWords(explanation)},
                {"step", explanation.after.report.steps.front().kind},

@@ -80,36 +80,9 @@ class MarkdownRenderer : public Renderer {
   std::string_view name() const override { return "markdown"; }
   std::string_view summary() const override { return "the tables of the report, for issues and pull requests"; }
 
-  std::string Render(const PredictionReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
-  std::string Render(const TraceReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
-  std::string Render(const AuditReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
-  std::string Render(const Explanation& explanation, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(explanation));
-  }
-  std::string Render(const ComparisonReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
-  std::string Render(const SweepReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
-  std::string Render(const Advice& advice, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(advice));
-  }
-  std::string Render(const Solution& solution, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(solution));
-  }
-  std::string Render(const ReplayReport& report, const RenderOptions&) const override {
-    return RenderDocument(MakeDocument(report));
-  }
   /// Goes into comments, which GitHub takes up to 65,536 letters of.
-  std::string Render(const CheckReport& report, const RenderOptions&) const override {
-    return CutAtLine(RenderDocument(MakeDocument(report)), kComment);
+  std::string Render(const Report& report, const RenderOptions&) const override {
+    return CutAtLine(RenderDocument(report.document()), kComment);
   }
 
  private:

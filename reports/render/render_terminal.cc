@@ -239,35 +239,8 @@ class TerminalRenderer : public Renderer {
   std::string_view name() const override { return "terminal"; }
   std::string_view summary() const override { return "plain text of at most 100 columns"; }
 
-  std::string Render(const PredictionReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const TraceReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const AuditReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const Explanation& explanation, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(explanation), options);
-  }
-  std::string Render(const ComparisonReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const SweepReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const Advice& advice, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(advice), options);
-  }
-  std::string Render(const Solution& solution, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(solution), options);
-  }
-  std::string Render(const ReplayReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
-  }
-  std::string Render(const CheckReport& report, const RenderOptions& options) const override {
-    return RenderDocument(MakeDocument(report), options);
+  std::string Render(const Report& report, const RenderOptions& options) const override {
+    return RenderDocument(report.document(), options);
   }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/replay_json.h"
+#include "reports/render/report_json.h"
 
 #include "reports/render/role_json.h"
 #include "reports/summarise/peak.h"
@@ -38,7 +38,7 @@ Json PinnedJson(const HeldSegment& segment) {
 
 }  // namespace
 
-Json ReplayJson(const ReplayReport& report) {
+Json MakeJson(const ReplayReport& report) {
   const ReplayedSetting& replayed = report.replayed;
   Json json = {{"schema", "tidemark.replay/1"},
                {"title", report.title},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/solution_json.h"
+#include "reports/render/report_json.h"
 
 #include "reports/render/advice_json.h"
 #include "reports/render/yaml_json.h"
@@ -24,7 +24,7 @@ Json OptionJson(const SolvedOption& option) {
 
 }  // namespace
 
-Json SolutionJson(const Solution& solution) {
+Json MakeJson(const Solution& solution) {
   Json json = {{"schema", "tidemark.advice/1"},
                {"title", solution.title},
                {"job", JsonOfYaml(solution.job_yaml)},

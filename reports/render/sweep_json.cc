@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/sweep_json.h"
+#include "reports/render/report_json.h"
 
 #include <cstddef>
 #include <map>
@@ -52,7 +52,7 @@ Json RowJson(const std::vector<std::string>& keys, const SweepRow& row, ValueTab
 
 }  // namespace
 
-Json SweepJson(const SweepReport& report) {
+Json MakeJson(const SweepReport& report) {
   Json json = {{"schema", "tidemark.sweep/1"},
                {"title", report.title},
                {"job", JsonOfYaml(report.job_yaml)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/trace_report_json.h"
+#include "reports/render/report_json.h"
 
 #include <algorithm>
 #include <utility>
@@ -62,7 +62,7 @@ Json DifferenceJson(const TraceReport& report, const PeakDifference& difference)
 
 }  // namespace
 
-Json TraceReportJson(const TraceReport& report) {
+Json MakeJson(const TraceReport& report) {
   Json json = {{"schema", "tidemark.report/1"}};
   json["traces"] = Json::array();
   for (const TraceSummary& trace : report.traces) {

@@ -11,6 +11,7 @@
 #include "reports/render/check_json.h"
 #include "reports/render/check_junit.h"
 #include "reports/render/render.h"
+#include "reports/render/report_json.h"
 #include "tests/reports/checked_peaks.h"
 
 namespace tidemark {
@@ -48,7 +49,7 @@ std::size_t CountOf(const std::string& text, const std::string& word) {
 }
 
 TEST(CheckJson, hasTheKeysThatScriptsRelyOn) {
-  const auto json = CheckJson(Sample());
+  const auto json = MakeJson(Sample());
   EXPECT_EQ(json["schema"], "tidemark.check/1");
   const auto& grown = json["scenarios"][0];
   EXPECT_EQ(grown["name"], "grown");
