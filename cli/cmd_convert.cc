@@ -171,6 +171,7 @@ class ConvertCommand : public Command {
         if (files.size() > 1) {
           trace.role = trace.role.empty() ? labels[i] : fmt::format("{}: {}", labels[i], trace.role);
         }
+        trace.missing = files[i].file.note;
         MakeUtf8(trace);
         traces.push_back(std::move(trace));
       }

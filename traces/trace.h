@@ -94,7 +94,8 @@ struct Trace {
   Bytes device_memory;     ///< capacity; 0: unknown
   /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
   Bytes device_low, device_expected, device_high;
-  std::vector<Lint> lints;                         ///< of the job that was traced, as its prediction said them
+  std::vector<Lint> lints;  ///< of the job that was traced, as its prediction said them
+  std::string missing;      ///< what the file that it came from lacked, in one sentence; empty: nothing that is known
   std::vector<std::string> assumed, not_modelled;  ///< by the prediction that this is, in short phrases; else empty
   Nanos step;  ///< length of the whole span over all roles: of the step, or of all steps
   std::vector<std::string> strings;

@@ -17,7 +17,7 @@ void MakeUtf8(std::string& text) {
 
 void MakeUtf8(Trace& trace) {
   for (std::string* text :
-       {&trace.origin, &trace.clock, &trace.tool_version, &trace.title, &trace.job_yaml, &trace.role}) {
+       {&trace.origin, &trace.clock, &trace.tool_version, &trace.title, &trace.job_yaml, &trace.role, &trace.missing}) {
     MakeUtf8(*text);
   }
   for (std::vector<std::string>* texts : {&trace.strings, &trace.assumed, &trace.not_modelled}) {

@@ -176,6 +176,13 @@ class Convert(unittest.TestCase):
         self.assertRegex(done.stderr, r"note: .*cut\.trace: the file was cut off or damaged after [\d,]+ events\n")
         self.assertGreater(len(done.stdout.splitlines()), 100)
         self.assertLess(len(done.stdout.splitlines()), len(self.csv("gpt2")))
+        # What was missing is still missing in what is made of it.
+        again = self.folder / "of_cut.trace"
+        self.convert(cut, "-o", again)
+        told = [json.loads(run("report", path, "--format", "json").stdout)["traces"][0]["cut_short"] for path in (cut, again)]
+        self.assertRegex(told[0], r"the file was cut off or damaged after [\d,]+ events")
+        self.assertEqual(told[1], told[0])
+        self.assertEqual(run("convert", again, "--to", "csv", "-o", "-").stdout, done.stdout)
 
     def test_unknown_formats_are_refused_with_what_was_meant(self):
         out = self.folder / "never.bin"

@@ -18,6 +18,7 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.device_memory, b.device_memory);
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.strings, b.strings);
+  EXPECT_EQ(a.missing, b.missing);
   EXPECT_EQ(a.assumed, b.assumed);
   EXPECT_EQ(a.not_modelled, b.not_modelled);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());

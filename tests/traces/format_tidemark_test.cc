@@ -22,6 +22,7 @@ std::vector<Trace> TwoRoles() {
   traces[0].memory[5].stream = 0;
   traces[0].memory.back().waits = !traces[0].memory.back().alloc;
   traces[0].tensors[0].sharding = "1/2 over tp, 1/8 over dp";
+  traces[0].missing = "its end";
   traces[0].assumed = {"machine h100-sxm-80gb", "accumulation_steps"};
   traces[0].not_modelled = {"data loading"};
   traces[0].tensors[1].layers = {"query.layer", 1, 16};
@@ -41,7 +42,7 @@ TEST(TidemarkFormat, readsBackWhatItWrote) {
   const std::vector<Trace> traces = TwoRoles();
   const Result<TraceFile> file = ReadTraces(Written(traces));
   ASSERT_TRUE(file) << file.error().Text();
-  EXPECT_EQ(file->note, "");
+  EXPECT_EQ(file->note, "its end") << "what the first trace lacks";
   ASSERT_EQ(file->traces.size(), 2U);
   ExpectEqual(file->traces[0], traces[0]);
   ExpectEqual(file->traces[1], traces[1]);

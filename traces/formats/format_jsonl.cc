@@ -81,6 +81,7 @@ class Lines {
     AddText("role", trace_.role);
     AddText("title", trace_.title);
     AddText("clock", trace_.clock);
+    AddText("missing", trace_.missing);
     AddText("tool_version", trace_.tool_version);
     Add(",\"ranks\":{},\"step_ns\":{}", trace_.ranks, trace_.step.count());
     AddBytes("device_memory_bytes", trace_.device_memory);

@@ -69,6 +69,7 @@ class Assembler {
     trace.device_low = Bytes(header.device_low_bytes());
     trace.device_expected = Bytes(header.device_expected_bytes());
     trace.device_high = Bytes(header.device_high_bytes());
+    trace.missing = header.missing();
     trace.assumed.assign(header.assumed().begin(), header.assumed().end());
     trace.not_modelled.assign(header.not_modelled().begin(), header.not_modelled().end());
     trace.lints.clear();
@@ -273,6 +274,7 @@ class TidemarkFormat : public TraceFormat {
     }
     file.traces = std::move(assembler.traces());
     for (const Trace& trace : file.traces) {
+      file.note = file.note.empty() ? trace.missing : file.note;
       if (const std::string fault = Verify(trace); !fault.empty()) {
         return BadInput(fmt::format("a sound trace was expected, but {}", fault));
       }

@@ -36,6 +36,7 @@ wire::Header HeaderOf(const Trace& trace) {
   header.set_device_low_bytes(trace.device_low.count());
   header.set_device_expected_bytes(trace.device_expected.count());
   header.set_device_high_bytes(trace.device_high.count());
+  header.set_missing(trace.missing);
   header.mutable_assumed()->Add(trace.assumed.begin(), trace.assumed.end());
   header.mutable_not_modelled()->Add(trace.not_modelled.begin(), trace.not_modelled.end());
   for (const Lint& lint : trace.lints) {
