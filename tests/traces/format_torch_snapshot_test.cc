@@ -315,10 +315,14 @@ TEST(TorchSnapshotFormat, requestsOfNoBytesAreLeftOutAsTheAllocatorNeverSeesThem
 }
 
 TEST(TorchSnapshotFormat, aDeviceStandsForEachTrace) {
-  const std::vector<Trace> traces = {Scripted()[0], Play({Alloc("other", 1 << 20)})};
+  std::vector<Trace> traces = {Scripted()[0], Play({Alloc("other", 1 << 20)})};
+  traces[1].role = "stage 1";
+  traces[1].origin = "measured on cpu";
   const std::vector<Trace> back = Read(Written(traces)).traces;
   ASSERT_EQ(back.size(), 2U);
-  EXPECT_EQ(back[1].role, "cuda:1");
+  EXPECT_EQ(back[0].role, "stage 0");
+  EXPECT_EQ(back[1].role, "stage 1");
+  EXPECT_EQ(back[1].origin, "measured on cpu");
   EXPECT_THAT(Alive(back[1]), ElementsAre(1 << 20));
 }
 

@@ -27,13 +27,14 @@ using Time = std::optional<Nanos>;
 
 /// An event while it is read. Texts keep their room from one to the next.
 struct Event {
-  std::string ph, cat, name, pid, tid, given_name, tensor, category, dtype, phase, side;
+  std::string ph, cat, name, pid, tid, given_name, origin, tensor, category, dtype, phase, side;
   Time ts, dur;
   Number bytes, allocated, reserved, allocator, device_type, device_id, event_index, device, microbatch, correlation;
   std::optional<std::uint64_t> address;
 
   void Clear() {
-    for (std::string* text : {&ph, &cat, &name, &pid, &tid, &given_name, &tensor, &category, &dtype, &phase, &side}) {
+    for (std::string* text :
+         {&ph, &cat, &name, &pid, &tid, &given_name, &origin, &tensor, &category, &dtype, &phase, &side}) {
       text->clear();
     }
     ts = dur = std::nullopt;
@@ -67,6 +68,7 @@ constexpr std::array kArgumentFields = {
     Field{"name", &Event::given_name},
     Field{"Tensor", &Event::tensor},
     Field{"Allocator", &Event::allocator},
+    Field{"Origin", &Event::origin},
     Field{"Category", &Event::category},
     Field{"Dtype", &Event::dtype},
     Field{"Phase", &Event::phase},
@@ -96,7 +98,7 @@ class LogBuilder {
       log_.thread_names[ThreadOf(event)] = log_.names.Intern(event.given_name);
     } else if (event.ph == "M" && event.name == "process_name") {
       ThreadOf(event);
-      log_.process_names[process_] = log_.names.Intern(event.given_name);
+      log_.processes[process_] = {log_.names.Intern(event.given_name), log_.names.Intern(event.origin)};
     }
   }
 

@@ -58,6 +58,11 @@ struct ChromeAnnotation {
   std::int64_t microbatch = -1;
 };
 
+/// What a process is called; Tidemark's own files tell the origin of the trace as well, 0: not told.
+struct ChromeProcess {
+  std::uint32_t name = 0, origin = 0;
+};
+
 struct ChromeLog {
   StringPool names;                        ///< the first one is empty
   std::vector<ChromeBlock> blocks;         ///< in the order of the file
@@ -66,12 +71,12 @@ struct ChromeLog {
   std::vector<ChromeSlice> device_slices;  ///< kernels, copies
   std::vector<ChromeAnnotation> annotations;
   std::unordered_map<std::int64_t, Nanos> issued;  ///< by correlation: when the host called the device's API
-  std::unordered_map<std::uint32_t, std::uint32_t> thread_names;   ///< by thread
-  std::unordered_map<std::uint32_t, std::uint32_t> process_names;  ///< by process
-  std::string origin;                                              ///< which Tidemark's own files tell
-  std::uint64_t events = 0;                                        ///< of any kind
-  std::uint64_t unreadable = 0;                                    ///< that would matter, but lack a number that is one
-  bool cut_off = false;                                            ///< the file ends in the middle
+  std::unordered_map<std::uint32_t, std::uint32_t> thread_names;  ///< by thread
+  std::unordered_map<std::uint32_t, ChromeProcess> processes;     ///< by process
+  std::string origin;                                             ///< which Tidemark's own files tell
+  std::uint64_t events = 0;                                       ///< of any kind
+  std::uint64_t unreadable = 0;                                   ///< that would matter, but lack a number that is one
+  bool cut_off = false;                                           ///< the file ends in the middle
 };
 
 /// Finds the site of every block: the innermost operator of its thread at that instant, or the one that this one

@@ -54,7 +54,8 @@ class TraceText {
   std::size_t Host() const { return trace_.streams.size(); }
 
   void WriteNames() {
-    Meta("process_name", Host(), trace_.role.empty() ? "trace" : trace_.role);
+    Event(R"({{"ph":"M","name":"process_name","pid":{},"tid":{},"args":{{"name":{},"Origin":{}}}}})", pid_, Host(),
+          Quoted(trace_.role.empty() ? "trace" : trace_.role), Quoted(trace_.origin));
     for (std::size_t i = 0; i < trace_.streams.size(); ++i) {
       Meta("thread_name", i, trace_.streams[i].name);
     }

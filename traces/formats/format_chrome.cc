@@ -165,9 +165,10 @@ class ChromeReader {
     const Timeline timeline = TimelineOf(parts);
     left_out_ += timeline.left_out();
     DeviceRecording recording;
-    recording.role = IsOurs() ? RoleOfProcess(parts, device) : RoleOf(device);
+    recording.role = RoleOf(device);
+    recording.origin = IsOurs() ? log_.origin : "torch profiler";
     recording.is_whole = IsOurs();
-    recording.origin = log_.origin.empty() ? "torch profiler" : log_.origin;
+    Identify(parts, recording);
     recording.clock = parts.slices.empty() ? "" : "cupti";
     AddBlocks(parts.blocks, timeline, recording);
     for (const ChromeBlock& instant : parts.out_of_memory) {
@@ -183,15 +184,14 @@ class ChromeReader {
   /// Written by Tidemark.
   bool IsOurs() const { return !log_.origin.empty(); }
 
-  /// Where a device is that of one process, what this one is called.
-  std::string RoleOfProcess(const DeviceLog& parts, const ChromeDevice& device) const {
-    if (parts.processes.size() == 1) {
-      const auto found = log_.process_names.find(*parts.processes.begin());
-      if (found != log_.process_names.end()) {
-        return std::string(log_.names[found->second]);
-      }
+  /// Of a device that one process alone has, in a file of ours: what this one is called and where it comes from.
+  void Identify(const DeviceLog& parts, DeviceRecording& recording) const {
+    const auto found =
+        parts.processes.size() == 1 ? log_.processes.find(*parts.processes.begin()) : log_.processes.end();
+    if (IsOurs() && found != log_.processes.end()) {
+      recording.role = log_.names[found->second.name];
+      recording.origin = found->second.origin == 0 ? log_.origin : std::string(log_.names[found->second.origin]);
     }
-    return RoleOf(device);
   }
 
   void AddBlocks(std::vector<ChromeBlock>& blocks, const Timeline& timeline, DeviceRecording& recording) const {

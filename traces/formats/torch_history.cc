@@ -130,6 +130,7 @@ class Follower {
     life.address = entry.address;
     life.stream = entry.stream;
     life.category = entry.category;
+    life.dtype = entry.dtype;
     life.before = before;
     history_.lives.push_back(life);
     return static_cast<std::uint32_t>(history_.lives.size() - 1);

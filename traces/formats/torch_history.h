@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/category.h"
+#include "base/dtype.h"
 #include "base/result.h"
 #include "traces/formats/torch_snapshot.h"
 
@@ -19,6 +20,7 @@ struct TorchLife {
   std::uint32_t place = 0;
   std::int64_t stream = 0;
   Category category = Category::unknown;
+  DType dtype = DType::u8;
   bool before = false;  ///< alive before the recording began
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "base/text.h"
 #include "traces/formats/pickle.h"
 #include "traces/formats/pickle_value.h"
+#include "traces/formats/torch_fields.h"
 #include "traces/formats/torch_frames.h"
 
 namespace tidemark {
@@ -21,84 +21,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-/// Keys of the dictionaries inside a snapshot, in the order of their names.
-enum class Key : std::uint8_t {
-  action,
-  addr,
-  address,
-  blocks,
-  category,
-  device,
-  filename,
-  frames,
-  history,
-  line,
-  name,
-  real_size,
-  requested_size,
-  size,
-  stage,
-  state,
-  stream,
-  time_us,
-  total_size,
-  user_metadata,
-};
-constexpr std::array<std::string_view, 20> kKeys = {
-    "action", "addr",    "address", "blocks",  "category",   "device",         "filename",
-    "frames", "history", "line",    "name",    "real_size",  "requested_size", "size",
-    "stage",  "state",   "stream",  "time_us", "total_size", "user_metadata"};
-
 /// What this listener puts in the place of containers (PickleValue::size of a record).
 enum Record : std::uint32_t { kEntry, kFrame, kPlace, kHistory, kBlock, kSegment, kAnnotation };
-
-/// The known fields of a dictionary.
-class Fields {
- public:
-  Fields(const PickleHeap& heap, PickleValue dict) {
-    const std::span<const PickleValue> items = heap.Items(dict);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::string_view key = items[i].text();
-      const auto found = std::lower_bound(kKeys.begin(), kKeys.end(), key);
-      if (found != kKeys.end() && *found == key) {
-        fields_.at(static_cast<std::size_t>(found - kKeys.begin())) = items[i + 1];
-      }
-    }
-  }
-
-  bool has(Key key) const { return get(key).has_value(); }
-  std::string_view text(Key key) const { return has(key) ? get(key)->text() : std::string_view(); }
-  PickleValue value(Key key) const { return has(key) ? *get(key) : PickleValue(); }
-
-  /// A whole number; `otherwise` where the key is absent or None. Newer times are real numbers in some tools.
-  Result<std::int64_t> Whole(Key key, std::optional<std::int64_t> otherwise, std::string_view of) const {
-    const PickleValue found = value(key);
-    if (found.kind == Kind::integer) {
-      return found.number;
-    }
-    if (found.kind == Kind::real && std::abs(found.real) < 0x1p62) {
-      return static_cast<std::int64_t>(found.real);
-    }
-    if (found.kind == Kind::none && otherwise) {
-      return *otherwise;
-    }
-    return BadInput(
-        fmt::format("a whole number was expected for '{}' of {}", kKeys.at(static_cast<std::size_t>(key)), of));
-  }
-
-  /// A number of bytes.
-  Result<std::int64_t> Size(Key key, std::optional<std::int64_t> otherwise, std::string_view of) const {
-    TIDEMARK_ASSIGN(const std::int64_t size, Whole(key, otherwise, of));
-    if (size < 0 || size > kMostTorchBytes) {
-      return BadInput(fmt::format("{} has an impossible size of {} bytes", of, size));
-    }
-    return size;
-  }
-
- private:
-  const std::optional<PickleValue>& get(Key key) const { return fields_.at(static_cast<std::size_t>(key)); }
-  std::array<std::optional<PickleValue>, kKeys.size()> fields_;
-};
 
 std::optional<TorchEntry::Action> ActionOf(std::string_view name) {
   using Action = TorchEntry::Action;
@@ -132,23 +56,26 @@ class Collector : public PickleListener {
     if (container.kind != Kind::dict) {
       return FinishList(heap, container);
     }
-    const Fields fields(heap, container);
-    if (fields.has(Key::action)) {
+    const TorchFields fields(heap, container);
+    if (fields.has(TorchKey::action)) {
       return FinishEntry(fields);
     }
-    if (fields.has(Key::filename)) {
+    if (fields.has(TorchKey::filename)) {
       return FinishFrame(fields);
     }
-    if (fields.has(Key::blocks)) {
+    if (fields.has(TorchKey::blocks)) {
       return FinishSegment(heap, fields);
     }
-    if (fields.has(Key::state)) {
+    if (fields.has(TorchKey::state)) {
       return FinishBlock(heap, fields);
     }
-    if (fields.has(Key::real_size)) {
+    if (fields.has(TorchKey::real_size)) {
       return FinishHistory(fields);
     }
-    return fields.has(Key::stage) ? FinishAnnotation(fields) : container;
+    if (fields.has(TorchKey::role) && fields.has(TorchKey::origin)) {
+      return FinishIdentity(fields);
+    }
+    return fields.has(TorchKey::stage) ? FinishAnnotation(fields) : container;
   }
 
   /// Fills what the outermost value holds.
@@ -192,8 +119,8 @@ class Collector : public PickleListener {
     return found->second;
   }
 
-  static std::uint32_t PlaceIn(const Fields& fields) {
-    const PickleValue frames = fields.value(Key::frames);
+  static std::uint32_t PlaceIn(const TorchFields& fields) {
+    const PickleValue frames = fields.value(TorchKey::frames);
     return frames.kind == Kind::record && frames.size == kPlace ? static_cast<std::uint32_t>(frames.number) : 0;
   }
 
@@ -212,18 +139,18 @@ class Collector : public PickleListener {
     return best == nullptr ? list : PickleValue::Record(kPlace, best->place);
   }
 
-  Result<PickleValue> FinishFrame(const Fields& fields) {
-    const PickleValue line = fields.value(Key::line);
-    const TorchFrame frame = {fields.text(Key::name), fields.text(Key::filename),
+  Result<PickleValue> FinishFrame(const TorchFields& fields) {
+    const PickleValue line = fields.value(TorchKey::line);
+    const TorchFrame frame = {fields.text(TorchKey::name), fields.text(TorchKey::filename),
                               line.kind == Kind::integer ? line.number : 0};
     frames_.push_back({TellingOf(frame), PlaceOf(PlaceName(frame))});
     return PickleValue::Record(kFrame, frames_.size() - 1);
   }
 
-  Result<PickleValue> FinishEntry(const Fields& fields) {
+  Result<PickleValue> FinishEntry(const TorchFields& fields) {
     const std::string of = fmt::format("entry {} of the traces", snapshot_.entries.size());
     TorchEntry entry;
-    const std::string_view action = fields.text(Key::action);
+    const std::string_view action = fields.text(TorchKey::action);
     const std::optional<TorchEntry::Action> known = ActionOf(action);
     entry.action = known.value_or(TorchEntry::Action::other);
     if (!known) {
@@ -231,15 +158,16 @@ class Collector : public PickleListener {
     }
     const bool moves = entry.action != TorchEntry::Action::other && entry.action != TorchEntry::Action::oom;
     const std::optional<std::int64_t> otherwise = moves ? std::nullopt : std::optional<std::int64_t>(0);
-    TIDEMARK_ASSIGN(const std::int64_t address, fields.Whole(Key::addr, otherwise, of));
+    TIDEMARK_ASSIGN(const std::int64_t address, fields.Whole(TorchKey::addr, otherwise, of));
     entry.address = static_cast<std::uint64_t>(address);
-    TIDEMARK_ASSIGN(entry.n_bytes, moves ? fields.Size(Key::size, {}, of) : Result<std::int64_t>(0));
-    TIDEMARK_ASSIGN(entry.stream, fields.Whole(Key::stream, 0, of));
-    TIDEMARK_ASSIGN(entry.time_us, fields.Whole(Key::time_us, 0, of));
-    snapshot_.has_times = snapshot_.has_times || fields.has(Key::time_us);
-    entry.category = CategoryOf(fields.text(Key::category));
+    TIDEMARK_ASSIGN(entry.n_bytes, moves ? fields.Size(TorchKey::size, {}, of) : Result<std::int64_t>(0));
+    TIDEMARK_ASSIGN(entry.stream, fields.Whole(TorchKey::stream, 0, of));
+    TIDEMARK_ASSIGN(entry.time_us, fields.Whole(TorchKey::time_us, 0, of));
+    snapshot_.has_times = snapshot_.has_times || fields.has(TorchKey::time_us);
+    entry.category = CategoryOf(fields.text(TorchKey::category));
+    entry.dtype = ParseDType(fields.text(TorchKey::dtype)).value_or(DType::u8);
     entry.place = PlaceIn(fields);
-    if (const std::string_view metadata = fields.text(Key::user_metadata); !metadata.empty()) {
+    if (const std::string_view metadata = fields.text(TorchKey::user_metadata); !metadata.empty()) {
       const std::string& place = snapshot_.places[entry.place];
       entry.place = PlaceOf(place.empty() ? SoundName(metadata) : fmt::format("{} ({})", place, SoundName(metadata)));
     }
@@ -254,24 +182,30 @@ class Collector : public PickleListener {
     ++snapshot_.unknown_actions[named ? name : "others"];
   }
 
+  /// Of Tidemark's own files: which trace a device's entries are, in the order of the devices.
+  Result<PickleValue> FinishIdentity(const TorchFields& fields) {
+    snapshot_.identities.push_back({SoundName(fields.text(TorchKey::role)), SoundName(fields.text(TorchKey::origin))});
+    return PickleValue();
+  }
+
   /// Of PyTorch 1.13 and 2.0.
-  Result<PickleValue> FinishHistory(const Fields& fields) {
-    TIDEMARK_ASSIGN(const std::int64_t size, fields.Size(Key::real_size, {}, "a block's history"));
+  Result<PickleValue> FinishHistory(const TorchFields& fields) {
+    TIDEMARK_ASSIGN(const std::int64_t size, fields.Size(TorchKey::real_size, {}, "a block's history"));
     histories_.push_back({size, PlaceIn(fields)});
     return PickleValue::Record(kHistory, histories_.size() - 1);
   }
 
-  Result<PickleValue> FinishBlock(const PickleHeap& heap, const Fields& fields) {
+  Result<PickleValue> FinishBlock(const PickleHeap& heap, const TorchFields& fields) {
     const std::string of = fmt::format("block {}", blocks_.size());
     TorchBlock block;
-    const std::string_view state = fields.text(Key::state);
+    const std::string_view state = fields.text(TorchKey::state);
     block.state = state == "active_allocated"   ? TorchBlock::State::allocated
                   : state.starts_with("active") ? TorchBlock::State::pending_free
                                                 : TorchBlock::State::inactive;
-    TIDEMARK_ASSIGN(block.n_bytes, fields.Size(Key::size, {}, of));
-    TIDEMARK_ASSIGN(block.n_requested, fields.Size(Key::requested_size, block.n_bytes, of));
+    TIDEMARK_ASSIGN(block.n_bytes, fields.Size(TorchKey::size, {}, of));
+    TIDEMARK_ASSIGN(block.n_requested, fields.Size(TorchKey::requested_size, block.n_bytes, of));
     block.place = PlaceIn(fields);
-    const std::span<const PickleValue> history = heap.Items(fields.value(Key::history));
+    const std::span<const PickleValue> history = heap.Items(fields.value(TorchKey::history));
     if (!history.empty() && history[0].kind == Kind::record && history[0].size == kHistory) {
       const History& latest = histories_[static_cast<std::size_t>(history[0].number)];
       block.n_requested = latest.n_bytes;
@@ -282,16 +216,16 @@ class Collector : public PickleListener {
   }
 
   /// Blocks lie behind each other; older snapshots do not tell their addresses.
-  Result<PickleValue> FinishSegment(const PickleHeap& heap, const Fields& fields) {
+  Result<PickleValue> FinishSegment(const PickleHeap& heap, const TorchFields& fields) {
     const std::string of = fmt::format("segment {}", made_segments_.size());
     TorchSegment segment;
     segment.first_block = static_cast<std::uint32_t>(snapshot_.blocks.size());
-    TIDEMARK_ASSIGN(segment.device, fields.Whole(Key::device, 0, of));
-    TIDEMARK_ASSIGN(segment.stream, fields.Whole(Key::stream, 0, of));
-    TIDEMARK_ASSIGN(segment.n_bytes, fields.Size(Key::total_size, {}, of));
-    TIDEMARK_ASSIGN(const std::int64_t address, fields.Whole(Key::address, 0, of));
+    TIDEMARK_ASSIGN(segment.device, fields.Whole(TorchKey::device, 0, of));
+    TIDEMARK_ASSIGN(segment.stream, fields.Whole(TorchKey::stream, 0, of));
+    TIDEMARK_ASSIGN(segment.n_bytes, fields.Size(TorchKey::total_size, {}, of));
+    TIDEMARK_ASSIGN(const std::int64_t address, fields.Whole(TorchKey::address, 0, of));
     auto at = static_cast<std::uint64_t>(address);
-    for (const PickleValue& item : heap.Items(fields.value(Key::blocks))) {
+    for (const PickleValue& item : heap.Items(fields.value(TorchKey::blocks))) {
       if (item.kind != Kind::record || item.size != kBlock) {
         return BadInput(fmt::format("a block was expected in the blocks of {}", of));
       }
@@ -306,12 +240,12 @@ class Collector : public PickleListener {
     return PickleValue::Record(kSegment, made_segments_.size() - 1);
   }
 
-  Result<PickleValue> FinishAnnotation(const Fields& fields) {
+  Result<PickleValue> FinishAnnotation(const TorchFields& fields) {
     TorchAnnotation annotation;
-    TIDEMARK_ASSIGN(annotation.device, fields.Whole(Key::device, TorchAnnotation::kEveryDevice, "an annotation"));
-    TIDEMARK_ASSIGN(annotation.time_us, fields.Whole(Key::time_us, 0, "an annotation"));
-    annotation.begins = fields.text(Key::stage) != "END";
-    annotation.name = SoundName(fields.text(Key::name));
+    TIDEMARK_ASSIGN(annotation.device, fields.Whole(TorchKey::device, TorchAnnotation::kEveryDevice, "an annotation"));
+    TIDEMARK_ASSIGN(annotation.time_us, fields.Whole(TorchKey::time_us, 0, "an annotation"));
+    annotation.begins = fields.text(TorchKey::stage) != "END";
+    annotation.name = SoundName(fields.text(TorchKey::name));
     annotations_.push_back(std::move(annotation));
     return PickleValue::Record(kAnnotation, annotations_.size() - 1);
   }

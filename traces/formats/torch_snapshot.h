@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/category.h"
+#include "base/dtype.h"
 #include "base/result.h"
 
 namespace tidemark {
@@ -35,6 +36,7 @@ struct TorchEntry {
   };
   Action action = Action::other;
   Category category = Category::unknown;
+  DType dtype = DType::u8;  ///< which Tidemark's own files tell
   std::uint32_t place = 0;  ///< index into TorchSnapshot::places
   std::uint64_t address = 0;
   std::int64_t n_bytes = 0;
@@ -66,6 +68,11 @@ struct TorchAnnotation {
   std::string name;
 };
 
+/// What a device's history is a trace of, where it was one of Tidemark's.
+struct TorchIdentity {
+  std::string role, origin;
+};
+
 struct TorchSnapshot {
   std::vector<std::string> places;  ///< where memory was asked for; the first: not known
   std::vector<TorchEntry> entries;
@@ -73,7 +80,8 @@ struct TorchSnapshot {
   std::vector<TorchBlock> blocks;
   std::vector<TorchSegment> segments;
   std::vector<TorchAnnotation> annotations;
-  bool overflowed = false;  ///< the recording's ring buffer
+  std::vector<TorchIdentity> identities;  ///< by device; empty in PyTorch's own files
+  bool overflowed = false;                ///< the recording's ring buffer
   bool has_times = false;
   std::map<std::string, std::int64_t> unknown_actions;  ///< how many entries of each
 };

@@ -84,6 +84,7 @@ class SnapshotWriter {
     devices.End();
     WriteSegments();
     WriteAnnotations();
+    WriteIdentities();
     pickle_.Text("allocator_settings");
     pickle_.BeginDict();
     SetText("PYTORCH_CUDA_ALLOC_CONF", "");
@@ -141,7 +142,9 @@ class SnapshotWriter {
     pickle_.Text("frames");
     if (step.action == TorchEntry::Action::alloc) {
       WriteStack(trace, device, step.event);
-      SetText("category", Name(trace.tensors[trace.memory[step.event].tensor.index].category));
+      const TraceTensor& tensor = trace.tensors[trace.memory[step.event].tensor.index];
+      SetText("category", Name(tensor.category));
+      SetText("dtype", Name(tensor.dtype));
     } else {
       PickleWriter::List(pickle_).End();
     }
@@ -176,6 +179,20 @@ class SnapshotWriter {
     }
     frames.End();
     device.stacks[{event.tensor.index, event.span}] = pickle_.Put();
+  }
+
+  /// Beside what PyTorch's files have: of which traces these are, for when they are read back.
+  void WriteIdentities() {
+    pickle_.Text("tidemark");
+    PickleWriter::List identities(pickle_);
+    for (const Trace& trace : traces_) {
+      identities.Item();
+      pickle_.BeginDict();
+      SetText("role", trace.role);
+      SetText("origin", trace.origin);
+      pickle_.EndDict();
+    }
+    identities.End();
   }
 
   void WriteSegments() {

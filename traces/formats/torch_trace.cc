@@ -28,6 +28,10 @@ class TraceMaker {
     const bool no_times = !snapshot.has_times && !snapshot.entries.empty();  // each entry counts one microsecond
     trace_.origin = no_times ? "torch snapshot without times" : "torch snapshot";
     trace_.role = fmt::format("cuda:{}", device);
+    if (device < snapshot.identities.size()) {
+      trace_.role = snapshot.identities[device].role;
+      trace_.origin = snapshot.identities[device].origin;
+    }
   }
 
   Result<Trace> Make() {
@@ -119,11 +123,11 @@ class TraceMaker {
   Member NewMember(const TorchLife& life) {
     const std::string& place = snapshot_.places[life.place];
     const bool lost = life.before && place.empty();
-    const auto [found, is_new] = families_.try_emplace({life.place, life.n_requested, life.category, lost},
+    const auto [found, is_new] = families_.try_emplace({life.place, life.n_requested, life.category, life.dtype, lost},
                                                        static_cast<std::uint32_t>(trace_.tensors.size()));
     if (is_new) {
       const std::string unknown = lost ? "before the recording" : "unknown place";
-      trace_.tensors.push_back({place.empty() ? unknown : place, life.category, DType::u8, Bytes(life.n_requested)});
+      trace_.tensors.push_back({place.empty() ? unknown : place, life.category, life.dtype, Bytes(life.n_requested)});
       born_.push_back(0);
     }
     return {TensorNameId{found->second}, born_[found->second]++};
@@ -148,7 +152,7 @@ class TraceMaker {
   const TorchHistory& history_;
   Trace trace_;
   TorchScopes scopes_;
-  std::map<std::tuple<std::uint32_t, std::int64_t, Category, bool>, std::uint32_t> families_;
+  std::map<std::tuple<std::uint32_t, std::int64_t, Category, DType, bool>, std::uint32_t> families_;
   std::vector<std::int32_t> born_;  // members so far, by family
   std::vector<Member> members_;     // by life
   std::map<std::int64_t, std::uint16_t> streams_;
