@@ -10,6 +10,9 @@ namespace tidemark {
 namespace {
 
 constexpr Bytes kLargest(std::int64_t{1} << 62);
+constexpr Nanos kFarthest(std::int64_t{1} << 61);  // 73 years: two of them can be added and subtracted
+
+bool IsTooFar(Nanos begin, Nanos end) { return begin < Nanos(0) - kFarthest || end > kFarthest; }
 
 std::string MemberName(const Trace& trace, const MemoryEvent& event) {
   return fmt::format("{}[{}][{}]", trace.tensors[event.tensor.index].name, event.index0, event.index1);
@@ -29,6 +32,9 @@ std::string VerifyTables(const Trace& trace) {
       return fmt::format("phase '{}' ends at {} ns, before it begins at {} ns", span.phase, span.end.count(),
                          span.begin.count());
     }
+    if (IsTooFar(span.begin, span.end)) {
+      return fmt::format("phase '{}' is at a time that cannot be", span.phase);
+    }
   }
   return {};
 }
@@ -40,6 +46,9 @@ std::string VerifySteps(const Trace& trace) {
     const StepMark& step = trace.steps[i];
     if (step.begin < end || step.end < step.begin) {
       return fmt::format("step {} of {} runs backwards", i + 1, trace.steps.size());
+    }
+    if (IsTooFar(step.begin, step.end)) {
+      return fmt::format("step {} of {} is at a time that cannot be", i + 1, trace.steps.size());
     }
     if (step.memory_begin < event) {
       return fmt::format("step {} of {} begins at an earlier event than the step before", i + 1, trace.steps.size());
@@ -61,6 +70,9 @@ std::string VerifySlices(const Trace& trace) {
     }
     if (slice.end < slice.start) {
       return fmt::format("slice {} ('{}') ends before it starts", i, trace.strings[slice.name.index]);
+    }
+    if (IsTooFar(slice.start, slice.end)) {
+      return fmt::format("slice {} ('{}') is at a time that cannot be", i, trace.strings[slice.name.index]);
     }
   }
   return {};
@@ -97,6 +109,13 @@ class MemoryVerifier {
     if (event.issue < last_issue_) {
       return "issued before the event that precedes it";
     }
+    if (IsTooFar(event.issue, event.issue) || IsTooFar(event.ready, event.ready)) {
+      return "is at a time that cannot be";
+    }
+    if (event.allocator_bytes < Bytes(0) || event.allocator_bytes > kLargest || event.reserved_bytes < Bytes(0) ||
+        event.reserved_bytes > kLargest) {
+      return "tells totals that cannot be";
+    }
     last_issue_ = event.issue;
     return event.alloc ? VerifyAlloc(event) : VerifyFree(event);
   }
@@ -130,6 +149,9 @@ class MemoryVerifier {
 }  // namespace
 
 std::string Verify(const Trace& trace) {
+  if (IsTooFar(trace.step, trace.step)) {
+    return "its length cannot be";
+  }
   if (std::string fault = VerifyTables(trace); !fault.empty()) {
     return fault;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,17 +84,19 @@ std::string HoldersText(const HeldSegment& segment) {
 /// Segments that read alike are one row.
 std::vector<PinnedRow> PinnedRows(const ReplayReport& report) {
   std::vector<PinnedRow> rows;
+  std::map<std::vector<std::string>, std::size_t> places;
   for (const HeldSegment& segment : report.pinned) {
     const std::string since = PhaseLabel(segment.holders.front().since);
     std::vector<std::string> cells = {Text(segment.bytes), Text(segment.free), segment.stream, HoldersText(segment),
                                       since.empty() ? "before the step" : since};
-    const auto same = std::ranges::find(rows, cells, &PinnedRow::cells);
-    if (same == rows.end()) {
+    const auto [same, is_new] = places.try_emplace(cells, rows.size());
+    if (is_new) {
       rows.push_back({1, segment.bytes, segment.free, std::move(cells)});
     } else {
-      ++same->count;
-      same->bytes += segment.bytes;
-      same->free += segment.free;
+      PinnedRow& row = rows[same->second];
+      ++row.count;
+      row.bytes += segment.bytes;
+      row.free += segment.free;
     }
   }
   return rows;

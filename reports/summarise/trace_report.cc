@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -97,20 +98,22 @@ std::string_view OwnerOf(std::string_view name) {
 /// Systems name the same thing differently ("accumulated gradient of w", "main gradient of w"): a family that is only
 /// at the first peak and one that is only at the second are one where category, bytes and what they belong to agree.
 void PairRenamed(std::vector<TensorDifference>& tensors) {
+  std::map<std::tuple<Category, Bytes, std::string_view>, std::deque<TensorDifference*>> came;
+  for (TensorDifference& come : tensors) {
+    if (come.before == Bytes(0)) {
+      came[{come.category, come.after, OwnerOf(come.name)}].push_back(&come);
+    }
+  }
   for (TensorDifference& gone : tensors) {
     if (gone.after != Bytes(0) || gone.before == Bytes(0)) {
       continue;
     }
-    TensorDifference* best = nullptr;
-    for (TensorDifference& come : tensors) {
-      const bool same_bytes = come.before == Bytes(0) && come.after == gone.before;
-      if (best == nullptr && same_bytes && come.category == gone.category && OwnerOf(come.name) == OwnerOf(gone.name)) {
-        best = &come;
-      }
-    }
-    if (best != nullptr) {
-      gone.name_after = best->name;
-      std::swap(gone.after, best->after);
+    const auto found = came.find({gone.category, gone.before, OwnerOf(gone.name)});
+    if (found != came.end() && !found->second.empty()) {
+      TensorDifference& best = *found->second.front();
+      found->second.pop_front();
+      gone.name_after = best.name;
+      std::swap(gone.after, best.after);
     }
   }
   std::erase_if(tensors,

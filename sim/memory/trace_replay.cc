@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/memory/trace_replay.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -143,7 +145,14 @@ TraceReplay ReplayTrace(const Trace& trace, const AllocatorOptions& options, Byt
     replay.refused_bytes = trace.tensors[events[played].tensor.index].bytes;
     replay.at = played == 0 ? 0 : played - 1;
     events.resize(played);
+    replay.trace.missing = fmt::format("a request of {} bytes was refused, and nothing after it was replayed",
+                                       replay.refused_bytes.count());
+    if (played > 0) {
+      replay.trace.marks.push_back({"out of memory", played});
+    }
   }
+  // What the process takes from the device was said of another allocator.
+  replay.trace.device_low = replay.trace.device_expected = replay.trace.device_high = Bytes(0);
   replay.reserved_peak = first.allocator().reserved_peak();
   replay.allocator_peak = first.allocator().allocated_peak();
   replay.cache_flushes = first.allocator().cache_flushes();

@@ -20,7 +20,8 @@ struct PinnedSegment {
 
 /// The allocations of a trace as another allocator would have served them.
 struct TraceReplay {
-  /// The same trace, with the addresses and totals of this allocator; where memory ran out, up to there.
+  /// The same trace, with the addresses and totals of this allocator; where memory ran out, up to there, and
+  /// Trace::missing says so. What the whole process takes is not known.
   Trace trace;
   Bytes allocator_peak, reserved_peak;
   /// The event after which reserved is highest, of several that at which most is allocated; where a request was

@@ -105,11 +105,18 @@ TEST(TraceReplay, WhatOtherStreamsStillUseIsNotHandedOutBeforeItsTime) {
 }
 
 TEST(TraceReplay, EndsWhereTheDeviceIsFull) {
-  const TraceReplay replay = ReplayTrace(Play(Holes()), kTorch, Bytes(39 * kMiB));
+  Trace trace = Play(Holes());
+  trace.device_low = trace.device_expected = trace.device_high = Bytes(kMiB);
+  const TraceReplay replay = ReplayTrace(trace, kTorch, Bytes(39 * kMiB));
   ASSERT_TRUE(replay.refused.has_value());
   EXPECT_EQ(*replay.refused, 6U);  // six of 3 MiB fill the first 20 MiB; a second segment has no room
   EXPECT_EQ(replay.refused_bytes, Bytes(3 * kMiB));
   EXPECT_EQ(replay.trace.memory.size(), 6U);
+  ASSERT_EQ(replay.trace.marks.size(), 1U);
+  EXPECT_EQ(replay.trace.marks[0].name, "out of memory");
+  EXPECT_EQ(replay.trace.marks[0].events, 6U);
+  EXPECT_NE(replay.trace.missing, "");
+  EXPECT_EQ(replay.trace.device_high, Bytes(0)) << "that was said of another allocator";
   EXPECT_EQ(replay.cache_flushes, 1);
   EXPECT_EQ(Verify(replay.trace), "");
 }

@@ -125,6 +125,18 @@ TEST(ChromeFormat, aFreeOfUnknownSizeFreesWhatIsThereAndADoubleOneNothing) {
                                                    "4000 + 300 outside of operators[0] in '' -1 of -1"));
 }
 
+TEST(ChromeFormat, aSizeThatIsNoWholeNumberOfBytesIsCountedAndNoFree) {
+  const auto memory = [](const std::string& address, const std::string& bytes) {
+    return R"({"ph":"i","name":"[memory]","ts":1,"args":{"Device Type":0,"Addr":)" + address + bytes + "}}";
+  };
+  const TraceFile file =
+      Read("[" + memory("1", R"(,"Bytes":1000)") + "," + memory("2", R"(,"Bytes":2e3)") + "," +
+           memory("1", R"(,"Bytes":2000.5)") + "," + memory("1", R"(,"Bytes":18446744073709551615)") + "," +
+           memory("1", R"(,"Bytes":"5000")") + "," + memory("1", "") + "]");
+  EXPECT_THAT(Told(file.traces.at(0)), ElementsAre(HasSubstr("+ 1000 "), HasSubstr("+ 2000 ")));
+  EXPECT_THAT(file.note, HasSubstr("4 events lack"));
+}
+
 TEST(ChromeFormat, anAddressThatIsAllocatedAgainWasFreedInBetween) {
   const TraceFile file = Read("[" + Memory(1, 8, 100) + "," + Memory(2, 8, 200) + "," + Memory(3, 8, -200) + "]");
   EXPECT_EQ(file.traces.at(0).memory.size(), 4U);
@@ -136,6 +148,30 @@ TEST(ChromeFormat, ofEqualInstantsTheEventIndexDecides) {
       Read("[" + Memory(1, 8, -100, R"(,"Ev Idx":6)") + "," + Memory(1, 8, 100, R"(,"Ev Idx":5)") + "]");
   ASSERT_EQ(file.traces.at(0).memory.size(), 2U);
   EXPECT_TRUE(file.traces[0].memory[0].alloc);
+}
+
+TEST(ChromeFormat, timesBeforeTheFirstEventAreNumbersToo) {
+  Trace trace = SampleTrace({1, 2}).Make();
+  trace.spans[0].begin = Nanos(-1500);
+  trace.slices[0].start = Nanos(-5);
+  const Result<std::string> text = (*FindTraceFormat("chrome"))->Write(std::vector{trace});
+  ASSERT_TRUE(text) << text.error().Text();
+  EXPECT_THAT(*text, HasSubstr("\"ts\":-1.500,"));
+  EXPECT_THAT(*text, HasSubstr("\"ts\":-0.005,"));
+  const Trace back = Read(*text).traces.at(0);
+  EXPECT_EQ(back.spans[0].end - back.spans[0].begin, trace.spans[0].end - trace.spans[0].begin);
+}
+
+TEST(ChromeFormat, aNameOfMegabytesIsCut) {
+  const std::string name(std::size_t{1} << 20, 'x');
+  std::string events;
+  for (std::int64_t i = 1; i <= 100; ++i) {
+    events += (i == 1 ? "" : ",") + Memory(i, static_cast<std::uint64_t>(512 * i), 512 * i);
+  }
+  const std::string op = R"({"ph":"X","cat":"cpu_op","pid":1,"tid":1,"ts":0,"dur":1000,"name":")" + name + "\"},";
+  const Trace trace = Read(R"({"traceEvents":[)" + op + events + "]}").traces.at(0);
+  ASSERT_EQ(trace.tensors.size(), 100U);
+  EXPECT_LT(trace.tensors[0].name.size(), 2000U);
 }
 
 TEST(ChromeFormat, cutAnywhereItReadsAsAPrefixOrSaysWhatIsMissing) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace tidemark {
 namespace {
 
@@ -42,6 +44,25 @@ TEST(VerifyTrace, stepsFollowEachOther) {
   EXPECT_THAT(Verify(trace), HasSubstr("step 2 of 2 runs backwards"));
   trace.steps = {{"first", Nanos(0), Nanos(7), 3}, {"second", Nanos(7), Nanos(9), 2}};
   EXPECT_THAT(Verify(trace), HasSubstr("step 2 of 2 begins at an earlier event"));
+}
+
+TEST(VerifyTrace, refusesTimesAndTotalsWithWhichNobodyCanCalculate) {
+  const std::int64_t far = (std::int64_t{1} << 61) + 1;
+  Trace good = Small();
+  good.memory = {Event(true, 0)};
+  good.spans[0].begin = Nanos(-5);  // before the first event: another clock
+  EXPECT_EQ(Verify(good), "");
+  std::vector<Trace> bad(7, good);
+  bad[0].spans[0].begin = Nanos(-far);
+  bad[1].steps = {{"first", Nanos(0), Nanos(far), 0}};
+  bad[2].slices = {{0, TraceStringId{0}, Nanos(0), Nanos(far)}};
+  bad[3].memory[0].issue = Nanos(far);
+  bad[4].memory[0].ready = Nanos(-far);
+  bad[5].memory[0].reserved_bytes = Bytes(-1);
+  bad[6].step = Nanos(far);
+  for (const Trace& trace : bad) {
+    EXPECT_THAT(Verify(trace), HasSubstr("cannot be"));
+  }
 }
 
 TEST(VerifyTrace, acceptsABufferThatIsNeverFreed) {

@@ -177,7 +177,12 @@ void Timeline::AddSteps(std::vector<StepMark> of_profiler, std::vector<StepMark>
 Timeline::Place Timeline::Cursor::At(Nanos instant) {
   const std::vector<Stretch>& all = timeline_.stretches_;
   for (; next_ < all.size() && all[next_].begin <= instant; ++next_) {
-    open_.push_back(next_);
+    if (open_.size() >= kDeepest) {  // no more can be open, but for those of no length that are over at once
+      std::erase_if(open_, [&](std::size_t at) { return all[at].end <= all[next_].begin; });
+    }
+    if (open_.size() < kDeepest) {
+      open_.push_back(next_);
+    }
   }
   std::erase_if(open_, [&](std::size_t at) { return all[at].end < instant; });
   Place place;

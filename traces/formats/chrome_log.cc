@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -144,7 +145,7 @@ class LogBuilder {
     block.allocator_bytes = event.allocator ? *event.allocator : event.allocated.value_or(-1);
     block.reserved_bytes = event.reserved.value_or(-1);
     const bool is_block = &to == &log_.blocks;
-    if (!event.ts || (is_block && !event.address) || !IsBetween(block.n_bytes, -kLargest, kLargest) ||
+    if (!event.ts || (is_block && (!event.address || !event.bytes)) || !IsBetween(block.n_bytes, -kLargest, kLargest) ||
         !IsBetween(block.allocator_bytes, -1, kLargest) || !IsBetween(block.reserved_bytes, -1, kLargest)) {
       ++log_.unreadable;
       return;
@@ -205,8 +206,14 @@ class Listener : public nlohmann::json_sax<Json> {
     return Done();
   }
 
-  bool number_float(number_float_t, const string_t& text) override {
-    SetText(text);
+  /// Some tools write whole numbers as real ones.
+  bool number_float(number_float_t value, const string_t& text) override {
+    auto* number = Target<Number>();
+    if (number != nullptr && std::abs(value) < 0x1p62 && std::trunc(value) == value) {
+      *number = static_cast<std::int64_t>(value);
+    } else {
+      SetText(text);
+    }
     return Done();
   }
 

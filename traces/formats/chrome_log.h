@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,7 +71,8 @@ struct ChromeLog {
   std::vector<ChromeSlice> operators;      ///< of the host
   std::vector<ChromeSlice> device_slices;  ///< kernels, copies
   std::vector<ChromeAnnotation> annotations;
-  std::unordered_map<std::int64_t, Nanos> issued;  ///< by correlation: when the host called the device's API
+  // Ordered, since hostile keys make a hash table slow.
+  std::map<std::int64_t, Nanos> issued;  ///< by correlation: when the host called the device's API
   std::unordered_map<std::uint32_t, std::uint32_t> thread_names;  ///< by thread
   std::unordered_map<std::uint32_t, ChromeProcess> processes;     ///< by process
   std::string origin;                                             ///< which Tidemark's own files tell

@@ -10,7 +10,6 @@
 #include <set>
 #include <string_view>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,8 +26,8 @@ std::string Quoted(std::string_view text) {
 
 /// Microseconds with all nanoseconds.
 std::string Micros(Nanos nanos) {
-  const std::int64_t count = nanos.count();
-  return fmt::format("{}.{:03}", count / 1000, count % 1000);
+  const std::int64_t count = nanos.count(), size = std::abs(count);
+  return fmt::format("{}{}.{:03}", count < 0 ? "-" : "", size / 1000, size % 1000);
 }
 
 /// One trace, event after event.
@@ -174,7 +173,7 @@ class TraceText {
   bool& first_;
   std::set<Category> categories_;
   std::map<std::tuple<std::uint32_t, std::int32_t, std::int32_t>, std::uint64_t> alive_;
-  std::unordered_set<std::uint64_t> in_use_;
+  std::set<std::uint64_t> in_use_;
   std::uint64_t next_address_ = std::uint64_t{1} << 45U;  ///< below those of processes and devices
 };
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace tidemark {
 namespace {
@@ -42,7 +42,7 @@ class MemoryOfDevice {
   /// Blocks that are freed and were never allocated, in the order of their frees, then what the allocator's first total
   /// holds beyond them.
   Status AddWhatWasThere() {
-    std::unordered_set<std::uint64_t> seen;
+    std::set<std::uint64_t> seen;
     std::vector<const RecordedBlock*> there;
     for (const RecordedBlock& block : recording_.blocks) {
       if (seen.insert(block.address).second && !block.alloc && block.n_bytes > 0) {
@@ -167,8 +167,8 @@ class MemoryOfDevice {
   std::int64_t total_ = 0;
   std::uint64_t there_ = 0;
   std::map<std::tuple<std::string, Category, DType, std::int64_t>, std::uint32_t> tensors_;
-  std::vector<std::int32_t> members_;  // allocations so far, by tensor
-  std::unordered_map<std::uint64_t, Life> alive_;
+  std::vector<std::int32_t> members_;    // allocations so far, by tensor
+  std::map<std::uint64_t, Life> alive_;  // ordered, since hostile keys make a hash table slow
 };
 
 /// What a stream mostly is for, by what ran on it.

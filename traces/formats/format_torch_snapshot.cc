@@ -18,6 +18,7 @@ class TorchSnapshotFormat : public TraceFormat {
   std::string_view summary() const override { return "PyTorch's memory snapshot, a pickle that memory_viz opens"; }
   bool reads() const override { return true; }
   bool writes() const override { return true; }
+  std::vector<std::string_view> endings() const override { return {".pickle", ".pkl"}; }
   bool Sniff(std::string_view head) const override { return LooksLikePickle(head); }
 
   Result<TraceFile> Read(std::string_view bytes) const override {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -9,10 +10,14 @@
 
 namespace tidemark {
 
-/// Each text once; its number is its place in the order of first sight.
+/// Each text once; its number is its place in the order of first sight. Of a text that is longer than any name the
+/// beginning is kept: many events may each copy the name that they share, and files are hostile.
 class StringPool {
  public:
+  static constexpr std::size_t kLongest = 1000;  ///< bytes; names of C++ templates are long
+
   std::uint32_t Intern(std::string_view text) {
+    text = text.substr(0, kLongest);
     if (const auto found = ids_.find(text); found != ids_.end()) {
       return found->second;
     }

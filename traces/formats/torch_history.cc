@@ -105,7 +105,9 @@ class Follower {
     // The allocator holds one lock over both entries where no other stream uses the block: they lie a microsecond apart
     // at most. Else the second one comes with a later allocation.
     TorchMoment& moment = history_.moments[found->second.moment];
-    moment.waits = entry_ != found->second.entry + 1 || (snapshot_.has_times && now_us_ - moment.time_us > 1);
+    std::int64_t apart = 0;
+    const bool beyond = __builtin_sub_overflow(now_us_, moment.time_us, &apart);
+    moment.waits = entry_ != found->second.entry + 1 || (snapshot_.has_times && (beyond || apart > 1));
     moment.ready_us = moment.waits ? now_us_ : moment.time_us;
     latest_free_us_ = now_us_;
     pending_.erase(found);
