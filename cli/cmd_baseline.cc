@@ -143,6 +143,12 @@ class BaselineCommand : public Command {
     }
     TIDEMARK_ASSIGN(const std::string text, ReadBinaryFile(input_path_, kLargestRun));
     TIDEMARK_ASSIGN(ObservedPeak run, ReadRun(text, input_path_));
+    if (!run.doubts.empty()) {
+      return Result<Done>(BadInput(fmt::format("the run says of itself that its measurement is in doubt: {}",
+                                               fmt::join(run.doubts, "; ")),
+                                   "measure it again; a peak that is in doubt is no baseline"))
+          .At(input_path_);
+    }
     std::string name = scenario_;
     if (name.empty()) {
       const std::vector<std::string> names = ScenariosOfJob(baseline, run);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -89,6 +90,9 @@ class ReplayCommand : public Command {
     TIDEMARK_ASSIGN(const ReadTrace file, LoadTrace(path_));
     TIDEMARK_ASSIGN(const std::size_t chosen, ChooseTrace(file, role_));
     const Trace& trace = file.file.traces[chosen];
+    if (!file.file.note.empty()) {
+      fmt::print(stderr, "note: {}: {}\n", path_, file.file.note);
+    }
     if (trace.memory.empty()) {
       return Result<int>(BadInput("the trace tells no allocations",
                                   "record it with memory: profile_memory=True, or a "
@@ -203,7 +207,8 @@ class ReplayCommand : public Command {
   }
 
   Status Write(Trace replayed, const AllocatorOptions& options) const {
-    replayed.origin = fmt::format("replayed with {}", AllocatorText(options));
+    replayed.origin = fmt::format("{}, replayed with {}", replayed.origin.empty() ? "a trace" : replayed.origin,
+                                  AllocatorText(options));
     TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));
     TIDEMARK_ASSIGN(const std::string bytes, format->Write({&replayed, 1}));
     return WriteFile(trace_path_, bytes);

@@ -17,7 +17,7 @@ Result<ReadTrace> LoadTrace(const std::string& path) {
   if (!read) {
     Error error = read.error();
     if (error.hint.empty()) {
-      error.hint = "write the trace again, for example with tidemark predict JOB --trace FILE";
+      error.hint = "record or write the trace again; tidemark list formats says what is read";
     }
     return Result<ReadTrace>(std::move(error)).At(path);
   }

@@ -28,7 +28,7 @@ constexpr std::int64_t kMostSamples = 1 << 20;
 
 /// "forward of microbatch 0 of step 2 in resnet.json.gz (torch profiler, cpu)"
 std::string PlaceText(const PhasePlace& place, const Trace& trace, const std::string& path) {
-  std::string text = "microbatch";
+  std::string text = place.microbatch < 0 ? "a microbatch" : "microbatch";
   text += place.microbatch < 0 ? "" : fmt::format(" {}", place.microbatch);
   text += place.step < 0 ? "" : fmt::format(" of step {}", place.step + 1);
   return fmt::format("{} in {} ({}{})", text, path, trace.origin, trace.role.empty() ? "" : ", " + trace.role);
@@ -72,12 +72,22 @@ std::vector<std::string> Describe(const ObservedNetwork& network, const std::str
   return lines;
 }
 
-/// The samples of a microbatch of the job, whatever its network is.
-Result<std::int64_t> SamplesOf(JobTemplate& job, const Table& table, const std::string& source) {
-  TIDEMARK_ASSIGN(const JobChange change, ChangeToTable(kNetworkName, table, source));
+/// The samples of a microbatch of the job as its file has it: that is what was measured, and --set asks what another
+/// one would need. Where the file does not say it, --set has to.
+Result<std::int64_t> SamplesOf(const JobOptions& options, const JobChange& change) {
+  const std::vector<StrategyDefaults> strategies = KnownStrategies();
   const JobChange* const changes[] = {&change};
-  TIDEMARK_ASSIGN(const Job resolved, job.Unchecked(changes));
-  return resolved.micro_batch_size;
+  for (const bool with_changes : {false, true}) {
+    JobOptions of = options;
+    of.set = with_changes ? options.set : std::vector<std::string>();
+    Result<JobTemplate> job = ReadJobTemplate(of, strategies);
+    Result<Job> resolved = job ? job->Unchecked(changes) : Result<Job>(job.error());
+    if (with_changes || (resolved && resolved->SourceOf("micro_batch_size").starts_with(options.path))) {
+      TIDEMARK_TRY(resolved);
+      return resolved->micro_batch_size;
+    }
+  }
+  return std::int64_t{1};
 }
 
 }  // namespace
@@ -87,7 +97,8 @@ void AddObservedOptions(CLI::App& app, ObservedOptions& options) {
                                       "a trace of one measured microbatch of any model: sizes and times of its blocks "
                                       "take the place of the job's network")
                            ->type_name("TRACE");
-  app.add_option("--observed-batch", options.batch, "samples of that microbatch; default: the job's micro_batch_size")
+  app.add_option("--observed-batch", options.batch,
+                 "samples of that microbatch; default: micro_batch_size of the job's file, before any --set")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, kMostSamples))
       ->needs(trace);
@@ -95,6 +106,7 @@ void AddObservedOptions(CLI::App& app, ObservedOptions& options) {
                    {{"fp32", DType::fp32}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp64", DType::fp64}},
                    "dtype of its gradients, where the trace does not tell it: fp32 (default), bf16, fp16, fp64",
                    "DTYPE");
+  app.get_option("--observed-dtype")->needs(trace);
 }
 
 Result<ObservedJob> LoadObservedJob(const JobOptions& options, const ObservedOptions& observed) {
@@ -114,7 +126,8 @@ Result<ObservedJob> LoadObservedJob(const JobOptions& options, const ObservedOpt
   if (observed.batch) {
     network.table.samples = *observed.batch;
   } else {
-    TIDEMARK_ASSIGN(network.table.samples, SamplesOf(job, network.table, source));
+    TIDEMARK_ASSIGN(const JobChange unscaled, ChangeToTable(kNetworkName, network.table, source));
+    TIDEMARK_ASSIGN(network.table.samples, SamplesOf(options, unscaled));
   }
   TIDEMARK_ASSIGN(const JobChange change, ChangeToTable(kNetworkName, network.table, source));
   const JobChange* const changes[] = {&change};

@@ -68,6 +68,8 @@ Result<Json> ParseDocument(std::string_view text, const std::string& path, const
   try {
     json =
         Json::parse(text.begin(), text.end(), [](int depth, Json::parse_event_t, Json&) { return depth < kDeepest; });
+  } catch (const Json::out_of_range&) {
+    return Result<Json>(BadInput("has a number that is beyond all numbers of JSON's readers")).At(path);
   } catch (const Json::parse_error& error) {
     const auto until = text.substr(0, std::min(error.byte, text.size()));
     Error bad = BadInput("is not valid JSON", "is the file complete, and are there no marks of a merge in it?");

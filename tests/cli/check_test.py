@@ -270,6 +270,23 @@ class Measured(Gate):
         self.assertEqual(self.verdicts()["measured"]["verdict"], "pass")
         self.assertEqual(json.loads(self.baseline.read_text())["scenarios"]["measured"]["reason"], "another machine")
 
+    def test_a_run_that_is_in_doubt_is_no_baseline(self):
+        document = self.folder / "run.json"
+        told = json.loads(run("run", self.folder / "jobs" / "one.yaml", "--steps", "2", "--format", "json").stdout)
+        told["validity"] = {"ok": False, "reasons": ["12 records were dropped"]}
+        document.write_text(json.dumps(told))
+        before = self.baseline.read_bytes()
+        done = run("baseline", "promote", document, "--baseline", self.baseline, "--reason", "x")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("12 records were dropped", done.stderr)
+        self.assertEqual(self.baseline.read_bytes(), before)
+
+    def test_a_number_beyond_all_numbers_is_bad_input(self):
+        self.baseline.write_text('{"schema": "tidemark.baseline/1", "scenarios": {"a": 1e999}}')
+        done = run("check", self.scenarios, "--baseline", self.baseline)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("beyond all numbers", done.stderr)
+
     def test_a_run_of_another_job_needs_the_name_of_its_scenario(self):
         document = self.folder / "run.json"
         document.write_text(run("run", self.folder / "jobs" / "one.yaml", "--set", "micro_batch_size=4", "--format", "json").stdout)

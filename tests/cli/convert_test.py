@@ -84,7 +84,7 @@ class Convert(unittest.TestCase):
 
     def test_the_ending_chooses_the_format(self):
         for ending, begin in {".csv": b"origin,role,", ".jsonl": b'{"type":"header"', ".ndjson": b'{"type":"header"',
-                              ".trace": b"TIDEMARK TRACE", ".zip": b"PK", ".pftrace": b"\n", ".perfetto-trace": b"\n"}.items():
+                              ".trace": b"TIDEMARK TRACE", ".zip": b"PK", ".pickle": b"\x80", ".pftrace": b"\n", ".perfetto-trace": b"\n"}.items():
             path = self.folder / f"chosen{ending}"
             self.convert(self.trace("gpt2"), "-o", path)
             self.assertTrue(path.read_bytes().startswith(begin), ending)

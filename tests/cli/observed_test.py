@@ -80,6 +80,11 @@ class Observed(unittest.TestCase):
         self.assertEqual(twice["peak"]["by_category"], predict(JOB, "--set", "micro_batch_size=256")["peak"]["by_category"])
         self.assertTrue(any("scaled to 256 samples" in line for line in twice["provenance"]["observed"]))
 
+    def test_what_was_measured_is_the_batch_of_the_file_and_set_asks_for_another(self):
+        asked = ("--set", "micro_batch_size=256")
+        self.assertEqual(predict(JOB, "--observed", self.trace, *asked)["peak"]["by_category"],
+                         predict(JOB, *asked)["peak"]["by_category"])
+
     def test_job_prints_the_network_for_every_other_verb(self):
         done = run("job", JOB, "--observed", self.trace)
         self.assertIn("observed: 10 blocks of microbatch 0", done.stderr)
