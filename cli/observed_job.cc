@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
+#include <filesystem>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -77,12 +79,13 @@ std::vector<std::string> Describe(const ObservedNetwork& network, const std::str
 Result<std::int64_t> SamplesOf(const JobOptions& options, const JobChange& change) {
   const std::vector<StrategyDefaults> strategies = KnownStrategies();
   const JobChange* const changes[] = {&change};
+  const std::string file = std::filesystem::path(options.path).filename().string();
   for (const bool with_changes : {false, true}) {
     JobOptions of = options;
     of.set = with_changes ? options.set : std::vector<std::string>();
     Result<JobTemplate> job = ReadJobTemplate(of, strategies);
     Result<Job> resolved = job ? job->Unchecked(changes) : Result<Job>(job.error());
-    if (with_changes || (resolved && resolved->SourceOf("micro_batch_size").starts_with(options.path))) {
+    if (with_changes || (resolved && resolved->SourceOf("micro_batch_size").starts_with(file + ":"))) {
       TIDEMARK_TRY(resolved);
       return resolved->micro_batch_size;
     }

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -263,8 +262,9 @@ TEST(ObservedNetwork, IsNotMisledByNumbersOfHostileFiles) {
                                Alloc("g", kLargest), End()})),
               HasSubstr("2^60 bytes"));
   Trace trace = Foreign(TwoBlocks());
-  trace.spans[0].begin = Nanos(std::numeric_limits<std::int64_t>::min());
-  trace.spans[1].end = Nanos(std::numeric_limits<std::int64_t>::max());
+  constexpr std::int64_t kLastInstant = std::int64_t{1} << 61;
+  trace.spans[0].begin = Nanos(-kLastInstant);
+  trace.spans[1].end = Nanos(kLastInstant);
   ASSERT_EQ(Verify(trace), "");
   EXPECT_FALSE(Observed(trace).tells_times);
 }
