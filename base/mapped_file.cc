@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -37,7 +39,22 @@ class Descriptor {
   int number_;
 };
 
+/// Of a signal handler: only what POSIX allows there.
+[[noreturn]] void EndOfLostPages(int /*signal*/) {
+  constexpr std::string_view kText =
+      "tidemark: error: a file was cut off while it was read (or its disk failed)\n"
+      "  hint: try again once nobody writes it any more\n";
+  const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(written == 0 ? static_cast<int>(ErrorCode::internal) : static_cast<int>(ErrorCode::machine_cannot));
+}
+
 }  // namespace
+
+void TellOfLostPages() {
+  struct sigaction action = {};
+  action.sa_handler = EndOfLostPages;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   struct stat status = {};

@@ -11,7 +11,7 @@ namespace tidemark {
 
 /// The bytes of a file that may be larger than memory: a regular file is mapped and its pages come as they are read;
 /// a pipe, or stdin for the path "-", is read to its end. Whoever cuts a file off while it is mapped ends this process
-/// (SIGBUS); one that grows does no harm.
+/// (SIGBUS; TellOfLostPages); one that grows does no harm.
 class MappedFile {
  public:
   /// Fails with bad_input where there is no such file, it cannot be opened, or more than 4 GiB come out of a pipe.
@@ -31,5 +31,8 @@ class MappedFile {
   std::size_t size_ = 0;
   std::string read_;
 };
+
+/// From now on this process ends with exit code 3 and a sentence where a file is cut off while it is mapped.
+void TellOfLostPages();
 
 }  // namespace tidemark

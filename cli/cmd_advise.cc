@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/changed_job.h"
 #include "cli/command.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/predict_command.h"
 #include "reports/render/render.h"
@@ -44,6 +45,7 @@ class AdviseCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     AddMemoryOption(app, memory_);
     app.add_option("--top", top_, "so many options of each kind; default 12")
         ->type_name("N")
@@ -53,6 +55,8 @@ class AdviseCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
+    TellObserved(observation);
     TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady, Engine::closed_form));
     Advice advice;
     advice.title = now.report.title;
@@ -91,6 +95,7 @@ class AdviseCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   std::string memory_;
   std::int64_t top_ = 12;
   OutputFormat format_ = OutputFormat::text;

@@ -160,6 +160,13 @@ class BaselineCommand : public Command {
                         "--scenario names the one it belongs to");
       }
       name = names.front();
+    } else {
+      TIDEMARK_TRY(CheckScenarioName(name).At("--scenario"));
+      const auto entry = baseline.find(name);
+      if (entry != baseline.end() && !entry->second.peak.measured) {
+        return BadInput(fmt::format("--scenario: '{}' is a predicted scenario, and this is a run", name),
+                        "`tidemark baseline update` renews predicted ones; a scenario with mode: run takes a run");
+      }
     }
     Put(name, std::move(run), baseline, renewed);
     return Done{};

@@ -87,13 +87,20 @@ class CheckCommand : public Command {
     }
     TIDEMARK_ASSIGN(const std::vector<ObservedScenario> observed, Observe(std::move(scenarios), device_));
     report.scenarios = Judge(observed, baseline, baseline_path_);
-    TIDEMARK_TRY(WriteFiles(report));
+    // The verdict first, and every output that can be written: none of them hides it.
+    Status told = TakesStdout() ? Status(Done{}) : WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()}));
+    const auto write = [&](Status written) {
+      if (told) {
+        told = std::move(written);
+      }
+    };
+    write(Write(junit_path_, CheckJunit(report)));
+    write(Write(benchmark_path_, CheckBenchmark(report)));
+    write(Write(markdown_path_, RenderAs("markdown", report)));
     if (github_ || Variable("GITHUB_ACTIONS") == "true") {
-      TIDEMARK_TRY(TellGithub(report));
+      write(TellGithub(report));
     }
-    if (!TakesStdout()) {
-      TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
-    }
+    TIDEMARK_TRY(told);
     return report.Passes() || exit_zero_ ? 0 : static_cast<int>(ErrorCode::finding);
   }
 
@@ -109,7 +116,7 @@ class CheckCommand : public Command {
       TIDEMARK_TRY(RefuseToOverwrite(outputs[i], baseline_path_));
       TIDEMARK_TRY(CheckWritable(outputs[i]));
       for (std::size_t other = 0; other < i; ++other) {
-        if (!outputs[i].empty() && outputs[i] == outputs[other]) {
+        if (!outputs[i].empty() && IsSamePlace(outputs[i], outputs[other])) {
           return BadInput(fmt::format("'{}' is named for two outputs", outputs[i]), "give each a file of its own");
         }
       }
@@ -117,17 +124,14 @@ class CheckCommand : public Command {
     return Done{};
   }
 
-  Status WriteFiles(const CheckReport& report) const {
-    if (!junit_path_.empty()) {
-      TIDEMARK_TRY(WriteFile(junit_path_, CheckJunit(report)));
-    }
-    if (!benchmark_path_.empty()) {
-      TIDEMARK_TRY(WriteFile(benchmark_path_, CheckBenchmark(report)));
-    }
-    if (!markdown_path_.empty()) {
-      TIDEMARK_TRY(WriteFile(markdown_path_, RenderAs("markdown", report)));
-    }
-    return Done{};
+  static bool IsSamePlace(const std::string& a, const std::string& b) {
+    std::error_code none;
+    return a == b || std::filesystem::weakly_canonical(a, none) == std::filesystem::weakly_canonical(b, none);
+  }
+
+  /// An output that nobody asked for has no path.
+  static Status Write(const std::string& path, const std::string& text) {
+    return path.empty() ? Status(Done{}) : WriteFile(path, text);
   }
 
   /// GitHub reads commands from both streams; stdout is the report's.
@@ -144,7 +148,9 @@ class CheckCommand : public Command {
     std::ofstream summary(path, std::ios::app | std::ios::binary);
     summary << RenderAs("markdown", report);
     if (!summary.flush()) {
-      return Error{ErrorCode::machine_cannot, path, "$GITHUB_STEP_SUMMARY names no file that can be written", ""};
+      return Error{ErrorCode::machine_cannot, path,
+                   fmt::format("$GITHUB_STEP_SUMMARY names no file that can be written ({})", std::strerror(errno)),
+                   "the verdict stands above; is the disk full, or the folder gone?"};
     }
     return Done{};
   }

@@ -12,6 +12,7 @@
 #include "cli/changed_job.h"
 #include "cli/choice.h"
 #include "cli/command.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/prediction_report.h"
 #include "cli/write_file.h"
@@ -51,6 +52,7 @@ class ExplainCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     app.add_option("--against", against_,
                    "what is different afterwards: KEY=VALUE, on top of JOB and its --set, or the file of a second job")
         ->type_name("KEY=VALUE|JOB")
@@ -66,6 +68,9 @@ class ExplainCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, job_.path));
+    TIDEMARK_TRY(RefuseToOverwrite(html_path_, observed_.path));
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
+    TellObserved(observation);
     TIDEMARK_ASSIGN(const JobOptions other, OtherJob());
     TIDEMARK_TRY(RefuseToOverwrite(html_path_, other.path));
     TIDEMARK_ASSIGN(ExplainedSide before, Predicted(job_));
@@ -101,7 +106,9 @@ class ExplainCommand : public Command {
       }
     }
     if (!file.empty()) {
-      other = {file, {}, {}};  // what differs is then for the resolved jobs to say
+      other.path = file;  // what differs is then for the resolved jobs to say
+      other.set.clear();
+      other.format.clear();
     }
     for (const std::string& value : values) {
       other.set.push_back(value);
@@ -174,6 +181,7 @@ class ExplainCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   std::vector<std::string> against_, asked_;
   StepKind step_ = StepKind::steady;
   std::string html_path_;

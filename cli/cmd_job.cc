@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -33,11 +30,10 @@ class JobCommand : public Command {
   }
 
   Result<int> Run() override {
-    TIDEMARK_ASSIGN(const ObservedJob loaded, LoadObservedJob(job_, observed_));
-    for (const std::string& line : loaded.observed) {
-      fmt::print(stderr, "observed: {}\n", line);
-    }
-    TIDEMARK_TRY(WriteOut(JobYaml(loaded.job)));
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
+    TellObserved(observation);
+    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    TIDEMARK_TRY(WriteOut(JobYaml(job)));
     return 0;
   }
 

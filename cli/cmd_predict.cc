@@ -62,12 +62,15 @@ class PredictCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckOptions());
-    TIDEMARK_ASSIGN(const ObservedJob loaded, LoadObservedJob(job_, observed_));
-    const Job& job = loaded.job;
+    TIDEMARK_ASSIGN(Observation observation, Observe(observed_, job_));
+    TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options_));
     const bool engines_agree = prediction.engines_agree;
     PredictionReport report = MakeReport(job, options_, std::move(prediction));
-    report.provenance.observed = loaded.observed;
+    report.provenance.observed = std::move(observation.lines);
+    if (observation.lint) {
+      AddLint(report, *observation.lint);
+    }
     LookAtFirstSteps(job, report);
     TIDEMARK_TRY(WriteFiles(report));
     if (trace_path_ != "-" && html_path_ != "-") {

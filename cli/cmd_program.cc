@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/choice.h"
 #include "cli/command.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "sim/lower/lower.h"
 #include "sim/program/text.h"
@@ -30,6 +31,7 @@ class ProgramCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     app.add_option("--role", role_, "one role only, by number or by name")->type_name("ROLE");
     app.add_flag("--expand", expand_, "write every loop out");
     AddChoice<StepKind>(app, "--step", step_,
@@ -42,6 +44,8 @@ class ProgramCommand : public Command {
   }
 
   Result<int> Run() override {
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
+    TellObserved(observation);
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     if (!after_.empty()) {
       return PrintPass(job);
@@ -87,6 +91,7 @@ class ProgramCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   std::string role_;
   bool expand_ = false;
   StepKind step_ = StepKind::steady;

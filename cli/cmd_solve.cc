@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/interruption.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/progress_line.h"
 #include "cli/solved_options.h"
@@ -66,6 +67,7 @@ class SolveCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     AddMemoryOption(app, memory_);
     AddGlobalBatchOption(app, global_batch_, "sequences of a step on all ranks; default: as the job has");
     app.add_option(
@@ -88,6 +90,8 @@ class SolveCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
+    TellObserved(observation);
     TIDEMARK_TRY(CheckKept());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
@@ -218,6 +222,7 @@ class SolveCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   std::string memory_;
   std::optional<std::int64_t> global_batch_;
   std::vector<std::string> keep_, vary_;

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/interruption.h"
+#include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/progress_line.h"
 #include "cli/sweep_csv.h"
@@ -57,6 +58,7 @@ class SweepCommand : public Command {
 
   void Setup(CLI::App& app) override {
     AddJobOptions(app, job_);
+    AddObservedOptions(app, observed_);
     app.add_option("--vary", vary_,
                    "a key and its values: layout.tp=1,2,4, ranges 1..8, 8..64:+8, powers of two 1..64:x2")
         ->type_name("KEY=VALUES")
@@ -90,6 +92,7 @@ class SweepCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckOptions());
+    TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
     // Whether it is a job by itself does not matter: what is varied may be what is wrong with it.
@@ -97,6 +100,9 @@ class SweepCommand : public Command {
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
     const SweepValues columns(sweep.groups().space(), global_batch_, base);
     TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());
+    if (ranks.first()) {
+      TellObserved(observation);
+    }
     if (ranks.several() && out_.empty()) {
       return BadInput("several ranks need --out, beside which each keeps what it prices",
                       "for example --out rows.csv, in a folder that all of them see");
@@ -146,6 +152,7 @@ class SweepCommand : public Command {
       return BadInput(fmt::format("--out: expected a name that ends in .csv, .json or .html, found '{}'", out_));
     }
     TIDEMARK_TRY(RefuseToOverwrite(out_, job_.path));
+    TIDEMARK_TRY(RefuseToOverwrite(out_, observed_.path));
     return out_.empty() ? Status(Done{}) : CheckWritable(out_);
   }
 
@@ -370,6 +377,7 @@ class SweepCommand : public Command {
   }
 
   JobOptions job_;
+  ObservedOptions observed_;
   std::vector<std::string> vary_;
   std::optional<std::int64_t> global_batch_, top_;
   std::string where_, pareto_, out_;

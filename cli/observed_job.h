@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/lint.h"
 #include "base/result.h"
 #include "cli/options.h"
-#include "models/job/job.h"
 
 namespace CLI {
 class App;
@@ -21,16 +21,22 @@ namespace tidemark {
 struct ObservedOptions {
   std::string path;                   ///< empty: the network is the job's own
   std::optional<std::int64_t> batch;  ///< samples of the measured microbatch; default: the job's micro_batch_size
-  DType dtype = DType::fp32;          ///< of gradients, where the trace does not tell it
+  std::int64_t frozen = 0;            ///< parameters without gradients, of which the trace does not tell
+  std::optional<DType> dtype;         ///< of gradients, where the trace does not tell it; default: fp32
 };
 void AddObservedOptions(CLI::App& app, ObservedOptions& options);
 
-struct ObservedJob {
-  Job job;
-  std::vector<std::string> observed;  ///< what comes from the trace, a phrase each; empty: nothing does
+/// What was seen in the trace.
+struct Observation {
+  std::vector<std::string> lines;  ///< a phrase each; empty: there is no trace
+  std::optional<Lint> lint;        ///< what the numbers should not be believed without
 };
 
-/// The job; where there is a trace, with the network that it shows, whether the job has one or not.
-Result<ObservedJob> LoadObservedJob(const JobOptions& job, const ObservedOptions& options);
+/// The network that the trace shows becomes the job's, whether it has one or not, for every verb that loads the job by
+/// these options and in every command line that is printed of them.
+Result<Observation> Observe(const ObservedOptions& options, JobOptions& job);
+
+/// On stderr: for verbs whose report is not of one prediction.
+void TellObserved(const Observation& observation);
 
 }  // namespace tidemark

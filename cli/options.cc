@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kLargestBatch = 1'000'000'000'000;
 
 JobChanges ChangesOf(const JobOptions& options) {
-  return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format)};
+  return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format), options.read};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "models/job/change.h"
 #include "models/job/job.h"
 #include "models/job/job_template.h"
 
@@ -22,8 +23,10 @@ namespace tidemark {
 /// A JOB: its path, and what the command line changes in it.
 struct JobOptions {
   std::string path;
-  std::vector<std::string> set;  ///< "layout.tp=8"
-  std::string format;            ///< name of a config format; empty: recognised by content
+  std::vector<std::string> set;         ///< "layout.tp=8"
+  std::string format;                   ///< name of a config format; empty: recognised by content
+  std::vector<JobChange> read = {};     ///< behind `set`: a network that was observed (cli/observed_job.h)
+  std::vector<std::string> words = {};  ///< of the command line, that say what was `read`
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);
 /// The same without the path: of verbs whose positional is a job or something else.

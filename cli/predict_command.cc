@@ -10,6 +10,9 @@ std::string PredictCommand(const JobOptions& job, const std::vector<std::string>
   if (!job.format.empty()) {
     line += " --job-format " + ShellWord(job.format);
   }
+  for (const std::string& word : job.words) {
+    line += " " + ShellWord(word);
+  }
   for (const std::vector<std::string>& sets : {job.set, change}) {
     for (const std::string& set : sets) {
       line += " --set " + ShellWord(set);

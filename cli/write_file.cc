@@ -48,11 +48,13 @@ Status WriteDirectly(const std::string& path, std::string_view bytes) {
 
 }  // namespace
 
-Status WriteFile(const std::string& path, std::string_view bytes) {
-  if (path == "-") {
+Status WriteFile(const std::string& named, std::string_view bytes) {
+  if (named == "-") {
     return WriteOut(bytes);
   }
   std::error_code ignored;
+  const bool is_link = fs::is_symlink(fs::symlink_status(named, ignored));
+  const std::string path = is_link ? fs::weakly_canonical(named, ignored).string() : named;  // which stays a link
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) {
     return IsDirectory(path);

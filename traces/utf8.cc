@@ -2,18 +2,19 @@
 #include "traces/utf8.h"
 
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 namespace tidemark {
 namespace {
 
-void MakeUtf8(std::string& text) {
-  using Json = nlohmann::json;
-  text = Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-}
+void MakeUtf8(std::string& text) { text = Utf8(text); }
 
 }  // namespace
+
+std::string Utf8(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
 
 void MakeUtf8(Trace& trace) {
   for (std::string* text :

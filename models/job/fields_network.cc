@@ -93,6 +93,8 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
       FieldAt<R>(
           "parameters", [](R & r) -> auto& { return r.parameters; }, kAmount),
       FieldAt<R>(
+          "frozen_parameters", [](R & r) -> auto& { return r.frozen_parameters; }, kAmount),
+      FieldAt<R>(
           "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAmount),
       FieldAt<R>(
           "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),

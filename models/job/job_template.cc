@@ -227,6 +227,9 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
     Apply(parsed, settings);
   }
+  for (const JobChange& change : changes.read) {
+    Apply(change, settings);
+  }
   return JobTemplate(std::move(settings), path, strategies);
 }
 

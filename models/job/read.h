@@ -5,8 +5,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "models/job/change.h"
 #include "models/job/job.h"
 #include "models/network/network.h"
 
@@ -16,6 +18,7 @@ namespace tidemark {
 struct JobChanges {
   std::vector<std::string> set;       ///< "layout.tp=8": dotted key, value in YAML; later ones win
   std::optional<std::string> format;  ///< name of a config format; absent: recognised by content
+  std::vector<JobChange> read = {};   ///< behind `set`: what was read from somewhere else
 };
 
 /// Reads a job from a config file of any known format. A value comes from, lowest first: the default of the strategy's

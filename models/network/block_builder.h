@@ -24,7 +24,7 @@ class BlockBuilder {
   /// `trainable` must outlive the builder.
   BlockBuilder(std::string name, std::span<const std::string> trainable, DType compute);
 
-  /// Decides `trainable` by the name of the parameter in this block.
+  /// A parameter is trained where it says so and its name in this block is one of those to be trained.
   ParameterId AddParameter(Parameter parameter);
   /// A tensor in the compute dtype unless another is named.
   TensorId AddTensor(std::string name, std::int64_t elements, Category category = Category::activation,

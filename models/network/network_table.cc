@@ -23,6 +23,7 @@ Status CheckRow(const TableRow& row, std::int64_t samples) {
       {"forward_ns", row.forward_ns},
       {"backward_ns", row.backward_ns},
       {"parameters", row.parameters},
+      {"frozen_parameters", row.frozen_parameters},
   };
   if (row.name.empty() || row.name.find('.') != std::string::npos) {
     return BadInput(fmt::format("expected a name without a dot, found \"{}\"", row.name));
@@ -56,6 +57,12 @@ Block BuildRow(const TableRow& row, std::int64_t samples, std::span<const std::s
     parameters.push_back(builder.AddParameter(
         {.name = "weight", .elements = row.parameters, .rows = row.parameters, .elements_full = row.parameters}));
   }
+  const bool trains = !parameters.empty() && builder.trainable(parameters.front());
+  const std::vector<ParameterId> trained = trains ? parameters : std::vector<ParameterId>();
+  if (const std::int64_t frozen = row.frozen_parameters; frozen > 0) {
+    parameters.push_back(builder.AddParameter(
+        {.name = "frozen", .elements = frozen, .rows = frozen, .elements_full = frozen, .trainable = false}));
+  }
   const auto add = [&](std::string name, std::int64_t bytes, std::vector<TensorId>& to) {
     if (bytes > 0) {
       to.push_back(builder.AddTensor(std::move(name), of_microbatch(bytes), Category::activation, DType::u8));
@@ -66,20 +73,20 @@ Block BuildRow(const TableRow& row, std::int64_t samples, std::span<const std::s
   forward_writes = saved;
   add("transient", row.transient_bytes, forward_writes);
   add("transient_backward", row.backward_transient_bytes.value_or(row.transient_bytes), backward_writes);
-  const std::int64_t weights = (SizeOf(partition.compute) * row.parameters).count();
+  const auto bytes_of = [&](std::int64_t elements) { return (SizeOf(partition.compute) * elements).count(); };
+  const std::int64_t weights = bytes_of(row.parameters), frozen_weights = bytes_of(row.frozen_parameters);
 
   const Tabulated forward{of_microbatch(row.forward_ns), of_microbatch(row.forward_flops),
-                          builder.BytesOf(forward_writes) + weights, partition.compute};
+                          builder.BytesOf(forward_writes) + weights + frozen_weights, partition.compute};
   builder.Add(builder.forward(), row.name + ".forward", forward, {}, forward_writes).parameters = parameters;
 
   const Tabulated backward{of_microbatch(row.backward_ns), of_microbatch(row.backward_flops),
-                           builder.BytesOf(saved) + builder.BytesOf(backward_writes) + 2 * weights, partition.compute};
+                           builder.BytesOf(saved) + builder.BytesOf(backward_writes) + 2 * weights + frozen_weights,
+                           partition.compute};
   Calculate& action =
       builder.Add(builder.backward(), row.name + ".backward", backward, saved, std::move(backward_writes));
   action.parameters = parameters;
-  if (!parameters.empty() && builder.trainable(parameters.front())) {
-    action.gradients = parameters;
-  }
+  action.gradients = trained;
   return std::move(builder).Take();
 }
 

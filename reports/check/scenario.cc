@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "models/configs/field.h"
 #include "models/configs/value.h"
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -21,19 +22,24 @@ constexpr std::int64_t kMostSteps = 1'000'000;
 constexpr std::size_t kLongestName = 100;
 constexpr std::int64_t kSmallestDevice = 1 << 20;
 
-/// What stands in reports, file names and annotations.
+bool IsScenarioName(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestName && Utf8(std::string(name)) == name &&
+         std::none_of(name.begin(), name.end(), [](unsigned char letter) { return letter < 0x20 || letter == 0x7f; });
+}
+
 struct ScenarioName {
   Result<std::string> Read(const ConfigValue& value) const {
-    const bool printable = std::none_of(value.text.begin(), value.text.end(),
-                                        [](unsigned char letter) { return letter < 0x20 || letter == 0x7f; });
-    if (value.kind != ConfigValue::Kind::scalar || value.text.empty() || value.text.size() > kLongestName ||
-        !printable) {
+    if (value.kind != ConfigValue::Kind::scalar || !IsScenarioName(value.text)) {
       return BadInput(fmt::format("expected one line of at most {} letters, found {}", kLongestName, Describe(value)));
     }
     return value.text;
   }
   std::string Write(const std::string& name) const { return QuoteYaml(name); }
   std::string Example() const { return "llama-3-8b-fsdp2"; }
+};
+
+struct JobPath : Word {
+  std::string Example() const { return "../jobs/llama-3-8b.yaml"; }
 };
 
 /// "5 %", "2.5%", "5".
@@ -97,7 +103,7 @@ std::vector<Field<ReadScenario>> ScenarioFields() {
       FieldAt<ReadScenario>(
           "name", [](ReadScenario & s) -> auto& { return s.scenario.name; }, ScenarioName()),
       FieldAt<ReadScenario>(
-          "job", [](ReadScenario & s) -> auto& { return s.scenario.job; }, Word()),
+          "job", [](ReadScenario & s) -> auto& { return s.scenario.job; }, JobPath()),
       {"set",
        [](ReadScenario& s, const ConfigValue& value) { return ReadSet(s.scenario, value); },
        {},
@@ -178,13 +184,24 @@ Result<Scenario> ReadOne(const ConfigValue& item, const std::filesystem::path& f
 
 }  // namespace
 
+Status CheckScenarioName(std::string_view name) {
+  if (!IsScenarioName(name)) {
+    return BadInput(fmt::format("expected one line of at most {} letters, found '{}'", kLongestName, Excerpt(name, 0)),
+                    "a scenario's name stands in reports, file names and annotations");
+  }
+  return Done{};
+}
+
 Result<std::vector<Scenario>> ParseScenarios(std::string_view text, const std::string& path) {
   TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path));
   constexpr const char* kExample = "for example scenarios: [{name: small, job: job.yaml}]";
   const ConfigValue* list = root.Find("scenarios");
   if (list == nullptr || list->kind != ConfigValue::Kind::list || list->items.empty()) {
     return ErrorAt(list == nullptr ? root : *list, "scenarios",
-                   fmt::format("expected a list of scenarios, found {}", list == nullptr ? "none" : Describe(*list)),
+                   fmt::format("expected a list of scenarios, found {}", list == nullptr ? "none"
+                                                                         : list->kind == ConfigValue::Kind::list
+                                                                             ? "an empty one"
+                                                                             : Describe(*list)),
                    kExample);
   }
   for (const auto& [key, value] : root.fields) {

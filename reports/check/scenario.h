@@ -28,6 +28,9 @@ struct Scenario {
 /// How far a measured peak may be from its baseline where the scenario does not say.
 inline constexpr double kMeasuredTolerancePercent = 5;
 
+/// What stands in reports, file names and annotations: one line of at most 100 letters.
+Status CheckScenarioName(std::string_view name);
+
 /// Reads a scenario file (YAML): `scenarios: [{name, job, set, mode, steps, budget, tolerance}]`. `path` is for
 /// messages, and for its folder, from which jobs are named. Refuses unknown keys with the nearest one, and two
 /// scenarios of one name.

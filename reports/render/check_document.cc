@@ -132,7 +132,8 @@ bool HasDetails(const CheckedScenario& scenario) {
 
 Section RenewalSection(const CheckReport& report) {
   Section section{"If this is meant", "", {}, {}};
-  Remark remark{"renew the baseline", "and commit it with the change that moves the peaks", "", Tone::neutral};
+  Remark remark{"renew the baseline", "this writes it; commit it with the change that moves the peaks", "",
+                Tone::neutral};
   remark.command = RenewCommand(report);
   section.remarks.push_back(std::move(remark));
   return section;

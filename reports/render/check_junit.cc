@@ -8,15 +8,23 @@
 #include <optional>
 #include <pugixml.hpp>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
 
-/// XML 1.0 has no control characters, not even escaped ones.
-std::string Clean(std::string text) {
+/// XML 1.0 has no control characters, not even escaped ones, and neither U+FFFE nor U+FFFF.
+std::string Clean(const std::string& raw) {
+  std::string text = Utf8(raw);
+  for (const std::string_view none : {"\xef\xbf\xbe", "\xef\xbf\xbf"}) {
+    for (std::size_t at = text.find(none); at != std::string::npos; at = text.find(none)) {
+      text.replace(at, none.size(), " ");
+    }
+  }
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, ' ');
   return text;

@@ -51,6 +51,16 @@ Figure SimulatedBytes(const std::string& label, const std::optional<Bytes>& byte
   return bytes ? Figure{label, Text(*bytes), AllDigits(*bytes)} : Figure{label, "-", "needs --engine simulate"};
 }
 
+/// A network that tells times only has no FLOPs, and a machine may have no peak for a dtype: neither is a zero.
+std::string UtilisationText(const Throughput& throughput) {
+  if (throughput.model_tflops_per_gpu == 0) {
+    return "the network tells no FLOPs";
+  }
+  const auto share = [](double utilisation) { return utilisation > 0 ? Percent(utilisation) : std::string("-"); };
+  return fmt::format("{:.1f} model TFLOP/s, MFU {}, HFU {}", throughput.model_tflops_per_gpu, share(throughput.mfu),
+                     share(throughput.hfu));
+}
+
 std::vector<Figure> Figures(const PredictionReport& report) {
   const RoleReport& worst = report.Worst();
   std::vector<Figure> figures;
@@ -74,8 +84,7 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   }
   figures.push_back({"throughput of a GPU",
                      fmt::format("{} tokens/s", Grouped(std::llround(throughput.tokens_per_s_per_gpu))),
-                     fmt::format("{:.1f} model TFLOP/s, MFU {}, HFU {}", throughput.model_tflops_per_gpu,
-                                 Percent(throughput.mfu), Percent(throughput.hfu))});
+                     UtilisationText(throughput)});
   return figures;
 }
 

@@ -52,6 +52,18 @@ TEST_F(MappedFiles, readAPipeToItsEnd) {
   EXPECT_EQ(file->bytes(), std::string(200000, 'x'));
 }
 
+TEST_F(MappedFiles, endTheProcessWithASentenceWhereTheFileIsCutOff) {
+  constexpr std::size_t kPages = 100 * 4096;
+  std::ofstream(Path("file"), std::ios::binary) << std::string(kPages, 'x');
+  const auto read_what_is_gone = [&] {
+    TellOfLostPages();
+    const Result<MappedFile> file = MappedFile::Open(Path("file"));
+    std::filesystem::resize_file(Path("file"), 1);
+    std::fputc(file->bytes().back(), stderr);
+  };
+  EXPECT_EXIT(read_what_is_gone(), testing::ExitedWithCode(3), "cut off while it was read");
+}
+
 TEST_F(MappedFiles, refuseWhatIsNoFileAndSayWhich) {
   const Result<MappedFile> none = MappedFile::Open(Path("none"));
   ASSERT_FALSE(none);

@@ -207,6 +207,21 @@ class Outputs(Gate):
         self.assertEqual(self.check("--github", code=1).stderr, done.stderr.replace("file=scenarios", f"file={self.folder}/scenarios")
                          .replace("file=baseline", f"file={self.folder}/baseline"))
 
+    def test_an_output_that_cannot_be_written_hides_neither_the_verdict_nor_the_others(self):
+        markdown = self.folder / "comment.md"
+        done = run("check", self.scenarios, "--baseline", self.baseline, "--github", "--markdown", markdown,
+                   GITHUB_STEP_SUMMARY=str(self.folder / "none" / "s.md"))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("No such file or directory", done.stderr)
+        self.assertIn("Peak memory", done.stdout)
+        self.assertIn("Peak memory", markdown.read_text())
+
+    def test_outputs_of_one_file_by_two_names_are_refused(self):
+        done = run("check", self.scenarios, "--baseline", self.baseline, "--junit", f"{self.folder}/./b", "--markdown",
+                   f"{self.folder}/b")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("named for two outputs", done.stderr)
+
     def test_the_same_input_gives_the_same_bytes(self):
         texts = []
         for name in ("one", "two"):
@@ -294,9 +309,22 @@ class Measured(Gate):
         done = run(*promote)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no measured scenario", done.stderr)
+        for name in ("two\nlines", ""):
+            self.assertEqual(run(*promote, "--scenario", name).returncode, 2)
         self.assertEqual(run(*promote, "--scenario", "measured").returncode, 0)
         grown = self.verdicts(code=1)["measured"]
         self.assertIn({"key": "micro_batch_size", "before": "4", "after": "8"}, grown["job_changed"])
+
+    def test_a_run_does_not_take_the_place_of_a_prediction(self):
+        self.write(SCENARIOS)
+        self.update()
+        document = self.folder / "run.json"
+        document.write_text(run("run", self.folder / "jobs" / "one.yaml", "--format", "json").stdout)
+        before = self.baseline.read_bytes()
+        done = run("baseline", "promote", document, "--baseline", self.baseline, "--reason", "no", "--scenario", "gathers")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("'gathers' is a predicted scenario", done.stderr)
+        self.assertEqual(self.baseline.read_bytes(), before)
 
     def test_a_run_that_cannot_be_is_an_error_of_that_scenario(self):
         self.write(self.SCENARIOS.replace("steps: 2", "set: {machine: h100-sxm-80gb, network: resnet.json}"))
@@ -322,6 +350,10 @@ class BadInput(Gate):
         self.refused("is not valid YAML")
         self.write(SCENARIOS.replace("gathers", "other"))
         self.refused("'other' is also the scenario in line 2")
+        self.write("scenarios: []")
+        self.refused("found an empty one")
+        self.write("scenarios: [{name: a}]")
+        self.refused("lacks 'job'", "for example job: ../jobs/")
         self.scenarios.unlink()
         self.refused("there is no such file")
 

@@ -30,6 +30,7 @@ def ids_in_sources():
             ("sim/predict/audit.cc", "lint", r'BoundaryFault\{"([a-z-]+)"'),
             ("sim/predict/audit.h", "lint", r'kBoundaryFails = "([a-z-]+)"'),
             ("cli/first_steps.cc", "lint", r'Lint\{\s*"([a-z-]+)"'),
+            ("cli/observed_job.cc", "lint", r'Lint\{\s*"([a-z-]+)"'),
             ("cli/audit_report.cc", "hazard", r'\? "([a-z]+)" : "clobber"'),
             ("cli/audit_report.cc", "hazard", r'\? "race" : "([a-z]+)"')):
         for identifier in re.findall(pattern, (ROOT / name).read_text(encoding="utf-8")):

@@ -85,6 +85,49 @@ class Observed(unittest.TestCase):
         self.assertEqual(predict(JOB, "--observed", self.trace, *asked)["peak"]["by_category"],
                          predict(JOB, *asked)["peak"]["by_category"])
 
+    def test_every_verb_that_prices_a_job_takes_what_was_observed(self):
+        observed = ("--observed", self.trace)
+        wanted = {(strategy, steps): predict(JOB, *observed, "--set", f"strategy={strategy}", "--set", f"accumulation_steps={steps}")
+                  for strategy in ("ddp-last", "deepspeed-zero2") for steps in (1, 4)}
+        sweep = json.loads(run("sweep", JOB, *observed, "--vary", "strategy=ddp-last,deepspeed-zero2",
+                               "--vary", "accumulation_steps=1,4", "--format", "json").stdout)
+        self.assertEqual({(row["values"]["strategy"], int(row["values"]["accumulation_steps"])): row["allocated_bytes"]
+                          for row in sweep["rows"]},
+                         {key: prediction["peak"]["allocated_bytes"] for key, prediction in wanted.items()})
+        for verb in ("solve", "advise"):
+            with self.subTest(verb=verb):
+                done = run(verb, JOB, *observed, "--observed-batch", 64, "--format", "json")
+                self.assertIn("observed: 10 blocks", done.stderr)
+                commands = [option["command"] for options in json.loads(done.stdout).values()
+                            if isinstance(options, list) for option in options if "command" in option]
+                self.assertTrue(commands)
+                for command in commands:
+                    self.assertIn(f"--observed {self.trace} --observed-batch 64", command)
+        explained = json.loads(run("explain", JOB, *observed, "--against", "accumulation_steps=1", "--format", "json").stdout)
+        self.assertEqual(explained["after"]["peak"]["allocated_bytes"], wanted["ddp-last", 1]["peak"]["allocated_bytes"])
+        self.assertIn("role", run("program", JOB, *observed).stdout)
+
+    def test_frozen_weights_are_counted_when_they_are_told(self):
+        job = self.write("frozen.yaml", SMALL + "optimizer: adamw\n")
+        trained = ("--set", "network.trainable=['layer*.wq']")
+        whole = predict(job, *trained, "--trace", self.folder / "frozen.trace")
+        observed = ("--observed", self.folder / "frozen.trace")
+        silent = predict(job, *observed)
+        self.assertIn("observed-without-the-rest", [lint["id"] for lint in silent["lints"]])
+        missing = whole["peak"]["by_category"]["parameter"] - silent["peak"]["by_category"]["parameter"]
+        self.assertGreater(missing, 0)
+        told = predict(job, *observed, "--observed-frozen", missing // 4)
+        self.assertEqual(told["peak"]["by_category"], whole["peak"]["by_category"])
+        self.assertNotIn("observed-without-the-rest", [lint["id"] for lint in told["lints"]])
+        self.assertIn("needs", run("predict", job, "--observed-frozen", 3, code=2).stderr)
+
+    def test_a_length_that_was_not_measured_changes_nothing_and_says_so(self):
+        same = predict(JOB, "--observed", self.trace)
+        self.assertNotIn("option-without-effect", [lint["id"] for lint in same["lints"]])
+        longer = predict(JOB, "--observed", self.trace, "--set", "sequence_length=7")
+        self.assertEqual(longer["peak"], same["peak"])
+        self.assertIn("sequence_length", " ".join(lint["message"] for lint in longer["lints"]))
+
     def test_job_prints_the_network_for_every_other_verb(self):
         done = run("job", JOB, "--observed", self.trace)
         self.assertIn("observed: 10 blocks of microbatch 0", done.stderr)

@@ -55,6 +55,27 @@ TEST(TableNetwork, MayNeedOtherBytesBesideItsBackwardPass) {
   EXPECT_EQ(moved(row, false), 1010);
 }
 
+TEST(TableNetwork, KeepsFrozenParametersBesideTrainedOnes) {
+  TableRow row;
+  row.name = "layer";
+  row.parameters = 10;
+  row.frozen_parameters = 1000;
+  const Network network{"table", Table{{row}}, {}};
+  EXPECT_EQ(ParameterCount(network), 1010);
+  const Block block = Build(network, Partition{})[0].block;
+  ASSERT_EQ(block.parameters.size(), 2u);
+  EXPECT_TRUE(block.parameters[0].trainable);
+  EXPECT_FALSE(block.parameters[1].trainable);
+  EXPECT_EQ(block.parameters[1].elements, 1000);
+  const auto& forward = std::get<Calculate>(block.forward.at(0));
+  EXPECT_EQ(forward.parameters.size(), 2u);
+  EXPECT_EQ(std::get<Tabulated>(forward.op).bytes_moved, 2 * 1010);
+  const auto& backward = std::get<Calculate>(block.backward.at(0));
+  ASSERT_EQ(backward.gradients.size(), 1u);
+  EXPECT_EQ(backward.gradients[0].index, 0u);
+  EXPECT_EQ(std::get<Tabulated>(backward.op).bytes_moved, 2 * 10 + 2 * 10 + 2 * 1000);  // weights, gradients, frozen
+}
+
 TEST(TableNetwork, DividesBySamplesAndTakesABegunByteAsOne) {
   TableRow row;
   row.name = "stem";

@@ -143,6 +143,18 @@ TEST(ChromeFormat, anAddressThatIsAllocatedAgainWasFreedInBetween) {
   EXPECT_EQ(Verify(file.traces.at(0)), "");
 }
 
+TEST(ChromeFormat, processesOnOneDeviceHaveAddressesOfTheirOwn) {
+  const std::string first = Memory(1, 4096, 1000);
+  std::string second = Memory(2, 4096, 1000);
+  second.replace(second.find("\"pid\":1"), 7, "\"pid\":2");
+  const TraceFile merged = Read(R"({"traceEvents":[)" + first + "," + second + "," + Memory(3, 4096, -1000) + "]}");
+  ASSERT_EQ(merged.traces.size(), 2u);
+  EXPECT_EQ(merged.traces[0].role, "cpu of process 1");
+  EXPECT_EQ(merged.traces[1].role, "cpu of process 2");
+  EXPECT_EQ(merged.traces[0].memory.size(), 2u);
+  EXPECT_EQ(merged.traces[1].memory.size(), 1u);
+}
+
 TEST(ChromeFormat, ofEqualInstantsTheEventIndexDecides) {
   const TraceFile file =
       Read("[" + Memory(1, 8, -100, R"(,"Ev Idx":6)") + "," + Memory(1, 8, 100, R"(,"Ev Idx":5)") + "]");

@@ -79,6 +79,14 @@ TEST(Gzip, whatGrowsBeyondTheLimitIsRefused) {
   EXPECT_THAT(text.error().message, HasSubstr("more than 2.00 MiB"));
 }
 
+TEST(Gzip, whatBeginsLikeNoTraceIsNotUnpackedToItsEnd) {
+  std::string zeros = Compressed(std::string(std::size_t{64} << 20, '\0'));
+  zeros.resize(zeros.size() - 100);  // which only somebody who reads that far can miss
+  const Result<TraceFile> file = ReadTraces(zeros);
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("not a trace file of a known format"));
+}
+
 TEST(Gzip, aCompressedTraceReadsLikeTheTraceItself) {
   const Result<TraceFile> file = ReadTraces(Compressed(KinetoSample()));
   ASSERT_TRUE(file) << file.error().Text();

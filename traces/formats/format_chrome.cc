@@ -27,7 +27,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kMostDevices = 64;  ///< of one process; each becomes a trace
+constexpr std::size_t kMostDevices = 64;  ///< each becomes a trace, of every process on it
 
 /// c10::DeviceType, https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceType.h
 std::string RoleOf(const ChromeDevice& device) {
@@ -43,11 +43,17 @@ std::string RoleOf(const ChromeDevice& device) {
   }
 }
 
-/// What of the log is of one device.
+/// A process on a device has addresses of its own. Process 0: of a device on which no process allocates.
+struct ChromeOwner {
+  ChromeDevice device;
+  std::uint32_t process = 0;
+  friend auto operator<=>(const ChromeOwner&, const ChromeOwner&) = default;
+};
+
+/// What of the log is of one process on one device.
 struct DeviceLog {
   std::vector<ChromeBlock> blocks, out_of_memory;
   std::vector<RecordedSlice> slices;
-  std::set<std::uint32_t> processes;
 };
 
 Annotation AnnotationOf(const ChromeAnnotation& from, const StringPool& names) {
@@ -95,8 +101,8 @@ class ChromeReader {
     FindSites(log_);
     TIDEMARK_TRY(Divide());
     TraceFile file;
-    for (auto& [device, parts] : devices_) {
-      TIDEMARK_ASSIGN(Trace trace, TraceOfDevice(device, parts));
+    for (auto& [owner, parts] : devices_) {
+      TIDEMARK_ASSIGN(Trace trace, TraceOfDevice(owner, parts));
       file.traces.push_back(std::move(trace));
     }
     file.note = Note();
@@ -124,14 +130,22 @@ class ChromeReader {
 
   Status Divide() {
     for (const ChromeBlock& block : log_.blocks) {
-      devices_[block.device].blocks.push_back(block);
-      devices_[block.device].processes.insert(block.process);
+      devices_[{block.device, block.process}].blocks.push_back(block);
+      processes_[block.device].insert(block.process);
     }
     for (const ChromeBlock& block : log_.out_of_memory) {
-      devices_[block.device].out_of_memory.push_back(block);
+      devices_[{block.device, block.process}].out_of_memory.push_back(block);
+      processes_[block.device].insert(block.process);
     }
     for (const ChromeSlice& slice : log_.device_slices) {
-      devices_[{1, slice.device}].slices.push_back(
+      const ChromeDevice device{1, slice.device};
+      const auto processes = processes_.find(device);
+      if (processes != processes_.end() && processes->second.size() > 1) {
+        ++of_nobody_;
+        continue;
+      }
+      const std::uint32_t process = processes == processes_.end() ? 0 : *processes->second.begin();
+      devices_[{device, process}].slices.push_back(
           {slice.begin, slice.end, slice.name, slice.thread, slice.is_copy, IssuedAt(slice)});
     }
     if (devices_.empty()) {
@@ -151,24 +165,27 @@ class ChromeReader {
     return found == log_.issued.end() ? std::nullopt : std::optional(found->second);
   }
 
-  /// The annotations of the processes that allocate on the device; of all where none of them annotates.
-  Timeline TimelineOf(const DeviceLog& device) const {
+  /// The annotations of the process; of all where it does not annotate.
+  Timeline TimelineOf(std::uint32_t process) const {
     std::vector<Annotation> own, all;
     for (const ChromeAnnotation& annotation : log_.annotations) {
-      const bool is_own = device.processes.contains(annotation.slice.process);
+      const bool is_own = annotation.slice.process == process;
       (is_own ? own : all).push_back(AnnotationOf(annotation, log_.names));
     }
     return Timeline(own.empty() ? std::move(all) : std::move(own));
   }
 
-  Result<Trace> TraceOfDevice(const ChromeDevice& device, DeviceLog& parts) {
-    const Timeline timeline = TimelineOf(parts);
+  Result<Trace> TraceOfDevice(const ChromeOwner& owner, DeviceLog& parts) {
+    const Timeline timeline = TimelineOf(owner.process);
     left_out_ += timeline.left_out();
     DeviceRecording recording;
-    recording.role = RoleOf(device);
+    recording.role = RoleOf(owner.device);
+    if (const auto all = processes_.find(owner.device); all != processes_.end() && all->second.size() > 1) {
+      recording.role += fmt::format(" of {}", log_.names[owner.process]);
+    }
     recording.origin = IsOurs() ? log_.origin : "torch profiler";
     recording.is_whole = IsOurs();
-    Identify(parts, recording);
+    Identify(owner.process, recording);
     recording.clock = parts.slices.empty() ? "" : "cupti";
     AddBlocks(parts.blocks, timeline, recording);
     for (const ChromeBlock& instant : parts.out_of_memory) {
@@ -184,10 +201,9 @@ class ChromeReader {
   /// Written by Tidemark.
   bool IsOurs() const { return !log_.origin.empty(); }
 
-  /// Of a device that one process alone has, in a file of ours: what this one is called and where it comes from.
-  void Identify(const DeviceLog& parts, DeviceRecording& recording) const {
-    const auto found =
-        parts.processes.size() == 1 ? log_.processes.find(*parts.processes.begin()) : log_.processes.end();
+  /// In a file of ours: what the process is called and where it comes from.
+  void Identify(std::uint32_t process, DeviceRecording& recording) const {
+    const auto found = log_.processes.find(process);
     if (IsOurs() && found != log_.processes.end()) {
       recording.role = log_.names[found->second.name];
       recording.origin = found->second.origin == 0 ? log_.origin : std::string(log_.names[found->second.origin]);
@@ -223,6 +239,12 @@ class ChromeReader {
     if (left_out_ > 0) {
       notes.push_back(fmt::format("{} phases are left out, which are too many or too deep", Number(left_out_)));
     }
+    if (of_nobody_ > 0) {
+      notes.push_back(
+          fmt::format("{} slices are left out: several processes share the device, and which of them they are "
+                      "of is not told",
+                      Number(of_nobody_)));
+    }
     if (log_.blocks.empty()) {
       notes.emplace_back("it was recorded without profile_memory=True, and has no memory events");
     }
@@ -233,8 +255,9 @@ class ChromeReader {
 
   ChromeLog log_;
   Nanos begin_;
-  std::map<ChromeDevice, DeviceLog> devices_;
-  std::uint64_t left_out_ = 0;
+  std::map<ChromeOwner, DeviceLog> devices_;
+  std::map<ChromeDevice, std::set<std::uint32_t>> processes_;  ///< that allocate there
+  std::uint64_t left_out_ = 0, of_nobody_ = 0;
 };
 
 class ChromeFormat : public TraceFormat {

@@ -32,26 +32,40 @@ std::vector<std::string> Names(const std::vector<std::unique_ptr<TraceFormat>>& 
   return names;
 }
 
+/// By how a file begins.
+Result<std::unique_ptr<TraceFormat>> Recognise(std::string_view bytes) {
+  auto formats = MakeTraceFormats();
+  for (auto& format : formats) {
+    if (format->reads() && format->Sniff(bytes.substr(0, kHead))) {
+      return std::move(format);
+    }
+  }
+  const std::string known =
+      fmt::format("formats that can be read: {}", fmt::join(Names(formats, &TraceFormat::reads), ", "));
+  return bytes.empty() ? BadInput("the file is empty", known)
+                       : BadInput("this is not a trace file of a known format", known);
+}
+
+Result<TraceFile> Read(const TraceFormat& format, std::string_view bytes) {
+  TIDEMARK_ASSIGN(TraceFile file, format.Read(bytes));
+  file.format = format.name();
+  return file;
+}
+
 }  // namespace
 
 Result<TraceFile> ReadTraces(std::string_view bytes) {
-  if (IsGzip(bytes)) {
-    TIDEMARK_ASSIGN(const std::string inflated, Inflated(bytes, LargestInflated()));
-    if (IsGzip(inflated)) {
-      return BadInput("this gzip file holds another gzip file", "unpack it once");
-    }
-    return ReadTraces(inflated);
+  if (!IsGzip(bytes)) {
+    TIDEMARK_ASSIGN(const auto format, Recognise(bytes));
+    return Read(*format, bytes);
   }
-  const auto formats = MakeTraceFormats();
-  for (const auto& format : formats) {
-    if (format->reads() && format->Sniff(bytes.substr(0, kHead))) {
-      TIDEMARK_ASSIGN(TraceFile file, format->Read(bytes));
-      file.format = format->name();
-      return file;
-    }
+  TIDEMARK_ASSIGN(const std::string start, InflatedStart(bytes));
+  if (IsGzip(start)) {
+    return BadInput("this gzip file holds another gzip file", "unpack it once");
   }
-  return BadInput("this is not a trace file of a known format",
-                  fmt::format("formats that can be read: {}", fmt::join(Names(formats, &TraceFormat::reads), ", ")));
+  TIDEMARK_ASSIGN(const auto format, Recognise(start));
+  TIDEMARK_ASSIGN(const std::string inflated, Inflated(bytes, LargestInflated()));
+  return Read(*format, inflated);
 }
 
 Result<std::unique_ptr<TraceFormat>> FindTraceFormat(std::string_view name) {

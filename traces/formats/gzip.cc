@@ -79,6 +79,14 @@ std::size_t ToldSize(std::string_view bytes) {
   return told;
 }
 
+Error Damaged(const std::string& out) {
+  return {ErrorCode::bad_input,
+          {},
+          fmt::format("the gzip file is damaged or cut off after {} bytes of what it holds",
+                      Grouped(static_cast<std::int64_t>(out.size()))),
+          "gzip -t FILE checks it; gzip -dc FILE writes what can be saved"};
+}
+
 }  // namespace
 
 bool IsGzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
@@ -90,14 +98,21 @@ Result<std::string> Inflated(std::string_view bytes, std::int64_t largest_bytes)
   Inflater inflater(bytes);
   while (!inflater.ended()) {
     if (!inflater.Append(out)) {
-      return BadInput(fmt::format("the gzip file is damaged or cut off after {} bytes of what it holds",
-                                  Grouped(static_cast<std::int64_t>(out.size()))),
-                      "gzip -t FILE checks it; gzip -dc FILE writes what can be saved");
+      return Damaged(out);
     }
     if (out.size() > static_cast<std::size_t>(largest_bytes)) {
       return BadInput(fmt::format("the gzip file holds more than {}", Text(Bytes(largest_bytes))),
                       "unpack it: a file that is not compressed may be larger");
     }
+  }
+  return out;
+}
+
+Result<std::string> InflatedStart(std::string_view bytes) {
+  std::string out;
+  Inflater inflater(bytes);
+  if (!inflater.Append(out)) {
+    return Damaged(out);
   }
   return out;
 }

@@ -15,4 +15,7 @@ bool IsGzip(std::string_view bytes);
 /// damaged or cut off, or holds more than `largest_bytes`.
 Result<std::string> Inflated(std::string_view bytes, std::int64_t largest_bytes);
 
+/// The first MiB of the same, to see what it is. What is damaged behind it is not seen.
+Result<std::string> InflatedStart(std::string_view bytes);
+
 }  // namespace tidemark
