@@ -108,9 +108,13 @@ class ReplayCommand : public Command {
     ReplayReport report = Describe(file, trace);
     TraceReplay replay = ReplayTrace(trace, asked, capacity());
     report.replayed = SettingOf(asked, replay);
+    report.replayed.own = asked == own;
     DescribePeak(trace, replay, report);
     if (settings.empty()) {
       TIDEMARK_TRY(ReplayOthers(trace, asked, report));
+    } else if (asked != own) {
+      report.others.push_back(SettingOf(own, ReplayTrace(trace, own, capacity())));
+      report.others.back().own = true;
     }
     if (!trace_path_.empty()) {
       TIDEMARK_TRY(Write(std::move(replay.trace), asked));

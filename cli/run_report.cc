@@ -15,9 +15,9 @@
 #include "models/job/read.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_json.h"
-#include "reports/render/yaml_json.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

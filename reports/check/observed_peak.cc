@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "reports/check/json_document.h"
 #include "reports/check/live_json.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reports/render/report_json.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "reports/render/lints.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

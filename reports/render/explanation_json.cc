@@ -6,7 +6,7 @@
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
 #include "reports/render/role_json.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

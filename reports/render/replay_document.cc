@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,15 @@ std::string Verdict(const ReplayReport& report) {
                        Text(*replayed.refused), Text(report.capacity.value_or(Bytes(0))));
   }
   const std::string verdict = fmt::format("{} reserves {} at most", replayed.allocator, Text(replayed.reserved_peak));
+  const auto own = std::ranges::find_if(report.others, &ReplayedSetting::own);
+  if (own != report.others.end()) {
+    const Bytes less = own->reserved_peak - replayed.reserved_peak;
+    const std::string change = less == Bytes(0)  ? "as much as"
+                               : less > Bytes(0) ? fmt::format("{} less than", Text(less))
+                                                 : fmt::format("{} more than", Text(Bytes(0) - less));
+    return own->refused ? fmt::format("{}; {}, as the trace has it, runs out of memory", verdict, own->allocator)
+                        : fmt::format("{}, {} {}, as the trace has it", verdict, change, own->allocator);
+  }
   const std::string kind = KindOf(replayed);
   const auto best = std::ranges::find_if(report.others, [&](const ReplayedSetting& other) {
     return !other.refused && KindOf(other) == kind && other.reserved_peak < replayed.reserved_peak;
@@ -57,8 +67,8 @@ std::vector<Figure> Figures(const ReplayReport& report) {
        fmt::format("{} in {}", AllDigits(replayed.reserved_peak),
                    report.at.phase.empty() ? "no phase" : PhaseLabel(report.at))},
       {"unused there", Text(replayed.unused),
-       fmt::format("{} of what is reserved; {} of it in empty segments", Percent(replayed.fragmentation()),
-                   Text(replayed.releasable))}};
+       fmt::format("{} of what is reserved at that instant; {} of it in empty segments",
+                   Percent(replayed.fragmentation()), Text(replayed.releasable))}};
   if (report.recorded_reserved_peak) {
     figures.push_back(
         {"as recorded", Text(*report.recorded_reserved_peak), "reserved by the allocator of the trace itself"});
@@ -125,18 +135,50 @@ Section PinnedSection(const ReplayReport& report) {
   return section;
 }
 
+/// What a recording reserved and its own setting does not: the replay cannot know it.
+std::optional<Section> RecordingSection(const ReplayReport& report) {
+  constexpr std::int64_t kFew = 50;  // 2 % are a segment or two
+  if (!report.recorded_reserved_peak || !report.replayed.own || report.replayed.refused) {
+    return std::nullopt;
+  }
+  const Bytes recorded = *report.recorded_reserved_peak;
+  const Bytes missed = recorded - report.replayed.reserved_peak;
+  if (missed < recorded / kFew && Bytes(0) - missed < recorded / kFew) {
+    return std::nullopt;
+  }
+  Section section{"Against the recording", "", {}, {}};
+  section.remarks.push_back(
+      {fmt::format("{} {}", Text(missed < Bytes(0) ? Bytes(0) - missed : missed), missed < Bytes(0) ? "more" : "less"),
+       fmt::format(
+           "the trace's own allocator reserved {}: the replay begins without a cache, and knows neither what was "
+           "freed before the recording nor settings that the trace does not tell",
+           Text(recorded)),
+       "give the settings of the run (PYTORCH_CUDA_ALLOC_CONF) with --set; differences between settings hold all the "
+       "same",
+       Tone::warning});
+  return section;
+}
+
 Section OthersSection(const ReplayReport& report) {
-  Section section{"The same allocations under other settings", "least reserved first", {}, {}};
+  Section section{"The same allocations under other settings",
+                  "least reserved first; unused and fragmentation where most is reserved",
+                  {},
+                  {}};
   section.table.wide = true;
   section.table.columns = {{"allocator", false, false}, {"allocated", true, false},     {"reserved", true, false},
                            {"unused", true, false},     {"fragmentation", true, false}, {"", false, false}};
-  for (const ReplayedSetting& setting : report.others) {
+  const auto add = [&](const ReplayedSetting& setting, const char* which) {
     const std::string outcome = setting.refused             ? fmt::format("no room for {}", Text(*setting.refused))
                                 : setting.cache_flushes > 0 ? fmt::format("{} flushes", Grouped(setting.cache_flushes))
                                                             : "";
     section.table.rows.push_back({{setting.allocator, Text(setting.allocator_peak), Text(setting.reserved_peak),
-                                   Text(setting.unused), Percent(setting.fragmentation()), outcome},
+                                   Text(setting.unused), Percent(setting.fragmentation()),
+                                   fmt::format("{}{}{}", which, *which != 0 && !outcome.empty() ? ", " : "", outcome)},
                                   std::nullopt});
+  };
+  add(report.replayed, report.replayed.own ? "as the trace has it" : "asked for");
+  for (const ReplayedSetting& setting : report.others) {
+    add(setting, setting.own ? "as the trace has it" : "");
   }
   return section;
 }
@@ -146,6 +188,9 @@ Section OthersSection(const ReplayReport& report) {
 Document MakeDocument(const ReplayReport& report) {
   const Tone tone = report.replayed.refused ? Tone::bad : Tone::neutral;
   Document document{report.title, Verdict(report), tone, Figures(report), {}, {}};
+  if (std::optional<Section> recording = RecordingSection(report)) {
+    document.sections.push_back(std::move(*recording));
+  }
   if (!report.others.empty()) {
     document.sections.push_back(OthersSection(report));
   }

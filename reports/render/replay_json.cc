@@ -49,6 +49,7 @@ Json MakeJson(const ReplayReport& report) {
                {"allocated_bytes", report.tensors_peak.count()},
                {"capacity_bytes", OptionalBytes(report.capacity)}};
   json.update(SettingJson(replayed));
+  json["own"] = replayed.own;
   json["at"] = {{"phase", PhaseLabel(report.at)}, {"ns", report.at_ns.count()}};
   json["recorded"] = {{"allocator_bytes", OptionalBytes(report.recorded_allocator_peak)},
                       {"reserved_bytes", OptionalBytes(report.recorded_reserved_peak)}};

@@ -2,7 +2,7 @@
 #include "reports/render/report_json.h"
 
 #include "reports/render/advice_json.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

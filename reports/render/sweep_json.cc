@@ -9,7 +9,7 @@
 #include "base/category.h"
 #include "reports/render/role_json.h"
 #include "reports/render/time_json.h"
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

@@ -274,11 +274,14 @@ Document Heading(const TraceReport& report) {
 
 Document MakeDocument(const TraceReport& report) {
   Document document = Heading(report);
-  const bool all_fit = std::all_of(report.traces.begin(), report.traces.end(),
-                                   [](const TraceSummary& trace) { return trace.Fits().value_or(true); });
+  const auto all = [&](bool unknown) {
+    return std::ranges::all_of(report.traces,
+                               [&](const TraceSummary& trace) { return trace.Fits().value_or(unknown); });
+  };
   Section errors = ErrorsSection(report);
   Section cut = CutSection(report);
-  document.tone = all_fit && errors.remarks.empty() && cut.remarks.empty() ? Tone::good : Tone::bad;
+  const bool sound = errors.remarks.empty() && cut.remarks.empty();
+  document.tone = !sound || !all(true) ? Tone::bad : all(false) ? Tone::good : Tone::neutral;
   document.figures = Figures(report);
   std::vector<std::pair<std::string, const Trace*>> traces;
   for (const TraceSummary& trace : report.traces) {
@@ -302,7 +305,9 @@ Document MakeDocument(const TraceReport& report) {
     document.sections.push_back(BudgetSection(role));
     document.sections.push_back(CategorySection(role));
     document.sections.push_back(LiveSection(role));
-    document.sections.push_back(PhasesSection(role));
+    if (!role.phases.empty()) {
+      document.sections.push_back(PhasesSection(role));
+    }
   } else {
     document.paragraphs.push_back(Paragraph(report));
     document.sections.push_back(CategoriesSection(report));

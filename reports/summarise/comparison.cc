@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 #include "traces/compare/steps.h"
 
 namespace tidemark {

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 namespace tidemark {
 namespace {

@@ -22,8 +22,9 @@ struct LiveBuffers {
   Bytes bytes;                 ///< of all `count` members
   Nanos since;                 ///< when the first of them was allocated
   std::optional<Nanos> until;  ///< when the last of them is freed; nothing: it outlives the step
-  std::string since_phase;     ///< "forward 0", of several steps "forward 0, step 2"; "before the step": was resident
-  std::string until_phase;     ///< "after the step": is kept
+  /// "forward 0", of several steps "forward 0, step 2"; "before the step": was resident; outside of phases "at 3.20 ms"
+  std::string since_phase;
+  std::string until_phase;  ///< the same; "after the step": is kept
   DType dtype = DType::bf16;
   std::string sharding;     ///< as in TraceTensor
   std::int64_t copies = 1;  ///< microbatches in whose passes the living members were born

@@ -25,6 +25,7 @@ struct ReplayedSetting {
   std::int64_t cache_flushes = 0;
   std::optional<Bytes> refused;  ///< the request that the device had no room for
   std::string command;           ///< the command line that replays it
+  bool own = false;              ///< as the trace has it
 
   /// Of what is reserved, the part that no tensor has.
   double fragmentation() const;
@@ -60,8 +61,9 @@ struct ReplayReport {
   ReplayedSetting replayed;
   PhasePlace at;  ///< where its reserved memory is highest, or where it ran out
   Nanos at_ns;
-  std::vector<HeldSegment> pinned;      ///< there, most free memory first
-  std::vector<ReplayedSetting> others;  ///< other settings, least reserved first
+  std::vector<HeldSegment> pinned;  ///< there, most free memory first
+  std::vector<ReplayedSetting>
+      others;  ///< other settings, least reserved first; where one was asked for, its own alone
   std::vector<ReplayInstant> timeline;  ///< of the replayed one, at most kReplayInstants
 };
 

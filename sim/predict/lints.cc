@@ -274,8 +274,7 @@ class Linter {
       add("loss holds no logits for a caller here: a language model's loss beside a contrastive one returns none",
           "set loss to upcast-logits, which is the same");
     }
-    const std::string length = job_.sources.contains("sequence_length.max") ? "sequence_length.max" : "sequence_length";
-    if (std::holds_alternative<Table>(job_.network.shape) && job_.SourceOf(length) == kCommandLine) {
+    if (std::holds_alternative<Table>(job_.network.shape) && job_.SourceOf("sequence_length") == kCommandLine) {
       add("sequence_length changes neither bytes nor times of a table network: those of its rows are of whole samples",
           "give the rows of other samples: measure or write them again");
     }

@@ -217,8 +217,8 @@ class Outputs(Gate):
         self.assertIn("Peak memory", markdown.read_text())
 
     def test_outputs_of_one_file_by_two_names_are_refused(self):
-        done = run("check", self.scenarios, "--baseline", self.baseline, "--junit", f"{self.folder}/./b", "--markdown",
-                   f"{self.folder}/b")
+        outputs = ("--junit", f"{self.folder}/./b", "--markdown", f"{self.folder}/b")
+        done = run("check", self.scenarios, "--baseline", self.baseline, *outputs)
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("named for two outputs", done.stderr)
 
@@ -318,9 +318,8 @@ class Measured(Gate):
     def test_a_run_does_not_take_the_place_of_a_prediction(self):
         self.write(SCENARIOS)
         self.update()
-        document = self.folder / "run.json"
+        document, before = self.folder / "run.json", self.baseline.read_bytes()
         document.write_text(run("run", self.folder / "jobs" / "one.yaml", "--format", "json").stdout)
-        before = self.baseline.read_bytes()
         done = run("baseline", "promote", document, "--baseline", self.baseline, "--reason", "no", "--scenario", "gathers")
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("'gathers' is a predicted scenario", done.stderr)

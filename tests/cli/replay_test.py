@@ -70,6 +70,22 @@ class Replay(unittest.TestCase):
             done = run(*command, "--format", "json")
             self.assertEqual(json.loads(done.stdout)["reserved_bytes"], other["reserved_bytes"], other["command"])
 
+    def test_a_setting_is_told_against_the_one_that_the_trace_has(self):
+        own = self.replay()
+        asked = self.replay("--set", "expandable_segments=true")
+        self.assertEqual((own["own"], asked["own"]), (True, False))
+        self.assertEqual([each["reserved_bytes"] for each in asked["others"]], [own["reserved_bytes"]])
+        text = run("replay", self.trace, "--set", "expandable_segments=true").stdout
+        self.assertRegex(text, r"reserves .* at most, .* (less|more) than torch-caching, as the trace has it")
+        self.assertEqual(text.count("asked for"), 1)
+
+    def test_what_a_recording_reserved_beyond_the_replay_is_told(self):
+        snapshots = pathlib.Path(__file__).resolve().parent.parent / "traces" / "snapshots"
+        text = run("replay", snapshots / "segments.pickle").stdout
+        self.assertIn("Against the recording", text)
+        self.assertIn("PYTORCH_CUDA_ALLOC_CONF", text)
+        self.assertNotIn("Against the recording", run("replay", self.trace).stdout)
+
     def test_what_is_reserved_is_used_pinned_or_releasable(self):
         report = self.replay()
         self.assertEqual(report["unused_bytes"],

@@ -46,6 +46,23 @@ TEST(SummarisePeak, takesTheFirstInstantOfTheHighestTotal) {
   EXPECT_EQ(peak.microbatch, 2);
 }
 
+TEST(SummarisePeak, tellsInstantsOutsideOfPhasesByTheClock) {
+  Trace trace = OnPaper();
+  trace.memory[1].span = trace.memory[5].span = kNoSpan;  // a[0], behind w alone and before a[1]'s phase
+  Peak peak = SummarisePeak(trace);
+  EXPECT_EQ(peak.live[1].name, "a");
+  EXPECT_EQ(peak.live[1].since_phase, "before the step");
+  EXPECT_EQ(peak.live[1].until_phase, "at 70 ns");
+  for (MemoryEvent& event : trace.memory) {
+    event.span = kNoSpan;
+  }
+  peak = SummarisePeak(trace);
+  EXPECT_EQ(peak.live[0].since_phase, "the beginning");
+  EXPECT_EQ(peak.live[0].until_phase, "the end");
+  EXPECT_EQ(peak.live[1].since_phase, "at 10 ns");
+  EXPECT_EQ(peak.live[1].until_phase, "at 70 ns");
+}
+
 TEST(SummarisePeak, splitsThePeakByCategory) {
   const Peak peak = SummarisePeak(OnPaper());
   EXPECT_EQ(peak.by_category[Category::parameter], Bytes(100));

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 #include "tests/reports/sample_report.h"
 
 namespace tidemark {

@@ -125,6 +125,18 @@ TEST(ChromeFormat, aFreeOfUnknownSizeFreesWhatIsThereAndADoubleOneNothing) {
                                                    "4000 + 300 outside of operators[0] in '' -1 of -1"));
 }
 
+TEST(ChromeFormat, aProcessorsProfileThatBeginsLateSaysWhatItCannotTell) {
+  const auto assumed = [](const std::string& events) { return Read("[" + events + "]").traces.at(0).assumed; };
+  EXPECT_THAT(assumed(Memory(1, 8, 100) + "," + Memory(2, 8, -100)), ElementsAre());
+  const std::string late = Memory(1, 8, 100) + "," + Memory(2, 16, -100);
+  EXPECT_THAT(assumed(late), ElementsAre(HasSubstr("before the recording")));
+  std::string device = late;  // whose totals count from the process's begin
+  for (std::size_t at = 0; (at = device.find("\"Device Type\":0", at)) != std::string::npos; ++at) {
+    device.replace(at, 15, "\"Device Type\":1");
+  }
+  EXPECT_THAT(assumed(device), ElementsAre());
+}
+
 TEST(ChromeFormat, aSizeThatIsNoWholeNumberOfBytesIsCountedAndNoFree) {
   const auto memory = [](const std::string& address, const std::string& bytes) {
     return R"({"ph":"i","name":"[memory]","ts":1,"args":{"Device Type":0,"Addr":)" + address + bytes + "}}";

@@ -70,6 +70,10 @@ class MemoryOfDevice {
       event.allocator_bytes = AllocatorIsTold() ? running : Bytes();
     }
     there_ = trace_.memory.size();
+    if (recording_.counts_own && !recording_.is_whole && !there.empty()) {
+      trace_.assumed.emplace_back(
+          "before the recording nothing was there but what it saw freed: a processor's profile tells no more");
+    }
     return Done{};
   }
 

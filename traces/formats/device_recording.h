@@ -62,7 +62,8 @@ struct DeviceRecording {
   std::vector<RecordedSlice> slices;
   std::vector<std::pair<std::uint32_t, std::string>> streams;  ///< RecordedSlice::stream and its name
   std::vector<RecordedInstant> instants;
-  bool is_whole = false;  ///< nothing was there before the first block
+  bool is_whole = false;    ///< nothing was there before the first block
+  bool counts_own = false;  ///< totals are of what was allocated while it recorded, as PyTorch counts on a processor
 };
 
 /// Its trace. All times count from `begin`. Fails with bad_input where numbers are beyond all reason.

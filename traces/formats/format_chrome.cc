@@ -29,10 +29,12 @@ namespace {
 
 constexpr std::size_t kMostDevices = 64;  ///< each becomes a trace, of every process on it
 
-/// c10::DeviceType, https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceType.h
+// c10::DeviceType, https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceType.h
+constexpr std::int64_t kProcessor = 0;
+
 std::string RoleOf(const ChromeDevice& device) {
   switch (device.type) {
-    case 0:
+    case kProcessor:
       return "cpu";
     case 1:
       return fmt::format("cuda:{}", device.id);
@@ -185,6 +187,7 @@ class ChromeReader {
     }
     recording.origin = IsOurs() ? log_.origin : "torch profiler";
     recording.is_whole = IsOurs();
+    recording.counts_own = owner.device.type == kProcessor;
     Identify(owner.process, recording);
     recording.clock = parts.slices.empty() ? "" : "cupti";
     AddBlocks(parts.blocks, timeline, recording);

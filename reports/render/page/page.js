@@ -84,6 +84,7 @@ class Page {
     const highest = this.data.reserved.reduce((a, b) => Math.max(a, b), this.data.total.reduce((a, b) => Math.max(a, b), 1));
     this.memory.capacityShown = this.data.capacity <= 4 * highest;
     this.find('capacity').checked = this.memory.capacityShown;
+    this.find('capacity').parentElement.style.display = this.data.capacity > 0 ? '' : 'none';
   }
 
   area() {

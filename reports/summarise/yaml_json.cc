@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/yaml_json.h"
+#include "reports/summarise/yaml_json.h"
 
 #include <yaml-cpp/yaml.h>
 
