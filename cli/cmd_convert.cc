@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -123,6 +124,15 @@ class ConvertCommand : public Command {
     TIDEMARK_ASSIGN(const std::string bytes,
                     target.archive ? WriteArchive(*target.format, traces) : target.format->Write(traces));
     TIDEMARK_TRY(WriteFile(output_, bytes));
+    std::set<std::string> lost;
+    for (const Trace& trace : traces) {
+      for (std::string& clause : target.format->Loses(trace)) {
+        lost.insert(std::move(clause));
+      }
+    }
+    if (!lost.empty()) {
+      fmt::print(stderr, "note: {} does not tell {}\n", target.format->name(), fmt::join(lost, ", nor "));
+    }
     fmt::print(stderr, "{}: {} bytes from {} events of {} {}\n", output_ == "-" ? "stdout" : output_,
                Grouped(static_cast<std::int64_t>(bytes.size())), Grouped(events), traces.size(),
                traces.size() == 1 ? "trace" : "traces");

@@ -168,6 +168,17 @@ class Convert(unittest.TestCase):
         self.assertIn(" of 1 trace\n", done.stderr)
         self.assert_refused(self.trace("stages"), "--role", "stage 7", "-o", self.folder / "no.csv", says="'stage 7'")
 
+    def test_what_a_format_does_not_tell_is_said(self):
+        for target, lost in (("chrome", "streams of allocations"), ("torch-snapshot", "work of streams"), ("csv", None)):
+            with self.subTest(target):
+                note = [line for line in self.convert(self.trace("gpt2"), "--to", target, "-o", self.folder / "lost").stderr.splitlines()
+                        if line.startswith("note: ")]
+                self.assertEqual(len(note), 0 if lost is None else 1)
+                self.assertIn(lost or "", "".join(note))
+        sample = JOBS.parent / "traces" / "samples" / "torch-1.13-cpu-decoder.json.gz"  # one stream, and no reserved memory
+        self.assertNotIn("note: ", self.convert(sample, "--to", "chrome", "-o", self.folder / "lost").stderr)
+        self.assertIn("reserved memory", self.convert(sample, "--to", "torch-snapshot", "-o", self.folder / "lost").stderr)
+
     def test_a_cut_file_is_converted_as_far_as_it_goes_and_says_so(self):
         cut = self.folder / "cut.trace"
         whole = self.trace("gpt2").read_bytes()

@@ -36,6 +36,9 @@ class TraceFormat {
   /// (traces/formats/trace_archive.h).
   virtual bool archives() const { return false; }
 
+  /// What a file of this format would not tell of the trace that it tells, in a clause each.
+  virtual std::vector<std::string> Loses(const Trace& /*trace*/) const { return {}; }
+
   /// Whether a file that begins with `head` (its first 4 KiB, or all of it) is of this format. Separate from Read,
   /// because the reader is chosen before the file is read.
   virtual bool Sniff(std::string_view head) const = 0;

@@ -290,6 +290,15 @@ class ChromeFormat : public TraceFormat {
   }
 
   Result<std::string> Write(std::span<const Trace> traces) const override { return ChromeText(traces); }
+
+  std::vector<std::string> Loses(const Trace& trace) const override {
+    const bool has_streams = std::ranges::any_of(trace.memory, [&](const MemoryEvent& event) {
+      return event.stream != trace.memory.front().stream || event.ready != event.issue;
+    });
+    return has_streams ? std::vector<std::string>{"the streams of allocations and what their frees wait for, so that "
+                                                  "replay places them otherwise"}
+                       : std::vector<std::string>();
+  }
 };
 
 }  // namespace

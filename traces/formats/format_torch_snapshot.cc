@@ -4,6 +4,11 @@
 // draws. Read by traces/formats/torch_snapshot.cc, put into time by torch_history.cc, written by
 // torch_snapshot_writer.cc.
 #include "traces/formats/format.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "traces/formats/pickle.h"
 #include "traces/formats/torch_snapshot.h"
 #include "traces/formats/torch_snapshot_writer.h"
@@ -27,6 +32,17 @@ class TorchSnapshotFormat : public TraceFormat {
   }
 
   Result<std::string> Write(std::span<const Trace> traces) const override { return WriteTorchSnapshot(traces); }
+
+  std::vector<std::string> Loses(const Trace& trace) const override {
+    std::vector<std::string> lost;
+    if (!trace.slices.empty()) {
+      lost.emplace_back("work of streams");
+    }
+    if (std::ranges::all_of(trace.memory, [](const MemoryEvent& event) { return event.reserved_bytes == Bytes(0); })) {
+      lost.emplace_back("that reserved memory is not known: what is alive stands for it");
+    }
+    return lost;
+  }
 };
 
 }  // namespace
