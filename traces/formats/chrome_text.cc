@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -15,14 +14,10 @@
 
 #include "base/category.h"
 #include "base/dtype.h"
+#include "traces/formats/json_text.h"
 
 namespace tidemark {
 namespace {
-
-/// A JSON string; what is no UTF-8 in it is replaced.
-std::string Quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 /// Microseconds with all nanoseconds.
 std::string Micros(Nanos nanos) {
@@ -54,7 +49,7 @@ class TraceText {
 
   void WriteNames() {
     Event(R"({{"ph":"M","name":"process_name","pid":{},"tid":{},"args":{{"name":{},"Origin":{}}}}})", pid_, Host(),
-          Quoted(trace_.role.empty() ? "trace" : trace_.role), Quoted(trace_.origin));
+          JsonText(trace_.role.empty() ? "trace" : trace_.role), JsonText(trace_.origin));
     for (std::size_t i = 0; i < trace_.streams.size(); ++i) {
       Meta("thread_name", i, trace_.streams[i].name);
     }
@@ -62,7 +57,7 @@ class TraceText {
   }
 
   void Meta(std::string_view what, std::size_t tid, std::string_view name) {
-    Event(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, pid_, tid, Quoted(name));
+    Event(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, pid_, tid, JsonText(name));
   }
 
   void WriteSteps() {
@@ -78,9 +73,9 @@ class TraceText {
       if (span.microbatch >= 0) {
         name = fmt::format("microbatch {} {}", span.microbatch, name);
       }
-      Annotation(Quoted(name), span.begin, span.end,
-                 fmt::format(R"("Phase":{},"Microbatch":{},"Side":{})", Quoted(span.phase), span.microbatch,
-                             Quoted(span.side)));
+      Annotation(JsonText(name), span.begin, span.end,
+                 fmt::format(R"("Phase":{},"Microbatch":{},"Side":{})", JsonText(span.phase), span.microbatch,
+                             JsonText(span.side)));
     }
   }
 
@@ -92,7 +87,7 @@ class TraceText {
   void WriteMemory() {
     std::vector<std::string> names;
     for (const TraceTensor& tensor : trace_.tensors) {
-      names.push_back(Quoted(tensor.name));
+      names.push_back(JsonText(tensor.name));
     }
     CategoryBytes alive;
     for (std::size_t i = 0; i < trace_.memory.size(); ++i) {
@@ -155,7 +150,7 @@ class TraceText {
           kind == "host"   ? "cuda_runtime"
           : kind == "copy" ? "gpu_memcpy"
                            : "kernel",
-          Quoted(trace_.strings[slice.name.index]), pid_, slice.stream, Micros(slice.start),
+          JsonText(trace_.strings[slice.name.index]), pid_, slice.stream, Micros(slice.start),
           Micros(slice.end - slice.start), pid_, slice.stream);
     }
   }
@@ -181,7 +176,7 @@ class TraceText {
 
 std::string ChromeText(std::span<const Trace> traces) {
   std::string out = fmt::format(R"({{"schemaVersion":1,"tidemark_origin":{},"displayTimeUnit":"ms","traceEvents":[)",
-                                Quoted(traces.empty() ? "" : traces.front().origin));
+                                JsonText(traces.empty() ? "" : traces.front().origin));
   bool first = true;
   for (std::size_t i = 0; i < traces.size(); ++i) {
     TraceText(traces[i], i, out, first).Write();

@@ -8,45 +8,38 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "traces/formats/format.h"
+#include "traces/formats/json_text.h"
 #include "traces/place.h"
 
 namespace tidemark {
 namespace {
-
-/// A string as JSON. Bytes of foreign names that are no UTF-8 become U+FFFD.
-std::string Quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string Quoted(std::string_view text) { return Quoted(std::string(text)); }
 
 class Lines {
  public:
   Lines(const Trace& trace, std::size_t number, std::string& out)
       : trace_(trace), trace_number_(fmt::format("\"trace\":{}", number)), out_(out) {
     for (const TraceTensor& tensor : trace.tensors) {
-      tensors_.push_back(fmt::format("\"tensor\":{},\"category\":{},\"bytes\":{}", Quoted(tensor.name),
-                                     Quoted(Name(tensor.category)), tensor.bytes.count()));
+      tensors_.push_back(fmt::format("\"tensor\":{},\"category\":{},\"bytes\":{}", JsonText(tensor.name),
+                                     JsonText(Name(tensor.category)), tensor.bytes.count()));
     }
     for (const Span& span : trace.spans) {
-      spans_.push_back(fmt::format(",\"phase\":{}", Quoted(span.phase)));
+      spans_.push_back(fmt::format(",\"phase\":{}", JsonText(span.phase)));
       if (span.microbatch >= 0) {
         spans_.back() += fmt::format(",\"microbatch\":{}", span.microbatch);
       }
       if (!span.side.empty()) {
-        spans_.back() += fmt::format(",\"side\":{}", Quoted(span.side));
+        spans_.back() += fmt::format(",\"side\":{}", JsonText(span.side));
       }
     }
     for (const TraceStream& stream : trace.streams) {
-      streams_.push_back(fmt::format(",\"stream\":{}", Quoted(stream.name)));
+      streams_.push_back(fmt::format(",\"stream\":{}", JsonText(stream.name)));
     }
     for (const std::string& name : trace.strings) {
-      names_.push_back(Quoted(name));
+      names_.push_back(JsonText(name));
     }
   }
 
@@ -65,7 +58,7 @@ class Lines {
 
   void AddText(std::string_view key, const std::string& value) {
     if (!value.empty()) {
-      Add(",\"{}\":{}", key, Quoted(value));
+      Add(",\"{}\":{}", key, JsonText(value));
     }
   }
 
@@ -95,7 +88,7 @@ class Lines {
   void AppendTables() {
     for (std::size_t i = 0; i < trace_.tensors.size(); ++i) {
       Add("{{\"type\":\"tensor\",{},{},\"dtype\":{}", trace_number_, tensors_[i],
-          Quoted(Name(trace_.tensors[i].dtype)));
+          JsonText(Name(trace_.tensors[i].dtype)));
       AddText("sharding", trace_.tensors[i].sharding);
       out_ += "}\n";
     }

@@ -18,12 +18,12 @@
 #include "traces/formats/device_recording.h"
 #include "traces/formats/format.h"
 #include "traces/formats/nsys_log.h"
+#include "traces/formats/sqlite_file.h"
 #include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
 
-constexpr std::string_view kMagic("SQLite format 3\0", 16);
 constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< bytes
 
 /// Bytes that pools of the device hold, and those outside of pools.
@@ -163,7 +163,7 @@ class NsysFormat : public TraceFormat {
   std::string_view summary() const override { return "SQLite export of Nsight Systems"; }
   bool reads() const override { return true; }
   bool writes() const override { return false; }
-  bool Sniff(std::string_view head) const override { return head.starts_with(kMagic); }
+  bool Sniff(std::string_view head) const override { return head.starts_with(kSqliteMagic); }
 
   Result<TraceFile> Read(std::string_view bytes) const override {
     TIDEMARK_ASSIGN(NsysLog log, ReadNsysLog(bytes));

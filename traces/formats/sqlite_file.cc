@@ -18,7 +18,6 @@ constexpr std::int64_t kStepsPerByte = 100;  ///< a row of 4 bytes takes less th
 constexpr std::int64_t kSteps = 1'000'000;   ///< of a file of any size
 constexpr int kLongestValue = 1 << 20;       ///< bytes of a text, or of a statement in the list of tables
 constexpr std::size_t kWriteVersion = 18;    ///< byte of the header: 2 is a write-ahead log
-constexpr std::string_view kMagic("SQLite format 3\0", 16);
 
 Error Damaged(sqlite3* database) {
   return BadInput(fmt::format("a sound SQLite database was expected, but {}",
@@ -75,7 +74,7 @@ std::string SqliteRow::Text(int column) const {
 }
 
 Result<SqliteFile> SqliteFile::Open(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic) || bytes.size() < 512) {
+  if (!bytes.starts_with(kSqliteMagic) || bytes.size() < 512) {
     return BadInput("an SQLite database was expected, but the file is cut off in its header");
   }
   if (bytes[kWriteVersion] == 2) {

@@ -31,6 +31,9 @@ class SqliteRow {
   sqlite3_stmt* statement_;
 };
 
+/// How a database begins.
+inline constexpr std::string_view kSqliteMagic("SQLite format 3\0", 16);
+
 /// The tables of an SQLite database in memory, each read once from end to end. The bytes are never written and stay
 /// where they are. Made for files from elsewhere: nothing in them is executed (no views, triggers, virtual tables,
 /// generated columns), and work is bounded by their size.

@@ -7,6 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
+
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -48,29 +51,6 @@ TorchFrame Moderate(TorchFrame frame) {
   return frame;
 }
 
-/// Bytes of the character of UTF-8 that the text begins with; 0: it begins with none.
-std::size_t CharacterLength(std::string_view text) {
-  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned lead = at(0), second = at(1);
-  if (lead < 0x80) {
-    return 1;
-  }
-  std::size_t length = 0;
-  if (lead >= 0xc2 && lead < 0xe0) {
-    length = 2;
-  } else if (lead >= 0xe0 && lead < 0xf0) {  // neither longer than needed nor a surrogate
-    length = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ? 0 : 3;
-  } else if (lead >= 0xf0 && lead < 0xf5) {  // nor beyond U+10FFFF
-    length = (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90) ? 0 : 4;
-  }
-  for (std::size_t k = 1; k < length; ++k) {
-    if ((at(k) & 0xc0U) != 0x80U) {
-      return 0;
-    }
-  }
-  return length;
-}
-
 }  // namespace
 
 FrameTelling TellingOf(const TorchFrame& whole) {
@@ -101,13 +81,12 @@ std::string PlaceName(const TorchFrame& whole) {
 
 std::string SoundName(std::string_view text) {
   constexpr std::size_t kLongest = 200;
-  std::string sound;
-  for (std::size_t i = 0; i < text.size() && sound.size() < kLongest;) {
-    const std::size_t length = CharacterLength(text.substr(i));
-    sound += length == 0 ? std::string_view("?") : text.substr(i, length);
-    i += std::max<std::size_t>(length, 1);
+  std::string_view begin = text.substr(0, kLongest);
+  const auto goes_on = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; };
+  while (!begin.empty() && begin.size() < text.size() && goes_on(text[begin.size()])) {  // within a character
+    begin.remove_suffix(1);
   }
-  return sound;
+  return Utf8(std::string(begin));
 }
 
 }  // namespace tidemark

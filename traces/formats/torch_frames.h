@@ -22,8 +22,7 @@ FrameTelling TellingOf(const TorchFrame& frame);
 /// "model.py:120 forward"; a function alone where the frame has no Python file. Valid UTF-8, of moderate length.
 std::string PlaceName(const TorchFrame& frame);
 
-/// The text, cut to what a name may be; bytes that are no UTF-8 are '?' (a pickle may hold lone surrogates, a hostile
-/// one anything).
+/// The text, cut to what a name may be, as UTF-8: a pickle may hold lone surrogates, a hostile one anything.
 std::string SoundName(std::string_view text);
 
 }  // namespace tidemark
