@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/result.h"
 
+#include <algorithm>
+
 namespace tidemark {
 
 std::string Error::Text() const {
@@ -8,6 +10,8 @@ std::string Error::Text() const {
   if (!hint.empty()) {
     text += "\nhint: " + hint;
   }
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }, '?');
   return text;
 }
 

@@ -28,7 +28,7 @@ struct Error {
   std::string message;
   std::string hint;
 
-  /// "where: message" and, when there is one, a second line "hint: ...".
+  /// "where: message" and, when there is one, a second line "hint: ..."; control characters of names are '?'.
   std::string Text() const;
 };
 

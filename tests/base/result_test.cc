@@ -69,6 +69,11 @@ TEST(Error, ReadsAsOneSentenceAndAHint) {
   EXPECT_EQ(BadInput("no").Text(), "no");
 }
 
+TEST(Error, ShowsNoTerminalWhatANameWouldDoToIt) {
+  const Error error{ErrorCode::bad_input, "a\x1b[31m.trace", "there is no such file", "try\tb\x7f"};
+  EXPECT_EQ(error.Text(), "a?[31m.trace: there is no such file\nhint: try\tb?");
+}
+
 TEST(ResultDeathTest, ReadingTheValueOfAnErrorIsAFaultOfOurs) {
   EXPECT_EXIT(*Half(3), testing::ExitedWithCode(70), "internal fault");
   EXPECT_EXIT(Half(4).error(), testing::ExitedWithCode(70), "internal fault");
