@@ -166,8 +166,9 @@ class ReplayCommand : public Command {
     const std::size_t at = replay.refused.value_or(replay.at);
     report.at = PlaceOf(trace, at);
     report.at_ns = trace.memory[at].issue;
+    const InstantNames names(trace);
     for (const PinnedSegment& segment : replay.pinned) {
-      report.pinned.push_back(DescribeSegment(trace, segment.bytes, segment.free, segment.holders));
+      report.pinned.push_back(DescribeSegment(trace, names, segment.bytes, segment.free, segment.holders));
     }
     report.timeline = SummariseReplay(replay.trace);
   }

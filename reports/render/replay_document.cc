@@ -96,9 +96,8 @@ std::vector<PinnedRow> PinnedRows(const ReplayReport& report) {
   std::vector<PinnedRow> rows;
   std::map<std::vector<std::string>, std::size_t> places;
   for (const HeldSegment& segment : report.pinned) {
-    const std::string since = PhaseLabel(segment.holders.front().since);
     std::vector<std::string> cells = {Text(segment.bytes), Text(segment.free), segment.stream, HoldersText(segment),
-                                      since.empty() ? "before the step" : since};
+                                      segment.holders.front().since};
     const auto [same, is_new] = places.try_emplace(cells, rows.size());
     if (is_new) {
       rows.push_back({1, segment.bytes, segment.free, std::move(cells)});
@@ -160,10 +159,7 @@ std::optional<Section> RecordingSection(const ReplayReport& report) {
 }
 
 Section OthersSection(const ReplayReport& report) {
-  Section section{"The same allocations under other settings",
-                  "least reserved first; unused and fragmentation where most is reserved",
-                  {},
-                  {}};
+  Section section{"The same allocations under other settings", "least reserved first; unused at that instant", {}, {}};
   section.table.wide = true;
   section.table.columns = {{"allocator", false, false}, {"allocated", true, false},     {"reserved", true, false},
                            {"unused", true, false},     {"fragmentation", true, false}, {"", false, false}};

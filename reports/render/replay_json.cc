@@ -28,7 +28,7 @@ Json PinnedJson(const HeldSegment& segment) {
                        {"category", Name(holder.category)},
                        {"count", holder.count},
                        {"bytes", holder.bytes.count()},
-                       {"since", PhaseLabel(holder.since)}});
+                       {"since", holder.since}});
   }
   return {{"segment_bytes", segment.bytes.count()},
           {"free_bytes", segment.free.count()},

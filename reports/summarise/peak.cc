@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "base/text.h"
+#include "reports/summarise/instant_names.h"
 
 namespace tidemark {
 namespace {
@@ -63,44 +63,6 @@ std::map<Member, std::size_t> FreesOf(const Trace& trace, const std::map<Member,
   return frees;
 }
 
-/// What a trace calls the instants of memory events: by their phases, before the first of these, and else by the clock.
-class Moments {
- public:
-  explicit Moments(const Trace& trace) : trace_(trace) {
-    const auto phased =
-        std::ranges::find_if(trace.memory, [](const MemoryEvent& event) { return event.span != kNoSpan; });
-    first_phased_ = static_cast<std::size_t>(phased - trace.memory.begin());
-  }
-
-  std::string Born(std::size_t alloc) const {
-    const std::string phase = PhaseLabel(PlaceOf(trace_, alloc));
-    if (!phase.empty()) {
-      return phase;
-    }
-    if (has_phases()) {
-      return alloc < first_phased_ ? Of("before") : At(alloc);
-    }
-    return trace_.memory[alloc].issue == trace_.memory.front().issue ? "the beginning" : At(alloc);
-  }
-
-  std::string Died(std::size_t free) const {
-    const std::string phase = PhaseLabel(PlaceOf(trace_, free));
-    return phase.empty() ? At(free) : phase;
-  }
-
-  std::string Never() const { return has_phases() ? Of("after") : "the end"; }
-
- private:
-  bool has_phases() const { return first_phased_ < trace_.memory.size(); }
-  std::string At(std::size_t event) const { return fmt::format("at {}", Text(trace_.memory[event].issue)); }
-  std::string Of(const char* where) const {
-    return fmt::format("{} the step{}", where, trace_.steps.size() > 1 ? "s" : "");
-  }
-
-  const Trace& trace_;
-  std::size_t first_phased_ = 0;
-};
-
 LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, std::size_t first_alloc) {
   LiveBuffers live;
   live.name = tensor.name;
@@ -132,16 +94,16 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
     family.outlives = family.outlives || free == frees.end();
     family.last_free = std::max(family.last_free, free == frees.end() ? 0 : free->second);
   }
-  const Moments moments(trace);
+  const InstantNames names(trace);
   std::vector<LiveBuffers> all;
   for (const auto& [id, family] : families) {
     LiveBuffers live = Summarise(trace, trace.tensors[id], family.first_alloc);
-    live.since_phase = moments.Born(family.first_alloc);
+    live.since_phase = names.Born(family.first_alloc);
     live.count = family.count;
     live.bytes = trace.tensors[id].bytes * family.count;
     live.copies = static_cast<std::int64_t>(family.microbatches.size());
     live.died = family.outlives ? PhasePlace() : PlaceOf(trace, family.last_free);
-    live.until_phase = family.outlives ? moments.Never() : moments.Died(family.last_free);
+    live.until_phase = family.outlives ? names.Never() : names.Died(family.last_free);
     if (!family.outlives) {
       live.until = trace.memory[family.last_free].issue;
     }

@@ -12,7 +12,8 @@ double ReplayedSetting::fragmentation() const {
   return reserved > Bytes(0) ? static_cast<double>(unused.count()) / static_cast<double>(reserved.count()) : 0;
 }
 
-HeldSegment DescribeSegment(const Trace& trace, Bytes bytes, Bytes free, const std::vector<std::size_t>& holders) {
+HeldSegment DescribeSegment(const Trace& trace, const InstantNames& names, Bytes bytes, Bytes free,
+                            const std::vector<std::size_t>& holders) {
   HeldSegment segment{bytes, free, {}, {}};
   std::map<std::uint32_t, std::size_t> places;  // of tensors among the holders
   for (const std::size_t event : holders) {
@@ -23,7 +24,7 @@ HeldSegment DescribeSegment(const Trace& trace, Bytes bytes, Bytes free, const s
     }
     const auto [place, is_new] = places.emplace(born.tensor.index, segment.holders.size());
     if (is_new) {
-      segment.holders.push_back({tensor.name, tensor.category, 0, Bytes(0), PlaceOf(trace, event)});
+      segment.holders.push_back({tensor.name, tensor.category, 0, Bytes(0), names.Born(event)});
     }
     SegmentHolder& holder = segment.holders[place->second];
     ++holder.count;

@@ -9,6 +9,7 @@
 
 #include "base/category.h"
 #include "base/quantity.h"
+#include "reports/summarise/instant_names.h"
 #include "traces/place.h"
 #include "traces/trace.h"
 
@@ -36,8 +37,8 @@ struct SegmentHolder {
   std::string name;
   Category category = Category::unknown;
   std::int64_t count = 0;
-  Bytes bytes;       ///< of all `count`
-  PhasePlace since;  ///< where the first of them was allocated
+  Bytes bytes;        ///< of all `count`
+  std::string since;  ///< when the first of them was allocated, as InstantNames has it
 };
 
 struct HeldSegment {
@@ -70,7 +71,8 @@ struct ReplayReport {
 inline constexpr std::size_t kReplayInstants = 200;
 
 /// A segment by the memory events that allocated what lies in it.
-HeldSegment DescribeSegment(const Trace& trace, Bytes bytes, Bytes free, const std::vector<std::size_t>& holders);
+HeldSegment DescribeSegment(const Trace& trace, const InstantNames& names, Bytes bytes, Bytes free,
+                            const std::vector<std::size_t>& holders);
 
 /// The events of a replayed trace in at most kReplayInstants stretches of as many events each, of each the instant at
 /// which most is reserved, and of these where most is allocated.

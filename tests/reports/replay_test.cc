@@ -38,7 +38,7 @@ ReplayReport Replayed() {
   const HeldSegment held{Bytes(20 * kMiB),
                          Bytes(18 * kMiB),
                          "compute",
-                         {{"layer.norm", Category::activation, 2, Bytes(kMiB), {"forward", 3}}}};
+                         {{"layer.norm", Category::activation, 2, Bytes(kMiB), "forward 3"}}};
   report.pinned = {held, held};
   return report;
 }
@@ -49,13 +49,13 @@ TEST(Replay, HoldersOfOneFamilyAreCountedTogetherAndTheLargestComesFirst) {
   for (MemoryEvent& event : trace.memory) {
     event.stream = 0;
   }
-  const HeldSegment segment = DescribeSegment(trace, Bytes(100), Bytes(30), {0, 2, 1});
+  const HeldSegment segment = DescribeSegment(trace, InstantNames(trace), Bytes(100), Bytes(30), {0, 2, 1});
   ASSERT_EQ(segment.holders.size(), 2U);
   EXPECT_EQ(segment.holders[0].name, "large");
   EXPECT_EQ(segment.holders[1].name, "small");
   EXPECT_EQ(segment.holders[1].count, 2);
   EXPECT_EQ(segment.holders[1].bytes, Bytes(20));
-  EXPECT_EQ(segment.holders[1].since.microbatch, 2);
+  EXPECT_EQ(segment.holders[1].since, "forward 2");
   EXPECT_EQ(segment.stream, "compute");
 }
 
