@@ -54,12 +54,12 @@ struct TableRow {
   std::string name;
   std::int64_t count = 1;
   std::int64_t parameters = 0;
-  std::int64_t frozen_parameters = 0;                    ///< beside them: without gradients and optimizer state
   std::int64_t saved_bytes = 0;                          ///< from its forward pass to its backward pass
   std::int64_t transient_bytes = 0;                      ///< beside them while either pass runs
   std::optional<std::int64_t> backward_transient_bytes;  ///< of the backward pass, where that is another number
   std::int64_t forward_flops = 0, backward_flops = 0;
   std::int64_t forward_ns = 0, backward_ns = 0;  ///< 0: use flops
+  std::int64_t frozen_parameters = 0;            ///< beside `parameters`: without gradients and optimizer state
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 

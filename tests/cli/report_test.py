@@ -159,7 +159,7 @@ class Report(unittest.TestCase):
         text.write_text("hello")
         self.assert_refused(self.folder / "missing.trace", says="missing.trace: there is no such file")
         self.assert_refused(self.folder, says="is a directory")
-        self.assert_refused(self.trace("last"), empty, says="empty.trace: this is not a trace file of a known format")
+        self.assert_refused(self.trace("last"), empty, says="empty.trace: the file is empty")
         self.assert_refused(text, says="text.trace: this is not a trace file of a known format")
         self.assert_refused(says="TRACE is required")
         none = self.folder / "none.trace"
