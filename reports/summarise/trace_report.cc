@@ -13,6 +13,7 @@
 
 #include "models/machine/device_bytes.h"
 #include "traces/family.h"
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -186,6 +187,7 @@ std::vector<std::string> TraceLabels(const std::vector<ReadTrace>& files) {
                                     [&](const ReadTrace& file) { return file.path == path; });
     labels.push_back(same == 0 ? path : path + " (" + std::to_string(same + 1) + ")");
   }
+  std::ranges::transform(labels, labels.begin(), Utf8);
   return labels;
 }
 

@@ -112,6 +112,12 @@ class Replay(unittest.TestCase):
         self.assertEqual(again["traces"][0]["peak"]["reserved_bytes"], report["reserved_bytes"])
         self.assertIn("arena", again["traces"][0]["origin"])
 
+    def test_a_trace_on_stdout_is_nothing_but_the_trace(self):
+        written = self.trace.with_name("replayed.trace")
+        run("replay", self.trace, "--allocator", "exact", "--trace", written)
+        done = subprocess.run([PROGRAM, "replay", self.trace, "--allocator", "exact", "--trace", "-"], capture_output=True, timeout=240)
+        self.assertEqual(done.stdout, written.read_bytes())
+
     def test_the_timeline_reaches_the_peak(self):
         report = self.replay()
         self.assertLessEqual(len(report["timeline"]), 200)

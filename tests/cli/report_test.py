@@ -152,6 +152,14 @@ class Report(unittest.TestCase):
         whole_report = json.loads(run("report", self.trace("last"), "--format", "json").stdout)
         self.assertIsNone(whole_report["traces"][0]["cut_short"])
 
+    def test_a_file_name_that_is_no_text_makes_a_page_of_text(self):
+        odd = os.fsencode(self.folder) + b"/n\xff.trace"
+        with open(odd, "wb") as file:
+            file.write(self.trace("last").read_bytes())
+        page = self.folder / "odd.html"
+        self.assertEqual(run("report", os.fsdecode(odd), "-o", page).returncode, 0)
+        self.assertIn("n\ufffd", page.read_bytes().decode("utf-8"))
+
     def test_what_is_no_trace_is_refused_in_a_sentence(self):
         whole = self.trace("last").read_bytes()
         empty, text = self.folder / "empty.trace", self.folder / "text.trace"
