@@ -80,7 +80,8 @@ class ReplayCommand : public Command {
         ->take_all();
     app.add_option("--capacity", capacity_, "what the device has: 80GiB; default: no limit")->type_name("SIZE");
     app.add_option("--role", role_, "the role to replay; default: the one that peaks highest")->type_name("NAME");
-    app.add_option("--trace", trace_path_, "write the replayed trace to this file; - is stdout, without the report")->type_name("FILE");
+    app.add_option("--trace", trace_path_, "write the replayed trace to this file; - is stdout, without the report")
+        ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
   }

@@ -66,7 +66,7 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   const std::size_t chosen = Choose(roles, wanted);
   TraceSummary summary;
   summary.label = std::move(label);
-  summary.path = std::move(read.path);
+  summary.path = Utf8(read.path);
   summary.format = std::move(read.file.format);
   summary.note = std::move(read.file.note);
   for (std::size_t i = 0; i < roles.size(); ++i) {
