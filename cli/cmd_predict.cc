@@ -127,8 +127,8 @@ class PredictCommand : public Command {
     if (steps_ || step_ || !report.Fits() || options_.engine == Engine::closed_form) {
       return;
     }
-    if (std::optional<Lint> lint = FirstStepsThatDoNotFit(job)) {
-      AddLint(report, std::move(*lint));
+    if (const std::optional<Lint> lint = FirstStepsThatDoNotFit(job)) {
+      AddLint(report, *lint);
     }
   }
 

@@ -274,7 +274,7 @@ class SweepCommand : public Command {
         return segments->Write(chunk, priced);
       };
     }
-    handlers.done = [&](std::int64_t chunk, PricedCombinations priced) -> Status {
+    handlers.done = [&](std::int64_t chunk, const PricedCombinations& priced) -> Status {
       if (segments) {
         segments->Add(chunk);
       }

@@ -51,7 +51,7 @@ std::string OneLine(const OrderedJson& json) {
 
 /// `taken`: columns in front of it on its first line, beside the indent.
 std::string Lines(const OrderedJson& json, const std::string& indent, std::size_t taken) {
-  const std::string line = OneLine(json);
+  std::string line = OneLine(json);
   if (!json.is_structured() || json.empty() || indent.size() + taken + line.size() <= kWidth) {
     return line;
   }

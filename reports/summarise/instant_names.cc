@@ -18,7 +18,7 @@ InstantNames::InstantNames(const Trace& trace) : trace_(trace) {
 }
 
 std::string InstantNames::Born(std::size_t alloc) const {
-  const std::string phase = PhaseLabel(PlaceOf(trace_, alloc));
+  std::string phase = PhaseLabel(PlaceOf(trace_, alloc));
   if (!phase.empty()) {
     return phase;
   }
@@ -29,7 +29,7 @@ std::string InstantNames::Born(std::size_t alloc) const {
 }
 
 std::string InstantNames::Died(std::size_t free) const {
-  const std::string phase = PhaseLabel(PlaceOf(trace_, free));
+  std::string phase = PhaseLabel(PlaceOf(trace_, free));
   return phase.empty() ? At(free) : phase;
 }
 

@@ -212,7 +212,7 @@ bool StepFamily::AddAlike(std::vector<std::size_t>& left, const LoweredStep& low
 
 void StepFamily::AddFacts(std::size_t count, MemoryPeak peak, std::int64_t communicators, double model_flops) {
   job_.accumulation_steps = counts_[count];
-  steps_.push_back({count, std::move(peak), communicators, TokensPerRank(job_), model_flops});
+  steps_.push_back({count, peak, communicators, TokensPerRank(job_), model_flops});
 }
 
 StepTime StepFamily::PriceAlone(std::size_t count) const {
