@@ -118,6 +118,15 @@ class BaselineCommand : public Command {
     }
   }
 
+  static Status RefuseDoubts(const ObservedPeak& peak) {
+    if (peak.doubts.empty()) {
+      return Done{};
+    }
+    return BadInput(
+        fmt::format("the run says of itself that its measurement is in doubt: {}", fmt::join(peak.doubts, "; ")),
+        "measure it again; a peak that is in doubt is no baseline");
+  }
+
   /// All or nothing: a scenario that cannot be looked at would be lost otherwise.
   Status Update(Baseline& baseline, std::set<std::string>& renewed) const {
     if (!scenario_.empty()) {
@@ -130,6 +139,7 @@ class BaselineCommand : public Command {
       if (!each.peak) {
         return std::move(each.peak).At(fmt::format("scenario '{}'", each.scenario.name)).error();
       }
+      TIDEMARK_TRY(RefuseDoubts(*each.peak).At(fmt::format("scenario '{}'", each.scenario.name)));
       names.insert(each.scenario.name);
       Put(each.scenario.name, std::move(*each.peak), baseline, renewed);
     }
@@ -143,12 +153,7 @@ class BaselineCommand : public Command {
     }
     TIDEMARK_ASSIGN(const std::string text, ReadBinaryFile(input_path_, kLargestRun));
     TIDEMARK_ASSIGN(ObservedPeak run, ReadRun(text, input_path_));
-    if (!run.doubts.empty()) {
-      return Result<Done>(BadInput(fmt::format("the run says of itself that its measurement is in doubt: {}",
-                                               fmt::join(run.doubts, "; ")),
-                                   "measure it again; a peak that is in doubt is no baseline"))
-          .At(input_path_);
-    }
+    TIDEMARK_TRY(RefuseDoubts(run).At(input_path_));
     std::string name = scenario_;
     if (name.empty()) {
       const std::vector<std::string> names = ScenariosOfJob(baseline, run);

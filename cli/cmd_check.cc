@@ -125,8 +125,11 @@ class CheckCommand : public Command {
   }
 
   static bool IsSamePlace(const std::string& a, const std::string& b) {
-    std::error_code none;
-    return a == b || std::filesystem::weakly_canonical(a, none) == std::filesystem::weakly_canonical(b, none);
+    const auto place = [](const std::string& path) {
+      std::error_code none;
+      return std::filesystem::weakly_canonical(std::filesystem::absolute(path, none), none);
+    };
+    return a == b || place(a) == place(b);
   }
 
   /// An output that nobody asked for has no path.

@@ -109,14 +109,25 @@ class ExplainCommand : public Command {
       other.path = file;  // what differs is then for the resolved jobs to say
       other.set.clear();
       other.format.clear();
+      other.text.reset();
+      Forget(other);
     }
     for (const std::string& value : values) {
+      if (value.starts_with("network=")) {
+        Forget(other);
+      }
       other.set.push_back(value);
       if (file.empty()) {
         asked_.push_back(value.substr(0, value.find('=')));
       }
     }
     return other;
+  }
+
+  /// What was observed is of JOB's network only.
+  static void Forget(JobOptions& other) {
+    other.read.clear();
+    other.words.clear();
   }
 
   Result<ExplainedSide> Predicted(const JobOptions& options) const {

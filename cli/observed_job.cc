@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -13,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "cli/choice.h"
 #include "cli/chosen_trace.h"
 #include "cli/load_trace.h"
+#include "models/configs/value.h"
 #include "models/job/change.h"
 #include "models/job/job_template.h"
 #include "sim/observe/observed_network.h"
@@ -32,16 +35,14 @@ constexpr const char* kNetworkName = "observed network";
 constexpr std::int64_t kMostSamples = 1 << 20;
 constexpr std::int64_t kMostFrozen = 100'000'000'000'000;
 
-/// The options again, for command lines.
-std::vector<std::string> WordsOf(const ObservedOptions& options) {
+/// The options again, for command lines: with the samples that were taken, whatever else those lines set.
+std::vector<std::string> WordsOf(const ObservedOptions& options, std::int64_t samples) {
   std::vector<std::string> words = {"--observed", options.path};
   const auto add = [&](const std::string& option, std::string value) {
     words.push_back(option);
     words.push_back(std::move(value));
   };
-  if (options.batch) {
-    add("--observed-batch", std::to_string(*options.batch));
-  }
+  add("--observed-batch", std::to_string(samples));
   if (options.frozen > 0) {
     add("--observed-frozen", std::to_string(options.frozen));
   }
@@ -142,12 +143,16 @@ Result<std::int64_t> SamplesOf(const JobOptions& options, const JobChange& chang
     of.set = with_changes ? options.set : std::vector<std::string>();
     Result<JobTemplate> job = ReadJobTemplate(of, strategies);
     Result<Job> resolved = job ? job->Unchecked(changes) : Result<Job>(job.error());
-    if (with_changes || (resolved && resolved->SourceOf("micro_batch_size").starts_with(file + ":"))) {
+    if (with_changes) {
       TIDEMARK_TRY(resolved);
+    }
+    const std::string source = resolved ? resolved->SourceOf("micro_batch_size") : "";
+    if (source.starts_with(file + ":") || source == kCommandLine) {
       return resolved->micro_batch_size;
     }
   }
-  return std::int64_t{1};
+  return BadInput("how many samples the measured microbatch had is not known: the job's file has no micro_batch_size",
+                  "--observed-batch N says it");
 }
 
 }  // namespace
@@ -178,6 +183,10 @@ Result<Observation> Observe(const ObservedOptions& options, JobOptions& job) {
   if (options.path.empty()) {
     return Observation();
   }
+  if (std::ranges::any_of(job.set, [](const std::string& set) { return set.starts_with("network="); })) {
+    return BadInput("--observed and --set network both say what the network is", "leave one of them out");
+  }
+  TIDEMARK_ASSIGN(job.text, ReadTextFile(job.path));
   TIDEMARK_ASSIGN(const ReadTrace file, LoadTrace(options.path));
   TIDEMARK_ASSIGN(const std::size_t chosen, ChooseTrace(file, {}));
   const Trace& trace = file.file.traces[chosen];
@@ -204,7 +213,7 @@ Result<Observation> Observe(const ObservedOptions& options, JobOptions& job) {
     DescribeUse(network, before ? *before : Job(), *resolved, observation.lines);
   }
   job.read.push_back(std::move(change));
-  job.words = WordsOf(options);
+  job.words = WordsOf(options, network.table.samples);
   return observation;
 }
 

@@ -49,11 +49,13 @@ void AddJobChanges(CLI::App& app, JobOptions& options) {
 Result<Job> LoadJob(const JobOptions& options) { return LoadJob(options, KnownStrategies()); }
 
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
-  return ReadJob(options.path, ChangesOf(options), strategies);
+  TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(options, strategies));
+  return job.With();
 }
 
 Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
-  return JobTemplate::Read(options.path, ChangesOf(options), strategies);
+  return options.text ? JobTemplate::Parse(*options.text, options.path, ChangesOf(options), strategies)
+                      : JobTemplate::Read(options.path, ChangesOf(options), strategies);
 }
 
 void AddMemoryOption(CLI::App& app, std::string& memory) {

@@ -23,9 +23,10 @@ namespace tidemark {
 /// A JOB: its path, and what the command line changes in it.
 struct JobOptions {
   std::string path;
-  std::vector<std::string> set;         ///< "layout.tp=8"
-  std::string format;                   ///< name of a config format; empty: recognised by content
-  std::vector<JobChange> read = {};     ///< behind `set`: a network that was observed (cli/observed_job.h)
+  std::vector<std::string> set;          ///< "layout.tp=8"
+  std::string format;                    ///< name of a config format; empty: recognised by content
+  std::optional<std::string> text = {};  ///< what `path` holds, where it was read before: a pipe is read once
+  std::vector<JobChange> read = {};  ///< between the file and `set`: a network that was observed (cli/observed_job.h)
   std::vector<std::string> words = {};  ///< of the command line, that say what was `read`
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);

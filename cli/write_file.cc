@@ -33,6 +33,22 @@ Error IsDirectory(const std::string& path) {
   return {ErrorCode::bad_input, path, "a file was expected, but this is a directory", "name a file within it"};
 }
 
+/// Where a link leads: it stays, and what it leads to is written.
+Result<std::string> PlaceOf(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  fs::path place = path;
+  std::error_code none;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(place, none)); ++links) {
+    if (links == kMostLinks) {
+      errno = ELOOP;
+      return NotWritable(path);
+    }
+    const fs::path target = fs::read_symlink(place, none);
+    place = target.is_absolute() ? target : place.parent_path() / target;
+  }
+  return place.string();
+}
+
 Status WriteDirectly(const std::string& path, std::string_view bytes) {
   std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "wb"));
   if (!file) {
@@ -53,8 +69,7 @@ Status WriteFile(const std::string& named, std::string_view bytes) {
     return WriteOut(bytes);
   }
   std::error_code ignored;
-  const bool is_link = fs::is_symlink(fs::symlink_status(named, ignored));
-  const std::string path = is_link ? fs::weakly_canonical(named, ignored).string() : named;  // which stays a link
+  TIDEMARK_ASSIGN(const std::string path, PlaceOf(named));
   const fs::file_status status = fs::status(path, ignored);
   if (fs::is_directory(status)) {
     return IsDirectory(path);
@@ -79,8 +94,9 @@ Status WriteFile(const std::string& named, std::string_view bytes) {
   return Done{};
 }
 
-Status CheckWritable(const std::string& path) {
+Status CheckWritable(const std::string& named) {
   std::error_code ignored;
+  TIDEMARK_ASSIGN(const std::string path, PlaceOf(named));
   const fs::file_status status = fs::status(path, ignored);
   if (path.empty() || path == "-" ||
       (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))) {

@@ -223,12 +223,12 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
   }
   TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));
   TIDEMARK_ASSIGN(Settings settings, format.read(root));
+  for (const JobChange& change : changes.read) {
+    Apply(change, settings);
+  }
   for (const std::string& change : changes.set) {
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
     Apply(parsed, settings);
-  }
-  for (const JobChange& change : changes.read) {
-    Apply(change, settings);
   }
   return JobTemplate(std::move(settings), path, strategies);
 }

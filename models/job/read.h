@@ -18,11 +18,11 @@ namespace tidemark {
 struct JobChanges {
   std::vector<std::string> set;       ///< "layout.tp=8": dotted key, value in YAML; later ones win
   std::optional<std::string> format;  ///< name of a config format; absent: recognised by content
-  std::vector<JobChange> read = {};   ///< behind `set`: what was read from somewhere else
+  std::vector<JobChange> read = {};   ///< before `set`: what was read from somewhere else
 };
 
 /// Reads a job from a config file of any known format. A value comes from, lowest first: the default of the strategy's
-/// real system, the file, `changes.set`; Job::sources says which for every key. The job is valid
+/// real system, the file, `changes.read`, `changes.set`; Job::sources says which for every key. The job is valid
 /// (models/job/validate.h).
 Result<Job> ReadJob(const std::string& path, const JobChanges& changes, std::span<const StrategyDefaults> strategies);
 

@@ -137,7 +137,7 @@ Section PinnedSection(const ReplayReport& report) {
 /// What a recording reserved and its own setting does not: the replay cannot know it.
 std::optional<Section> RecordingSection(const ReplayReport& report) {
   constexpr std::int64_t kFew = 50;  // 2 % are a segment or two
-  if (!report.recorded_reserved_peak || !report.replayed.own || report.replayed.refused) {
+  if (!report.recorded_reserved_peak || !report.replayed.own || report.capacity) {
     return std::nullopt;
   }
   const Bytes recorded = *report.recorded_reserved_peak;

@@ -55,17 +55,17 @@ std::string_view NounOf(Category category) {
 
 std::string PlaceText(const PhasePlace& place, std::int64_t count) {
   const std::string& phase = place.phase;
-  const std::string what = phase == "forward"      ? "the forward pass"
-                           : phase == "backward"   ? "the backward pass"
-                           : phase == "optimizer"  ? "the optimizer's update"
-                           : phase == "load"       ? "the loading"
-                           : phase == "reduce"     ? "the reduction of gradients"
-                           : phase == "gather"     ? "the gathering of weights"
-                           : phase == "A_forward"  ? "the forward pass that only makes representations"
-                           : phase == "B_loss"     ? "the loss"
-                           : phase == "C_forward"  ? "the forward pass done again"
-                           : phase == "C_backward" ? "the backward pass"
-                                                   : "the phase " + phase;
+  std::string what = phase == "forward"      ? "the forward pass"
+                     : phase == "backward"   ? "the backward pass"
+                     : phase == "optimizer"  ? "the optimizer's update"
+                     : phase == "load"       ? "the loading"
+                     : phase == "reduce"     ? "the reduction of gradients"
+                     : phase == "gather"     ? "the gathering of weights"
+                     : phase == "A_forward"  ? "the forward pass that only makes representations"
+                     : phase == "B_loss"     ? "the loss"
+                     : phase == "C_forward"  ? "the forward pass done again"
+                     : phase == "C_backward" ? "the backward pass"
+                                             : "the phase " + phase;
   if (place.microbatch < 0) {
     return what;
   }

@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -121,6 +122,33 @@ class Observed(unittest.TestCase):
         self.assertEqual(told["peak"]["by_category"]["parameter"], whole["peak"]["by_category"]["parameter"])
         self.assertNotIn("observed-without-the-rest", [lint["id"] for lint in told["lints"]])
         self.assertIn("requires --observed", run("predict", job, "--observed-frozen", 3, code=2).stderr)
+
+    def test_printed_commands_have_the_batch_that_was_taken(self):
+        silent = self.write("silent.yaml", "\n".join(line for line in JOB.read_text().splitlines()
+                                                     if not line.startswith("micro_batch_size")))
+        job = (silent, "--observed", self.trace)
+        self.assertIn("--observed-batch N says it", run("predict", *job, code=2).stderr)
+        solved = json.loads(run("solve", *job, "--set", "micro_batch_size=128", "--format", "json", "--exit-zero").stdout)
+        for option in solved["options"]:
+            program, verb, *arguments = shlex.split(option["command"])
+            found = json.loads(run(verb, *arguments, "--format", "json", "--exit-zero").stdout)
+            self.assertEqual(found["peak"]["allocated_bytes"], option["allocated_bytes"], option["command"])
+
+    def test_a_job_may_come_through_a_pipe(self):
+        done = subprocess.run([PROGRAM, "predict", "/dev/stdin", "--observed", self.trace, "--format", "json", "--exit-zero"],
+                              input=JOB.read_text(), capture_output=True, text=True, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["peak"], predict(JOB, "--observed", self.trace)["peak"])
+
+    def test_another_network_is_not_the_observed_one(self):
+        gpt2 = JOBS / "gpt2-ddp.yaml"
+        for against in (gpt2, "network=gpt2"):
+            with self.subTest(against=against):
+                explained = json.loads(run("explain", JOB, "--observed", self.trace, "--against", against, "--format", "json").stdout)
+                self.assertNotEqual(explained["after"]["peak"]["allocated_bytes"], explained["before"]["peak"]["allocated_bytes"])
+        self.assertEqual(json.loads(run("explain", JOB, "--observed", self.trace, "--against", gpt2, "--format", "json").stdout)
+                         ["after"]["peak"]["allocated_bytes"], predict(gpt2)["peak"]["allocated_bytes"])
+        self.assertIn("leave one of them out", run("predict", JOB, "--observed", self.trace, "--set", "network=gpt2", code=2).stderr)
 
     def test_a_length_that_was_not_measured_changes_nothing_and_says_so(self):
         same = predict(JOB, "--observed", self.trace)

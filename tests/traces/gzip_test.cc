@@ -79,6 +79,14 @@ TEST(Gzip, whatGrowsBeyondTheLimitIsRefused) {
   EXPECT_THAT(text.error().message, HasSubstr("more than 2.00 MiB"));
 }
 
+TEST(Gzip, membersThatHoldLittleAreNoReasonNotToLookFurther) {
+  const std::string sample = KinetoSample();
+  const std::string whole = Compressed("") + Compressed(sample.substr(0, 1)) + Compressed(sample.substr(1));
+  const Result<TraceFile> file = ReadTraces(whole);
+  ASSERT_TRUE(file) << file.error().Text();
+  EXPECT_EQ(file->format, "chrome");
+}
+
 TEST(Gzip, whatBeginsLikeNoTraceIsNotUnpackedToItsEnd) {
   std::string zeros = Compressed(std::string(std::size_t{64} << 20, '\0'));
   zeros.resize(zeros.size() - 100);  // which only somebody who reads that far can miss

@@ -27,7 +27,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kMostDevices = 64;  ///< each becomes a trace, of every process on it
+constexpr std::size_t kMostTraces = 512;  ///< one for each process on each device
 
 // c10::DeviceType, https://github.com/pytorch/pytorch/blob/main/c10/core/DeviceType.h
 constexpr std::int64_t kProcessor = 0;
@@ -155,8 +155,9 @@ class ChromeReader {
                                   log_.cut_off ? " before the file is cut off" : ""),
                       "record with torch.profiler.profile(..., profile_memory=True)");
     }
-    if (devices_.size() > kMostDevices) {
-      return BadInput(fmt::format("at most {} devices were expected, but there are {}", kMostDevices, devices_.size()),
+    if (devices_.size() > kMostTraces) {
+      return BadInput(fmt::format("at most {} devices and processes on them were expected, but there are {}",
+                                  kMostTraces, devices_.size()),
                       "merge the traces of fewer ranks");
     }
     return Done{};
@@ -168,17 +169,33 @@ class ChromeReader {
   }
 
   /// The annotations of the process; of all where it does not annotate.
-  Timeline TimelineOf(std::uint32_t process) const {
-    std::vector<Annotation> own, all;
-    for (const ChromeAnnotation& annotation : log_.annotations) {
-      const bool is_own = annotation.slice.process == process;
-      (is_own ? own : all).push_back(AnnotationOf(annotation, log_.names));
+  const Timeline& TimelineOf(std::uint32_t process) {
+    std::map<std::uint32_t, std::vector<Annotation>> annotations;
+    if (timelines_.empty()) {
+      for (const ChromeAnnotation& annotation : log_.annotations) {
+        annotations[annotation.slice.process].push_back(AnnotationOf(annotation, log_.names));
+      }
     }
-    return Timeline(own.empty() ? std::move(all) : std::move(own));
+    for (auto& [of, own] : annotations) {
+      timelines_.emplace(of, std::move(own));
+    }
+    const auto own = timelines_.find(process);
+    return own == timelines_.end() ? TimelineOfAll() : own->second;
+  }
+
+  const Timeline& TimelineOfAll() {
+    if (!of_all_) {
+      std::vector<Annotation> all;
+      for (const ChromeAnnotation& annotation : log_.annotations) {
+        all.push_back(AnnotationOf(annotation, log_.names));
+      }
+      of_all_.emplace(std::move(all));
+    }
+    return *of_all_;
   }
 
   Result<Trace> TraceOfDevice(const ChromeOwner& owner, DeviceLog& parts) {
-    const Timeline timeline = TimelineOf(owner.process);
+    const Timeline& timeline = TimelineOf(owner.process);
     left_out_ += timeline.left_out();
     DeviceRecording recording;
     recording.role = RoleOf(owner.device);
@@ -260,6 +277,8 @@ class ChromeReader {
   Nanos begin_;
   std::map<ChromeOwner, DeviceLog> devices_;
   std::map<ChromeDevice, std::set<std::uint32_t>> processes_;  ///< that allocate there
+  std::map<std::uint32_t, Timeline> timelines_;                ///< by process; made when the first is asked for
+  std::optional<Timeline> of_all_;
   std::uint64_t left_out_ = 0, of_nobody_ = 0;
 };
 

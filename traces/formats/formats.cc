@@ -59,7 +59,7 @@ Result<TraceFile> ReadTraces(std::string_view bytes) {
     TIDEMARK_ASSIGN(const auto format, Recognise(bytes));
     return Read(*format, bytes);
   }
-  TIDEMARK_ASSIGN(const std::string start, InflatedStart(bytes));
+  TIDEMARK_ASSIGN(const std::string start, InflatedStart(bytes, kHead));
   if (IsGzip(start)) {
     return BadInput("this gzip file holds another gzip file", "unpack it once");
   }

@@ -108,11 +108,13 @@ Result<std::string> Inflated(std::string_view bytes, std::int64_t largest_bytes)
   return out;
 }
 
-Result<std::string> InflatedStart(std::string_view bytes) {
+Result<std::string> InflatedStart(std::string_view bytes, std::size_t n_bytes) {
   std::string out;
   Inflater inflater(bytes);
-  if (!inflater.Append(out)) {
-    return Damaged(out);
+  while (out.size() < n_bytes && !inflater.ended()) {  // members may be short, or empty
+    if (!inflater.Append(out)) {
+      return Damaged(out);
+    }
   }
   return out;
 }

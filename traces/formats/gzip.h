@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ bool IsGzip(std::string_view bytes);
 /// damaged or cut off, or holds more than `largest_bytes`.
 Result<std::string> Inflated(std::string_view bytes, std::int64_t largest_bytes);
 
-/// The first MiB of the same, to see what it is. What is damaged behind it is not seen.
-Result<std::string> InflatedStart(std::string_view bytes);
+/// At least the first `n_bytes` of the same, where it holds as many. What is damaged far behind them is not seen.
+Result<std::string> InflatedStart(std::string_view bytes, std::size_t n_bytes);
 
 }  // namespace tidemark

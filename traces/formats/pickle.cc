@@ -47,11 +47,8 @@ class PickleReader {
     static const Table table = [] {
       Table made;
       made.fill(&PickleReader::Unknown);
-      for (const unsigned char code : {'c', 'i', 'o', 'R', 'b', 'P', 'Q'}) {
-        made[code] = &PickleReader::Executable;
-      }
-      for (const std::size_t code : {0x81, 0x82, 0x83, 0x84, 0x92, 0x93}) {
-        made[code] = &PickleReader::Executable;
+      for (const char code : {'c', 'i', 'o', 'R', 'b', 'P', 'Q', '\x81', '\x82', '\x83', '\x84', '\x92', '\x93'}) {
+        made[static_cast<unsigned char>(code)] = &PickleReader::Executable;
       }
       const auto set = [&](unsigned char code, Step step) { made[code] = step; };
       set(0x80, &PickleReader::Protocol), set(0x95, &PickleReader::Frame), set('.', &PickleReader::Stop);

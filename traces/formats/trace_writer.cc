@@ -275,7 +275,7 @@ Status TraceWriter::Hand(std::string_view bytes) {
   if (failed_) {
     return *failed_;
   }
-  const Status handed = opened_ ? sink_(bytes) : sink_(std::string(kTraceMagic).append(bytes));
+  Status handed = opened_ ? sink_(bytes) : sink_(std::string(kTraceMagic).append(bytes));
   opened_ = true;
   if (!handed) {
     failed_ = handed.error();
