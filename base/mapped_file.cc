@@ -44,8 +44,10 @@ class Descriptor {
   constexpr std::string_view kText =
       "tidemark: error: a file was cut off while it was read (or its disk failed)\n"
       "  hint: try again once nobody writes it any more\n";
-  const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
-  _exit(written == 0 ? static_cast<int>(ErrorCode::internal) : static_cast<int>(ErrorCode::machine_cannot));
+  if (write(STDERR_FILENO, kText.data(), kText.size()) < 0) {  // nobody listens, and the exit code tells all the same
+    _exit(static_cast<int>(ErrorCode::machine_cannot));
+  }
+  _exit(static_cast<int>(ErrorCode::machine_cannot));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class MappedFile {
   std::string read_;
 };
 
-/// From now on this process ends with exit code 3 and a sentence where a file is cut off while it is mapped.
+/// From now on this process ends with exit code 3 and a sentence where a file is cut off while it is mapped, or any
+/// other page cannot be had: for programs that read files and little else.
 void TellOfLostPages();
 
 }  // namespace tidemark

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -148,8 +150,9 @@ class CheckCommand : public Command {
     if (path.empty()) {
       return Done{};
     }
+    const std::string text = RenderAs("markdown", report);
     std::ofstream summary(path, std::ios::app | std::ios::binary);
-    summary << RenderAs("markdown", report);
+    summary << text;
     if (!summary.flush()) {
       return Error{ErrorCode::machine_cannot, path,
                    fmt::format("$GITHUB_STEP_SUMMARY names no file that can be written ({})", std::strerror(errno)),

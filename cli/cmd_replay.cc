@@ -19,10 +19,12 @@
 #include "cli/shell_word.h"
 #include "cli/write_file.h"
 #include "models/job/fields.h"
+#include "models/job/read.h"
 #include "models/job/read_allocator.h"
 #include "reports/render/render.h"
 #include "reports/summarise/peak.h"
 #include "sim/memory/trace_replay.h"
+#include "sim/strategies/strategy.h"
 #include "traces/formats/format.h"
 
 namespace tidemark {
@@ -110,6 +112,7 @@ class ReplayCommand : public Command {
     TraceReplay replay = ReplayTrace(trace, asked, capacity());
     report.replayed = SettingOf(asked, replay);
     report.replayed.own = asked == own;
+    report.tells_setting = !trace.job_yaml.empty();
     DescribePeak(trace, replay, report);
     if (settings.empty()) {
       TIDEMARK_TRY(ReplayOthers(trace, asked, report));
@@ -214,7 +217,19 @@ class ReplayCommand : public Command {
     return Done{};
   }
 
+  /// The job with the allocator that was replayed: the trace's own setting from now on. Empty where it cannot be told.
+  static std::string JobWith(const std::string& job_yaml, const AllocatorOptions& options) {
+    Result<Job> job = job_yaml.empty() ? Result<Job>(BadInput("the trace has no job"))
+                                       : ParseJob(job_yaml, "the trace", {}, KnownStrategies());
+    if (!job) {
+      return "";
+    }
+    job->allocator = options;
+    return JobYaml(*job);
+  }
+
   Status Write(Trace replayed, const AllocatorOptions& options) const {
+    replayed.job_yaml = JobWith(replayed.job_yaml, options);
     replayed.origin = fmt::format("{}, replayed with {}", replayed.origin.empty() ? "a trace" : replayed.origin,
                                   AllocatorText(options));
     TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));

@@ -12,6 +12,7 @@
 namespace tidemark {
 
 Result<ReadTrace> LoadTrace(const std::string& path) {
+  TellOfLostPages();
   TIDEMARK_ASSIGN(const MappedFile input, MappedFile::Open(path));
   Result<TraceFile> read = ReadTraces(input.bytes());
   if (!read) {

@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "base/mapped_file.h"
 #include "cli/command_line.h"
 
 namespace {
@@ -32,7 +31,6 @@ int Complain(const tidemark::Error& error) {
 
 int main(int argc, char** argv) {
   KeepStandardStreams();
-  tidemark::TellOfLostPages();
   try {
     const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
     const tidemark::Result<int> result = tidemark::RunCommandLine(arguments.subspan(argc > 0 ? 1 : 0));

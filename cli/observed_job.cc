@@ -27,6 +27,7 @@
 #include "sim/strategies/strategy.h"
 #include "traces/place.h"
 #include "traces/trace.h"
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -52,12 +53,12 @@ std::vector<std::string> WordsOf(const ObservedOptions& options, std::int64_t sa
   return words;
 }
 
-/// "forward of microbatch 0 of step 2 in resnet.json.gz (torch profiler, cpu)"
+/// "microbatch 0 of step 2 in resnet.json.gz (torch profiler, cpu)"
 std::string PlaceText(const PhasePlace& place, const Trace& trace, const std::string& path) {
   std::string text = place.microbatch < 0 ? "a microbatch" : "microbatch";
   text += place.microbatch < 0 ? "" : fmt::format(" {}", place.microbatch);
   text += place.step < 0 ? "" : fmt::format(" of step {}", place.step + 1);
-  return fmt::format("{} in {} ({}{})", text, path, trace.origin, trace.role.empty() ? "" : ", " + trace.role);
+  return fmt::format("{} in {} ({}{})", text, Utf8(path), trace.origin, trace.role.empty() ? "" : ", " + trace.role);
 }
 
 std::vector<std::string> Describe(const ObservedNetwork& network, const ObservedOptions& options,
@@ -65,7 +66,7 @@ std::vector<std::string> Describe(const ObservedNetwork& network, const Observed
   std::vector<std::string> lines = {
       fmt::format("{} blocks of {}, taken as {} samples{}", network.table.rows.size(), place,
                   Grouped(network.table.samples),
-                  options.batch ? "" : " (the job's micro_batch_size; --observed-batch says another)"),
+                  options.batch ? "" : " (micro_batch_size of the job's file; --observed-batch says another)"),
       fmt::format("{} saved by its forward pass, {} of activations and gradients at its peak", Text(network.saved),
                   Text(network.peak)),
       fmt::format("{} trained parameters, by {} of gradients in {}", Grouped(network.parameters),
@@ -194,7 +195,7 @@ Result<Observation> Observe(const ObservedOptions& options, JobOptions& job) {
   observe.gradients = options.dtype.value_or(DType::fp32);
   TIDEMARK_ASSIGN(ObservedNetwork network, ObserveNetwork(trace, observe).At(options.path));
   SpreadFrozen(options.frozen, network.table);
-  const std::string source = "observed in " + options.path;
+  const std::string source = "observed in " + Utf8(options.path);
   if (options.batch) {
     network.table.samples = *options.batch;
   } else {

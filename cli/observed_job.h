@@ -19,10 +19,11 @@ namespace tidemark {
 
 /// --observed: a trace whose measured microbatch takes the place of the job's network.
 struct ObservedOptions {
-  std::string path;                   ///< empty: the network is the job's own
-  std::optional<std::int64_t> batch;  ///< samples of the measured microbatch; default: the job's micro_batch_size
-  std::int64_t frozen = 0;            ///< parameters without gradients, of which the trace does not tell
-  std::optional<DType> dtype;         ///< of gradients, where the trace does not tell it; default: fp32
+  std::string path;  ///< empty: the network is the job's own
+  std::optional<std::int64_t>
+      batch;                   ///< samples of the measured microbatch; default: micro_batch_size of the job's file
+  std::int64_t frozen = 0;     ///< parameters without gradients, of which the trace does not tell
+  std::optional<DType> dtype;  ///< of gradients, where the trace does not tell it; default: fp32
 };
 void AddObservedOptions(CLI::App& app, ObservedOptions& options);
 

@@ -62,7 +62,7 @@ class Writer {
 std::string RowYaml(const TableRow& row) {
   std::vector<std::string> fields;
   for (const Field<TableRow>& field : TableRowFields()) {
-    if (const std::string value = field.write(row); value != field.write(TableRow())) {
+    if (const std::string value = field.write(row); !value.empty()) {
       fields.push_back(fmt::format("{}: {}", field.key, value));
     }
   }

@@ -21,7 +21,7 @@ namespace {
 std::string Clean(const std::string& raw) {
   std::string text = Utf8(raw);
   for (const std::string_view none : {"\xef\xbf\xbe", "\xef\xbf\xbf"}) {
-    for (std::size_t at = text.find(none); at != std::string::npos; at = text.find(none)) {
+    for (std::size_t at = text.find(none); at != std::string::npos; at = text.find(none, at)) {
       text.replace(at, none.size(), " ");
     }
   }

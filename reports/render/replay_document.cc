@@ -33,6 +33,10 @@ std::string Percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
 std::string KindOf(const ReplayedSetting& setting) { return setting.allocator.substr(0, setting.allocator.find(' ')); }
 
+const char* OwnText(const ReplayReport& report) {
+  return report.tells_setting ? "as the trace has it" : "PyTorch's defaults";
+}
+
 std::string Verdict(const ReplayReport& report) {
   const ReplayedSetting& replayed = report.replayed;
   if (replayed.refused) {
@@ -46,8 +50,8 @@ std::string Verdict(const ReplayReport& report) {
     const std::string change = less == Bytes(0)  ? "as much as"
                                : less > Bytes(0) ? fmt::format("{} less than", Text(less))
                                                  : fmt::format("{} more than", Text(Bytes(0) - less));
-    return own->refused ? fmt::format("{}; {}, as the trace has it, runs out of memory", verdict, own->allocator)
-                        : fmt::format("{}, {} {}, as the trace has it", verdict, change, own->allocator);
+    return own->refused ? fmt::format("{}; {}, {}, runs out of memory", verdict, own->allocator, OwnText(report))
+                        : fmt::format("{}, {} {}, {}", verdict, change, own->allocator, OwnText(report));
   }
   const std::string kind = KindOf(replayed);
   const auto best = std::ranges::find_if(report.others, [&](const ReplayedSetting& other) {
@@ -159,7 +163,8 @@ std::optional<Section> RecordingSection(const ReplayReport& report) {
 }
 
 Section OthersSection(const ReplayReport& report) {
-  Section section{"The same allocations under other settings", "least reserved first; unused at that instant", {}, {}};
+  Section section{
+      "The same allocations under other settings", "behind it least reserved first; unused at that instant", {}, {}};
   section.table.wide = true;
   section.table.columns = {{"allocator", false, false}, {"allocated", true, false},     {"reserved", true, false},
                            {"unused", true, false},     {"fragmentation", true, false}, {"", false, false}};
@@ -172,9 +177,9 @@ Section OthersSection(const ReplayReport& report) {
                                    fmt::format("{}{}{}", which, *which != 0 && !outcome.empty() ? ", " : "", outcome)},
                                   std::nullopt});
   };
-  add(report.replayed, report.replayed.own ? "as the trace has it" : "asked for");
+  add(report.replayed, report.replayed.own ? OwnText(report) : "asked for");
   for (const ReplayedSetting& setting : report.others) {
-    add(setting, setting.own ? "as the trace has it" : "");
+    add(setting, setting.own ? OwnText(report) : "");
   }
   return section;
 }

@@ -18,6 +18,7 @@ Json SettingJson(const ReplayedSetting& setting) {
           {"fragmentation", setting.fragmentation()},
           {"cache_flushes", setting.cache_flushes},
           {"refused_bytes", OptionalBytes(setting.refused)},
+          {"own", setting.own},
           {"command", setting.command}};
 }
 
@@ -49,7 +50,6 @@ Json MakeJson(const ReplayReport& report) {
                {"allocated_bytes", report.tensors_peak.count()},
                {"capacity_bytes", OptionalBytes(report.capacity)}};
   json.update(SettingJson(replayed));
-  json["own"] = replayed.own;
   json["at"] = {{"phase", PhaseLabel(report.at)}, {"ns", report.at_ns.count()}};
   json["recorded"] = {{"allocator_bytes", OptionalBytes(report.recorded_allocator_peak)},
                       {"reserved_bytes", OptionalBytes(report.recorded_reserved_peak)}};

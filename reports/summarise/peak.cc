@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "reports/summarise/instant_names.h"
@@ -172,6 +173,7 @@ std::vector<LiveBuffers> SummariseEnd(const Trace& trace) { return SummariseLive
 
 std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
   std::vector<PhasePeak> phases;
+  std::map<std::string_view, std::size_t> places;  // hostile traces have thousands of names
   Bytes total;
   for (std::size_t at = 0; at < trace.memory.size(); ++at) {
     const MemoryEvent& event = trace.memory[at];
@@ -182,14 +184,14 @@ std::vector<PhasePeak> SummarisePhases(const Trace& trace) {
       continue;
     }
     const std::string& name = trace.spans[event.span].phase;
-    auto found =
-        std::find_if(phases.begin(), phases.end(), [&](const PhasePeak& phase) { return phase.phase == name; });
-    if (found == phases.end()) {
-      found = phases.insert(phases.end(), {name, Bytes(-1), {}});
+    const auto [place, is_new] = places.try_emplace(name, phases.size());
+    if (is_new) {
+      phases.push_back({name, Bytes(-1), {}});
     }
-    if (const Bytes higher = std::max(before, total); higher > found->allocated) {
-      found->allocated = higher;
-      found->where = WhichOf(trace, at);
+    PhasePeak& phase = phases[place->second];
+    if (const Bytes higher = std::max(before, total); higher > phase.allocated) {
+      phase.allocated = higher;
+      phase.where = WhichOf(trace, at);
     }
   }
   return phases;

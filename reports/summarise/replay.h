@@ -62,9 +62,10 @@ struct ReplayReport {
   ReplayedSetting replayed;
   PhasePlace at;  ///< where its reserved memory is highest, or where it ran out
   Nanos at_ns;
+  bool tells_setting = true;        ///< the trace has a setting of its own; else PyTorch's defaults stand for it
   std::vector<HeldSegment> pinned;  ///< there, most free memory first
-  std::vector<ReplayedSetting>
-      others;  ///< other settings, least reserved first; where one was asked for, its own alone
+  /// Other settings, least reserved first; where one was asked for, the trace's own alone.
+  std::vector<ReplayedSetting> others;
   std::vector<ReplayInstant> timeline;  ///< of the replayed one, at most kReplayInstants
 };
 

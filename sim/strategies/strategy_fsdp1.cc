@@ -76,7 +76,8 @@ Status Refuse(const Job& job) {
        "synchronise the microbatch behind which the optimizer steps"},
       {UnitsAreUniform(job), "network.trainable",
        "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
-       "train or freeze each layer as a whole, and the embedding, final norm and head together"},
+       "train or freeze each layer as a whole, and the embedding, final norm and head together; or shard parameter by "
+       "parameter: strategy=fsdp2-defer"},
   };
   TIDEMARK_TRY(Check(requirements));
   return RefuseDtypes(job);

@@ -112,6 +112,15 @@ class Replay(unittest.TestCase):
         self.assertEqual(again["traces"][0]["peak"]["reserved_bytes"], report["reserved_bytes"])
         self.assertIn("arena", again["traces"][0]["origin"])
 
+    def test_a_replayed_trace_has_its_allocator_as_its_own(self):
+        written = self.trace.with_name("expandable.trace")
+        asked = self.replay("--set", "expandable_segments=true", "--trace", written)
+        done = run("replay", written, "--format", "json")
+        again = json.loads(done.stdout)
+        self.assertTrue(again["own"])
+        self.assertEqual((again["allocator"], again["reserved_bytes"]), (asked["allocator"], asked["reserved_bytes"]))
+        self.assertNotIn("Against the recording", run("replay", written).stdout)
+
     def test_a_trace_on_stdout_is_nothing_but_the_trace(self):
         written = self.trace.with_name("replayed.trace")
         run("replay", self.trace, "--allocator", "exact", "--trace", written)

@@ -159,6 +159,11 @@ class Report(unittest.TestCase):
         page = self.folder / "odd.html"
         self.assertEqual(run("report", os.fsdecode(odd), "-o", page).returncode, 0)
         self.assertIn("n\ufffd", page.read_bytes().decode("utf-8"))
+        job = os.fsencode(self.folder) + b"/j\xff.yaml"
+        with open(job, "w", encoding="utf-8") as file:
+            file.write(JOB)
+        self.assertEqual(run("predict", os.fsdecode(job), "--trace", self.folder / "of_odd.trace").returncode, 0)
+        self.assertEqual(run("report", self.folder / "of_odd.trace").returncode, 0)
 
     def test_what_is_no_trace_is_refused_in_a_sentence(self):
         whole = self.trace("last").read_bytes()

@@ -87,7 +87,8 @@ class MemoryOfDevice {
       return 0;
     }
     const RecordedBlock& first = recording_.blocks.front();
-    return first.allocator_bytes - (first.alloc ? first.n_bytes : -first.n_bytes);
+    return first.alloc ? first.allocator_bytes - first.n_bytes
+                       : std::min(first.allocator_bytes, kLargest - first.n_bytes) + first.n_bytes;
   }
 
   Status AddBlock(const RecordedBlock& block) {

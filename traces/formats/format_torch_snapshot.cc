@@ -38,7 +38,8 @@ class TorchSnapshotFormat : public TraceFormat {
     if (!trace.slices.empty()) {
       lost.emplace_back("work of streams");
     }
-    if (std::ranges::all_of(trace.memory, [](const MemoryEvent& event) { return event.reserved_bytes == Bytes(0); })) {
+    if (!trace.memory.empty() &&
+        std::ranges::all_of(trace.memory, [](const MemoryEvent& event) { return event.reserved_bytes == Bytes(0); })) {
       lost.emplace_back("that reserved memory is not known: what is alive stands for it");
     }
     return lost;

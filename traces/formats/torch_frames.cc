@@ -83,7 +83,8 @@ std::string SoundName(std::string_view text) {
   constexpr std::size_t kLongest = 200;
   std::string_view begin = text.substr(0, kLongest);
   const auto goes_on = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; };
-  while (!begin.empty() && begin.size() < text.size() && goes_on(text[begin.size()])) {  // within a character
+  constexpr std::size_t kRest = 3;  // of a character
+  while (begin.size() < text.size() && goes_on(text[begin.size()]) && begin.size() > kLongest - kRest) {
     begin.remove_suffix(1);
   }
   return Utf8(std::string(begin));

@@ -16,6 +16,7 @@
 #include "traces/formats/tidemark_frames.h"
 #include "traces/trace.h"
 #include "traces/trace.pb.h"
+#include "traces/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -24,28 +25,32 @@ constexpr std::size_t kChunk = 4096;  ///< events of one record
 
 wire::Header HeaderOf(const Trace& trace) {
   wire::Header header;
-  header.set_origin(trace.origin);
-  header.set_clock(trace.clock);
-  header.set_tool_version(trace.tool_version);
-  header.set_title(trace.title);
-  header.set_job_yaml(trace.job_yaml);
-  header.set_role(trace.role);
+  header.set_origin(Utf8(trace.origin));
+  header.set_clock(Utf8(trace.clock));
+  header.set_tool_version(Utf8(trace.tool_version));
+  header.set_title(Utf8(trace.title));
+  header.set_job_yaml(Utf8(trace.job_yaml));
+  header.set_role(Utf8(trace.role));
   header.set_ranks(trace.ranks);
   header.set_device_memory_bytes(trace.device_memory.count());
   header.set_step_ns(trace.step.count());
   header.set_device_low_bytes(trace.device_low.count());
   header.set_device_expected_bytes(trace.device_expected.count());
   header.set_device_high_bytes(trace.device_high.count());
-  header.set_missing(trace.missing);
-  header.mutable_assumed()->Add(trace.assumed.begin(), trace.assumed.end());
-  header.mutable_not_modelled()->Add(trace.not_modelled.begin(), trace.not_modelled.end());
+  header.set_missing(Utf8(trace.missing));
+  for (const std::string& assumed : trace.assumed) {
+    header.add_assumed(Utf8(assumed));
+  }
+  for (const std::string& missing : trace.not_modelled) {
+    header.add_not_modelled(Utf8(missing));
+  }
   for (const Lint& lint : trace.lints) {
     wire::Lint& out = *header.add_lints();
-    out.set_id(lint.id);
-    out.set_severity(lint.severity);
-    out.set_message(lint.message);
-    out.set_hint(lint.hint);
-    out.set_cause(lint.cause);
+    out.set_id(Utf8(lint.id));
+    out.set_severity(Utf8(lint.severity));
+    out.set_message(Utf8(lint.message));
+    out.set_hint(Utf8(lint.hint));
+    out.set_cause(Utf8(lint.cause));
   }
   return header;
 }
@@ -53,12 +58,12 @@ wire::Header HeaderOf(const Trace& trace) {
 void AddTensors(wire::Tables& tables, std::span<const TraceTensor> tensors) {
   for (const TraceTensor& tensor : tensors) {
     wire::Tensor& row = *tables.add_tensors();
-    row.set_name(tensor.name);
+    row.set_name(Utf8(tensor.name));
     row.set_category(std::string(Name(tensor.category)));
     row.set_dtype(std::string(Name(tensor.dtype)));
     row.set_n_bytes(tensor.bytes.count());
-    row.set_sharding(tensor.sharding);
-    row.set_block(tensor.layers.block);
+    row.set_sharding(Utf8(tensor.sharding));
+    row.set_block(Utf8(tensor.layers.block));
     row.set_layer_index(tensor.layers.index);
     row.set_first_layer(tensor.layers.first);
   }
@@ -66,16 +71,16 @@ void AddTensors(wire::Tables& tables, std::span<const TraceTensor> tensors) {
 
 void AddSpan(wire::Tables& tables, const Span& span) {
   wire::Span& row = *tables.add_spans();
-  row.set_phase(span.phase);
+  row.set_phase(Utf8(span.phase));
   row.set_microbatch(span.microbatch);
   row.set_begin_ns(span.begin.count());
   row.set_end_ns(span.end.count());
-  row.set_side(span.side);
+  row.set_side(Utf8(span.side));
 }
 
 void AddStep(wire::Tables& tables, const StepMark& step) {
   wire::Step& row = *tables.add_steps();
-  row.set_kind(step.kind);
+  row.set_kind(Utf8(step.kind));
   row.set_begin_ns(step.begin.count());
   row.set_end_ns(step.end.count());
   row.set_memory_begin(step.memory_begin);
@@ -212,7 +217,7 @@ void TraceWriter::AppendTables(std::string& out, const Trace& trace) {
   wire::Record record;
   wire::Tables& tables = *record.mutable_tables();
   for (const std::string& string : From(trace.strings, written_->strings)) {
-    tables.add_strings(string);
+    tables.add_strings(Utf8(string));
   }
   AddTensors(tables, From(trace.tensors, written_->tensors));
   for (const TraceStream& stream : From(trace.streams, written_->streams)) {
