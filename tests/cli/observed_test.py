@@ -69,7 +69,7 @@ class Observed(unittest.TestCase):
         report = predict(JOB, "--observed", self.trace)
         first = report["provenance"]["observed"][0]
         self.assertIn(f"10 blocks of microbatch 0 in {self.trace}", first)
-        self.assertIn("taken as 128 samples (the job's micro_batch_size; --observed-batch says another)", first)
+        self.assertIn("taken as 128 samples (micro_batch_size of the job's file; --observed-batch says another)", first)
         self.assertTrue(any("11,173,962 trained parameters" in line for line in report["provenance"]["observed"]))
         text = run("predict", JOB, "--observed", self.trace).stdout
         self.assertTrue(text.startswith("observed network, ddp-last, 4 ranks"), text)
