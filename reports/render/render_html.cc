@@ -65,7 +65,9 @@ std::string TableHtml(const ReportTable& table) {
   for (const ReportRow& row : table.rows) {
     out += "<tr>";
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
-      out += fmt::format("<td{}>{}</td>", table.columns[i].number ? " class=\"number\"" : "", HtmlText(row.cells[i]));
+      const ReportColumn& column = table.columns[i];
+      const char* kind = column.number ? " class=\"number\"" : column.shrinks ? " class=\"shrinks\"" : "";
+      out += fmt::format("<td{}>{}</td>", kind, HtmlText(row.cells[i]));
     }
     if (row.share) {
       out += fmt::format("<td class=\"bar\"><div style=\"width:{:.2f}%\"></div></td>", *row.share * 100);
