@@ -23,6 +23,13 @@ std::uint64_t EndOf(std::uint64_t begin, Bytes bytes) { return begin + static_ca
 
 }  // namespace
 
+void TensorMemory::Poison(bool freed) {
+  if (freed && !poisons_) {
+    left_.clear();  // as they were left
+  }
+  poisons_ = freed;
+}
+
 std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint32_t stream) {
   const std::optional<Allocation> allocation = allocator_->Allocate(bytes, stream);
   ForgetWhatTheDeviceTook();
@@ -33,7 +40,9 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
     annotations_->RegionComes(allocation->address, bytes);
   }
   WaitForUses(allocation->address, EndOf(allocation->address, bytes), stream);
-  Poison(allocation->address, EndOf(allocation->address, bytes), stream);
+  if (poisons_ || !allocator_->frees_in_stream_order()) {
+    FillWhatIsNew(allocation->address, EndOf(allocation->address, bytes), stream);
+  }
   if (bytes > Bytes(0)) {
     live_[allocation->address] = {bytes, allocation->charged};
     live_bytes_ += bytes;
@@ -47,9 +56,11 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
 void TensorMemory::Free(const Piece& piece) {
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
-    Fill(piece.stream, piece.data, piece.bytes);
+    if (poisons_) {
+      Fill(piece.stream, piece.data, piece.bytes);
+    }
     if (!allocator_->frees_in_stream_order()) {
-      poisoned_.emplace(begin, Poisoned{EndOf(begin, piece.bytes), piece.stream});
+      left_.emplace(begin, Left{EndOf(begin, piece.bytes), piece.stream});
     }
   }
   GiveBack(piece, piece.stream);
@@ -66,6 +77,9 @@ void TensorMemory::FreeInUse(const Piece& piece, std::vector<Device::Mark> uses)
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     in_use_.emplace(begin, InUse{EndOf(begin, piece.bytes), std::move(uses)});
+    if (!poisons_) {
+      left_.emplace(begin, Left{EndOf(begin, piece.bytes), piece.stream});
+    }
   }
   GiveBack(piece, piece.stream);
 }
@@ -118,36 +132,36 @@ void TensorMemory::Fill(std::uint32_t stream, void* at, Bytes bytes) {
   device_.Give(stream, [=](const kernels::Queue& queue) { kernels::SetBytes(queue, kPoison, at, bytes); });
 }
 
-/// Makes [begin, end) hold 0xff, and belong to somebody: only what lies between poisoned stretches is written. Where
-/// another stream has still to poison, this one waits for it.
-void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
-  auto stretch = poisoned_.upper_bound(begin);
-  if (stretch != poisoned_.begin()) {
+/// Makes [begin, end) belong to somebody: what lies between the stretches that were left is filled. Where another
+/// stream has still work with one of these, this one waits for it.
+void TensorMemory::FillWhatIsNew(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
+  auto stretch = left_.upper_bound(begin);
+  if (stretch != left_.begin()) {
     --stretch;
   }
   std::uint64_t at = begin;
   while (at < end) {
-    while (stretch != poisoned_.end() && stretch->second.end <= at) {
+    while (stretch != left_.end() && stretch->second.end <= at) {
       ++stretch;
     }
-    const std::uint64_t next = stretch == poisoned_.end() ? end : std::min(stretch->first, end);
+    const std::uint64_t next = stretch == left_.end() ? end : std::min(stretch->first, end);
     if (at < next) {
       Fill(stream, Pointer(at), Bytes(static_cast<std::int64_t>(next - at)));
       at = next;
     }
-    if (at == end || stretch == poisoned_.end()) {
+    if (at == end || stretch == left_.end()) {
       return;
     }
     const auto [first, rest] = *stretch;
     if (rest.stream != stream) {
       device_.WaitFor(stream, device_.MarkIn(rest.stream));
     }
-    stretch = poisoned_.erase(stretch);
+    stretch = left_.erase(stretch);
     if (first < at) {
-      poisoned_.emplace(first, Poisoned{at, rest.stream});
+      left_.emplace(first, Left{at, rest.stream});
     }
     if (end < rest.end) {
-      poisoned_.emplace(end, rest);
+      left_.emplace(end, rest);
     }
     at = std::min(rest.end, end);
   }
@@ -157,7 +171,7 @@ void TensorMemory::Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t 
 void TensorMemory::ForgetWhatTheDeviceTook() {
   const std::int64_t given = allocator_->device().times_given();
   if (given != times_given_) {
-    poisoned_.clear();
+    left_.clear();
     in_use_.clear();  // it has waited for them
     times_given_ = given;
   }

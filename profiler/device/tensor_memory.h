@@ -21,6 +21,9 @@ namespace tidemark {
 /// hands out and every byte that it takes back is 0xff, which as a floating number of any width is a NaN: what was
 /// never written, or was freed too early, shows in the numbers. What was freed still holds 0xff when it is handed out
 /// again, unless the device had it meanwhile: a byte is written once per tensor, not twice.
+///
+/// That costs a write of every byte that is freed. Where times are to be those of the work alone, Poison(false): then
+/// only what comes from the device is 0xff, once, and what was freed is handed out as it was left.
 class TensorMemory {
  public:
   /// `allocator` lies over memory of `device`, which outlives this.
@@ -34,11 +37,15 @@ class TensorMemory {
     std::uint32_t stream = 0;  ///< that it was born on
   };
 
+  /// Whether what is freed is filled with 0xff from now on. At first it is. Nothing runs meanwhile
+  /// (Device::Synchronize).
+  void Poison(bool freed);
+
   /// Memory for a tensor born on `stream`; empty when the device has no more.
   std::optional<Piece> Allocate(Bytes bytes, std::uint32_t stream);
   void Free(const Piece& piece);
   /// While work of other streams may still use it, up to these marks, its own stream's among them: whoever gets the
-  /// memory next waits for them on its stream, and nobody else. Only then is it poisoned. Of an allocator that frees in
+  /// memory next waits for them on its stream, and nobody else. Only then is it filled. Of an allocator that frees in
   /// the order of streams the driver sees to that: the free waits for the marks, on a stream that does nothing else.
   void FreeInUse(const Piece& piece, std::vector<Device::Mark> uses);
   /// Everything that ran has ended: a step is done.
@@ -58,8 +65,9 @@ class TensorMemory {
   void AnnounceTo(Annotations* annotations) { annotations_ = annotations; }
 
  private:
-  /// A stretch that holds 0xff and belongs to nobody, up to `end`, or will when `stream` comes there.
-  struct Poisoned {
+  /// A stretch that belongs to nobody and needs no 0xff, up to `end`: it holds them, or will when `stream` comes there,
+  /// or is left as it is.
+  struct Left {
     std::uint64_t end = 0;
     std::uint32_t stream = 0;
   };
@@ -73,14 +81,15 @@ class TensorMemory {
   void GiveBack(const Piece& piece, std::uint32_t stream);
   void WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void Fill(std::uint32_t stream, void* at, Bytes bytes);
-  void Poison(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
+  void FillWhatIsNew(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void ForgetWhatTheDeviceTook();
 
   std::unique_ptr<Allocator> allocator_;
   Device& device_;
-  std::map<std::uint64_t, Poisoned> poisoned_;  ///< by begin
-  std::map<std::uint64_t, InUse> in_use_;       ///< by begin
-  std::int64_t times_given_ = 0;                ///< to the device, when these two were last right
+  bool poisons_ = true;
+  std::map<std::uint64_t, Left> left_;     ///< by begin
+  std::map<std::uint64_t, InUse> in_use_;  ///< by begin
+  std::int64_t times_given_ = 0;           ///< to the device, when these two were last right
   std::map<std::uint64_t, Room> live_;
   Bytes live_bytes_;
   std::function<void()> after_allocating_;

@@ -18,6 +18,7 @@
 #include "profiler/capture/gpu_trace.h"
 #include "profiler/comm/communicator.h"
 #include "profiler/device/device.h"
+#include "profiler/device/lent_rooms.h"
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/batches.h"
 #include "profiler/execute/declare.h"
@@ -84,7 +85,8 @@ class Executor {
   ~Executor();
 
   /// The next step. Its resident buffers are those that the step before kept; of the first step they are made here.
-  Result<StepOutcome> Run(const Program& program, std::string_view kind);
+  /// `poisons`: whether memory that it frees is filled with NaNs, which takes time (TensorMemory::Poison).
+  Result<StepOutcome> Run(const Program& program, std::string_view kind, bool poisons);
 
   Recorder& recorder() { return recorder_; }
   /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.
@@ -235,6 +237,7 @@ class Executor {
   std::unique_ptr<DeviceRoom> labels_room_;
   std::pair<std::int64_t, std::int64_t> labels_of_{-1, -1};  ///< step and microbatch
   RenamedTensor renamed_;
+  LentRooms joint_rooms_{device_};
   std::unique_ptr<DeviceRoom> loss_sum_;  ///< one fp64
   std::int64_t losses_ = 0;
   StepOutcome outcome_;

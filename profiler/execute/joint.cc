@@ -29,10 +29,10 @@ JointPlaces PlaceJointly(std::span<const Operand> operands) {
 }
 
 JointTensor::JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks,
-                         Device& device)
+                         LentRooms& rooms, std::uint32_t stream)
     : operands_(std::move(operands)), places_(PlaceJointly(operands_)), part_(elements / ranks), rank_(rank) {
-  all_ = device.RoomFor(Bytes(Offset(elements)));
-  sum_ = device.RoomFor(Bytes(Offset(part_)));
+  all_ = rooms.Lend(Bytes(Offset(elements)), stream);
+  sum_ = rooms.Lend(Bytes(Offset(part_)), stream);
 }
 
 std::ptrdiff_t JointTensor::Offset(std::int64_t elements) const {

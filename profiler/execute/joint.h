@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "profiler/device/lent_rooms.h"
 #include "profiler/execute/operation.h"
 #include "sim/program/program.h"
 
@@ -30,7 +31,7 @@ class JointTensor {
  public:
   /// `elements`: with padding, a multiple of `ranks`.
   JointTensor(std::vector<Operand> operands, std::int64_t elements, std::int64_t rank, std::int64_t ranks,
-              Device& device);
+              LentRooms& rooms, std::uint32_t stream);
 
   /// What the exchange reads and writes: all-gather sends this rank's part of it, reduce-scatter writes that part.
   void Pack(const Queue& queue);
@@ -50,7 +51,7 @@ class JointTensor {
   std::vector<Operand> operands_;
   JointPlaces places_;
   std::int64_t part_, rank_;
-  std::unique_ptr<DeviceRoom> all_, sum_;
+  std::shared_ptr<DeviceRoom> all_, sum_;
 };
 
 }  // namespace tidemark

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -162,9 +163,11 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   executor.recorder().KeepWith(options.keep_trace);
   RunOutcome run;
   run.clock = executor.clock();
+  std::set<const StepProgram*> executed;
   for (const RunStep& step : steps) {
     const Program& role = step.program->roles[RoleOf(job, world.rank())];
-    Result<StepOutcome> ran = executor.Run(role, step.kind);
+    const bool is_new = executed.insert(step.program).second;
+    Result<StepOutcome> ran = executor.Run(role, step.kind, is_new || options.keep_gradients);
     if (ran && ran->out_of_memory && world.size() > 1 && !options.capacity) {
       ran = AloneWithoutMemory(*ran->out_of_memory);  // the others may have enough, and wait for this one
     }

@@ -77,7 +77,9 @@ struct RunOutcome {
 /// learned from. Nothing runs, and no tensor is allocated.
 Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const RunOptions& options);
 
-/// Executes steps in a row on this rank; all ranks of the world call it alike.
+/// Executes steps in a row on this rank; all ranks of the world call it alike. Memory that is freed is filled with NaNs
+/// the first time that a program runs, which shows what is used after it was freed; executed again, the program takes
+/// the time of its own work alone. With keep_gradients every step is checked so.
 Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, const RunOptions& options, World& world);
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -70,20 +71,55 @@ std::string PeakDetail(const SideTotals& side, const ComparedSide& of) {
   return fmt::format("{}; {}", PlaceInWords(side.peak_at), of.label);
 }
 
+/// "a steady step"
+std::string OfKind(const StepTimes& row) { return row.kind.empty() ? "a step" : fmt::format("a {} step", row.kind); }
+
+/// Of several steps the last kind is what a training spends its time with.
+std::vector<Figure> TimeFigures(const TraceComparison& worst) {
+  const auto figure = [](std::string label, Nanos predicted, Nanos measured, const std::string& which) -> Figure {
+    return {std::move(label), PercentText(ErrorPercent(predicted.count(), measured.count())),
+            fmt::format("{} against {}{}", Text(predicted), Text(measured), which)};
+  };
+  if (worst.steps.size() < 2) {
+    return {figure("step time error", worst.predicted.step, worst.measured.step, "")};
+  }
+  const StepTimes& last = worst.step_times.back();
+  return {figure(fmt::format("time error of {} steps", worst.steps.size()), worst.predicted.step, worst.measured.step,
+                 ", all together"),
+          figure(fmt::format("of {}", OfKind(last)), last.predicted, last.measured,
+                 last.count > 1 ? fmt::format(", medians of {}", last.count) : "")};
+}
+
 std::vector<Figure> Figures(const ComparisonReport& report) {
   const TraceComparison& worst = report.comparison.Worst();
   const auto reserved = [&] {
     const auto &ours = worst.predicted.reserved, &theirs = worst.measured.reserved;
     return ours && theirs ? PercentText(ErrorPercent(ours->count(), theirs->count())) : "-";
   };
-  return {{"predicted peak", Text(worst.predicted.peak), PeakDetail(worst.predicted, report.predicted)},
-          {"measured peak", Text(worst.measured.peak), PeakDetail(worst.measured, report.measured)},
-          {"peak error", Signed(worst.peak_error()), SignedDigits(worst.peak_error())},
-          {"reserved error", reserved(),
-           fmt::format("{} against {}", Optional(worst.predicted.reserved), Optional(worst.measured.reserved))},
-          {worst.steps.size() > 1 ? fmt::format("time error of {} steps", worst.steps.size()) : "step time error",
-           PercentText(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count())),
-           fmt::format("{} against {}", Text(worst.predicted.step), Text(worst.measured.step))}};
+  std::vector<Figure> figures = {
+      {"predicted peak", Text(worst.predicted.peak), PeakDetail(worst.predicted, report.predicted)},
+      {"measured peak", Text(worst.measured.peak), PeakDetail(worst.measured, report.measured)},
+      {"peak error", Signed(worst.peak_error()), SignedDigits(worst.peak_error())},
+      {"reserved error", reserved(),
+       fmt::format("{} against {}", Optional(worst.predicted.reserved), Optional(worst.measured.reserved))}};
+  std::ranges::move(TimeFigures(worst), std::back_inserter(figures));
+  return figures;
+}
+
+Section StepsSection(const TraceComparison& worst) {
+  Section section{"By step", "of several of a kind the median of each side", {}, {}};
+  section.table.columns = {{"step", false, false},
+                           {"count", true, false},
+                           {"predicted", true, false},
+                           {"measured", true, false},
+                           {"error", true, false}};
+  for (const StepTimes& row : worst.step_times) {
+    section.table.rows.push_back(
+        {{row.kind.empty() ? "of unknown kind" : row.kind, Grouped(row.count), Text(row.predicted), Text(row.measured),
+          PercentText(ErrorPercent(row.predicted.count(), row.measured.count()))},
+         std::nullopt});
+  }
+  return section;
 }
 
 Section CausesSection(const TraceComparison& worst) {
@@ -300,6 +336,9 @@ Document MakeDocument(const ComparisonReport& report) {
     }
   };
   add(CausesSection(worst));
+  if (worst.steps.size() > 1) {
+    add(StepsSection(worst));
+  }
   add(PhasesSection(worst));
   add(CategoriesSection(worst));
   if (comparison.roles.size() > 1 || !comparison.only_predicted.empty() || !comparison.only_measured.empty()) {

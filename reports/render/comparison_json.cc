@@ -54,6 +54,18 @@ std::optional<double> ReservedPercent(const TraceComparison& comparison) {
   return ours && theirs ? ErrorPercent(ours->count(), theirs->count()) : std::nullopt;
 }
 
+Json StepTimesJson(const TraceComparison& comparison) {
+  Json rows = Json::array();
+  for (const StepTimes& row : comparison.step_times) {
+    rows.push_back({{"kind", row.kind.empty() ? Json(nullptr) : Json(row.kind)},
+                    {"count", row.count},
+                    {"predicted_ns", row.predicted.count()},
+                    {"measured_ns", row.measured.count()},
+                    {"error_percent", Percent(ErrorPercent(row.predicted.count(), row.measured.count()))}});
+  }
+  return rows;
+}
+
 Json PhasesJson(const TraceComparison& comparison) {
   Json phases = Json::array();
   for (const PhaseComparison& phase : comparison.phases) {
@@ -150,6 +162,7 @@ Json MakeJson(const ComparisonReport& report) {
       {"reserved_error_percent", Percent(ReservedPercent(worst))},
       {"step_time_error_percent", Percent(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count()))},
       {"steps", worst.steps},
+      {"step_times", StepTimesJson(worst)},
       {"phases", PhasesJson(worst)},
       {"phase_times", worst.times_of_work ? "work" : "host"},
       {"unmatched", UnmatchedJson(worst)},

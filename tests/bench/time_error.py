@@ -9,7 +9,8 @@ on two ranks, in turns, and takes the fastest steady step of each. Prints each e
 measured), their median and spread, and Kendall's tau of the two orders of strategies by time: 1 where they are the same,
 0 where they have nothing to do with each other. Pairs that were measured within 2 % of each other are left out of tau:
 noise orders them. Strategies that are not executed are named. DeepSpeed's buckets, of 500 million elements whatever the
-model, are made as small as the model: to fill as many with poison takes the executor as long as the step.
+model, are made as small as the model: to fill and to reduce as many takes the executor longer than the step. Of the
+four steps the fourth alone has the time of its work: in the others the memory that is freed is filled with NaNs.
 """
 
 import argparse

@@ -63,20 +63,21 @@ done
 for recorded in none records sources; do
   part "memory-$recorded" 60 "$here/memory_experiment" "$recorded"
 done
-# Our own step on the GPU: do predicted and measured memory agree, and are its gradients those of one big batch?
+# Our own step on the GPU: do predicted and measured memory agree, and are its gradients those of one big batch? Of six
+# steps three are steady ones that nothing is checked in.
 small=("$here/jobs/demo-small.yaml" --set layout.tp=1 --set layout.sp=false)
 for strategy in ddp-last fsdp2-scatter-each megatron deepspeed-zero2; do
-  part "step-$strategy" 60 "$here/tidemark" compare "${small[@]}" --set "strategy=$strategy" --device cuda --steps 3 \
+  part "step-$strategy" 60 "$here/tidemark" compare "${small[@]}" --set "strategy=$strategy" --device cuda --steps 6 \
     --format json
   part "numbers-$strategy" 60 "$here/tidemark" run "${small[@]}" --set "strategy=$strategy" --device cuda --verify \
     --format json
 done
-part step-gpt2 120 "$here/tidemark" compare "$here/jobs/gpt2-ddp.yaml" --set layout.dp=1 --device cuda --steps 3 \
+part step-gpt2 120 "$here/tidemark" compare "$here/jobs/gpt2-ddp.yaml" --set layout.dp=1 --device cuda --steps 6 \
   --format json
 # And predicted times, with the rates of this very GPU? The machine file stays beside what was compared.
 part calibrate 240 "$here/tidemark" calibrate --device cuda -o "$results/machine.yaml"
 if [[ -s $results/machine.yaml ]]; then
-  mine=(--set "machine=$results/machine.yaml" --device cuda --steps 3 --format json)
+  mine=(--set "machine=$results/machine.yaml" --device cuda --steps 6 --format json)
   for strategy in ddp-last fsdp2-scatter-each megatron deepspeed-zero2; do
     part "calibrated-$strategy" 60 "$here/tidemark" compare "${small[@]}" --set "strategy=$strategy" "${mine[@]}"
   done

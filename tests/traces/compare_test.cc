@@ -213,6 +213,28 @@ TEST(CompareTraces, theSteadyStepOfSeveralIsComparedWithAPredictedOne) {
   EXPECT_THAT(refused.error().message, HasSubstr("has warm and the measured one first, second, steady"));
 }
 
+TEST(CompareTraces, stepsOfAKindHaveTheirMediansTime) {
+  const auto with = [](std::initializer_list<int> times) {
+    Trace trace;
+    for (const char* kind : {"first", "second", "steady", "steady", "steady", "steady"}) {
+      const Nanos begin = trace.step;
+      trace.step += Nanos(times.begin()[trace.steps.size()]);
+      trace.steps.push_back({kind, begin, trace.step, 0});
+    }
+    return trace;
+  };
+  const TraceComparison found = Compare(with({40, 30, 10, 10, 10, 10}), with({900, 35, 50, 11, 12, 13}));
+  ASSERT_THAT(found.step_times, SizeIs(3));
+  EXPECT_EQ(found.step_times[0].kind, "first");
+  EXPECT_EQ(found.step_times[0].measured, Nanos(900));
+  EXPECT_EQ(found.step_times[1].measured, Nanos(35));
+  EXPECT_EQ(found.step_times[2].kind, "steady");
+  EXPECT_EQ(found.step_times[2].count, 4);
+  EXPECT_EQ(found.step_times[2].predicted, Nanos(10));
+  EXPECT_EQ(found.step_times[2].measured, Nanos(12)) << "between 12 and 13, whole nanoseconds";
+  EXPECT_THAT(Compare(Trace{}, Trace{}).step_times, IsEmpty()) << "traces that mark no steps";
+}
+
 TEST(CompareTraces, aTensorThatIsBornInTheNextPhaseIsBornLater) {
   const std::vector<Happening> predicted = {Begin("forward", 0),  Alloc("a", 5), Alloc("x", 7), End(),
                                             Begin("backward", 0), Free("x"),     End()};

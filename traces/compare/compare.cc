@@ -146,6 +146,7 @@ Result<TraceComparison> CompareTwo(const Trace& predicted, const Trace& measured
   TIDEMARK_ASSIGN(const SameSteps same, ReduceToSameSteps(predicted, measured));
   TraceComparison comparison;
   comparison.steps = same.kinds;
+  comparison.step_times = TimesOfSteps(same);
   comparison.of_tensors = NamesTensors(predicted) && NamesTensors(measured);
   const History ours = MakeHistory(same.predicted, comparison.of_tensors);
   const History theirs = MakeHistory(same.measured, comparison.of_tensors);

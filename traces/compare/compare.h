@@ -95,6 +95,14 @@ struct TimeCause {
   std::vector<std::string> operators;  ///< those that make most of it, the largest first
 };
 
+/// Steps of one kind, of those that were compared. Times are the median of each side's, of an even number the mean of
+/// the middle two: a first step that loads libraries, or one that waited, does not move them.
+struct StepTimes {
+  std::string kind;  ///< empty: not known
+  std::int64_t count = 0;
+  Nanos predicted, measured;
+};
+
 /// The first event in which the two traces are not the same.
 struct FirstDifference {
   PhasePlace predicted_place, measured_place;
@@ -119,7 +127,8 @@ struct TraceComparison {
   /// One side does not say what its tensors are: they were paired by bytes, and are what their partners are.
   bool paired_by_bytes = false;
   SideTotals predicted, measured;
-  std::vector<std::string> steps;  ///< kinds of the steps that were compared; empty where the traces mark none
+  std::vector<std::string> steps;     ///< kinds of the steps that were compared; empty where the traces mark none
+  std::vector<StepTimes> step_times;  ///< of these, a row for each kind, in order of their first steps
   std::vector<PhaseComparison> phases;
   /// Phases' times: how long streams were busy with what was issued in them; else, where a trace does not tell, how
   /// long the host was in them.

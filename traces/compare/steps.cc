@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "traces/compare/history.h"
 #include "traces/trace.h"
@@ -21,6 +22,12 @@ std::string KindsOf(const Trace& trace) {
     kinds.insert(step.kind);
   }
   return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+Nanos Median(std::vector<Nanos> times) {
+  std::sort(times.begin(), times.end());
+  const std::size_t middle = times.size() / 2;
+  return times.size() % 2 == 1 ? times[middle] : times[middle - 1] + (times[middle] - times[middle - 1]) / 2;
 }
 
 constexpr std::size_t kDropped = ~std::size_t{0};
@@ -203,6 +210,29 @@ Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measure
     same.measured = KeepSteps(measured, theirs);
   }
   return same;
+}
+
+std::vector<StepTimes> TimesOfSteps(const SameSteps& same) {
+  std::vector<StepTimes> rows;
+  std::vector<std::vector<Nanos>> predicted, measured;  // parallel to the rows
+  for (std::size_t i = 0; i < same.kinds.size(); ++i) {
+    const auto found =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.kind == same.kinds[i]; });
+    const auto row = static_cast<std::size_t>(found - rows.begin());
+    if (found == rows.end()) {
+      rows.push_back({same.kinds[i], 0, {}, {}});
+      predicted.emplace_back();
+      measured.emplace_back();
+    }
+    ++rows[row].count;
+    predicted[row].push_back(same.predicted.steps[i].end - same.predicted.steps[i].begin);
+    measured[row].push_back(same.measured.steps[i].end - same.measured.steps[i].begin);
+  }
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    rows[row].predicted = Median(std::move(predicted[row]));
+    rows[row].measured = Median(std::move(measured[row]));
+  }
+  return rows;
 }
 
 }  // namespace tidemark

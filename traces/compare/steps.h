@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "traces/compare/compare.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -27,5 +28,8 @@ struct SameSteps {
   std::vector<std::string> kinds;  ///< of the steps; empty where one of them marks none
 };
 Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured);
+
+/// How long they took, by kind.
+std::vector<StepTimes> TimesOfSteps(const SameSteps& same);
 
 }  // namespace tidemark

@@ -17,10 +17,11 @@
 namespace tidemark {
 namespace {
 
-bool IsPoisoned(const TensorMemory::Piece& piece) {
+bool IsFullOf(const TensorMemory::Piece& piece, unsigned char byte) {
   const auto* begin = static_cast<const unsigned char*>(piece.data);
-  return std::all_of(begin, begin + piece.bytes.count(), [](unsigned char byte) { return byte == 0xff; });
+  return std::all_of(begin, begin + piece.bytes.count(), [&](unsigned char one) { return one == byte; });
 }
+bool IsPoisoned(const TensorMemory::Piece& piece) { return IsFullOf(piece, 0xff); }
 
 TensorMemory MemoryWith(const AllocatorOptions& options) {
   static HostDevice device;
@@ -59,6 +60,27 @@ TEST(TensorMemory, GivesNaNsWhateverWasThereBefore) {
       live.push_back(*piece);
     }
   }
+}
+
+TEST(TensorMemory, LeavesWhatIsFreedAsItIsWhereTimesCount) {
+  TensorMemory memory = MemoryWith({});
+  memory.Poison(false);
+  const auto piece = memory.Allocate(Bytes(4000), 0);
+  ASSERT_TRUE(piece);
+  EXPECT_TRUE(IsPoisoned(*piece)) << "what comes from the device is touched, and holds no numbers";
+  std::memset(piece->data, 7, 4000);
+  memory.Free(*piece);
+  EXPECT_TRUE(IsFullOf(*piece, 7));
+  const auto again = memory.Allocate(Bytes(4000), 0);
+  ASSERT_TRUE(again);
+  ASSERT_EQ(again->data, piece->data);
+  EXPECT_TRUE(IsFullOf(*again, 7)) << "nobody has filled it";
+  memory.Free(*again);
+  memory.Poison(true);
+  const auto checked = memory.Allocate(Bytes(4000), 0);
+  ASSERT_TRUE(checked);
+  ASSERT_EQ(checked->data, piece->data);
+  EXPECT_TRUE(IsPoisoned(*checked)) << "what it was left with shows again";
 }
 
 /// A device whose host never has to wait for all of it.

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "profiler/device/host_device.h"
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/executed_job.h"
 
@@ -329,6 +331,39 @@ TEST(Executor, CountsUpdatesNotSteps) {
   for (std::size_t i = 0; i < 2; ++i) {
     const double mean = (*four.steps[2 * i].loss + *four.steps[2 * i + 1].loss) / 2;
     EXPECT_NEAR(*two.steps[i].loss, mean, 1e-5) << "step " << i;
+  }
+}
+
+/// Counts what its streams are given.
+class CountingDevice final : public HostDevice {
+ public:
+  void Give(std::uint32_t stream, Work work) override {
+    ++given;
+    HostDevice::Give(stream, std::move(work));
+  }
+  std::int64_t given = 0;
+};
+
+// To fill every freed tensor takes as long as a part of the step. Neither may the numbers depend on it.
+TEST(Executor, FillsWhatIsFreedTheFirstTimeThatAProgramRuns) {
+  for (const std::string strategy : {"ddp-last", "fsdp2-scatter-each", "deepspeed-zero3", "megatron-dist-opt"}) {
+    const auto run = [&](std::int64_t steps, bool checks_all) {
+      CountingDevice device;
+      RunOutcome outcome = Executed(SmallJob(strategy), steps, {.keep_gradients = checks_all, .device = &device});
+      return std::pair(std::move(outcome), device.given);
+    };
+    const auto [three, of_three] = run(3, false);
+    const auto [five, of_five] = run(5, false);
+    const auto [checked_three, of_checked_three] = run(3, true);
+    const auto [checked_five, of_checked_five] = run(5, true);
+    const std::vector<MemoryEvent>& events = five.trace.memory;
+    const auto frees = std::count_if(events.begin() + static_cast<std::ptrdiff_t>(five.trace.steps[3].memory_begin),
+                                     events.end(), [&](const MemoryEvent& event) { return !event.alloc; });
+    ASSERT_GT(frees, 0) << strategy;
+    EXPECT_GE((of_checked_five - of_checked_three) - (of_five - of_three), frees) << strategy;
+    for (std::size_t i = 0; i < five.steps.size(); ++i) {
+      EXPECT_EQ(five.steps[i].loss, checked_five.steps[i].loss) << strategy << ", step " << i;
+    }
   }
 }
 
