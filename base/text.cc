@@ -195,7 +195,17 @@ std::string Nearest(std::string_view word, std::span<const std::string> candidat
       best_distance = distance;
     }
   }
-  return best;
+  constexpr std::size_t kLeastLetters = 3;
+  if (word.size() < kLeastLetters || (!best.empty() && best_distance <= 1)) {
+    return best;
+  }
+  const std::string* begun = nullptr;
+  for (const std::string& candidate : candidates) {
+    if (candidate.starts_with(word) && (begun == nullptr || candidate.size() < begun->size())) {
+      begun = &candidate;
+    }
+  }
+  return begun == nullptr ? best : *begun;
 }
 
 }  // namespace tidemark

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 #include "models/job/job.h"
 #include "reports/summarise/advice.h"
 #include "reports/summarise/prediction.h"
-#include "sim/predict/predict.h"
+#include "sim/predict/program_length.h"
 #include "sim/predict/steps.h"
 
 namespace tidemark {
@@ -22,9 +23,15 @@ struct ChangedJob {
   PredictionReport report;
 };
 
-/// `change` is set on top of the job's own --set: none is the job itself. Fails where the real system would refuse it.
-Result<ChangedJob> PredictChanged(JobOptions options, const std::vector<std::string>& change, StepKind step,
-                                  Engine engine);
+/// `change` is set on top of the job's own --set: none is the job itself. By the closed form. Fails where the real
+/// system would refuse it.
+Result<ChangedJob> PredictChanged(const JobOptions& options, const std::vector<std::string>& change,
+                                  StepKind step = StepKind::steady);
+
+/// Its steady step by the simulation, as the command line has it that comes with a change; by the closed form where a
+/// step has more than `most_events`.
+Result<ChangedJob> SimulateChanged(const JobOptions& options, const std::vector<std::string>& change,
+                                   std::int64_t most_events = kMostEvents);
 
 /// Its worst role, and its step, on a device of so much memory.
 AdvisedCost CostOf(const PredictionReport& report, Bytes memory);

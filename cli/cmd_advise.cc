@@ -26,6 +26,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kMostOptions = 1000;
+constexpr std::int64_t kMostSimulated = 500'000;  // events of a step: a tenth of a second for each of some dozens
 
 class AdviseCommand : public Command {
  public:
@@ -39,8 +40,7 @@ class AdviseCommand : public Command {
            "  tidemark advise job.yaml --format json          for scripts\n"
            "\n"
            "Every key that the job's strategy looks at, every other strategy, other micro batches and layouts are\n"
-           "tried one at a time, with ranks and global batch as they are, and priced by the closed form. Each option\n"
-           "comes with its command line.\n";
+           "tried one at a time, with ranks and global batch as they are. Each option comes with its command line.\n";
   }
 
   void Setup(CLI::App& app) override {
@@ -57,7 +57,7 @@ class AdviseCommand : public Command {
     TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
     TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
     TellObserved(observation);
-    TIDEMARK_ASSIGN(const ChangedJob now, PredictChanged(job_, {}, StepKind::steady, Engine::closed_form));
+    TIDEMARK_ASSIGN(const ChangedJob now, SimulateChanged(job_, {}, kMostSimulated));
     Advice advice;
     advice.title = now.report.title;
     advice.job_yaml = now.report.job_yaml;
@@ -76,7 +76,7 @@ class AdviseCommand : public Command {
  private:
   void Try(const SingleChange& change, const ChangedJob& now, Advice& advice) const {
     ++advice.tried;
-    const Result<ChangedJob> changed = PredictChanged(job_, change, StepKind::steady, Engine::closed_form);
+    Result<ChangedJob> changed = PredictChanged(job_, change);
     if (!changed) {
       ++advice.refused;
       return;
@@ -84,6 +84,9 @@ class AdviseCommand : public Command {
     if (IsDeclaredWrong(changed->job)) {
       ++advice.wrong;
       return;
+    }
+    if (CostOf(changed->report, advice.memory).Improves(advice.now)) {
+      changed = SimulateChanged(job_, change, kMostSimulated);
     }
     AdvisedOption option;
     option.change = fmt::format("{}", fmt::join(change, " "));

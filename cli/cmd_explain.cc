@@ -179,7 +179,7 @@ class ExplainCommand : public Command {
       return std::nullopt;
     }
     for (const std::string& change : ChangesAgainst(*grows)) {
-      const Result<ChangedJob> changed = PredictChanged(after, {change}, step_, Engine::closed_form);
+      const Result<ChangedJob> changed = PredictChanged(after, {change}, step_);
       if (!changed || !NewWarnings(changed->report.lints, explanation.after.report.lints).empty()) {
         continue;
       }

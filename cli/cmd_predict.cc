@@ -18,6 +18,7 @@
 #include "cli/prediction_report.h"
 #include "cli/write_file.h"
 #include "reports/render/render.h"
+#include "sim/memory/trace_replay.h"
 #include "sim/predict/predict.h"
 #include "traces/formats/format.h"
 
@@ -72,7 +73,7 @@ class PredictCommand : public Command {
       AddLint(report, *observation.lint);
     }
     LookAtFirstSteps(job, report);
-    TIDEMARK_TRY(WriteFiles(report));
+    TIDEMARK_TRY(WriteFiles(job, report));
     if (trace_path_ != "-" && html_path_ != "-") {
       TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), report, {WantsColour()})));
     }
@@ -132,14 +133,24 @@ class PredictCommand : public Command {
     }
   }
 
-  Status WriteFiles(const PredictionReport& report) const {
+  /// As it happens on the device, or on one of --capacity.
+  Trace TraceOf(const Job& job, const RoleReport& role) const {
+    if (!options_.capacity) {
+      return *role.trace;
+    }
+    Trace trace = ReplayTrace(*role.trace, job.allocator, *options_.capacity).trace;
+    trace.device_memory = *options_.capacity;
+    return trace;
+  }
+
+  Status WriteFiles(const Job& job, const PredictionReport& report) const {
     if (!html_path_.empty()) {
       TIDEMARK_TRY(WriteFile(html_path_, RenderAs("html", report)));
     }
     if (!trace_path_.empty()) {
       std::vector<Trace> traces;
       for (const RoleReport& role : report.roles) {
-        traces.push_back(*role.trace);
+        traces.push_back(TraceOf(job, role));
       }
       TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));
       TIDEMARK_ASSIGN(const std::string bytes, format->Write(traces));

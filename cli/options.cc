@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -16,6 +18,7 @@
 #include "models/configs/config.h"
 #include "models/job/read.h"
 #include "sim/strategies/strategy.h"
+#include "traces/formats/format.h"
 
 namespace tidemark {
 namespace {
@@ -24,6 +27,21 @@ constexpr std::int64_t kLargestBatch = 1'000'000'000'000;
 
 JobChanges ChangesOf(const JobOptions& options) {
   return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format), options.read};
+}
+
+/// A file that is no job but a trace says what it is good for.
+Error HintingAtTraces(Error error, const std::string& path) {
+  constexpr std::size_t kHead = 1 << 16;
+  std::string head(kHead, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), kHead);
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  if (!head.empty() && IsTrace(head)) {
+    error.hint =
+        "this is a trace, which is no job: tidemark report TRACE shows it, predict JOB --observed TRACE asks "
+        "what its network needs";
+  }
+  return error;
 }
 
 }  // namespace
@@ -54,8 +72,11 @@ Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults>
 }
 
 Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const StrategyDefaults> strategies) {
-  return options.text ? JobTemplate::Parse(*options.text, options.path, ChangesOf(options), strategies)
-                      : JobTemplate::Read(options.path, ChangesOf(options), strategies);
+  if (options.text) {
+    return JobTemplate::Parse(*options.text, options.path, ChangesOf(options), strategies);
+  }
+  Result<JobTemplate> job = JobTemplate::Read(options.path, ChangesOf(options), strategies);
+  return job ? std::move(job) : HintingAtTraces(job.error(), options.path);
 }
 
 void AddMemoryOption(CLI::App& app, std::string& memory) {

@@ -16,18 +16,8 @@
 #include "sim/predict/steps.h"
 
 namespace tidemark {
-namespace {
-
-/// By the simulation, or by the closed form where there are too many microbatches to simulate.
-Result<ChangedJob> PredictSteady(const JobOptions& job, const std::vector<std::string>& change) {
-  Result<ChangedJob> simulated = PredictChanged(job, change, StepKind::steady, Engine::simulate);
-  return simulated ? std::move(simulated) : PredictChanged(job, change, StepKind::steady, Engine::closed_form);
-}
-
-}  // namespace
-
 void SolvedOptions::PredictNow() {
-  const Result<ChangedJob> now = PredictSteady(job_, {});
+  const Result<ChangedJob> now = SimulateChanged(job_, {});
   if (now) {
     solution_.now = CostOf(now->report, solution_.memory);
     solution_.begins = !solution_.now->fits || !FirstStepsThatDoNotFit(now->job);
@@ -84,7 +74,7 @@ Status SolvedOptions::PickNearest(std::int64_t combination) {
 }
 
 Result<SolvedOptions::Predicted> SolvedOptions::Predict(const std::vector<std::string>& change) const {
-  TIDEMARK_ASSIGN(const ChangedJob changed, PredictSteady(job_, change));
+  TIDEMARK_ASSIGN(const ChangedJob changed, SimulateChanged(job_, change));
   Predicted predicted;
   SolvedOption& option = predicted.option;
   option.change = fmt::format("{}", fmt::join(change, " "));

@@ -45,7 +45,8 @@ std::string Line(const SweepValues& columns, const PricedRow& row, bool on_front
   fmt::format_to(std::back_inserter(line), "priced,{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", row.fits, on_front,
                  row.allocated.count(), row.device.high.count(), row.host.count(), time.step.count(),
                  time.compute.count(), time.recompute.count(), time.exposed_communication.count(), time.bubble.count(),
-                 time.optimizer.count(), time.host.count(), row.tokens_per_s_per_gpu, row.mfu, Name(row.phase));
+                 time.optimizer.count(), time.host.count(), row.tokens_per_s_per_gpu,
+                 row.mfu > 0 ? fmt::to_string(row.mfu) : std::string(), Name(row.phase));
   for (std::size_t i = 0; i < kProgramCategories; ++i) {
     fmt::format_to(std::back_inserter(line), ",{}", row.by_category[static_cast<Category>(i)].count());
   }

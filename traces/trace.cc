@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -147,6 +148,11 @@ class MemoryVerifier {
 };
 
 }  // namespace
+
+bool Tells(const Trace& trace, Bytes MemoryEvent::*total) {
+  return std::any_of(trace.memory.begin(), trace.memory.end(),
+                     [&](const MemoryEvent& event) { return event.*total > Bytes(0); });
+}
 
 std::string Verify(const Trace& trace) {
   if (IsTooFar(trace.step, trace.step)) {

@@ -78,6 +78,8 @@ struct TraceStream {
 };
 
 /// An instant that a reader may ask for by its name ("reduce", "clip", "gather") and that no phase tells.
+inline constexpr const char* kOutOfMemory = "out of memory";  ///< InstantMark::name: a request was refused
+
 struct InstantMark {
   std::string name;
   std::uint64_t events = 0;  ///< memory events that lead to it, at least one; more than a trace has that was cut off
@@ -107,6 +109,13 @@ struct Trace {
   std::vector<Slice> slices;
   std::vector<InstantMark> marks;
 };
+
+/// Whether a trace tells a total of the allocator's (MemoryEvent::allocator_bytes, reserved_bytes): else it is 0 in all
+/// its events.
+bool Tells(const Trace& trace, Bytes MemoryEvent::*total);
+
+/// Whether a tensor's dtype is told. A reader that finds none puts u8, and no category.
+inline bool IsTold(DType dtype, Category category) { return dtype != DType::u8 || category != Category::unknown; }
 
 /// Checks what every trace promises: ids in range, each free matches a live allocation, spans and steps do not run
 /// backwards.

@@ -68,9 +68,10 @@ struct Truth {
 /// A size: "25 MiB", or a whole number of bytes.
 struct Size {
   Bytes low = Bytes(0);
+  std::string_view example = "25 MiB";
   Result<Bytes> Read(const ConfigValue& value) const;
   std::string Write(Bytes bytes) const { return std::to_string(bytes.count()); }
-  std::string Example() const { return "25 MiB"; }
+  std::string Example() const { return std::string(example); }
 };
 
 /// A time with its unit: "4.5 us".

@@ -107,9 +107,11 @@ Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) 
     }
     return Converter(path).Convert(documents.front(), 0);
   } catch (const YAML::Exception& exception) {
+    const bool has_tabs = text.starts_with('\t') || text.find("\n\t") != std::string_view::npos;
     return Error{ErrorCode::bad_input, fmt::format("{}:{}", path, exception.mark.line + 1),
                  fmt::format("is not valid YAML: {}", exception.msg),
-                 "is the file complete, and is every bracket and quote closed?"};
+                 has_tabs ? "YAML is indented with spaces, and here a line begins with a tab"
+                          : "is the file complete, and is every bracket and quote closed?"};
   }
 }
 

@@ -67,7 +67,7 @@ std::vector<Field<Machine>> MakeMachineFields() {
       FieldAt<M>(
           "devices_per_node", [](M & m) -> auto& { return m.devices_per_node; }, WholeNumber{1, 1 << 16}),
       FieldAt<M>(
-          "device_memory", [](M & m) -> auto& { return m.device_memory; }, Size{Bytes(1)}),
+          "device_memory", [](M & m) -> auto& { return m.device_memory; }, Size{Bytes(1 << 20), "80 GiB"}),
       FieldAt<M>(
           "memory_bandwidth", [](M & m) -> auto& { return m.memory_bandwidth; }, Bandwidth{}),
       FieldAt<M>(

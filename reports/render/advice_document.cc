@@ -115,6 +115,11 @@ Section HintsSection(const Advice& advice) {
     section.remarks.push_back({"warnings", "a note in the last column is a warning that the job does not have now",
                                "the option's command tells what it is about", Tone::warning});
   }
+  if (!advice.now.simulated || any([](const AdvisedOption& option) { return !option.cost.simulated; })) {
+    section.remarks.push_back(
+        {"closed form", "steps of so many microbatches are priced without their allocator's waste",
+         "near the limit the option's command, which simulates, may say otherwise", Tone::neutral});
+  }
   if (advice.left_out > 0) {
     section.remarks.push_back({"left out", fmt::format("{} more changes of these kinds", Grouped(advice.left_out)),
                                "--top shows more", Tone::neutral});

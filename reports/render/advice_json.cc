@@ -33,7 +33,8 @@ Json CostJson(const AdvisedCost& cost) {
   return {{"allocated_bytes", cost.allocated.count()},
           {"device_high_bytes", cost.device.high.count()},
           {"step_ns", cost.step.count()},
-          {"fits", cost.fits}};
+          {"fits", cost.fits},
+          {"engine", cost.simulated ? "simulate" : "closed-form"}};
 }
 
 Json MakeJson(const Advice& advice) {

@@ -283,23 +283,38 @@ std::string ClockInWords(const std::string& clock) {
   return fmt::format("the {}'s clock times the measured work", clock);
 }
 
+/// "; of its 4 steps only 2 (1, 2)": a peak may be in the others.
+std::string StepsOf(const ComparedSide& side) {
+  if (side.steps.empty()) {
+    return "";
+  }
+  constexpr std::size_t kNamed = 6;
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < std::min(kNamed, side.steps.size()); ++i) {
+    numbers.push_back(side.steps[i] + 1);
+  }
+  return fmt::format("; of its {} steps {} compared: {}{}", side.all_steps,
+                     side.steps.size() == 1 ? "one is" : fmt::format("{} are", side.steps.size()),
+                     fmt::join(numbers, ", "), side.steps.size() > kNamed ? "..." : "");
+}
+
 Section SourcesSection(const ComparisonReport& report) {
   const Comparison& comparison = report.comparison;
   Section section{"The traces", "", {}, {}};
   for (const ComparedSide* side : {&report.predicted, &report.measured}) {
-    section.remarks.push_back(
-        {side == &report.predicted ? "predicted" : "measured",
-         fmt::format("{}; {}, {} memory events of {}, from {}",
-                     side->title.empty() ? "a job without a title" : side->title,
-                     side->origin.empty() ? "of unknown origin" : side->origin,
-                     Grouped(static_cast<std::int64_t>(side->trace.memory.size())),
-                     comparison.Worst().role.empty() ? "one role" : comparison.Worst().role, side->path),
-         "", Tone::neutral});
+    section.remarks.push_back({side == &report.predicted ? "predicted" : "measured",
+                               fmt::format("{}; {}, {} memory events of {}, from {}{}",
+                                           side->title.empty() ? "a job without a title" : side->title,
+                                           side->origin.empty() ? "of unknown origin" : side->origin,
+                                           Grouped(static_cast<std::int64_t>(side->trace.memory.size())),
+                                           comparison.Worst().role.empty() ? "one role" : comparison.Worst().role,
+                                           side->path, StepsOf(*side)),
+                               "", Tone::neutral});
   }
   section.remarks.push_back({"independence",
                              comparison.independent.empty()
                                  ? "both sides are predictions: what they agree in proves nothing about a run"
-                                 : fmt::format("{} of the measured side are not the prediction's",
+                                 : fmt::format("the measured side has its own {}, not the prediction's",
                                                fmt::join(comparison.independent, " and ")),
                              "", Tone::neutral});
   if (!report.measured.clock.empty()) {

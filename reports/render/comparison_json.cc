@@ -46,6 +46,8 @@ Json SideJson(const ComparedSide& side, const SideTotals& totals) {
           {"allocator_bytes", OptionalBytes(totals.allocator)},
           {"reserved_bytes", OptionalBytes(totals.reserved)},
           {"step_ns", totals.step.count()},
+          {"steps_compared", side.steps.empty() ? Json(nullptr) : Json(side.steps)},
+          {"steps_of_trace", side.all_steps},
           {"by_category", std::move(categories)}};
 }
 

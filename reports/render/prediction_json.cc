@@ -13,6 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// 0: the network tells no FLOPs, or the machine has no peak for the dtype.
+Json IfKnown(double value) { return value > 0 ? Json(value) : Json(nullptr); }
+
 Json CapacityJson(const CapacityReport& capacity) {
   const bool failed = capacity.outcome == "out_of_memory", chunk = failed && !capacity.side.empty();
   return {{"capacity_bytes", capacity.capacity.count()},
@@ -79,9 +82,9 @@ Json MakeJson(const PredictionReport& report) {
   json["instants"] = InstantsJson(report.instants);
   json["time"] = TimeJson(report.time);
   json["throughput"] = {{"tokens_per_s_per_gpu", report.throughput.tokens_per_s_per_gpu},
-                        {"model_tflops_per_gpu", report.throughput.model_tflops_per_gpu},
-                        {"mfu", report.throughput.mfu},
-                        {"hfu", report.throughput.hfu}};
+                        {"model_tflops_per_gpu", IfKnown(report.throughput.model_tflops_per_gpu)},
+                        {"mfu", IfKnown(report.throughput.mfu)},
+                        {"hfu", IfKnown(report.throughput.hfu)}};
   json["communication"] = CommunicationJson(report.communication);
   json["lints"] = LintsJson(report.lints);
   if (report.engines) {

@@ -32,7 +32,7 @@ Json LiveJson(const std::vector<LiveBuffers>& all, std::size_t most) {
     }
     array.push_back({{"name", live.name},
                      {"category", Name(live.category)},
-                     {"dtype", Name(live.dtype)},
+                     {"dtype", IsTold(live.dtype, live.category) ? Json(Name(live.dtype)) : Json(nullptr)},
                      {"sharding", live.sharding.empty() ? Json(nullptr) : Json(live.sharding)},
                      {"bytes", live.bytes.count()},
                      {"count", live.count},

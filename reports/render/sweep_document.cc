@@ -105,6 +105,14 @@ Section RowsSection(const SweepReport& report) {
   const bool with_reserved =
       std::any_of(report.rows.begin(), report.rows.end(), [](const SweepRow& row) { return row.reserved.has_value(); });
   section.table = RowsTable(report, with_reserved);
+  if (!report.same_batch) {
+    section.remarks.push_back({"batches",
+                               "steps are of different numbers of tokens: the shortest one need not be the "
+                               "fastest training; tok/s/GPU compares them",
+                               "--global-batch keeps the sequences of a step; --pareto "
+                               "allocated_bytes,tokens_per_s_per_gpu asks for speed",
+                               Tone::neutral});
+  }
   const auto shown = static_cast<std::int64_t>(section.table.rows.size());
   const std::int64_t more = static_cast<std::int64_t>(report.rows.size()) - shown + report.rows_left_out;
   if (more > 0) {

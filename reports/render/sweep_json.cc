@@ -65,6 +65,7 @@ Json MakeJson(const SweepReport& report) {
                {"refused", report.refused},
                {"feasible", report.feasible},
                {"not_reached", report.size - report.evaluated - report.pruned - report.refused},
+               {"same_batch", report.same_batch},
                {"complete", report.complete},
                {"seconds", report.seconds},
                {"front", {{"x", report.x}, {"y", report.y}}}};

@@ -11,6 +11,8 @@
 #include "reports/render/peak_differences.h"
 #include "reports/render/role_sections.h"
 #include "reports/render/sparklines.h"
+#include "reports/summarise/comparison.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -252,6 +254,29 @@ Section CutSection(const TraceReport& report) {
   return section;
 }
 
+/// Where the traces that are shown tell of requests that were refused.
+Section OutOfMemorySection(const TraceReport& report) {
+  constexpr std::size_t kMost = 5;  // of each trace
+  Section section{"Out of memory", "requests that the device refused", {}, {}};
+  for (const TraceSummary& trace : report.traces) {
+    std::size_t shown = 0;
+    for (const InstantMark& mark : trace.trace().marks) {
+      if (mark.name != kOutOfMemory || mark.events > trace.trace().memory.size() || shown == kMost) {
+        continue;
+      }
+      const std::size_t last = mark.events - 1;
+      const MemoryEvent& event = trace.trace().memory[last];
+      section.remarks.push_back({trace.label,
+                                 fmt::format("a request was refused at {} or later; {}; {} were allocated, {} reserved",
+                                             Text(event.issue), PlaceInWords(PlaceOf(trace.trace(), last)),
+                                             Text(event.allocator_bytes), Text(event.reserved_bytes)),
+                                 "", Tone::bad});
+      ++shown;
+    }
+  }
+  return section;
+}
+
 Document Heading(const TraceReport& report) {
   if (report.traces.size() == 1) {
     const TraceSummary& trace = report.traces.front();
@@ -280,7 +305,8 @@ Document MakeDocument(const TraceReport& report) {
   };
   Section errors = ErrorsSection(report);
   Section cut = CutSection(report);
-  const bool sound = errors.remarks.empty() && cut.remarks.empty();
+  Section out_of_memory = OutOfMemorySection(report);
+  const bool sound = errors.remarks.empty() && cut.remarks.empty() && out_of_memory.remarks.empty();
   document.tone = !sound || !all(true) ? Tone::bad : all(false) ? Tone::good : Tone::neutral;
   document.figures = Figures(report);
   std::vector<std::pair<std::string, const Trace*>> traces;
@@ -288,6 +314,9 @@ Document MakeDocument(const TraceReport& report) {
     traces.emplace_back(report.traces.size() == 1 ? "memory" : trace.label, &trace.trace());
   }
   document.sparklines = MemorySparklines(traces);
+  if (!out_of_memory.remarks.empty()) {
+    document.sections.push_back(std::move(out_of_memory));
+  }
   if (!errors.remarks.empty()) {
     document.sections.push_back(std::move(errors));
   }

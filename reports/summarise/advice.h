@@ -20,6 +20,10 @@ struct AdvisedCost {
   Band device;  ///< DeviceBytes()
   Nanos step;
   bool fits = false;
+  bool simulated = false;  ///< `device` and `fits` are by the simulated allocator, else by the closed form
+
+  /// Less memory or time than another.
+  bool Improves(const AdvisedCost& now) const { return allocated < now.allocated || step < now.step; }
 };
 
 /// A job with one change.

@@ -45,9 +45,12 @@ Status RefuseAnotherThing(const std::vector<JobDifference>& jobs) {
   return Done{};
 }
 
-ComparedSide MakeSide(const ReadTrace& read, Trace trace) {
-  return {trace.origin, read.path,   read.file.format, trace.origin,
-          trace.clock,  trace.title, read.file.note,   std::move(trace)};
+ComparedSide MakeSide(const ReadTrace& read, const Trace& whole, Trace trace, std::vector<std::size_t> steps) {
+  const bool all = steps.size() == whole.steps.size();
+  return {trace.origin,      read.path,        read.file.format,
+          trace.origin,      trace.clock,      trace.title,
+          read.file.note,    std::move(trace), all ? std::vector<std::size_t>() : std::move(steps),
+          whole.steps.size()};
 }
 
 /// A legend that says which is which: by origin, and by file where the origins are the same.
@@ -87,10 +90,11 @@ Result<ComparisonReport> MakeComparison(ReadTrace predicted, ReadTrace measured)
   TIDEMARK_TRY(RefuseAnotherThing(report.jobs));
   TIDEMARK_ASSIGN(report.comparison, CompareTraces(predicted.file.traces, measured.file.traces));
   const TraceComparison& worst = report.comparison.Worst();
-  TIDEMARK_ASSIGN(SameSteps same, ReduceToSameSteps(predicted.file.traces.at(worst.predicted_trace),
-                                                    measured.file.traces.at(worst.measured_trace)));
-  report.predicted = MakeSide(predicted, std::move(same.predicted));
-  report.measured = MakeSide(measured, std::move(same.measured));
+  const Trace& ours = predicted.file.traces.at(worst.predicted_trace);
+  const Trace& theirs = measured.file.traces.at(worst.measured_trace);
+  TIDEMARK_ASSIGN(SameSteps same, ReduceToSameSteps(ours, theirs));
+  report.predicted = MakeSide(predicted, ours, std::move(same.predicted), std::move(same.predicted_steps));
+  report.measured = MakeSide(measured, theirs, std::move(same.measured), std::move(same.measured_steps));
   NameSides(report.predicted, report.measured);
   report.uncalibrated = FindUncalibrated(JobOf(predicted), report.measured.origin);
   return report;

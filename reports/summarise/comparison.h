@@ -20,8 +20,10 @@ namespace tidemark {
 struct ComparedSide {
   std::string label;  ///< as a chart's legend names it: by origin, with the file's name where both are of one origin
   std::string path, format, origin, clock, title;
-  std::string note;  ///< TraceFile::note: what is missing; empty: nothing
-  Trace trace;       ///< of the worst pair, reduced to the steps that both have
+  std::string note;                ///< TraceFile::note: what is missing; empty: nothing
+  Trace trace;                     ///< of the worst pair, reduced to the steps that both have
+  std::vector<std::size_t> steps;  ///< which of its steps these are; empty: all of them
+  std::size_t all_steps = 0;       ///< how many it has
 };
 
 /// Times that were predicted of a preset of the program, and measured on a machine that nobody has calibrated.

@@ -79,6 +79,9 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
                              PhaseLabel(peak.phase, peak.microbatch, peak.step, peak.side)});
   }
   summary.role = std::move(roles[chosen]);
+  if (!summary.note.empty()) {
+    summary.role.device = {};  // what was said of the whole adds up to nothing with the totals of a part
+  }
   summary.origin = summary.trace().origin;
   summary.title = summary.trace().title;
   summary.job_yaml = summary.trace().job_yaml;

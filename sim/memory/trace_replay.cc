@@ -148,7 +148,7 @@ TraceReplay ReplayTrace(const Trace& trace, const AllocatorOptions& options, Byt
     replay.trace.missing = fmt::format("a request of {} bytes was refused, and nothing after it was replayed",
                                        replay.refused_bytes.count());
     if (played > 0) {
-      replay.trace.marks.push_back({"out of memory", played});
+      replay.trace.marks.push_back({kOutOfMemory, played});
     }
   }
   // What the process takes from the device was said of another allocator.

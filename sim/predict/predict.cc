@@ -164,20 +164,21 @@ void AddSteps(Prediction& prediction, const StepsEvaluation& evaluation, std::sp
   }
 }
 
-Error TooManySteps(std::int64_t steps, std::int64_t leaves) {
+Error TooManySteps(std::int64_t steps, std::int64_t leaves, std::int64_t most) {
   return BadInput(fmt::format("--steps: {} steps of {} events each are more than the {} that a simulation keeps",
-                              Grouped(steps), Grouped(leaves), Grouped(kMostEvents)),
-                  "use --engine closed-form, which does not grow with steps, or fewer steps");
+                              Grouped(steps), Grouped(leaves), Grouped(most)),
+                  "ask for fewer steps; predict --engine closed-form does not grow with steps");
 }
 
-Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_t steps) {
-  std::int64_t left = kMostEvents;
+Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_t steps, std::int64_t most) {
+  std::int64_t left = most;
   for (const LoweredRun& lowered : runs) {
     TIDEMARK_TRY(CheckLength(lowered.program, job,
-                             "use --engine closed-form, which does not grow with microbatches, or fewer microbatches"));
+                             "use --engine closed-form, which does not grow with microbatches, or fewer microbatches",
+                             most));
     const std::int64_t leaves = CountEvents(lowered.program);
     if (leaves > left / lowered.run.count) {
-      return TooManySteps(steps, leaves);
+      return TooManySteps(steps, leaves, most);
     }
     left -= leaves * lowered.run.count;
   }
@@ -206,7 +207,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
   if (options.engine == Engine::closed_form) {
     evaluation = EvaluateClosedForm(runs);
   } else {
-    TIDEMARK_TRY(CheckLength(runs, job, CountSteps(options.steps)));
+    TIDEMARK_TRY(CheckLength(runs, job, CountSteps(options.steps), options.most_events));
     for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
       recorders.emplace_back(job.allocator);
     }

@@ -13,6 +13,7 @@
 #include "sim/memory/capacity.h"
 #include "sim/predict/communication.h"
 #include "sim/predict/lints.h"
+#include "sim/predict/program_length.h"
 #include "sim/predict/steps.h"
 #include "traces/trace.h"
 
@@ -23,8 +24,9 @@ enum class Engine : std::uint8_t { simulate, closed_form, both };
 struct PredictOptions {
   std::vector<StepRun> steps = std::vector<StepRun>(1);  ///< in order, one after the other; by default one steady step
   Engine engine = Engine::simulate;
-  bool traces = true;             ///< keep each role's trace (simulation only)
-  std::optional<Bytes> capacity;  ///< ask what happens on a device of this size (simulation only)
+  bool traces = true;                      ///< keep each role's trace (simulation only)
+  std::optional<Bytes> capacity;           ///< ask what happens on a device of this size (simulation only)
+  std::int64_t most_events = kMostEvents;  ///< that a simulation may have: more are refused
 };
 
 /// One role. What only a simulated allocator knows is absent when only the closed form ran.

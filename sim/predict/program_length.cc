@@ -16,14 +16,14 @@ std::int64_t CountEvents(const StepProgram& step) {
   return events;
 }
 
-Status CheckLength(const StepProgram& step, const Job& job, const std::string& hint) {
+Status CheckLength(const StepProgram& step, const Job& job, const std::string& hint, std::int64_t most) {
   const std::int64_t events = CountEvents(step);
-  if (events <= kMostEvents) {
+  if (events <= most) {
     return Done{};
   }
   return BadKey("accumulation_steps",
                 fmt::format("with {} microbatches a step has {} events, more than the {} that are kept",
-                            Grouped(job.accumulation_steps), Grouped(events), Grouped(kMostEvents)),
+                            Grouped(job.accumulation_steps), Grouped(events), Grouped(most)),
                 hint);
 }
 

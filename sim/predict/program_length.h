@@ -16,7 +16,7 @@ inline constexpr std::int64_t kMostEvents = 20'000'000;
 /// The events of all roles of a step. Cost: the program as it is written, not unrolled.
 std::int64_t CountEvents(const StepProgram& step);
 
-/// Refuses a step of more than kMostEvents; `hint` is what else one can do.
-Status CheckLength(const StepProgram& step, const Job& job, const std::string& hint);
+/// Refuses a step of more than `most` events; `hint` is what else one can do.
+Status CheckLength(const StepProgram& step, const Job& job, const std::string& hint, std::int64_t most = kMostEvents);
 
 }  // namespace tidemark

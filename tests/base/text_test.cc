@@ -140,6 +140,13 @@ TEST(Nearest, SuggestsWhatATypingMistakeMeant) {
   EXPECT_EQ(Nearest("layout", words), "layout");
 }
 
+TEST(Nearest, SuggestsWhatAWordBegins) {
+  const std::vector<std::string> words = {"ddp-every", "ddp-last", "hsdp", "fsdp1"};
+  EXPECT_EQ(Nearest("ddp", words), "ddp-last") << "though hsdp is two letters off";
+  EXPECT_EQ(Nearest("fsdp", words), "fsdp1");
+  EXPECT_EQ(Nearest("dd", words), "") << "too little to go by";
+}
+
 TEST(Nearest, SuggestsNothingForAnotherWord) {
   const std::vector<std::string> words = {"layout", "strategy", "network", "tp", "dp"};
   EXPECT_EQ(Nearest("capacity", words), "");

@@ -124,7 +124,8 @@ class BadInput(unittest.TestCase):
     def test_a_wrong_value_is_shown_a_right_one(self):
         for change, hint in (("network.layers=0", "network.layers: 8"), ("packing.qkv=0", "packing.qkv: packed"),
                              ("layout.dp=abc", "layout.dp: 8"), ("sync.bucket_bytes=0.5", "sync.bucket_bytes: 25 MiB"),
-                             ("sync.overlap=maybe", "sync.overlap: true"), ("machine.device_memory=0", "machine.device_memory: 25 MiB")):
+                             ("sync.overlap=maybe", "sync.overlap: true"), ("machine.device_memory=0", "machine.device_memory: 80 GiB"),
+                             ("machine.device_memory=80", "machine.device_memory: 80 GiB")):
             self.assert_job_refused(JOB, "hint: for example " + hint, changes=[change])
         self.assert_job_refused(JOB, "expected a whole number from 1 to 16384", changes=["network.layers=65536"])
 
@@ -187,6 +188,13 @@ class BadInput(unittest.TestCase):
         self.assert_refused(["job", self.folder / "absent.yaml"], "there is no such file")
         self.assert_refused(["job", PROGRAM], "error: ")
 
+    def test_a_trace_in_the_place_of_a_job_is_told_what_it_is(self):
+        for name in ("samples/torch-1.13-cpu-decoder.json.gz", "snapshots/plain.pickle"):
+            self.assert_refused(["predict", JOBS.parent / "traces" / name], "this is a trace, which is no job", "--observed")
+
+    def test_a_tab_in_yaml_is_named(self):
+        self.assert_job_refused(JOB + "layout:\n\tdp: 8\n", "is not valid YAML", "a line begins with a tab")
+
     def test_a_file_of_two_gigabytes_is_refused_without_reading_it(self):
         path = self.folder / "checkpoint.yaml"
         with open(path, "wb") as file:
@@ -219,6 +227,8 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "did you mean ddp-last?", changes=["strategy=ddp-lst"])
         self.assert_job_refused(JOB, "did you mean llama-3-8b?", changes=["network=llama3-8b"])
         self.assert_job_refused(JOB, "did you mean h100-sxm-80gb?", changes=["machine=h100-smx-80gb"])
+        self.assert_job_refused(JOB, "did you mean ddp-last?", changes=["strategy=ddp"])
+        self.assert_job_refused(JOB, "did you mean h100-sxm-80gb?", changes=["machine=h100"])
 
     def test_the_network_alone_is_not_a_job(self):
         path = self.write('{"model_type": "gpt2", "n_layer": 12}', "config.json")

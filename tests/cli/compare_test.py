@@ -150,6 +150,22 @@ class Compare(unittest.TestCase):
         self.assert_refused(self.trace("first"), self.trace("job"),
                             says="the predicted one has first and the measured one steady", hint="--step steady")
 
+    def test_a_steady_step_is_the_last_one_of_a_recording_that_knows_no_kinds(self):
+        """PyTorch's profile of two steps: momentum is there in the second one only."""
+        samples = pathlib.Path(__file__).resolve().parents[1] / "traces" / "samples"
+        job, one, two = (samples / f"torch-2.15-cpu-resnet{rest}" for rest in (".yaml", "-1.json.gz", "-4.json.gz"))
+        done = {}
+        for name, steps in {"steady": [], "both": ["--steps", 2]}.items():
+            trace = self.folder / f"{name}.trace"
+            self.assertEqual(run("predict", job, "--observed", one, *steps, "--trace", trace).returncode, 0)
+            done[name] = json.loads(run("compare", trace, two, "--format", "json").stdout)
+        steady, both = done["steady"], done["both"]
+        self.assertEqual((steady["measured"]["steps_compared"], steady["measured"]["steps_of_trace"]), ([1], 2))
+        self.assertIsNone(both["measured"]["steps_compared"])
+        self.assertEqual(steady["measured"]["peak_bytes"], both["measured"]["peak_bytes"])
+        text = " ".join(run("compare", self.folder / "steady.trace", two).stdout.split())
+        self.assertIn("of its 2 steps one is compared: 2", text)
+
     def test_text_and_markdown_say_the_same_twice(self):
         for form in ("text", "markdown", "json"):
             arguments = ("compare", self.trace("job"), self.trace("fp32-moments"), "--format", form)

@@ -14,6 +14,7 @@ import unittest
 
 PROGRAM = os.environ["TIDEMARK_PROGRAM"]
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+SNAPSHOTS = JOBS.parent / "traces" / "snapshots"
 SAMPLES = {"gpt2": ["gpt2-ddp.yaml"], "gradcache": ["gradcache-bert-base.yaml"],
            "stages": ["llama-3-70b-tp8-pp4.yaml", "--set", "network.layers=8"], "steps": ["demo-small.yaml", "--steps", 3]}
 
@@ -178,6 +179,28 @@ class Convert(unittest.TestCase):
         sample = JOBS.parent / "traces" / "samples" / "torch-1.13-cpu-decoder.json.gz"  # one stream, and no reserved memory
         self.assertNotIn("note: ", self.convert(sample, "--to", "chrome", "-o", self.folder / "lost").stderr)
         self.assertIn("reserved memory", self.convert(sample, "--to", "torch-snapshot", "-o", self.folder / "lost").stderr)
+        note = self.convert(self.trace("gpt2"), "--to", "torch-snapshot", "-o", self.folder / "lost").stderr
+        self.assertIn("by how much blocks are larger than what was asked for", note)
+        self.assertIn("times below a microsecond", note)
+        self.assertNotIn("blocks", self.convert(SNAPSHOTS / "new_4.pickle", "--to", "torch-snapshot", "-o", self.folder / "lost").stderr)
+
+    def test_what_is_not_known_is_an_empty_field(self):
+        """The profiler of a processor tells neither dtypes nor what is reserved."""
+        sample = JOBS.parent / "traces" / "samples" / "torch-2.15-cpu-resnet-1.json.gz"
+        rows = list(csv.DictReader(io.StringIO(self.convert(sample, "--to", "csv", "-o", "-").stdout)))
+        self.assertEqual({(row["category"], row["dtype"], row["reserved_bytes"]) for row in rows}, {("unknown", "", "")})
+        self.assertGreater(max(int(row["allocator_bytes"]) for row in rows), 0)
+        lines = [json.loads(line) for line in self.convert(sample, "--to", "jsonl", "-o", "-").stdout.splitlines()]
+        self.assertFalse([line for line in lines if "dtype" in line or "reserved_bytes" in line])
+
+    def test_each_device_keeps_its_own_phases_and_steps(self):
+        """Annotations of a snapshot are of one of its two devices."""
+        self.convert(SNAPSHOTS / "new_4.pickle", "--to", "chrome", "-o", self.folder / "two.json")
+
+        def told(path):
+            rows = list(csv.DictReader(io.StringIO(self.convert(path, "--to", "csv", "-o", "-").stdout)))
+            return {(row["role"], row["phase"], row["step"]) for row in rows}
+        self.assertEqual(told(self.folder / "two.json"), told(SNAPSHOTS / "new_4.pickle"))
 
     def test_a_cut_file_is_converted_as_far_as_it_goes_and_says_so(self):
         cut = self.folder / "cut.trace"

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """--observed, from outside: one measured microbatch takes the place of a job's network."""
 
+import csv
+import io
 import json
 import os
 import pathlib
@@ -95,6 +97,10 @@ class Observed(unittest.TestCase):
         self.assertEqual({(row["strategy"], row["accumulation_steps"]): row["allocated_bytes"]
                           for row in sweep["rows"]},
                          {key: prediction["peak"]["allocated_bytes"] for key, prediction in wanted.items()})
+        throughput = next(iter(wanted.values()))["throughput"]  # a trace tells no FLOPs, which is no zero
+        self.assertEqual([throughput[key] for key in ("model_tflops_per_gpu", "mfu", "hfu")], [None, None, None])
+        done = run("sweep", JOB, *observed, "--vary", "accumulation_steps=1,4", "--out", "-")
+        self.assertEqual({row["mfu"] for row in csv.DictReader(io.StringIO(done.stdout))}, {""})
         for verb in ("solve", "advise"):
             with self.subTest(verb=verb):
                 done = run(verb, JOB, *observed, "--observed-batch", 64, "--format", "json")

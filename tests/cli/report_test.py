@@ -4,12 +4,14 @@
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import tempfile
 import unittest
 
 PROGRAM = os.environ["TIDEMARK_PROGRAM"]
 
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 JOB = """network: gpt2
 machine: a100-sxm-40gb
 sequence_length: 512
@@ -151,6 +153,35 @@ class Report(unittest.TestCase):
         self.assertIn("is cut short: the file was cut off or damaged after", " ".join(done.stdout.split()))
         whole_report = json.loads(run("report", self.trace("last"), "--format", "json").stdout)
         self.assertIsNone(whole_report["traces"][0]["cut_short"])
+
+    def test_what_a_part_is_told_of_the_device_does_not_add_up_with_the_whole(self):
+        whole = self.trace("last").read_bytes()
+        cut = self.folder / "part.trace"
+        cut.write_bytes(whole[:len(whole) * 2 // 3])
+        self.assertIn("context, communicators, workspaces", run("report", self.trace("last")).stdout)
+        self.assertNotIn("context, communicators, workspaces", run("report", cut).stdout)
+        self.assertIsNone(json.loads(run("report", cut, "--format", "json").stdout)["traces"][0]["peak"]["device_bytes"])
+
+    def test_out_of_memory_is_told_of_whoever_says_so(self):
+        """A prediction on a smaller device, and a snapshot that PyTorch dumps when it runs out."""
+        small = self.folder / "small.trace"
+        done = run("predict", JOBS / "gpt2-ddp.yaml", "--capacity", "8GiB", "--trace", small)
+        self.assertIn("OUT OF MEMORY under a limit of 8.00 GiB", done.stdout)
+        text = " ".join(run("report", small).stdout.split())
+        self.assertIn("is cut short: a request of", text)
+        self.assertIn("a request was refused at", text)
+        trace = json.loads(run("report", small, "--format", "json").stdout)["traces"][0]
+        self.assertLessEqual(trace["peak"]["reserved_bytes"], 8 * 2**30)
+        self.assertEqual(trace["device_memory_bytes"], 8 * 2**30)
+
+        entries = [{"action": "alloc", "addr": 1 << 22, "size": 1024, "stream": 0, "time_us": 5, "frames": []},
+                   {"action": "oom", "addr": 5, "size": 1 << 30, "stream": 0, "time_us": 9, "frames": [], "device_free": 5}]
+        dumped = self.folder / "oom.pickle"
+        dumped.write_bytes(pickle.dumps({"segments": [], "device_traces": [entries]}, protocol=4))
+        done = run("report", dumped)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("a request was refused at", " ".join(done.stdout.split()))
+        self.assertNotIn("a request was refused at", " ".join(run("report", self.trace("last")).stdout.split()))
 
     def test_a_file_name_that_is_no_text_makes_a_page_of_text(self):
         odd = os.fsencode(self.folder) + b"/n\xff.trace"

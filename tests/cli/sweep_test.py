@@ -190,11 +190,13 @@ class Sweep(unittest.TestCase):
         report = sweep("--global-batch", 96, *vary(layout__dp="4,8,16", micro_batch_size="1,2,5"))
         self.assert_adds_up(report)
         self.assertEqual(report["refused"], 3)  # those of 5
+        self.assertTrue(report["same_batch"])
         for row in report["rows"]:
             self.assertEqual(row["micro_batch_size"] * row["accumulation_steps"] * row["layout.dp"], 96)
 
     def test_a_condition_leaves_out_the_rest(self):
         report = sweep(*vary(layout__dp="1,2,4,8", layout__tp="1,2,4,8"), "--where", "ranks == 8 and layout.tp < 8")
+        self.assertFalse(report["same_batch"])
         self.assert_adds_up(report)
         self.assertEqual({(row["layout.dp"], row["layout.tp"]) for row in report["rows"]}, {(8, 1), (4, 2), (2, 4)})
 

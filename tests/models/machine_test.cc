@@ -144,7 +144,7 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("memory_bandwidth: 0 GB/s"), HasSubstr("at least 1000 B/s"));
   EXPECT_THAT(error("kernel_launch: 2"), HasSubstr("'2' is not a time"));
   EXPECT_THAT(error("peak: {bf16: 900 TB/s}"), HasSubstr("is not a rate of arithmetic"));
-  EXPECT_THAT(error("device_memory: 0"), HasSubstr("at least 1 B"));
+  EXPECT_THAT(error("device_memory: 0"), HasSubstr("at least 1.00 MiB"));
   EXPECT_THAT(error("achievable_flops: 1.5"), HasSubstr("expected a number from 0.01 to 1"));
   EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
   EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}"));

@@ -24,6 +24,12 @@ std::string KindsOf(const Trace& trace) {
   return fmt::format("{}", fmt::join(kinds, ", "));
 }
 
+bool KnowsNoKinds(const Trace& trace) {
+  return std::all_of(trace.steps.begin(), trace.steps.end(), [](const StepMark& step) { return step.kind.empty(); });
+}
+
+bool BeginsWithFirst(const Trace& trace) { return !trace.steps.empty() && trace.steps.front().kind == "first"; }
+
 Nanos Median(std::vector<Nanos> times) {
   std::sort(times.begin(), times.end());
   const std::size_t middle = times.size() / 2;
@@ -154,6 +160,13 @@ class StepKeeper {
 
 Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured) {
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  if (KnowsNoKinds(predicted) != KnowsNoKinds(measured) && !BeginsWithFirst(predicted) && !BeginsWithFirst(measured)) {
+    const std::size_t ours = predicted.steps.size(), theirs = measured.steps.size();
+    for (std::size_t back = std::min(ours, theirs); back > 0; --back) {
+      pairs.emplace_back(ours - back, theirs - back);
+    }
+    return pairs;
+  }
   std::size_t next = 0;
   for (std::size_t i = 0; i < predicted.steps.size(); ++i) {
     const std::string& kind = predicted.steps[i].kind;
@@ -190,7 +203,7 @@ Trace KeepSteps(const Trace& trace, const std::vector<std::size_t>& steps) {
 
 Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured) {
   TIDEMARK_ASSIGN(const auto pairs, MatchSteps(predicted, measured));
-  SameSteps same{predicted, measured, {}};
+  SameSteps same{predicted, measured, {}, {}, {}};
   if (pairs.empty()) {  // one of them marks no steps
     same.predicted.steps.clear();
     same.measured.steps.clear();
@@ -209,6 +222,8 @@ Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measure
   if (theirs.size() < measured.steps.size()) {
     same.measured = KeepSteps(measured, theirs);
   }
+  same.predicted_steps = std::move(ours);
+  same.measured_steps = std::move(theirs);
   return same;
 }
 

@@ -13,8 +13,9 @@
 namespace tidemark {
 
 /// Which steps of two traces are the same, in order: the n-th of a kind with the n-th of that kind; a kind that is not
-/// known is like any. Empty where one of the traces marks no steps: then all of each is compared. Fails with bad_input
-/// where both mark steps and none of one kind is in both.
+/// known is like any. Where one of them knows no kinds, and the other one does not begin with the first step, the last
+/// steps are the same: a recording ends in the steady state, if it gets there. Empty where one of the traces marks no
+/// steps: then all of each is compared. Fails with bad_input where both mark steps and none of one kind is in both.
 Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured);
 
 /// A trace of these steps of `trace` alone (indices in ascending order), one right after the other from time 0 on. What
@@ -25,7 +26,8 @@ Trace KeepSteps(const Trace& trace, const std::vector<std::size_t>& steps);
 /// Two traces of the same steps: their matched ones, or all where one of them marks none.
 struct SameSteps {
   Trace predicted, measured;
-  std::vector<std::string> kinds;  ///< of the steps; empty where one of them marks none
+  std::vector<std::string> kinds;                            ///< of the steps; empty where one of them marks none
+  std::vector<std::size_t> predicted_steps, measured_steps;  ///< which these are of each trace's; parallel to `kinds`
 };
 Result<SameSteps> ReduceToSameSteps(const Trace& predicted, const Trace& measured);
 

@@ -59,6 +59,9 @@ std::vector<std::unique_ptr<TraceFormat>> MakeTraceFormats();
 /// Reads a file of any format that recognises it, compressed with gzip or not.
 Result<TraceFile> ReadTraces(std::string_view bytes);
 
+/// Whether a file that begins with these bytes is of a format that is read, compressed or not. Some kilobytes will do.
+bool IsTrace(std::string_view head);
+
 /// The format of that name; names the nearest where there is none.
 Result<std::unique_ptr<TraceFormat>> FindTraceFormat(std::string_view name);
 

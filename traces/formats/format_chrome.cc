@@ -168,7 +168,8 @@ class ChromeReader {
     return found == log_.issued.end() ? std::nullopt : std::optional(found->second);
   }
 
-  /// The annotations of the process; of all where it does not annotate.
+  /// The annotations of the process; of all where it does not annotate, but not in a file of ours: there a trace has
+  /// all of its own.
   const Timeline& TimelineOf(std::uint32_t process) {
     std::map<std::uint32_t, std::vector<Annotation>> annotations;
     if (timelines_.empty()) {
@@ -178,6 +179,9 @@ class ChromeReader {
     }
     for (auto& [of, own] : annotations) {
       timelines_.emplace(of, std::move(own));
+    }
+    if (IsOurs()) {
+      return timelines_.try_emplace(process, std::vector<Annotation>()).first->second;
     }
     const auto own = timelines_.find(process);
     return own == timelines_.end() ? TimelineOfAll() : own->second;
@@ -209,7 +213,7 @@ class ChromeReader {
     recording.clock = parts.slices.empty() ? "" : "cupti";
     AddBlocks(parts.blocks, timeline, recording);
     for (const ChromeBlock& instant : parts.out_of_memory) {
-      recording.instants.push_back({"out of memory", instant.at});
+      recording.instants.push_back({kOutOfMemory, instant.at});
     }
     for (const auto& [thread, name] : log_.thread_names) {
       recording.streams.emplace_back(thread, log_.names[name]);

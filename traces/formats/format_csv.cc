@@ -32,7 +32,8 @@ Fields MakeFields(const Trace& trace) {
   Fields fields;
   for (const TraceTensor& tensor : trace.tensors) {
     fields.tensors.push_back(CsvField(tensor.name));
-    fields.properties.push_back(fmt::format("{},{},{},{}", Name(tensor.category), Name(tensor.dtype),
+    fields.properties.push_back(fmt::format("{},{},{},{}", Name(tensor.category),
+                                            IsTold(tensor.dtype, tensor.category) ? Name(tensor.dtype) : "",
                                             CsvField(tensor.sharding), tensor.bytes.count()));
   }
   for (const TraceStream& stream : trace.streams) {
@@ -56,6 +57,8 @@ const std::string& FieldOf(const std::vector<std::string>& fields, std::uint16_t
 void AppendTrace(const Trace& trace, std::string& out) {
   const std::string who = fmt::format("{},{},", CsvField(trace.origin), CsvField(trace.role));
   const Fields fields = MakeFields(trace);
+  const bool tells_blocks = Tells(trace, &MemoryEvent::allocator_bytes);
+  const bool tells_reserved = Tells(trace, &MemoryEvent::reserved_bytes);
   Bytes allocated;
   for (std::size_t i = 0; i < trace.memory.size(); ++i) {
     const MemoryEvent& event = trace.memory[i];
@@ -74,8 +77,15 @@ void AppendTrace(const Trace& trace, std::string& out) {
     if (step >= 0) {
       fmt::format_to(at, FMT_COMPILE("{}"), step);
     }
-    fmt::format_to(at, FMT_COMPILE(",{},{},{}\n"), allocated.count(), event.allocator_bytes.count(),
-                   event.reserved_bytes.count());
+    fmt::format_to(at, FMT_COMPILE(",{},"), allocated.count());
+    if (tells_blocks) {
+      fmt::format_to(at, FMT_COMPILE("{}"), event.allocator_bytes.count());
+    }
+    out += ',';
+    if (tells_reserved) {
+      fmt::format_to(at, FMT_COMPILE("{}"), event.reserved_bytes.count());
+    }
+    out += '\n';
   }
 }
 

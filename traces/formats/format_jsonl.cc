@@ -87,9 +87,10 @@ class Lines {
 
   void AppendTables() {
     for (std::size_t i = 0; i < trace_.tensors.size(); ++i) {
-      Add("{{\"type\":\"tensor\",{},{},\"dtype\":{}", trace_number_, tensors_[i],
-          JsonText(Name(trace_.tensors[i].dtype)));
-      AddText("sharding", trace_.tensors[i].sharding);
+      const TraceTensor& tensor = trace_.tensors[i];
+      Add("{{\"type\":\"tensor\",{},{}", trace_number_, tensors_[i]);
+      AddText("dtype", IsTold(tensor.dtype, tensor.category) ? std::string(Name(tensor.dtype)) : "");
+      AddText("sharding", tensor.sharding);
       out_ += "}\n";
     }
     for (std::size_t i = 0; i < trace_.spans.size(); ++i) {
@@ -105,6 +106,8 @@ class Lines {
   }
 
   void AppendMemory() {
+    const bool tells_blocks = Tells(trace_, &MemoryEvent::allocator_bytes);
+    const bool tells_reserved = Tells(trace_, &MemoryEvent::reserved_bytes);
     Bytes allocated;
     for (std::size_t i = 0; i < trace_.memory.size(); ++i) {
       const MemoryEvent& event = trace_.memory[i];
@@ -118,8 +121,14 @@ class Lines {
                      event.ready.count(), event.waits ? ",\"waits\":true" : "", PartOf(streams_, event.stream),
                      PartOf(spans_, event.span));
       AppendPlace(event.address, StepOf(trace_, i));
-      fmt::format_to(at, FMT_COMPILE(",\"allocated_bytes\":{},\"allocator_bytes\":{},\"reserved_bytes\":{}}}\n"),
-                     allocated.count(), event.allocator_bytes.count(), event.reserved_bytes.count());
+      fmt::format_to(at, FMT_COMPILE(",\"allocated_bytes\":{}"), allocated.count());
+      if (tells_blocks) {
+        fmt::format_to(at, FMT_COMPILE(",\"allocator_bytes\":{}"), event.allocator_bytes.count());
+      }
+      if (tells_reserved) {
+        fmt::format_to(at, FMT_COMPILE(",\"reserved_bytes\":{}"), event.reserved_bytes.count());
+      }
+      out_ += "}\n";
     }
   }
 

@@ -38,11 +38,32 @@ class TorchSnapshotFormat : public TraceFormat {
     if (!trace.slices.empty()) {
       lost.emplace_back("work of streams");
     }
-    if (!trace.memory.empty() &&
-        std::ranges::all_of(trace.memory, [](const MemoryEvent& event) { return event.reserved_bytes == Bytes(0); })) {
+    if (!trace.memory.empty() && !Tells(trace, &MemoryEvent::reserved_bytes)) {
       lost.emplace_back("that reserved memory is not known: what is alive stands for it");
     }
+    if (RoundsOtherwise(trace)) {
+      lost.emplace_back("by how much blocks are larger than what was asked for: 512 bytes at most");
+    }
+    const auto within_a_microsecond = [](const MemoryEvent& event) { return event.issue.count() % 1000 != 0; };
+    if (!trace.spans.empty() && std::ranges::any_of(trace.memory, within_a_microsecond)) {
+      lost.emplace_back("times below a microsecond, so that where two phases meet an event may be in the other one");
+    }
     return lost;
+  }
+
+ private:
+  /// Whether some block is larger than its request rounded up.
+  static bool RoundsOtherwise(const Trace& trace) {
+    constexpr Bytes kRounded(512);
+    Bytes before;
+    for (const MemoryEvent& event : trace.memory) {
+      const Bytes grown = event.allocator_bytes - before;
+      if (event.alloc && grown >= trace.tensors[event.tensor.index].bytes + kRounded) {
+        return true;
+      }
+      before = event.allocator_bytes;
+    }
+    return false;
   }
 };
 

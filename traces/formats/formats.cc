@@ -68,6 +68,14 @@ Result<TraceFile> ReadTraces(std::string_view bytes) {
   return Read(*format, inflated);
 }
 
+bool IsTrace(std::string_view head) {
+  if (!IsGzip(head)) {
+    return Recognise(head).ok();
+  }
+  const Result<std::string> start = InflatedStart(head, kHead);
+  return start && Recognise(*start);
+}
+
 Result<std::unique_ptr<TraceFormat>> FindTraceFormat(std::string_view name) {
   auto formats = MakeTraceFormats();
   for (auto& format : formats) {

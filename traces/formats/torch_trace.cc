@@ -55,7 +55,7 @@ class TraceMaker {
     scopes_.End(trace_.memory.size());
     for (const std::size_t moments : history_.out_of_memory) {
       if (before + moments > 0) {
-        trace_.marks.push_back({"out of memory", before + moments});
+        trace_.marks.push_back({kOutOfMemory, before + moments});
       }
     }
     return std::move(trace_);
