@@ -99,8 +99,9 @@ class Observed(unittest.TestCase):
                          {key: prediction["peak"]["allocated_bytes"] for key, prediction in wanted.items()})
         throughput = next(iter(wanted.values()))["throughput"]  # a trace tells no FLOPs, which is no zero
         self.assertEqual([throughput[key] for key in ("model_tflops_per_gpu", "mfu", "hfu")], [None, None, None])
-        done = run("sweep", JOB, *observed, "--vary", "accumulation_steps=1,4", "--out", "-")
-        self.assertEqual({row["mfu"] for row in csv.DictReader(io.StringIO(done.stdout))}, {""})
+        run("sweep", JOB, *observed, "--vary", "accumulation_steps=1,4", "--out", self.folder / "rows.csv")
+        with open(self.folder / "rows.csv", encoding="utf-8", newline="") as rows:
+            self.assertEqual({row["mfu"] for row in csv.DictReader(rows)}, {""})
         for verb in ("solve", "advise"):
             with self.subTest(verb=verb):
                 done = run(verb, JOB, *observed, "--observed-batch", 64, "--format", "json")

@@ -28,12 +28,13 @@ class Inflater {
   Inflater& operator=(const Inflater&) = delete;
   ~Inflater() { inflateEnd(&stream_); }
 
-  /// Appends the next piece; nothing where the file is damaged.
-  bool Append(std::string& out) {
+  /// Appends the next piece, of at most that many bytes; false where the file is damaged.
+  bool Append(std::string& out, std::size_t n_bytes) {
     const std::size_t before = out.size();
-    out.resize(before + kPiece);
+    const std::size_t n_piece = std::min(n_bytes, kPiece);
+    out.resize(before + n_piece);
     stream_.next_out = reinterpret_cast<Bytef*>(out.data() + before);
-    stream_.avail_out = kPiece;
+    stream_.avail_out = static_cast<uInt>(n_piece);
     int said = Z_OK;
     while (stream_.avail_out > 0 && said == Z_OK) {
       if (stream_.avail_in == 0) {
@@ -97,7 +98,7 @@ Result<std::string> Inflated(std::string_view bytes, std::int64_t largest_bytes)
               kPiece);
   Inflater inflater(bytes);
   while (!inflater.ended()) {
-    if (!inflater.Append(out)) {
+    if (!inflater.Append(out, kPiece)) {
       return Damaged(out);
     }
     if (out.size() > static_cast<std::size_t>(largest_bytes)) {
@@ -112,7 +113,7 @@ Result<std::string> InflatedStart(std::string_view bytes, std::size_t n_bytes) {
   std::string out;
   Inflater inflater(bytes);
   while (out.size() < n_bytes && !inflater.ended()) {  // members may be short, or empty
-    if (!inflater.Append(out)) {
+    if (!inflater.Append(out, n_bytes - out.size())) {
       return Damaged(out);
     }
   }
