@@ -3,7 +3,6 @@
 """--observed, from outside: one measured microbatch takes the place of a job's network."""
 
 import csv
-import io
 import json
 import os
 import pathlib
