@@ -207,15 +207,10 @@ std::int64_t PlannedElements(const Job& job) {
     available[static_cast<std::size_t>(&parameter - trace.parameters.data())] = parameter.persistent;
     elements += parameter.persistent ? RoundUp(parameter.elements, job.layout.dp) : 0;
   }
-  for (const FetchStep& step : PlanFetches(trace, job.axes.shard, true, available).steps) {
-    for (const std::vector<GatherSet>* sets : {&step.gathers, &step.prefetches}) {
-      for (const GatherSet& set : *sets) {
-        for (const std::int64_t member : set.members) {
-          const std::int64_t padded =
-              RoundUp(trace.parameters[static_cast<std::size_t>(member)].elements, job.layout.dp);
-          elements += padded * job.accumulation_steps;
-        }
-      }
+  for (const GatherSet& set : PlanFetches(trace, job.axes.shard, true, available).sets) {
+    for (const std::int64_t member : set.members) {
+      const std::int64_t padded = RoundUp(trace.parameters[static_cast<std::size_t>(member)].elements, job.layout.dp);
+      elements += padded * job.accumulation_steps;
     }
   }
   return elements;

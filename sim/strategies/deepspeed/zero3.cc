@@ -2,6 +2,7 @@
 #include "sim/strategies/deepspeed/zero3.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -47,12 +48,14 @@ class Zero3 : public DataParallel {
                           PartitionsOf(role, true));
     reducer_.SetClip(optimizer_.clip());
     CutIntoSubGroups();
-    FindAlike();
   }
 
   void BeginMicrobatch(const Microbatch&) override {
-    plan_ = fetcher_.NextPlan();
+    plan_ = static_cast<std::size_t>(fetcher_.NextPlan());
     backward_ = false;
+    if (alike_[plan_].empty()) {
+      alike_[plan_] = FindAlike(static_cast<std::int64_t>(plan_));
+    }
     fetcher_.BeginMicrobatch();
   }
   void EndForward(const Microbatch& microbatch) override {
@@ -135,30 +138,29 @@ class Zero3 : public DataParallel {
     }
   }
 
-  /// By run, plan and direction.
-  void FindAlike() {
+  /// By run and direction.
+  std::vector<AlikeBlocks> FindAlike(std::int64_t plan) const {
+    std::vector<AlikeBlocks> alike;
     for (std::size_t run = 0; run < role_.stage.runs.size(); ++run) {
       const std::int64_t first = role_.stage.first[run], count = role_.stage.runs[run].count;
-      for (std::int64_t plan = 0; plan < 3; ++plan) {
-        for (const bool backward : {false, true}) {
-          std::vector<std::vector<std::int64_t>> described(static_cast<std::size_t>(count));
-          for (std::int64_t walked = 0; walked < count; ++walked) {
-            const std::int64_t position = backward ? first + count - 1 - walked : first + walked;
-            std::vector<std::int64_t>& description = described[static_cast<std::size_t>(walked)];
-            fetcher_.Describe(plan, position, backward, description);
-            if (backward) {
-              reducer_.Describe(position, description);
-            }
+      for (const bool backward : {false, true}) {
+        std::vector<std::vector<std::int64_t>> described(static_cast<std::size_t>(count));
+        for (std::int64_t walked = 0; walked < count; ++walked) {
+          const std::int64_t position = backward ? first + count - 1 - walked : first + walked;
+          std::vector<std::int64_t>& description = described[static_cast<std::size_t>(walked)];
+          fetcher_.Describe(plan, position, backward, description);
+          if (backward) {
+            reducer_.Describe(position, description);
           }
-          alike_.emplace_back(described);
         }
+        alike.emplace_back(described);
       }
     }
+    return alike;
   }
 
   const AlikeBlocks& AlikeAt(std::int64_t position) const {
-    const auto run = static_cast<std::int64_t>(role_.stage.RunOf(position));
-    return alike_[static_cast<std::size_t>((run * 3 + plan_) * 2 + (backward_ ? 1 : 0))];
+    return alike_[plan_][role_.stage.RunOf(position) * 2 + (backward_ ? 1 : 0)];
   }
   std::int64_t Walked(std::int64_t position) const {
     const std::int64_t in_run = role_.InRun(position);
@@ -272,8 +274,8 @@ class Zero3 : public DataParallel {
   RunBuffers host_weights_;  ///< in the parameters' dtype, where the optimizer lies in host memory
   OptimizerState optimizer_;
   std::vector<SubGroup> groups_;
-  std::vector<AlikeBlocks> alike_;
-  std::int64_t plan_ = 0;
+  std::array<std::vector<AlikeBlocks>, Zero3Fetcher::kPlans> alike_;  ///< by plan, once a microbatch has it
+  std::size_t plan_ = 0;
   bool backward_ = false;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/job/job.h"
@@ -16,17 +18,18 @@ struct GatherSet {
   std::int64_t copy = 0;              ///< tells it from gathers with the same first member whose buffers it overlaps
 };
 
-/// What the coordinator does for one module's pass.
+/// What the coordinator does for one module's pass. Gathers are named by their place in FetchPlan::sets.
 struct FetchStep {
-  std::vector<GatherSet> gathers;      ///< before waiting: what is missing
-  std::vector<GatherSet> landings;     ///< flat gathers waited for first here
-  std::vector<GatherSet> given_back;   ///< flat gathers whose last member is taken here
-  std::vector<GatherSet> prefetches;   ///< gathered for later modules
-  std::vector<std::int64_t> released;  ///< after the module
+  std::optional<std::size_t> gather;    ///< before waiting: what is missing
+  std::vector<std::size_t> landings;    ///< flat gathers waited for first here
+  std::vector<std::size_t> given_back;  ///< flat gathers whose last member is taken here
+  std::optional<std::size_t> prefetch;  ///< gathered for later modules
+  std::vector<std::int64_t> released;   ///< after the module
 };
 
 /// The coordinator over one microbatch.
 struct FetchPlan {
+  std::vector<GatherSet> sets;              ///< as they are gathered
   std::vector<FetchStep> steps;             ///< parallel to ModuleTrace::uses
   std::vector<std::int64_t> released_late;  ///< when the backward pass is over
   std::vector<bool> available;              ///< by parameter, when the microbatch is over

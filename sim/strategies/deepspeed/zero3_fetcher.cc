@@ -2,6 +2,8 @@
 #include "sim/strategies/deepspeed/zero3_fetcher.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 
 #include "sim/lower/window_steps.h"
@@ -22,6 +24,9 @@ Zero3Fetcher::Zero3Fetcher(Role& role, GroupId group)
     plans_[0] = PlanFetches(trace_, shard, false, nothing);
     plans_[1] = PlanFetches(trace_, shard, true, plans_[0].available);
     plans_[2] = PlanFetches(trace_, shard, true, plans_[1].available);
+    for (std::size_t plan = 0; plan < plans_.size(); ++plan) {
+      flat_buffers_[plan].resize(plans_[plan].sets.size());
+    }
   }
   Declare();
 }
@@ -99,28 +104,32 @@ void Zero3Fetcher::BeforeAction(std::int64_t position, std::size_t action) {
     if (ranks_ == 1 || trace_.uses[number].first != action) {
       continue;
     }
-    const FetchStep& step = plans_[static_cast<std::size_t>(plan_)].steps[number];
-    std::for_each(step.gathers.begin(), step.gathers.end(), [&](const GatherSet& set) { Gather(set); });
-    std::for_each(step.landings.begin(), step.landings.end(), [&](const GatherSet& set) { Land(set); });
-    for (const GatherSet& set : step.given_back) {
+    const FetchStep& step = plan().steps[number];
+    if (step.gather) {
+      Gather(*step.gather);
+    }
+    std::for_each(step.landings.begin(), step.landings.end(), [&](std::size_t set) { Land(set); });
+    for (const std::size_t set : step.given_back) {
       role_.Free(Flat(set));
     }
     role_.builder.Order(role_.compute, stream_, "parameters gathered");
-    std::for_each(step.prefetches.begin(), step.prefetches.end(), [&](const GatherSet& set) { Gather(set); });
+    if (step.prefetch) {
+      Gather(*step.prefetch);
+    }
   }
 }
 
 void Zero3Fetcher::AfterAction(std::int64_t position, std::size_t action) {
   for (const std::size_t number : trace_.at[static_cast<std::size_t>(position)]) {
     if (ranks_ > 1 && trace_.uses[number].last == action) {
-      FreeAll(plans_[static_cast<std::size_t>(plan_)].steps[number].released);
+      FreeAll(plan().steps[number].released);
     }
   }
 }
 
 void Zero3Fetcher::EndBackward() {
   if (ranks_ > 1) {
-    FreeAll(plans_[static_cast<std::size_t>(plan_)].released_late);
+    FreeAll(plan().released_late);
   }
 }
 
@@ -150,19 +159,18 @@ Holding Zero3Fetcher::HoldsAll(const GatherSet& set) const {
   return holding;
 }
 
-BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
+BufferId Zero3Fetcher::FlatBufferOf(const GatherSet& set) {
   std::int64_t elements = 0;
   for (const std::int64_t member : set.members) {
     elements += Padded(member);
   }
   const ParameterAt& first = At(set.members.front());
   const std::size_t run = role_.stage.RunOf(first.position);
-  const Index index = role_.At(first.position);
   Holding holds = HoldsAll(set);
   std::vector<FlatBuffer>& alike = flats_[{run, first.parameter, elements}];
   for (const FlatBuffer& one : alike) {
     if (one.copy == set.copy && one.holds == holds) {
-      return {one.buffer, {index, Index{}}};
+      return one.buffer;
     }
   }
   const StageRun& of = role_.stage.runs[run];
@@ -181,25 +189,35 @@ BufferRef Zero3Fetcher::Flat(const GatherSet& set) {
                                {},
                                {holds}});
   alike.push_back({set.copy, std::move(holds), buffer});
-  return {buffer, {index, Index{}}};
+  return buffer;
 }
 
-void Zero3Fetcher::Gather(const GatherSet& set) {
+BufferRef Zero3Fetcher::Flat(std::size_t set) {
+  const GatherSet& gathered = plan().sets[set];
+  BufferId& buffer = flat_buffers_[static_cast<std::size_t>(plan_)][set];
+  if (!buffer.valid()) {
+    buffer = FlatBufferOf(gathered);
+  }
+  return {buffer, {role_.At(At(gathered.members.front()).position), Index{}}};
+}
+
+void Zero3Fetcher::Gather(std::size_t set) {
   if (!overlaps_) {
     role_.builder.Order(stream_, role_.compute, "parameters wanted");
   }
+  const std::vector<std::int64_t>& members = plan().sets[set].members;
   std::vector<BufferRef> parts;
   std::int64_t elements = 0;
-  for (const std::int64_t member : set.members) {
+  for (const std::int64_t member : members) {
     elements += Padded(member);
     const BufferRef part = Partition(At(member).position);
     if (parts.empty() || !(parts.back() == part)) {
       parts.push_back(part);
     }
   }
-  const BufferRef to = set.members.size() == 1 ? Weight(At(set.members.front())) : Flat(set);
+  const BufferRef to = members.size() == 1 ? Weight(At(members.front())) : Flat(set);
   role_.Alloc(to);
-  if (set.members.size() == 1) {
+  if (members.size() == 1) {
     EmitGather(elements, parts, to);
   } else {
     const std::int64_t own = elements / ranks_;
@@ -225,8 +243,8 @@ void Zero3Fetcher::EmitGather(std::int64_t elements, const std::vector<BufferRef
                                 {to}});
 }
 
-void Zero3Fetcher::Land(const GatherSet& set) {
-  for (const std::int64_t member : set.members) {
+void Zero3Fetcher::Land(std::size_t set) {
+  for (const std::int64_t member : plan().sets[set].members) {
     const BufferRef weight = Weight(At(member));
     role_.Alloc(weight);
     role_.CopyKernel("join gathered parameter", stream_, Flat(set), weight);
@@ -250,7 +268,7 @@ void Zero3Fetcher::ReleasePersistent() {
     return;
   }
   role_.builder.Order(stream_, role_.compute, "parameters used");
-  const std::vector<bool>& available = plans_[static_cast<std::size_t>(plan_)].available;
+  const std::vector<bool>& available = plan().available;
   EachPersistent([&](std::int64_t member) {
     if (available[static_cast<std::size_t>(member)]) {
       role_.Free(Weight(At(member)));
@@ -282,23 +300,31 @@ void Zero3Fetcher::GatherPersistent() {
 void Zero3Fetcher::Describe(std::int64_t plan, std::int64_t position, bool backward,
                             std::vector<std::int64_t>& description) const {
   const auto add = [&](const std::vector<std::int64_t>& members) {
-    description.push_back(static_cast<std::int64_t>(members.size()));
+    description.push_back(std::ssize(members));
     for (const std::int64_t member : members) {
       description.push_back(role_.KeyOf(At(member).position, position));
       description.push_back(At(member).parameter);
     }
   };
+  const FetchPlan& described = plans_[static_cast<std::size_t>(plan)];
+  const auto add_set = [&](std::size_t set) {
+    add(described.sets[set].members);
+    description.push_back(described.sets[set].copy);
+  };
   for (const std::size_t number : trace_.at[static_cast<std::size_t>(position)]) {
     if (ranks_ == 1 || (number >= trace_.forward_uses) != backward) {
       continue;
     }
-    const FetchStep& step = plans_[static_cast<std::size_t>(plan)].steps[number];
-    for (const std::vector<GatherSet>* sets : {&step.gathers, &step.landings, &step.given_back, &step.prefetches}) {
-      description.push_back(static_cast<std::int64_t>(sets->size()));
-      for (const GatherSet& set : *sets) {
-        add(set.members);
-        description.push_back(set.copy);
+    const FetchStep& step = described.steps[number];
+    for (const std::optional<std::size_t>& set : {step.gather, step.prefetch}) {
+      description.push_back(set ? 1 : 0);
+      if (set) {
+        add_set(*set);
       }
+    }
+    for (const std::vector<std::size_t>* sets : {&step.landings, &step.given_back}) {
+      description.push_back(std::ssize(*sets));
+      std::for_each(sets->begin(), sets->end(), add_set);
     }
     add(step.released);
   }

@@ -25,6 +25,8 @@ std::vector<Holding> PartitionsOf(const Role& role, bool masters);
 /// parameters of their own, which prefetch too, are not there.
 class Zero3Fetcher {
  public:
+  static constexpr std::int64_t kPlans = 3;  ///< recording the trace, the first that follows it, all later ones
+
   Zero3Fetcher(Role& role, GroupId group);
 
   BufferRef Partition(std::int64_t position) const { return role_.Ref(partitions_, position); }
@@ -41,16 +43,17 @@ class Zero3Fetcher {
 
   /// Which plan the next microbatch has.
   std::int64_t NextPlan() const;
-  /// What is fetched and released at `position` in the plan of the current microbatch, relative to it.
+  /// What is fetched and released at `position` in that plan, relative to it.
   void Describe(std::int64_t plan, std::int64_t position, bool backward, std::vector<std::int64_t>& description) const;
 
  private:
-  static constexpr std::int64_t kPlans = 3;  ///< recording the trace, the first that follows it, all later ones
-
   void Declare();
-  void Gather(const GatherSet& set);
-  void Land(const GatherSet& set);
-  BufferRef Flat(const GatherSet& set);
+  const FetchPlan& plan() const { return plans_[static_cast<std::size_t>(plan_)]; }
+  /// Sets are named by their place in the plan under way.
+  void Gather(std::size_t set);
+  void Land(std::size_t set);
+  BufferRef Flat(std::size_t set);
+  BufferId FlatBufferOf(const GatherSet& set);
   Holding HoldsAll(const GatherSet& set) const;
   bool EndsGathered(std::int64_t member) const;
   void FreeAll(const std::vector<std::int64_t>& members);
@@ -65,6 +68,7 @@ class Zero3Fetcher {
   bool overlaps_;
   ModuleTrace trace_;
   std::array<FetchPlan, kPlans> plans_;
+  std::array<std::vector<BufferId>, kPlans> flat_buffers_;  ///< by plan and set, once somebody asked
   std::int64_t plan_ = 0, microbatches_ = 0;
   StreamId stream_;
   GroupId group_;

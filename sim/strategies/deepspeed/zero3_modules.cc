@@ -2,6 +2,9 @@
 #include "sim/strategies/deepspeed/zero3_modules.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -41,11 +44,49 @@ std::vector<ParameterId> NeededBy(const Block& block, const Calculate& action) {
   return needed;
 }
 
+/// A module's pass in any block that is like this one: its parameters by their place in the block.
+struct PassOfModule {
+  std::size_t first = 0, last = 0;  ///< actions, as BlockWriter counts them
+  std::vector<std::uint32_t> parameters;
+};
+
+/// Forward work done again is a pass of its own.
+std::vector<PassOfModule> PassesOf(const Block& block, bool backward) {
+  const std::vector<std::uint32_t> modules = ModulesOf(block);
+  const std::vector<Action>& actions = backward ? block.backward : block.forward;
+  const std::size_t begin = backward ? block.forward.size() : 0;
+  std::vector<PassOfModule> passes;
+  std::vector<std::pair<std::uint32_t, bool>> names;  // of `passes`: the module, and whether it is recomputed
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto* calculate = std::get_if<Calculate>(&actions[i]);
+    if (calculate == nullptr) {
+      continue;
+    }
+    for (const ParameterId parameter : NeededBy(block, *calculate)) {
+      const std::pair name{modules[parameter.index], calculate->recompute};
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found != names.end()) {
+        passes[static_cast<std::size_t>(found - names.begin())].last = begin + i;
+        continue;
+      }
+      names.push_back(name);
+      PassOfModule pass{begin + i, begin + i, {}};
+      for (std::uint32_t member = 0; member < modules.size(); ++member) {
+        if (modules[member] == name.first) {
+          pass.parameters.push_back(member);
+        }
+      }
+      passes.push_back(std::move(pass));
+    }
+  }
+  return passes;
+}
+
 class Tracer {
  public:
   Tracer(const Stage& stage, std::int64_t threshold) : stage_(stage) {
     for (std::int64_t position = 0; position < stage.blocks; ++position) {
-      trace_.first_number.push_back(static_cast<std::int64_t>(trace_.parameters.size()));
+      trace_.first_number.push_back(std::ssize(trace_.parameters));
       const std::vector<Parameter>& parameters = stage.BlockAt(position).parameters;
       for (std::uint32_t i = 0; i < parameters.size(); ++i) {
         trace_.parameters.push_back(
@@ -57,62 +98,38 @@ class Tracer {
 
   ModuleTrace Trace() && {
     for (std::int64_t position = 0; position < stage_.blocks; ++position) {
-      AddPass(position, 0, stage_.BlockAt(position).forward.size(), false);
+      AddPass(position, false);
     }
     trace_.forward_uses = trace_.uses.size();
     for (std::int64_t position = stage_.blocks - 1; position >= 0; --position) {
-      const Block& block = stage_.BlockAt(position);
-      AddPass(position, block.forward.size(), block.forward.size() + block.backward.size(), true);
+      AddPass(position, true);
     }
     return std::move(trace_);
   }
 
  private:
-  /// Forward work done again is a pass of its own.
-  void AddPass(std::int64_t position, std::size_t begin, std::size_t end, bool backward) {
+  void AddPass(std::int64_t position, bool backward) {
     const Block& block = stage_.BlockAt(position);
-    const std::vector<std::uint32_t> modules = ModulesOf(block);
-    std::vector<ModuleUse> uses;
-    std::vector<std::pair<std::uint32_t, bool>> names;  // of `uses`: the module, and whether it is recomputed
-    for (std::size_t i = begin; i < end; ++i) {
-      const Action& action = backward ? block.backward[i - block.forward.size()] : block.forward[i];
-      const auto* calculate = std::get_if<Calculate>(&action);
-      if (calculate == nullptr) {
-        continue;
-      }
-      for (const ParameterId parameter : NeededBy(block, *calculate)) {
-        const std::pair name{modules[parameter.index], calculate->recompute};
-        const auto found = std::find(names.begin(), names.end(), name);
-        if (found == names.end()) {
-          names.push_back(name);
-          uses.push_back({position, i, i, MembersOf(position, modules, name.first), false});
-        } else {
-          uses[static_cast<std::size_t>(found - names.begin())].last = i;
-        }
-      }
+    const auto known = passes_.try_emplace({&block, backward});
+    if (known.second) {
+      known.first->second = PassesOf(block, backward);
     }
-    for (ModuleUse& use : uses) {
-      use.released_late = backward && position == 0 && !block.input_gradient.valid();
+    for (const PassOfModule& pass : known.first->second) {
+      ModuleUse use{position, pass.first, pass.last, {}, backward && position == 0 && !block.input_gradient.valid()};
+      use.members.reserve(pass.parameters.size());
+      for (const std::uint32_t parameter : pass.parameters) {
+        use.members.push_back(
+            trace_.NumberOf(block.parameters[parameter].tied ? kTiedTo : ParameterAt{position, parameter}));
+      }
+      std::sort(use.members.begin(), use.members.end());
       trace_.at[static_cast<std::size_t>(position)].push_back(trace_.uses.size());
       trace_.uses.push_back(std::move(use));
     }
   }
 
-  std::vector<std::int64_t> MembersOf(std::int64_t position, const std::vector<std::uint32_t>& modules,
-                                      std::uint32_t module) const {
-    std::vector<std::int64_t> members;
-    for (std::uint32_t i = 0; i < modules.size(); ++i) {
-      if (modules[i] == module) {
-        const bool tied = stage_.BlockAt(position).parameters[i].tied;
-        members.push_back(trace_.NumberOf(tied ? kTiedTo : ParameterAt{position, i}));
-      }
-    }
-    std::sort(members.begin(), members.end());
-    return members;
-  }
-
   const Stage& stage_;
   ModuleTrace trace_;
+  std::map<std::pair<const Block*, bool>, std::vector<PassOfModule>> passes_;  ///< of blocks that are alike
 };
 
 }  // namespace
