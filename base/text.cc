@@ -196,7 +196,7 @@ std::string Nearest(std::string_view word, std::span<const std::string> candidat
     }
   }
   constexpr std::size_t kLeastLetters = 3;
-  if (word.size() < kLeastLetters || (!best.empty() && best_distance == 0)) {
+  if (word.size() < kLeastLetters || best_distance == 0) {
     return best;
   }
   const std::string* begun = nullptr;

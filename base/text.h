@@ -47,8 +47,8 @@ std::int64_t CountCharacters(std::string_view text);
 /// Letters to insert, remove or replace to make one word of the other.
 std::size_t EditDistance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`: one letter off, else the shortest one that it begins ("ddp" of "ddp-last"), else by
-/// edit distance; empty when none is near enough to be a typing mistake.
+/// The candidate nearest to `word`: itself, else the shortest one that it begins ("ddp" of "ddp-last"; not with one or
+/// two letters), else by edit distance; empty when none is near enough to be a typing mistake.
 std::string Nearest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace tidemark

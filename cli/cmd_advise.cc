@@ -26,7 +26,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kMostOptions = 1000;
-constexpr std::int64_t kMostSimulated = 500'000;  // events of a step: a tenth of a second for each of some dozens
+constexpr std::int64_t kMostSimulated = 40'000'000;  // events of all options together: some seconds
 
 class AdviseCommand : public Command {
  public:
@@ -57,7 +57,7 @@ class AdviseCommand : public Command {
     TIDEMARK_TRY(SetDeviceMemory(memory_, job_));
     TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
     TellObserved(observation);
-    TIDEMARK_ASSIGN(const ChangedJob now, SimulateChanged(job_, {}, kMostSimulated));
+    TIDEMARK_ASSIGN(const ChangedJob now, SimulateChanged(job_, {}));
     Advice advice;
     advice.title = now.report.title;
     advice.job_yaml = now.report.job_yaml;
@@ -65,8 +65,16 @@ class AdviseCommand : public Command {
     advice.machine = now.report.machine;
     advice.memory = now.report.device_memory;
     advice.now = CostOf(now.report, advice.memory);
+    std::vector<Candidate> candidates;
     for (const SingleChange& change : SingleChanges(now.job)) {
-      Try(change, now, advice);
+      Try(change, now, advice, candidates);
+    }
+    for (Candidate& candidate : candidates) {
+      TIDEMARK_ASSIGN(
+          const ChangedJob changed,
+          SimulateChanged(job_, candidate.change, kMostSimulated / static_cast<std::int64_t>(candidates.size())));
+      candidate.option.cost = CostOf(changed.report, advice.memory);
+      Sort(std::move(candidate.option), advice);
     }
     Finish(advice, static_cast<std::size_t>(top_));
     TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), advice, {WantsColour()})));
@@ -74,9 +82,16 @@ class AdviseCommand : public Command {
   }
 
  private:
-  void Try(const SingleChange& change, const ChangedJob& now, Advice& advice) const {
+  /// A change that is of use by the closed form, or may be by the simulated allocator.
+  struct Candidate {
+    SingleChange change;
+    AdvisedOption option;
+  };
+
+  void Try(const SingleChange& change, const ChangedJob& now, Advice& advice,
+           std::vector<Candidate>& candidates) const {
     ++advice.tried;
-    Result<ChangedJob> changed = PredictChanged(job_, change);
+    const Result<ChangedJob> changed = PredictChanged(job_, change);
     if (!changed) {
       ++advice.refused;
       return;
@@ -85,16 +100,19 @@ class AdviseCommand : public Command {
       ++advice.wrong;
       return;
     }
-    if (CostOf(changed->report, advice.memory).Improves(advice.now)) {
-      changed = SimulateChanged(job_, change, kMostSimulated);
-    }
     AdvisedOption option;
     option.change = fmt::format("{}", fmt::join(change, " "));
     option.cost = CostOf(changed->report, advice.memory);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
     option.command = PredictCommand(job_, change);
-    Sort(std::move(option), advice);
+    const bool of_allocator =
+        std::ranges::all_of(change, [](const std::string& set) { return set.starts_with("allocator."); });
+    if (option.cost.Improves(advice.now) || (of_allocator && !advice.now.fits)) {
+      candidates.push_back({change, std::move(option)});
+    } else {
+      Sort(std::move(option), advice);
+    }
   }
 
   JobOptions job_;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/execution.h"
@@ -76,11 +77,13 @@ Result<Job> CalibrationJob(std::int64_t ranks) {
 /// processor.
 Result<Nanos> LeastOfRuns(World& alone, Device* device, Nanos (*time)(const Trace&)) {
   TIDEMARK_ASSIGN(const Job job, CalibrationJob(1));
-  TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerRuns(job, FirstSteps(3)));
+  constexpr std::int64_t kSteps = 4;  // the last one's program has run before: it takes the time of its work alone
+  TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerRuns(job, FirstSteps(kSteps)));
   std::vector<RunStep> steps;
   for (const LoweredRun& run : lowered) {
     steps.insert(steps.end(), static_cast<std::size_t>(run.run.count), {&run.program, std::string(Name(run.run.kind))});
   }
+  TIDEMARK_CHECK(steps.size() == kSteps && steps.back().program == steps[kSteps - 2].program);
   std::vector<Nanos> measured;
   for (int i = 0; i < 5; ++i) {
     RunOptions options;

@@ -35,19 +35,12 @@ class CompareCommand : public Command {
            "  tidemark predict job.yaml --trace predicted.trace       writes such a trace\n"
            "  tidemark compare job.yaml --device cpu                  predicts the job, runs it here, and compares\n"
            "\n"
-           "Errors are predicted minus measured. Tensors are matched by role, step, phase, microbatch and name; of "
-           "several\n"
-           "ranks of a role the one with the largest error is told first. Of several steps the median time of each "
-           "kind is "
-           "told;\n"
-           "from the fourth one on a step of a run has the time of its work alone (--steps 8): before, memory that is "
-           "freed is\n"
-           "filled with NaNs, once for each kind of step. The exit code is 0 where the peaks of "
-           "tensors\n"
-           "are equal in every role, 1 where one differs or a file is cut short, 2 where a file is no trace or nothing "
-           "in "
-           "them can be\n"
-           "matched.\n";
+           "Errors are predicted minus measured. Tensors are matched by role, step, phase, microbatch and name;\n"
+           "of several ranks of a role the one with the largest error is told first. Of several steps the median\n"
+           "time of each kind is told. In what tidemark executes, a step has the time of its work alone from the\n"
+           "fourth one on (--steps 8): before, memory is filled with NaNs, once for each kind of step; with\n"
+           "--verify always. The exit code is 0 where the peaks of tensors are equal in every role, 1 where one\n"
+           "differs or a file is cut short, 2 where a file is no trace or nothing in them can be matched.\n";
   }
 
   void Setup(CLI::App& app) override {

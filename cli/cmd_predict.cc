@@ -133,14 +133,18 @@ class PredictCommand : public Command {
     }
   }
 
-  /// As it happens on the device, or on one of --capacity.
+  /// As it happens on the device, or where the allocator gets --capacity and no more.
   Trace TraceOf(const Job& job, const RoleReport& role) const {
     if (!options_.capacity) {
       return *role.trace;
     }
-    Trace trace = ReplayTrace(*role.trace, job.allocator, *options_.capacity).trace;
-    trace.device_memory = *options_.capacity;
-    return trace;
+    TraceReplay replay = ReplayTrace(*role.trace, job.allocator, *options_.capacity);
+    if (!replay.refused) {
+      replay.trace.device_low = role.trace->device_low;
+      replay.trace.device_expected = role.trace->device_expected;
+      replay.trace.device_high = role.trace->device_high;
+    }
+    return std::move(replay.trace);
   }
 
   Status WriteFiles(const Job& job, const PredictionReport& report) const {

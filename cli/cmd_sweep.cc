@@ -300,7 +300,7 @@ class SweepCommand : public Command {
       report.device_memory = machine ? std::optional(machine->device_memory) : std::nullopt;
     }
     report.keys = columns.keys();
-    report.same_batch = columns.same_batch();
+    report.same_batch = all.same_tokens();
     report.x = x_.name;
     report.y = y_.name;
     report.size = sweep.size();

@@ -49,6 +49,7 @@ Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
   RunOptions run;
   run.seed = options.seed;
   run.keep_gradients = options.verify;
+  run.again = options.verify ? Poison::everything : Poison::nothing;
   if (!options.capacity.empty()) {
     TIDEMARK_ASSIGN(run.capacity, ParseBytes(options.capacity).At("--capacity"));
   }

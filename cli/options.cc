@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,10 @@ JobChanges ChangesOf(const JobOptions& options) {
 
 /// A file that is no job but a trace says what it is good for.
 Error HintingAtTraces(Error error, const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) {
+    return error;  // a pipe has been read
+  }
   constexpr std::size_t kHead = 1 << 16;
   std::string head(kHead, '\0');
   std::ifstream file(path, std::ios::binary);

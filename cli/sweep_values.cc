@@ -18,15 +18,6 @@ SweepValues::SweepValues(const SweepSpace& space, std::optional<std::int64_t> gl
   }
 }
 
-bool SweepValues::same_batch() const {
-  const auto varies = [&](const char* key) {
-    return std::ranges::find(space_.axes(), key, &SweepAxis::key) != space_.axes().end();
-  };
-  const bool keeps_samples =
-      global_batch_ || (!varies("accumulation_steps") && !varies("micro_batch_size") && !varies("layout.dp"));
-  return keeps_samples && !varies("sequence_length");
-}
-
 std::vector<std::string> SweepValues::Values(std::int64_t combination) const {
   std::vector<std::size_t> at(space_.axes().size());
   space_.At(combination, at);

@@ -22,8 +22,6 @@ class SweepValues {
   SweepValues(const SweepSpace& space, std::optional<std::int64_t> global_batch, const Job& base);
 
   const std::vector<std::string>& keys() const { return keys_; }
-  /// Whether the steps of all combinations take as many tokens of all ranks together.
-  bool same_batch() const;
   /// Parallel to keys().
   std::vector<std::string> Values(std::int64_t combination) const;
   SweepRow Row(const PricedRow& row, bool on_front) const;

@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "base/text.h"
+
 namespace tidemark {
 namespace {
 
@@ -148,6 +150,10 @@ class MemoryVerifier {
 };
 
 }  // namespace
+
+std::string RefusedText(Bytes requested) {
+  return fmt::format("a request of {} bytes was refused, at which it ends", Grouped(requested.count()));
+}
 
 bool Tells(const Trace& trace, Bytes MemoryEvent::*total) {
   return std::any_of(trace.memory.begin(), trace.memory.end(),

@@ -78,12 +78,11 @@ struct TraceStream {
 };
 
 /// An instant that a reader may ask for by its name ("reduce", "clip", "gather") and that no phase tells.
-inline constexpr const char* kOutOfMemory = "out of memory";  ///< InstantMark::name: a request was refused
-
 struct InstantMark {
   std::string name;
   std::uint64_t events = 0;  ///< memory events that lead to it, at least one; more than a trace has that was cut off
 };
+inline constexpr const char* kOutOfMemory = "out of memory";  ///< InstantMark::name: a request was refused
 
 struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
@@ -109,6 +108,9 @@ struct Trace {
   std::vector<Slice> slices;
   std::vector<InstantMark> marks;
 };
+
+/// Trace::missing of one that ends where a request of so many bytes was refused.
+std::string RefusedText(Bytes requested);
 
 /// Whether a trace tells a total of the allocator's (MemoryEvent::allocator_bytes, reserved_bytes): else it is 0 in all
 /// its events.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -76,6 +77,23 @@ class Converter {
   int values_ = 0;
 };
 
+/// Whether a line, counted from 0, or the one before it, has a tab in its indentation. Between JSON's brackets it may.
+bool IsIndentedWithTab(std::string_view text, int line) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start == std::string_view::npos || text[start] == '{' || text[start] == '[') {
+    return false;
+  }
+  for (int at = 0; !text.empty() && at <= line; ++at) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view indentation = text.substr(0, std::min(text.find_first_not_of(" \t"), end));
+    if (at >= line - 1 && indentation.find('\t') != std::string_view::npos) {
+      return true;
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return false;
+}
+
 }  // namespace
 
 const ConfigValue* ConfigValue::Find(std::string_view key) const {
@@ -107,11 +125,11 @@ Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) 
     }
     return Converter(path).Convert(documents.front(), 0);
   } catch (const YAML::Exception& exception) {
-    const bool has_tabs = text.starts_with('\t') || text.find("\n\t") != std::string_view::npos;
     return Error{ErrorCode::bad_input, fmt::format("{}:{}", path, exception.mark.line + 1),
                  fmt::format("is not valid YAML: {}", exception.msg),
-                 has_tabs ? "YAML is indented with spaces, and here a line begins with a tab"
-                          : "is the file complete, and is every bracket and quote closed?"};
+                 IsIndentedWithTab(text, exception.mark.line)
+                     ? "YAML is indented with spaces, and here a line begins with a tab"
+                     : "is the file complete, and is every bracket and quote closed?"};
   }
 }
 

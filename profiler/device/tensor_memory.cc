@@ -23,11 +23,11 @@ std::uint64_t EndOf(std::uint64_t begin, Bytes bytes) { return begin + static_ca
 
 }  // namespace
 
-void TensorMemory::Poison(bool freed) {
-  if (freed && !poisons_) {
-    left_.clear();  // as they were left
+void TensorMemory::Fill(Poison what) {
+  if (what != poison_) {
+    left_.clear();  // as they were left; and all work that used them has ended
   }
-  poisons_ = freed;
+  poison_ = what;
 }
 
 std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint32_t stream) {
@@ -40,8 +40,8 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
     annotations_->RegionComes(allocation->address, bytes);
   }
   WaitForUses(allocation->address, EndOf(allocation->address, bytes), stream);
-  if (poisons_ || !allocator_->frees_in_stream_order()) {
-    FillWhatIsNew(allocation->address, EndOf(allocation->address, bytes), stream);
+  if (poison_ == Poison::everything || !allocator_->frees_in_stream_order()) {
+    TakeWhatWasLeft(allocation->address, EndOf(allocation->address, bytes), stream);
   }
   if (bytes > Bytes(0)) {
     live_[allocation->address] = {bytes, allocation->charged};
@@ -56,8 +56,8 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
 void TensorMemory::Free(const Piece& piece) {
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
-    if (poisons_) {
-      Fill(piece.stream, piece.data, piece.bytes);
+    if (poison_ == Poison::everything) {
+      SetToNaN(piece.stream, piece.data, piece.bytes);
     }
     if (!allocator_->frees_in_stream_order()) {
       left_.emplace(begin, Left{EndOf(begin, piece.bytes), piece.stream});
@@ -77,9 +77,6 @@ void TensorMemory::FreeInUse(const Piece& piece, std::vector<Device::Mark> uses)
   if (piece.bytes > Bytes(0)) {
     const auto begin = reinterpret_cast<std::uint64_t>(piece.data);
     in_use_.emplace(begin, InUse{EndOf(begin, piece.bytes), std::move(uses)});
-    if (!poisons_) {
-      left_.emplace(begin, Left{EndOf(begin, piece.bytes), piece.stream});
-    }
   }
   GiveBack(piece, piece.stream);
 }
@@ -128,13 +125,13 @@ void TensorMemory::WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint
   }
 }
 
-void TensorMemory::Fill(std::uint32_t stream, void* at, Bytes bytes) {
+void TensorMemory::SetToNaN(std::uint32_t stream, void* at, Bytes bytes) {
   device_.Give(stream, [=](const kernels::Queue& queue) { kernels::SetBytes(queue, kPoison, at, bytes); });
 }
 
-/// Makes [begin, end) belong to somebody: what lies between the stretches that were left is filled. Where another
-/// stream has still work with one of these, this one waits for it.
-void TensorMemory::FillWhatIsNew(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
+/// Makes [begin, end) belong to somebody: what lies between the stretches that were left is poisoned, if anything is.
+/// Where another stream has still work with one of these, this one waits for it.
+void TensorMemory::TakeWhatWasLeft(std::uint64_t begin, std::uint64_t end, std::uint32_t stream) {
   auto stretch = left_.upper_bound(begin);
   if (stretch != left_.begin()) {
     --stretch;
@@ -145,10 +142,10 @@ void TensorMemory::FillWhatIsNew(std::uint64_t begin, std::uint64_t end, std::ui
       ++stretch;
     }
     const std::uint64_t next = stretch == left_.end() ? end : std::min(stretch->first, end);
-    if (at < next) {
-      Fill(stream, Pointer(at), Bytes(static_cast<std::int64_t>(next - at)));
-      at = next;
+    if (at < next && poison_ == Poison::everything) {
+      SetToNaN(stream, Pointer(at), Bytes(static_cast<std::int64_t>(next - at)));
     }
+    at = std::max(at, next);
     if (at == end || stretch == left_.end()) {
       return;
     }

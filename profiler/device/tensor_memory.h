@@ -17,13 +17,16 @@
 
 namespace tidemark {
 
-/// The only source of memory for tensors: an allocator over memory that can be read and written. Every byte that it
-/// hands out and every byte that it takes back is 0xff, which as a floating number of any width is a NaN: what was
-/// never written, or was freed too early, shows in the numbers. What was freed still holds 0xff when it is handed out
-/// again, unless the device had it meanwhile: a byte is written once per tensor, not twice.
-///
-/// That costs a write of every byte that is freed. Where times are to be those of the work alone, Poison(false): then
-/// only what comes from the device is 0xff, once, and what was freed is handed out as it was left.
+/// What is filled with 0xff, which as a floating number of any width is a NaN: what was never written, or was freed too
+/// early, shows in the numbers.
+enum class Poison : std::uint8_t {
+  everything,  ///< what is handed out, and what is freed
+  nothing,     ///< times are those of the work alone
+};
+
+/// The only source of memory for tensors: an allocator over memory that can be read and written. What was freed still
+/// holds 0xff when it is handed out again, unless the device had it meanwhile: a byte is written once per tensor, not
+/// twice.
 class TensorMemory {
  public:
   /// `allocator` lies over memory of `device`, which outlives this.
@@ -37,9 +40,8 @@ class TensorMemory {
     std::uint32_t stream = 0;  ///< that it was born on
   };
 
-  /// Whether what is freed is filled with 0xff from now on. At first it is. Nothing runs meanwhile
-  /// (Device::Synchronize).
-  void Poison(bool freed);
+  /// From now on; at first everything is. Nothing runs meanwhile (Device::Synchronize).
+  void Fill(Poison what);
 
   /// Memory for a tensor born on `stream`; empty when the device has no more.
   std::optional<Piece> Allocate(Bytes bytes, std::uint32_t stream);
@@ -59,14 +61,14 @@ class TensorMemory {
   };
   const std::map<std::uint64_t, Room>& live() const { return live_; }
   Bytes live_bytes() const { return live_bytes_; }  ///< as requested
-  /// Calls `look` after memory was handed out, every byte of which has been touched.
+  /// Calls `look` after memory was handed out. What was poisoned has been touched.
   void AfterAllocating(std::function<void()> look) { after_allocating_ = std::move(look); }
   /// Tells where tensors lie. It must outlive this.
   void AnnounceTo(Annotations* annotations) { annotations_ = annotations; }
 
  private:
   /// A stretch that belongs to nobody and needs no 0xff, up to `end`: it holds them, or will when `stream` comes there,
-  /// or is left as it is.
+  /// or nothing is poisoned.
   struct Left {
     std::uint64_t end = 0;
     std::uint32_t stream = 0;
@@ -80,13 +82,13 @@ class TensorMemory {
 
   void GiveBack(const Piece& piece, std::uint32_t stream);
   void WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
-  void Fill(std::uint32_t stream, void* at, Bytes bytes);
-  void FillWhatIsNew(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
+  void SetToNaN(std::uint32_t stream, void* at, Bytes bytes);
+  void TakeWhatWasLeft(std::uint64_t begin, std::uint64_t end, std::uint32_t stream);
   void ForgetWhatTheDeviceTook();
 
   std::unique_ptr<Allocator> allocator_;
   Device& device_;
-  bool poisons_ = true;
+  Poison poison_ = Poison::everything;
   std::map<std::uint64_t, Left> left_;     ///< by begin
   std::map<std::uint64_t, InUse> in_use_;  ///< by begin
   std::int64_t times_given_ = 0;           ///< to the device, when these two were last right

@@ -43,7 +43,7 @@ Executor::Executor(const Job& job, const Model& model, const Communicators& grou
       clock_(ClockOf(device, options.capture)),
       loss_sum_(device.RoomFor(SizeOf(DType::fp64))) {}
 
-Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind, bool poisons) {
+Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind, Poison poison) {
   if (program_ != &program) {
     const HeapScope scope(HeapOwner::executor);
     TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
@@ -61,7 +61,7 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind,
     recorder_.StartClock();
   }
   device_.Synchronize();
-  memory_.Poison(poisons);
+  memory_.Fill(poison);
   step_mark_ = device_.MarkIn(0);
   step_start_ = recorder_.Now();
   std::optional<Error> error;
@@ -304,6 +304,7 @@ Status Executor::Finish(Pending& pending) {
   for (const std::function<void()>& then : pending.then) {
     then();
   }
+  pending.then.clear();  // with what it has lent
   pending.done = true;
   EndOn(pending.stream, pending.name, pending.started);
   return Done{};

@@ -85,8 +85,8 @@ class Executor {
   ~Executor();
 
   /// The next step. Its resident buffers are those that the step before kept; of the first step they are made here.
-  /// `poisons`: whether memory that it frees is filled with NaNs, which takes time (TensorMemory::Poison).
-  Result<StepOutcome> Run(const Program& program, std::string_view kind, bool poisons);
+  /// `poison`: what is filled with NaNs meanwhile, which takes time.
+  Result<StepOutcome> Run(const Program& program, std::string_view kind, Poison poison);
 
   Recorder& recorder() { return recorder_; }
   /// As the optimizer first reads them, before they are clipped: with ExecutorOptions::keep_gradients.

@@ -129,6 +129,7 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
                                          .tensor = buffer.name,
                                          .phase = recorder_.phase().empty() ? "before the step" : recorder_.phase(),
                                          .microbatch = microbatch_};
+    recorder_.Refuse(outcome_.out_of_memory->requested);
     return Done{};
   }
   held_[slot] = {type, *piece, nullptr, {}};

@@ -99,6 +99,14 @@ void Recorder::Memory(bool alloc, const Program& program, const Buffer& buffer, 
   }
 }
 
+void Recorder::Refuse(Bytes requested) {
+  const HeapScope scope(HeapOwner::trace);
+  trace_.missing = RefusedText(requested);
+  if (!trace_.memory.empty()) {
+    trace_.marks.push_back({kOutOfMemory, trace_.memory.size()});
+  }
+}
+
 void Recorder::Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
                     std::uint16_t span) {
   const HeapScope scope(HeapOwner::trace);

@@ -51,6 +51,8 @@ class Recorder {
   void EndStep();
   void Memory(bool alloc, const Program& program, const Buffer& buffer, std::int64_t index0, std::int64_t index1,
               const kernels::TensorType& type, const TensorMemory::Piece& piece, const Allocator& allocator);
+  /// A request of so many bytes was refused: the run ends at it.
+  void Refuse(Bytes requested);
   /// `span`: the phase that issued the work (open_span).
   void Busy(const std::string& stream, std::string_view kind, const std::string& name, Nanos start, Nanos end,
             std::uint16_t span);

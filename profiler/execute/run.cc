@@ -167,7 +167,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   for (const RunStep& step : steps) {
     const Program& role = step.program->roles[RoleOf(job, world.rank())];
     const bool is_new = executed.insert(step.program).second;
-    Result<StepOutcome> ran = executor.Run(role, step.kind, is_new || options.keep_gradients);
+    Result<StepOutcome> ran = executor.Run(role, step.kind, is_new ? Poison::everything : options.again);
     if (ran && ran->out_of_memory && world.size() > 1 && !options.capacity) {
       ran = AloneWithoutMemory(*ran->out_of_memory);  // the others may have enough, and wait for this one
     }

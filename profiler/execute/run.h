@@ -35,6 +35,7 @@ struct RunOptions {
   bool exact = false;               ///< every floating dtype is fp64
   bool keep_gradients = false;
   std::int64_t kept_update = 1;        ///< which update's, from 1
+  Poison again = Poison::nothing;      ///< what is filled with NaNs where a program runs that has run before
   Device* device = nullptr;            ///< where; nothing: the processor that this program runs on
   GpuCapture* capture = nullptr;       ///< of the device's work (ExecutorOptions); nothing: there is none
   MakeOutsideView watch{};             ///< takes its budget; nothing: nobody does
@@ -77,9 +78,9 @@ struct RunOutcome {
 /// learned from. Nothing runs, and no tensor is allocated.
 Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const RunOptions& options);
 
-/// Executes steps in a row on this rank; all ranks of the world call it alike. Memory that is freed is filled with NaNs
-/// the first time that a program runs, which shows what is used after it was freed; executed again, the program takes
-/// the time of its own work alone. With keep_gradients every step is checked so.
+/// Executes steps in a row on this rank; all ranks of the world call it alike. Memory is filled with NaNs the first
+/// time that a program runs, which shows what is used before it was written or after it was freed; executed again, the
+/// program takes the time of its own work alone (RunOptions::again).
 Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, const RunOptions& options, World& world);
 
 }  // namespace tidemark

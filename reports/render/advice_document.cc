@@ -83,7 +83,7 @@ Section OptionsSection(Shown shown, const std::vector<AdvisedOption>& options) {
     if (shown.rate) {
       cells.push_back(RateText(option));
     }
-    cells.emplace_back(option.cost.fits ? "yes" : "no");
+    cells.push_back(fmt::format("{}{}", option.cost.fits ? "yes" : "no", option.cost.simulated ? "" : "?"));
     if (notes) {
       cells.push_back(Notes(option));
     }
@@ -117,7 +117,7 @@ Section HintsSection(const Advice& advice) {
   }
   if (!advice.now.simulated || any([](const AdvisedOption& option) { return !option.cost.simulated; })) {
     section.remarks.push_back(
-        {"closed form", "steps of so many microbatches are priced without their allocator's waste",
+        {"yes? no?", "a step of so many microbatches was priced by the closed form, without its allocator's waste",
          "near the limit the option's command, which simulates, may say otherwise", Tone::neutral});
   }
   if (advice.left_out > 0) {

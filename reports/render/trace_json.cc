@@ -180,7 +180,8 @@ Json TablesJson(const Trace& trace) {
   json["tensors"] = Json::array();
   for (const TraceTensor& tensor : trace.tensors) {
     json["tensors"].push_back(
-        Json::array({tensor.name, Name(tensor.category), tensor.bytes.count(), Name(tensor.dtype)}));
+        Json::array({tensor.name, Name(tensor.category), tensor.bytes.count(),
+                     IsTold(tensor.dtype, tensor.category) ? Name(tensor.dtype) : std::string_view()}));
   }
   json["streams"] = Json::array();
   for (const TraceStream& stream : trace.streams) {

@@ -89,6 +89,9 @@ std::string FitSentence(const TraceSummary& trace) {
     return fmt::format("Whether {} fits is not known: its trace {}.", trace.label,
                        trace.note.empty() ? "does not tell the device's memory" : "is cut short");
   }
+  if (trace.RanOut()) {
+    return fmt::format("{} ran out of memory.", trace.label);
+  }
   return fmt::format("{} {} its device ({}).", trace.label, *fits ? "fits" : "does not fit", NeedText(trace));
 }
 
@@ -191,8 +194,12 @@ std::vector<Figure> Figures(const TraceReport& report) {
   std::vector<Figure> figures;
   for (const TraceSummary& trace : report.traces) {
     const auto fits = trace.Fits();
-    const std::string verdict = !fits ? "" : *fits ? "fits, " : "does not fit, ";
-    const std::string need = fits ? verdict + NeedText(trace) : PlaceOf(trace.role.peak);
+    std::string need = PlaceOf(trace.role.peak);
+    if (trace.RanOut()) {
+      need = "ran out of memory";
+    } else if (fits) {
+      need = (*fits ? "fits, " : "does not fit, ") + NeedText(trace);
+    }
     figures.push_back({fmt::format("peak of {}", trace.label), Text(trace.role.peak.allocated), need});
   }
   return figures;
@@ -254,24 +261,23 @@ Section CutSection(const TraceReport& report) {
   return section;
 }
 
-/// Where the traces that are shown tell of requests that were refused.
+/// "of stage 1 ", where a file has several.
+std::string OfRole(const TraceSummary& trace, const RefusedRequest& refused) {
+  return trace.roles.size() > 1 ? fmt::format("of {} ", refused.role) : std::string();
+}
+
+/// What the traces tell of requests that were refused.
 Section OutOfMemorySection(const TraceReport& report) {
   constexpr std::size_t kMost = 5;  // of each trace
   Section section{"Out of memory", "requests that the device refused", {}, {}};
   for (const TraceSummary& trace : report.traces) {
-    std::size_t shown = 0;
-    for (const InstantMark& mark : trace.trace().marks) {
-      if (mark.name != kOutOfMemory || mark.events > trace.trace().memory.size() || shown == kMost) {
-        continue;
-      }
-      const std::size_t last = mark.events - 1;
-      const MemoryEvent& event = trace.trace().memory[last];
-      section.remarks.push_back({trace.label,
-                                 fmt::format("a request was refused at {} or later; {}; {} were allocated, {} reserved",
-                                             Text(event.issue), PlaceInWords(PlaceOf(trace.trace(), last)),
-                                             Text(event.allocator_bytes), Text(event.reserved_bytes)),
-                                 "", Tone::bad});
-      ++shown;
+    for (std::size_t i = 0; i < std::min(kMost, trace.refused.size()); ++i) {
+      const RefusedRequest& refused = trace.refused[i];
+      std::string text = fmt::format("a request {}was refused at {} or later; {}", OfRole(trace, refused),
+                                     Text(refused.at), PlaceInWords(refused.where));
+      text += refused.allocated ? fmt::format("; {} were allocated", Text(*refused.allocated)) : std::string();
+      text += refused.reserved ? fmt::format("; {} were reserved", Text(*refused.reserved)) : std::string();
+      section.remarks.push_back({trace.label, std::move(text), "", Tone::bad});
     }
   }
   return section;

@@ -25,6 +25,18 @@ Json TraceJson(const TraceSummary& trace) {
                      {"reserved_bytes", role.reserved ? Json(role.reserved->count()) : Json(nullptr)},
                      {"where", role.where}});
   }
+  const auto bytes = [](const std::optional<Bytes>& told) { return told ? Json(told->count()) : Json(nullptr); };
+  Json refused = Json::array();
+  for (const RefusedRequest& one : trace.refused) {
+    refused.push_back({{"role", one.role},
+                       {"after_ns", one.at.count()},
+                       {"phase", one.where.phase},
+                       {"microbatch", one.where.microbatch},
+                       {"step", one.where.step},
+                       {"allocated_bytes", bytes(one.allocated)},
+                       {"reserved_bytes", bytes(one.reserved)},
+                       {"ends", one.ends}});
+  }
   const auto fits = trace.Fits();
   return {{"label", trace.label},
           {"path", trace.path},
@@ -34,6 +46,7 @@ Json TraceJson(const TraceSummary& trace) {
           {"cut_short", trace.note.empty() ? Json(nullptr) : Json(trace.note)},
           {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
           {"fits", fits ? Json(*fits) : Json(nullptr)},
+          {"out_of_memory", std::move(refused)},
           {"lints", LintsJson(trace.lints)},
           {"assumed", trace.trace().assumed},
           {"not_modelled", trace.trace().not_modelled},

@@ -44,7 +44,8 @@ std::optional<double> AdvisedOption::SavedPerMillisecond() const {
 void Sort(AdvisedOption option, Advice& advice) {
   option.saved = advice.now.allocated - option.cost.allocated;
   option.lost = option.cost.step - advice.now.step;
-  if (option.saved > Bytes(0)) {
+  const bool makes_fit = option.saved == Bytes(0) && option.cost.fits && !advice.now.fits && option.cost.simulated;
+  if (option.saved > Bytes(0) || makes_fit) {
     ++advice.saves;
     advice.saves_and_fits += option.cost.fits ? 1 : 0;
     advice.saving.push_back(std::move(option));

@@ -44,7 +44,8 @@ struct Advice {
   std::string title, job_yaml, version, machine;
   Bytes memory;  ///< that a device has
   AdvisedCost now;
-  /// Those that save memory: first what costs no time (most bytes first), then by bytes saved per time lost.
+  /// Those that save memory, of tensors or enough of the allocator's to make the job fit: first what costs no time
+  /// (most bytes first), then by bytes saved per time lost.
   std::vector<AdvisedOption> saving;
   /// Those that save none and are faster: first those that fit, of these what needs no more memory (most time first),
   /// then by time won per byte.
@@ -55,7 +56,7 @@ struct Advice {
   std::int64_t tried = 0;      ///< changes; all but these, the ones below and the ones left out are of no use
   std::int64_t refused = 0;    ///< the real system would not run it
   std::int64_t wrong = 0;      ///< its numbers are known to be wrong
-  std::int64_t no_effect = 0;  ///< neither peak nor step differs
+  std::int64_t no_effect = 0;  ///< neither peak nor step differs, nor whether it fits
   std::int64_t worse = 0;      ///< saves nothing and is not faster
 };
 

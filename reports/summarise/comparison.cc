@@ -85,6 +85,11 @@ std::optional<UncalibratedTimes> FindUncalibrated(const std::string& job, std::s
 }  // namespace
 
 Result<ComparisonReport> MakeComparison(ReadTrace predicted, ReadTrace measured) {
+  for (ReadTrace* read : {&predicted, &measured}) {
+    for (Trace& trace : read->file.traces) {
+      trace.missing = trace.missing.empty() ? read->file.note : trace.missing;
+    }
+  }
   ComparisonReport report;
   report.jobs = CompareJobs({JobOf(predicted), JobOf(measured)});
   TIDEMARK_TRY(RefuseAnotherThing(report.jobs));

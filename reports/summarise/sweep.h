@@ -49,12 +49,12 @@ struct SweepReport {
   std::int64_t evaluated = 0, pruned = 0, refused = 0;  ///< pruned: a bound says that it cannot matter
   std::int64_t feasible = 0;                            ///< that are known to fit, pruned ones as well
   double seconds = 0;                                   ///< measured
-  bool same_batch = true;                               ///< all rows' steps take as many tokens of all ranks together
-  bool complete = true;                                 ///< false: interrupted
-  std::vector<SweepRow> rows;                           ///< those that fit first, then by step
-  std::optional<SweepRow> first, lowest;                ///< of all evaluated rows: in that order, and by peak
-  std::int64_t rows_left_out = 0;                       ///< evaluated rows that are not in `rows`
-  std::vector<SweepRefusal> refusals;                   ///< most frequent first
+  bool same_batch = true;                 ///< all rows' steps are of as many tokens, on all ranks together
+  bool complete = true;                   ///< false: interrupted
+  std::vector<SweepRow> rows;             ///< those that fit first, then by step
+  std::optional<SweepRow> first, lowest;  ///< of all evaluated rows: in that order, and by peak
+  std::int64_t rows_left_out = 0;         ///< evaluated rows that are not in `rows`
+  std::vector<SweepRefusal> refusals;     ///< most frequent first
 };
 
 }  // namespace tidemark

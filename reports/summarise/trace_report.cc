@@ -18,6 +18,22 @@
 namespace tidemark {
 namespace {
 
+/// What a trace says of requests that were refused.
+void AddRefused(const Trace& trace, std::vector<RefusedRequest>& all) {
+  const bool allocated = Tells(trace, &MemoryEvent::allocator_bytes),
+             reserved = Tells(trace, &MemoryEvent::reserved_bytes);
+  for (const InstantMark& mark : trace.marks) {
+    if (mark.name != kOutOfMemory || mark.events > trace.memory.size()) {
+      continue;
+    }
+    const std::size_t last = mark.events - 1;
+    const MemoryEvent& event = trace.memory[last];
+    all.push_back({trace.role, event.issue, PlaceOf(trace, last),
+                   allocated ? std::optional(event.allocator_bytes) : std::nullopt,
+                   reserved ? std::optional(event.reserved_bytes) : std::nullopt, mark.events == trace.memory.size()});
+  }
+}
+
 /// The allocator's highest totals; nothing where the trace has none.
 std::optional<Bytes> HighestOf(const Trace& trace, Bytes MemoryEvent::*total) {
   Bytes highest;
@@ -59,12 +75,16 @@ std::size_t Choose(const std::vector<RoleReport>& roles, const std::string& want
 }
 
 TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wanted) {
+  TraceSummary summary;
   std::vector<RoleReport> roles;
   for (Trace& trace : read.file.traces) {
+    AddRefused(trace, summary.refused);
     roles.push_back(MakeRole(std::move(trace)));
+    if (!read.file.note.empty()) {
+      roles.back().device = {};  // what was said of the whole adds up to nothing with the totals of a part
+    }
   }
   const std::size_t chosen = Choose(roles, wanted);
-  TraceSummary summary;
   summary.label = std::move(label);
   summary.path = Utf8(read.path);
   summary.format = std::move(read.file.format);
@@ -79,9 +99,6 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
                              PhaseLabel(peak.phase, peak.microbatch, peak.step, peak.side)});
   }
   summary.role = std::move(roles[chosen]);
-  if (!summary.note.empty()) {
-    summary.role.device = {};  // what was said of the whole adds up to nothing with the totals of a part
-  }
   summary.origin = summary.trace().origin;
   summary.title = summary.trace().title;
   summary.job_yaml = summary.trace().job_yaml;
@@ -127,6 +144,9 @@ void PairRenamed(std::vector<TensorDifference>& tensors) {
 }  // namespace
 
 std::optional<bool> TraceSummary::Fits() const {
+  if (RanOut()) {
+    return false;
+  }
   if (device_memory <= Bytes(0)) {
     return std::nullopt;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "reports/summarise/job_differences.h"
 #include "reports/summarise/prediction.h"
 #include "traces/formats/format.h"
+#include "traces/place.h"
 
 namespace tidemark {
 
@@ -30,6 +32,15 @@ struct RolePeak {
   std::string where;  ///< PhaseLabel()
 };
 
+/// A request for memory that a trace says was refused.
+struct RefusedRequest {
+  std::string role;
+  Nanos at;                                  ///< of the last event before it
+  PhasePlace where;                          ///< the same
+  std::optional<Bytes> allocated, reserved;  ///< the allocator's, then; nothing: not told
+  bool ends = false;                         ///< nothing follows in that role's trace
+};
+
 /// One file. `role` is the role that the report is about; RoleReport::device is all 0 where the trace does not tell it.
 struct TraceSummary {
   std::string label;  ///< short, and different from that of every other file
@@ -42,10 +53,13 @@ struct TraceSummary {
   /// What has to fit: of the role that needs most, the process's whole use where the trace knows it, else what is
   /// reserved, else the tensors.
   Bytes needed;
-  std::string needed_by;  ///< that role
+  std::string needed_by;                ///< that role
+  std::vector<RefusedRequest> refused;  ///< of all roles, in their order
 
   const Trace& trace() const { return *role.trace; }
-  /// Nothing where the device's memory is unknown, or what there is of a trace fits, but something is missing.
+  bool RanOut() const { return std::ranges::any_of(refused, &RefusedRequest::ends); }
+  /// Whoever ran out of memory does not fit. Nothing where the device's memory is unknown, or what there is of a trace
+  /// fits, but something is missing.
   std::optional<bool> Fits() const;
 };
 

@@ -117,6 +117,36 @@ void LookAround(const EventPlayer& player, const Trace& trace, TraceReplay& repl
   std::ranges::stable_sort(replay.pinned, std::greater(), &PinnedSegment::free);
 }
 
+/// Leaves what happened before an event: those before it in memory, the phases and steps that had begun when it was
+/// issued, and the work that its stream came to before it.
+void EndAt(MemoryEvent event, std::size_t before, Trace& trace) {
+  trace.memory.resize(before);
+  const Nanos reached = std::max(event.issue, event.ready);
+  std::size_t left = 0;
+  for (const MemoryEvent& known : trace.memory) {
+    left = std::max(left, known.span == kNoSpan ? 0 : known.span + std::size_t{1});
+  }
+  for (std::size_t span = left; span < trace.spans.size(); ++span) {
+    left = trace.spans[span].begin <= event.issue ? span + 1 : left;
+  }
+  trace.spans.resize(left);
+  for (Span& span : trace.spans) {
+    span.end = std::max(span.begin, std::min(span.end, event.issue));
+  }
+  std::erase_if(trace.slices, [&](const Slice& slice) {
+    return slice.start >= reached || (slice.span != kNoSpan && slice.span >= left);
+  });
+  std::erase_if(trace.steps, [&](const StepMark& step) { return step.begin > event.issue; });
+  std::erase_if(trace.marks, [&](const InstantMark& mark) { return mark.events > before; });
+  trace.step = event.issue;
+  for (const Slice& slice : trace.slices) {
+    trace.step = std::max(trace.step, slice.end);
+  }
+  if (!trace.steps.empty()) {
+    trace.steps.back().end = std::max(trace.steps.back().begin, std::min(trace.steps.back().end, trace.step));
+  }
+}
+
 }  // namespace
 
 double TraceReplay::fragmentation() const {
@@ -144,14 +174,12 @@ TraceReplay ReplayTrace(const Trace& trace, const AllocatorOptions& options, Byt
     replay.refused = played;
     replay.refused_bytes = trace.tensors[events[played].tensor.index].bytes;
     replay.at = played == 0 ? 0 : played - 1;
-    events.resize(played);
-    replay.trace.missing = fmt::format("a request of {} bytes was refused, and nothing after it was replayed",
-                                       replay.refused_bytes.count());
+    EndAt(events[played], played, replay.trace);
+    replay.trace.missing = RefusedText(replay.refused_bytes);
     if (played > 0) {
       replay.trace.marks.push_back({kOutOfMemory, played});
     }
   }
-  // What the process takes from the device was said of another allocator.
   replay.trace.device_low = replay.trace.device_expected = replay.trace.device_high = Bytes(0);
   replay.reserved_peak = first.allocator().reserved_peak();
   replay.allocator_peak = first.allocator().allocated_peak();

@@ -20,6 +20,7 @@ struct PricedRow {
   CategoryBytes by_category;     ///< sums to `allocated`
   Band device;
   StepTime time;
+  std::int64_t tokens = 0;  ///< of a step that reach an update, on all ranks together
   double tokens_per_s_per_gpu = 0;
   double mfu = 0;  ///< 0: the machine has no peak for the job's dtype
   Phase phase = Phase::load;

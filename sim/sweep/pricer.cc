@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -199,6 +200,7 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     const StepFacts& step = family.steps()[rows_steps[i]];
     rows[i].time = times[rows_steps[i]];
     const Throughput throughput = MakeThroughput({step.tokens, step.model_flops, 0}, rows[i].time.step, fastest);
+    rows[i].tokens = std::llround(step.tokens * static_cast<double>(job.Ranks()));
     rows[i].tokens_per_s_per_gpu = throughput.tokens_per_s_per_gpu;
     rows[i].mfu = throughput.mfu;
     if (front_) {

@@ -18,6 +18,7 @@ constexpr std::size_t kMostReasons = 1000;
 void SweepSummary::Add(const PricedRow& row) {
   ++evaluated_;
   feasible_ += row.fits ? 1 : 0;
+  same_tokens_ = same_tokens_ && (!first_ || row.tokens == first_->tokens);
   front_.Add(row);
   if (!first_ || ComesBefore(row, *first_)) {
     first_ = row;

@@ -29,6 +29,8 @@ class SweepSummary {
 
   std::int64_t evaluated() const { return evaluated_; }
   std::int64_t feasible() const { return feasible_; }
+  /// Whether the steps of all that were priced are of as many tokens.
+  bool same_tokens() const { return same_tokens_; }
   std::int64_t pruned() const { return pruned_; }
   std::int64_t refused() const { return refused_; }
   const std::map<std::string, std::int64_t>& reasons() const { return reasons_; }
@@ -46,6 +48,7 @@ class SweepSummary {
   std::int64_t evaluated_ = 0, feasible_ = 0, pruned_ = 0, refused_ = 0;
   std::map<std::string, std::int64_t> reasons_;  ///< the first so many, and the sum of all others
   std::optional<PricedRow> first_, lowest_;
+  bool same_tokens_ = true;
 };
 
 }  // namespace tidemark

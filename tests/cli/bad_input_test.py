@@ -194,6 +194,14 @@ class BadInput(unittest.TestCase):
 
     def test_a_tab_in_yaml_is_named(self):
         self.assert_job_refused(JOB + "layout:\n\tdp: 8\n", "is not valid YAML", "a line begins with a tab")
+        self.assert_job_refused('{\n\t"model_type": "gpt2",\n\t"n_layer": 12\n', "is not valid YAML", "every bracket")
+
+    def test_a_job_from_a_pipe_is_read_once(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        writer = subprocess.Popen(["sh", "-c", 'printf "bad: [\\n" > "$0"', str(pipe)])
+        self.assert_refused(["predict", pipe], "is not valid YAML")
+        writer.wait(timeout=10)
 
     def test_a_file_of_two_gigabytes_is_refused_without_reading_it(self):
         path = self.folder / "checkpoint.yaml"

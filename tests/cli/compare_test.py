@@ -25,6 +25,7 @@ CHANGES = {
     "every": ["--set", "strategy=ddp-every"],
     "foreach": ["--set", "optimizer_step.kernel=foreach"],
     "first": ["--step", "first"],
+    "second": ["--step", "second"],
     "four": ["--steps", "4"],
     "stages": ["--set", "layout.pp=2"],
     "larger": ["--set", "network=gpt2-xl"],
@@ -165,6 +166,25 @@ class Compare(unittest.TestCase):
         self.assertEqual(steady["measured"]["peak_bytes"], both["measured"]["peak_bytes"])
         text = " ".join(run("compare", self.folder / "steady.trace", two).stdout.split())
         self.assertIn("of its 2 steps one is compared: 2", text)
+
+    def test_steps_without_kinds_are_counted_from_where_the_prediction_stands(self):
+        """A snapshot tells no kinds; what is cut off ends within a step that is not compared."""
+        snapshot, kindless, cut = (self.folder / name for name in ("four.pickle", "kindless.trace", "cut.trace"))
+        self.assertEqual(run("convert", self.trace("four"), "-o", snapshot).returncode, 0)
+        self.assertEqual(run("convert", snapshot, "-o", kindless).returncode, 0)
+
+        def compared(predicted, measured):
+            report = json.loads(run("compare", self.trace(predicted), measured, "--format", "json").stdout)
+            return report["measured"]["steps_compared"], report["peak_error_bytes"]
+
+        self.assertEqual(compared("job", kindless), ([3], 0))
+        self.assertEqual(compared("second", kindless), ([1], 0))
+        self.assertEqual(compared("first", kindless), ([0], 0))
+        whole = kindless.read_bytes()
+        cut.write_bytes(whole[:len(whole) * 7 // 10])
+        [step], error = compared("job", cut)
+        self.assertIn(step, (1, 2))
+        self.assertEqual(error, 0)
 
     def test_text_and_markdown_say_the_same_twice(self):
         for form in ("text", "markdown", "json"):

@@ -180,7 +180,7 @@ class Convert(unittest.TestCase):
         self.assertNotIn("note: ", self.convert(sample, "--to", "chrome", "-o", self.folder / "lost").stderr)
         self.assertIn("reserved memory", self.convert(sample, "--to", "torch-snapshot", "-o", self.folder / "lost").stderr)
         note = self.convert(self.trace("gpt2"), "--to", "torch-snapshot", "-o", self.folder / "lost").stderr
-        self.assertIn("by how much blocks are larger than what was asked for", note)
+        self.assertIn("sizes of blocks: it rounds", note)
         self.assertNotIn("times below a microsecond", note)  # launches of 4 us
         finer = self.convert(self.trace("steps"), "--to", "torch-snapshot", "-o", self.folder / "lost").stderr
         self.assertIn("times below a microsecond", finer)

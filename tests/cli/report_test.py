@@ -49,6 +49,9 @@ class Report(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
+    def report(self, path):
+        return json.loads(run("report", path, "--format", "json").stdout)["traces"][0]
+
     def assert_refused(self, *arguments, says):
         done = run("report", *arguments)
         self.assertEqual(done.returncode, 2, done.stderr)
@@ -163,16 +166,42 @@ class Report(unittest.TestCase):
         self.assertIsNone(json.loads(run("report", cut, "--format", "json").stdout)["traces"][0]["peak"]["device_bytes"])
 
     def test_out_of_memory_is_told_of_whoever_says_so(self):
-        """A prediction on a smaller device, and a snapshot that PyTorch dumps when it runs out."""
+        """A prediction under a limit, a run, and a snapshot that PyTorch dumps when it runs out."""
         small = self.folder / "small.trace"
         done = run("predict", JOBS / "gpt2-ddp.yaml", "--capacity", "8GiB", "--trace", small)
         self.assertIn("OUT OF MEMORY under a limit of 8.00 GiB", done.stdout)
         text = " ".join(run("report", small).stdout.split())
+        self.assertIn("small ran out of memory.", text)
         self.assertIn("is cut short: a request of", text)
         self.assertIn("a request was refused at", text)
-        trace = json.loads(run("report", small, "--format", "json").stdout)["traces"][0]
+        trace = self.report(small)
         self.assertLessEqual(trace["peak"]["reserved_bytes"], 8 * 2**30)
-        self.assertEqual(trace["device_memory_bytes"], 8 * 2**30)
+        self.assertEqual(trace["device_memory_bytes"], 40 * 2**30)  # of the machine: the limit is the allocator's
+        self.assertIs(trace["fits"], False)
+        [refused] = trace["out_of_memory"]
+        self.assertIs(refused["ends"], True)
+        run("predict", JOBS / "gpt2-ddp.yaml", "--trace", self.folder / "whole.trace")
+        self.assertLess(trace["span_ns"], self.report(self.folder / "whole.trace")["span_ns"])
+
+        run("predict", JOBS / "gpt2-ddp.yaml", "--set", "strategy=nanotron", "--set", "layout.pp=2", "--set", "layout.dp=4",
+            "--capacity", "4.3GiB", "--trace", self.folder / "stages.trace")
+        text = " ".join(run("report", self.folder / "stages.trace").stdout.split())
+        self.assertIn("a request of stage 1 was refused", text)
+        self.assertIn(", stage 0", text)  # which the page is about
+
+        done = run("run", JOBS / "demo-small.yaml", "--set", "layout.tp=1", "--set", "layout.sp=false", "--capacity", "60MiB",
+                   "--trace", self.folder / "run.trace")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("run ran out of memory.", run("report", self.folder / "run.trace").stdout)
+
+    def test_a_limit_that_is_wide_enough_changes_nothing_of_what_a_process_takes(self):
+        free, limited = self.folder / "free.trace", self.folder / "limited.trace"
+        run("predict", JOBS / "gpt2-ddp.yaml", "--trace", free)
+        run("predict", JOBS / "gpt2-ddp.yaml", "--capacity", "30GiB", "--trace", limited)
+        self.assertEqual(self.report(free)["peak"]["device_bytes"], self.report(limited)["peak"]["device_bytes"])
+        self.assertIsNotNone(self.report(limited)["peak"]["device_bytes"])
+
+    def test_a_snapshot_tells_where_memory_ran_out(self):
 
         entries = [{"action": "alloc", "addr": 1 << 22, "size": 1024, "stream": 0, "time_us": 5, "frames": []},
                    {"action": "oom", "addr": 5, "size": 1 << 30, "stream": 0, "time_us": 9, "frames": [], "device_free": 5}]

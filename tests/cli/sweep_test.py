@@ -200,6 +200,14 @@ class Sweep(unittest.TestCase):
         self.assert_adds_up(report)
         self.assertEqual({(row["layout.dp"], row["layout.tp"]) for row in report["rows"]}, {(8, 1), (4, 2), (2, 4)})
 
+    def test_steps_are_of_one_batch_where_their_tokens_are_as_many(self):
+        self.assertTrue(sweep(*vary(accumulation_steps="2,4,8", micro_batch_size="2,4,8"),
+                              "--where", "accumulation_steps * micro_batch_size == 16")["same_batch"])
+        self.assertTrue(sweep(*vary(accumulation_steps="4", strategy="ddp-last,ddp-every"))["same_batch"])
+        self.assertFalse(sweep(*vary(accumulation_steps="4,8"))["same_batch"])
+        self.assertFalse(sweep(*vary(sequence_length="256,512"))["same_batch"])
+        self.assertFalse(sweep(*vary(sequence_length__mean="128,256"))["same_batch"])
+
     def test_a_condition_knows_what_follows_from_the_batch(self):
         rows = sweep("--global-batch", 64, *vary(micro_batch_size="1,2,4"), "--where", "accumulation_steps <= 4")["rows"]
         self.assertEqual(sorted((row["micro_batch_size"], row["accumulation_steps"]) for row in rows), [(2, 4), (4, 2)])

@@ -28,7 +28,27 @@ bool KnowsNoKinds(const Trace& trace) {
   return std::all_of(trace.steps.begin(), trace.steps.end(), [](const StepMark& step) { return step.kind.empty(); });
 }
 
-bool BeginsWithFirst(const Trace& trace) { return !trace.steps.empty() && trace.steps.front().kind == "first"; }
+bool IsSteady(const Trace& trace) {
+  return std::ranges::all_of(trace.steps, [](const StepMark& step) { return step.kind == "steady"; });
+}
+
+/// So many steps from the front are whole: a trace that was cut off ends within the last one that has any events. The
+/// only one that has is taken as it is.
+std::size_t WholeSteps(const Trace& trace) {
+  const auto begun = static_cast<std::size_t>(std::ranges::count_if(
+      trace.steps, [&](const StepMark& step) { return step.memory_begin < trace.memory.size(); }));
+  const bool is_cut = begun < trace.steps.size() || !trace.missing.empty();
+  return is_cut && begun > 1 ? begun - 1 : begun;
+}
+
+/// The last steps of both.
+std::vector<std::pair<std::size_t, std::size_t>> PairFromTheEnd(std::size_t ours, std::size_t theirs) {
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (std::size_t back = std::min(ours, theirs); back > 0; --back) {
+    pairs.emplace_back(ours - back, theirs - back);
+  }
+  return pairs;
+}
 
 Nanos Median(std::vector<Nanos> times) {
   std::sort(times.begin(), times.end());
@@ -160,15 +180,18 @@ class StepKeeper {
 
 Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured) {
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
-  if (KnowsNoKinds(predicted) != KnowsNoKinds(measured) && !BeginsWithFirst(predicted) && !BeginsWithFirst(measured)) {
-    const std::size_t ours = predicted.steps.size(), theirs = measured.steps.size();
-    for (std::size_t back = std::min(ours, theirs); back > 0; --back) {
-      pairs.emplace_back(ours - back, theirs - back);
+  std::size_t begin = 0, next = 0;
+  if (KnowsNoKinds(predicted) != KnowsNoKinds(measured)) {
+    const bool ours_knows = KnowsNoKinds(measured);
+    const Trace& knows = ours_knows ? predicted : measured;
+    if (IsSteady(knows)) {
+      return PairFromTheEnd(WholeSteps(predicted), WholeSteps(measured));
     }
-    return pairs;
+    const std::size_t steps = (ours_knows ? measured : predicted).steps.size();
+    const bool from_second = knows.steps.front().kind == "second" && steps > 1;
+    (ours_knows ? next : begin) = from_second ? 1 : 0;
   }
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < predicted.steps.size(); ++i) {
+  for (std::size_t i = begin; i < predicted.steps.size(); ++i) {
     const std::string& kind = predicted.steps[i].kind;
     std::size_t j = next;
     while (j < measured.steps.size() && !kind.empty() && !measured.steps[j].kind.empty() &&

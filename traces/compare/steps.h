@@ -13,9 +13,10 @@
 namespace tidemark {
 
 /// Which steps of two traces are the same, in order: the n-th of a kind with the n-th of that kind; a kind that is not
-/// known is like any. Where one of them knows no kinds, and the other one does not begin with the first step, the last
-/// steps are the same: a recording ends in the steady state, if it gets there. Empty where one of the traces marks no
-/// steps: then all of each is compared. Fails with bad_input where both mark steps and none of one kind is in both.
+/// known is like any. Where one of them knows no kinds, it begins with the first step, if the other one begins with
+/// that or the second; and it ends in the steady state, if the other one is in that only: then the last steps that both
+/// have whole are the same. Empty where one of the traces marks no steps: then all of each is compared. Fails with
+/// bad_input where both mark steps and none of one kind is in both.
 Result<std::vector<std::pair<std::size_t, std::size_t>>> MatchSteps(const Trace& predicted, const Trace& measured);
 
 /// A trace of these steps of `trace` alone (indices in ascending order), one right after the other from time 0 on. What

@@ -29,9 +29,19 @@ std::string Micros(Nanos nanos) {
 class TraceText {
  public:
   TraceText(const Trace& trace, std::size_t number, std::string& out, bool& first)
-      : trace_(trace), pid_(number), out_(out), first_(first) {
+      : trace_(trace),
+        pid_(number),
+        out_(out),
+        first_(first),
+        tells_blocks_(Tells(trace, &MemoryEvent::allocator_bytes)),
+        tells_reserved_(Tells(trace, &MemoryEvent::reserved_bytes)) {
     for (const TraceTensor& tensor : trace.tensors) {
       categories_.insert(tensor.category);
+    }
+    for (const InstantMark& mark : trace.marks) {
+      if (mark.name == kOutOfMemory) {
+        refused_after_.insert(mark.events);
+      }
     }
   }
 
@@ -96,6 +106,7 @@ class TraceText {
       const Bytes change = event.alloc ? tensor.bytes : Bytes(0) - tensor.bytes;
       alive[tensor.category] += change;
       WriteBlock(i, names[event.tensor.index], change, alive.Total());
+      WriteRefused(i);
       if (i + 1 == trace_.memory.size() || trace_.memory[i + 1].issue != event.issue) {
         WriteCounters(event.issue, alive);
       }
@@ -105,13 +116,34 @@ class TraceText {
   void WriteBlock(std::size_t at, std::string_view quoted, Bytes change, Bytes total) {
     const MemoryEvent& event = trace_.memory[at];
     const TraceTensor& tensor = trace_.tensors[event.tensor.index];
-    const bool is_cpu = trace_.role == "cpu";
+    const std::string dtype =
+        IsTold(tensor.dtype, tensor.category) ? fmt::format(R"(,"Dtype":"{}")", Name(tensor.dtype)) : std::string();
     Event(R"({{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":{},"tid":{},"ts":{},)"
-          R"("args":{{"Device Type":{},"Device Id":{},"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":{},)"
-          R"("Allocator":{},"Ev Idx":{},"Tensor":{},"Category":"{}","Dtype":"{}"}}}})",
-          pid_, Host(), Micros(event.issue), is_cpu ? 0 : 1, is_cpu ? -1 : static_cast<int>(pid_), AddressOf(event),
-          change.count(), total.count(), event.reserved_bytes.count(), event.allocator_bytes.count(), at, quoted,
-          Name(tensor.category), Name(tensor.dtype));
+          R"("args":{{{},"Addr":{},"Bytes":{},"Total Allocated":{}{},"Ev Idx":{},"Tensor":{},"Category":"{}"{}}}}})",
+          pid_, Host(), Micros(event.issue), DeviceText(), AddressOf(event), change.count(), total.count(),
+          TotalsText(event), at, quoted, Name(tensor.category), dtype);
+  }
+
+  /// Requests that were refused right after an event.
+  void WriteRefused(std::size_t at) {
+    for (std::size_t left = refused_after_.count(at + 1); left > 0; --left) {
+      const MemoryEvent& event = trace_.memory[at];
+      Event(R"({{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[OutOfMemory]","pid":{},"tid":{},"ts":{},)"
+            R"("args":{{{}{}}}}})",
+            pid_, Host(), Micros(event.issue), DeviceText(), TotalsText(event));
+    }
+  }
+
+  std::string DeviceText() const {
+    const bool is_cpu = trace_.role == "cpu";
+    return fmt::format(R"("Device Type":{},"Device Id":{})", is_cpu ? 0 : 1, is_cpu ? -1 : static_cast<int>(pid_));
+  }
+
+  /// The allocator's totals, as far as the trace tells them.
+  std::string TotalsText(const MemoryEvent& event) const {
+    std::string text = tells_reserved_ ? fmt::format(R"(,"Total Reserved":{})", event.reserved_bytes.count()) : "";
+    text += tells_blocks_ ? fmt::format(R"(,"Allocator":{})", event.allocator_bytes.count()) : "";
+    return text;
   }
 
   /// Readers pair allocations with frees by address: one of its own for each block that is alive.
@@ -166,7 +198,9 @@ class TraceText {
   std::size_t pid_;
   std::string& out_;
   bool& first_;
+  bool tells_blocks_, tells_reserved_;
   std::set<Category> categories_;
+  std::multiset<std::uint64_t> refused_after_;  ///< so many events
   std::map<std::tuple<std::uint32_t, std::int32_t, std::int32_t>, std::uint64_t> alive_;
   std::set<std::uint64_t> in_use_;
   std::uint64_t next_address_ = std::uint64_t{1} << 45U;  ///< below those of processes and devices

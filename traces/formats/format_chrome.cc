@@ -318,9 +318,15 @@ class ChromeFormat : public TraceFormat {
     const bool has_streams = std::ranges::any_of(trace.memory, [&](const MemoryEvent& event) {
       return event.stream != trace.memory.front().stream || event.ready != event.issue;
     });
-    return has_streams ? std::vector<std::string>{"the streams of allocations and what their frees wait for, so that "
-                                                  "replay places them otherwise"}
-                       : std::vector<std::string>();
+    std::vector<std::string> lost;
+    if (has_streams) {
+      lost.emplace_back(
+          "the streams of allocations and what their frees wait for, so that replay places them otherwise");
+    }
+    if (!trace.missing.empty()) {
+      lost.emplace_back("that it is cut short");
+    }
+    return lost;
   }
 };
 

@@ -42,7 +42,10 @@ class TorchSnapshotFormat : public TraceFormat {
       lost.emplace_back("that reserved memory is not known: what is alive stands for it");
     }
     if (RoundsOtherwise(trace)) {
-      lost.emplace_back("by how much blocks are larger than what was asked for: 512 bytes at most");
+      lost.emplace_back("sizes of blocks: it rounds what was asked for up to 512 bytes");
+    }
+    if (!trace.missing.empty()) {
+      lost.emplace_back("that it is cut short");
     }
     const auto within_a_microsecond = [](const MemoryEvent& event) { return event.issue.count() % 1000 != 0; };
     if (!trace.spans.empty() && std::ranges::any_of(trace.memory, within_a_microsecond)) {
@@ -52,13 +55,15 @@ class TorchSnapshotFormat : public TraceFormat {
   }
 
  private:
-  /// Whether some block is larger than its request rounded up.
+  /// Whether some block has another size than its request rounded up.
   static bool RoundsOtherwise(const Trace& trace) {
-    constexpr Bytes kRounded(512);
+    if (!Tells(trace, &MemoryEvent::allocator_bytes)) {
+      return false;
+    }
     Bytes before;
     for (const MemoryEvent& event : trace.memory) {
-      const Bytes grown = event.allocator_bytes - before;
-      if (event.alloc && grown >= trace.tensors[event.tensor.index].bytes + kRounded) {
+      const std::int64_t requested = trace.tensors[event.tensor.index].bytes.count();
+      if (event.alloc && (event.allocator_bytes - before).count() != RoundUp(requested, std::int64_t{512})) {
         return true;
       }
       before = event.allocator_bytes;

@@ -35,6 +35,11 @@ std::uint16_t StreamOf(const MemoryEvent& event) { return event.stream == kNoStr
 TorchReplay::TorchReplay(const Trace& trace, Addresses addresses)
     : trace_(trace), addresses_(addresses), segments_(SpareAddress(trace, addresses)) {
   address_of_.resize(trace.tensors.size());
+  for (const InstantMark& mark : trace.marks) {
+    if (mark.name == kOutOfMemory) {
+      refused_after_.insert(mark.events);
+    }
+  }
 }
 
 bool TorchReplay::Run(const std::function<void(const TorchStep&)>& emit) {
@@ -50,8 +55,20 @@ bool TorchReplay::Run(const std::function<void(const TorchStep&)>& emit) {
     } else if (!Alloc(i)) {
       return false;
     }
+    EmitRefused(i);
   }
   return true;
+}
+
+/// What was refused right after an event. How much that asked for is not known.
+void TorchReplay::EmitRefused(std::size_t index) {
+  for (std::size_t left = refused_after_.count(index + 1); left > 0; --left) {
+    TorchStep step;
+    step.action = Action::oom;
+    step.time_us = trace_.memory[index].issue.count() / 1000;
+    step.event = index;
+    (*emit_)(step);
+  }
 }
 
 /// What the allocator's total grew by; the request where that is not known.

@@ -22,7 +22,7 @@ struct TorchStep {
   std::int64_t n_bytes = 0;
   std::uint16_t stream = 0;
   std::int64_t time_us = 0;
-  std::size_t event = 0;  ///< of alloc and free_*: the memory event that it comes from
+  std::size_t event = 0;  ///< of alloc and free_*: the memory event that it comes from; of oom: the one before it
 };
 
 /// Plays a trace as PyTorch's allocator would have recorded it. Requests of no bytes, which that never sees, are left
@@ -57,6 +57,7 @@ class TorchReplay {
   void Complete(std::set<std::pair<Nanos, std::uint64_t>>::iterator waiting, Nanos time);
   void CompleteAt(std::uint64_t address, Nanos time);
   void EmitChanges(std::int64_t time_us);
+  void EmitRefused(std::size_t index);
   void Emit(TorchEntry::Action action, std::uint64_t address, Nanos time, std::size_t event);
   std::uint64_t OwnAddress(std::uint16_t stream, std::int64_t n_bytes);
   std::int64_t BlockBytes(std::size_t index) const;
@@ -73,6 +74,7 @@ class TorchReplay {
   std::map<std::uint64_t, std::pair<Nanos, std::size_t>> waits_at_;                         // where: when, which free
   std::map<std::uint16_t, std::uint64_t> next_own_;                                         // by stream
   std::map<std::pair<std::uint16_t, std::int64_t>, std::vector<std::uint64_t>> freed_own_;  // by stream and size
+  std::multiset<std::uint64_t> refused_after_;                                              // so many events
   std::int64_t n_live_ = 0;
 };
 

@@ -38,6 +38,7 @@ std::string_view NameOf(TorchEntry::Action action) {
     case Action::segment_unmap:
       return "segment_unmap";
     case Action::oom:
+      return "oom";
     case Action::other:
       break;
   }
@@ -144,9 +145,14 @@ class SnapshotWriter {
       WriteStack(trace, device, step.event);
       const TraceTensor& tensor = trace.tensors[trace.memory[step.event].tensor.index];
       SetText("category", Name(tensor.category));
-      SetText("dtype", Name(tensor.dtype));
+      if (IsTold(tensor.dtype, tensor.category)) {
+        SetText("dtype", Name(tensor.dtype));
+      }
     } else {
       PickleWriter::List(pickle_).End();
+    }
+    if (step.action == TorchEntry::Action::oom) {
+      Set("device_free", 0);
     }
     // Where no entry is of the category "unknown", MemoryViz.js adds it to a list whose name it spells wrong, and
     // stops.

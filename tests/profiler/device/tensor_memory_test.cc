@@ -64,10 +64,9 @@ TEST(TensorMemory, GivesNaNsWhateverWasThereBefore) {
 
 TEST(TensorMemory, LeavesWhatIsFreedAsItIsWhereTimesCount) {
   TensorMemory memory = MemoryWith({});
-  memory.Poison(false);
   const auto piece = memory.Allocate(Bytes(4000), 0);
   ASSERT_TRUE(piece);
-  EXPECT_TRUE(IsPoisoned(*piece)) << "what comes from the device is touched, and holds no numbers";
+  memory.Fill(Poison::nothing);
   std::memset(piece->data, 7, 4000);
   memory.Free(*piece);
   EXPECT_TRUE(IsFullOf(*piece, 7));
@@ -76,11 +75,21 @@ TEST(TensorMemory, LeavesWhatIsFreedAsItIsWhereTimesCount) {
   ASSERT_EQ(again->data, piece->data);
   EXPECT_TRUE(IsFullOf(*again, 7)) << "nobody has filled it";
   memory.Free(*again);
-  memory.Poison(true);
+  memory.Fill(Poison::everything);
   const auto checked = memory.Allocate(Bytes(4000), 0);
   ASSERT_TRUE(checked);
   ASSERT_EQ(checked->data, piece->data);
   EXPECT_TRUE(IsPoisoned(*checked)) << "what it was left with shows again";
+}
+
+TEST(TensorMemory, LeavesWhatTheDeviceGivesAsItIsWhereTimesCount) {
+  for (const auto& [name, options] : EveryAllocator()) {
+    TensorMemory memory = MemoryWith(options);
+    memory.Fill(Poison::nothing);
+    const auto piece = memory.Allocate(Bytes(4000), 0);
+    ASSERT_TRUE(piece);
+    EXPECT_TRUE(IsFullOf(*piece, 0)) << name << ": fresh pages of the system's";
+  }
 }
 
 /// A device whose host never has to wait for all of it.
@@ -90,11 +99,14 @@ class NeverAwaitedDevice final : public LazyDevice {
   void Synchronize() override { ADD_FAILURE() << "the host waits for the whole device"; }
 };
 
+class TensorMemoryInUse : public testing::TestWithParam<Poison> {};
+
 // A later stream still writes into what is freed, and the first one gets a part of it. The device would run the first
 // one first.
-TEST(TensorMemory, MakesWhoGetsMemoryWaitForWhoStillUsesIt) {
+TEST_P(TensorMemoryInUse, MakesWhoGetsItWaitForWhoStillUsesIt) {
   NeverAwaitedDevice device;
   TensorMemory memory(MakeAllocator({}, std::make_unique<HostMemory>(Bytes(64 << 20))), device);
+  memory.Fill(GetParam());
   const auto write = [&](std::uint32_t stream, const TensorMemory::Piece& piece, int byte) {
     device.Give(stream, [=](const kernels::Queue&) {
       std::memset(piece.data, byte, static_cast<std::size_t>(piece.bytes.count()));
@@ -114,13 +126,19 @@ TEST(TensorMemory, MakesWhoGetsMemoryWaitForWhoStillUsesIt) {
   device.Finish(0);
   const auto* bytes = static_cast<const unsigned char*>(part->data);
   EXPECT_TRUE(std::all_of(bytes, bytes + 1024, [](unsigned char byte) { return byte == 5; }));
-  EXPECT_TRUE(IsPoisoned(*rest));
+  const auto as_left = [&] { return GetParam() == Poison::everything ? IsPoisoned(*rest) : IsFullOf(*rest, 7); };
+  EXPECT_TRUE(as_left());
   device.Finish(1);
-  EXPECT_TRUE(IsPoisoned(*rest));
+  EXPECT_TRUE(as_left());
   memory.Free(*part);
   memory.Free(*rest);
   device.Finish(0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Poisons, TensorMemoryInUse, testing::Values(Poison::everything, Poison::nothing),
+                         [](const auto& poison) {
+                           return std::string(poison.param == Poison::everything ? "everything" : "nothing");
+                         });
 
 }  // namespace
 }  // namespace tidemark

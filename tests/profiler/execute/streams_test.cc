@@ -16,6 +16,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kRanks = 2;
+constexpr std::int64_t kSteps = 4;  ///< the last one's program has run before: nothing is filled with NaNs in it
 
 /// What ranks exchange goes by way of the host.
 class StagedWorld final : public DeviceWorld {
@@ -43,16 +44,16 @@ class ForgetfulDevice final : public LazyDevice {
 
 template <class Exchanges, class Streams = LazyDevice>
 std::vector<RunOutcome> OnStreams(const Job& job, LazyDevice::First first) {
-  const LoweredSteps lowered(job, 2);
+  const LoweredSteps lowered(job, kSteps);
   return RunTogether(job.Ranks(), [&](World& world) {
     Streams device(first);
     Exchanges ranks(world, device);
-    return RunSteps(job, lowered.steps(), {.keep_gradients = true, .kept_update = 2, .device = &device}, ranks);
+    return RunSteps(job, lowered.steps(), {.keep_gradients = true, .kept_update = kSteps, .device = &device}, ranks);
   });
 }
 
 std::vector<RunOutcome> OneByOne(const Job& job) {
-  return ExecutedTogether(job, 2, {.keep_gradients = true, .kept_update = 2});
+  return ExecutedTogether(job, kSteps, {.keep_gradients = true, .kept_update = kSteps});
 }
 
 Job TwoRanks(const std::string& strategy) {
