@@ -301,10 +301,9 @@ Status Executor::Finish(Pending& pending) {
     TIDEMARK_TRY(pending.group->Finish(ticket));
   }
   recorder_.Wait(false);
-  for (const std::function<void()>& then : pending.then) {
+  for (const std::function<void()>& then : std::exchange(pending.then, {})) {  // what it has lent goes with it
     then();
   }
-  pending.then.clear();  // with what it has lent
   pending.done = true;
   EndOn(pending.stream, pending.name, pending.started);
   return Done{};
