@@ -73,7 +73,7 @@ class Device:
         self.entries = snapshot["device_traces"][index]
         self.end = [segment for segment in snapshot["segments"] if segment["device"] == index]
         self.segments, self.blocks, self.pending = {}, {}, {}
-        self.alive = self.reserved = self.peak = self.most_reserved = self.moments = self.waits = 0
+        self.alive = self.reserved = self.peak = self.most_reserved = self.moments = self.waits = self.refused = 0
         self.failures = []
         for i, entry in enumerate(self.entries):
             self.play(i, entry)
@@ -107,6 +107,8 @@ class Device:
         elif action == "segment_unmap":
             cut(self.segments, address, size)
             self.reserved -= size
+        elif action == "oom" and "device_free" in entry:  # which PyTorch's own tool prints
+            self.refused += 1
         else:
             self.failures.append(f"entry {i} is of the action {action}")
         if i > 0 and entry["time_us"] < self.entries[i - 1]["time_us"]:
@@ -223,6 +225,9 @@ class TorchSnapshotTest(unittest.TestCase):
                 for device, trace in zip(devices, read["traces"]):
                     self.assertEqual(device.moments, trace["events"])
                     self.assertEqual(device.waits, trace["waits"])
+                own = pickle.loads(path.read_bytes())["device_traces"]
+                refused = sum(entry["action"] == "oom" for entries in own for entry in entries)
+                self.assertEqual(sum(device.refused for device in devices), refused)
 
     def test_an_allocation_names_its_tensor_category_and_phase(self):
         _, path = self.predicted("gpt2-ddp.yaml")

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "profiler/device/host_device.h"
@@ -60,6 +61,9 @@ TEST(LaterSteps, FillNothingWithNaNs) {
 TEST(LaterSteps, MakeNoRooms) {
   Job job = SmallJob("megatron-dist-opt");
   job.layout.dp = 2;
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.hidden = 128;  // an even number of aligned parts: both ranks run one program
+  decoder.head_size = 32;
   const auto rooms = [&](std::int64_t steps) {
     const LoweredSteps lowered(job, steps);
     std::atomic<std::int64_t> made = 0;
