@@ -54,8 +54,11 @@ class PredictCommand : public Command {
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
     app.add_option("--steps", steps_, "the first K steps in a row, instead of one")->type_name("K");
-    app.add_option("--capacity", capacity_, "what happens on a device of this size: 40GiB")->type_name("SIZE");
-    app.add_option("--trace", trace_path_, "write what happens, event by event, to this file")->type_name("FILE");
+    app.add_option("--capacity", capacity_, "what happens where the allocator gets no more than this: 40GiB")
+        ->type_name("SIZE");
+    app.add_option("--trace", trace_path_,
+                   "write what happens, event by event, to this file; with --capacity under that limit")
+        ->type_name("FILE");
     app.add_option("--html", html_path_, "write a page with pictures to this file")->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
