@@ -56,6 +56,19 @@ std::string FiguresHtml(const std::vector<Figure>& figures) {
   return out + "</section>\n";
 }
 
+/// Whether a cell holds a name, which may be broken where a page is narrow: words of the language are shorter.
+bool HasName(std::string_view cell) {
+  constexpr std::size_t kLongestWord = 12;
+  std::size_t letters = 0;
+  for (const char letter : cell) {
+    letters = letter == ' ' ? 0 : letters + 1;
+    if (letters > kLongestWord) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string TableHtml(const ReportTable& table) {
   std::string out = "<table>\n<thead><tr>";
   for (const ReportColumn& column : table.columns) {
@@ -66,7 +79,8 @@ std::string TableHtml(const ReportTable& table) {
     out += "<tr>";
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
       const ReportColumn& column = table.columns[i];
-      const char* kind = column.number ? " class=\"number\"" : column.shrinks ? " class=\"shrinks\"" : "";
+      const bool breaks = column.shrinks && HasName(row.cells[i]);
+      const char* kind = column.number ? " class=\"number\"" : breaks ? " class=\"shrinks\"" : "";
       out += fmt::format("<td{}>{}</td>", kind, HtmlText(row.cells[i]));
     }
     if (row.share) {
