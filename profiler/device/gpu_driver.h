@@ -27,15 +27,17 @@ class GpuDriver {
 
   /// What sizes below must be multiples of.
   virtual Bytes granularity() const = 0;
-  /// cuMemAddressReserve: addresses alone, from a multiple of `alignment` on; empty where there are no more.
-  virtual std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) = 0;
+  /// cuMemAddressReserve: addresses alone, from a multiple of `granularity` on; empty where there are no more.
+  virtual std::optional<std::uint64_t> ReserveAddresses(Bytes bytes) = 0;
   virtual void FreeAddresses(std::uint64_t address, Bytes bytes) = 0;
   /// cuMemCreate: physical memory of this GPU, by a handle; empty where there is no more.
   virtual std::optional<std::uint64_t> MakeMemory(Bytes bytes) = 0;
   /// cuMemRelease: it goes when it is mapped nowhere.
   virtual void ReleaseMemory(std::uint64_t handle) = 0;
-  /// cuMemMap and cuMemSetAccess: this GPU may read and write it there.
+  /// cuMemMap: the memory lies there, and nobody may touch it yet.
   virtual void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) = 0;
+  /// cuMemSetAccess: this GPU may read and write what is mapped there, without gaps.
+  virtual void Allow(std::uint64_t address, Bytes bytes) = 0;
   virtual void Unmap(std::uint64_t address, Bytes bytes) = 0;
 
   /// A pool that cudaMallocAsync takes from (cuMemPoolCreate), which this process has for itself, with the driver's

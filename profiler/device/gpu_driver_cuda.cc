@@ -87,9 +87,10 @@ class CudaDriver final : public GpuDriver {
   }
 
   Bytes granularity() const override { return granularity_; }
-  std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) override {
+  std::optional<std::uint64_t> ReserveAddresses(Bytes bytes) override {
+    constexpr std::size_t kDefaultAlignment = 0;  // others must be powers of two, which pages of 20 MiB are not
     CUdeviceptr address = 0;
-    return IfThereIsRoom(calls_.reserve(&address, Size(bytes), Size(alignment), 0, 0), address);
+    return IfThereIsRoom(calls_.reserve(&address, Size(bytes), kDefaultAlignment, 0, 0), address);
   }
   void FreeAddresses(std::uint64_t address, Bytes bytes) override {
     Expect(calls_.free_addresses(address, Size(bytes)));
@@ -101,6 +102,8 @@ class CudaDriver final : public GpuDriver {
   void ReleaseMemory(std::uint64_t handle) override { Expect(calls_.release(handle)); }
   void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) override {
     Expect(calls_.map(address, Size(bytes), 0, handle, 0));
+  }
+  void Allow(std::uint64_t address, Bytes bytes) override {
     const CUmemAccessDesc access{properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     Expect(calls_.set_access(address, Size(bytes), &access, 1));
   }
@@ -113,7 +116,8 @@ class CudaDriver final : public GpuDriver {
     CUmemPoolProps properties{};
     properties.allocType = properties_.type;
     properties.location = properties_.location;
-    properties.maxSize = options.largest ? Size(*options.largest) : 0;
+    properties.maxSize =
+        options.largest ? Size(Bytes(RoundUp(options.largest->count(), granularity_.count()))) : 0;  // 0: its own limit
     CUmemoryPool pool = nullptr;
     const CUresult made = calls_.make_pool(&pool, &properties);
     if (made == CUDA_ERROR_NOT_SUPPORTED) {

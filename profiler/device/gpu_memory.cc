@@ -28,7 +28,7 @@ GpuMemory::~GpuMemory() {
     UnmapPage(pages_.begin()->first, PageAt(pages_.begin()->first));
   }
   for (const auto& [address, range] : ranges_) {
-    driver_.FreeAddresses(address, range.bytes);
+    FreeAddressesOf(range);
   }
 }
 
@@ -78,11 +78,13 @@ void GpuMemory::DoGive(std::uint64_t address, Bytes bytes) {
 
 std::optional<std::uint64_t> GpuMemory::DoReserve(Bytes page) {
   TIDEMARK_CHECK(page.count() % driver_.granularity().count() == 0);
-  const Range range{RangeOf(page), page};
-  const auto address = driver_.ReserveAddresses(range.bytes, page);
-  if (address) {
-    ranges_.emplace(*address, range);
+  const Bytes bytes = RangeOf(page);
+  const auto begin = driver_.ReserveAddresses(bytes + page);
+  if (!begin) {
+    return std::nullopt;
   }
+  const std::uint64_t step = Length(page), address = (*begin + step - 1) / step * step;
+  ranges_.emplace(address, Range{bytes, page, *begin});
   return address;
 }
 
@@ -91,7 +93,7 @@ void GpuMemory::DoRelease(std::uint64_t address, Bytes) {
   TIDEMARK_CHECK(range != ranges_.end());
   const auto next = pages_.lower_bound(address);
   TIDEMARK_CHECK(next == pages_.end() || next->first >= address + Length(range->second.bytes));
-  driver_.FreeAddresses(address, range->second.bytes);
+  FreeAddressesOf(range->second);
   ranges_.erase(range);
 }
 
@@ -110,6 +112,7 @@ bool GpuMemory::DoMap(std::uint64_t address, Bytes bytes) {
     TIDEMARK_CHECK(pages_.emplace(at, *handle).second);
     driver_.Map(at, page, *handle);
   }
+  driver_.Allow(address, bytes);
   return true;
 }
 

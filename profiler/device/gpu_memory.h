@@ -34,8 +34,10 @@ class GpuMemory final : public DeviceMemory {
   void ForEachTaken(const std::function<void(std::uint64_t begin, std::uint64_t end)>& visit) const;
 
  private:
+  /// What was reserved is longer by a page, so that a multiple of the page lies in it.
   struct Range {
     Bytes bytes, page;
+    std::uint64_t begin = 0;  ///< of what was reserved
   };
 
   std::optional<std::uint64_t> DoTake(Bytes bytes) override;
@@ -47,6 +49,7 @@ class GpuMemory final : public DeviceMemory {
 
   Bytes PageAt(std::uint64_t address) const;
   void UnmapPage(std::uint64_t address, Bytes page);
+  void FreeAddressesOf(const Range& range) { driver_.FreeAddresses(range.begin, range.bytes + range.page); }
 
   GpuDriver& driver_;
   std::map<std::uint64_t, Bytes> pieces_;

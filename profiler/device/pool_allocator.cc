@@ -96,14 +96,16 @@ class PoolAllocator final : public Allocator {
     bool live = false;
   };
 
-  /// What other streams have freed can be had when they have come to it.
+  /// What other streams have freed can be had when they have come to it. The driver may round a pool's largest size up
+  /// to its pages: tensors never have more than the capacity all the same.
   std::optional<std::uint64_t> AddressFor(Bytes bytes, void* stream) {
-    auto address = pool_->Allocate(bytes, stream);
+    const bool fits = allocated_ + bytes <= pool_->capacity();
+    auto address = fits ? pool_->Allocate(bytes, stream) : std::nullopt;
     if (!address) {
       ++flushes_;
       device_.Synchronize();
       pool_->Trim();
-      address = pool_->Allocate(bytes, stream);
+      address = fits ? pool_->Allocate(bytes, stream) : std::nullopt;
     }
     ooms_ += address ? 0 : 1;
     return address;

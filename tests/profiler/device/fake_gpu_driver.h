@@ -27,6 +27,11 @@ class FakeGpuDriver final : public GpuDriver {
     EXPECT_TRUE(pieces_.empty() && ranges_.empty() && handles_.empty() && mapped_.empty() && pools_.empty());
   }
   Bytes used() const { return used_; }
+  /// Whether the GPU may touch every page that is mapped.
+  bool allows_all() const {
+    return std::all_of(mapped_.begin(), mapped_.end(),
+                       [&](const auto& page) { return handles_.at(page.second).allowed; });
+  }
 
   std::optional<std::uint64_t> Allocate(Bytes bytes) override {
     if (!Use(bytes)) {
@@ -43,9 +48,10 @@ class FakeGpuDriver final : public GpuDriver {
   }
 
   Bytes granularity() const override { return Bytes(2 << 20); }
-  std::optional<std::uint64_t> ReserveAddresses(Bytes bytes, Bytes alignment) override {
+  /// As the driver's: from any multiple of the granularity on.
+  std::optional<std::uint64_t> ReserveAddresses(Bytes bytes) override {
     EXPECT_EQ(bytes.count() % granularity().count(), 0);
-    const std::uint64_t address = NextAddress(bytes, alignment);
+    const std::uint64_t address = NextAddress(bytes, granularity());
     ranges_.emplace(address, bytes);
     return address;
   }
@@ -60,7 +66,7 @@ class FakeGpuDriver final : public GpuDriver {
     if (!Use(bytes)) {
       return std::nullopt;
     }
-    handles_[++last_handle_] = {bytes, false, false};
+    handles_[++last_handle_] = {bytes};
     return last_handle_;
   }
   void ReleaseMemory(std::uint64_t handle) override {
@@ -76,12 +82,21 @@ class FakeGpuDriver final : public GpuDriver {
     ASSERT_TRUE(mapped_.emplace(address, handle).second) << "mapped twice";
     handles_[handle].mapped = true;
   }
+  void Allow(std::uint64_t address, Bytes bytes) override {
+    const std::uint64_t end = address + Length(bytes);
+    for (auto at = address; at < end;) {
+      ASSERT_TRUE(mapped_.count(at) == 1) << "nothing is mapped there, or a page begins elsewhere";
+      handles_[mapped_.at(at)].allowed = true;
+      at += Length(handles_[mapped_.at(at)].bytes);
+      EXPECT_LE(at, end) << "a part of a page";
+    }
+  }
   void Unmap(std::uint64_t address, Bytes bytes) override {
     ASSERT_TRUE(mapped_.count(address) == 1);
     const std::uint64_t handle = mapped_.at(address);
     EXPECT_EQ(handles_[handle].bytes, bytes);
     mapped_.erase(address);
-    handles_[handle].mapped = false;
+    handles_[handle].mapped = handles_[handle].allowed = false;
     DropIfUnused(handle);
   }
 
@@ -144,7 +159,7 @@ class FakeGpuDriver final : public GpuDriver {
  private:
   struct Physical {
     Bytes bytes;
-    bool mapped = false, released = false;
+    bool mapped = false, released = false, allowed = false;
   };
 
   struct Pool {

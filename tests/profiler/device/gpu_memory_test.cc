@@ -54,6 +54,27 @@ TEST(GpuMemory, RunsOutWhereTheGpuDoes) {
   }
 }
 
+// PyTorch's large segments are expanded by 20 MiB, which is no power of two, as the driver's alignments have to be.
+TEST(GpuMemory, AlignsPagesThatAreNoPowerOfTwo) {
+  constexpr Bytes kLarge(20 * kMiB);
+  FakeGpuDriver driver(10 * kLarge);
+  {
+    GpuMemory memory(driver, 10 * kLarge);
+    const std::uint64_t before = *driver.ReserveAddresses(kPage);  // what comes next is no multiple of 20 MiB
+    const auto first = memory.Reserve(kLarge), second = memory.Reserve(kLarge);
+    ASSERT_TRUE(first && second);
+    for (const std::uint64_t range : {*first, *second}) {
+      EXPECT_EQ(range % static_cast<std::uint64_t>(kLarge.count()), 0u);
+      ASSERT_TRUE(memory.Map(range, 2 * kLarge));
+      EXPECT_TRUE(driver.allows_all());
+    }
+    memory.Unmap(*first, 2 * kLarge);
+    memory.Release(*first, kLarge);
+    driver.FreeAddresses(before, kPage);
+  }
+  driver.ExpectNothingLeft();
+}
+
 TEST(GpuMemory, MapsAllPagesOrNone) {
   FakeGpuDriver driver(3 * kPage);
   GpuMemory memory(driver, 100 * kPage);
