@@ -85,8 +85,9 @@ struct ForwardBlock {
     team.SyncStrip();
     team.Each(2 * kSide, [&](int i) {
       C largest = kNone;
-      for (int column = i % 2; column < kSide; column += 2) {
-        largest = Larger(largest, memory.scores.At(i / 2, column));
+      TIDEMARK_UNROLL
+      for (int at = 0; at < kSide / 2; ++at) {
+        largest = Larger(largest, memory.scores.At(i / 2, 2 * at + i % 2));
       }
       memory.half_largest[i] = largest;
     });
@@ -95,12 +96,20 @@ struct ForwardBlock {
       const int row = i / 2;
       const C before = memory.largest[row];
       const C now = Larger(Larger(memory.half_largest[2 * row], memory.half_largest[2 * row + 1]), before);
-      const bool is_blind = now == kNone;  // nothing to see yet, and no difference of infinities
+      const bool is_blind = now == kNone;    // nothing to see yet, and no difference of infinities
+      const C unit = is_blind ? C(0) : now;  // e^-infinity is 0
       C sum = 0;
-      for (int column = i % 2; column < kSide; column += 2) {
-        const C weight = is_blind ? C(0) : std::exp(memory.scores.At(row, column) - now);
-        memory.weights.At(row, column) = Rounded<T>(weight);
-        sum += weight;
+      for (int at = 0; at < kSide / 2; at += 8) {
+        C weights[8];  // all are read before any is written: exponentials overlap
+        TIDEMARK_UNROLL
+        for (int j = 0; j < 8; ++j) {
+          weights[j] = std::exp(memory.scores.At(row, 2 * (at + j) + i % 2) - unit);
+        }
+        TIDEMARK_UNROLL
+        for (int j = 0; j < 8; ++j) {
+          memory.weights.At(row, 2 * (at + j) + i % 2) = Rounded<T>(weights[j]);
+          sum += weights[j];
+        }
       }
       memory.half_sum[i] = sum;
       if (i % 2 == 0) {

@@ -33,9 +33,9 @@ struct QueriesBlock {
     Sums<T, kWidth> sums;
     sums.Clear();
     for (std::int64_t tile = 0; tile <= last; ++tile) {
-      ScoreGradients(team, memory, share, tile);
-      team.SyncStrip();
-      sums.Add(team, memory.weights, memory.k);
+      Sums<T, kSide> gradients;
+      ScoreGradients(team, memory, share, tile, gradients);
+      sums.AddRounded(team, memory.weights, gradients, memory.k);
     }
     sums.Each(team, [&](int, int, C& sum) { sum *= plan.scale; });
     const auto store = [&](const HeadResults<C>& to) {
@@ -75,12 +75,12 @@ struct QueriesBlock {
   }
 
   /// dS / scale of a tile of keys, whose part of K stays.
-  __host__ __device__ void ScoreGradients(const TileTeam& team, Memory& memory, const Share& share,
-                                          std::int64_t tile) const {
+  __host__ __device__ void ScoreGradients(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile,
+                                          Sums<T, kSide>& scores) const {
     const Tokens queries = plan.TileAt(share.tile), keys = plan.TileAt(tile);
     const std::int64_t token = plan.Token(share, queries), key = plan.Token(share, keys);
     const std::int64_t kv_head = share.head / plan.Group();
-    Sums<T, kSide> scores, products;  // Q K^T and dO V^T
+    Sums<T, kSide> products;  // dO V^T; the scores are Q K^T
     scores.Clear();
     products.Clear();
     for (std::int64_t i = 0; i < plan.parts; ++i) {
@@ -96,11 +96,11 @@ struct QueriesBlock {
       scores.AddTransposed(team, memory.q, memory.k);
       products.AddTransposed(team, memory.gradient, memory.v);
     }
-    scores.EachWith(
-        team, products, [&, mask = plan.MaskOf(share.tile, tile)](int row, int column, C& score, C product) {
-          const C weight = mask.Weight(row, column, score, memory.lse[row]);
-          memory.weights.At(row, column) = Rounded<T>(mask.Gradient(row, column, weight, product, memory.delta[row]));
-        });
+    scores.EachWith(team, products,
+                    [&, mask = plan.MaskOf(share.tile, tile)](int row, int column, C& score, C product) {
+                      const C weight = mask.Weight(row, column, score, memory.lse[row]);
+                      score = mask.Gradient(row, column, weight, product, memory.delta[row]);
+                    });
   }
 };
 
@@ -128,18 +128,13 @@ struct KeysBlock {
       const Mask<C> mask = plan.MaskOf(tile, share.tile);
       Sums<T, kSide> weights, products;  // from (Q K^T)^T, and (dO V^T)^T
       Products(team, memory, share, head, tile, i == 0, weights, products);
-      weights.Each(team, [&](int row, int column, C& weight) {
-        weight = mask.Weight(column, row, weight, memory.lse[column]);
-        memory.weights.At(row, column) = Rounded<T>(weight);
-      });
-      team.SyncStrip();
-      dv_sums.Add(team, memory.weights, memory.gradient);
-      team.SyncStrip();  // the strip of weights has been read
+      weights.Each(
+          team, [&](int row, int column, C& weight) { weight = mask.Weight(column, row, weight, memory.lse[column]); });
+      dv_sums.AddRounded(team, memory.weights, weights, memory.gradient);
       weights.EachWith(team, products, [&](int row, int column, C& weight, C product) {
-        memory.weights.At(row, column) = Rounded<T>(mask.Gradient(column, row, weight, product, memory.delta[column]));
+        weight = mask.Gradient(column, row, weight, product, memory.delta[column]);
       });
-      team.SyncStrip();
-      dk_sums.Add(team, memory.weights, memory.q);
+      dk_sums.AddRounded(team, memory.weights, weights, memory.q);
     }
     const std::int64_t part = share.part * kWidth;
     dk.Store(team, token, keys.count, share.head, part, dk_sums, [&](int, C sum) { return sum * plan.scale; });

@@ -35,7 +35,9 @@ struct Mask {
   }
   /// The softmax by its saved denominator.
   __host__ __device__ C Weight(int query, int key, C product, C lse) const {
-    return IsThere(query, key) ? std::exp(Score(query, key, product) - lse) : C(0);
+    // Without a branch, so that the exponentials of a thread's scores overlap: e^-infinity is 0.
+    const bool sees = IsThere(query, key) && key <= query + ahead;
+    return std::exp((sees ? product * scale : -std::numeric_limits<C>::infinity()) - lse);
   }
   /// dS / scale = P (dP - delta).
   __host__ __device__ C Gradient(int query, int key, C weight, C product, C delta) const {
@@ -62,9 +64,10 @@ struct Plan {
 
   std::int64_t Blocks(std::int64_t heads) const { return shape.batch * heads * tiles * parts; }
   /// Under a causal mask a tile has more to do the later its queries, the earlier its keys: `descending` begins with
-  /// the last tile.
+  /// the last tile. The largest tiles of all heads come first, so that processors end at the same time.
   __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending) const {
-    const std::int64_t part = block % parts, tile = block / parts % tiles, row = block / parts / tiles;
+    const std::int64_t rows = shape.batch * heads, part = block % parts, row = block / parts % rows,
+                       tile = block / parts / rows;
     return {row / heads, row % heads, descending ? tiles - 1 - tile : tile, part};
   }
 

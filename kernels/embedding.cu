@@ -34,15 +34,14 @@ struct SumTokens {
   __host__ __device__ void operator()(const Team& team, std::int64_t task) const {
     const std::int64_t first = task / chunks, id = ids[first], row = id - op.first_row;
     const auto is_same = [ids = ids, id](std::int64_t token) { return ids[token] == id; };
-    if (row < 0 || row >= op.vocabulary || team.First(0, first, is_same) < first) {
+    if (row < 0 || row >= op.vocabulary || team.Any(0, first, is_same)) {
       return;
     }
     const std::int64_t column = task % chunks * chunk + team.rank();
     const bool is_mine = column < op.width;
     C sum = is_mine ? sums[row * op.width + column] : C(0);
-    for (std::int64_t token = first; token < op.tokens; token = team.First(token + 1, op.tokens, is_same)) {
-      sum += is_mine ? gradient[token * op.width + column] : C(0);
-    }
+    team.EachThat(first, op.tokens, is_same,
+                  [&](std::int64_t token) { sum += is_mine ? gradient[token * op.width + column] : C(0); });
     if (is_mine) {
       sums.Set(row * op.width + column, sum);
     }

@@ -58,16 +58,47 @@ class Team {
   __host__ __device__ C Max(std::int64_t count, Term term) const {
     return Join(count, -std::numeric_limits<C>::infinity(), term, [](C a, C b) { return a > b || a != a ? a : b; });
   }
-  /// The first i in [begin, end) of which `holds(i)`, or `end`.
+  /// Whether `holds(i)` of any i in [begin, end).
   template <class Predicate>
-  __host__ __device__ std::int64_t First(std::int64_t begin, std::int64_t end, Predicate holds) const {
-    std::int64_t first = end;
-    for (std::int64_t at = begin; at < end && first == end; at += kThreads) {
-      first = Join(
-          kThreads, end, [=](std::int64_t i) { return at + i < end && holds(at + i) ? at + i : end; },
-          [](std::int64_t a, std::int64_t b) { return a < b ? a : b; });
+  __host__ __device__ bool Any(std::int64_t begin, std::int64_t end, Predicate holds) const {
+    bool is_any = false;
+    for (std::int64_t at = begin; at < end && !is_any; at += size()) {
+      const std::int64_t i = at + rank();
+      is_any = i < end && holds(i);
+#ifdef __CUDA_ARCH__
+      is_any = __syncthreads_or(is_any ? 1 : 0) != 0;
+#endif
     }
-    return first;
+    return is_any;
+  }
+  /// Calls `body(i)` for each i in [begin, end) of which `holds(i)`, in order, on all threads at once.
+  template <class Predicate, class Body>
+  __host__ __device__ void EachThat(std::int64_t begin, std::int64_t end, Predicate holds, Body body) const {
+#ifdef __CUDA_ARCH__
+    __shared__ unsigned found[kWarps];
+    for (std::int64_t at = begin; at < end; at += kThreads) {
+      const unsigned mine = __ballot_sync(0xFFFFFFFFU, at + rank() < end && holds(at + rank()));
+      if (__syncthreads_or(mine != 0) == 0) {  // the last round's have been read
+        continue;
+      }
+      if (rank() % kWarp == 0) {
+        found[rank() / kWarp] = mine;
+      }
+      __syncthreads();
+      for (int warp = 0; warp < kWarps; ++warp) {
+        for (unsigned bits = found[warp]; bits != 0; bits &= bits - 1) {
+          body(at + warp * kWarp + __ffs(static_cast<int>(bits)) - 1);
+        }
+      }
+    }
+    __syncthreads();
+#else
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (holds(i)) {
+        body(i);
+      }
+    }
+#endif
   }
 
  private:
@@ -224,10 +255,9 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
   }
 }
 
-/// Calls `body.Store(column, sum over rows of body.Term(row, column))`. A sum's error is about (rows / kTile + 5)
-/// roundings.
+/// Calls `body.Store(column, sum over rows of body.Term(row, column))`, of all rows by one block.
 template <class C, class Body>
-void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
+void EachWholeColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
   if (queue.kind == Queue::Kind::host) {
     for (std::int64_t column = 0; column < columns; ++column) {
       C sums[kTile] = {};
@@ -244,6 +274,49 @@ void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, con
   } else if (columns > 0) {
     LaunchColumns<C>(queue, rows, columns, body);
   }
+}
+
+/// Column c of share s of the rows, as column s columns + c.
+template <class C, class Body>
+struct SharesOfColumns {
+  Body body;
+  std::int64_t rows, columns, share;
+  C* partials;
+  __host__ __device__ C Term(std::int64_t row, std::int64_t at) const {
+    const std::int64_t number = at / columns, of_all = number * share + row;
+    return of_all < rows ? body.Term(of_all, at - number * columns) : C(0);
+  }
+  __host__ __device__ void Store(std::int64_t at, C sum) const { partials[at] = sum; }
+};
+template <class C, class Body>
+struct SumsOfShares {
+  Body body;
+  std::int64_t columns;
+  const C* partials;
+  __host__ __device__ C Term(std::int64_t share, std::int64_t column) const {
+    return partials[share * columns + column];
+  }
+  __host__ __device__ void Store(std::int64_t column, C sum) const { body.Store(column, sum); }
+};
+
+/// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
+/// the rows of few columns, as many as two rounds of a large GPU's processors; the order of additions depends on rows
+/// and columns alone. A sum's error is about (rows / kTile + 10) roundings.
+template <class C, class Body>
+void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
+  constexpr std::int64_t kBlocks = 264, kFewestRows = 4 * kTile;
+  const std::int64_t room = queue.workspace == nullptr || columns == 0
+                                ? 0
+                                : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
+  const std::int64_t shares = std::min({room, kBlocks / ((columns + kTile - 1) / kTile + 1), rows / kFewestRows});
+  if (shares <= 1) {
+    EachWholeColumn<C>(queue, rows, columns, body);
+    return;
+  }
+  C* partials = static_cast<C*>(queue.workspace);
+  const std::int64_t share = (rows + shares - 1) / shares;
+  EachWholeColumn<C>(queue, share, shares * columns, SharesOfColumns<C, Body>{body, rows, columns, share, partials});
+  EachWholeColumn<C>(queue, shares, columns, SumsOfShares<C, Body>{body, columns, partials});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -118,9 +118,10 @@ class TileTeam {
     }
   }
 
-  /// All threads of the block wait for each other.
+  /// All threads of the block wait for each other, and for what they have copied (CopyWord).
   __host__ __device__ void Sync() const {
 #ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
 #endif
   }
@@ -141,15 +142,27 @@ class TileTeam {
     for (int i = 0; i < kOfThread; ++i) {
       places_[i] = static_cast<int>(fragment.x[i]);
     }
+    // PTX ISA, mma.m16n8k16: pairs side by side, rows 8 apart, and the same of the second product, 8 columns on.
+    constexpr int kOffsets[kOfThread] = {0, 1, 8 * kStrip, 8 * kStrip + 1, 8, 9, 8 * kStrip + 8, 8 * kStrip + 9};
+    const int lane = rank() % kWarp, first = lane / 4 * kStrip + lane % 4 * 2;
+    bool lie_so = true;
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      lie_so = lie_so && places_[i] == first + kOffsets[i];
+    }
+    sums_lie_as_of_mma_ = __all_sync(0xFFFFFFFFU, lie_so ? 1 : 0) != 0;
   }
   /// Which element of a 16 x 16 fragment of sums is this thread's i-th, row by row. CUDA leaves that open, but a loaded
   /// fragment tells.
   __device__ int place(int i) const { return places_[i]; }
+  /// Whether that is where two mma.m16n8k16, side by side, leave their sums.
+  __device__ bool sums_lie_as_of_mma() const { return sums_lie_as_of_mma_; }
 
   static constexpr int kOfThread = kStrip * kStrip / kWarp;
 
  private:
   int places_[kOfThread] = {};
+  bool sums_lie_as_of_mma_ = false;
 
  public:
 #endif
@@ -163,11 +176,19 @@ struct alignas(16) Word {
 template <class T>
 inline constexpr int kPerWord = 16 / static_cast<int>(sizeof(T));
 
-/// Copies a word, or writes zeros if there is none.
+/// Copies a word into shared memory, or writes zeros if there is none. Nobody may look before the team's next Sync: the
+/// copies of a thread are under way together.
 template <class T>
 __host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
 #ifdef __CUDA_ARCH__
-  *reinterpret_cast<Word*>(to) = is_there ? *reinterpret_cast<const Word*>(from) : Word{};
+  if (is_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from))
+                 : "memory");
+  } else {
+    *reinterpret_cast<Word*>(to) = Word{};
+  }
 #else
   if (is_there) {
     std::memcpy(to, from, sizeof(Word));

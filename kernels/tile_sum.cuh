@@ -36,6 +36,16 @@ class SumsOnHost {
     AddProducts<kSide>(a, [&](int k, int column) { return Widened(b.At(k, column)); });
   }
 
+  /// += a b, where a's elements are these sums, rounded.
+  void AddRounded(const TileTeam& /*team*/, Tile<T, kSide>& /*room*/, const SumsOnHost<T, kSide>& a,
+                  const Tile<T, kColumns>& b) {
+    auto rounded = std::make_unique<Tile<T, kSide>>();
+    for (int i = 0; i < kSide * kSide; ++i) {
+      rounded->At(i / kSide, i % kSide) = Rounded<T>(a.sums_[i]);
+    }
+    AddProducts<kSide>(*rounded, [&](int k, int column) { return Widened(b.At(k, column)); });
+  }
+
   template <class Body>
   __host__ __device__ void Each(const TileTeam& /*team*/, Body body) {
     for (int i = 0; i < kSide * kColumns; ++i) {
@@ -50,6 +60,9 @@ class SumsOnHost {
   }
 
  private:
+  template <class, int>
+  friend class SumsOnHost;
+
   template <int kInner, class Element>
   __host__ __device__ void AddProducts(const Tile<T, kInner>& a, Element b) {
     for (int k = 0; k < kInner; ++k) {
@@ -94,6 +107,21 @@ class SumsOnTensorCores {
         team, a, [&](int k, int column) { return &b.At(k, column); }, b.kStride);
   }
 
+  /// += a b, where a's elements are these sums, rounded. `room`: where those go that cannot stay with their threads.
+  __device__ void AddRounded(const TileTeam& team, Tile<T, kSide>& room, SumsOnTensorCores<T, kSide>& a,
+                             const Tile<T, kColumns>& b) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (team.sums_lie_as_of_mma()) {
+        AddFromThreads(team, a, b);
+        return;
+      }
+    }
+    team.SyncStrip();
+    a.Each(team, [&](int row, int column, float& sum) { room.At(row, column) = Rounded<T>(sum); });
+    team.SyncStrip();
+    Add(team, room, b);
+  }
+
   template <class Body>
   __device__ void Each(const TileTeam& team, Body body) {
     EachWith(team, *this, [&](int row, int column, float& sum, float) { body(row, column, sum); });
@@ -111,11 +139,50 @@ class SumsOnTensorCores {
   }
 
  private:
+  template <class, int>
+  friend class SumsOnTensorCores;
+
   static constexpr int kParts = kColumns / kStrip;
   using Element = std::conditional_t<std::is_same_v<T, Bf16>, __nv_bfloat16, __half>;
   using Sums = wmma::fragment<wmma::accumulator, kStrip, kStrip, kStrip, float>;
 
   static __device__ int FirstRow(const TileTeam& team) { return team.rank() / kWarp * kStrip; }
+
+  /// A thread has the sums of two mma.m16n8k16 where a third one wants its left factor (PTX ISA, "Matrix fragments for
+  /// mma.m16n8k16"): rows g and g + 8, columns 2 t and 2 t + 8 and the next, of its lane 4 g + t. Nothing goes through
+  /// memory. The right factor's columns are 8 by 8 matrices, turned as they are loaded (PTX ISA, ldmatrix).
+  __device__ void AddFromThreads(const TileTeam& team, const SumsOnTensorCores<T, kSide>& a,
+                                 const Tile<T, kColumns>& b) {
+    const int lane = team.rank() % kWarp;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kSide / kStrip; ++k) {
+      unsigned left[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const __nv_bfloat162 two = __floats2bfloat162_rn(a.parts_[k].x[2 * i], a.parts_[k].x[2 * i + 1]);
+        left[i] = *reinterpret_cast<const unsigned*>(&two);
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        unsigned right[4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
+        const T* const from = &b.At(k * kStrip + lane % kStrip, part * kStrip + lane / kStrip * 8);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(right[0]), "=r"(right[1]), "=r"(right[2]), "=r"(right[3])
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
+                     : "memory");
+        AddProduct(parts_[part].x, left, right);
+        AddProduct(parts_[part].x + 4, left, right + 2);
+      }
+    }
+  }
+  static __device__ void AddProduct(float* sums, const unsigned (&left)[4], const unsigned* right) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+  }
 
   /// wmma::load_matrix_sync from shared memory. For bf16 nvcc 13 makes a load from anywhere of it, which is seven
   /// instructions instead of one; PTX says where (PTX ISA, wmma.load).
@@ -189,6 +256,14 @@ class SumsOfThreads {
   }
   __device__ void Add(const TileTeam& team, const Tile<C, kSide>& a, const Tile<C, kColumns>& b) {
     AddProducts<kSide>(team, a, [&](int k, int column) { return b.At(k, column); });
+  }
+
+  __device__ void AddRounded(const TileTeam& team, Tile<C, kSide>& room, SumsOfThreads<C, kSide>& a,
+                             const Tile<C, kColumns>& b) {
+    team.SyncStrip();
+    a.Each(team, [&](int row, int column, C& sum) { room.At(row, column) = sum; });
+    team.SyncStrip();
+    Add(team, room, b);
   }
 
   template <class Body>

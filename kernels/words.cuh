@@ -8,3 +8,10 @@
 #define __host__
 #define __device__
 #endif
+
+// Before a loop of a body that is the host's as well, whose compiler knows no such word.
+#ifdef __CUDA_ARCH__
+#define TIDEMARK_UNROLL _Pragma("unroll")
+#else
+#define TIDEMARK_UNROLL
+#endif
