@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <memory>
+#include <string>
 
 #include "base/dtype.h"
 #include "base/result.h"
@@ -49,5 +50,8 @@ class Blas {
 /// are equally aligned is always done in the same way, and adds in the same order; fp32 is fp32, not TF32. Fails with
 /// machine_cannot. It takes GPU memory of its own: something when it is opened, and its code on first use.
 Result<std::unique_ptr<Blas>> OpenCublasLt();
+
+/// "13.1.0": of the library that OpenCublasLt would find. Needs no GPU. Fails with machine_cannot where there is none.
+Result<std::string> CublasLtVersion();
 
 }  // namespace tidemark::kernels::cuda

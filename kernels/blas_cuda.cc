@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/blas.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -82,15 +84,26 @@ class CublasLt final : public Blas {
     const bool wide = product.d.dtype == DType::fp64;
     const float one = 1, added = product.accumulate ? 1 : 0;
     const double wide_one = 1, wide_added = product.accumulate ? 1 : 0;
-    Check(library_.multiply(
+    const cublasStatus_t done = library_.multiply(
         handle_, answer.product.get(), wide ? static_cast<const void*>(&wide_one) : &one, operands.a, answer.a.get(),
         operands.b, answer.b.get(), wide ? static_cast<const void*>(&wide_added) : &added, operands.d, answer.d.get(),
         operands.d, answer.d.get(), &answer.algorithm, queue.workspace,
-        static_cast<std::size_t>(question.workspace_bytes), static_cast<cudaStream_t>(queue.stream)));
+        static_cast<std::size_t>(question.workspace_bytes), static_cast<cudaStream_t>(queue.stream));
+    if (IsUnable(done)) {
+      found->second.reset();
+      return false;
+    }
+    Check(done);
     return true;
   }
 
  private:
+  /// To what it has no way to do it answers either: some combinations of dtypes, layouts and epilogues are invalid to
+  /// it.
+  static bool IsUnable(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+  }
+
   void Check(cublasStatus_t status) const {
     if (status != CUBLAS_STATUS_SUCCESS) {
       Fail(library_.status_name(status), __FILE__, __LINE__);
@@ -156,7 +169,7 @@ class CublasLt final : public Blas {
     const cublasStatus_t status =
         library_.find_algorithm(handle_, answer.product.get(), answer.a.get(), answer.b.get(), answer.d.get(),
                                 answer.d.get(), preference.get(), 1, &best, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+    if (IsUnable(status) || (status == CUBLAS_STATUS_SUCCESS && (found == 0 || IsUnable(best.state)))) {
       return std::nullopt;
     }
     Check(status);
@@ -183,6 +196,12 @@ Result<std::unique_ptr<Blas>> OpenCublasLt() {
                  "is there a GPU, with a driver for this CUDA toolkit?"};
   }
   return std::unique_ptr<Blas>(std::make_unique<CublasLt>(*library, handle));
+}
+
+Result<std::string> CublasLtVersion() {
+  TIDEMARK_ASSIGN(const BlasLibrary library, LoadBlasLibrary());
+  const std::size_t version = library.version();  // cublas_api.h, CUBLAS_VERSION
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace tidemark::kernels::cuda

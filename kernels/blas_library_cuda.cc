@@ -20,7 +20,8 @@ Result<BlasLibrary> LoadBlasLibrary() {
                  "it is part of the CUDA " + Major() + " toolkit; set LD_LIBRARY_PATH to its folder"};
   }
   BlasLibrary blas;
-  const bool whole = library.Find("cublasLtCreate", blas.create) && library.Find("cublasLtDestroy", blas.destroy) &&
+  const bool whole = library.Find("cublasLtGetVersion", blas.version) && library.Find("cublasLtCreate", blas.create) &&
+                     library.Find("cublasLtDestroy", blas.destroy) &&
                      library.Find("cublasLtGetStatusName", blas.status_name) &&
                      library.Find("cublasLtMatmul", blas.multiply) &&
                      library.Find("cublasLtMatmulAlgoGetHeuristic", blas.find_algorithm) &&

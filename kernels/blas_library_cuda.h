@@ -9,6 +9,7 @@ namespace tidemark::kernels::cuda {
 
 /// cuBLASLt's calls, found in its library at run time. The library stays until the process ends: its kernels do too.
 struct BlasLibrary {
+  decltype(&cublasLtGetVersion) version = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtGetStatusName) status_name = nullptr;

@@ -2,10 +2,17 @@
 #include "kernels/blas.h"
 
 namespace tidemark::kernels::cuda {
+namespace {
 
-Result<std::unique_ptr<Blas>> OpenCublasLt() {
-  return Error{ErrorCode::machine_cannot, "", "this program was built without CUDA, so it has no cuBLASLt",
-               "build it where there is a CUDA 13 toolkit"};
+Error NoCuda() {
+  return {ErrorCode::machine_cannot, "", "this program was built without CUDA, so it has no cuBLASLt",
+          "build it where there is a CUDA 13 toolkit"};
 }
+
+}  // namespace
+
+Result<std::unique_ptr<Blas>> OpenCublasLt() { return NoCuda(); }
+
+Result<std::string> CublasLtVersion() { return NoCuda(); }
 
 }  // namespace tidemark::kernels::cuda

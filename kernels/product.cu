@@ -114,6 +114,23 @@ BatchTerm Addend(BatchTerm term, std::int64_t outer, std::int64_t addend) {
   return term;
 }
 
+void SumInWorkspace(const std::vector<BatchTerm>& terms, const BatchResult& c, const Queue& queue, std::int64_t room);
+
+/// Rows of fp32 that have room in the upper half of the workspace.
+std::int64_t RowsInWorkspace(const Queue& queue, std::int64_t columns) {
+  return queue.workspace == nullptr || columns == 0 ? 0 : queue.workspace_bytes / 2 / (4 * columns);
+}
+
+/// A product that the library has no way for, or none with a row: then it may have one without.
+void SumOne(const BatchTerm& term, const BatchResult& c, const Queue& queue, bool is_known) {
+  const std::int64_t room = RowsInWorkspace(queue, c.first.columns);
+  if (is_known && c.first.row && room > 0 && c.first.tensor.type.dtype != DType::fp64) {
+    SumInWorkspace({term}, c, queue, room);
+  } else {
+    SumByElements({&term, 1}, c, queue);
+  }
+}
+
 /// Each product by the library, or where it has no way for it by our kernel: the first adds or overwrites as `c` says,
 /// all others add.
 void SumByLibrary(std::span<const BatchTerm> terms, const BatchResult& c, const Queue& queue) {
@@ -124,7 +141,7 @@ void SumByLibrary(std::span<const BatchTerm> terms, const BatchResult& c, const 
         const BatchTerm one = Addend(term, outer, addend);
         const std::optional<BlasProduct> product = BlasProductOf(one, result);
         if (!product || !queue.blas->Multiply(*product, BlasOperandsOf(one, result), queue)) {
-          SumByElements({&one, 1}, result, queue);
+          SumOne(one, result, queue, product.has_value());
         }
         result.first.accumulate = true;
         result.first.row.reset();
@@ -180,11 +197,6 @@ void SumInWorkspace(const std::vector<BatchTerm>& terms, const BatchResult& c, c
       SumRows(some, result, {{DType::fp32, result.rows * result.columns}, sums}, library);
     }
   }
-}
-
-/// Rows of fp32 that have room in the upper half of the workspace.
-std::int64_t RowsInWorkspace(const Queue& queue, std::int64_t columns) {
-  return queue.workspace == nullptr || columns == 0 ? 0 : queue.workspace_bytes / 2 / (4 * columns);
 }
 
 void CheckOperands(std::span<const BatchTerm> terms, const BatchResult& c) {

@@ -99,6 +99,37 @@ TEST(SumOfProducts, IsOursWhereTheBlasCannot) {
   }
 }
 
+/// Has no way to add a row.
+class WithoutRows final : public Blas {
+ public:
+  bool Multiply(const BlasProduct& product, const BlasOperands& operands, const Queue& queue) override {
+    return !product.bias && blas_.Multiply(product, operands, queue);
+  }
+  int products() const { return blas_.products(); }
+
+ private:
+  ColumnMajor blas_;
+};
+
+TEST(SumOfProducts, AddsTheRowWhereTheBlasCannot) {
+  for (const std::size_t workspace_bytes : {std::size_t{1} << 20, std::size_t{0}}) {
+    WithoutRows blas;
+    for (const Case& one : CasesThatMultiply()) {
+      if (one.name == "LinearForward") {
+        one.check(Host(&blas, workspace_bytes));
+      }
+    }
+    EXPECT_GT(blas.products(), 0);
+  }
+  const Linear op{.rows = 3, .in = 4, .out = 5};
+  const Numbers x = Some(DType::bf16, 12, 1), w = Some(DType::bf16, 20, 2), row = Some(DType::bf16, 5, 3);
+  Numbers y(LinearOutput(op, DType::bf16, op.out));
+  const Tensor outputs[] = {y};
+  WithoutRows blas;
+  LinearForward(op, x, w, ConstTensor(row), outputs, Host(&blas, 1 << 20).queue());
+  EXPECT_EQ(blas.products(), 1) << "the product is the library's all the same";
+}
+
 /// Two ones times 2 (1 + error) against two ones times 2: the bound is 2 u for what is stored and 4 u.
 void CompareScales(double error) {
   CompareCalls(
