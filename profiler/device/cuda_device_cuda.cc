@@ -6,7 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -33,47 +36,100 @@ void Expect(cudaError_t status) {
 
 std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
 
-/// cudaFree waits for all work of the GPU. While it is there, `booked` contains its bytes.
+Nanos Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+/// By a call like cudaMalloc. The runtime remembers a failure for whoever asks next: nobody is to be told twice.
+void* Take(cudaError_t (*allocate)(void**, std::size_t), Bytes bytes) {
+  void* data = nullptr;
+  const cudaError_t error = allocate(&data, Size(bytes));
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw std::bad_alloc();
+  }
+  Expect(error);
+  return data;
+}
+
+/// While it is there, `booked` contains what the driver took for it: whole pages, or nothing where it has a page that
+/// is begun.
 class CudaRoom final : public DeviceRoom {
  public:
-  CudaRoom(Bytes bytes, Bytes& booked) : DeviceRoom(Take(bytes)), bytes_(bytes), booked_(booked) { booked_ += bytes; }
+  CudaRoom(Bytes bytes, const GpuDriver& driver, Bytes& booked) : CudaRoom(bytes, driver, booked, driver.totals()) {}
+  /// Work that still writes there is waited for: cudaFree does not promise to.
   ~CudaRoom() override {
+    Expect(cudaDeviceSynchronize());
     Expect(cudaFree(data()));
-    booked_ -= bytes_;
+    booked_ -= taken_;
   }
   CudaRoom(const CudaRoom&) = delete;
   CudaRoom& operator=(const CudaRoom&) = delete;
 
  private:
-  static void* Take(Bytes bytes) {
-    void* data = nullptr;
-    const cudaError_t error = cudaMalloc(&data, Size(bytes));
-    if (error == cudaErrorMemoryAllocation) {
-      throw std::bad_alloc();
-    }
-    Expect(error);
-    return data;
+  CudaRoom(Bytes bytes, const GpuDriver& driver, Bytes& booked, const GpuDriver::Totals& before)
+      : DeviceRoom(Take(&cudaMalloc, bytes)), taken_(before.free - driver.totals().free), booked_(booked) {
+    booked_ += taken_;
   }
 
-  Bytes bytes_;
+  Bytes taken_;
   Bytes& booked_;
 };
 
 class PinnedRoom final : public DeviceRoom {
  public:
-  explicit PinnedRoom(Bytes bytes) : DeviceRoom(Take(bytes)) {}
+  explicit PinnedRoom(Bytes bytes) : DeviceRoom(Take(&cudaMallocHost, bytes)) {}
   ~PinnedRoom() override { Expect(cudaFreeHost(data())); }
+  PinnedRoom(const PinnedRoom&) = delete;
+  PinnedRoom& operator=(const PinnedRoom&) = delete;
+};
+
+/// Pinned memory that what comes from the host's pageable memory goes through, so that a copy waits for no stream: the
+/// driver may wait for the stream where it stages such a copy by itself ("API synchronization behavior" of CUDA's
+/// runtime). Slots are taken in turns; whoever comes to one that is still read waits for that.
+class Staging {
+ public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() {
+    for (Slot& slot : slots_) {
+      if (slot.room) {
+        Expect(cudaEventDestroy(slot.read));
+      }
+    }
+  }
+
+  void Put(cudaStream_t stream, const void* host, void* to, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += kSlot) {
+      const Slot& slot = Next();
+      const std::size_t count = std::min(kSlot, bytes - at);
+      std::memcpy(slot.room->data(), static_cast<const char*>(host) + at, count);
+      Expect(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.room->data(), count, cudaMemcpyHostToDevice, stream));
+      Expect(cudaEventRecord(slot.read, stream));
+    }
+  }
 
  private:
-  static void* Take(Bytes bytes) {
-    void* data = nullptr;
-    const cudaError_t error = cudaMallocHost(&data, Size(bytes));
-    if (error == cudaErrorMemoryAllocation) {
-      throw std::bad_alloc();
+  static constexpr std::size_t kSlot = std::size_t{1} << 20;  // a microbatch's tokens are some 100 KiB
+  struct Slot {
+    std::unique_ptr<PinnedRoom> room;
+    cudaEvent_t read = nullptr;
+  };
+
+  const Slot& Next() {
+    Slot& slot = slots_[next_++ % slots_.size()];
+    if (slot.room == nullptr) {
+      slot.room = std::make_unique<PinnedRoom>(Bytes(static_cast<std::int64_t>(kSlot)));
+      Expect(cudaEventCreateWithFlags(&slot.read, cudaEventDisableTiming | cudaEventBlockingSync));
     }
-    Expect(error);
-    return data;
+    Expect(cudaEventSynchronize(slot.read));
+    return slot;
   }
+
+  std::array<Slot, 8> slots_;
+  std::size_t next_ = 0;
 };
 
 /// One stream of a program.
@@ -86,10 +142,10 @@ class CudaQueue {
 
   cudaStream_t stream() const { return stream_; }
   /// With what kernels write beside their tensors; a stream without kernels has none of that.
-  const kernels::Queue& QueueWith(kernels::cuda::Blas& blas, Bytes& booked) {
+  const kernels::Queue& QueueWith(kernels::cuda::Blas& blas, const GpuDriver& driver, Bytes& booked) {
     using kernels::Queue;
     if (queue_.stream == nullptr) {
-      room_.emplace(Bytes(Queue::kWorkspaceBytes + Queue::kScratchBytes + kNumber), booked);
+      room_.emplace(Bytes(Queue::kWorkspaceBytes + Queue::kScratchBytes + kNumber), driver, booked);
       char* const workspace = static_cast<char*>(room_->data());
       char* const scratch = workspace + Queue::kWorkspaceBytes;
       queue_ = {.kind = Queue::Kind::gpu,
@@ -137,7 +193,9 @@ class CudaDevice final : public GpuDevice {
     pool_ = pool.get();
     return MakePoolAllocator(std::move(pool), *this);
   }
-  std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override { return std::make_unique<CudaRoom>(bytes, books_.rooms); }
+  std::unique_ptr<DeviceRoom> RoomFor(Bytes bytes) override {
+    return std::make_unique<CudaRoom>(bytes, *driver_, books_.rooms);
+  }
 
   std::unique_ptr<DeviceRoom> HostRoomFor(Bytes bytes) override { return std::make_unique<PinnedRoom>(bytes); }
 
@@ -147,12 +205,35 @@ class CudaDevice final : public GpuDevice {
   const GpuPool* pool() const override { return pool_; }
   const std::optional<GpuManagement>& management() const override { return management_; }
 
-  void Give(std::uint32_t stream, Work work) override { work(On(stream).QueueWith(*blas_, books_.workspace)); }
+  void Give(std::uint32_t stream, Work work) override {
+    const kernels::Queue& queue = On(stream).QueueWith(*blas_, *driver_, books_.workspace);
+    Call([&] { work(queue); });
+  }
+  void CountCode(bool counts) override { counts_code_ = counts; }
+  void Call(const std::function<void()>& call) override {
+    if (!counts_code_) {
+      call();
+      return;
+    }
+    const Nanos from = Now();
+    const Bytes before = Unbooked();
+    call();
+    if (const Bytes grown = Unbooked() - before; grown != Bytes()) {
+      books_.code.push_back({from, Now(), grown});
+    }
+  }
   void* StreamOf(std::uint32_t stream) override { return On(stream).stream(); }
-  /// From pageable memory the copy returns when the driver has staged it ("API synchronization behavior" of CUDA's
-  /// runtime), so that the caller may write there again.
+  void Set(std::uint32_t stream, int byte, void* at, Bytes bytes) override {
+    Expect(cudaMemsetAsync(at, byte, Size(bytes), On(stream).stream()));
+  }
   void Put(std::uint32_t stream, const void* host, void* to, Bytes bytes) override {
-    Expect(cudaMemcpyAsync(to, host, Size(bytes), cudaMemcpyHostToDevice, On(stream).stream()));
+    cudaPointerAttributes attributes{};
+    Expect(cudaPointerGetAttributes(&attributes, host));
+    if (attributes.type == cudaMemoryTypeUnregistered) {
+      staging_.Put(On(stream).stream(), host, to, Size(bytes));
+    } else {
+      Expect(cudaMemcpyAsync(to, host, Size(bytes), cudaMemcpyHostToDevice, On(stream).stream()));
+    }
   }
   void Fetch(std::uint32_t stream, const void* from, void* host, Bytes bytes) override {
     Expect(cudaMemcpyAsync(host, from, Size(bytes), cudaMemcpyDeviceToHost, On(stream).stream()));
@@ -180,6 +261,12 @@ class CudaDevice final : public GpuDevice {
   void DropMarks() override { marks_ = 0; }
 
  private:
+  /// What is used of the GPU and is neither a room nor a pool's; while work is given, tensors do not come or go.
+  Bytes Unbooked() const {
+    const GpuDriver::Totals totals = driver_->totals();
+    return totals.total - totals.free - books_.rooms - books_.workspace -
+           (pool_ != nullptr ? pool_->use().reserved : Bytes());
+  }
   CudaQueue& On(std::uint32_t stream) {
     std::unique_ptr<CudaQueue>& queue = queues_[stream];
     if (queue == nullptr) {
@@ -194,6 +281,8 @@ class CudaDevice final : public GpuDevice {
   std::optional<GpuManagement> management_;
   const GpuMemory* memory_ = nullptr;
   const GpuPool* pool_ = nullptr;
+  Staging staging_;
+  bool counts_code_ = false;
   std::map<std::uint32_t, std::unique_ptr<CudaQueue>> queues_;
   std::vector<cudaEvent_t> events_;
   std::size_t marks_ = 0;  ///< of the events, how many stand for something
@@ -205,11 +294,6 @@ std::optional<GpuManagement> ManagementOf(int gpu) {
     return std::nullopt;
   }
   return GpuManagement::Open(bus_id.data());
-}
-
-Nanos Now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
 /// What its context has taken, which has just been made; `before` was used of the GPU when there was none.

@@ -55,6 +55,8 @@ class Device {
   virtual void Give(std::uint32_t stream, Work work) = 0;
   /// What a communicator knows the stream by (Exchange::stream).
   virtual void* StreamOf(std::uint32_t stream) = 0;
+  /// Makes every byte of a stretch the same, in the order of a stream.
+  virtual void Set(std::uint32_t stream, int byte, void* at, Bytes bytes);
   /// Bytes from the host and back, in the order of a stream. Behind each the host's memory is the caller's again.
   virtual void Put(std::uint32_t stream, const void* host, void* to, Bytes bytes) = 0;
   virtual void Fetch(std::uint32_t stream, const void* from, void* host, Bytes bytes) = 0;
@@ -70,9 +72,14 @@ class Device {
   virtual Nanos Between(Mark from, Mark to) = 0;
   virtual void DropMarks() = 0;
 
-  /// A tensor's numbers widened to fp64, on the host, and put into it, rounded.
+  /// From now on, or no longer: what the device takes for the code of kernels while work is given to it is counted,
+  /// where a device does that. It has that code when the same work comes again.
+  virtual void CountCode(bool) {}
+  /// A call of a library that gives work to the device by itself.
+  virtual void Call(const std::function<void()>& call) { call(); }
+
+  /// A tensor's numbers widened to fp64, on the host.
   void Read(std::uint32_t stream, const kernels::ConstTensor& from, double* to);
-  void Write(std::uint32_t stream, const double* from, const kernels::Tensor& to);
 };
 
 }  // namespace tidemark

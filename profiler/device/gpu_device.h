@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "base/quantity.h"
 #include "profiler/device/device.h"
@@ -21,6 +22,14 @@ struct GpuBooks {
   Nanos context_made;            ///< by the clock of std::chrono::steady_clock
   Bytes workspace;               ///< of its queues, for math libraries and kernels (kernels::Queue)
   Bytes rooms;                   ///< RoomFor, those that are there now
+
+  /// What the driver took while work was given to the GPU, beside rooms and tensors: the code of kernels, which it
+  /// loads kernel by kernel when they are first launched, their stacks, and what libraries allocate meanwhile.
+  struct Growth {
+    Nanos from, until;  ///< by the same clock
+    Bytes bytes;
+  };
+  std::vector<Growth> code{};  ///< counted while Device::CountCode says so
 };
 
 /// A GPU, and what whoever watches its memory from outside may ask.

@@ -5,8 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/bytes_cuda.h"
-
 namespace tidemark {
 namespace {
 
@@ -125,9 +123,7 @@ void TensorMemory::WaitForUses(std::uint64_t begin, std::uint64_t end, std::uint
   }
 }
 
-void TensorMemory::SetToNaN(std::uint32_t stream, void* at, Bytes bytes) {
-  device_.Give(stream, [=](const kernels::Queue& queue) { kernels::SetBytes(queue, kPoison, at, bytes); });
-}
+void TensorMemory::SetToNaN(std::uint32_t stream, void* at, Bytes bytes) { device_.Set(stream, kPoison, at, bytes); }
 
 /// Makes [begin, end) belong to somebody: what lies between the stretches that were left is poisoned, if anything is.
 /// Where another stream has still work with one of these, this one waits for it.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "profiler/execute/counter.h"
+#include "kernels/random_bits.h"
 
 namespace tidemark {
 
@@ -48,7 +48,7 @@ std::int64_t Batches::CountedOf(std::int64_t sample) const {
     return tokens_;
   }
   const std::int64_t reach = std::min(tokens_ - mean_, mean_ - 1);  // as far to both sides
-  const std::uint64_t bits = RandomBits(~seed_ ^ RandomBits(static_cast<std::uint64_t>(sample)));
+  const std::uint64_t bits = kernels::RandomBits(~seed_ ^ kernels::RandomBits(static_cast<std::uint64_t>(sample)));
   return mean_ - reach + static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(2 * reach + 1));
 }
 
@@ -58,10 +58,10 @@ void Batches::Labels(std::int64_t sample, std::span<std::int64_t> labels) const 
 }
 
 void Batches::Fill(std::int64_t sample, std::int64_t shift, std::span<std::int64_t> to) const {
-  const std::uint64_t key = RandomBits(seed_ ^ RandomBits(static_cast<std::uint64_t>(sample)));
+  const std::uint64_t key = kernels::RandomBits(seed_ ^ kernels::RandomBits(static_cast<std::uint64_t>(sample)));
   if (text_.empty()) {
     for (std::int64_t i = 0; i < std::ssize(to); ++i) {
-      const std::uint64_t bits = RandomBits(key + static_cast<std::uint64_t>(i + shift));
+      const std::uint64_t bits = kernels::RandomBits(key + static_cast<std::uint64_t>(i + shift));
       to[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(vocabulary_));
     }
     return;

@@ -135,15 +135,15 @@ class ChunkBinder : RowOperands {
   Result<Operation> ScaleInputGradient() const {
     const bool renames = tensors() > 1;
     const ConstTensor made = c_.Read(tensors() - 1);
-    return Operation{
-        {c_.Read(0).type, {kernels::StatisticsOf(c_.Read(0).type.dtype), 1}},
-        [=, scale = c_.scale, renamed = c_.renamed, device = c_.device](Writes writes, const Queue& queue) {
-          on::Scale(queue, scale, writes[0]);
-          on::Fill(queue, scale, writes[1]);
-          if (renames) {
-            *renamed = RenamedTensor(made, *device, queue);
-          }
-        }};
+    return Operation{{c_.Read(0).type, {kernels::StatisticsOf(c_.Read(0).type.dtype), 1}},
+                     [=, scale = c_.scale, renamed = c_.renamed, rooms = c_.rooms, stream = c_.stream](
+                         Writes writes, const Queue& queue) {
+                       on::Scale(queue, scale, writes[0]);
+                       on::Fill(queue, scale, writes[1]);
+                       if (renames) {
+                         *renamed = RenamedTensor(made, *rooms, stream, queue);
+                       }
+                     }};
   }
   Result<Operation> HandOnWeightGradient() const {
     const bool renamed = tensors() == 1, adds = c_.Adds(0);

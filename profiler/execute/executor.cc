@@ -9,7 +9,6 @@
 #include "kernels/pointwise.h"
 #include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
-#include "profiler/execute/counter.h"
 #include "profiler/execute/joint.h"
 #include "profiler/execute/loss_chunk.h"
 #include "sim/program/stages.h"
@@ -20,13 +19,6 @@ namespace {
 
 double Factor(Rational scale) {
   return static_cast<double>(scale.numerator()) / static_cast<double>(scale.denominator());
-}
-
-WorkClock ClockOf(const Device& device, const GpuCapture* capture) {
-  if (device.is_synchronous()) {
-    return WorkClock::host;
-  }
-  return capture != nullptr && capture->reduced().empty() ? WorkClock::records : WorkClock::marks;
 }
 
 }  // namespace
@@ -40,7 +32,7 @@ Executor::Executor(const Job& job, const Model& model, const Communicators& grou
       device_(device),
       memory_(memory),
       options_(options),
-      clock_(ClockOf(device, options.capture)),
+      clock_(ClockOf(device, options)),
       loss_sum_(device.RoomFor(SizeOf(DType::fp64))) {}
 
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind, Poison poison) {
@@ -56,12 +48,17 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind,
   recorded_.assign(program.events.size(), {});
   pending_.clear();
   losses_ = 0;
+  MakeQueues(program);
   TIDEMARK_TRY(TakeOver(program));
   if (step_ == 0) {
     recorder_.StartClock();
   }
   device_.Synchronize();
   memory_.Fill(poison);
+  device_.CountCode(poison == Poison::everything);  // what runs again has its code
+  if (poison == Poison::nothing && options_.capture != nullptr) {
+    options_.capture->StopAskingForSources();
+  }
   step_mark_ = device_.MarkIn(0);
   step_start_ = recorder_.Now();
   std::optional<Error> error;
@@ -84,7 +81,9 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind,
   }
   recorder_.Wait(true);
   for (const auto& [group, ticket] : on_streams_) {
-    TIDEMARK_TRY(group->Finish(ticket));
+    if (group->size() > 1) {  // else there is nobody to wait for but the stream
+      TIDEMARK_TRY(group->Finish(ticket));
+    }
   }
   on_streams_.clear();
   device_.Synchronize();
@@ -151,13 +150,6 @@ Status Executor::Do(const Free& leaf, Loops loops) {
   return Done{};
 }
 
-/// The same for an operation of the same layer, whichever pass it is in: "layer.wo_dropout.forward" and its backward.
-std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t layer) const {
-  const std::string_view operation = name.substr(0, name.rfind('.'));
-  return RandomBits(options_.seed ^ HashOf(operation) ^ RandomBits(static_cast<std::uint64_t>(layer)) ^
-                    RandomBits(RandomBits(static_cast<std::uint64_t>(step_))));
-}
-
 OperationContext Executor::ContextOf(const Compute& leaf) {
   OperationContext context{.job = job_,
                            .model = model_,
@@ -169,6 +161,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   context.scale = Factor(leaf.scale);
   context.loss_scale = loss_scale_;
   context.renamed = &renamed_;
+  context.rooms = &rooms_;
   context.device = &device_;
   context.stream = leaf.stream.index;
   context.exact = options_.exact;

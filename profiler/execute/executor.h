@@ -42,7 +42,8 @@ struct ExecutorOptions {
   bool exact = false;             ///< every floating dtype is fp64; sizes are then not the program's
   bool keep_gradients = false;    ///< those that one update consumes
   std::int64_t kept_update = 1;   ///< which of the training, from 1
-  GpuCapture* capture = nullptr;  ///< says when streams were busy, if it records; else marks around work do
+  bool time_work = true;          ///< of a device with streams; else only whole steps are timed, at no cost
+  GpuCapture* capture = nullptr;  ///< says when streams were busy, if it records work; else marks around work do
 };
 
 /// What says when a device's streams were busy.
@@ -50,9 +51,11 @@ enum class WorkClock : std::uint8_t {
   host,     ///< work is done when it is given: the host's clock
   marks,    ///< marks before and behind work, in its stream
   records,  ///< what CUPTI recorded of kernels, copies and fills
+  nobody,   ///< work on streams is not timed (ExecutorOptions::time_work)
 };
 
-/// "host", "device_events", "cupti".
+WorkClock ClockOf(const Device& device, const ExecutorOptions& options);
+/// "host", "device_events", "cupti", "none".
 std::string_view Name(WorkClock clock);
 
 /// A device that has no more memory, at a request of a step.
@@ -68,6 +71,13 @@ struct StepOutcome {
   Nanos time;
   std::vector<std::int64_t> parameters_changed_at;  ///< microbatches after which parameters changed
   std::optional<OutOfMemory> out_of_memory;         ///< the step ended there
+
+  /// What CUPTI recorded of the host, with WorkClock::records.
+  struct Recorded {
+    std::int64_t waits = 0;  ///< how often it waited for the GPU
+    Nanos waited, overhead;  ///< how long, and what recording took of its time
+  };
+  std::optional<Recorded> recorded{};
 };
 
 /// Walks a step's unrolled program with real tensors, real arithmetic and real collectives.
@@ -126,6 +136,7 @@ class Executor {
   /// Work on a stream uses these from now on.
   void UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops);
 
+  void MakeQueues(const Program& program);
   Status TakeOver(const Program& program);
   Status Connect(const Program& program);
   Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);
@@ -237,7 +248,7 @@ class Executor {
   std::unique_ptr<DeviceRoom> labels_room_;
   std::pair<std::int64_t, std::int64_t> labels_of_{-1, -1};  ///< step and microbatch
   RenamedTensor renamed_;
-  LentRooms joint_rooms_{device_};
+  LentRooms rooms_{device_};
   std::unique_ptr<DeviceRoom> loss_sum_;  ///< one fp64
   std::int64_t losses_ = 0;
   StepOutcome outcome_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -105,7 +106,9 @@ Status Executor::BeginExchange(const Collective& leaf, const Operand& from, cons
 
 Status Executor::Issue(Pending& pending, Exchange exchange, std::function<void()> then) {
   exchange.stream = device_.StreamOf(pending.stream.index);
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, pending.group->Begin(exchange));
+  std::optional<Result<Communicator::Ticket>> begun;
+  device_.Call([&] { begun = pending.group->Begin(exchange); });
+  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, std::move(*begun));
   pending.tickets.push_back(ticket);
   pending.then.push_back(std::move(then));
   return Done{};

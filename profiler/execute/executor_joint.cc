@@ -14,9 +14,8 @@ Status Executor::BeginJoint(const Collective& leaf, std::span<const Operand> ope
   const Communicator& group = *pending.group;
   const HeapScope scope(HeapOwner::communication);
   const std::uint32_t stream = pending.stream.index;
-  const auto tensor =
-      std::make_shared<JointTensor>(std::vector(operands.begin(), operands.end()), leaf.payload_elements, group.rank(),
-                                    group.size(), joint_rooms_, stream);
+  const auto tensor = std::make_shared<JointTensor>(std::vector(operands.begin(), operands.end()),
+                                                    leaf.payload_elements, group.rank(), group.size(), rooms_, stream);
   device_.Give(stream, [tensor](const Queue& queue) { tensor->Pack(queue); });
   const bool gathers = leaf.kind == CollectiveKind::all_gather;
   const Exchange exchange{leaf.kind,

@@ -3,14 +3,17 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "kernels/random_bits.h"
 #include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
+#include "profiler/execute/name_hash.h"
 #include "sim/program/stages.h"
 
-// What a rank reads of the training's samples.
+// What a rank reads of the training's samples, and by which random numbers it drops.
 
 namespace tidemark {
 
@@ -58,6 +61,14 @@ std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {
 std::int64_t Executor::FirstSample(std::int64_t microbatch) const {
   const auto [rank, ranks] = DataRank();
   return ((step_ * job_.Microbatches() + std::max<std::int64_t>(microbatch, 0)) * ranks + rank) * model_.samples();
+}
+
+/// The same for an operation of the same layer, whichever pass it is in: "layer.wo_dropout.forward" and its backward.
+std::uint64_t Executor::SeedOf(std::string_view name, std::int64_t layer) const {
+  const std::string_view operation = name.substr(0, name.rfind('.'));
+  return kernels::RandomBits(options_.seed ^ HashOf(operation) ^
+                             kernels::RandomBits(static_cast<std::uint64_t>(layer)) ^
+                             kernels::RandomBits(kernels::RandomBits(static_cast<std::uint64_t>(step_))));
 }
 
 kernels::ConstTensor Executor::PutLabels(StreamId stream) {

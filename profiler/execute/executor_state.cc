@@ -35,6 +35,15 @@ void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loo
   }
 }
 
+/// Before tensors take what there is: a queue of kernels has room beside them (kernels::Queue).
+void Executor::MakeQueues(const Program& program) {
+  for (const Node& node : program.nodes) {
+    if (const auto* compute = std::get_if<Compute>(&node)) {
+      device_.Give(compute->stream.index, [](const Queue&) {});
+    }
+  }
+}
+
 /// What the step before kept is the same buffer in this one, by name and place in its family.
 Status Executor::TakeOver(const Program& program) {
   const HeapScope scope(HeapOwner::executor);
@@ -104,9 +113,10 @@ void Executor::Fill(const Buffer& buffer, std::int64_t index, const Held& held) 
     const auto contents = ContentsOf(model_, buffer, index);
     for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
       const Stretch& stretch = contents->stretches[i];
-      const std::vector<double> values = model_.InitialValues(stretch.weight, stretch.block, options_.seed);
-      device_.Write(buffer.stream.index, values.data() + stretch.begin,
-                    kernels::Slice(tensor, stretch.offset, stretch.elements));
+      const kernels::Tensor part = kernels::Slice(tensor, stretch.offset, stretch.elements);
+      device_.Give(buffer.stream.index, [this, stretch, part](const Queue& queue) {
+        model_.Initialise(stretch.weight, stretch.block, options_.seed, stretch.begin, part, queue);
+      });
     }
   } else if (buffer.category == Category::optimizer || buffer.category == Category::accumulator ||
              buffer.category == Category::gradient) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "profiler/capture/gpu_records.h"
 #include "profiler/capture/gpu_trace.h"
 #include "profiler/execute/executor.h"
 
@@ -21,8 +22,20 @@ std::string_view Name(WorkClock clock) {
       return "device_events";
     case WorkClock::records:
       return "cupti";
+    case WorkClock::nobody:
+      return "none";
   }
   return "";
+}
+
+WorkClock ClockOf(const Device& device, const ExecutorOptions& options) {
+  if (device.is_synchronous()) {
+    return WorkClock::host;
+  }
+  if (!options.time_work) {
+    return WorkClock::nobody;
+  }
+  return options.capture != nullptr && options.capture->records_work() ? WorkClock::records : WorkClock::marks;
 }
 
 /// The host carries out an exchange that is not left to a stream, whatever the device records of its copies.
@@ -50,6 +63,8 @@ void Executor::EndOn(StreamId id, const std::string& name, const Started& starte
       break;
     case WorkClock::records:
       options_.capture->Issuing(std::nullopt);
+      break;
+    case WorkClock::nobody:
       break;
   }
 }
@@ -79,10 +94,18 @@ void Executor::TakeRecordedTimes() {
       names.streams[*number] = {stream.name, std::string(Name(stream.kind))};
     }
   }
-  const std::vector<GpuSlice> slices = SlicesOf(options_.capture->TakeWork(), names, recorder_.zero());
-  for (const GpuSlice& slice : slices) {
+  const GpuRecords records = options_.capture->TakeWork();
+  for (const GpuSlice& slice : SlicesOf(records, names, recorder_.zero())) {
     recorder_.Busy(slice.stream.name, slice.stream.kind, slice.operation.name, slice.start, slice.end,
                    slice.operation.span);
+  }
+  StepOutcome::Recorded& recorded = outcome_.recorded.emplace();
+  for (const GpuWaitRecord& wait : records.waits) {
+    ++recorded.waits;
+    recorded.waited += wait.end - wait.start;
+  }
+  for (const GpuOverheadRecord& overhead : records.overhead) {
+    recorded.overhead += overhead.end - overhead.start;
   }
   first_issued_ += issued_.size();
   issued_.clear();

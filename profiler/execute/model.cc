@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/normal_cuda.h"
+#include "kernels/random_bits.h"
 #include "models/job/validate.h"
 #include "profiler/capture/heap.h"
-#include "profiler/execute/counter.h"
+#include "profiler/execute/name_hash.h"
 #include "profiler/execute/operation.h"
 #include "sim/program/stages.h"
 
@@ -21,15 +20,6 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 const std::string kTable = "embedding.embedding";  ///< what a tied head uses again
-
-/// Box and Muller's transform of two uniform numbers.
-double Normal(std::uint64_t key, std::uint64_t counter) {
-  constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
-  const std::uint64_t first = RandomBits(key ^ RandomBits(2 * counter)),
-                      second = RandomBits(key ^ RandomBits(2 * counter + 1));
-  const double radius = std::sqrt(-2 * std::log((static_cast<double>(first >> 11) + 1) * kUnit));
-  return radius * std::cos(2 * std::numbers::pi * static_cast<double>(second >> 11) * kUnit);
-}
 
 bool IsBias(std::string_view name) { return name.ends_with("_bias"); }
 bool IsNorm(std::string_view name) { return name.starts_with("norm"); }
@@ -220,13 +210,11 @@ std::int64_t Model::SequencesOf(const Block& block) const {
   return samples_ * (block.tower == 1 ? pair_->targets : 1);
 }
 
-std::vector<std::int64_t> Model::PlacesOf(const Weight& weight) const {
+std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
   const Parameter& parameter = *weight.parameter;
   const bool divided = parameter.elements_full > parameter.elements;
   if (!divided) {
-    std::vector<std::int64_t> all(static_cast<std::size_t>(parameter.elements));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
+    return {{1, parameter.elements, 0, parameter.elements}};
   }
   const bool by_columns = parameter.name == "wo" || parameter.name == "down";
   const bool by_rows = !by_columns;
@@ -239,35 +227,48 @@ std::vector<std::int64_t> Model::PlacesOf(const Weight& weight) const {
   } else if (parameter.name.starts_with("gate_up")) {
     groups = {parameter.rows / 2, parameter.rows / 2};
   }
-  std::vector<std::int64_t> places;
-  places.reserve(static_cast<std::size_t>(parameter.elements));
+  std::vector<Rows> own;
   std::int64_t full_row = 0;
   for (const std::int64_t rows : groups) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t row = full_row + r + (by_rows ? place_.rank * rows : 0);
-      const std::int64_t begin = row * full_columns + (by_columns ? place_.rank * columns : 0);
-      for (std::int64_t c = 0; c < columns; ++c) {
-        places.push_back(begin + c);
+    const std::int64_t row = full_row + (by_rows ? place_.rank * rows : 0);
+    own.push_back({rows, columns, row * full_columns + (by_columns ? place_.rank * columns : 0), full_columns});
+    full_row += by_rows ? rows * place_.size : rows;
+  }
+  return own;
+}
+
+std::vector<std::int64_t> Model::PlacesOf(const Weight& weight) const {
+  std::vector<std::int64_t> places;
+  places.reserve(static_cast<std::size_t>(weight.parameter->elements));
+  for (const Rows& own : RowsOf(weight)) {
+    for (std::int64_t r = 0; r < own.rows; ++r) {
+      for (std::int64_t c = 0; c < own.columns; ++c) {
+        places.push_back(own.first + r * own.stride + c);
       }
     }
-    full_row += by_rows ? rows * place_.size : rows;
   }
   return places;
 }
 
-std::vector<double> Model::InitialValues(const Weight& weight, std::int64_t block, std::uint64_t seed) const {
+void Model::Initialise(const Weight& weight, std::int64_t block, std::uint64_t seed, std::int64_t begin,
+                       const kernels::Tensor& to, const Queue& queue) const {
   const std::string& name = weight.parameter->name;
-  const auto elements = static_cast<std::size_t>(weight.parameter->elements);
   if (IsBias(name) || IsNorm(name)) {
-    return std::vector<double>(elements, IsBias(name) ? 0.0 : 1.0);
+    on::Fill(queue, IsBias(name) ? 0.0 : 1.0, to);
+    return;
   }
-  const std::uint64_t key = RandomBits(seed ^ HashOf(weight.name) ^ RandomBits(static_cast<std::uint64_t>(block)));
-  std::vector<double> values;
-  values.reserve(elements);
-  for (const std::int64_t place : PlacesOf(weight)) {
-    values.push_back(kDeviation * Normal(key, static_cast<std::uint64_t>(place)));
+  const std::uint64_t key =
+      kernels::RandomBits(seed ^ HashOf(weight.name) ^ kernels::RandomBits(static_cast<std::uint64_t>(block)));
+  std::int64_t at = 0;  // of the rank's part, where the rows begin
+  for (const Rows& own : RowsOf(weight)) {
+    const std::int64_t count = own.rows * own.columns;
+    const std::int64_t from = std::max(begin, at), until = std::min(begin + to.type.elements, at + count);
+    if (from < until) {
+      on::DrawNormal(queue, {key, kDeviation, own.first, own.columns, own.stride, from - at},
+                     kernels::Slice(to, from - begin, until - from));
+    }
+    at += count;
   }
-  return values;
 }
 
 }  // namespace tidemark

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/queue.h"
+#include "kernels/tensor.h"
 #include "models/job/cut.h"
 #include "models/job/job.h"
 #include "models/network/block.h"
@@ -72,9 +74,11 @@ class Model {
 
   /// Which element of the whole model's parameter each element of this rank's part is.
   std::vector<std::int64_t> PlacesOf(const Weight& weight) const;
-  /// The values of this rank's part before the first step, the same numbers however the parameter is divided: norms 1,
-  /// biases 0, all else normal with deviation 0.02 (GPT-2's). `block` counts equal blocks of the model.
-  std::vector<double> InitialValues(const Weight& weight, std::int64_t block, std::uint64_t seed) const;
+  /// Gives a stretch of this rank's part, from its element `begin` on, the values before the first step, the same
+  /// numbers however the parameter is divided: norms 1, biases 0, all else normal with deviation 0.02 (GPT-2's).
+  /// `block` counts equal blocks of the model.
+  void Initialise(const Weight& weight, std::int64_t block, std::uint64_t seed, std::int64_t begin,
+                  const kernels::Tensor& to, const kernels::Queue& queue) const;
 
  private:
   /// One stage of the pipeline, by name.
@@ -84,6 +88,12 @@ class Model {
     std::map<std::string, const Block*, std::less<>> by_name;
     std::map<std::string, Weight, std::less<>> weights;
   };
+  /// Rows of a parameter that a rank has, `stride` places apart in the whole, from place `first` on.
+  struct Rows {
+    std::int64_t rows = 0, columns = 0, first = 0, stride = 0;
+  };
+  /// One behind the other in this rank's part.
+  std::vector<Rows> RowsOf(const Weight& weight) const;
   void Index(Chunk& chunk);
   /// ChunkStretch::suffix of what an action touches.
   std::string SuffixOf(const Block& block, const Calculate& row) const;

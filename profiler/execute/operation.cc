@@ -33,11 +33,12 @@ bool OperationContext::Adds(std::size_t i) const {
   return false;
 }
 
-RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor, Device& device, const Queue& queue)
+RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor, LentRooms& rooms, std::uint32_t stream,
+                             const Queue& queue)
     : type_(tensor.type) {
   const HeapScope scope(HeapOwner::executor);  // the real system has no such copy, and no kernel asked for it
   const Bytes bytes = SizeOf(type_.dtype) * type_.elements;
-  room_ = device.RoomFor(bytes);
+  room_ = rooms.Lend(bytes, stream);
   kernels::MoveBytes(queue, tensor.data, room_->data(), bytes);
 }
 

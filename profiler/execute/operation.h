@@ -16,6 +16,7 @@
 #include "kernels/tensor.h"
 #include "models/job/job.h"
 #include "profiler/device/device.h"
+#include "profiler/device/lent_rooms.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/normed_tensors.h"
@@ -56,12 +57,13 @@ struct CountedLabels {
 class RenamedTensor {
  public:
   RenamedTensor() = default;
-  RenamedTensor(const kernels::ConstTensor& tensor, Device& device, const Queue& queue);
+  /// `stream` is that of the queue.
+  RenamedTensor(const kernels::ConstTensor& tensor, LentRooms& rooms, std::uint32_t stream, const Queue& queue);
   kernels::ConstTensor tensor() const { return {type_, room_->data()}; }
 
  private:
   kernels::TensorType type_;
-  std::unique_ptr<DeviceRoom> room_;
+  std::shared_ptr<DeviceRoom> room_;
 };
 
 /// What surrounds one operation.
@@ -75,6 +77,7 @@ struct OperationContext {
   double loss_scale = 1;                  ///< that of the operation that began this backward pass
   const CountedLabels* labels = nullptr;  ///< of a loss; none: all count
   RenamedTensor* renamed = nullptr;       ///< of the operation before this one and for the next
+  LentRooms* rooms = nullptr;             ///< for it; none where only types are asked for
   Device* device = nullptr;               ///< none where only types are asked for
   std::uint32_t stream = 0;               ///< of the device, whose queue the operation gets
   std::span<const Operand> reads, writes;

@@ -154,6 +154,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
                      .exact = options.exact,
                      .keep_gradients = options.keep_gradients,
                      .kept_update = options.kept_update,
+                     .time_work = options.time_work,
                      .capture = options.capture});
   executor.recorder().ReportTo(options.progress);
   executor.recorder().AnnounceTo(options.annotations);

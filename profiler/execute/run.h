@@ -37,6 +37,7 @@ struct RunOptions {
   std::int64_t kept_update = 1;        ///< which update's, from 1
   Poison again = Poison::nothing;      ///< what is filled with NaNs where a program runs that has run before
   Device* device = nullptr;            ///< where; nothing: the processor that this program runs on
+  bool time_work = true;               ///< ExecutorOptions
   GpuCapture* capture = nullptr;       ///< of the device's work (ExecutorOptions); nothing: there is none
   MakeOutsideView watch{};             ///< takes its budget; nothing: nobody does
   RankProgress* progress = nullptr;    ///< where this rank says what it is doing; nothing: nowhere

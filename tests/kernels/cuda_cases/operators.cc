@@ -17,8 +17,9 @@ std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
 }  // namespace
 
 std::vector<Case> Cases() {
-  return Join({PointwiseCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases, AttentionCases,
-               EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases, CasesThatMultiply});
+  return Join({PointwiseCases, NormalCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
+               AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases,
+               CasesThatMultiply});
 }
 
 std::vector<Case> CasesThatMultiply() { return Join({GemmCases, LinearCases, InfoNceCases, EagerAttentionCases}); }

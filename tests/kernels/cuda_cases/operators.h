@@ -7,6 +7,7 @@ namespace tidemark::kernels::cuda {
 
 // The parts of Cases(), one of each header.
 std::vector<Case> PointwiseCases();
+std::vector<Case> NormalCases();
 std::vector<Case> NormCases();
 std::vector<Case> EagerNormCases();
 std::vector<Case> ActivationCases();

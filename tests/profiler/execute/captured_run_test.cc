@@ -36,7 +36,13 @@ class EagerCapture final : public BuiltCapture {
   }
   std::optional<std::uint32_t> NumberOf(void* stream) override { return LazyDevice::IndexOf(stream) + kOffset; }
 
+  void StopAskingForSources() override { issued_with_sources_.emplace(numbers_.size()); }
+
   std::size_t issued() const { return numbers_.size(); }
+  /// When nobody asked for sources any more; nothing: somebody still does.
+  std::optional<std::size_t> issued_with_sources() const {
+    return issued_with_sources_.empty() ? std::nullopt : std::optional(*issued_with_sources_.begin());
+  }
   std::uint64_t last() const { return *numbers_.rbegin(); }
 
  private:
@@ -55,6 +61,7 @@ class EagerCapture final : public BuiltCapture {
 
   std::uint32_t correlation_ = 0;
   std::set<std::uint64_t> numbers_;
+  std::set<std::size_t> issued_with_sources_;
 };
 
 using Work = std::tuple<std::string, std::string, std::int64_t>;  ///< name, phase, microbatch
@@ -125,6 +132,46 @@ TEST(ACapturedRun, IsTimedByMarksWhereAnotherProfilerRecords) {
   EXPECT_EQ(run.trace.clock, "device_events");
   EXPECT_EQ(capture.issued(), 0U);
   EXPECT_EQ(WorkOf(run.trace), WorkOf(Executed(job, 1).trace));
+}
+
+// Of whole steps alone: nothing is asked of the capture, and memory is what it is.
+TEST(ACapturedRun, TimesNoOperationWhereNobodyWantsThat) {
+  const Job job = SmallJob("ddp-last");
+  LazyDevice device(LazyDevice::First::lowest);
+  EagerCapture capture;
+  const RunOutcome run = Executed(job, 2, {.device = &device, .time_work = false, .capture = &capture});
+  EXPECT_EQ(run.clock, WorkClock::nobody);
+  EXPECT_EQ(run.trace.clock, "none");
+  EXPECT_EQ(Verify(run.trace), "");
+  EXPECT_EQ(capture.issued(), 0U);
+  EXPECT_TRUE(run.trace.slices.empty());
+  EXPECT_GT(run.steps.back().time, Nanos());
+  EXPECT_FALSE(run.steps.back().recorded);
+  EXPECT_EQ(run.reserved_peak, Executed(job, 2).reserved_peak);
+}
+
+// Libraries have taken their memory when a program runs again.
+TEST(ACapturedRun, AsksForSourcesInTheFirstStepsOnly) {
+  const Job job = SmallJob("ddp-last");
+  EagerCapture three, four;
+  LazyDevice of_three(LazyDevice::First::lowest), of_four(LazyDevice::First::lowest);
+  Executed(job, 3, {.device = &of_three, .capture = &three});
+  EXPECT_EQ(three.issued_with_sources(), std::nullopt) << "first, second, steady";
+  Executed(job, 4, {.device = &of_four, .capture = &four});
+  EXPECT_EQ(four.issued_with_sources(), three.issued());
+}
+
+TEST(ACapturedRun, TellsHowLongTheHostWaitedAndRecordingTook) {
+  LazyDevice device(LazyDevice::First::lowest);
+  EagerCapture capture;
+  capture.records.waits = {{Nanos(100), Nanos(130)}, {Nanos(200), Nanos(205)}};
+  capture.records.overhead = {{Nanos(300), Nanos(307)}};
+  const RunOutcome run = Executed(SmallJob("ddp-last"), 2, {.device = &device, .capture = &capture});
+  ASSERT_TRUE(run.steps[0].recorded && run.steps[1].recorded);
+  EXPECT_EQ(run.steps[0].recorded->waits, 2);
+  EXPECT_EQ(run.steps[0].recorded->waited, Nanos(35));
+  EXPECT_EQ(run.steps[0].recorded->overhead, Nanos(7));
+  EXPECT_EQ(run.steps[1].recorded->waits, 0);
 }
 
 TEST(ACapturedRun, OnTheProcessorIsTimedByItsClock) {

@@ -40,7 +40,11 @@ TEST(Stages, HaveTheNumbersOfTheWholeModel) {
   whole_job.layout.pp = 1;
   const Model whole = *Model::Of(whole_job, {0, 1}), second = *Model::Of(job, {0, 1}, 0, {1});
   const auto values = [](const Model& model, const char* name, std::int64_t block) {
-    return model.InitialValues(*model.WeightOf(name), block, 7);
+    const Model::Weight weight = *model.WeightOf(name);
+    std::vector<double> drawn(static_cast<std::size_t>(weight.parameter->elements));
+    model.Initialise(weight, block, 7, 0, {{DType::fp64, std::ssize(drawn)}, drawn.data()},
+                     {.kind = kernels::Queue::Kind::cpu});
+    return drawn;
   };
   EXPECT_EQ(second.FirstOf("layer.wq.forward"), 2);
   EXPECT_EQ(values(second, "weight of layer.wq", 3), values(whole, "weight of layer.wq", 3));

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-namespace tidemark {
+namespace tidemark::kernels {
 
 /// Random bits of a counter: splitmix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
 /// generators", 2014), a bijection. Whoever asks for the same counter gets the same bits.
@@ -15,13 +14,4 @@ constexpr std::uint64_t RandomBits(std::uint64_t counter) {
   return counter ^ (counter >> 31);
 }
 
-/// FNV-1a, so that a name stands for the same numbers on every machine.
-constexpr std::uint64_t HashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return hash;
-}
-
-}  // namespace tidemark
+}  // namespace tidemark::kernels
