@@ -51,6 +51,7 @@ class CompareCommand : public Command {
     AddDeviceOption(app, execution_.device, "none, and two traces are compared");
     AddJobChanges(app, job_);
     AddExecutionOptions(app, execution_);
+    AddTimedOption(app, execution_);
     app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")
         ->type_name("FILE");
     AddFormatOption(app, format_);

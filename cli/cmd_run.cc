@@ -36,6 +36,7 @@ class RunCommand : public Command {
     AddJobOptions(app, job_);
     AddDeviceOption(app, options_.device);
     AddExecutionOptions(app, options_);
+    AddTimedOption(app, options_);
     AddCapacityOption(app, options_);
     app.add_flag("--verify", options_.verify, "compare the first step's gradients with those of one big batch in fp64");
     app.add_option("--trace", options_.trace_path, "write what happened on every rank, event by event, to this file")

@@ -44,11 +44,18 @@ std::string RefuseOtherSeeds(const std::string& text) {
   return whole ? std::string() : fmt::format("expected a number from 0 to 2^64 - 1, found {}", text);
 }
 
+constexpr const char* kSteps = "steps";
+
+Recording RecordingOf(const ExecutionOptions& options) {
+  return options.timed == kSteps ? Recording::memory : Recording::operations;
+}
+
 Result<RunOptions> ReadOptions(const ExecutionOptions& options) {
   TIDEMARK_TRY(CheckExecution(options));
   RunOptions run;
   run.seed = options.seed;
   run.keep_gradients = options.verify;
+  run.time_work = RecordingOf(options) == Recording::operations;
   run.again = options.verify ? Poison::everything : Poison::nothing;
   if (!options.capacity.empty()) {
     TIDEMARK_ASSIGN(run.capacity, ParseBytes(options.capacity).At("--capacity"));
@@ -148,7 +155,7 @@ Status ExecuteHere(const Job& job, const std::vector<RunStep>& steps, RunOptions
                    Execution& execution) {
   OpenedDevice own;
   if (execution.met_on.device == nullptr) {
-    TIDEMARK_ASSIGN(own, OpenDevice(options.device, *execution.place.world));
+    TIDEMARK_ASSIGN(own, OpenDevice(options.device, *execution.place.world, RecordingOf(options)));
   }
   const OpenedDevice& opened = own.device == nullptr ? execution.met_on : own;
   run.device = opened.device.get();
@@ -232,6 +239,13 @@ void AddCapacityOption(CLI::App& app, ExecutionOptions& options) {
       ->type_name("SIZE");
 }
 
+void AddTimedOption(CLI::App& app, ExecutionOptions& options) {
+  app.add_option("--timed", options.timed,
+                 "on a GPU: operations, by CUPTI's records (default), or steps alone, without what recording costs")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"operations", kSteps}));
+}
+
 void AddDeviceOption(CLI::App& app, std::string& device, const std::string& without) {
   app.add_option(
          "--device", device,
@@ -280,8 +294,8 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   }
   Execution execution;
   if (options.device == kCuda) {
-    launch.meet_on_gpus = [&execution]() -> Result<std::unique_ptr<World>> {
-      TIDEMARK_ASSIGN(execution.met_on, OpenDeviceOfTorchrun());
+    launch.meet_on_gpus = [&execution, &options]() -> Result<std::unique_ptr<World>> {
+      TIDEMARK_ASSIGN(execution.met_on, OpenDeviceOfTorchrun(RecordingOf(options)));
       return std::move(execution.met_on.world);
     };
   }

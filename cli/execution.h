@@ -33,6 +33,7 @@ struct ExecutionOptions {
   bool traces = false;               ///< those of all ranks are asked for
   std::string trace_path;            ///< where they are written (TraceOutput); empty: nowhere
   std::string hang_timeout = "20s";  ///< Watchdog; "0s": never
+  std::string timed = "operations";  ///< of a GPU's work: "operations", or whole "steps" alone
 
   friend bool operator==(const ExecutionOptions&, const ExecutionOptions&) = default;
 };
@@ -41,6 +42,8 @@ Status CheckExecution(const ExecutionOptions& options);
 void AddExecutionOptions(CLI::App& app, ExecutionOptions& options);
 /// --capacity, of a run that may run out of memory.
 void AddCapacityOption(CLI::App& app, ExecutionOptions& options);
+/// --timed, of a run on a GPU.
+void AddTimedOption(CLI::App& app, ExecutionOptions& options);
 /// --device: what it runs on. `without`: what it means to leave it out.
 void AddDeviceOption(CLI::App& app, std::string& device, const std::string& without = "cpu");
 /// Refuses a device that this machine does not have.

@@ -27,11 +27,11 @@ OpenedDevice OpenProcessor() {
 }
 
 /// What is measured of a GPU begins before its context, which comes before NCCL's.
-Result<OpenedDevice> OpenGpu(const std::function<Result<std::unique_ptr<World>>(int gpu)>& meet) {
+Result<OpenedDevice> OpenGpu(Recording recording, const std::function<Result<std::unique_ptr<World>>(int gpu)>& meet) {
   TIDEMARK_ASSIGN(const int gpu, GpuOfThisRank());
   OpenedDevice opened;
   GpuWatch watch;
-  if (auto capture = GpuCapture::Begin({.allocation_sources = true})) {
+  if (auto capture = GpuCapture::Begin({.work = recording == Recording::operations, .allocation_sources = true})) {
     opened.capture = std::move(*capture);
     watch.capture = opened.capture.get();
   } else {  // a run without it is measured less well, and says so
@@ -63,13 +63,13 @@ Result<Gpus> OpenGpus(World& boot, int gpu) {
   return gpus;
 }
 
-Result<OpenedDevice> OpenDevice(const std::string& name, World& boot) {
-  return name == kCuda ? OpenGpu([&boot](int gpu) { return OpenNcclWorld(boot, {.gpu = gpu}); })
+Result<OpenedDevice> OpenDevice(const std::string& name, World& boot, Recording recording) {
+  return name == kCuda ? OpenGpu(recording, [&boot](int gpu) { return OpenNcclWorld(boot, {.gpu = gpu}); })
                        : Result<OpenedDevice>(OpenProcessor());
 }
 
-Result<OpenedDevice> OpenDeviceOfTorchrun() {
-  return OpenGpu([](int gpu) { return OpenNcclWorldFromEnvironment(FindLauncher(), {.gpu = gpu}); });
+Result<OpenedDevice> OpenDeviceOfTorchrun(Recording recording) {
+  return OpenGpu(recording, [](int gpu) { return OpenNcclWorldFromEnvironment(FindLauncher(), {.gpu = gpu}); });
 }
 
 }  // namespace tidemark

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -33,11 +34,17 @@ struct Gpus {
 /// All ranks of `boot`, which outlives what comes back, call it.
 Result<Gpus> OpenGpus(World& boot, int gpu);
 
+/// What is recorded of a GPU.
+enum class Recording : std::uint8_t {
+  operations,  ///< memory, and when each operation was done
+  memory,      ///< memory alone, so that steps take the time of their work
+};
+
 /// `name`: "cuda" for GPUs, else this machine's processors. All ranks of `boot`, which outlives what comes back, call
 /// it.
-Result<OpenedDevice> OpenDevice(const std::string& name, World& boot);
+Result<OpenedDevice> OpenDevice(const std::string& name, World& boot, Recording recording);
 /// The GPU of a rank that torchrun has started, and the world of all of them, which only NCCL brings together.
-Result<OpenedDevice> OpenDeviceOfTorchrun();
+Result<OpenedDevice> OpenDeviceOfTorchrun(Recording recording);
 
 /// The name for GPUs.
 inline constexpr const char* kCuda = "cuda";

@@ -129,6 +129,8 @@ std::string ClockText(WorkClock clock) {
       return "work on streams is timed by CUDA's events\n";
     case WorkClock::records:
       return "work on streams is timed by CUPTI's records\n";
+    case WorkClock::nobody:
+      return "steps alone are timed, not the work on streams\n";
   }
   return "";
 }
@@ -184,6 +186,11 @@ std::string RenderJson(const RunReport& report) {
     steps.push_back({{"loss", step.loss ? ordered_json(*step.loss) : ordered_json()},
                      {"step_ns", step.time.count()},
                      {"parameters_changed_at", step.parameters_changed_at}});
+    if (step.recorded) {
+      steps.back()["host_waits"] = step.recorded->waits;
+      steps.back()["host_waited_ns"] = step.recorded->waited.count();
+      steps.back()["recording_ns"] = step.recorded->overhead.count();
+    }
   }
   ordered_json numerics;
   if (report.numerics) {

@@ -86,7 +86,7 @@ inline constexpr const char* kOutOfMemory = "out of memory";  ///< InstantMark::
 
 struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
-  std::string clock;   ///< what said when streams were busy: "host", "device_events", "cupti"; empty: not known
+  std::string clock;   ///< what said when streams were busy: "host", "device_events", "cupti", "none"; empty: not known
   std::string tool_version;
   std::string title;       ///< the job in one line
   std::string job_yaml;    ///< the resolved job, empty if unknown

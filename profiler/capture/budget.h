@@ -31,7 +31,7 @@ enum class BudgetPart : std::uint8_t {
   code,          ///< the program and its libraries
   stack,
   context,   ///< what the driver takes for a process before it does anything
-  modules,   ///< kernels that were loaded, by the size of their binaries
+  modules,   ///< kernels' code and their stacks: what the driver took while work was given
   profiler,  ///< the outside view itself, and CUPTI
 };
 inline constexpr std::size_t kBudgetParts = 16;
@@ -66,8 +66,7 @@ struct Budget {
   ///
   /// Of a process 2 % of what is used, and below 256 MiB 2 % of that, as pages that nobody counts (of thread stacks, of
   /// the C library) do not shrink with the job. Of a GPU 1 %, and never less than 16 MiB, which are eight pages of its
-  /// driver (2 MiB each): every room beside the allocator ends in one, and a loaded module is not as large as its
-  /// binary.
+  /// driver (2 MiB each), for what it takes outside of anybody's calls.
   Bytes bound() const;
 };
 

@@ -26,13 +26,17 @@ Result<CuptiLibrary> LoadCupti() {
   }
   CuptiLibrary cupti;
   const bool whole =
-      library.Find("cuptiSubscribe", cupti.subscribe) && library.Find("cuptiUnsubscribe", cupti.unsubscribe) &&
+      library.Find("cuptiGetVersion", cupti.version) && library.Find("cuptiSubscribe", cupti.subscribe) &&
+      library.Find("cuptiUnsubscribe", cupti.unsubscribe) &&
       library.Find("cuptiEnableCallback", cupti.enable_callback) &&
       library.Find("cuptiActivityRegisterCallbacks", cupti.register_callbacks) &&
       library.Find("cuptiActivityRegisterTimestampCallback", cupti.register_clock) &&
       library.Find("cuptiActivitySetAttribute", cupti.set_attribute) &&
       library.Find("cuptiActivityEnable", cupti.enable) && library.Find("cuptiActivityDisable", cupti.disable) &&
       library.Find("cuptiActivityEnableAllocationSource", cupti.enable_sources) &&
+      library.Find("cuptiActivityEnableRuntimeApi", cupti.enable_runtime_call) &&
+      library.Find("cuptiActivityEnableDriverApi", cupti.enable_driver_call) &&
+      library.Find("cuptiActivityEnableAllSyncRecords", cupti.enable_all_waits) &&
       library.Find("cuptiActivityFlushAll", cupti.flush) &&
       library.Find("cuptiActivityGetNextRecord", cupti.next_record) &&
       library.Find("cuptiActivityGetNumDroppedRecords", cupti.dropped_records) &&

@@ -12,6 +12,7 @@ namespace tidemark {
 /// CUPTI's calls, found in its library at run time. The library stays until the process ends: CUPTI calls back from
 /// threads of its own.
 struct CuptiLibrary {
+  decltype(&cuptiGetVersion) version = nullptr;
   decltype(&cuptiSubscribe) subscribe = nullptr;
   decltype(&cuptiUnsubscribe) unsubscribe = nullptr;
   decltype(&cuptiEnableCallback) enable_callback = nullptr;
@@ -21,6 +22,9 @@ struct CuptiLibrary {
   decltype(&cuptiActivityEnable) enable = nullptr;
   decltype(&cuptiActivityDisable) disable = nullptr;
   decltype(&cuptiActivityEnableAllocationSource) enable_sources = nullptr;
+  decltype(&cuptiActivityEnableRuntimeApi) enable_runtime_call = nullptr;
+  decltype(&cuptiActivityEnableDriverApi) enable_driver_call = nullptr;
+  decltype(&cuptiActivityEnableAllSyncRecords) enable_all_waits = nullptr;
   decltype(&cuptiActivityFlushAll) flush = nullptr;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&cuptiActivityGetNumDroppedRecords) dropped_records = nullptr;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/capture/cupti_records_cuda.h"
 
+#include <cstdlib>
+#include <utility>
+
 namespace tidemark {
 namespace {
 
@@ -34,6 +37,23 @@ void Append(const CuptiMemory& record, GpuRecords& records) {
   memory.pool_bytes = memory.from_pool ? Size(record.memoryPoolConfig.pool.size) : Bytes();
   memory.at = At(record.timestamp);
   memory.source = record.source == nullptr ? "" : record.source;
+  records.without_times += record.timestamp == 0 ? 1 : 0;
+  records.memory.push_back(std::move(memory));
+}
+
+/// A pool grows with what is allocated from it, whose records say so; it shrinks by itself.
+void Append(const CuptiPool& record, GpuRecords& records) {
+  const bool is_local = record.memoryPoolType == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  if (!is_local || record.memoryPoolOperationType == CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED) {
+    return;
+  }
+  const bool stays = record.memoryPoolOperationType == CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED;
+  GpuMemoryRecord memory;
+  memory.alloc = false;
+  memory.from_pool = true;
+  memory.pool = record.address;
+  memory.pool_bytes = stays ? Size(record.size) : Bytes();
+  memory.at = At(record.timestamp);
   records.without_times += record.timestamp == 0 ? 1 : 0;
   records.memory.push_back(std::move(memory));
 }
@@ -86,9 +106,18 @@ void AppendRecords(std::uint8_t* buffer, std::size_t valid, decltype(&cuptiActiv
         records.operations.push_back({operation.externalId, operation.correlationId});
         break;
       }
+      case CUPTI_ACTIVITY_KIND_MEMORY_POOL:
+        Append(*static_cast<const CuptiPool*>(at), records);
+        break;
+      case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
+        const auto& wait = *static_cast<const CuptiWait*>(at);
+        records.waits.push_back({At(wait.start), At(wait.end)});
+        break;
+      }
       case CUPTI_ACTIVITY_KIND_OVERHEAD: {
         const auto& overhead = *static_cast<const CuptiOverhead*>(at);
         records.overhead.push_back({At(overhead.start), At(overhead.end)});
+        std::free(overhead.overheadData);  // NOLINT: the reader's, by CUPTI's manual
         break;
       }
       default:

@@ -17,9 +17,12 @@ using CuptiMemory = CUpti_ActivityMemory4;
 using CuptiKernel = CUpti_ActivityKernel10;
 using CuptiCopy = CUpti_ActivityMemcpy6;
 using CuptiFill = CUpti_ActivityMemset4;
+using CuptiPool = CUpti_ActivityMemoryPool3;
+using CuptiWait = CUpti_ActivitySynchronization2;
 using CuptiOverhead = CUpti_ActivityOverhead3;
 using CuptiOperation = CUpti_ActivityExternalCorrelation;
 static_assert(sizeof(CuptiMemory) == 128 && sizeof(CuptiKernel) == 216 && sizeof(CuptiOperation) == 24);
+static_assert(sizeof(CuptiPool) == 80 && sizeof(CuptiWait) == 56);
 #else
 #error "records are read with the layouts of CUPTI 13: build with CUDA 13 or later, or with TIDEMARK_CUDA=OFF"
 #endif

@@ -32,14 +32,23 @@ class GpuCapture {
   /// Why only allocators' own counts are to be had, in one sentence: another profiler (Nsight, a framework's) is
   /// attached, and CUPTI serves one. Empty: everything is recorded.
   virtual std::string reduced() const = 0;
+  /// Whether kernels, copies and fills are recorded (Options::work).
+  virtual bool records_work() const = 0;
+  /// From now on nobody looks who asked for memory, which costs a look at the stack per allocation: libraries have
+  /// taken theirs.
+  virtual void StopAskingForSources() = 0;
   /// What this thread issues until the next call belongs to this operation; nothing: to none.
   virtual void Issuing(std::optional<std::uint64_t> operation) = 0;
   /// By which number records call a CUDA stream; nothing where CUPTI does not say.
   virtual std::optional<std::uint32_t> NumberOf(void* stream) = 0;
   /// Work, operations and overhead since the last call. All of the GPU's work must have ended (cudaDeviceSynchronize).
   virtual GpuRecords TakeWork() = 0;
-  /// What is of memory since the last call, and how many records of any kind were dropped or had no times.
+  /// What is of memory since the last call, and how many records of any kind were dropped or had no times. All work
+  /// must have ended.
   virtual GpuRecords TakeMemory() = 0;
 };
+
+/// "13.0": of the CUPTI that would record. Needs no GPU. Fails with machine_cannot where there is none.
+Result<std::string> CuptiVersion();
 
 }  // namespace tidemark

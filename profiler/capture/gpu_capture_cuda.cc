@@ -2,6 +2,7 @@
 #include "profiler/capture/gpu_capture.h"
 
 #include <cupti.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <atomic>
@@ -23,14 +24,18 @@ constexpr std::size_t kBufferBytes = std::size_t{4} << 20;  // what CUPTI's manu
 constexpr std::size_t kAlignment = 8;
 
 /// Records of operations come with those of the calls that they belong to, so that calls must be recorded, too.
-constexpr std::array kWorkKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                   CUPTI_ACTIVITY_KIND_MEMCPY,
-                                   CUPTI_ACTIVITY_KIND_MEMSET,
-                                   CUPTI_ACTIVITY_KIND_OVERHEAD,
-                                   CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
-                                   CUPTI_ACTIVITY_KIND_RUNTIME,
-                                   CUPTI_ACTIVITY_KIND_DRIVER};
+constexpr std::array kWorkKinds = {
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,   CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,   CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_DRIVER};
 constexpr auto kOperations = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+/// Calls that put no work on a stream. They are many, and a record of each takes time.
+constexpr std::array kQuietRuntimeCalls = {
+    CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020};
+constexpr std::array kQuietDriverCalls = {CUPTI_DRIVER_TRACE_CBID_cuEventRecord, CUPTI_DRIVER_TRACE_CBID_cuEventQuery,
+                                          CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent};
 
 /// The clock of std::chrono::steady_clock, so that records, phases and tensors have one time.
 std::uint64_t SteadyNow() {
@@ -84,17 +89,27 @@ class CuptiCapture final : public GpuCapture {
       TIDEMARK_TRY(Expect(cupti_.enable_sources(1)));
     }
     TIDEMARK_TRY(EnableMemoryCallbacks());
-    kinds_ = {CUPTI_ACTIVITY_KIND_MEMORY2};
-    if (options.work) {
+    kinds_ = {CUPTI_ACTIVITY_KIND_MEMORY2, CUPTI_ACTIVITY_KIND_MEMORY_POOL};
+    records_work_ = options.work;
+    if (records_work_) {
       kinds_.insert(kinds_.end(), kWorkKinds.begin(), kWorkKinds.end());
     }
     for (const CUpti_ActivityKind kind : kinds_) {
       TIDEMARK_TRY(Expect(cupti_.enable(kind)));
     }
+    if (records_work_) {
+      RecordLess();
+    }
     return Done{};
   }
 
   std::string reduced() const override { return reduced_; }
+  bool records_work() const override { return records_work_ && reduced_.empty(); }
+  void StopAskingForSources() override {
+    if (subscriber_ != nullptr && std::exchange(sources_, false)) {
+      cupti_.enable_sources(0);
+    }
+  }
 
   void Issuing(std::optional<std::uint64_t> operation) override {
     if (subscriber_ == nullptr) {
@@ -138,6 +153,17 @@ class CuptiCapture final : public GpuCapture {
     return Error{ErrorCode::machine_cannot, "",
                  cupti_.Describe(result) + ", so nothing can be recorded on this machine",
                  "tidemark doctor says whether there is a GPU and a driver for it"};
+  }
+
+  /// Behind the kinds of calls, which are all or none. Where CUPTI does not do it, there are more records than needed.
+  void RecordLess() const {
+    for (const CUpti_CallbackId call : kQuietRuntimeCalls) {
+      cupti_.enable_runtime_call(call, 0);
+    }
+    for (const CUpti_CallbackId call : kQuietDriverCalls) {
+      cupti_.enable_driver_call(call, 0);
+    }
+    cupti_.enable_all_waits(0);
   }
 
   /// Its own device buffers would be memory that nobody asked for.
@@ -246,9 +272,11 @@ class CuptiCapture final : public GpuCapture {
     }
   }
 
+  /// All work has ended: a buffer that is not handed out by now without force is handed out with it, and a record of it
+  /// that has no times counts as such.
   void Collect() {
     if (subscriber_ != nullptr) {
-      cupti_.flush(0);
+      cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     }
     ReadFullBuffers();
   }
@@ -271,7 +299,7 @@ class CuptiCapture final : public GpuCapture {
   CuptiLibrary cupti_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::string reduced_;
-  bool issuing_ = false, sources_ = false;
+  bool issuing_ = false, sources_ = false, records_work_ = false;
   std::vector<CUpti_ActivityKind> kinds_;
   std::mutex mutex_;  ///< over what CUPTI's threads touch
   std::vector<FullBuffer> full_;
@@ -285,6 +313,15 @@ Result<std::unique_ptr<GpuCapture>> GpuCapture::Begin(const Options& options) {
   auto capture = std::make_unique<CuptiCapture>(cupti);
   TIDEMARK_TRY(capture->Start(options));
   return std::unique_ptr<GpuCapture>(std::move(capture));
+}
+
+Result<std::string> CuptiVersion() {
+  TIDEMARK_ASSIGN(const CuptiLibrary cupti, LoadCupti());
+  std::uint32_t version = 0;
+  if (const CUptiResult asked = cupti.version(&version); asked != CUPTI_SUCCESS) {
+    return Error{ErrorCode::machine_cannot, "", cupti.Describe(asked), ""};
+  }
+  return fmt::format("{}.{}", version / 10000, version / 100 % 100);  // cupti_version.h, CUPTI_API_VERSION
 }
 
 }  // namespace tidemark

@@ -3,9 +3,17 @@
 
 namespace tidemark {
 
-Result<std::unique_ptr<GpuCapture>> GpuCapture::Begin(const Options&) {
-  return Error{ErrorCode::machine_cannot, "", "this program was built without CUDA, so it records no GPU",
-               "build it where there is a CUDA 13 toolkit"};
+namespace {
+
+Error NoCuda() {
+  return {ErrorCode::machine_cannot, "", "this program was built without CUDA, so it records no GPU",
+          "build it where there is a CUDA 13 toolkit"};
 }
+
+}  // namespace
+
+Result<std::unique_ptr<GpuCapture>> GpuCapture::Begin(const Options&) { return NoCuda(); }
+
+Result<std::string> CuptiVersion() { return NoCuda(); }
 
 }  // namespace tidemark

@@ -106,6 +106,9 @@ class Follower {
         continue;
       }
       if (record.from_pool) {
+        if (record.bytes == Bytes() && pools.count(record.pool) == 0) {
+          continue;  // nobody has used it since the records begin
+        }
         const std::string_view user = ours_(record.address) ? kTensorOwner : OwnerBySource(record.source);
         auto& [owner, bytes] = pools.emplace(record.pool, std::pair(user, Bytes())).first->second;
         changes_.push_back({record.at, owner, record.pool_bytes - bytes});

@@ -17,6 +17,7 @@ void GpuRecords::Append(GpuRecords more) {
   move_to(modules, more.modules);
   move_to(work, more.work);
   move_to(operations, more.operations);
+  move_to(waits, more.waits);
   move_to(overhead, more.overhead);
   dropped += more.dropped;
   without_times += more.without_times;
@@ -27,6 +28,7 @@ GpuRecords GpuRecords::TakeWork() {
   GpuRecords taken;
   taken.work.swap(work);
   taken.operations.swap(operations);
+  taken.waits.swap(waits);
   taken.overhead.swap(overhead);
   return taken;
 }

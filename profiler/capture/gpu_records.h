@@ -12,7 +12,8 @@ namespace tidemark {
 // What a GPU's profiling interface (CUPTI) said of a stretch of time, in words of our own that do not change with its
 // versions. Times are those of the clock that the capture was given (GpuCapture).
 
-/// Memory that came or went: cudaMalloc and its kin, pools, memory of libraries.
+/// Memory that came or went: cudaMalloc and its kin, pools, memory of libraries; also a pool that shrank without, which
+/// is a record of no bytes.
 struct GpuMemoryRecord {
   enum class Kind : std::uint8_t { device, pinned_host, managed, other };
   bool alloc = true;
@@ -61,6 +62,11 @@ struct GpuOperationRecord {
   std::uint32_t correlation = 0;
 };
 
+/// The host waited for the GPU: for a stream, an event or everything.
+struct GpuWaitRecord {
+  Nanos start, end;
+};
+
 /// Time that tracing itself took.
 struct GpuOverheadRecord {
   Nanos start, end;
@@ -72,6 +78,7 @@ struct GpuRecords {
   std::vector<GpuModuleRecord> modules;
   std::vector<GpuWorkRecord> work;
   std::vector<GpuOperationRecord> operations;
+  std::vector<GpuWaitRecord> waits;
   std::vector<GpuOverheadRecord> overhead;
   std::int64_t dropped = 0;  ///< records that CUPTI had no room for
   std::int64_t without_times =
@@ -80,7 +87,7 @@ struct GpuRecords {
 
   /// Behind what is here.
   void Append(GpuRecords more);
-  /// Takes work, operations and overhead out of these; what is of memory, and all counts, stay.
+  /// Takes work, operations, waits and overhead out of these; what is of memory, and all counts, stay.
   GpuRecords TakeWork();
   /// Memory and modules that came or went after `from`, up to `until`.
   GpuRecords MemoryBetween(Nanos from, Nanos until) const;

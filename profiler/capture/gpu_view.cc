@@ -5,7 +5,6 @@
 
 #include <array>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -30,14 +29,11 @@ Nanos Now() {
 
 Bytes SizeOfStretch(std::uint64_t begin, std::uint64_t end) { return Bytes(static_cast<std::int64_t>(end - begin)); }
 
-Bytes LoadedBytes(const std::vector<GpuModuleRecord>& records) {
-  std::map<std::uint32_t, Bytes> loaded;
-  for (const GpuModuleRecord& record : records) {
-    loaded[record.module] = record.load ? record.bytes : Bytes();
-  }
+/// Everything together, when these records end.
+Bytes AtEndOfAll(const GpuMemoryUse& use) {
   Bytes sum;
-  for (const auto& [module, bytes] : loaded) {
-    sum += bytes;
+  for (const GpuOwner& owner : use.owners) {
+    sum += owner.at_end;
   }
   return sum;
 }
@@ -94,12 +90,29 @@ bool GpuView::IsOurs(std::uint64_t address) const {
   return pool != nullptr ? pool->Has(address) : device_.memory().Has(address);
 }
 
+/// By the driver's count around the work that was given until the instant of the budget; what libraries allocated
+/// meanwhile is their part, where records tell of it.
+Bytes GpuView::CodeBytes(const GpuRecords& records) const {
+  const auto recorded_until = [&](Nanos at) {
+    return AtEndOfAll(FollowGpuMemory(records.MemoryBetween(device_.books().context_made, at),
+                                      [this](std::uint64_t address) { return IsOurs(address); }));
+  };
+  Bytes code;
+  for (const GpuBooks::Growth& growth : device_.books().code) {
+    if (growth.until <= looked_at_) {
+      code += growth.bytes - (recorded_until(growth.until) - recorded_until(growth.from));
+    }
+  }
+  return code;
+}
+
 /// What CUPTI saw until the instant of the budget.
 void GpuView::CountRecords() {
   if (watch_.capture == nullptr || !watch_.capture->reduced().empty()) {
-    for (const BudgetPart part : {BudgetPart::communication, BudgetPart::modules, BudgetPart::profiler}) {
+    for (const BudgetPart part : {BudgetPart::communication, BudgetPart::profiler}) {
       highest_.parts[part] = std::nullopt;
     }
+    highest_[BudgetPart::modules] = CodeBytes({});
     return;
   }
   const GpuRecords all = watch_.capture->TakeMemory();
@@ -109,7 +122,7 @@ void GpuView::CountRecords() {
   highest_[BudgetPart::communication] = use.AtEnd(kNccl) + staging_;
   highest_[BudgetPart::workspace] += use.AtEnd(kCublas) + use.AtEnd(kCudnn);
   highest_[BudgetPart::profiler] = use.AtEnd(kCupti);
-  highest_[BudgetPart::modules] = LoadedBytes(records.modules);
+  highest_[BudgetPart::modules] = CodeBytes(all);
 }
 
 std::vector<std::string> GpuView::DoubtsOfWatching() const {
@@ -118,7 +131,7 @@ std::vector<std::string> GpuView::DoubtsOfWatching() const {
   if (!without.empty()) {
     doubts.push_back(
         fmt::format("{}: the budget rests on the allocator's counts and the driver's totals, and what "
-                    "libraries and modules take is in the residual",
+                    "libraries take is in the residual",
                     without));
   }
   const auto& management = device_.management();

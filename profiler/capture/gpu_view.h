@@ -29,9 +29,9 @@ struct GpuWatch {
 ///
 /// The driver is asked where the device below the allocator has more than ever, when the tensor that this was for has
 /// come, and at the end; asking takes it some microseconds, and taking more takes longer. At the same instants tensors,
-/// rounding, cache and rooms are counted here, the cache of a pool by its own attributes; what libraries, modules and
-/// CUPTI itself have then, its records say when the budget is closed. What they took before the context was made is the
-/// context's.
+/// rounding, cache and rooms are counted here, the cache of a pool by its own attributes; what libraries and CUPTI
+/// itself have then, its records say when the budget is closed. What they took before the context was made is the
+/// context's. Code of kernels is what the driver took while work was given (GpuBooks::code).
 class GpuView final : public OutsideView {
  public:
   /// `memory` lies over the memory of `device` (GpuDevice::memory); both and the capture outlive this.
@@ -47,6 +47,7 @@ class GpuView final : public OutsideView {
   void Look();
   BesideTensors Beside() const;
   bool IsOurs(std::uint64_t address) const;
+  Bytes CodeBytes(const GpuRecords& records) const;
   void CountRecords();
   std::vector<std::string> DoubtsOfWatching() const;
 

@@ -17,6 +17,8 @@ class BuiltCapture : public GpuCapture {
   std::string other_profiler{};
 
   std::string reduced() const override { return other_profiler; }
+  bool records_work() const override { return other_profiler.empty(); }
+  void StopAskingForSources() override {}
   void Issuing(std::optional<std::uint64_t>) override {}
   std::optional<std::uint32_t> NumberOf(void*) override { return std::nullopt; }
   GpuRecords TakeWork() override { return records.TakeWork(); }

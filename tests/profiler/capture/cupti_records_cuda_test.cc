@@ -9,6 +9,7 @@
 
 #include "profiler/capture/cupti_library_cuda.h"
 #include "profiler/capture/gpu_capture.h"
+#include "profiler/capture/gpu_memory_use.h"
 
 namespace tidemark {
 namespace {
@@ -130,6 +131,50 @@ TEST(CuptiRecords, AreReadInTheLayoutOfTheirKind) {
   EXPECT_EQ(records.overhead[0].end - records.overhead[0].start, Nanos(40));
   EXPECT_EQ(records.unknown, 0);
   EXPECT_TRUE(records.Doubts().empty());
+}
+
+// A pool that is trimmed shrinks, one that is destroyed is gone; that one was made says nothing yet.
+TEST(CuptiRecords, TellHowPoolsShrink) {
+  BuiltBuffer buffer;
+  const auto add = [&](CUpti_ActivityMemoryPoolOperationType what, std::uint64_t size) {
+    CuptiPool pool{};
+    pool.kind = CUPTI_ACTIVITY_KIND_MEMORY_POOL;
+    pool.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+    pool.memoryPoolOperationType = what;
+    pool.address = 0x7000;
+    pool.size = size;
+    pool.timestamp = 20;
+    buffer.Add(pool);
+  };
+  add(CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED, 0);
+  CuptiMemory pooled = Memory(true, 0x9000, 512, 10);
+  pooled.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  pooled.memoryPoolConfig.pool.size = 64 << 20;
+  pooled.memoryPoolConfig.address = 0x7000;
+  pooled.source = "/usr/lib/libnccl.so.2";
+  buffer.Add(pooled);
+  add(CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED, 32 << 20);
+  const auto nobody = [](std::uint64_t) { return false; };
+  EXPECT_EQ(FollowGpuMemory(buffer.Read(), nobody).AtEnd(kNccl), Bytes(32 << 20));
+  add(CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED, 32 << 20);
+  const GpuRecords records = buffer.Read();
+  EXPECT_EQ(FollowGpuMemory(records, nobody).AtEnd(kNccl), Bytes());
+  EXPECT_EQ(FollowGpuMemory(records, nobody).peak, Bytes(64 << 20));
+  EXPECT_EQ(records.memory.size(), 3u);
+  EXPECT_EQ(records.unknown, 0);
+}
+
+TEST(CuptiRecords, TellHowLongTheHostWaited) {
+  BuiltBuffer buffer;
+  CuptiWait wait{};
+  wait.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
+  wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+  wait.start = 100;
+  wait.end = 175;
+  buffer.Add(wait);
+  const GpuRecords records = buffer.Read();
+  ASSERT_EQ(records.waits.size(), 1u);
+  EXPECT_EQ(records.waits[0].end - records.waits[0].start, Nanos(75));
 }
 
 // A forced flush hands out what is not complete: its times are 0, which is no time.

@@ -52,7 +52,7 @@ class Rank {
  public:
   explicit Rank(AllocatorOptions options = {}) : options_(std::move(options)) {
     Take(kMiB * 400);
-    gpu.own_books() = {kMiB * 100, kMiB * 300, kContextMade, {}, {}};
+    gpu.own_books() = {kMiB * 100, kMiB * 300, kContextMade, {}, {}, {}};
     gpu.Manage(*GpuManagement::Over({Fine, Find, Memory, Processes<1>}, ""));
     watch.capture = &capture;
   }
@@ -92,10 +92,11 @@ void Fill(Rank& rank) {
       Came(kMiB * 70, kInAnAge, "/usr/lib/libnccl.so.2")};
   rank.capture.records.virtual_memory = {
       {GpuVirtualMemoryRecord::Call::create, 7, 0, kMiB * 4, kLater, "/usr/lib/libnccl.so.2"}};
-  rank.capture.records.modules = {
-      {true, 1, kMiB * 9, kLater}, {true, 2, kMiB * 12, kLater}, {false, 1, {}, kLater}, {true, 3, kMiB, kContextMade}};
-  rank.Tensor(Bytes(3'000'000));      // 5,860 times 512 bytes, in a segment of 20 MiB
-  rank.Tensor(kMiB * 24 + Bytes(1));  // 512 bytes more than 24 MiB, in one of 26 MiB
+  rank.gpu.own_books().code = {{kLater - Nanos(1), kLater - Nanos(1), kMiB * 8},
+                               {kLater + Nanos(1), kLater + Nanos(2), kMiB * 4},
+                               {kLater, kInAnAge, kMiB * 100}};  // after the budget
+  rank.Tensor(Bytes(3'000'000));                                 // 5,860 times 512 bytes, in a segment of 20 MiB
+  rank.Tensor(kMiB * 24 + Bytes(1));                             // 512 bytes more than 24 MiB, in one of 26 MiB
 }
 
 TEST(GpuView, ClosesABudgetWhosePartsAddUp) {
@@ -156,6 +157,19 @@ TEST(GpuView, KnowsThePoolsRecords) {
   rank.capture.records.memory = {record};
   const Budget budget = rank.view->Close(0);
   EXPECT_EQ(budget[BudgetPart::communication], Bytes());
+  EXPECT_EQ(budget.residual(), Bytes());
+}
+
+// A library that allocates when it first multiplies: its records tell how much of what the driver took that was.
+TEST(GpuView, CountsALibrarysMemoryOnce) {
+  Rank rank;
+  Fill(rank);
+  rank.Take(kMiB * 32);
+  rank.capture.records.memory.push_back(Came(kMiB * 30, kLater + Nanos(20), "/usr/lib/libcublasLt.so.13"));
+  rank.gpu.own_books().code.push_back({kLater + Nanos(10), kLater + Nanos(30), kMiB * 32});
+  const Budget budget = rank.view->Close(0);
+  EXPECT_EQ(budget[BudgetPart::workspace], kMiB * (34 + 4 + 6 + 30));
+  EXPECT_EQ(budget[BudgetPart::modules], kMiB * (12 + 2));
   EXPECT_EQ(budget.residual(), Bytes());
 }
 
@@ -230,11 +244,12 @@ TEST(GpuView, SaysWhatItDoesNotKnowBesideAnotherProfiler) {
   rank.capture.other_profiler = "another profiler is attached";
   Fill(rank);
   const Budget budget = rank.view->Close(0);
-  for (const BudgetPart part : {BudgetPart::communication, BudgetPart::modules, BudgetPart::profiler}) {
+  for (const BudgetPart part : {BudgetPart::communication, BudgetPart::profiler}) {
     EXPECT_EQ(budget.parts.at(part), std::nullopt) << Key(part);
   }
   EXPECT_EQ(budget[BudgetPart::workspace], kMiB * 34) << "what we gave is known";
-  EXPECT_EQ(budget.residual(), kMiB * (64 + 4 + 6 + 2 + 12));
+  EXPECT_EQ(budget[BudgetPart::modules], kMiB * 12) << "the driver counts it";
+  EXPECT_EQ(budget.residual(), kMiB * (64 + 4 + 6 + 2));
   EXPECT_THAT(budget.reasons,
               ElementsAre(HasSubstr("another profiler is attached: the budget rests on the allocator's"),
                           HasSubstr("no known source")));
@@ -253,7 +268,7 @@ TEST(GpuView, SaysWhatItDoesNotKnowWithoutCupti) {
 
 TEST(GpuView, LeavesOutAContextThatNobodyMeasured) {
   Rank rank;
-  rank.gpu.own_books() = {kMiB * 400, std::nullopt, kContextMade, {}, {}};
+  rank.gpu.own_books() = {kMiB * 400, std::nullopt, kContextMade, {}, {}, {}};
   rank.Watch();
   rank.Tensor(kMiB * 40);
   const Budget budget = rank.view->Close(0);
