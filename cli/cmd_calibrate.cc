@@ -11,6 +11,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -73,9 +74,15 @@ Result<Job> CalibrationJob(std::int64_t ranks) {
   return ParseJob(kJob, "calibration", {.set = {fmt::format("layout.dp={}", ranks)}, .format = {}}, KnownStrategies());
 }
 
-/// The least that `time` says of several runs of a small model, in a world of one rank on a device; none: the
-/// processor.
-Result<Nanos> LeastOfRuns(World& alone, Device* device, Nanos (*time)(const Trace&)) {
+/// What a small model's run is asked.
+struct Question {
+  std::function<std::int64_t(const Trace&)> ask;
+  bool time_work = true;
+  int runs = 5;  ///< of which the least answer counts
+};
+
+/// In a world of one rank on a device; none: the processor.
+Result<std::int64_t> LeastOfRuns(World& alone, Device* device, const Question& question) {
   TIDEMARK_ASSIGN(const Job job, CalibrationJob(1));
   constexpr std::int64_t kSteps = 4;  // the last one's program has run before: it takes the time of its work alone
   TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerRuns(job, FirstSteps(kSteps)));
@@ -84,14 +91,15 @@ Result<Nanos> LeastOfRuns(World& alone, Device* device, Nanos (*time)(const Trac
     steps.insert(steps.end(), static_cast<std::size_t>(run.run.count), {&run.program, std::string(Name(run.run.kind))});
   }
   TIDEMARK_CHECK(steps.size() == kSteps && steps.back().program == steps[kSteps - 2].program);
-  std::vector<Nanos> measured;
-  for (int i = 0; i < 5; ++i) {
+  std::vector<std::int64_t> answers;
+  for (int i = 0; i < question.runs; ++i) {
     RunOptions options;
     options.device = device;
+    options.time_work = question.time_work;
     TIDEMARK_ASSIGN(const RunOutcome outcome, RunSteps(job, steps, options, alone));
-    measured.push_back(time(outcome.trace));
+    answers.push_back(question.ask(outcome.trace));
   }
-  return *std::min_element(measured.begin(), measured.end());
+  return *std::min_element(answers.begin(), answers.end());
 }
 
 std::string FileOf(const Machine& machine, std::string_view summary) {
@@ -131,8 +139,9 @@ Result<Calibration> MeasureProcessor(const Link& link) {
   CalibrateProcessor(calibration, device, ProcessorSizes(), std::max(1U, std::thread::hardware_concurrency()),
                      Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE)));
   const auto alone = MakeSingleWorld();
-  TIDEMARK_ASSIGN(const Nanos around, LeastOfRuns(*alone, nullptr, TimeAroundKernels));
-  calibration.Measured("kernel_launch", machine.kernel_launch, around,
+  TIDEMARK_ASSIGN(const std::int64_t around,
+                  LeastOfRuns(*alone, nullptr, {[](const Trace& trace) { return TimeAroundKernels(trace).count(); }}));
+  calibration.Measured("kernel_launch", machine.kernel_launch, Nanos(around),
                        "what the executor takes around a kernel of a small model");
   calibration.Measured("intra_node.latency", machine.intra_node.latency, link.latency,
                        "a step of an exchange between two ranks");
@@ -162,9 +171,11 @@ Result<Calibration> MeasureGpu(Device& device, int number, GpuUnderCalibration g
   CalibrateGpu(calibration, device, sizes, gpu);
   const auto alone = MakeSingleWorld();
   TIDEMARK_ASSIGN(const auto on_gpu, OpenNcclWorld(*alone, {.gpu = number}));
-  TIDEMARK_ASSIGN(const Nanos issue, LeastOfRuns(*on_gpu, &device, TimeToIssue));
-  calibration.Measured("host_issue", calibration.machine().host_issue, issue,
-                       "what the executor takes to issue an operation of a small model");
+  TIDEMARK_ASSIGN(const std::int64_t operations, LeastOfRuns(*on_gpu, &device, {OperationsOf, true, 1}));
+  const auto issue_time = [operations](const Trace& trace) { return TimeToIssue(trace, operations).count(); };
+  TIDEMARK_ASSIGN(const std::int64_t issue, LeastOfRuns(*on_gpu, &device, {issue_time, false}));
+  calibration.Measured("host_issue", calibration.machine().host_issue, Nanos(issue),
+                       "what the executor takes to issue an operation of a small model whose work nobody times");
   return calibration;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -23,6 +24,10 @@ namespace tidemark {
 /// takes that does nothing, which predictions add to each: it is no part of them. Where that is nearly all, a tenth of
 /// the time is left for the work, so that rates stay finite.
 std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch);
+
+/// Keeps the device at work for sizes.warm with the product of sizes.peak: a GPU's clocks fall from what they are at
+/// first to what they are in a long step.
+void WarmUp(Device& device, const CalibrationSizes& sizes);
 
 /// The product of sizes.peak in a dtype.
 FlopsPerSec MeasureProducts(Device& device, const CalibrationSizes& sizes, DType dtype);
@@ -50,8 +55,10 @@ Result<Link> MeasureLink(World& world, Communicator& group, Device& device, cons
 /// host runs the kernels itself.
 Nanos TimeAroundKernels(const Trace& trace);
 
-/// What the host takes for one of the operations that it gave to a device's streams, on average, in the last step: from
-/// the step's beginning until the last phase was issued.
-Nanos TimeToIssue(const Trace& trace);
+/// Operations of the last step, of a run whose work was timed.
+std::int64_t OperationsOf(const Trace& trace);
+/// What the host takes for one of as many operations that it gives to a device's streams, on average, in the last step
+/// of a run: from the step's beginning until the last phase was issued.
+Nanos TimeToIssue(const Trace& trace, std::int64_t operations);
 
 }  // namespace tidemark

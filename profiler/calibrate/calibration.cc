@@ -147,6 +147,7 @@ void CalibrateProcessor(Calibration& to, Device& device, const CalibrationSizes&
 void CalibrateGpu(Calibration& to, Device& device, const CalibrationSizes& sizes, const GpuUnderCalibration& gpu) {
   Machine& machine = to.machine();
   to.Known("accelerator", machine.accelerator, true, "what it is");
+  WarmUp(device, sizes);
   const LaunchCost launch = MeasureLaunch(device, sizes);
   to.Measured(
       "kernel_launch", machine.kernel_launch, launch.device,

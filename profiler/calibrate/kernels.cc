@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -228,6 +229,21 @@ std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationS
     MeasureWide(curves, device, sizes, rows);
   }
   return std::move(curves).Take();
+}
+
+void WarmUp(Device& device, const CalibrationSizes& sizes) {
+  constexpr int kAtATime = 8;
+  Operands operands(device, sizes.memory);
+  const LayerOperands layer(operands, sizes.peak, DType::bf16);
+  Runs runs;
+  AddProducts(layer, runs);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(sizes.warm.count());
+  while (std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < kAtATime; ++i) {
+      device.Give(Stopwatch::kStream, runs.front().second);
+    }
+    device.Finish(Stopwatch::kStream);
+  }
 }
 
 FlopsPerSec MeasureProducts(Device& device, const CalibrationSizes& sizes, DType dtype) {

@@ -55,6 +55,7 @@ CalibrationSizes GpuSizes() {
   sizes.exchanged = std::int64_t{1} << 26;
   sizes.held = Bytes(256 * kMiB);
   sizes.memory = Bytes(8 * kGiB);
+  sizes.warm = Nanos(2'000'000'000);
   return sizes;
 }
 

@@ -33,6 +33,7 @@ struct CalibrationSizes {
   std::int64_t exchanged = 0;  ///< elements of what ranks exchange
   Bytes held;                  ///< written to keep a device busy while the host issues what is measured
   Bytes memory;                ///< that all of it finds room in, piece by piece
+  Nanos warm;                  ///< how long the device works before it is measured
 };
 
 /// One core: what its caches hold, and what none does.

@@ -21,11 +21,15 @@ Nanos TimeAroundKernels(const Trace& trace) {
   return around / kernels;
 }
 
-Nanos TimeToIssue(const Trace& trace) {
-  const StepMark& last = trace.steps.back();
-  const auto operations = std::count_if(trace.slices.begin(), trace.slices.end(),
-                                        [&](const Slice& slice) { return slice.start >= last.begin; });
+std::int64_t OperationsOf(const Trace& trace) {
+  const Nanos begin = trace.steps.back().begin;
+  return std::count_if(trace.slices.begin(), trace.slices.end(),
+                       [begin](const Slice& slice) { return slice.start >= begin; });
+}
+
+Nanos TimeToIssue(const Trace& trace, std::int64_t operations) {
   TIDEMARK_CHECK(operations > 0);
+  const StepMark& last = trace.steps.back();
   Nanos issued = last.begin;
   for (const Span& span : trace.spans) {
     issued = std::max(issued, span.end);

@@ -50,7 +50,8 @@ TEST(Calibration, AnOperationIsIssuedInItsPartOfThePhases) {
                   {0, {}, Nanos(1010), Nanos(1030)},
                   {0, {}, Nanos(1030), Nanos(1070)},
                   {0, {}, Nanos(1070), Nanos(1100)}};
-  EXPECT_EQ(TimeToIssue(trace), Nanos(20));
+  EXPECT_EQ(OperationsOf(trace), 3);
+  EXPECT_EQ(TimeToIssue(trace, 3), Nanos(20));
 }
 
 TEST(Calibration, RatesHaveFourDigits) {
@@ -104,6 +105,49 @@ TEST(Calibration, ALaunchIsWhatAKernelOfOneElementTakes) {
   EXPECT_EQ(launch.device, Nanos(2500));
   EXPECT_GT(launch.host, Nanos());
   EXPECT_DOUBLE_EQ(MeasureCopy(device, SmallSizes()).per_second(), FourDigits(2 * 4096 / 2.5e-6));
+}
+
+/// Counts what leaves no trace in its memory: no kernel.
+class IdleWorks final : public HostDevice {
+ public:
+  void Give(std::uint32_t stream, Work work) override {
+    const std::vector<char> before = Numbers();
+    HostDevice::Give(stream, std::move(work));
+    idle_ += before == Numbers() ? 1 : 0;
+    ++works_;
+  }
+  int idle() const { return idle_; }
+  int works() const { return works_; }
+
+ private:
+  std::vector<char> Numbers() const {
+    std::vector<char> numbers;
+    memory()->ForEachMapped([&](std::uint64_t begin, std::uint64_t end) {
+      const auto* from = reinterpret_cast<const char*>(begin);  // NOLINT(performance-no-int-to-ptr): as it counts
+      numbers.insert(numbers.end(), from, from + (end - begin));
+    });
+    return numbers;
+  }
+
+  int idle_ = 0, works_ = 0;
+};
+
+// A factor of 1 would be no kernel, and its launch would take no time.
+TEST(Calibration, ALaunchIsMeasuredOfAKernel) {
+  IdleWorks device;
+  MeasureLaunch(device, SmallSizes());
+  EXPECT_GT(device.works(), 0);
+  EXPECT_EQ(device.idle(), 0);
+}
+
+TEST(Calibration, WarmsUpForAsLongAsItIsTold) {
+  CountedDevice device(Nanos(1000));
+  CalibrationSizes sizes = SmallSizes();
+  WarmUp(device, sizes);
+  const std::int64_t made = device.works();  // its operands
+  sizes.warm = Nanos(1'000'000);
+  WarmUp(device, sizes);
+  EXPECT_GT(device.works(), 2 * made);
 }
 
 void AddKinds(const Job& job, std::set<std::string>& keys) {
