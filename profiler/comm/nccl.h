@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/quantity.h"
 #include "base/result.h"
@@ -26,5 +27,8 @@ Result<std::unique_ptr<World>> OpenNcclWorld(World& boot, const NcclOptions& opt
 /// them together, at MASTER_ADDR and the port behind MASTER_PORT, where torchrun's own store listens (NCCL_COMM_ID,
 /// where it is set, says another place). Each rank has a GPU of its own.
 Result<std::unique_ptr<World>> OpenNcclWorldFromEnvironment(const Launcher& launcher, const NcclOptions& options);
+
+/// "2.28.9": of the NCCL that ranks would meet through. Needs no GPU. Fails with machine_cannot where there is none.
+Result<std::string> NcclVersion();
 
 }  // namespace tidemark

@@ -125,8 +125,10 @@ class NcclWorld final : public World {
   std::string how_;
 };
 
-/// Whether NCCL reduces a number over all ranks, some of which share a GPU. A release that does not take them says so
-/// when they meet; ranks for which a GPU has no room lock up, so it has a minute.
+constexpr int kSharesGpus = NCCL_VERSION(2, 30, 0);  // has NCCL_MULTI_RANK_GPU_ENABLE
+
+/// Whether NCCL reduces a number over all ranks, some of which share a GPU. Where it does not take them it says so when
+/// they meet; ranks for which a GPU has no room lock up, so it has a minute.
 Result<bool> TakesSharedGpus(NcclTools tools, World& boot) {
   tools.patience = std::min(tools.patience, Nanos(60'000'000'000));
   TIDEMARK_ASSIGN(std::unique_ptr<Communicator> host, boot.Split(0));
@@ -166,13 +168,16 @@ Result<std::unique_ptr<World>> OpenNcclWorld(World& boot, const NcclOptions& opt
     ranks_on_gpu = sharing->size();
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);  // before NCCL reads it, which it does once
   }
-  const Result<NcclLibrary> nccl = LoadNccl();
+  const Result<NcclLibrary> nccl = boot.size() > 1 ? LoadNccl() : NcclLibrary();
   const bool there_everywhere = boot.Highest(nccl.ok() ? 0 : 1) == 0;
   NcclTools tools{nccl.ok() ? *nccl : NcclLibrary(), {}, options.gpu, 0, options.patience};
   GpuTransportFacts facts{gpu_shared, false};
   if (gpu_shared && there_everywhere) {
-    tools.max_ctas = 4;  // ranks that do not fit on their GPU together lock up: NCCL's words on its switch
-    TIDEMARK_ASSIGN(facts.nccl_takes_it, TakesSharedGpus(tools, boot));
+    // A release without the switch keeps memory of the GPU where it refuses, whatever is given up then.
+    if (boot.Highest(tools.nccl.code < kSharesGpus ? 1 : 0) == 0) {
+      tools.max_ctas = 4;  // ranks that do not fit on their GPU together lock up: NCCL's words on its switch
+      TIDEMARK_ASSIGN(facts.nccl_takes_it, TakesSharedGpus(tools, boot));
+    }
   } else if (!gpu_shared && boot.size() > 1) {
     TIDEMARK_TRY(nccl);
   }

@@ -49,13 +49,14 @@ class EnvironmentWorld final : public World {
     const HeapScope scope(HeapOwner::communication);
     TIDEMARK_ASSIGN(const std::vector<std::int64_t> colours, GatherNumbers(colour));
     TIDEMARK_ASSIGN(ncclComm_t all, all_.Joined());
-    ncclComm_t comm = nullptr;
-    const ncclResult_t result =
-        tools_.nccl.split(all, static_cast<int>(colour), static_cast<int>(rank()), &comm, nullptr);
+    const std::int64_t size = std::count(colours.begin(), colours.end(), colour);
+    ncclComm_t comm = nullptr;  // a rank alone needs none, which would take memory
+    const int own_colour = size > 1 ? static_cast<int>(colour) : NCCL_SPLIT_NOCOLOR;
+    const ncclResult_t result = tools_.nccl.split(all, own_colour, static_cast<int>(rank()), &comm, nullptr);
     const NcclPeers::Joined joined{comm, result};
     const auto own = colours.begin() + rank();
     auto group = std::make_unique<NcclCommunicator>(
-        tools_, std::count(colours.begin(), own, colour), std::count(colours.begin(), colours.end(), colour),
+        tools_, std::count(colours.begin(), own, colour), size,
         NcclMeeting{[joined] { return joined; },
                     [this, comm](std::int64_t peer, std::int64_t, const ncclUniqueId& id) {
                       ncclUniqueId given = id;
@@ -66,7 +67,9 @@ class EnvironmentWorld final : public World {
                       TIDEMARK_TRY(PassId(comm, peer, taken, false));
                       return taken;
                     }});
-    TIDEMARK_TRY(group->Joined());
+    if (result != ncclSuccess || size > 1) {
+      TIDEMARK_TRY(group->Joined());
+    }
     return std::unique_ptr<Communicator>(std::move(group));
   }
 
@@ -203,7 +206,9 @@ Result<std::unique_ptr<World>> OpenNcclWorldFromEnvironment(const Launcher& laun
   TIDEMARK_TRY(UseGpu(options.gpu));
   TIDEMARK_ASSIGN(NcclLibrary nccl, LoadNccl());
   NcclTools tools{std::move(nccl), {}, options.gpu, 0, options.patience};
-  const std::string place = fmt::format("{}:{}", address, std::strtol(port, nullptr, 10) + 1);
+  const bool is_ipv6 = std::strchr(address, ':') != nullptr;
+  const std::string place =
+      fmt::format(fmt::runtime(is_ipv6 ? "[{}]:{}" : "{}:{}"), address, std::strtol(port, nullptr, 10) + 1);
   const NcclPeers::Joined joined = MeetAt(tools, place, launcher);
   if (joined.result != ncclSuccess) {
     return Error{ErrorCode::machine_cannot, "",

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/shared_library.h"
+#include "profiler/comm/nccl.h"
 
 namespace tidemark {
 namespace {
@@ -68,7 +69,13 @@ Result<NcclLibrary> LoadNccl() {
                  kHint};
   }
   nccl.version = NcclVersionText(version);
+  nccl.code = version;
   return nccl;
+}
+
+Result<std::string> NcclVersion() {
+  TIDEMARK_ASSIGN(const NcclLibrary nccl, LoadNccl());
+  return nccl.version;
 }
 
 }  // namespace tidemark

@@ -32,6 +32,7 @@ struct NcclLibrary {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
   std::string version;  ///< "2.28.9"
+  int code = 0;         ///< the same as NCCL_VERSION_CODE
 
   /// "unhandled system error: Connection refused", the second half being NCCL's own last words, where it has some.
   std::string Describe(ncclResult_t result) const;

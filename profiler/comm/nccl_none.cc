@@ -15,4 +15,6 @@ Result<std::unique_ptr<World>> OpenNcclWorld(World&, const NcclOptions&) { retur
 
 Result<std::unique_ptr<World>> OpenNcclWorldFromEnvironment(const Launcher&, const NcclOptions&) { return NoCuda(); }
 
+Result<std::string> NcclVersion() { return NoCuda(); }
+
 }  // namespace tidemark

@@ -36,6 +36,9 @@ NcclPeers::Joined NcclPeers::Join(const NcclTools& tools, const ncclUniqueId& id
       return Joined{nullptr, ncclUnhandledCudaError};
     }
     joined.result = tools.nccl.join(&joined.comm, static_cast<int>(ranks), id, static_cast<int>(rank), &config);
+    if (joined.result != ncclSuccess && joined.comm != nullptr) {
+      tools.nccl.abort(std::exchange(joined.comm, nullptr));
+    }
     return joined;
   };
   std::packaged_task<Joined()> task(std::move(join));
