@@ -9,15 +9,27 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "kernels/blas.h"
+#include "profiler/capture/gpu_capture.h"
+#include "profiler/comm/nccl.h"
+#include "profiler/device/gpu_description.h"
 #include "profiler/device/probe.h"
 
 namespace tidemark {
 namespace {
+
+/// A library that is looked for when a GPU is used.
+struct GpuLibrary {
+  std::string_view name, purpose;
+  Result<std::string> version;  ///< or why there is none, and what to install
+};
 
 /// What this machine has of what tidemark can use.
 struct Findings {
@@ -25,6 +37,8 @@ struct Findings {
   Bytes memory;
   std::string mpirun;  ///< its path; empty: not found
   DeviceProbe devices;
+  std::string driver;  ///< NVIDIA's own number for it, "580.65.06"; empty: not told
+  std::vector<GpuLibrary> libraries;
 };
 
 /// Where a program would be started from; empty when PATH has no such program.
@@ -42,7 +56,12 @@ std::string FindProgram(const std::string& name) {
 
 Findings Examine() {
   const std::int64_t n_bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
-  return {std::thread::hardware_concurrency(), Bytes(n_bytes), FindProgram("mpirun"), ProbeDevices()};
+  Findings found{std::thread::hardware_concurrency(), Bytes(n_bytes), FindProgram("mpirun"), ProbeDevices(), {}, {}};
+  found.driver = found.devices.devices.empty() ? "" : DescribeGpu(0).driver;
+  found.libraries = {{"cuBLASLt", "products of matrices", kernels::cuda::CublasLtVersion()},
+                     {"NCCL", "exchanges between GPUs", NcclVersion()},
+                     {"CUPTI", "records of what a GPU does", CuptiVersion()}};
+  return found;
 }
 
 std::string CudaVersion(int version) {
@@ -52,8 +71,14 @@ std::string CudaVersion(int version) {
 std::string AsText(const Findings& found) {
   std::string text = fmt::format("cores     {}\nmemory    {}\n", found.cores, Text(found.memory));
   text += fmt::format("MPI       {}\n", found.mpirun.empty() ? "not found: mpirun is not on the PATH" : found.mpirun);
-  text += fmt::format("CUDA      runtime {}, driver {}\n", CudaVersion(found.devices.runtime_version),
-                      CudaVersion(found.devices.driver_version));
+  text += fmt::format("CUDA      runtime {}, driver {}{}\n", CudaVersion(found.devices.runtime_version),
+                      CudaVersion(found.devices.driver_version),
+                      found.driver.empty() ? "" : fmt::format(" ({})", found.driver));
+  for (const GpuLibrary& library : found.libraries) {
+    text += fmt::format("{:<8}  {}\n", library.name,
+                        library.version ? fmt::format("{}, for {}", *library.version, library.purpose)
+                                        : fmt::format("none: {}", library.version.error().message));
+  }
   for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("GPU       {}, {}, compute capability {}.{}\n", device.name, Text(device.memory),
                         device.compute_major, device.compute_minor);
@@ -71,6 +96,9 @@ std::string AsMarkdown(const Findings& found) {
                       found.mpirun.empty() ? "not found" : found.mpirun);
   text += fmt::format("| CUDA runtime | {} |\n| CUDA driver | {} |\n", CudaVersion(found.devices.runtime_version),
                       CudaVersion(found.devices.driver_version));
+  for (const GpuLibrary& library : found.libraries) {
+    text += fmt::format("| {} | {} |\n", library.name, library.version ? *library.version : "none");
+  }
   for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("| GPU | {}, {} |\n", device.name, Text(device.memory));
   }
@@ -83,6 +111,16 @@ std::string AsJson(const Findings& found) {
   json["memory_bytes"] = found.memory.count();
   json["mpirun"] = found.mpirun.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(found.mpirun);
   json["cuda"] = {{"runtime_version", found.devices.runtime_version}, {"driver_version", found.devices.driver_version}};
+  json["driver"] = found.driver.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(found.driver);
+  json["libraries"] = nlohmann::ordered_json::array();
+  for (const GpuLibrary& library : found.libraries) {
+    const bool is_there = library.version.ok();
+    json["libraries"].push_back(
+        {{"name", library.name},
+         {"version", is_there ? nlohmann::ordered_json(*library.version) : nlohmann::ordered_json()},
+         {"missing_because", is_there ? "" : library.version.error().message},
+         {"hint", is_there ? "" : library.version.error().hint}});
+  }
   json["gpus"] = nlohmann::ordered_json::array();
   for (const ProbedDevice& device : found.devices.devices) {
     json["gpus"].push_back({{"name", device.name},
@@ -96,7 +134,9 @@ std::string AsJson(const Findings& found) {
 class DoctorCommand : public Command {
  public:
   std::string_view name() const override { return "doctor"; }
-  std::string_view summary() const override { return "Say what this machine can do: cores, memory, MPI, GPUs"; }
+  std::string_view summary() const override {
+    return "Say what this machine can do: cores, memory, MPI, GPUs and their libraries";
+  }
   std::string_view examples() const override {
     return "  tidemark doctor                     what there is\n"
            "  tidemark doctor --require cuda      exit with 3 where no GPU can be used\n";
