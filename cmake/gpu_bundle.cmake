@@ -12,7 +12,9 @@ install(CODE "
   file(GLOB libraries \"\${CMAKE_INSTALL_PREFIX}/lib/*\")
   execute_process(COMMAND ${TIDEMARK_PATCHELF} --set-rpath $ORIGIN \${libraries} COMMAND_ERROR_IS_FATAL ANY)"
         COMPONENT gpu_bundle)
-install(PROGRAMS tests/gpu/run_experiments.sh DESTINATION . RENAME run COMPONENT gpu_bundle)
+install(PROGRAMS tests/gpu/run_experiments.py DESTINATION . RENAME run COMPONENT gpu_bundle)
 install(DIRECTORY tests/jobs DESTINATION . COMPONENT gpu_bundle)
-install(DIRECTORY tests/gpu/ DESTINATION experiments COMPONENT gpu_bundle
+install(DIRECTORY tests/gpu DESTINATION experiments COMPONENT gpu_bundle
         FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "recorded" EXCLUDE)
+install(FILES tests/bench/against_pytorch.py tests/bench/torch_decoder.py DESTINATION experiments/bench COMPONENT gpu_bundle)
+install(FILES README.md DESTINATION experiments COMPONENT gpu_bundle)  # a text to learn from

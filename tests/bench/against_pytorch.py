@@ -1,145 +1,199 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU executor against PyTorch: the same decoder in fp32, one thread each, in turns.
+"""The executor against PyTorch: the same decoder on one rank, in turns.
 
-    tests/bench/against_pytorch.py [--tidemark build/tidemark] [--python PYTHON-WITH-TORCH] [--rounds 5]
+    tests/bench/against_pytorch.py [--device cpu|cuda] [--tidemark build/tidemark] [--python PYTHON-WITH-TORCH]
+                                   [--rounds 5] [--shapes NAME,...] [--out DIR]
 
-Prints the fastest step of each and one ratio: PyTorch's time over ours, 1.00 where both are as fast, more where we are
-faster. Without torch it says so and exits with 77, as a skipped test does.
+On a processor: fp32, one thread each, the fastest step of each. On a GPU: bf16 throughout, the median step behind the
+first ones, PyTorch eager and compiled, and with --out one DIR/against-pytorch-<shape>.json for each shape and the Kineto
+trace of a small one. Each line has one ratio for each: PyTorch's time over ours, 1.00 where both are as fast, more where
+we are faster. Without torch it says so and exits with 77, as a skipped test does.
 
-The decoder is Llama's: RMSNorm before attention and SwiGLU, rotary embedding in halves, packed projections of q, k, v
-and of gate and up, tied embeddings, mean cross-entropy, gradients of the microbatches added up, AdamW. PyTorch gets the
-fastest operators it has for each on a CPU: rms_norm, scaled_dot_product_attention and the fused AdamW.
+The decoder (torch_decoder.py) has the fastest operators that PyTorch has for each: rms_norm, scaled_dot_product_attention
+and the fused AdamW.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 
-SHAPE = {"layers": 3, "hidden": 192, "ffn": 768, "heads": 4, "vocabulary": 1536, "sequence": 128, "batch": 8,
-         "microbatches": 2}  # that of tests/jobs/demo-small.yaml
+SKIPPED = 77
 STEPS = 6  # a round of each; the first ones warm caches
+WARM = 3  # steps that are not counted on a GPU: kernels are loaded and chosen, memory is filled with NaNs
+
+# By device. demo is the shape of tests/jobs/demo-small.yaml, 1b that of models/zoo/tinyllama-1.1b.json.
+SHAPES = {
+    "cpu": {"demo": {"layers": 3, "hidden": 192, "ffn": 768, "heads": 4, "kv_heads": 4, "vocabulary": 1536,
+                     "sequence": 128, "batch": 8, "microbatches": 2}},
+    "cuda": {"124m": {"layers": 12, "hidden": 768, "ffn": 2048, "heads": 12, "kv_heads": 12, "vocabulary": 50304,
+                      "sequence": 1024, "batch": 16, "microbatches": 4},
+             "1b": {"layers": 22, "hidden": 2048, "ffn": 5632, "heads": 32, "kv_heads": 4, "vocabulary": 32000,
+                    "sequence": 2048, "batch": 4, "microbatches": 4},
+             "1b-8k": {"layers": 22, "hidden": 2048, "ffn": 5632, "heads": 32, "kv_heads": 4, "vocabulary": 32000,
+                       "sequence": 8192, "batch": 1, "microbatches": 4}},
+}
+TRACED = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "kv_heads": 4, "vocabulary": 1024, "sequence": 128,
+          "batch": 2, "microbatches": 2}
 
 JOB = """
-network: {{layers: {layers}, hidden: {hidden}, ffn: {ffn}, heads: {heads}, kv_heads: {heads}, vocabulary: {vocabulary},
+network: {{layers: {layers}, hidden: {hidden}, ffn: {ffn}, heads: {heads}, kv_heads: {kv_heads}, vocabulary: {vocabulary},
           tied_embeddings: true}}
-machine: cpu
+machine: {machine}
 sequence_length: {sequence}
 micro_batch_size: {batch}
 accumulation_steps: {microbatches}
 layout: {{dp: 1}}
 strategy: single-backward
 packing: {{qkv: packed, gate_up: packed}}
-precision: {{params: fp32, gradients: fp32, reduce: fp32, accumulate: fp32, optimizer: fp32}}
+precision: {{params: {dtype}, gradients: {dtype}, reduce: {dtype}, accumulate: {dtype}, optimizer: {dtype}}}
 """
+PLACES = {"cpu": ("cpu", "fp32"), "cuda": ("h100-sxm-80gb", "bf16")}  # machine, dtype
 
 
-def torch_steps(shape, steps):
-    """Seconds of each step. Runs in the interpreter that has torch."""
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    name: str
+    compiled: bool = False
+
+
+CONTENDERS = {"cpu": (Contender("PyTorch"),), "cuda": (Contender("PyTorch eager"), Contender("PyTorch compiled", True))}
+
+
+def torch_steps(request):
+    """Seconds of each step and the most that was allocated. Runs in the interpreter that has torch."""
     import time
 
     import torch
-    from torch import nn
-    from torch.nn import functional
+    from torch_decoder import Shape, Training
 
+    on_gpu = request["device"] == "cuda"
     torch.set_num_threads(1)
-    hidden, heads, sequence = shape["hidden"], shape["heads"], shape["sequence"]
-    half = hidden // heads // 2
-    angles = torch.outer(torch.arange(sequence), 10000.0 ** (-torch.arange(half) / half))
-    cosines, sines = angles.cos()[:, None, :], angles.sin()[:, None, :]
-
-    def turn(x):
-        low, high = x[..., :half], x[..., half:]
-        return torch.cat((low * cosines - high * sines, high * cosines + low * sines), dim=-1)
-
-    def linear(into, out):
-        return nn.Linear(into, out, bias=False)
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.RMSNorm(hidden, eps=1e-5), nn.RMSNorm(hidden, eps=1e-5)
-            self.qkv, self.wo = linear(hidden, 3 * hidden), linear(hidden, hidden)
-            self.gate_up, self.down = linear(hidden, 2 * shape["ffn"]), linear(shape["ffn"], hidden)
-
-        def forward(self, x):
-            q, k, v = self.qkv(self.norm1(x)).view(*x.shape[:2], 3, heads, 2 * half).unbind(2)
-            q, k, v = (part.transpose(1, 2) for part in (turn(q), turn(k), v))
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.wo(mixed.transpose(1, 2).reshape(x.shape))
-            gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
-            return x + self.down(functional.silu(gate) * up)
-
-    class Decoder(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(shape["vocabulary"], hidden)
-            self.layers = nn.ModuleList(Layer() for _ in range(shape["layers"]))
-            self.norm, self.head = nn.RMSNorm(hidden, eps=1e-5), linear(hidden, shape["vocabulary"])
-            self.head.weight = self.table.weight
-
-        def forward(self, tokens):
-            x = self.table(tokens)
-            for layer in self.layers:
-                x = layer(x)
-            return self.head(self.norm(x))
-
-    torch.manual_seed(0)
-    model = Decoder()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            nn.init.normal_(parameter, std=0.02)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    training = Training(Shape(**request["shape"]), request["device"], torch.bfloat16 if on_gpu else torch.float32,
+                        request["compiled"])
     seconds = []
-    for _ in range(steps):
-        batches = [torch.randint(shape["vocabulary"], (2, shape["batch"], sequence))
-                   for _ in range(shape["microbatches"])]
+    for _ in range(request["steps"]):
+        batches = training.batches()
+        training.wait()
         start = time.perf_counter()
-        optimizer.zero_grad()
-        for tokens, labels in batches:
-            logits = model(tokens)
-            loss = functional.cross_entropy(logits.view(-1, shape["vocabulary"]), labels.view(-1))
-            (loss / shape["microbatches"]).backward()
-        optimizer.step()
+        training.step(batches)
+        training.wait()
         seconds.append(time.perf_counter() - start)
-    return seconds
+    if request["trace"]:
+        with torch.profiler.profile(profile_memory=True, record_shapes=False) as profile:
+            training.step(training.batches())
+            training.wait()
+        profile.export_chrome_trace(request["trace"])
+    return {"seconds": seconds, "torch": torch.__version__,
+            "allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None}
 
 
-def tidemark_steps(program, job, steps):
-    output = subprocess.run([program, "run", job, "--steps", str(steps), "--format", "json"], capture_output=True,
-                            text=True, check=True).stdout
-    return [step["step_ns"] * 1e-9 for step in json.loads(output)["steps"]]
+def json_of(*words):
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout)
+
+
+class Bench:
+    def __init__(self, options):
+        self.tidemark, self.python, self.device, self.out = options.tidemark, options.python, options.device, options.out
+
+    def torch_of(self, shape, contender, steps, trace=None):
+        request = {"shape": shape, "device": self.device, "compiled": contender.compiled, "steps": steps,
+                   "trace": trace and str(trace)}
+        return json_of(self.python, pathlib.Path(__file__).resolve(), "--torch-steps", json.dumps(request))
+
+    def run_of(self, shape, steps):
+        """tidemark.run/1 of the shape's job."""
+        machine, dtype = PLACES[self.device]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as job:
+            job.write(JOB.format(**shape, machine=machine, dtype=dtype))
+            job.flush()
+            return json_of(self.tidemark, "run", job.name, "--device", self.device, "--steps", steps, "--format", "json")
+
+    def measure(self, name, shape, rounds):
+        """Prints a line, and keeps a record where there is a folder for it."""
+        ours, theirs, peaks = [], {each.name: [] for each in CONTENDERS[self.device]}, {}
+        failed = {}
+        for _ in range(rounds):
+            run = self.run_of(shape, STEPS)
+            ours += self._counted([step["step_ns"] * 1e-9 for step in run["steps"]])
+            peaks["tidemark"] = run["peak"]["allocator_bytes"]
+            for contender in CONTENDERS[self.device]:
+                try:
+                    found = self.torch_of(shape, contender, STEPS)
+                except RuntimeError as error:  # no compiler for torch.compile, say: the others are still compared
+                    failed[contender.name] = str(error)
+                    continue
+                theirs[contender.name] += self._counted(found["seconds"])
+                peaks[contender.name] = found["allocated_bytes"]
+        best = {who: self._of(seconds) for who, seconds in (("tidemark", ours), *theirs.items()) if seconds}
+        tokens = shape["batch"] * shape["sequence"] * shape["microbatches"]
+        print(f"{name}: " + ", ".join(f"{who} {seconds * 1e3:.1f} ms ({tokens / seconds:,.0f} tokens/s)"
+                                      for who, seconds in best.items()))
+        ratios = {who: best[who] / best["tidemark"] for who in theirs if who in best}
+        print("".join(f"  {who} over ours: ratio {ratio:.2f}\n" for who, ratio in ratios.items()), end="")
+        print("".join(f"  {who} failed: {why.splitlines()[-1]}\n" for who, why in failed.items()), end="", flush=True)
+        if self.out:
+            self._keep(name, shape, {"step_seconds": best, "ratios": ratios, "allocator_peak_bytes": peaks,
+                                     "failed": failed})
+        return bool(ratios)
+
+    def _counted(self, seconds):
+        return seconds if self.device == "cpu" else seconds[WARM:]
+
+    def _of(self, seconds):
+        return min(seconds) if self.device == "cpu" else statistics.median(seconds)
+
+    def _keep(self, name, shape, found):
+        sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+        from machine import about
+
+        machine, dtype = PLACES[self.device]
+        record = {**about(json_of(self.tidemark, "doctor", "--format", "json")),
+                  "job": JOB.format(**shape, machine=machine, dtype=dtype), **found}
+        path = self.out / f"against-pytorch-{name}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parents[2]
+    parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--tidemark", default=str(root / "build/tidemark"))
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="default: 5 on a processor, 1 on a GPU")
+    parser.add_argument("--shapes", help="default: all of the device")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of records")
     parser.add_argument("--torch-steps", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch_steps:
-        print(json.dumps(torch_steps(json.loads(options.torch_steps), STEPS)))
+        print(json.dumps(torch_steps(json.loads(options.torch_steps))))
         return 0
     if subprocess.run([options.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
         print(f"skipped: {options.python} has no torch; give another interpreter with --python")
-        return 77
-    ours, theirs = [], []
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as job:
-        job.write(JOB.format(**SHAPE))
-        job.flush()
-        for _ in range(options.rounds):
-            ours += tidemark_steps(options.tidemark, job.name, STEPS)
-            output = subprocess.run([options.python, __file__, "--torch-steps", json.dumps(SHAPE)],
-                                    capture_output=True, text=True, check=True).stdout
-            theirs += json.loads(output)
-    print(f"tidemark {min(ours) * 1e3:.1f} ms, PyTorch {min(theirs) * 1e3:.1f} ms a step (fastest of {len(ours)})")
-    print(f"ratio {min(theirs) / min(ours):.2f}")
-    return 0
+        return SKIPPED
+    shapes = SHAPES[options.device]
+    unknown = set(options.shapes.split(",")) - set(shapes) if options.shapes else set()
+    if unknown:
+        print(f"no shape is called {', '.join(sorted(unknown))}; on {options.device} there are: {', '.join(shapes)}",
+              file=sys.stderr)
+        return 2
+    bench = Bench(options)
+    fine = True
+    for name in options.shapes.split(",") if options.shapes else shapes:
+        fine &= bench.measure(name, shapes[name], options.rounds or (5 if options.device == "cpu" else 1))
+    if options.out:
+        trace = options.out / f"kineto-{options.device}-decoder.json.gz"
+        bench.torch_of(TRACED, Contender("PyTorch"), WARM, trace)
+        print(f"trace of a small decoder: {trace}")
+    return 0 if fine else 1
 
 
 if __name__ == "__main__":

@@ -43,10 +43,22 @@ class GpuBundle(unittest.TestCase):
 
     def test_is_whole_and_small(self):
         for part in ("tidemark", "gpu_test", "gpu_ranks", "memory_experiment", "run", "lib", "jobs/oracle.yaml",
-                     "experiments/pytorch_judge.py"):
+                     "experiments/gpu/pytorch_judge.py", "experiments/gpu/own_steps.py", "experiments/bench/against_pytorch.py",
+                     "experiments/README.md"):
             self.assertTrue((self.bundle / part).exists(), part)
         size = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
         self.assertLess(size, LARGEST)
+
+    def test_runs_on_any_recent_processor(self):
+        """This machine's may have wider vectors (AVX-512) than that one's."""
+        code = subprocess.Popen(["objdump", "--disassemble", "--no-show-raw-insn", str(self.bundle / "tidemark")],
+                                stdout=subprocess.PIPE)
+        found = subprocess.run(["grep", "--max-count=1", "%zmm"], stdin=code.stdout, capture_output=True, text=True,
+                               check=False)
+        code.stdout.close()
+        code.kill()
+        code.wait()
+        self.assertEqual(found.stdout, "")
 
     def test_holds_every_library_but_the_machines_own(self):
         """Each comes from the bundle, the C library excepted; of CUDA nothing is bound when a program starts."""

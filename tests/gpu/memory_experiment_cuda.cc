@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is not known of a GPU's memory without one: what its context takes, what CUPTI's memory records say of memory
-// that is mapped page by page, what a communicator of one rank takes, and what recording costs. Prints one JSON object.
+// What is not known of a GPU's memory without one: what its context takes, what streams, the library of products and
+// kernels take when they are first used, what CUPTI's memory records say of memory that is mapped page by page, what a
+// communicator of one rank takes, and what recording costs. Prints one JSON object.
 //
 //   memory_experiment [none|records|sources]     what is recorded meanwhile (default: sources)
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <chrono>
@@ -15,10 +15,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/shared_library.h"
+#include "kernels/blas.h"
+#include "kernels/linear_cuda.h"
+#include "kernels/pointwise_cuda.h"
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/gpu_memory_use.h"
 #include "profiler/device/gpu_driver.h"
@@ -60,18 +66,75 @@ double NanosOfAPair(GpuDriver& driver) {
 
 /// Bytes that NCCL takes for a communicator of this GPU alone; empty where it cannot be had.
 std::optional<std::int64_t> NcclOfOneRank(const GpuDriver& driver) {
-  void* library = dlopen("libnccl.so.2", RTLD_NOW);
-  if (library == nullptr) {
-    return std::nullopt;
-  }
-  const auto init = reinterpret_cast<int (*)(void**, int, const int*)>(dlsym(library, "ncclCommInitAll"));
+  const SharedLibrary library = SharedLibrary::OfCuda("libnccl.so.2", CUDART_VERSION / 1000);
+  int (*init)(void**, int, const int*) = nullptr;
   const Bytes before = driver.totals().free;
   void* communicator = nullptr;
   const int gpu = 0;
-  if (init == nullptr || init(&communicator, 1, &gpu) != 0) {
+  if (!library.is_there() || !library.Find("ncclCommInitAll", init) || init(&communicator, 1, &gpu) != 0) {
     return std::nullopt;
   }
   return (before - driver.totals().free).count();
+}
+
+/// What the driver takes at the first use of what a step uses, one behind the other.
+class FirstUses {
+ public:
+  explicit FirstUses(const GpuDriver& driver) : driver_(driver) {
+    Take("8 streams", [&] {
+      for (cudaStream_t& stream : streams_) {
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      }
+    });
+    std::unique_ptr<kernels::cuda::Blas> blas;
+    Take("cuBLASLt", [&] {
+      if (auto opened = kernels::cuda::OpenCublasLt()) {
+        blas = std::move(*opened);
+      }
+    });
+    void* room = nullptr;
+    Take("workspace of a stream", [&] { cudaMalloc(&room, kernels::Queue::kWorkspaceBytes); });
+    const kernels::Queue queue{.stream = streams_[0],
+                               .blas = blas.get(),
+                               .workspace = room,
+                               .workspace_bytes = room == nullptr ? 0 : kernels::Queue::kWorkspaceBytes};
+    kernels::Tensor all{{DType::bf16, 2 * kSide * kSide}, nullptr};
+    Take("16 MiB", [&] { cudaMalloc(&all.data, 2 * 2 * kSide * kSide); });
+    Take("a kernel of ours", [&] { kernels::cuda::Fill(0.5, all, queue); });
+    Take("another", [&] { kernels::cuda::Scale(0.5, all, queue); });
+    const kernels::Tensor operand = kernels::Slice(all, 0, kSide * kSide),
+                          product = kernels::Slice(all, kSide * kSide, kSide * kSide);
+    const kernels::Linear square{.rows = kSide, .in = kSide, .out = kSide};
+    for (const char* const name : {"a product", "the same product"}) {
+      Take(name, [&] { kernels::cuda::LinearForward(square, operand, operand, {}, std::span(&product, 1), queue); });
+    }
+    cudaFree(all.data);
+    cudaFree(room);
+  }
+  ordered_json Take() && { return std::move(all_); }
+
+ private:
+  static constexpr std::int64_t kSide = 2048;
+
+  template <class Use>
+  void Take(const char* name, const Use& use) {
+    const Bytes before = driver_.totals().free;
+    use();
+    cudaDeviceSynchronize();
+    all_.push_back({{"use", name}, {"taken_bytes", (before - driver_.totals().free).count()}});
+  }
+
+  const GpuDriver& driver_;
+  std::array<cudaStream_t, 8> streams_{};
+  ordered_json all_ = ordered_json::array();
+};
+
+Bytes BinariesOf(const GpuRecords& records) {
+  Bytes sum;
+  for (const GpuModuleRecord& module : records.modules) {
+    sum += module.bytes;
+  }
+  return sum;
 }
 
 ordered_json Describe(const GpuRecords& records, const GpuMemory& memory) {
@@ -90,6 +153,8 @@ ordered_json Describe(const GpuRecords& records, const GpuMemory& memory) {
   }
   return {{"memory_records", records.memory.size()},
           {"virtual_memory_calls", records.virtual_memory.size()},
+          {"modules", records.modules.size()},
+          {"modules_binaries_bytes", BinariesOf(records).count()},
           {"memory_records_of_mapped_memory", use.recorded_twice},
           {"dropped", records.dropped},
           {"without_times", records.without_times},
@@ -115,6 +180,7 @@ int Run(std::string_view mode) {
     return static_cast<int>(driver.error().code);
   }
   const auto with_context = Used(management);
+  ordered_json first_uses = FirstUses(**driver).Take();
   const double pair = NanosOfAPair(**driver);
   GpuMemory memory(**driver, (*driver)->totals().total);
   const auto piece = memory.Take(64 * kMiB);
@@ -135,6 +201,7 @@ int Run(std::string_view mode) {
                          {"reduced", capture ? capture->reduced() : ""},
                          {"used_before_bytes", Number(before)},
                          {"used_with_context_bytes", Number(with_context)},
+                         {"first_uses", std::move(first_uses)},
                          {"nccl_of_one_rank_bytes", Number(nccl)},
                          {"nanoseconds_of_allocation_and_free", pair},
                          {"taken_bytes", piece ? (64 * kMiB).count() : 0},

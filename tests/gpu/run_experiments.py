@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what needs a GPU on a machine that has one, out of a bundle (./dev gpu-bundle).
+
+    run [RESULTS] [--only PATTERN[,PATTERN...]] [--time-box SECONDS] [--pack FILE] [--list]
+
+Parts run in the order of their worth, each in a time box of its own. Results are written to RESULTS as they come (default:
+results/ beside this script), and after each part packed into FILE, FILE.1, ... of at most 15 MiB each (.tar.gz): whatever
+ends the run, what was measured stays. A part that has ended well is not run again into the same RESULTS. Where machines
+are lent for minutes, --only and --time-box say what of it is run now. CUDA's libraries are taken from PyTorch's wheels
+where the loader finds no others; TIDEMARK_TORCH_PYTHON names another interpreter that has PyTorch.
+Exit codes: 0 fine, 1 a part failed, 2 wrong input, 3 no GPU can be used here, or nothing could be run.
+"""
+
+import argparse
+import dataclasses
+import fnmatch
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+WRONG_INPUT, CANNOT = 2, 3
+OUT_OF_TIME = (124, 137, -9)  # of timeout: told to end, or ended
+GRACE = 10  # seconds between the two
+SHORTEST = 20  # seconds: with less a part is not begun
+LARGEST_PIECE = 15 << 20  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    seconds: int
+    command: tuple
+    needs: str = ""  # a file among the results, without which the part has nothing to work on
+
+
+def ranks(count):
+    """As torchrun would start them; several on one GPU where NCCL (2.30 and later) takes that."""
+    variables = f"WORLD_SIZE={count} MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 NCCL_MULTI_RANK_GPU_ENABLE=1"
+    started = " ".join(f'RANK={rank} LOCAL_RANK={rank} {variables} "$0" & pids="$pids $!";' for rank in range(count))
+    return ("sh", "-c", f'{started} code=0; for pid in $pids; do wait "$pid" || code=$?; done; exit "$code"',
+            HERE / "gpu_ranks")
+
+
+def parts(results):
+    """All of them, in the order of their worth."""
+    tidemark, gpu_test, python = HERE / "tidemark", HERE / "gpu_test", torch_python()
+    recorded, machine = results / "recorded", results / "machine.yaml"
+    small = (HERE / "jobs/demo-small.yaml", "--set", "layout.tp=1", "--set", "layout.sp=false")
+    compare = ("--device", "cuda", "--steps", "6", "--format", "json")
+    found = [Part("device-tests", 150, (gpu_test, "--gtest_filter=-AWatchedGpu.*"))]
+    # Recording begins before a context is made: a process each.
+    found += [Part(f"watched-{test}", 60, (gpu_test, f"--gtest_filter=AWatchedGpu.{test}"))
+              for test in ("ClosesItsBudget", "ClosesTheBudgetOfAPool", "FindsWhatIsHiddenBehindTheAllocator",
+                           "TimesOperationsOnTheProgramsStreams")]
+    # Our own step: do predicted and measured memory agree, and are its gradients those of one big batch?
+    for strategy in ("ddp-last", "fsdp2-scatter-each", "megatron", "deepspeed-zero2"):
+        job = (*small, "--set", f"strategy={strategy}")
+        found.append(Part(f"step-{strategy}", 60, (tidemark, "compare", *job, *compare)))
+        found.append(Part(f"numbers-{strategy}", 60, (tidemark, "run", *job, "--device", "cuda", "--verify", "--format",
+                                                      "json")))
+    found += [Part(f"memory-{mode}", 60, (HERE / "memory_experiment", mode)) for mode in ("none", "records", "sources")]
+    found += [Part(f"ranks-{count}", 150, ranks(count)) for count in (1, 2)]
+    found.append(Part("pytorch-judge", 420, (python, HERE / "experiments/gpu/pytorch_judge.py", "--tidemark", tidemark, "--out",
+                                             recorded, "--time-box", "390")))
+    found.append(Part("calibrate", 240, (tidemark, "calibrate", "--device", "cuda", "-o", machine)))
+    ours = (python, HERE / "experiments/gpu/own_steps.py", "--tidemark", tidemark, "--machine", machine, "--out", recorded,
+            "--text", HERE / "experiments/README.md")
+    found.append(Part("real-sizes", 300, (*ours, "--cases", "[rl]e*", "--time-box", "200"), "machine.yaml"))
+    found.append(Part("against-pytorch", 300, (python, HERE / "experiments/bench/against_pytorch.py", "--device", "cuda",
+                                               "--tidemark", tidemark, "--out", recorded)))
+    found.append(Part("accumulation", 420, (*ours, "--cases", "accumulation-*", "--time-box", "390"), "machine.yaml"))
+    found += [Part(f"sanitizer-{tool}", 300, ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1", gpu_test,
+                                              "--gtest_filter=*Cuda*:*OnGpu*-*Large*"))
+              for tool in ("memcheck", "racecheck")]
+    return found
+
+
+class Results:
+    """A folder with what parts have printed and written, and which of them have ended how."""
+
+    def __init__(self, folder, pack):
+        self.folder, self.pack = folder, pack
+        (folder / "recorded").mkdir(parents=True, exist_ok=True)
+        self._file = folder / "parts.json"
+        self.ended = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+
+    def is_done(self, part):
+        return self.ended.get(part.name, {}).get("outcome") == "done"
+
+    def keep(self, part, outcome, seconds):
+        self.ended[part.name] = {"outcome": outcome, "seconds": round(seconds, 1)}
+        self._file.write_text(json.dumps(self.ended, indent=1) + "\n", encoding="utf-8")
+        if self.pack:
+            self._pack_all()
+
+    def _pack_all(self):
+        """Pictures of memory and traces are compressed already, and text becomes smaller: sizes are never exceeded."""
+        pieces, size = [[]], 0
+        files = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.startswith(self.pack.name)]
+        for path in sorted(files, key=lambda path: path.stat().st_mtime):
+            if size + path.stat().st_size > LARGEST_PIECE and pieces[-1]:
+                pieces.append([])
+                size = 0
+            pieces[-1].append(path)
+            size += path.stat().st_size
+        for i, piece in enumerate(pieces):
+            whole = self.pack if i == 0 else self.pack.with_name(f"{self.pack.name}.{i}")
+            part = whole.with_name(whole.name + ".part")
+            with tarfile.open(part, "w:gz") as archive:
+                for path in piece:
+                    archive.add(path, arcname=pathlib.Path("results") / path.relative_to(self.folder))
+            part.replace(whole)
+
+
+def outcome_of(code):
+    """A missing requirement is no failure, and neither is a part that ran out of time: both are told."""
+    if code == 0:
+        return "done"
+    if code == CANNOT:
+        return "left out, something is missing"
+    if code in OUT_OF_TIME:
+        return "out of time, what it has written stays"
+    return f"failed with exit code {code}"
+
+
+def execute(part, log, seconds):
+    """Runs a part, which prints to `log` as well. Returns its exit code."""
+    command = [str(word) for word in part.command]
+    if shutil.which(command[0]) is None:
+        print(f"there is no program {command[0]}")
+        return CANNOT
+    with open(log, "wb", buffering=0) as kept, subprocess.Popen(["timeout", f"--kill-after={GRACE}", str(seconds), *command],
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                                   stderr=subprocess.STDOUT) as child:
+        for line in child.stdout:
+            kept.write(line)
+            sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+    return child.returncode
+
+
+def run_all(chosen, results, time_box):
+    """Runs what is not done yet. Returns an exit code."""
+    begin = time.monotonic()
+    for part in chosen:
+        left = time_box - (time.monotonic() - begin)
+        if results.is_done(part):
+            print(f"== {part.name}: done before")
+        elif part.needs and not (results.folder / part.needs).exists():
+            print(f"== {part.name}: left out, there is no {part.needs} yet")
+        elif left < SHORTEST:
+            print(f"== {part.name}: not begun, the time is over")
+        else:
+            seconds = round(min(part.seconds, left))
+            print(f"\n== {part.name}, at most {seconds} s", flush=True)
+            started = time.monotonic()
+            outcome = outcome_of(execute(part, results.folder / f"{part.name}.txt", seconds))
+            results.keep(part, outcome, time.monotonic() - started)
+            print(f"== {part.name}: {outcome}", flush=True)
+    outcomes = [results.ended[part.name]["outcome"] for part in chosen if part.name in results.ended]
+    counts = {word: sum(outcome.startswith(word) for outcome in outcomes)
+              for word in ("done", "failed", "out of time", "left out")}
+    print(f"\nof {len(chosen)} parts: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
+    return 1 if counts["failed"] else 0 if counts["done"] else CANNOT
+
+
+def gpu_is_there(folder):
+    """Writes what the machine has into the folder; whether it has a GPU that can be used."""
+    doctor = subprocess.run([str(HERE / "tidemark"), "doctor", "--require", "cuda"], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, check=False)
+    (folder / "doctor.txt").write_text(doctor.stdout, encoding="utf-8")
+    print(doctor.stdout, end="", flush=True)
+    if doctor.returncode not in (0, CANNOT):
+        print(f"error: tidemark doctor ended with {doctor.returncode}", file=sys.stderr)
+    return doctor.returncode == 0
+
+
+def look_into_wheels():
+    """CUDA's libraries may be on this machine as PyTorch's wheels alone, behind which the loader looks last."""
+    look = ("import importlib.util, os\n"
+            "found = importlib.util.find_spec('nvidia')\n"
+            "for root in found.submodule_search_locations if found else ():\n"
+            "    for part in ('cu13', 'nccl', 'cudnn'):\n"
+            "        print(os.path.join(root, part, 'lib'))\n")
+    folders = subprocess.run([torch_python(), "-c", look], capture_output=True, text=True,
+                             check=False).stdout.splitlines()
+    before = os.environ.get("LD_LIBRARY_PATH")
+    path = [*([before] if before else []), *(folder for folder in folders if os.path.isdir(folder))]
+    if path:
+        os.environ["LD_LIBRARY_PATH"] = ":".join(path)
+
+
+def torch_python():
+    return os.environ.get("TIDEMARK_TORCH_PYTHON", sys.executable)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=HERE / "results")
+    parser.add_argument("--only", default="*", help="shell patterns of parts, between commas: 'device-*,memory-*'")
+    parser.add_argument("--time-box", type=float, default=24 * 3600.0, help="seconds for all of them (default: a day)")
+    parser.add_argument("--pack", type=pathlib.Path, help="a .tar.gz of the results, written after each part")
+    parser.add_argument("--list", action="store_true", help="the parts, and the most seconds that each takes")
+    options = parser.parse_args()
+    patterns = options.only.split(",")
+    chosen = [part for part in parts(options.results) if any(fnmatch.fnmatchcase(part.name, one) for one in patterns)]
+    if not chosen:
+        print(f"error: no part is called '{options.only}'\nhint: --list names them", file=sys.stderr)
+        return WRONG_INPUT
+    if options.list:
+        print("\n".join(f"{part.name:45} {part.seconds:4} s" for part in chosen))
+        return 0
+    look_into_wheels()
+    results = Results(options.results, options.pack)
+    if not gpu_is_there(options.results):
+        print("error: no GPU can be used here, so there is nothing to run\nhint: the lines above say what is missing; an "
+              "NVIDIA driver for CUDA 13 and a GPU are all that a machine needs", file=sys.stderr)
+        return CANNOT
+    return run_all(chosen, results, options.time_box)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

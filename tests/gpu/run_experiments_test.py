@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs the experiments where there is a GPU: order, time boxes, what is kept. Programs of a bundle are stood in for
+by scripts."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+RUN = pathlib.Path(__file__).resolve().with_name("run_experiments.py")
+
+
+class Bundle(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.bundle = pathlib.Path(folder.name)
+        (self.bundle / "run").write_bytes(RUN.read_bytes())
+        self.results, self.pack = self.bundle / "results", self.bundle / "pack.tar.gz"
+        self.make("tidemark", "exit 0")
+        self.make("gpu_test", "exit 0")
+        self.make("memory_experiment", "exit 0")
+
+    def make(self, name, script):
+        path = self.bundle / name
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def run_it(self, *words):
+        return subprocess.run([sys.executable, str(self.bundle / "run"), str(self.results), *map(str, words)],
+                              capture_output=True, text=True, timeout=120, check=False)
+
+    def outcomes(self):
+        ended = json.loads((self.results / "parts.json").read_text(encoding="utf-8"))
+        return {name: part["outcome"] for name, part in ended.items()}
+
+    def test_names_its_parts_those_of_most_worth_first(self):
+        names = [line.split()[0] for line in self.run_it("--list").stdout.splitlines()]
+        self.assertEqual(names[0], "device-tests")
+        self.assertEqual(len(names), len(set(names)))
+        for before, after in (("watched-ClosesItsBudget", "pytorch-judge"), ("pytorch-judge", "calibrate"),
+                              ("calibrate", "real-sizes"), ("real-sizes", "accumulation")):
+            self.assertLess(names.index(before), names.index(after))
+
+    def test_a_failure_is_told_and_the_others_go_on(self):
+        self.make("memory_experiment", 'echo "mode $1"; [ "$1" != records ]')
+        done = self.run_it("--only", "memory-*")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(self.outcomes(), {"memory-none": "done", "memory-records": "failed with exit code 1",
+                                           "memory-sources": "done"})
+        self.assertEqual((self.results / "memory-sources.txt").read_text(encoding="utf-8"), "mode sources\n")
+        self.assertIn("of 3 parts: 2 done, 1 failed, 0 out of time, 0 left out", done.stdout)
+
+    def test_what_is_done_is_not_run_again(self):
+        self.make("memory_experiment", f'echo "$1" >> {self.bundle}/calls; [ "$1" != records ]')
+        self.run_it("--only", "memory-*")
+        again = self.run_it("--only", "memory-*")
+        self.assertEqual((self.bundle / "calls").read_text(encoding="utf-8").split(),
+                         ["none", "records", "sources", "records"])
+        self.assertIn("memory-none: done before", again.stdout)
+
+    def test_what_is_missing_is_no_failure_but_nothing_at_all_is(self):
+        self.make("gpu_test", "exit 3")
+        self.assertEqual(self.run_it("--only", "device-tests").returncode, 3)
+        self.assertEqual(self.run_it("--only", "device-tests,memory-none").returncode, 0)
+        self.assertEqual(self.outcomes()["device-tests"], "left out, something is missing")
+
+    def test_the_time_box_begins_nothing_that_has_no_time_and_ends_what_takes_longer(self):
+        done = self.run_it("--only", "memory-none", "--time-box", "5")
+        self.assertIn("memory-none: not begun, the time is over", done.stdout)
+        self.make("memory_experiment", "echo begun; exec sleep 100")
+        done = self.run_it("--only", "memory-*", "--time-box", "21")
+        self.assertEqual(self.outcomes(), {"memory-none": "out of time, what it has written stays"})
+        self.assertEqual((self.results / "memory-none.txt").read_text(encoding="utf-8"), "begun\n")
+        self.assertEqual(done.returncode, 3, "nothing was done")
+
+    def test_a_part_without_what_it_works_on_is_left_out(self):
+        done = self.run_it("--only", "real-sizes")
+        self.assertIn("left out, there is no machine.yaml yet", done.stdout)
+
+    def test_everything_is_packed_in_pieces_that_are_small_enough(self):
+        self.make("memory_experiment", f'head -c 9000000 /dev/urandom > {self.results}/recorded/$1.gz; echo "$1"')
+        self.run_it("--only", "memory-*", "--pack", self.pack)
+        pieces = sorted(self.bundle.glob("pack.tar.gz*"))
+        self.assertEqual([piece.name for piece in pieces], ["pack.tar.gz", "pack.tar.gz.1", "pack.tar.gz.2"])
+        names = []
+        for piece in pieces:
+            self.assertLess(piece.stat().st_size, 16 << 20)
+            with tarfile.open(piece) as archive:
+                names += archive.getnames()
+        self.assertEqual(len(names), len(set(names)))
+        for name in ("parts.json", "doctor.txt", "memory-none.txt", "recorded/records.gz"):
+            self.assertIn(f"results/{name}", names)
+
+    def test_a_program_that_does_not_start_is_not_a_missing_gpu(self):
+        self.make("tidemark", "echo 'loader: no libfmt' >&2; exit 127")
+        done = self.run_it()
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("loader: no libfmt", done.stdout)
+        self.assertIn("tidemark doctor ended with 127", done.stderr)
+
+    def test_an_unknown_part_is_wrong_input(self):
+        done = self.run_it("--only", "nothing")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--list names them", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
