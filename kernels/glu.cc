@@ -3,6 +3,7 @@
 
 #include "kernels/exponential.h"
 #include "kernels/glu_halves.h"
+#include "kernels/pointwise.h"
 #include "kernels/stretch.h"
 
 namespace tidemark::kernels {
@@ -130,6 +131,16 @@ void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTe
       d_gates.Done(d_gate_at(row), op.width);
     }
   });
+}
+
+void JoinHalves(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& packed) {
+  CheckDense(op, gate.type);
+  CheckDense(op, up.type);
+  const Half gate_at = Gate(op, packed.type), up_at = Up(op, packed.type);
+  for (std::int64_t row = 0; row < op.rows; ++row) {
+    Copy(Slice(gate, row * op.width, op.width), Slice(packed, gate_at(row), op.width));
+    Copy(Slice(up, row * op.width, op.width), Slice(packed, up_at(row), op.width));
+  }
 }
 
 }  // namespace tidemark::kernels

@@ -136,6 +136,19 @@ struct SiluBackwardRow {
   }
 };
 
+template <class C>
+struct JoinRow {
+  std::int64_t width;
+  InputRows<C> gate, up;
+  OutputRows<C> packed_gate, packed_up;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    team.Each(width, [&](std::int64_t i) {
+      packed_gate.Set(row, i, gate.At(row, i));
+      packed_up.Set(row, i, up.At(row, i));
+    });
+  }
+};
+
 }  // namespace
 
 void GluForward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& output,
@@ -182,6 +195,14 @@ void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTe
     EachRow(
         queue, op.rows,
         SiluBackwardRow<C>{op.width, DenseOf<C>(op, silu_gradient), GateOf<C>(op, gate), GateTo<C>(op, gate_gradient)});
+  });
+}
+
+void JoinHalves(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& packed,
+                const Queue& queue) {
+  InArithmeticOf({gate.type, up.type, packed.type}, [&]<class C>(C) {
+    EachRow(queue, op.rows,
+            JoinRow<C>{op.width, DenseOf<C>(op, gate), DenseOf<C>(op, up), GateTo<C>(op, packed), UpTo<C>(op, packed)});
   });
 }
 

@@ -29,5 +29,7 @@ void ProductBackward(const Glu& op, const ConstTensor& output_gradient, const Co
                      const Tensor& silu_gradient, const Tensor& up_gradient);
 void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTensor& gate,
                   const Tensor& gate_gradient);
+/// Gradients of gate and up as one of the packed projection's output.
+void JoinHalves(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& packed);
 
 }  // namespace tidemark::kernels

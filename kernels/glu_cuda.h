@@ -20,6 +20,8 @@ void ProductBackward(const Glu& op, const ConstTensor& output_gradient, const Co
                      const Tensor& silu_gradient, const Tensor& up_gradient, const Queue& queue);
 void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTensor& gate, const Tensor& gate_gradient,
                   const Queue& queue);
+void JoinHalves(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& packed,
+                const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
 
@@ -31,5 +33,6 @@ inline constexpr OnQueue SiluForward{&kernels::SiluForward, &cuda::SiluForward};
 inline constexpr OnQueue ProductForward{&kernels::ProductForward, &cuda::ProductForward};
 inline constexpr OnQueue ProductBackward{&kernels::ProductBackward, &cuda::ProductBackward};
 inline constexpr OnQueue SiluBackward{&kernels::SiluBackward, &cuda::SiluBackward};
+inline constexpr OnQueue JoinHalves{&kernels::JoinHalves, &cuda::JoinHalves};
 
 }  // namespace tidemark::kernels::on

@@ -241,21 +241,33 @@ class LayerTable {
 
   std::vector<std::vector<TensorId>> GluBackward(TensorId d_down_in, std::int64_t elements) {
     const bool packed = parts_.partition().packed_gate_up;
+    if (!parts_.partition().fused_glu) {
+      return EagerGluBackward(d_down_in, elements, packed);
+    }
     const TensorId d_gate = b().AddTensor(packed ? "d_gate_up" : "d_gate", packed ? 2 * elements : elements);
     const TensorId d_up = packed ? d_gate : b().AddTensor("d_up", elements);
-    if (parts_.partition().fused_glu) {
-      std::vector<TensorId> reads = Distinct(gate_, up_);
-      reads.push_back(d_down_in);
-      AddGlu(b().backward(), "glu.backward", std::move(reads), Distinct(d_gate, d_up), elements, 5, 9);
-    } else {
-      const TensorId d_silu = b().AddTensor("d_silu", elements);
-      AddGlu(b().backward(), "product.backward", {d_down_in, silu_, up_}, {d_silu, d_up}, elements, 5, 2);
-      AddGlu(b().backward(), "silu.backward", {d_silu, gate_}, {d_gate}, elements, 3, 6);
-    }
+    std::vector<TensorId> reads = Distinct(gate_, up_);
+    reads.push_back(d_down_in);
+    AddGlu(b().backward(), "glu.backward", std::move(reads), Distinct(d_gate, d_up), elements, 5, 9);
     if (packed) {
       return {{d_gate}};
     }
     return {{d_gate}, {d_up}};
+  }
+
+  /// Halves of a packed projection are views; autograd joins their gradients into a new tensor (torch.chunk's backward
+  /// pass is a cat), as tests/gpu/pytorch_judge.py records of PyTorch.
+  std::vector<std::vector<TensorId>> EagerGluBackward(TensorId d_down_in, std::int64_t elements, bool packed) {
+    const TensorId d_silu = b().AddTensor("d_silu", elements), d_up = b().AddTensor("d_up", elements);
+    AddGlu(b().backward(), "product.backward", {d_down_in, silu_, up_}, {d_silu, d_up}, elements, 5, 2);
+    const TensorId d_gate = b().AddTensor("d_gate", elements);
+    AddGlu(b().backward(), "silu.backward", {d_silu, gate_}, {d_gate}, elements, 3, 6);
+    if (!packed) {
+      return {{d_gate}, {d_up}};
+    }
+    const TensorId joined = b().AddTensor("d_gate_up", 2 * elements);
+    AddGlu(b().backward(), "halves.backward", {d_gate, d_up}, {joined}, elements, 4, 0);
+    return {{joined}};
   }
 
   /// One pass over `passes` tensors of `elements`; a packed tensor is touched by halves, so counts by pass.

@@ -102,7 +102,8 @@ class RowBinder : RowOperands {
     if (name.starts_with("activation.")) {
       return Activation(name.ends_with(".forward"));
     }
-    const bool glu = name.starts_with("glu.") || name.starts_with("silu.") || name.starts_with("product.");
+    const bool glu = name.starts_with("glu.") || name.starts_with("silu.") || name.starts_with("product.") ||
+                     name.starts_with("halves.");
     return glu ? GluOperation(name) : BindContrastive(c_, name);
   }
 
@@ -238,13 +239,15 @@ Result<Operation> RowBinder::GluOperation(const std::string& name) const {
                      [=](Writes writes, const Queue& queue) { on::SiluForward(queue, glu, first, writes[0]); }};
   }
   if (name == "silu.backward") {
-    const TensorType type = c_.job.axes.packing.gate_up ? packed : dense;
     return Operation{
-        {type}, [=](Writes writes, const Queue& queue) { on::SiluBackward(queue, glu, first, second, writes[0]); }};
+        {dense}, [=](Writes writes, const Queue& queue) { on::SiluBackward(queue, glu, first, second, writes[0]); }};
+  }
+  if (name == "halves.backward") {
+    return Operation{{packed},
+                     [=](Writes writes, const Queue& queue) { on::JoinHalves(queue, glu, first, second, writes[0]); }};
   }
   if (name == "product.backward") {
-    const TensorType up = c_.job.axes.packing.gate_up ? packed : dense;
-    return Operation{{dense, up}, [=](Writes writes, const Queue& queue) {
+    return Operation{{dense, dense}, [=](Writes writes, const Queue& queue) {
                        on::ProductBackward(queue, glu, first, second, last, writes[0], writes[1]);
                      }};
   }

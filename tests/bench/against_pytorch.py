@@ -185,6 +185,8 @@ def main():
         print(f"no shape is called {', '.join(sorted(unknown))}; on {options.device} there are: {', '.join(shapes)}",
               file=sys.stderr)
         return 2
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(options)
     fine = True
     for name in options.shapes.split(",") if options.shapes else shapes:

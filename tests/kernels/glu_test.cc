@@ -102,6 +102,9 @@ TEST(Glu, PackedOperandsAreReadAndWrittenByHalves) {
     ProductBackward(kOp, c.dy, silu, packed, d_silu, d_packed2);
     SiluBackward(kOp, d_silu, packed, d_packed2);
     EXPECT_EQ(d_packed2.bytes(), Pack(d_gate, d_up).bytes());
+    Numbers joined(packed.type());
+    JoinHalves(kOp, d_gate, d_up, joined);
+    EXPECT_EQ(joined.bytes(), Pack(d_gate, d_up).bytes());
   }
 }
 

@@ -85,6 +85,17 @@ void CheckProductBackward(const Place& place) {
   });
 }
 
+void CheckJoinHalves(const Place& place) {
+  EachGlu([&](const Glu& op, DType dtype, bool packed) {
+    if (packed) {
+      const std::vector<Operand> operands = {ReadHalf(op, dtype, false, 1), ReadHalf(op, dtype, false, 2),
+                                             Written({dtype, 2 * GluOutput(op, dtype).elements}, 0)};
+      Compare(place, operands, &kernels::JoinHalves, &cuda::JoinHalves,
+              [&](auto run, const Tensors& t) { run(op, t[0], t[1], t[2]); });
+    }
+  });
+}
+
 }  // namespace
 
 std::vector<Case> GluCases() {
@@ -93,7 +104,8 @@ std::vector<Case> GluCases() {
           {"SiluForward", CheckSiluForward},
           {"SiluBackward", CheckSiluBackward},
           {"ProductForward", CheckProductForward},
-          {"ProductBackward", CheckProductBackward}};
+          {"ProductBackward", CheckProductBackward},
+          {"JoinHalves", CheckJoinHalves}};
 }
 
 }  // namespace tidemark::kernels::cuda
