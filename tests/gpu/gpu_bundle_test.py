@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder that goes to a machine with a GPU: is it whole, small, and honest where there is no GPU?"""
 
+import json
 import os
 import pathlib
 import shutil
@@ -42,7 +43,7 @@ class GpuBundle(unittest.TestCase):
         cls.folder.cleanup()
 
     def test_is_whole_and_small(self):
-        for part in ("tidemark", "gpu_test", "gpu_ranks", "memory_experiment", "run", "lib", "jobs/oracle.yaml",
+        for part in ("tidemark", "gpu_test", "gpu_ranks", "memory_experiment", "run", "mpirun", "lib", "jobs/oracle.yaml",
                      "experiments/gpu/pytorch_judge.py", "experiments/gpu/own_steps.py", "experiments/bench/against_pytorch.py",
                      "experiments/README.md"):
             self.assertTrue((self.bundle / part).exists(), part)
@@ -86,6 +87,16 @@ class GpuBundle(unittest.TestCase):
         done = inside("/bundle/tidemark", "predict", "/bundle/jobs/oracle.yaml")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("peak", done.stdout)
+        # Ranks of its own mpirun, whose wrapper is a script.
+        for at in ("bin", "dev", "tmp", "sys"):
+            (self.root / at).mkdir(exist_ok=True)
+        shutil.copy(pathlib.Path("/bin/sh").resolve(), self.root / "bin/sh")
+        done = call("unshare", "--mount", "sh", "-c", 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && '
+                    'mount --rbind /sys "$0/sys" && exec chroot "$0" "$@"', self.root, "/bundle/tidemark", "run",
+                    "/bundle/jobs/demo-small.yaml", "--format", "json",
+                    env={**os.environ, "PATH": f"/bundle:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(json.loads(done.stdout)["ranks"], 2)
         done = inside("/bundle/gpu_test", "--gtest_list_tests")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("ProbeDevicesOnGpu", done.stdout)

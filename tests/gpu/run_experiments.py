@@ -67,6 +67,13 @@ def parts(results):
                                                       "json")))
     found += [Part(f"memory-{mode}", 60, (HERE / "memory_experiment", mode)) for mode in ("none", "records", "sources")]
     found += [Part(f"ranks-{count}", 150, ranks(count)) for count in (1, 2)]
+    # Two ranks on one GPU by the bundle's own mpirun: by NCCL where it takes that, else through the host.
+    if (HERE / "mpirun").exists():
+        found.append(Part("mpi-ranks-2", 150, (HERE / "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to",
+                                               "none", "-np", "2", HERE / "gpu_ranks")))
+        for strategy in ("ddp-last", "fsdp2-scatter-each", "megatron-dist-opt", "deepspeed-zero3"):
+            job = (*small, "--set", "layout.dp=2", "--set", f"strategy={strategy}")
+            found.append(Part(f"step-{strategy}-2", 60, (tidemark, "compare", *job, *compare)))
     found.append(Part("pytorch-judge", 420, (python, HERE / "experiments/gpu/pytorch_judge.py", "--tidemark", tidemark, "--out",
                                              recorded, "--time-box", "390")))
     found.append(Part("calibrate", 240, (tidemark, "calibrate", "--device", "cuda", "-o", machine)))
@@ -77,7 +84,7 @@ def parts(results):
                                                "--tidemark", tidemark, "--out", recorded)))
     found.append(Part("accumulation", 420, (*ours, "--cases", "accumulation-*", "--time-box", "390"), "machine.yaml"))
     found += [Part(f"sanitizer-{tool}", 300, ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1", gpu_test,
-                                              "--gtest_filter=*Cuda*:*OnGpu*-*Large*"))
+                                              "--gtest_filter=*CudaOnGpu*:*StepOnAGpu*ddp*"))
               for tool in ("memcheck", "racecheck")]
     return found
 
@@ -182,8 +189,8 @@ def gpu_is_there(folder):
     return doctor.returncode == 0
 
 
-def look_into_wheels():
-    """CUDA's libraries may be on this machine as PyTorch's wheels alone, behind which the loader looks last."""
+def set_paths():
+    """CUDA's libraries may be on this machine as PyTorch's wheels alone, where the loader is to look last."""
     look = ("import importlib.util, os\n"
             "found = importlib.util.find_spec('nvidia')\n"
             "for root in found.submodule_search_locations if found else ():\n"
@@ -192,6 +199,7 @@ def look_into_wheels():
     folders = subprocess.run([torch_python(), "-c", look], capture_output=True, text=True,
                              check=False).stdout.splitlines()
     before = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["PATH"] = f"{HERE}:{os.environ['PATH']}:/usr/local/cuda/bin"  # the bundle's mpirun first, if it has one
     path = [*([before] if before else []), *(folder for folder in folders if os.path.isdir(folder))]
     if path:
         os.environ["LD_LIBRARY_PATH"] = ":".join(path)
@@ -217,7 +225,7 @@ def main():
     if options.list:
         print("\n".join(f"{part.name:45} {part.seconds:4} s" for part in chosen))
         return 0
-    look_into_wheels()
+    set_paths()
     results = Results(options.results, options.pack)
     if not gpu_is_there(options.results):
         print("error: no GPU can be used here, so there is nothing to run\nhint: the lines above say what is missing; an "
