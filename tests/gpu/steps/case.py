@@ -13,12 +13,9 @@ class Case:
     name: str
     job: str  # YAML
     steps: int = STEPS
-    learns: bool = False  # from a text, so that its loss must fall; too long a run to keep traces of
+    learns: bool = False  # from a text, so that its loss must fall; too long a run for traces
     records_operations: bool = False  # is run once more, with each operation's time, whose cost shows
-
-    @property
-    def keeps_traces(self):
-        return not self.learns
+    keeps_traces: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +53,7 @@ def real_sizes(machine, is_rehearsal):
     """Networks that people train, six steps with traces and fifty that learn."""
     found = []
     for network in (REHEARSED,) if is_rehearsal else REAL:
-        found.append(Case(f"real-{network.name}", network.job(machine), records_operations=True))
+        found.append(Case(f"real-{network.name}", network.job(machine), records_operations=True, keeps_traces=True))
         found.append(Case(f"learn-{network.name}", network.job(machine), LEARNING_STEPS, learns=True))
     return found
 
@@ -64,7 +61,7 @@ def real_sizes(machine, is_rehearsal):
 def accumulation(machine, strategies, is_rehearsal):
     """The same micro batch and layout, with 1 to 16 microbatches, under every strategy."""
     network = REHEARSED if is_rehearsal else SMALL
-    return [Case(f"accumulation-{strategy}-m{count}", network.job(machine, strategy, count))
+    return [Case(f"accumulation-{strategy}-m{count}", network.job(machine, strategy, count), keeps_traces=count == COUNTS[0])
             for count in COUNTS for strategy in strategies]
 
 

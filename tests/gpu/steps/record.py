@@ -78,13 +78,13 @@ def write_case(case, origin, program, out, text):
         except Refused as error:
             return f"left out: {error}"
         except Failed as error:
-            failed.write_text(json.dumps(record | {"error": str(error)}, indent=1) + "\n", encoding="utf-8")
+            failed.write_text(json.dumps(record | {"error": str(error)}) + "\n", encoding="utf-8")
             return str(error)
         if case.keeps_traces:
             record["traces"] = {which: f"{case.name}.{which}.trace.gz" for which in TRACES}
-            for which in TRACES:
+            for which in TRACES:  # small enough for a repository
                 whole = (folder / f"{which}.trace").read_bytes()
                 (out / record["traces"][which]).write_bytes(gzip.compress(whole, mtime=0))
-    fine.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    fine.write_text(json.dumps(record) + "\n", encoding="utf-8")
     failed.unlink(missing_ok=True)  # of an earlier try
     return "recorded"
