@@ -8,125 +8,234 @@ namespace {
 /// NaN where there is one.
 template <class C>
 __host__ __device__ C Larger(C a, C b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<C, float>) {  // PTX ISA, max: one instruction
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+    return a;
+  }
+#endif
   return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression): NaN
 }
 
-/// Algorithm 1. The online softmax is that of the CPU's: after each tile of keys, the output and the sum are those of
-/// all keys so far, in units of e^(the largest score so far).
-template <class T, int kWidth>
+/// 2^x, for weights of elements T: in one instruction where these are narrow. Within 2 units in the last place, 0 below
+/// 2^-126 (PTX ISA, ex2), which is nothing in a sum of 1 or more.
+template <class T, class C>
+__host__ __device__ C Power(C x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kIsNarrow<T>) {
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(x));
+    return x;
+  }
+#endif
+  return std::exp2(x);
+}
+
+inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.69314718055994531;
+
+/// Algorithm 1. The online softmax is that of the CPU's, in powers of 2: after each tile of keys, the output and the
+/// sum are those of all keys so far, in units of 2^(the largest score so far). Neither scores nor weights go through
+/// memory where T is narrow, and there a block has two tiles of queries, so that what a warp loads of K and V serves 32
+/// rows: by 16, these loads take longer than the products. kIsWhole: heads are not in parts; parts come one by one.
+template <class T, int kWidth, bool kIsWhole>
 struct ForwardBlock {
   using C = SumOfTile<T>;
+  using Scores = Sums<T, kSide>;
+  using Results = Sums<T, kWidth>;
+  static constexpr int kTall = kIsNarrow<T> && kIsWhole ? 2 : 1;
+  using Heads = std::conditional_t<kIsNarrow<T>, HeadsOfTiles<T>, HeadResults<C>>;
+  static constexpr C kNone = -std::numeric_limits<C>::infinity();
+
+  /// What a block does: its share, whose keys are those of kv_head, up to the tile `last` of keys. It lies in memory,
+  /// as registers are few.
+  struct Work {
+    Share share;
+    int kv_head, last;
+  };
+  /// Of K and V there are two: one is copied while the other is worked on.
   struct Memory {
-    Tile<T, kWidth> q, k, v;
-    Tile<C, kSide> scores;
-    Tile<T, kSide> weights;
-    C largest[kSide], sum[kSide], shrink[kSide], now[kSide];
-    C half_largest[2 * kSide], half_sum[2 * kSide];
+    Tile<T, kWidth> q[kTall], k[2], v[2];
+    Room<T> weights;
+    Work work;
+  };
+  /// Of each row of a thread: its largest score, and the sum of the thread's own exponentials.
+  struct Rows {
+    C largest[Scores::kRows], total[Scores::kRows];
   };
 
   Plan<T, kWidth> plan;
   HeadTiles<T> q, k, v;
-  HeadResults<C> output;
+  Heads output;
   Output<C> lse;
+  C early = 1, late = 1;  ///< scales of a score, before and after the largest is known: see Run()
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
-    const Share share = plan.At(block, plan.shape.heads, true);
-    const Tokens queries = plan.TileAt(share.tile);
-    const std::int64_t token = plan.Token(share, queries), last = plan.causal ? share.tile : plan.tiles - 1;
-    Sums<T, kWidth> sums;
-    sums.Clear();
-    team.Each(kSide, [&](int row) {
-      memory.largest[row] = -std::numeric_limits<C>::infinity();
-      memory.sum[row] = 0;
-    });
-    for (std::int64_t tile = 0; tile <= last; ++tile) {
-      Scores(team, memory, share, tile);
-      Exponentials(team, memory);
-      sums.Each(team, [&](int row, int, C& sum) { sum *= memory.shrink[row]; });
-      sums.Add(team, memory.weights, memory.v);
+    const Share share = plan.At(block, plan.shape.heads, true, kTall);
+    const Work work{share, static_cast<int>(share.head / plan.Group()), Last(share.tile * kTall + kTall - 1)};
+    team.Each(1, [&](int) { memory.work = work; });  // read behind the first Sync
+    Results sums[kTall];
+    Rows rows[kTall];
+    TIDEMARK_UNROLL
+    for (int tall = 0; tall < kTall; ++tall) {
+      Clear(rows[tall], sums[tall]);
     }
-    team.SyncStrip();
-    output.Store(team, token, queries.count, share.head, share.part * kWidth, sums,
-                 [&](int row, C sum) { return sum / memory.sum[row]; });
-    team.Each(2 * kSide, [&](int i) {
-      if (i % 2 == 0 && i / 2 < queries.count && share.part == 0) {
-        lse.Set((token + i / 2) * plan.shape.heads + share.head, memory.largest[i / 2] + std::log(memory.sum[i / 2]));
-      }
-    });
+    const int first_last = Last(share.tile * kTall);
+    if constexpr (kIsWhole) {
+      LoadQueries(team, memory, work, 0);
+      LoadKeys(team, memory, work, 0, 0, true);
+    }
+    int tile = 0;
+    for (; tile <= first_last; ++tile) {
+      Step<0>(team, memory, tile, rows, sums);
+    }
+    if (kTall > 1 && tile <= memory.work.last) {  // keys that only the last queries see
+      Step<kTall - 1>(team, memory, tile, rows, sums);
+    }
+    TIDEMARK_UNROLL
+    for (int tall = 0; tall < kTall; ++tall) {
+      Store(team, memory, tall, rows[tall], sums[tall]);
+    }
   }
 
-  __host__ __device__ void Scores(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile) const {
-    const Tokens queries = plan.TileAt(share.tile), keys = plan.TileAt(tile);
-    const std::int64_t token = plan.Token(share, queries), key = plan.Token(share, keys);
-    const std::int64_t kv_head = share.head / plan.Group();
-    Sums<T, kSide> scores;
+  /// The last tile of keys of a tile of queries.
+  __host__ __device__ int Last(int queries) const {
+    return plan.causal && queries < plan.tiles ? queries : static_cast<int>(plan.tiles - 1);
+  }
+  static __host__ __device__ void Clear(Rows& rows, Results& sums) {
+    sums.Clear();
+    TIDEMARK_UNROLL
+    for (int i = 0; i < Scores::kRows; ++i) {
+      rows.largest[i] = kNone;
+      rows.total[i] = 0;
+    }
+  }
+
+  __host__ __device__ void LoadQueries(const TileTeam& team, Memory& memory, const Work& work,
+                                       std::int64_t part) const {
+    TIDEMARK_UNROLL
+    for (int tall = 0; tall < kTall; ++tall) {
+      const Tokens queries = plan.TileAt(work.share.tile * kTall + tall);
+      q.Load(team, plan.Token(work.share, queries), queries.count, work.share.head, part, memory.q[tall]);
+    }
+  }
+  __host__ __device__ void LoadKeys(const TileTeam& team, Memory& memory, const Work& work, int tile, std::int64_t part,
+                                    bool with_values) const {
+    const Tokens keys = plan.TileAt(tile);
+    const std::int64_t key = plan.Token(work.share, keys);
+    k.Load(team, key, keys.count, work.kv_head, part, memory.k[tile % 2]);
+    if (with_values) {
+      v.Load(team, key, keys.count, work.kv_head, part, memory.v[tile % 2]);
+    }
+  }
+
+  /// A tile of keys, for all tiles of queries from kFirst on.
+  template <int kFirst>
+  __host__ __device__ void Step(const TileTeam& team, Memory& memory, int tile, Rows* rows, Results* sums) const {
+    constexpr int kCount = kTall - kFirst;
+    Scores scores[kCount];
+    if constexpr (kIsWhole) {
+      Multiply<kFirst>(team, memory, tile, scores);
+    } else {
+      MultiplyParts(team, memory, tile, scores[0]);
+    }
+    TIDEMARK_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      Mask<C> mask = plan.MaskOf(memory.work.share.tile * kTall + kFirst + i, tile);
+      mask.scale = early;
+      if (!mask.SeesAll() || early != 1) {
+        scores[i].Each(team, [&](int row, int column, C& score) { score = mask.Score(row, column, score); });
+      }
+      Exponentials(scores[i], rows[kFirst + i], sums[kFirst + i]);
+    }
+    Results::template AddRoundedToAll<kCount>(team, memory.weights, sums + kFirst, scores, memory.v[tile % 2]);
+  }
+
+  /// This tile has been asked for; the next one is, if there is one.
+  template <int kFirst>
+  __host__ __device__ void Multiply(const TileTeam& team, Memory& memory, int tile, Scores* scores) const {
+    team.Sync();  // this tile is there for all, and all of the last one has been read
+    if (tile < memory.work.last) {
+      LoadKeys(team, memory, memory.work, tile + 1, 0, true);
+    }
+    TIDEMARK_UNROLL
+    for (int i = 0; i < kTall - kFirst; ++i) {
+      scores[i].Clear();
+    }
+    Scores::template AddTransposedToAll<kTall - kFirst>(team, scores, memory.q + kFirst, memory.k[tile % 2]);
+  }
+  __host__ __device__ void MultiplyParts(const TileTeam& team, Memory& memory, int tile, Scores& scores) const {
     scores.Clear();
     for (std::int64_t i = 0; i < plan.parts; ++i) {
-      const std::int64_t part = plan.Part(i, share.part);
       team.Sync();  // all that was in the tiles has been read
-      if (tile == 0 || plan.parts > 1) {
-        q.Load(team, token, queries.count, share.head, part, memory.q);
-      }
-      k.Load(team, key, keys.count, kv_head, part, memory.k);
-      if (i == plan.parts - 1) {
-        v.Load(team, key, keys.count, kv_head, part, memory.v);
-      }
+      LoadQueries(team, memory, memory.work, plan.Part(i, memory.work.share.part));
+      LoadKeys(team, memory, memory.work, tile, plan.Part(i, memory.work.share.part), i == plan.parts - 1);
       team.Sync();
-      scores.AddTransposed(team, memory.q, memory.k);
+      scores.AddTransposed(team, memory.q[0], memory.k[tile % 2]);
     }
-    scores.Each(team, [&, mask = plan.MaskOf(share.tile, tile)](int row, int column, C& score) {
-      memory.scores.At(row, column) = mask.Score(row, column, score);
-    });
   }
 
-  /// Two threads have a row, one the even columns, one the odd.
-  __host__ __device__ void Exponentials(const TileTeam& team, Memory& memory) const {
-    constexpr C kNone = -std::numeric_limits<C>::infinity();
-    team.SyncStrip();
-    team.Each(2 * kSide, [&](int i) {
-      C largest = kNone;
-      TIDEMARK_UNROLL
-      for (int at = 0; at < kSide / 2; ++at) {
-        largest = Larger(largest, memory.scores.At(i / 2, 2 * at + i % 2));
-      }
-      memory.half_largest[i] = largest;
+  /// Turns the scores into exponentials.
+  __host__ __device__ void Exponentials(Scores& scores, Rows& rows, Results& sums) const {
+    C now[Scores::kRows], unit[Scores::kRows], shrink[Scores::kRows];
+    TIDEMARK_UNROLL
+    for (int i = 0; i < Scores::kRows; ++i) {
+      now[i] = rows.largest[i];
+    }
+    scores.EachInRow([&](int i, C score) { now[i] = Larger(now[i], score); });
+    Scores::Join(now, [](C a, C b) { return Larger(a, b); });
+    TIDEMARK_UNROLL
+    for (int i = 0; i < Scores::kRows; ++i) {
+      const bool is_blind = now[i] == kNone;      // nothing to see yet, and no difference of infinities
+      unit[i] = is_blind ? C(0) : now[i] * late;  // 2^-infinity is 0
+      shrink[i] = is_blind ? C(1) : Power<T>((rows.largest[i] - now[i]) * late);
+      rows.largest[i] = now[i];
+      rows.total[i] *= shrink[i];
+    }
+    scores.EachInRow([&](int i, C& score) {
+      score = Power<T>(score * late - unit[i]);
+      rows.total[i] += score;
     });
-    team.SyncStrip();
-    team.Each(2 * kSide, [&](int i) {
-      const int row = i / 2;
-      const C before = memory.largest[row];
-      const C now = Larger(Larger(memory.half_largest[2 * row], memory.half_largest[2 * row + 1]), before);
-      const bool is_blind = now == kNone;    // nothing to see yet, and no difference of infinities
-      const C unit = is_blind ? C(0) : now;  // e^-infinity is 0
-      C sum = 0;
-      for (int at = 0; at < kSide / 2; at += 8) {
-        C weights[8];  // all are read before any is written: exponentials overlap
-        TIDEMARK_UNROLL
-        for (int j = 0; j < 8; ++j) {
-          weights[j] = std::exp(memory.scores.At(row, 2 * (at + j) + i % 2) - unit);
+    sums.EachInRow([&](int i, C& sum) { sum *= shrink[i]; });
+  }
+
+  __host__ __device__ void Store(const TileTeam& team, Memory& memory, int tall, Rows& rows, Results& sums) const {
+    const Share share = memory.work.share;
+    const Tokens queries = plan.TileAt(share.tile * kTall + tall);
+    const std::int64_t token = plan.Token(share, queries);
+    Scores::Join(rows.total, [](C a, C b) { return a + b; });
+    C inverse[Scores::kRows];
+    TIDEMARK_UNROLL
+    for (int i = 0; i < Scores::kRows; ++i) {
+      inverse[i] = 1 / rows.total[i];
+    }
+    sums.EachInRow([&](int i, C& sum) { sum *= inverse[i]; });
+    if constexpr (kIsNarrow<T>) {  // by way of the queries' tile, of which a warp has read its strip only
+      Tile<T, kWidth>& room = memory.q[tall];
+      team.SyncStrip();
+      sums.Each(team, [&](int row, int column, C& sum) { room.At(row, column) = Rounded<T>(sum); });
+      team.SyncStrip();
+      output.Store(team, token, queries.count, share.head, share.part * kWidth, room);
+    } else {
+      output.Store(team, token, queries.count, share.head, share.part * kWidth, sums, [](int, C sum) { return sum; });
+    }
+    if (share.part == 0) {
+      Scores::EachRow(team, [&](int i, int row) {
+        if (row < queries.count) {
+          lse.Set((token + row) * plan.shape.heads + share.head,
+                  rows.largest[i] * late * static_cast<C>(kLn2) + std::log(rows.total[i]));
         }
-        TIDEMARK_UNROLL
-        for (int j = 0; j < 8; ++j) {
-          memory.weights.At(row, 2 * (at + j) + i % 2) = Rounded<T>(weights[j]);
-          sum += weights[j];
-        }
-      }
-      memory.half_sum[i] = sum;
-      if (i % 2 == 0) {
-        memory.shrink[row] = is_blind ? C(1) : std::exp(before - now);
-        memory.now[row] = now;
-      }
-    });
-    team.SyncStrip();
-    team.Each(2 * kSide, [&](int i) {
-      if (i % 2 == 0) {
-        const int row = i / 2;
-        memory.sum[row] = memory.sum[row] * memory.shrink[row] + (memory.half_sum[i] + memory.half_sum[i + 1]);
-        memory.largest[row] = memory.now[row];
-      }
-    });
+      });
+    }
   }
 };
+
+template <class T, int kWidth, bool kIsWhole>
+void Run(const Queue& queue, ForwardBlock<T, kWidth, kIsWhole> block) {
+  // A product may be scaled where it becomes an exponent, by one fused multiply-add, after the largest is known: if
+  // that leaves order and -infinity alone.
+  const auto scale = static_cast<SumOfTile<T>>(static_cast<double>(block.plan.scale) * kLog2E);
+  (scale > 0 ? block.late : block.early) = scale;
+  EachBlock(queue, block.plan.Blocks(block.plan.shape.heads, block.kTall), block);
+}
 
 }  // namespace
 
@@ -137,13 +246,19 @@ void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTens
   TIDEMARK_CHECK(output.type == types.output && lse.type == types.lse && shape.heads % shape.kv_heads == 0);
   InTilesOf({q.type, k.type, v.type}, shape.head_size, [&]<class T, int kWidth>(TileKind<T, kWidth>) {
     const Plan<T, kWidth> plan(op);
-    EachBlock(queue, plan.Blocks(shape.heads),
-              ForwardBlock<T, kWidth>{plan,
-                                      {q, QueryRows(shape, q.type), shape.head_size},
-                                      {k, KeyRows(shape, k.type), shape.head_size},
-                                      {v, ValueRows(shape, v.type), shape.head_size},
-                                      {output, shape.heads, shape.head_size},
-                                      lse});
+    const auto run = [&]<bool kIsWhole>(std::bool_constant<kIsWhole>) {
+      Run(queue, ForwardBlock<T, kWidth, kIsWhole>{plan,
+                                                   {q, QueryRows(shape, q.type), shape.head_size},
+                                                   {k, KeyRows(shape, k.type), shape.head_size},
+                                                   {v, ValueRows(shape, v.type), shape.head_size},
+                                                   {output, shape.heads, shape.head_size},
+                                                   lse});
+    };
+    if constexpr (kWidth == kWidest<T>) {
+      plan.parts > 1 ? run(std::false_type()) : run(std::true_type());
+    } else {
+      run(std::true_type());
+    }
   });
 }
 

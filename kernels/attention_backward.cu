@@ -9,7 +9,7 @@ namespace {
 template <class T, int kWidth>
 struct BackwardMemory {
   Tile<T, kWidth> q, k, v, gradient;
-  Tile<T, kSide> weights;
+  Room<T> weights;
   SumOfTile<T> lse[kSide], delta[kSide], half_sum[2 * kSide];
 };
 

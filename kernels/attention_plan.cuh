@@ -18,7 +18,7 @@ struct Tokens {
 
 /// A block's share of the work: a tile of tokens of a head, and which elements of the head are its results.
 struct Share {
-  std::int64_t sequence, head, tile, part;
+  int sequence, head, tile, part;
 };
 
 /// Which scores of a tile of queries by a tile of keys count.
@@ -27,6 +27,9 @@ struct Mask {
   int queries, keys;  ///< that there are
   int ahead;          ///< how many keys behind its own place a query sees
   C scale;
+
+  /// Whether each query sees all keys of a whole tile.
+  __host__ __device__ bool SeesAll() const { return keys == kSide && ahead >= kSide - 1; }
 
   __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
   /// -infinity where a query does not see a key.
@@ -62,13 +65,16 @@ struct Plan {
         parts((shape.head_size + kWidth - 1) / kWidth),
         tiles((shape.sequence + kSide - 1) / kSide) {}
 
-  std::int64_t Blocks(std::int64_t heads) const { return shape.batch * heads * tiles * parts; }
+  /// Of `tall` tiles each, on top of each other. Share::tile counts these.
+  __host__ __device__ std::int64_t Towers(int tall) const { return (tiles + tall - 1) / tall; }
+  std::int64_t Blocks(std::int64_t heads, int tall = 1) const { return shape.batch * heads * Towers(tall) * parts; }
   /// Under a causal mask a tile has more to do the later its queries, the earlier its keys: `descending` begins with
   /// the last tile. The largest tiles of all heads come first, so that processors end at the same time.
-  __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending) const {
+  __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending, int tall = 1) const {
     const std::int64_t rows = shape.batch * heads, part = block % parts, row = block / parts % rows,
                        tile = block / parts / rows;
-    return {row / heads, row % heads, descending ? tiles - 1 - tile : tile, part};
+    return {static_cast<int>(row / heads), static_cast<int>(row % heads),
+            static_cast<int>(descending ? Towers(tall) - 1 - tile : tile), static_cast<int>(part)};
   }
 
   __host__ __device__ Tokens TileAt(std::int64_t tile) const {
@@ -115,6 +121,10 @@ struct HeadResults {
 template <class T, int kWidth>
 struct TileKind {};
 
+/// Longer heads are worked on in parts. Of fp64, wider tiles do not fit into a block's memory.
+template <class T>
+inline constexpr int kWidest = std::is_same_v<T, double> ? 64 : 128;
+
 template <class T, class Body>
 void InTilesOfWidth(std::int64_t head_size, const Body& body) {
   if (head_size <= 48) {
@@ -122,12 +132,12 @@ void InTilesOfWidth(std::int64_t head_size, const Body& body) {
   } else if (head_size <= 64) {
     body(TileKind<T, 64>{});
   } else {
-    body(TileKind<T, 128>{});
+    body(TileKind<T, kWidest<T>>{});
   }
 }
 
 /// Calls `body` with the tiles for operands of these types: narrow elements where all are of the same, and the
-/// narrowest tile that holds a head, else parts of the widest. Of fp64, wider ones do not fit into a block's memory.
+/// narrowest tile that holds a head, else parts of the widest.
 template <class Body>
 void InTilesOf(std::initializer_list<TensorType> types, std::int64_t head_size, const Body& body) {
   const auto are_all = [types](DType dtype) {
@@ -140,7 +150,7 @@ void InTilesOf(std::initializer_list<TensorType> types, std::int64_t head_size, 
   } else {
     InArithmeticOf(types, [&]<class C>(C) {
       if constexpr (std::is_same_v<C, double>) {
-        body(TileKind<double, 64>{});
+        body(TileKind<double, kWidest<double>>{});
       } else {
         InTilesOfWidth<float>(head_size, body);
       }

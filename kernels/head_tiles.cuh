@@ -28,10 +28,10 @@ class HeadTiles {
     const std::int64_t width = head_size_ - first;
     if (in_words_) {
       constexpr int kWords = kWidth / kPerWord<T>;
-      team.Each(kSide * kWords, [&](int i) {
-        const int row = i / kWords, column = i % kWords * kPerWord<T>;
-        const bool is_there = row < count && column < width;
-        CopyWord(is_there, data_ + begin + row * rows_.stride + column, &tile.At(row, column));
+      const int rows = static_cast<int>(count), columns = static_cast<int>(width < kWidth ? width : kWidth);
+      team.EachIn<kWords>(data_ + begin, rows_.stride, [&](int row, int word, const T* from) {
+        const int column = word * kPerWord<T>;
+        CopyWord(row < rows && column < columns, from + column, &tile.At(row, column));
       });
     } else {
       team.Each(kSide * kWidth, [&](int i) {
@@ -55,6 +55,45 @@ class HeadTiles {
   Input<C> elements_;
   HeadRows rows_;
   std::int64_t head_size_;
+  bool in_words_ = false;
+};
+
+/// [tokens, heads, head_size] of the same T as the tiles that are copied there.
+template <class T>
+class HeadsOfTiles {
+ public:
+  HeadsOfTiles(const Tensor& tensor, std::int64_t heads, std::int64_t head_size)
+      : data_(static_cast<T*>(tensor.data)), heads_(heads), head_size_(head_size) {
+    TIDEMARK_CHECK(tensor.type.dtype == kTileDType<T>);
+    in_words_ = head_size % kPerWord<T> == 0 && reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(Word) == 0;
+  }
+
+  /// Elements [first, first + kWidth) of a head of `count` tokens from `token` on, those that there are. A warp copies
+  /// its strip.
+  template <int kWidth>
+  __host__ __device__ void Store(const TileTeam& team, std::int64_t token, std::int64_t count, std::int64_t head,
+                                 std::int64_t first, const Tile<T, kWidth>& tile) const {
+    const std::int64_t width = head_size_ - first, stride = heads_ * head_size_;
+    T* const to = data_ + token * stride + head * head_size_ + first;
+    if (in_words_) {
+      team.EachInStrip<kWidth / kPerWord<T>>([&](int row, int word) {
+        const int column = word * kPerWord<T>;
+        if (row < count && column < width) {
+          StoreWord(&tile.At(row, column), to + row * stride + column);
+        }
+      });
+    } else {
+      team.EachInStrip<kWidth>([&](int row, int column) {
+        if (row < count && column < width) {
+          to[row * stride + column] = tile.At(row, column);
+        }
+      });
+    }
+  }
+
+ private:
+  T* data_;
+  std::int64_t heads_, head_size_;
   bool in_words_ = false;
 };
 

@@ -4,7 +4,6 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <mma.h>
 #endif
 
 #include <cstring>
@@ -110,12 +109,50 @@ class TileTeam {
   __host__ __device__ void Each(int count, Body body) const {
 #ifdef __CUDA_ARCH__
     constexpr int kSize = kTileThreads;
+#pragma unroll 1
 #else
     constexpr int kSize = 1;
 #endif
     for (int i = rank(); i < count; i += kSize) {
       body(i);
     }
+  }
+
+  /// Calls `body(row, column, first + row stride)` for rows [0, kSide) and columns [0, kColumns), all of them under way
+  /// together.
+  template <int kColumns, class T, class Body>
+  __host__ __device__ void EachIn(const T* first, std::int64_t stride, Body body) const {
+#ifdef __CUDA_ARCH__
+    constexpr int kSteps = kSide * kColumns / kTileThreads, kDown = kTileThreads / kColumns;
+    static_assert(kSteps * kTileThreads == kSide * kColumns);
+    const T* at = first + rank() / kColumns * stride;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if constexpr (kTileThreads % kColumns == 0) {  // a thread's are below each other
+        body(rank() / kColumns + step * kDown, rank() % kColumns, at);
+        at += kDown * stride;
+      } else {
+        const int i = rank() + step * kTileThreads;
+        body(i / kColumns, i % kColumns, first + i / kColumns * stride);
+      }
+    }
+#else
+    Each(kSide * kColumns, [&](int i) { body(i / kColumns, i % kColumns, first + i / kColumns * stride); });
+#endif
+  }
+
+  /// Calls `body(row, column)` for the rows of a warp's strip and columns [0, kColumns).
+  template <int kColumns, class Body>
+  __host__ __device__ void EachInStrip(Body body) const {
+#ifdef __CUDA_ARCH__
+    const int first = rank() / kWarp * kStrip;
+#pragma unroll 4
+    for (int i = rank() % kWarp; i < kStrip * kColumns; i += kWarp) {
+      body(first + i / kColumns, i % kColumns);
+    }
+#else
+    Each(kSide * kColumns, [&](int i) { body(i / kColumns, i % kColumns); });
+#endif
   }
 
   /// All threads of the block wait for each other, and for what they have copied (CopyWord).
@@ -131,42 +168,6 @@ class TileTeam {
     __syncwarp();
 #endif
   }
-
-#ifdef __CUDACC__
-  /// `numbers` are 0, 1, .. 255 in shared memory: see place().
-  __device__ explicit TileTeam(const float* numbers) {
-    namespace wmma = nvcuda::wmma;
-    wmma::fragment<wmma::accumulator, kStrip, kStrip, kStrip, float> fragment;
-    wmma::load_matrix_sync(fragment, numbers, kStrip, wmma::mem_row_major);
-#pragma unroll
-    for (int i = 0; i < kOfThread; ++i) {
-      places_[i] = static_cast<int>(fragment.x[i]);
-    }
-    // PTX ISA, mma.m16n8k16: pairs side by side, rows 8 apart, and the same of the second product, 8 columns on.
-    constexpr int kOffsets[kOfThread] = {0, 1, 8 * kStrip, 8 * kStrip + 1, 8, 9, 8 * kStrip + 8, 8 * kStrip + 9};
-    const int lane = rank() % kWarp, first = lane / 4 * kStrip + lane % 4 * 2;
-    bool lie_so = true;
-#pragma unroll
-    for (int i = 0; i < kOfThread; ++i) {
-      lie_so = lie_so && places_[i] == first + kOffsets[i];
-    }
-    sums_lie_as_of_mma_ = __all_sync(0xFFFFFFFFU, lie_so ? 1 : 0) != 0;
-  }
-  /// Which element of a 16 x 16 fragment of sums is this thread's i-th, row by row. CUDA leaves that open, but a loaded
-  /// fragment tells.
-  __device__ int place(int i) const { return places_[i]; }
-  /// Whether that is where two mma.m16n8k16, side by side, leave their sums.
-  __device__ bool sums_lie_as_of_mma() const { return sums_lie_as_of_mma_; }
-
-  static constexpr int kOfThread = kStrip * kStrip / kWarp;
-
- private:
-  int places_[kOfThread] = {};
-  bool sums_lie_as_of_mma_ = false;
-
- public:
-#endif
-  TileTeam() = default;
 };
 
 /// 16 bytes, which are copied at once where they lie at multiples of 16.
@@ -181,14 +182,12 @@ inline constexpr int kPerWord = 16 / static_cast<int>(sizeof(T));
 template <class T>
 __host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
 #ifdef __CUDA_ARCH__
-  if (is_there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from))
-                 : "memory");
-  } else {
-    *reinterpret_cast<Word*>(to) = Word{};
-  }
+  // PTX ISA, cp.async: what is beyond the source's size, here all or nothing, is zeros. Without a branch.
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)),
+                 "r"(is_there ? 16 : 0)
+               : "memory");
 #else
   if (is_there) {
     std::memcpy(to, from, sizeof(Word));
@@ -198,18 +197,22 @@ __host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
 #endif
 }
 
+/// Copies a word out of shared memory.
+template <class T>
+__host__ __device__ inline void StoreWord(const T* from, T* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<Word*>(to) = *reinterpret_cast<const Word*>(from);
+#else
+  std::memcpy(to, from, sizeof(Word));
+#endif
+}
+
 #ifdef __CUDACC__
 template <class Body>
 __global__ void __launch_bounds__(kTileThreads, 2) BlocksOnDevice(std::int64_t blocks, Body body) {
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ __align__(128) float numbers[kStrip * kStrip];
-  for (int i = static_cast<int>(threadIdx.x); i < kStrip * kStrip; i += kTileThreads) {
-    numbers[i] = static_cast<float>(i);
-  }
-  __syncthreads();
-  const TileTeam team(numbers);
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    body(team, *reinterpret_cast<typename Body::Memory*>(memory), block);
+    body(TileTeam(), *reinterpret_cast<typename Body::Memory*>(memory), block);
     __syncthreads();  // the next block's writes wait for this one's reads
   }
 }

@@ -1,25 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/matrices.cuh"
 #include "kernels/tile.cuh"
 
 namespace tidemark::kernels::cuda {
 
 // A tile of sums, kSide x kColumns, of products of tiles of T. A warp keeps its strip of it in registers: on tensor
-// cores (wmma) where T has two bytes, which multiply without a rounding and add in fp32, though in an order and with a
-// rounding of their own; else by fused multiply-adds. The host keeps all strips. Three kinds of one interface:
+// cores (PTX mma) where T has two bytes, which multiply without a rounding and add in fp32, though in an order and with
+// a rounding of their own; else by fused multiply-adds. The host keeps all strips. Three kinds of one interface:
 //
 //   Clear()
 //   AddTransposed(team, a, b)      += a b^T, with as many columns as b has rows
-//   Add(team, a, b)                += a b
+//   AddRounded(team, room, a, b)   += a b, where a's elements are the sums a, rounded
+//   AddTransposedToAll<kTall>(team, sums, a, b), AddRoundedToAll<kTall>(team, room, sums, a, b)
+//                                  of kTall sums with an a each: what is loaded of b serves all
 //   Each(team, body)               body(row, column, sum&) for each of the warp's own
 //   EachWith(team, other, body)    body(row, column, sum&, other's)
+//
+// A thread also has the values of the kRows rows that its sums are of, `C values[kRows]`, as have those it shares them
+// with. Which rows these are does not depend on the number of columns.
+//
+//   EachInRow(body)                body(i, sum&) for each of the thread's own, in the i-th of its rows
+//   Join(values, two)              values[i] = two(mine, another's) over all who share the row, the same for all
+//   EachRow(team, body)            body(i, row), on one of those who share it
+
+/// Where AddRounded puts what cannot stay with its threads.
+struct NoRoom {};
+template <class T>
+using Room = std::conditional_t<kIsNarrow<T>, NoRoom, Tile<T, kSide>>;
 
 /// What the host adds with: fused multiply-adds of the widened elements, one inner index after the other.
 template <class T, int kColumns>
 class SumsOnHost {
  public:
   using C = SumOfTile<T>;
+  static constexpr int kRows = kSide;
 
   __host__ __device__ void Clear() {
     for (C& sum : sums_) {
@@ -32,12 +48,7 @@ class SumsOnHost {
     static_assert(kColumns == kSide);
     AddProducts<kInner>(a, [&](int k, int column) { return Widened(b.At(column, k)); });
   }
-  __host__ __device__ void Add(const TileTeam& /*team*/, const Tile<T, kSide>& a, const Tile<T, kColumns>& b) {
-    AddProducts<kSide>(a, [&](int k, int column) { return Widened(b.At(k, column)); });
-  }
-
-  /// += a b, where a's elements are these sums, rounded.
-  void AddRounded(const TileTeam& /*team*/, Tile<T, kSide>& /*room*/, const SumsOnHost<T, kSide>& a,
+  void AddRounded(const TileTeam& /*team*/, Room<T>& /*room*/, const SumsOnHost<T, kSide>& a,
                   const Tile<T, kColumns>& b) {
     auto rounded = std::make_unique<Tile<T, kSide>>();
     for (int i = 0; i < kSide * kSide; ++i) {
@@ -46,16 +57,44 @@ class SumsOnHost {
     AddProducts<kSide>(*rounded, [&](int k, int column) { return Widened(b.At(k, column)); });
   }
 
-  template <class Body>
-  __host__ __device__ void Each(const TileTeam& /*team*/, Body body) {
-    for (int i = 0; i < kSide * kColumns; ++i) {
-      body(i / kColumns, i % kColumns, sums_[i]);
+  template <int kTall, int kInner>
+  static __host__ __device__ void AddTransposedToAll(const TileTeam& team, SumsOnHost* sums, const Tile<T, kInner>* a,
+                                                     const Tile<T, kInner>& b) {
+    for (int tall = 0; tall < kTall; ++tall) {
+      sums[tall].AddTransposed(team, a[tall], b);
     }
+  }
+  template <int kTall>
+  static void AddRoundedToAll(const TileTeam& team, Room<T>& room, SumsOnHost* sums, const SumsOnHost<T, kSide>* a,
+                              const Tile<T, kColumns>& b) {
+    for (int tall = 0; tall < kTall; ++tall) {
+      sums[tall].AddRounded(team, room, a[tall], b);
+    }
+  }
+
+  template <class Body>
+  __host__ __device__ void Each(const TileTeam& team, Body body) {
+    EachWith(team, *this, [&](int row, int column, C& sum, C) { body(row, column, sum); });
   }
   template <class Body>
   __host__ __device__ void EachWith(const TileTeam& /*team*/, const SumsOnHost& other, Body body) {
-    for (int i = 0; i < kSide * kColumns; ++i) {
+    for (int i = 0; i < kRows * kColumns; ++i) {
       body(i / kColumns, i % kColumns, sums_[i], other.sums_[i]);
+    }
+  }
+
+  template <class Body>
+  __host__ __device__ void EachInRow(Body body) {
+    for (int i = 0; i < kRows * kColumns; ++i) {
+      body(i / kColumns, sums_[i]);
+    }
+  }
+  template <class Two>
+  static __host__ __device__ void Join(C (&)[kRows], Two) {}
+  template <class Body>
+  static __host__ __device__ void EachRow(const TileTeam& /*team*/, Body body) {
+    for (int row = 0; row < kRows; ++row) {
+      body(row, row);
     }
   }
 
@@ -79,47 +118,75 @@ class SumsOnHost {
     }
   }
 
-  C sums_[kSide * kColumns];
+  C sums_[kRows * kColumns];
 };
 
 #ifdef __CUDACC__
-namespace wmma = nvcuda::wmma;
-
-/// Fragments of 16 x 16, side by side. CUDA programming guide, warp matrix functions.
+/// Sums where mma.m16n8k16 has them: PTX ISA, "Matrix fragments for mma.m16n8k16". Lane 4 g + t of a warp has of every
+/// 8 columns those of 2 t and 2 t + 1, first in row g of the strip, then in row g + 8.
 template <class T, int kColumns>
 class SumsOnTensorCores {
  public:
+  static constexpr int kRows = 2;
+
   __device__ void Clear() {
-#pragma unroll
-    for (Sums& sums : parts_) {
-      wmma::fill_fragment(sums, 0.0F);
-    }
+    EachInRow([](int, float& sum) { sum = 0; });
   }
 
   template <int kInner>
   __device__ void AddTransposed(const TileTeam& team, const Tile<T, kInner>& a, const Tile<T, kInner>& b) {
-    static_assert(kColumns == kSide);
-    AddProducts<kInner, wmma::col_major>(
-        team, a, [&](int k, int column) { return &b.At(column, k); }, b.kStride);
+    AddTransposedToAll<1>(team, this, &a, b);
   }
-  __device__ void Add(const TileTeam& team, const Tile<T, kSide>& a, const Tile<T, kColumns>& b) {
-    AddProducts<kSide, wmma::row_major>(
-        team, a, [&](int k, int column) { return &b.At(k, column); }, b.kStride);
+  __device__ void AddRounded(const TileTeam& team, NoRoom& room, const SumsOnTensorCores<T, kSide>& a,
+                             const Tile<T, kColumns>& b) {
+    AddRoundedToAll<1>(team, room, this, &a, b);
   }
 
-  /// += a b, where a's elements are these sums, rounded. `room`: where those go that cannot stay with their threads.
-  __device__ void AddRounded(const TileTeam& team, Tile<T, kSide>& room, SumsOnTensorCores<T, kSide>& a,
-                             const Tile<T, kColumns>& b) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      if (team.sums_lie_as_of_mma()) {
-        AddFromThreads(team, a, b);
-        return;
+  template <int kTall, int kInner>
+  static __device__ void AddTransposedToAll(const TileTeam& team, SumsOnTensorCores* sums, const Tile<T, kInner>* a,
+                                            const Tile<T, kInner>& b) {
+    static_assert(kColumns == kSide && kInner % kStrip == 0);
+    const int lane = team.rank() % kWarp;
+    __syncwarp();  // all of a warp load and multiply at once
+#pragma unroll 4
+    for (int k = 0; k < kInner; k += kStrip) {
+      unsigned left[kTall][4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
+#pragma unroll
+      for (int tall = 0; tall < kTall; ++tall) {
+        LoadMatrices(left[tall], &a[tall].At(FirstRow(team) + lane % kStrip, k + lane / kStrip * 8));
+      }
+#pragma unroll
+      for (int column = 0; column < kColumns; column += kStrip) {
+        unsigned right[4];  // columns 0 to 7 and 8 to 15 of the first 8 of b's rows, then of the next 8
+        LoadMatrices(right, &b.At(column + lane / kStrip * 8 + lane % 8, k + lane / 8 % 2 * 8));
+        AddProducts(sums, column, left, right);
       }
     }
-    team.SyncStrip();
-    a.Each(team, [&](int row, int column, float& sum) { room.At(row, column) = Rounded<T>(sum); });
-    team.SyncStrip();
-    Add(team, room, b);
+  }
+
+  /// A thread has the sums of two products where a third one wants its left factor: rows g and g + 8, columns 2 t and
+  /// 2 t + 8 and the next. Nothing goes through memory.
+  template <int kTall>
+  static __device__ void AddRoundedToAll(const TileTeam& team, NoRoom& /*room*/, SumsOnTensorCores* sums,
+                                         const SumsOnTensorCores<T, kSide>* a, const Tile<T, kColumns>& b) {
+    static_assert(kColumns % kStrip == 0);
+    const int lane = team.rank() % kWarp;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kSide; k += kStrip) {
+      unsigned left[kTall][4];
+#pragma unroll
+      for (int i = 0; i < 4 * kTall; ++i) {
+        const float* const two = a[i / 4].sums_[k / 8 + i % 4 / 2] + i % 2 * 2;
+        left[i / 4][i % 4] = RoundedTwo<T>(two[0], two[1]);
+      }
+#pragma unroll
+      for (int column = 0; column < kColumns; column += kStrip) {
+        unsigned right[4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
+        LoadTurnedMatrices(right, &b.At(k + lane % kStrip, column + lane / kStrip * 8));
+        AddProducts(sums, column, left, right);
+      }
+    }
   }
 
   template <class Body>
@@ -128,12 +195,35 @@ class SumsOnTensorCores {
   }
   template <class Body>
   __device__ void EachWith(const TileTeam& team, const SumsOnTensorCores& other, Body body) {
+    const int first = team.rank() % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < TileTeam::kOfThread; ++i) {
-      const int row = FirstRow(team) + team.place(i) / kStrip, column = team.place(i) % kStrip;
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int part = i / 4, at = i % 4;
+      body(Row(team, at / 2), part * 8 + first + at % 2, sums_[part][at], other.sums_[part][at]);
+    }
+  }
+
+  template <class Body>
+  __device__ void EachInRow(Body body) {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        body(row, part * kStrip + column, parts_[part].x[i], other.parts_[part].x[i]);
+    for (int i = 0; i < kColumns / 2; ++i) {
+      body(i % 4 / 2, sums_[i / 4][i % 4]);
+    }
+  }
+  template <class Two>
+  static __device__ void Join(float (&values)[kRows], Two two) {
+#pragma unroll
+    for (float& value : values) {
+      value = two(value, __shfl_xor_sync(0xFFFFFFFFU, value, 1));
+      value = two(value, __shfl_xor_sync(0xFFFFFFFFU, value, 2));
+    }
+  }
+  template <class Body>
+  static __device__ void EachRow(const TileTeam& team, Body body) {
+    if (team.rank() % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        body(i, Row(team, i));
       }
     }
   }
@@ -142,111 +232,35 @@ class SumsOnTensorCores {
   template <class, int>
   friend class SumsOnTensorCores;
 
-  static constexpr int kParts = kColumns / kStrip;
-  using Element = std::conditional_t<std::is_same_v<T, Bf16>, __nv_bfloat16, __half>;
-  using Sums = wmma::fragment<wmma::accumulator, kStrip, kStrip, kStrip, float>;
-
   static __device__ int FirstRow(const TileTeam& team) { return team.rank() / kWarp * kStrip; }
+  /// Of the thread's i-th row.
+  static __device__ int Row(const TileTeam& team, int i) { return FirstRow(team) + team.rank() % kWarp / 4 + i * 8; }
 
-  /// A thread has the sums of two mma.m16n8k16 where a third one wants its left factor (PTX ISA, "Matrix fragments for
-  /// mma.m16n8k16"): rows g and g + 8, columns 2 t and 2 t + 8 and the next, of its lane 4 g + t. Nothing goes through
-  /// memory. The right factor's columns are 8 by 8 matrices, turned as they are loaded (PTX ISA, ldmatrix).
-  __device__ void AddFromThreads(const TileTeam& team, const SumsOnTensorCores<T, kSide>& a,
-                                 const Tile<T, kColumns>& b) {
-    const int lane = team.rank() % kWarp;
-    __syncwarp();
+  /// To 16 columns of all.
+  template <int kTall>
+  static __device__ void AddProducts(SumsOnTensorCores* sums, int column, const unsigned (&left)[kTall][4],
+                                     const unsigned (&right)[4]) {
 #pragma unroll
-    for (int k = 0; k < kSide / kStrip; ++k) {
-      unsigned left[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const __nv_bfloat162 two = __floats2bfloat162_rn(a.parts_[k].x[2 * i], a.parts_[k].x[2 * i + 1]);
-        left[i] = *reinterpret_cast<const unsigned*>(&two);
-      }
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        unsigned right[4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
-        const T* const from = &b.At(k * kStrip + lane % kStrip, part * kStrip + lane / kStrip * 8);
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(right[0]), "=r"(right[1]), "=r"(right[2]), "=r"(right[3])
-                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from)))
-                     : "memory");
-        AddProduct(parts_[part].x, left, right);
-        AddProduct(parts_[part].x + 4, left, right + 2);
-      }
+    for (int tall = 0; tall < kTall; ++tall) {
+      AddProduct<T>(sums[tall].sums_[column / 8], left[tall], right);
+      AddProduct<T>(sums[tall].sums_[column / 8 + 1], left[tall], right + 2);
     }
   }
-  static __device__ void AddProduct(float* sums, const unsigned (&left)[4], const unsigned* right) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-  }
-
-  /// wmma::load_matrix_sync from shared memory. For bf16 nvcc 13 makes a load from anywhere of it, which is seven
-  /// instructions instead of one; PTX says where (PTX ISA, wmma.load).
-  template <class Use, class Layout>
-  static __device__ void Load(wmma::fragment<Use, kStrip, kStrip, kStrip, Element, Layout>& to, const T* from,
-                              int stride) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      static_assert(sizeof(to) == 4 * sizeof(unsigned));
-      auto* words = reinterpret_cast<unsigned*>(&to);
-      const auto address = static_cast<unsigned>(__cvta_generic_to_shared(from));
-      if constexpr (std::is_same_v<Use, wmma::matrix_a>) {
-        static_assert(std::is_same_v<Layout, wmma::row_major>);
-        asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
-                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                     : "r"(address), "r"(stride)
-                     : "memory");
-      } else if constexpr (std::is_same_v<Layout, wmma::row_major>) {
-        asm volatile("wmma.load.b.sync.aligned.row.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
-                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                     : "r"(address), "r"(stride)
-                     : "memory");
-      } else {
-        asm volatile("wmma.load.b.sync.aligned.col.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
-                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                     : "r"(address), "r"(stride)
-                     : "memory");
-      }
-    } else {
-      wmma::load_matrix_sync(to, reinterpret_cast<const Element*>(from), static_cast<unsigned>(stride));
-    }
-  }
-
-  template <int kInner, class Layout, class At>
-  __device__ void AddProducts(const TileTeam& team, const Tile<T, kInner>& a, At b, int b_stride) {
-    static_assert(kInner % kStrip == 0 && kColumns % kStrip == 0 && Sums::num_elements == TileTeam::kOfThread);
-    // Where a fragment may be loaded from. All of a warp load and multiply at once.
-    static_assert(kStrip * sizeof(T) % 32 == 0 && kStrip * Tile<T, kInner>::kStride * sizeof(T) % 32 == 0);
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < kInner; k += kStrip) {
-      wmma::fragment<wmma::matrix_a, kStrip, kStrip, kStrip, Element, wmma::row_major> left;
-      Load(left, &a.At(FirstRow(team), k), a.kStride);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        wmma::fragment<wmma::matrix_b, kStrip, kStrip, kStrip, Element, Layout> right;
-        Load(right, b(k, part * kStrip), b_stride);
-        wmma::mma_sync(parts_[part], left, right, parts_[part]);
-      }
-    }
-  }
-
-  Sums parts_[kParts];
+  float sums_[kColumns / 8][4];
 };
 
 /// A thread's sums: every fourth row of the strip, every eighth column, so that a warp's reads of either tile fall into
 /// different banks or are one word for several threads.
 template <class C, int kColumns>
 class SumsOfThreads {
+ private:
+  static constexpr int kDown = 4, kAcross = kWarp / kDown, kEach = kColumns / kAcross;
+
  public:
+  static constexpr int kRows = kStrip / kDown;
+
   __device__ void Clear() {
-#pragma unroll
-    for (int i = 0; i < kRows * kEach; ++i) {
-      sums_[i] = 0;
-    }
+    EachInRow([](int, C& sum) { sum = 0; });
   }
 
   template <int kInner>
@@ -254,16 +268,27 @@ class SumsOfThreads {
     static_assert(kColumns == kSide);
     AddProducts<kInner>(team, a, [&](int k, int column) { return b.At(column, k); });
   }
-  __device__ void Add(const TileTeam& team, const Tile<C, kSide>& a, const Tile<C, kColumns>& b) {
-    AddProducts<kSide>(team, a, [&](int k, int column) { return b.At(k, column); });
-  }
 
   __device__ void AddRounded(const TileTeam& team, Tile<C, kSide>& room, SumsOfThreads<C, kSide>& a,
                              const Tile<C, kColumns>& b) {
     team.SyncStrip();
     a.Each(team, [&](int row, int column, C& sum) { room.At(row, column) = sum; });
     team.SyncStrip();
-    Add(team, room, b);
+    AddProducts<kSide>(team, room, [&](int k, int column) { return b.At(k, column); });
+  }
+
+  // A thread has no registers for more than one.
+  template <int kTall, int kInner>
+  static __device__ void AddTransposedToAll(const TileTeam& team, SumsOfThreads* sums, const Tile<C, kInner>* a,
+                                            const Tile<C, kInner>& b) {
+    static_assert(kTall == 1);
+    sums->AddTransposed(team, *a, b);
+  }
+  template <int kTall>
+  static __device__ void AddRoundedToAll(const TileTeam& team, Tile<C, kSide>& room, SumsOfThreads* sums,
+                                         SumsOfThreads<C, kSide>* a, const Tile<C, kColumns>& b) {
+    static_assert(kTall == 1);
+    sums->AddRounded(team, room, *a, b);
   }
 
   template <class Body>
@@ -278,9 +303,34 @@ class SumsOfThreads {
     }
   }
 
- private:
-  static constexpr int kDown = 4, kAcross = kWarp / kDown, kRows = kStrip / kDown, kEach = kColumns / kAcross;
+  template <class Body>
+  __device__ void EachInRow(Body body) {
+#pragma unroll
+    for (int i = 0; i < kRows * kEach; ++i) {
+      body(i / kEach, sums_[i]);
+    }
+  }
+  template <class Two>
+  static __device__ void Join(C (&values)[kRows], Two two) {
+#pragma unroll
+    for (C& value : values) {
+#pragma unroll
+      for (int lane = 1; lane < kAcross; lane *= 2) {
+        value = two(value, __shfl_xor_sync(0xFFFFFFFFU, value, lane));
+      }
+    }
+  }
+  template <class Body>
+  static __device__ void EachRow(const TileTeam& team, Body body) {
+    if (team.rank() % kAcross == 0) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        body(i, Row(team, i));
+      }
+    }
+  }
 
+ private:
   static __device__ int Row(const TileTeam& team, int i) {
     return team.rank() / kWarp * kStrip + team.rank() % kWarp / kAcross + i * kDown;
   }

@@ -66,18 +66,18 @@ struct OutOfMemory {
   std::int64_t microbatch = -1;
 };
 
+/// What CUPTI recorded of the host in a step.
+struct RecordedHost {
+  std::int64_t waits = 0;  ///< how often it waited for the GPU
+  Nanos waited, overhead;  ///< how long, and what recording took of its time
+};
+
 struct StepOutcome {
   std::optional<double> loss;  ///< mean over this rank's microbatches; nothing: none was finished
   Nanos time;
   std::vector<std::int64_t> parameters_changed_at;  ///< microbatches after which parameters changed
   std::optional<OutOfMemory> out_of_memory;         ///< the step ended there
-
-  /// What CUPTI recorded of the host, with WorkClock::records.
-  struct Recorded {
-    std::int64_t waits = 0;  ///< how often it waited for the GPU
-    Nanos waited, overhead;  ///< how long, and what recording took of its time
-  };
-  std::optional<Recorded> recorded{};
+  std::optional<RecordedHost> recorded{};           ///< with WorkClock::records
 };
 
 /// Walks a step's unrolled program with real tensors, real arithmetic and real collectives.

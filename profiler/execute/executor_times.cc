@@ -99,7 +99,7 @@ void Executor::TakeRecordedTimes() {
     recorder_.Busy(slice.stream.name, slice.stream.kind, slice.operation.name, slice.start, slice.end,
                    slice.operation.span);
   }
-  StepOutcome::Recorded& recorded = outcome_.recorded.emplace();
+  RecordedHost& recorded = outcome_.recorded.emplace();
   for (const GpuWaitRecord& wait : records.waits) {
     ++recorded.waits;
     recorded.waited += wait.end - wait.start;
