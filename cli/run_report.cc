@@ -136,13 +136,14 @@ std::string ClockText(WorkClock clock) {
 }
 
 /// What a GPU's libraries do at their first use and nobody can do for them; groups of ranks have met before.
-std::vector<std::string> NotesOf(WorkClock clock) {
-  if (clock == WorkClock::host) {
-    return {};
+std::vector<std::string> NotesOf(const RunOutcome& outcome) {
+  std::vector<std::string> notes = outcome.notes;
+  if (outcome.clock != WorkClock::host) {
+    notes.emplace_back(
+        "the first step's time contains what comes once: kernels are loaded, cuBLASLt chooses algorithms, and NCCL "
+        "opens connections");
   }
-  return {
-      "the first step's time contains what comes once: kernels are loaded, cuBLASLt chooses algorithms, and NCCL opens "
-      "connections"};
+  return notes;
 }
 
 }  // namespace
@@ -159,7 +160,7 @@ std::string RenderText(const RunReport& report) {
                                  ranks == 1 ? "" : "s", report.exchanges.empty() ? "" : ", by " + report.exchanges,
                                  LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps)) +
                      ClockText(outcome.clock);
-  for (const std::string& note : NotesOf(outcome.clock)) {
+  for (const std::string& note : NotesOf(outcome)) {
     text += note + "\n";
   }
   if (!outcome.ran_out) {
@@ -217,7 +218,7 @@ std::string RenderJson(const RunReport& report) {
                              {"ranks", report.job.Ranks()},
                              {"steps", steps},
                              {"clock", Name(report.outcome.clock)},
-                             {"notes", NotesOf(report.outcome.clock)},
+                             {"notes", NotesOf(report.outcome)},
                              {"peak", JsonOf(report.peak)},
                              {"numerics", numerics},
                              {"budget", budget},

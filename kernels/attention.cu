@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention_cuda.h"
 #include "kernels/attention_plan.cuh"
+#include "kernels/ptx.cuh"
 
 namespace tidemark::kernels::cuda {
 namespace {
@@ -9,22 +10,20 @@ namespace {
 template <class C>
 __host__ __device__ C Larger(C a, C b) {
 #ifdef __CUDA_ARCH__
-  if constexpr (std::is_same_v<C, float>) {  // PTX ISA, max: one instruction
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
-    return a;
+  if constexpr (std::is_same_v<C, float>) {  // in one instruction
+    return ptx::LargerOrNaN(a, b);
   }
 #endif
   return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression): NaN
 }
 
-/// 2^x, for weights of elements T: in one instruction where these are narrow. Within 2 units in the last place, 0 below
-/// 2^-126 (PTX ISA, ex2), which is nothing in a sum of 1 or more.
+/// 2^x, for weights of elements T: in one instruction where these are narrow, whose 0 below 2^-126 is nothing in a sum
+/// of 1 or more.
 template <class T, class C>
 __host__ __device__ C Power(C x) {
 #ifdef __CUDA_ARCH__
   if constexpr (kIsNarrow<T>) {
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(x));
-    return x;
+    return ptx::PowerOf2(x);
   }
 #endif
   return std::exp2(x);

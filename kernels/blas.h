@@ -44,6 +44,8 @@ class Blas {
 
   /// False where the library cannot: then nothing was done.
   virtual bool Multiply(const BlasProduct& product, const BlasOperands& operands, const Queue& queue) = 0;
+  /// How many kinds of products it could not do.
+  virtual std::int64_t declined() const { return 0; }
 };
 
 /// cuBLASLt, looked for when this is called: the program also starts where it is not. The same product of operands that

@@ -62,6 +62,9 @@ class CublasLt final : public Blas {
     library_.destroy(handle_);
   }
 
+  std::int64_t declined() const override {
+    return std::count_if(answers_.begin(), answers_.end(), [](const auto& asked) { return !asked.second; });
+  }
   bool Multiply(const BlasProduct& product, const BlasOperands& operands, const Queue& queue) override {
     if (product.batch > std::numeric_limits<std::int32_t>::max()) {
       return false;

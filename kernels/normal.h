@@ -22,7 +22,7 @@ struct Normal {
 };
 
 /// Box and Muller's transform of two uniform numbers of 53 bits ("A note on the generation of random normal deviates",
-/// 1958), in fp64, rounded once.
+/// 1958), in fp64, rounded to the tensor's dtype; to two bytes by way of fp32.
 void DrawNormal(const Normal& op, const Tensor& to);
 
 }  // namespace tidemark::kernels

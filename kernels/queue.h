@@ -23,7 +23,8 @@ struct Queue {
   /// such a sum is one thread block's work.
   void* scratch = nullptr;
   cuda::Blas* blas = nullptr;  ///< multiplies matrices (blas.h); null: a kernel of ours, which is many times slower
-  /// What `blas` may use, of this queue alone, as aligned as device memory is. With less it has fewer ways to multiply.
+  /// What `blas` and sums of long columns may use in turns, of this queue alone, as aligned as device memory is. With
+  /// less there are fewer ways to multiply.
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;
   void* number = nullptr;  ///< 8 bytes beside it, for a result that nobody reads; null: the host's memory will do

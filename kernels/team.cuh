@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/ptx.cuh"
 #include "kernels/queue.h"
 #include "kernels/view.cuh"
 #include "kernels/words.cuh"
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kTile* kTile) ColumnsOnDevice(std::int64_t row
     }
     for (int half = kTile / 2; half > 0; half /= 2) {
       __syncthreads();
-      if (y < half) {
+      if (static_cast<int>(y) < half) {
         sums[y][x] += sums[y + half][x];
       }
     }
@@ -197,17 +198,18 @@ inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::
 
 template <class Body>
 void LaunchElements(const Queue& queue, std::int64_t count, const Body& body) {
-  ElementsOnDevice<<<Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue)>>>(count, body);
+  TIDEMARK_LAUNCH(ElementsOnDevice, Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue), count, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class Body>
 void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
-  RowsOnDevice<<<Blocks(rows), kThreads, 0, Stream(queue)>>>(rows, body);
+  TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), kThreads, 0, Stream(queue), rows, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class C, class Body>
 void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  ColumnsOnDevice<C><<<Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue)>>>(rows, columns, body);
+  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue), rows,
+                  columns, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 

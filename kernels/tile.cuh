@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 
+#include "kernels/ptx.cuh"
 #include "kernels/team.cuh"
 
 namespace tidemark::kernels::cuda {
@@ -158,7 +159,7 @@ class TileTeam {
   /// All threads of the block wait for each other, and for what they have copied (CopyWord).
   __host__ __device__ void Sync() const {
 #ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    ptx::WaitForCopies();
     __syncthreads();
 #endif
   }
@@ -182,12 +183,7 @@ inline constexpr int kPerWord = 16 / static_cast<int>(sizeof(T));
 template <class T>
 __host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
 #ifdef __CUDA_ARCH__
-  // PTX ISA, cp.async: what is beyond the source's size, here all or nothing, is zeros. Without a branch.
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)),
-                 "r"(is_there ? 16 : 0)
-               : "memory");
+  ptx::CopyAsync(to, from, is_there ? 16 : 0);  // without a branch
 #else
   if (is_there) {
     std::memcpy(to, from, sizeof(Word));
@@ -210,7 +206,7 @@ __host__ __device__ inline void StoreWord(const T* from, T* to) {
 #ifdef __CUDACC__
 template <class Body>
 __global__ void __launch_bounds__(kTileThreads, 2) BlocksOnDevice(std::int64_t blocks, Body body) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  TIDEMARK_SHARED_MEMORY(memory);
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     body(TileTeam(), *reinterpret_cast<typename Body::Memory*>(memory), block);
     __syncthreads();  // the next block's writes wait for this one's reads
@@ -236,7 +232,7 @@ void EachBlock(const Queue& queue, std::int64_t blocks, const Body& body) {
   if (blocks > 0) {
     Check(cudaFuncSetAttribute(BlocksOnDevice<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory)),
           __FILE__, __LINE__);
-    BlocksOnDevice<<<Blocks(blocks), kTileThreads, sizeof(Memory), Stream(queue)>>>(blocks, body);
+    TIDEMARK_LAUNCH(BlocksOnDevice, Blocks(blocks), kTileThreads, sizeof(Memory), Stream(queue), blocks, body);
     Check(cudaGetLastError(), __FILE__, __LINE__);
   }
 #else

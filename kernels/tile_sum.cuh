@@ -153,12 +153,12 @@ class SumsOnTensorCores {
       unsigned left[kTall][4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
 #pragma unroll
       for (int tall = 0; tall < kTall; ++tall) {
-        LoadMatrices(left[tall], &a[tall].At(FirstRow(team) + lane % kStrip, k + lane / kStrip * 8));
+        ptx::LoadMatrices(left[tall], &a[tall].At(FirstRow(team) + lane % kStrip, k + lane / kStrip * 8));
       }
 #pragma unroll
       for (int column = 0; column < kColumns; column += kStrip) {
         unsigned right[4];  // columns 0 to 7 and 8 to 15 of the first 8 of b's rows, then of the next 8
-        LoadMatrices(right, &b.At(column + lane / kStrip * 8 + lane % 8, k + lane / 8 % 2 * 8));
+        ptx::LoadMatrices(right, &b.At(column + lane / kStrip * 8 + lane % 8, k + lane / 8 % 2 * 8));
         AddProducts(sums, column, left, right);
       }
     }
@@ -183,7 +183,7 @@ class SumsOnTensorCores {
 #pragma unroll
       for (int column = 0; column < kColumns; column += kStrip) {
         unsigned right[4];  // rows 0 to 7 and 8 to 15 of the first 8 columns, then of the next 8
-        LoadTurnedMatrices(right, &b.At(k + lane % kStrip, column + lane / kStrip * 8));
+        ptx::LoadTurnedMatrices(right, &b.At(k + lane % kStrip, column + lane / kStrip * 8));
         AddProducts(sums, column, left, right);
       }
     }

@@ -84,6 +84,8 @@ struct InstantMark {
 };
 inline constexpr const char* kOutOfMemory = "out of memory";  ///< InstantMark::name: a request was refused
 
+inline constexpr const char* kUntimed = "none";  ///< Trace::clock: nobody said when streams were busy
+
 struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
   std::string clock;   ///< what said when streams were busy: "host", "device_events", "cupti", "none"; empty: not known

@@ -111,7 +111,10 @@ void AppendRecords(std::uint8_t* buffer, std::size_t valid, decltype(&cuptiActiv
         break;
       case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
         const auto& wait = *static_cast<const CuptiWait*>(at);
-        records.waits.push_back({At(wait.start), At(wait.end)});
+        if (wait.type != CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT) {  // streams wait there, not the host
+          records.without_times += wait.start == 0 || wait.end == 0 ? 1 : 0;
+          records.waits.push_back({At(wait.start), At(wait.end)});
+        }
         break;
       }
       case CUPTI_ACTIVITY_KIND_OVERHEAD: {

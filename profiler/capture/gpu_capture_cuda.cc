@@ -106,7 +106,7 @@ class CuptiCapture final : public GpuCapture {
   std::string reduced() const override { return reduced_; }
   bool records_work() const override { return records_work_ && reduced_.empty(); }
   void StopAskingForSources() override {
-    if (subscriber_ != nullptr && std::exchange(sources_, false)) {
+    if (subscriber_ != nullptr && sources_.exchange(false)) {
       cupti_.enable_sources(0);
     }
   }
@@ -299,7 +299,8 @@ class CuptiCapture final : public GpuCapture {
   CuptiLibrary cupti_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::string reduced_;
-  bool issuing_ = false, sources_ = false, records_work_ = false;
+  bool issuing_ = false, records_work_ = false;
+  std::atomic<bool> sources_ = false;  ///< asked by callbacks, on whatever thread allocates
   std::vector<CUpti_ActivityKind> kinds_;
   std::mutex mutex_;  ///< over what CUPTI's threads touch
   std::vector<FullBuffer> full_;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "profiler/capture/gpu_memory_use.h"
 #include "profiler/capture/gpu_records.h"
 #include "profiler/capture/heap.h"
+#include "profiler/device/steady_now.h"
 
 namespace tidemark {
 namespace {
@@ -21,21 +21,11 @@ constexpr std::array kParts = {BudgetPart::tensors,       BudgetPart::rounding, 
                                BudgetPart::communication, BudgetPart::workspace, BudgetPart::executor,
                                BudgetPart::context,       BudgetPart::modules,   BudgetPart::profiler};
 
-/// The clock of CUPTI's records (GpuCapture).
-Nanos Now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
-
 Bytes SizeOfStretch(std::uint64_t begin, std::uint64_t end) { return Bytes(static_cast<std::int64_t>(end - begin)); }
 
-/// Everything together, when these records end.
-Bytes AtEndOfAll(const GpuMemoryUse& use) {
-  Bytes sum;
-  for (const GpuOwner& owner : use.owners) {
-    sum += owner.at_end;
-  }
-  return sum;
+/// What libraries have when these records end.
+Bytes OfLibraries(const GpuMemoryUse& use) {
+  return use.AtEnd(kNccl) + use.AtEnd(kCublas) + use.AtEnd(kCudnn) + use.AtEnd(kCupti);
 }
 
 }  // namespace
@@ -64,7 +54,7 @@ void GpuView::Look() {
     return;
   }
   highest_.used = used;
-  looked_at_ = Now();
+  looked_at_ = SteadyNow();
   const BesideTensors beside = Beside();
   highest_[BudgetPart::tensors] = memory_.live_bytes();
   highest_[BudgetPart::rounding] = beside.rounding;
@@ -94,8 +84,8 @@ bool GpuView::IsOurs(std::uint64_t address) const {
 /// meanwhile is their part, where records tell of it.
 Bytes GpuView::CodeBytes(const GpuRecords& records) const {
   const auto recorded_until = [&](Nanos at) {
-    return AtEndOfAll(FollowGpuMemory(records.MemoryBetween(device_.books().context_made, at),
-                                      [this](std::uint64_t address) { return IsOurs(address); }));
+    return OfLibraries(FollowGpuMemory(records.MemoryBetween(device_.books().context_made, at),
+                                       [this](std::uint64_t address) { return IsOurs(address); }));
   };
   Bytes code;
   for (const GpuBooks::Growth& growth : device_.books().code) {
@@ -130,8 +120,8 @@ std::vector<std::string> GpuView::DoubtsOfWatching() const {
   const std::string without = watch_.capture == nullptr ? watch_.without_capture : watch_.capture->reduced();
   if (!without.empty()) {
     doubts.push_back(
-        fmt::format("{}: the budget rests on the allocator's counts and the driver's totals, and what "
-                    "libraries take is in the residual",
+        fmt::format("{}: the budget rests on the allocator's counts and the driver's totals; what libraries "
+                    "take is in the residual, or counted as code where they took it when work was given",
                     without));
   }
   const auto& management = device_.management();

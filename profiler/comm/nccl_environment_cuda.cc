@@ -206,9 +206,10 @@ Result<std::unique_ptr<World>> OpenNcclWorldFromEnvironment(const Launcher& laun
   TIDEMARK_TRY(UseGpu(options.gpu));
   TIDEMARK_ASSIGN(NcclLibrary nccl, LoadNccl());
   NcclTools tools{std::move(nccl), {}, options.gpu, 0, options.patience};
-  const bool is_ipv6 = std::strchr(address, ':') != nullptr;
+  const std::string host = address;
+  const bool in_brackets = host.find(':') != std::string::npos && host.front() != '[';  // IPv6
   const std::string place =
-      fmt::format(fmt::runtime(is_ipv6 ? "[{}]:{}" : "{}:{}"), address, std::strtol(port, nullptr, 10) + 1);
+      fmt::format("{}:{}", in_brackets ? "[" + host + "]" : host, std::strtol(port, nullptr, 10) + 1);
   const NcclPeers::Joined joined = MeetAt(tools, place, launcher);
   if (joined.result != ncclSuccess) {
     return Error{ErrorCode::machine_cannot, "",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +24,7 @@
 #include "profiler/device/gpu_memory.h"
 #include "profiler/device/gpu_pool.h"
 #include "profiler/device/pool_allocator.h"
+#include "profiler/device/steady_now.h"
 
 namespace tidemark {
 namespace {
@@ -35,11 +36,6 @@ void Expect(cudaError_t status) {
 }
 
 std::size_t Size(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
-
-Nanos Now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 /// By a call like cudaMalloc. The runtime remembers a failure for whoever asks next: nobody is to be told twice.
 void* Take(cudaError_t (*allocate)(void**, std::size_t), Bytes bytes) {
@@ -53,27 +49,28 @@ void* Take(cudaError_t (*allocate)(void**, std::size_t), Bytes bytes) {
   return data;
 }
 
-/// While it is there, `booked` contains what the driver took for it: whole pages, or nothing where it has a page that
-/// is begun.
+/// Rooms share the driver's pages: `booked` changes by what the driver takes when one comes, and gives back when it
+/// goes.
 class CudaRoom final : public DeviceRoom {
  public:
   CudaRoom(Bytes bytes, const GpuDriver& driver, Bytes& booked) : CudaRoom(bytes, driver, booked, driver.totals()) {}
   /// Work that still writes there is waited for: cudaFree does not promise to.
   ~CudaRoom() override {
     Expect(cudaDeviceSynchronize());
+    const GpuDriver::Totals before = driver_.totals();
     Expect(cudaFree(data()));
-    booked_ -= taken_;
+    booked_ -= driver_.totals().free - before.free;
   }
   CudaRoom(const CudaRoom&) = delete;
   CudaRoom& operator=(const CudaRoom&) = delete;
 
  private:
   CudaRoom(Bytes bytes, const GpuDriver& driver, Bytes& booked, const GpuDriver::Totals& before)
-      : DeviceRoom(Take(&cudaMalloc, bytes)), taken_(before.free - driver.totals().free), booked_(booked) {
-    booked_ += taken_;
+      : DeviceRoom(Take(&cudaMalloc, bytes)), driver_(driver), booked_(booked) {
+    booked_ += before.free - driver_.totals().free;
   }
 
-  Bytes taken_;
+  const GpuDriver& driver_;
   Bytes& booked_;
 };
 
@@ -209,17 +206,25 @@ class CudaDevice final : public GpuDevice {
     const kernels::Queue& queue = On(stream).QueueWith(*blas_, *driver_, books_.workspace);
     Call([&] { work(queue); });
   }
+  std::vector<std::string> notes() const override {
+    const std::int64_t declined = blas_->declined();
+    return declined == 0 ? std::vector<std::string>()
+                         : std::vector<std::string>{fmt::format(
+                               "cuBLASLt has no way for {} kinds of products: kernels of tidemark do them, or what is "
+                               "added to them, and are many times slower",
+                               declined)};
+  }
   void CountCode(bool counts) override { counts_code_ = counts; }
   void Call(const std::function<void()>& call) override {
     if (!counts_code_) {
       call();
       return;
     }
-    const Nanos from = Now();
+    const Nanos from = SteadyNow();
     const Bytes before = Unbooked();
     call();
     if (const Bytes grown = Unbooked() - before; grown != Bytes()) {
-      books_.code.push_back({from, Now(), grown});
+      books_.code.push_back({from, SteadyNow(), grown});
     }
   }
   void* StreamOf(std::uint32_t stream) override { return On(stream).stream(); }
@@ -306,7 +311,7 @@ GpuBooks OpenBooks(const GpuDriver& driver, const std::optional<GpuManagement>& 
     books.context = *after - *before;
   }
   books.used_before = totals.total - totals.free - books.context.value_or(Bytes());
-  books.context_made = Now();
+  books.context_made = SteadyNow();
   return books;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/quantity.h"
 #include "base/result.h"
@@ -71,6 +73,9 @@ class Device {
   /// From one mark to a later one, of any stream; both have been reached.
   virtual Nanos Between(Mark from, Mark to) = 0;
   virtual void DropMarks() = 0;
+
+  /// What whoever reads its times should know, in sentences.
+  virtual std::vector<std::string> notes() const { return {}; }
 
   /// From now on, or no longer: what the device takes for the code of kernels while work is given to it is counted,
   /// where a device does that. It has that code when the same work comes again.

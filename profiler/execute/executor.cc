@@ -35,7 +35,15 @@ Executor::Executor(const Job& job, const Model& model, const Communicators& grou
       clock_(ClockOf(device, options)),
       loss_sum_(device.RoomFor(SizeOf(DType::fp64))) {}
 
+/// What runs again has its code on the device.
 Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind, Poison poison) {
+  device_.CountCode(poison == Poison::everything);
+  Result<StepOutcome> outcome = RunStep(program, kind, poison);
+  device_.CountCode(false);
+  return outcome;
+}
+
+Result<StepOutcome> Executor::RunStep(const Program& program, std::string_view kind, Poison poison) {
   if (program_ != &program) {
     const HeapScope scope(HeapOwner::executor);
     TIDEMARK_ASSIGN(types_, DeclareTypes(job_, model_, program, options_.exact));
@@ -55,7 +63,6 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind,
   }
   device_.Synchronize();
   memory_.Fill(poison);
-  device_.CountCode(poison == Poison::everything);  // what runs again has its code
   if (poison == Poison::nothing && options_.capture != nullptr) {
     options_.capture->StopAskingForSources();
   }
@@ -76,18 +83,7 @@ Result<StepOutcome> Executor::Run(const Program& program, std::string_view kind,
   if (error) {
     return *error;
   }
-  for (Pending& pending : pending_) {
-    TIDEMARK_TRY(Finish(pending));
-  }
-  recorder_.Wait(true);
-  for (const auto& [group, ticket] : on_streams_) {
-    if (group->size() > 1) {  // else there is nobody to wait for but the stream
-      TIDEMARK_TRY(group->Finish(ticket));
-    }
-  }
-  on_streams_.clear();
-  device_.Synchronize();
-  recorder_.Wait(false);
+  TIDEMARK_TRY(FinishAll());
   recorder_.EndStep();
   outcome_.time = recorder_.Now() - step_start_;
   TakeTimes();

@@ -68,7 +68,7 @@ struct OutOfMemory {
 
 /// What CUPTI recorded of the host in a step.
 struct RecordedHost {
-  std::int64_t waits = 0;  ///< how often it waited for the GPU
+  std::int64_t waits = 0;  ///< how often it waited for the GPU, or asked whether it had to
   Nanos waited, overhead;  ///< how long, and what recording took of its time
 };
 
@@ -136,7 +136,16 @@ class Executor {
   /// Work on a stream uses these from now on.
   void UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops);
 
+  Result<StepOutcome> RunStep(const Program& program, std::string_view kind, Poison poison);
+  Status FinishAll();
   void MakeQueues(const Program& program);
+  /// A library's call that gives work to the device by itself.
+  template <class LibraryCall>
+  auto Call(const LibraryCall& call) const {
+    std::optional<decltype(call())> answer;
+    device_.Call([&] { answer.emplace(call()); });
+    return *std::move(answer);
+  }
   Status TakeOver(const Program& program);
   Status Connect(const Program& program);
   Status MakeResident(const Buffer& buffer, std::size_t slot, std::int64_t index0, std::int64_t index1);

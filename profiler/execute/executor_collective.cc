@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -106,9 +105,7 @@ Status Executor::BeginExchange(const Collective& leaf, const Operand& from, cons
 
 Status Executor::Issue(Pending& pending, Exchange exchange, std::function<void()> then) {
   exchange.stream = device_.StreamOf(pending.stream.index);
-  std::optional<Result<Communicator::Ticket>> begun;
-  device_.Call([&] { begun = pending.group->Begin(exchange); });
-  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, std::move(*begun));
+  TIDEMARK_ASSIGN(const Communicator::Ticket ticket, Call([&] { return pending.group->Begin(exchange); }));
   pending.tickets.push_back(ticket);
   pending.then.push_back(std::move(then));
   return Done{};
@@ -125,6 +122,23 @@ Status Executor::LeaveToStream(Pending& pending) {
   }
   pending.tickets.clear();
   return Finish(pending);
+}
+
+/// All work of a step is done.
+Status Executor::FinishAll() {
+  for (Pending& pending : pending_) {
+    TIDEMARK_TRY(Finish(pending));
+  }
+  recorder_.Wait(true);
+  for (const auto& [group, ticket] : on_streams_) {
+    if (group->size() > 1) {  // else there is nobody to wait for but the stream
+      TIDEMARK_TRY(group->Finish(ticket));
+    }
+  }
+  on_streams_.clear();
+  device_.Synchronize();
+  recorder_.Wait(false);
+  return Done{};
 }
 
 double Executor::FactorOf(const Collective& leaf, std::int64_t ranks) {

@@ -35,7 +35,7 @@ Status Executor::Connect(const Program& program) {
   }
   for (const auto& [name, group] : groups_) {
     if (exchanging.count(name) > 0) {
-      TIDEMARK_TRY(group->Join());
+      TIDEMARK_TRY(Call([&group = *group] { return group.Join(); }));
     }
   }
   const auto pipeline = groups_.find(kPipeline);
@@ -50,7 +50,7 @@ Status Executor::Connect(const Program& program) {
     }
     routes.push_back({channel.from_role, channel.to_role, TagOf(program, ChannelId{static_cast<std::uint32_t>(i)})});
   }
-  return pipeline->second->Connect(routes);
+  return Call([&] { return pipeline->second->Connect(routes); });
 }
 
 Status Executor::Do(const Send& leaf, Loops loops) {
@@ -62,8 +62,8 @@ Status Executor::Do(const Send& leaf, Loops loops) {
   const Held& held = held_[SlotOf(leaf.buffer, loops)];
   Communicator& pipeline = *groups_.find(kPipeline)->second;
   const Started started = StartOn(leaf.stream, name, &pipeline);
-  TIDEMARK_TRY(
-      pipeline.Send(MessageOf(leaf.channel, leaf.stream, channel.to_role, held.type), DataAt(leaf.buffer, loops)));
+  const Message message = MessageOf(leaf.channel, leaf.stream, channel.to_role, held.type);
+  TIDEMARK_TRY(Call([&] { return pipeline.Send(message, DataAt(leaf.buffer, loops)); }));
   EndOn(leaf.stream, name, started);
   return Done{};
 }
@@ -79,9 +79,9 @@ Status Executor::Do(const Recv& leaf, Loops loops) {
   held_[SlotOf(leaf.buffer, loops)].type = type;
   Communicator& pipeline = *groups_.find(kPipeline)->second;
   Pending& pending = pending_.emplace_back(PendingOf(leaf.stream, leaf.name, pipeline));
-  TIDEMARK_ASSIGN(
-      const Communicator::Ticket ticket,
-      pipeline.Receive(MessageOf(leaf.channel, leaf.stream, channel.from_role, type), DataAt(leaf.buffer, loops)));
+  const Message message = MessageOf(leaf.channel, leaf.stream, channel.from_role, type);
+  TIDEMARK_ASSIGN(const Communicator::Ticket ticket,
+                  Call([&] { return pipeline.Receive(message, DataAt(leaf.buffer, loops)); }));
   pending.tickets.push_back(ticket);
   return LeaveToStream(pending);
 }

@@ -23,7 +23,7 @@ std::string_view Name(WorkClock clock) {
     case WorkClock::records:
       return "cupti";
     case WorkClock::nobody:
-      return "none";
+      return kUntimed;
   }
   return "";
 }
@@ -100,12 +100,17 @@ void Executor::TakeRecordedTimes() {
                    slice.operation.span);
   }
   RecordedHost& recorded = outcome_.recorded.emplace();
+  const Nanos begin = recorder_.zero() + step_start_;
   for (const GpuWaitRecord& wait : records.waits) {
-    ++recorded.waits;
-    recorded.waited += wait.end - wait.start;
+    if (begin <= wait.start && wait.start < wait.end) {
+      ++recorded.waits;
+      recorded.waited += wait.end - wait.start;
+    }
   }
   for (const GpuOverheadRecord& overhead : records.overhead) {
-    recorded.overhead += overhead.end - overhead.start;
+    if (begin <= overhead.start && overhead.start < overhead.end) {
+      recorded.overhead += overhead.end - overhead.start;
+    }
   }
   first_issued_ += issued_.size();
   issued_.clear();

@@ -197,6 +197,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   run.reserved_peak = allocator.reserved_peak();
   run.cache_flushes = allocator.cache_flushes();
   run.mapped_peak = allocator.device().mapped_peak();
+  run.notes = device.notes();
   run.trace = std::move(executor.recorder()).Take();
   return run;
 }

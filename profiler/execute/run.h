@@ -71,6 +71,7 @@ struct RunOutcome {
   Bytes mapped_peak;                  ///< of the system's pages, as the device below the allocator counts them
   WorkClock clock = WorkClock::host;  ///< what says when the trace's streams were busy
   std::optional<Budget> budget{};     ///< of this rank, with RunOptions::watch
+  std::vector<std::string> notes{};   ///< of this rank's device
   bool ran_out = false;               ///< some rank ran out of memory, in the last step
   ParameterParts gradients;           ///< this rank's, with keep_gradients
 };

@@ -280,7 +280,7 @@ std::string ClockInWords(const std::string& clock) {
   if (clock == "device_events") {
     return "CUDA's events time the measured work on streams (device_events)";
   }
-  if (clock == "none") {
+  if (clock == kUntimed) {
     return "the measured steps are timed, and not the work in them (none)";
   }
   return fmt::format("the {}'s clock times the measured work", clock);

@@ -68,8 +68,9 @@ class Gpu final : public Place {
 class CudaOnGpu : public testing::TestWithParam<Case> {};
 
 TEST_P(CudaOnGpu, IsTheTruthWithinItsRoundings) {
-  const Gpu gpu;
-  if (!HasFatalFailure()) {  // there is one
+  for (const std::int64_t workspace_bytes : {std::int64_t{0}, Queue::kWorkspaceBytes}) {
+    const Gpu gpu(nullptr, workspace_bytes);
+    ASSERT_FALSE(HasFatalFailure()) << "no GPU";
     GetParam().check(gpu);
   }
 }

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a record of tests/gpu/recorded comes from."""
+"""Where a record of tests/gpu/recorded comes from, and how it gets there."""
 
 import datetime
+import json
+
+OUT_OF_TIME = 124  # the exit code of a script whose time was over before its cases were, as timeout's
 
 
 def about(doctor):
@@ -11,6 +14,13 @@ def about(doctor):
     return {"gpu": doctor["gpus"][0]["name"] if doctor["gpus"] else None, "driver": doctor["driver"],
             "cuda": f"{runtime // 1000}.{runtime % 1000 // 10}" if runtime else None, "nccl": libraries["NCCL"],
             "cublaslt": libraries["cuBLASLt"], "cupti": libraries["CUPTI"], "date": now()}
+
+
+def write(path, record):
+    """Whole or not at all, whatever ends the program."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def now():

@@ -11,7 +11,7 @@ with 1 to 16 microbatches under every strategy that one GPU can hold ('accumulat
 and two traces; cases with a record are not run again. --machine is what `tidemark calibrate --device cuda` wrote; without
 it step times are those of an H100's data sheet. With --rehearse a small network runs on the processor.
 Exit codes: 0 fine, 1 a case failed, took other memory than predicted or did not learn, 2 wrong input, 3 this machine
-cannot.
+cannot, 124 the time was over before all cases were.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+from machine import OUT_OF_TIME
 from steps.case import cases
 from steps.record import Failed, Program, write_case
 from steps.verdict import is_of_steps, table, verdict_of
@@ -65,23 +66,28 @@ def run(options):
               file=sys.stderr)
         return CANNOT
     machine = "cpu" if options.rehearse and options.machine == "h100-sxm-80gb" else options.machine
+    if pathlib.Path(machine).exists():
+        machine = pathlib.Path(machine).resolve()  # jobs lie elsewhere
     chosen = cases(machine, program.strategies(), options.rehearse, options.cases)
     if not chosen:
         print(f"no case is called '{options.cases}'", file=sys.stderr)
         return WRONG_INPUT
     out = options.out or (pathlib.Path(tempfile.mkdtemp(prefix="steps-")) if options.rehearse else RECORDED)
     out.mkdir(parents=True, exist_ok=True)
-    begin = time.monotonic()
+    begin, not_begun = time.monotonic(), 0
     for i, case in enumerate(chosen):
         if (out / f"{case.name}.json").exists():
             continue
         if time.monotonic() - begin > options.time_box:
-            print(f"the time is over: {len(chosen) - i} of {len(chosen)} cases were not begun", file=sys.stderr)
+            not_begun = len(chosen) - i
+            print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
             break
         outcome = write_case(case, origin, program, out, options.text)
         print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {outcome}", flush=True)
     print(f"records: {out}")
-    return 0 if show(out, options.cases) else 1
+    if not show(out, options.cases):
+        return 1
+    return OUT_OF_TIME if not_begun else 0
 
 
 def main():

@@ -9,7 +9,7 @@ Collectives are those of PyTorch's fake process group, which do nothing: allocat
 Each case writes DIR/<case>.json and DIR/<case>.pickle.gz, a snapshot that memory_viz reads once unpacked; cases with a
 record are not run again. With --rehearse nothing needs a GPU: tensors are fake, their births and deaths are counted.
 Exit codes: 0 fine, 1 a case failed or an allocation has neither partner nor known reason, 2 wrong input, 3 this machine
-cannot.
+cannot, 124 the time was over before all cases were.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 
 from judge.case import cases
 from judge.prediction import NoPrediction, Program
+from machine import OUT_OF_TIME
 
 RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 CANNOT = 3
@@ -81,20 +82,22 @@ def run(options, chosen):
     out.mkdir(parents=True, exist_ok=True)
     program = Program(options.tidemark) if options.tidemark else None
     begin = time.monotonic()
-    failed = done = 0
-    for case in chosen:
+    failed = not_begun = 0
+    for i, case in enumerate(chosen):
         if (out / f"{case.name}.json").exists():
             continue
         if time.monotonic() - begin > options.time_box:
-            print(f"the time is over: {len(chosen) - done} of {len(chosen)} cases have no record", file=sys.stderr)
+            not_begun = len(chosen) - i
+            print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
             break
         error = write_case(case, about, program, out, options.rehearse)
-        done += 1
         failed += error is not None
         print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {error or 'recorded'}", flush=True)
     print(f"records: {out}")
     all_matched = compare(out, options) if options.tidemark else True
-    return 1 if failed or not all_matched else 0
+    if failed or not all_matched:
+        return 1
+    return OUT_OF_TIME if not_begun else 0
 
 
 def main():

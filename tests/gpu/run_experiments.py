@@ -6,8 +6,8 @@
 
 Parts run in the order of their worth, each in a time box of its own. Results are written to RESULTS as they come (default:
 results/ beside this script), and after each part packed into FILE, FILE.1, ... of at most 15 MiB each (.tar.gz): whatever
-ends the run, what was measured stays. A part that has ended well is not run again into the same RESULTS. Where machines
-are lent for minutes, --only and --time-box say what of it is run now. CUDA's libraries are taken from PyTorch's wheels
+ends the run, what was measured stays. A part that has ended well is not run again into the same RESULTS. Where a
+GPU is to be had for minutes only, --only and --time-box say what of it is run now. CUDA's libraries are taken from PyTorch's wheels
 where the loader finds no others; TIDEMARK_TORCH_PYTHON names another interpreter that has PyTorch.
 Exit codes: 0 fine, 1 a part failed, 2 wrong input, 3 no GPU can be used here, or nothing could be run.
 """
@@ -19,15 +19,19 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-WRONG_INPUT, CANNOT = 2, 3
+WRONG_INPUT, CANNOT, SKIPPED = 2, 3, 77
 OUT_OF_TIME = (124, 137, -9)  # of timeout: told to end, or ended
 GRACE = 10  # seconds between the two
+NO_TESTS = b"[  PASSED  ] 0 tests."
+PATIENCE = 5  # seconds for the end of a part's output
 SHORTEST = 20  # seconds: with less a part is not begun
 LARGEST_PIECE = 15 << 20  # bytes
 
@@ -54,7 +58,11 @@ def parts(results):
     recorded, machine = results / "recorded", results / "machine.yaml"
     small = (HERE / "jobs/demo-small.yaml", "--set", "layout.tp=1", "--set", "layout.sp=false")
     compare = ("--device", "cuda", "--steps", "6", "--format", "json")
-    found = [Part("device-tests", 150, (gpu_test, "--gtest_filter=-AWatchedGpu.*"))]
+    # A kernel that fails ends its process: a process each for kernels, products, grids, and steps.
+    found = [Part(f"device-{name}", 120, (gpu_test, f"--gtest_filter={tests}"))
+             for name, tests in (("probe", "ProbeDevicesOnGpu.*"), ("kernels", "Kernels/CudaOnGpu.*-*Attention*"),
+                                 ("attention", "Kernels/CudaOnGpu.*Attention*"), ("grids", "CudaGrids.*"),
+                                 ("products", "*CublasLt*"), ("steps", "*StepOnAGpu.*"), ("pools", "StepInAPool.*"))]
     # Recording begins before a context is made: a process each.
     found += [Part(f"watched-{test}", 60, (gpu_test, f"--gtest_filter=AWatchedGpu.{test}"))
               for test in ("ClosesItsBudget", "ClosesTheBudgetOfAPool", "FindsWhatIsHiddenBehindTheAllocator",
@@ -80,8 +88,9 @@ def parts(results):
     ours = (python, HERE / "experiments/gpu/own_steps.py", "--tidemark", tidemark, "--machine", machine, "--out", recorded,
             "--text", HERE / "experiments/README.md")
     found.append(Part("real-sizes", 300, (*ours, "--cases", "[rl]e*", "--time-box", "200"), "machine.yaml"))
-    found.append(Part("against-pytorch", 300, (python, HERE / "experiments/bench/against_pytorch.py", "--device", "cuda",
-                                               "--tidemark", tidemark, "--out", recorded)))
+    found += [Part(f"against-pytorch-{shape}", 200, (python, HERE / "experiments/bench/against_pytorch.py", "--device",
+                                                     "cuda", "--tidemark", tidemark, "--out", recorded, "--shapes", shape))
+              for shape in ("124m", "1b", "1b-8k")]
     found.append(Part("accumulation", 420, (*ours, "--cases", "accumulation-*", "--time-box", "390"), "machine.yaml"))
     found += [Part(f"sanitizer-{tool}", 300, ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1", gpu_test,
                                               "--gtest_filter=*CudaOnGpu*:*StepOnAGpu*ddp*"))
@@ -96,14 +105,19 @@ class Results:
         self.folder, self.pack = folder, pack
         (folder / "recorded").mkdir(parents=True, exist_ok=True)
         self._file = folder / "parts.json"
-        self.ended = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+        try:
+            self.ended = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none yet
+            self.ended = {}
 
     def is_done(self, part):
         return self.ended.get(part.name, {}).get("outcome") == "done"
 
     def keep(self, part, outcome, seconds):
         self.ended[part.name] = {"outcome": outcome, "seconds": round(seconds, 1)}
-        self._file.write_text(json.dumps(self.ended, indent=1) + "\n", encoding="utf-8")
+        written = self._file.with_suffix(".part")
+        written.write_text(json.dumps(self.ended, indent=1) + "\n", encoding="utf-8")
+        written.replace(self._file)
         if self.pack:
             self._pack_all()
 
@@ -130,7 +144,7 @@ def outcome_of(code):
     """A missing requirement is no failure, and neither is a part that ran out of time: both are told."""
     if code == 0:
         return "done"
-    if code == CANNOT:
+    if code in (CANNOT, SKIPPED):
         return "left out, something is missing"
     if code in OUT_OF_TIME:
         return "out of time, what it has written stays"
@@ -143,14 +157,34 @@ def execute(part, log, seconds):
     if shutil.which(command[0]) is None:
         print(f"there is no program {command[0]}")
         return CANNOT
-    with open(log, "wb", buffering=0) as kept, subprocess.Popen(["timeout", f"--kill-after={GRACE}", str(seconds), *command],
-                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                                   stderr=subprocess.STDOUT) as child:
-        for line in child.stdout:
-            kept.write(line)
-            sys.stdout.buffer.write(line)
-            sys.stdout.flush()
-    return child.returncode
+    with open(log, "wb", buffering=0) as kept:
+        child = subprocess.Popen(["timeout", f"--kill-after={GRACE}", str(seconds), *command], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+        def show():
+            for line in child.stdout:
+                kept.write(line)
+                sys.stdout.buffer.write(line)
+                sys.stdout.flush()
+
+        shown = threading.Thread(target=show, daemon=True)
+        shown.start()
+        code = child.wait()
+        shown.join(PATIENCE)  # what a part has left running may hold its output open for ever
+        end_session(child.pid)
+        shown.join(PATIENCE)
+    return code
+
+
+def end_session(leader):
+    """Ends whatever is left of a session: ranks may be in process groups of their own."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == leader:
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+        except (OSError, ValueError, IndexError):  # it has ended meanwhile
+            continue
 
 
 def run_all(chosen, results, time_box):
@@ -168,7 +202,10 @@ def run_all(chosen, results, time_box):
             seconds = round(min(part.seconds, left))
             print(f"\n== {part.name}, at most {seconds} s", flush=True)
             started = time.monotonic()
-            outcome = outcome_of(execute(part, results.folder / f"{part.name}.txt", seconds))
+            log = results.folder / f"{part.name}.txt"
+            outcome = outcome_of(execute(part, log, seconds))
+            if outcome == "done" and NO_TESTS in log.read_bytes():
+                outcome = "failed: no test ran"
             results.keep(part, outcome, time.monotonic() - started)
             print(f"== {part.name}: {outcome}", flush=True)
     outcomes = [results.ended[part.name]["outcome"] for part in chosen if part.name in results.ended]
@@ -217,6 +254,8 @@ def main():
     parser.add_argument("--pack", type=pathlib.Path, help="a .tar.gz of the results, written after each part")
     parser.add_argument("--list", action="store_true", help="the parts, and the most seconds that each takes")
     options = parser.parse_args()
+    options.results = options.results.resolve()  # parts have folders of their own
+    options.pack = options.pack and options.pack.resolve()
     patterns = options.only.split(",")
     chosen = [part for part in parts(options.results) if any(fnmatch.fnmatchcase(part.name, one) for one in patterns)]
     if not chosen:

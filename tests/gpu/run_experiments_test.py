@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().with_name("run_experiments.py")
@@ -39,7 +40,7 @@ class Bundle(unittest.TestCase):
 
     def test_names_its_parts_those_of_most_worth_first(self):
         names = [line.split()[0] for line in self.run_it("--list").stdout.splitlines()]
-        self.assertEqual(names[0], "device-tests")
+        self.assertEqual(names[0], "device-probe")
         self.assertEqual(len(names), len(set(names)))
         for before, after in (("watched-ClosesItsBudget", "pytorch-judge"), ("pytorch-judge", "calibrate"),
                               ("calibrate", "real-sizes"), ("real-sizes", "accumulation")):
@@ -64,9 +65,9 @@ class Bundle(unittest.TestCase):
 
     def test_what_is_missing_is_no_failure_but_nothing_at_all_is(self):
         self.make("gpu_test", "exit 3")
-        self.assertEqual(self.run_it("--only", "device-tests").returncode, 3)
-        self.assertEqual(self.run_it("--only", "device-tests,memory-none").returncode, 0)
-        self.assertEqual(self.outcomes()["device-tests"], "left out, something is missing")
+        self.assertEqual(self.run_it("--only", "device-probe").returncode, 3)
+        self.assertEqual(self.run_it("--only", "device-probe,memory-none").returncode, 0)
+        self.assertEqual(self.outcomes()["device-probe"], "left out, something is missing")
 
     def test_the_time_box_begins_nothing_that_has_no_time_and_ends_what_takes_longer(self):
         done = self.run_it("--only", "memory-none", "--time-box", "5")
@@ -76,6 +77,26 @@ class Bundle(unittest.TestCase):
         self.assertEqual(self.outcomes(), {"memory-none": "out of time, what it has written stays"})
         self.assertEqual((self.results / "memory-none.txt").read_text(encoding="utf-8"), "begun\n")
         self.assertEqual(done.returncode, 3, "nothing was done")
+
+    def test_what_a_part_leaves_running_holds_nobody_up(self):
+        self.make("memory_experiment", "setsid sleep 100 & sleep 101 & echo told")
+        begin = time.monotonic()
+        done = self.run_it("--only", "memory-none")
+        self.assertLess(time.monotonic() - begin, 60, "seconds, of 100 that it goes on")
+        self.assertEqual(self.outcomes(), {"memory-none": "done"})
+        self.assertIn("told", done.stdout)
+
+    def test_a_script_whose_own_time_was_over_goes_on_the_next_time(self):
+        self.make("memory_experiment", f'echo "$1" >> {self.bundle}/calls; exit 124')
+        for _ in range(2):
+            self.run_it("--only", "memory-none")
+        self.assertEqual((self.bundle / "calls").read_text(encoding="utf-8").split(), ["none", "none"])
+
+    def test_results_may_be_named_from_where_one_is(self):
+        done = subprocess.run([sys.executable, str(self.bundle / "run"), "here", "--only", "memory-none"],
+                              cwd=self.bundle, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.bundle / "here/memory-none.txt").exists())
 
     def test_a_part_without_what_it_works_on_is_left_out(self):
         done = self.run_it("--only", "real-sizes")

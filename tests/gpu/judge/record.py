@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case's record on disk: what ran where, what was predicted, what was measured."""
 
-import datetime
-import json
 import multiprocessing
 import shutil
 import subprocess
@@ -10,6 +8,7 @@ import traceback
 
 from judge.prediction import NoPrediction
 from judge.snapshot import write_snapshot
+from machine import now, write
 
 LARGEST_SNAPSHOT = 2 << 20  # bytes of a file that a repository may keep
 LONGEST_CASE = 300  # seconds; real ones take a few, rehearsals of the largest two minutes
@@ -66,8 +65,7 @@ def machine(is_rehearsal):
 
 def write_case(case, about, program, out, is_rehearsal):
     """Runs the case and writes its record. A failure is written as well; returns its last line, or None."""
-    record = {**about, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-              "job": case.job(), "predicted": None, "measured": None, "snapshot": None}
+    record = {**about, "date": now(), "job": case.job(), "predicted": None, "measured": None, "snapshot": None}
     if program is not None:
         try:
             record["predicted"] = program.prediction(case.job())
@@ -80,7 +78,7 @@ def write_case(case, about, program, out, is_rehearsal):
         record["error"] = str(error)
     # A failure leaves no record in the way of another try.
     fine, failed = out / f"{case.name}.json", out / f"{case.name}.failed.json"
-    (failed if "error" in record else fine).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(failed if "error" in record else fine, record)
     if "error" in record:
         return record["error"].strip().splitlines()[-1]
     failed.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ REAL = (
     Network("gpt2", "gpt2", 1024, 16, 4),
     Network("tinyllama-1.1b", "tinyllama-1.1b", 8192, 1, 4),
     Network("gpt2-xl", "gpt2-xl", 1024, 4, 4),
-    Network("llama-3-8b", "llama-3-8b", 8192, 1, 2, "jax-scan", "recompute: {policy: full}\n"),
+    Network("llama-3-8b", "llama-3-8b", 8192, 1, 2, "jax-scan", "recompute: {policy: full}\nloss: low-precision\n"),
 )
 # What a processor executes in seconds, in place of all of them.
 REHEARSED = Network("rehearsed", "{layers: 2, hidden: 64, ffn: 96, heads: 4, kv_heads: 2, vocabulary: 256}", 32, 2, 2)

@@ -7,10 +7,10 @@ import pathlib
 import subprocess
 import tempfile
 
-from machine import about, now
+from machine import about, now, write
 
 TRACES = ("predicted", "measured")
-REFUSALS = (2, 3)  # exit codes: wrong input, and what cannot be executed
+REFUSALS = {"predict": 2, "run": 3}  # exit codes that are answers about a job, by verb; a wrong set-up fails elsewhere
 
 
 class Failed(Exception):
@@ -18,7 +18,7 @@ class Failed(Exception):
 
 
 class Refused(Failed):
-    """The job is none that one rank can be given, or that is executed."""
+    """The job is none that one rank can be given (exit code 2), or that is executed (3)."""
 
 
 class Program:
@@ -35,8 +35,8 @@ class Program:
             raise Failed(f"{self.path}: {error.strerror}") from error
         if done.returncode not in codes:
             said = done.stderr.strip().splitlines() or ["without a word"]
-            raise (Refused if done.returncode in REFUSALS else Failed)(
-                f"tidemark {words[0]} ended with {done.returncode}: {said[0]}")
+            kind = Refused if done.returncode == REFUSALS.get(words[0]) else Failed
+            raise kind(f"tidemark {words[0]} ended with {done.returncode}: {said[0]}")
         return json.loads(done.stdout)
 
     def strategies(self):
@@ -78,13 +78,13 @@ def write_case(case, origin, program, out, text):
         except Refused as error:
             return f"left out: {error}"
         except Failed as error:
-            failed.write_text(json.dumps(record | {"error": str(error)}) + "\n", encoding="utf-8")
+            write(failed, record | {"error": str(error)})
             return str(error)
         if case.keeps_traces:
             record["traces"] = {which: f"{case.name}.{which}.trace.gz" for which in TRACES}
             for which in TRACES:  # small enough for a repository
                 whole = (folder / f"{which}.trace").read_bytes()
                 (out / record["traces"][which]).write_bytes(gzip.compress(whole, mtime=0))
-    fine.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write(fine, record)
     failed.unlink(missing_ok=True)  # of an earlier try
     return "recorded"

@@ -87,6 +87,9 @@ void CompareOnce(const Place& place, const std::vector<Operand>& operands,
 void CompareCalls(const Place& place, const std::vector<Operand>& operands,
                   const std::function<void(const Tensors&)>& truth, const std::function<void(const Tensors&)>& tested) {
   CompareOnce(place, operands, truth, tested);
+  if (!place.tries_special_numbers()) {
+    return;
+  }
   for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const std::int64_t elements = operands[i].numbers.type().elements;

@@ -17,6 +17,8 @@ class Place {
   virtual ~Place() = default;
 
   virtual Queue queue() const = 0;
+  /// Whether everything is done once more with a NaN and an infinity in each operand; not where work is slow.
+  virtual bool tries_special_numbers() const { return true; }
   /// Memory that the queue's work may touch; of no bytes, too.
   virtual void* Take(std::size_t bytes) const = 0;
   virtual void GiveBack(void* data) const = 0;

@@ -172,6 +172,8 @@ TEST(CuptiRecords, TellHowLongTheHostWaited) {
   wait.start = 100;
   wait.end = 175;
   buffer.Add(wait);
+  wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;  // one stream for another
+  buffer.Add(wait);
   const GpuRecords records = buffer.Read();
   ASSERT_EQ(records.waits.size(), 1u);
   EXPECT_EQ(records.waits[0].end - records.waits[0].start, Nanos(75));

@@ -166,6 +166,10 @@ TEST(GpuView, CountsALibrarysMemoryOnce) {
   Fill(rank);
   rank.Take(kMiB * 32);
   rank.capture.records.memory.push_back(Came(kMiB * 30, kLater + Nanos(20), "/usr/lib/libcublasLt.so.13"));
+  // A room that the executor makes in the same call is a room, and no library's.
+  rank.capture.records.memory.push_back(Came(kMiB * 5, kLater + Nanos(21), "/opt/tidemark"));
+  rank.gpu.own_books().rooms += kMiB * 5;
+  rank.Take(kMiB * 5);
   rank.gpu.own_books().code.push_back({kLater + Nanos(10), kLater + Nanos(30), kMiB * 32});
   const Budget budget = rank.view->Close(0);
   EXPECT_EQ(budget[BudgetPart::workspace], kMiB * (34 + 4 + 6 + 30));

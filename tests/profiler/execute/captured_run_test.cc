@@ -164,8 +164,9 @@ TEST(ACapturedRun, AsksForSourcesInTheFirstStepsOnly) {
 TEST(ACapturedRun, TellsHowLongTheHostWaitedAndRecordingTook) {
   LazyDevice device(LazyDevice::First::lowest);
   EagerCapture capture;
-  capture.records.waits = {{Nanos(100), Nanos(130)}, {Nanos(200), Nanos(205)}};
-  capture.records.overhead = {{Nanos(300), Nanos(307)}};
+  const auto later = [](std::int64_t at) { return Nanos(INT64_MAX / 2 + at); };  // than the step begins
+  capture.records.waits = {{Nanos(100), Nanos(190)}, {later(100), later(130)}, {later(200), later(205)}};
+  capture.records.overhead = {{Nanos(300), Nanos(390)}, {later(300), later(307)}};
   const RunOutcome run = Executed(SmallJob("ddp-last"), 2, {.device = &device, .capture = &capture});
   ASSERT_TRUE(run.steps[0].recorded && run.steps[1].recorded);
   EXPECT_EQ(run.steps[0].recorded->waits, 2);
