@@ -27,10 +27,10 @@ class Program:
     def __init__(self, path, device):
         self.path, self.device = str(pathlib.Path(path).resolve()), device
 
-    def ask(self, *words, codes=(0,)):
+    def ask(self, *words, codes=(0,), folder=None):
         try:
             done = subprocess.run([self.path, *map(str, words), "--format", "json"], capture_output=True, text=True,
-                                  check=False)
+                                  check=False, cwd=folder)
         except OSError as error:
             raise Failed(f"{self.path}: {error.strerror}") from error
         if done.returncode not in codes:
@@ -50,21 +50,24 @@ class Program:
 def execute(case, program, folder, text):
     """The case's `predicted`, `measured`, whose steps take the time of their work alone, `recorded`, whose operations
     are timed as well, and `compared`, of traces that are left in `folder`."""
-    job = folder / "job.yaml"
-    job.write_text(case.job, encoding="utf-8")
-    predicted_trace, measured_trace = (folder / f"{which}.trace" for which in TRACES)
+    (folder / "job.yaml").write_text(case.job, encoding="utf-8")  # results name files as they were named: by no folder
+    predicted_trace, measured_trace = (f"{which}.trace" for which in TRACES)
 
     def run(timed, *words):
-        return program.ask("run", job, "--device", program.device, "--steps", case.steps, "--timed", timed, *words)
+        return program.ask("run", "job.yaml", "--device", program.device, "--steps", case.steps, "--timed", timed, *words,
+                           folder=folder)
+
+    def predict(*words):
+        return program.ask("predict", "job.yaml", "--steps", case.steps, "--exit-zero", *words, folder=folder)
 
     if case.learns:
-        return {"predicted": program.ask("predict", job, "--steps", case.steps, "--exit-zero"),
-                "measured": run("steps", "--data", text), "recorded": None, "compared": None}
-    predicted = program.ask("predict", job, "--steps", case.steps, "--exit-zero", "--trace", predicted_trace)
+        return {"predicted": predict(), "measured": run("steps", "--data", text.resolve()), "recorded": None,
+                "compared": None}
+    predicted = predict("--trace", predicted_trace)
     measured = run("steps", "--trace", measured_trace)
     recorded = run("operations", "--trace", measured_trace) if case.records_operations else None
     return {"predicted": predicted, "measured": measured, "recorded": recorded,
-            "compared": program.ask("compare", predicted_trace, measured_trace, codes=(0, 1))}
+            "compared": program.ask("compare", predicted_trace, measured_trace, codes=(0, 1), folder=folder)}
 
 
 def write_case(case, origin, program, out, text):
