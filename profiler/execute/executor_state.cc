@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -37,10 +39,14 @@ void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loo
 
 /// Before tensors take what there is: a queue of kernels has room beside them (kernels::Queue).
 void Executor::MakeQueues(const Program& program) {
+  std::set<std::uint32_t> streams;
   for (const Node& node : program.nodes) {
     if (const auto* compute = std::get_if<Compute>(&node)) {
-      device_.Give(compute->stream.index, [](const Queue&) {});
+      streams.insert(compute->stream.index);
     }
+  }
+  for (const std::uint32_t stream : streams) {
+    device_.Give(stream, [](const Queue&) {});
   }
 }
 
