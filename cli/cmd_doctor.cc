@@ -68,6 +68,11 @@ std::string CudaVersion(int version) {
   return version == 0 ? "none" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+/// The reason, and what to install where that is known.
+std::string WhyMissing(const Error& error) {
+  return error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+}
+
 std::string AsText(const Findings& found) {
   std::string text = fmt::format("cores     {}\nmemory    {}\n", found.cores, Text(found.memory));
   text += fmt::format("MPI       {}\n", found.mpirun.empty() ? "not found: mpirun is not on the PATH" : found.mpirun);
@@ -77,7 +82,7 @@ std::string AsText(const Findings& found) {
   for (const GpuLibrary& library : found.libraries) {
     text += fmt::format("{:<8}  {}\n", library.name,
                         library.version ? fmt::format("{}, for {}", *library.version, library.purpose)
-                                        : fmt::format("none: {}", library.version.error().message));
+                                        : fmt::format("none: {}", WhyMissing(library.version.error())));
   }
   for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("GPU       {}, {}, compute capability {}.{}\n", device.name, Text(device.memory),
@@ -101,6 +106,9 @@ std::string AsMarkdown(const Findings& found) {
   }
   for (const ProbedDevice& device : found.devices.devices) {
     text += fmt::format("| GPU | {}, {} |\n", device.name, Text(device.memory));
+  }
+  if (found.devices.devices.empty()) {
+    text += fmt::format("| GPU | none: {} |\n", found.devices.reason);
   }
   return text;
 }

@@ -28,8 +28,8 @@ class RunCommand : public Command {
            "  tidemark run job.yaml --trace measured.trace         memory and time, event by event\n"
            "  mpirun -np 4 tidemark run job.yaml                   under your own launcher\n"
            "\n"
-           "Weights and data follow from --seed alone, however many ranks there are. The exit code is 1 where --verify "
-           "finds\nother numbers, or where a device runs out of memory (--capacity).\n";
+           "Weights and data follow from the job's network, its packing and --seed, however many ranks there are. The "
+           "exit\ncode is 1 where --verify finds other numbers, or where a device runs out of memory (--capacity).\n";
   }
 
   void Setup(CLI::App& app) override {

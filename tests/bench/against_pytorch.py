@@ -7,8 +7,10 @@
 
 On a processor: fp32, one thread each, the fastest step of each. On a GPU: bf16 throughout, the median step behind the
 first ones, PyTorch eager and compiled, and with --out one DIR/against-pytorch-<shape>.json for each shape, which is then not
-measured again, and the Kineto trace of a small one. Each line has one ratio for each: PyTorch's time over ours, 1.00 where both are as fast, more where
-we are faster. Without torch it says so and exits with 77, as a skipped test does.
+measured again, and the Kineto trace of a small one. Where either side failed, the record is called .failed.json and a
+later call tries again. Each line has one ratio for each: PyTorch's time over ours, 1.00 where both are as fast, more
+where we are faster. Without torch it says so and exits with 77, as a skipped test does.
+Exit codes: 0 fine, 1 a shape could not be compared, 2 wrong input, 3 this machine has no GPU that was asked for.
 
 The decoder (torch_decoder.py) has the fastest operators that PyTorch has for each: rms_norm, scaled_dot_product_attention
 and the fused AdamW.
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+SKIPPED, WRONG_INPUT, CANNOT = 77, 2, 3
 STEPS = 6  # a round of each; the first ones warm caches
 WARM = 3  # steps that are not counted on a GPU: kernels are loaded and chosen, memory is filled with NaNs
 
@@ -97,7 +99,9 @@ def torch_steps(request):
 def json_of(*words):
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+        lines = done.stderr.strip().splitlines() or ["it says nothing"]
+        said = [line for line in lines if line.startswith("tidemark: error")] or lines[-1:]
+        raise RuntimeError(f"{words[0]} ended with {done.returncode}: {said[0][-2000:]}")
     return json.loads(done.stdout)
 
 
@@ -144,7 +148,7 @@ class Bench:
                                       for who, seconds in best.items()))
         ratios = {who: best[who] / best["tidemark"] for who in theirs if who in best and "tidemark" in best}
         print("".join(f"  {who} over ours: ratio {ratio:.2f}\n" for who, ratio in ratios.items()), end="")
-        print("".join(f"  {who} failed: {why.splitlines()[-1]}\n" for who, why in failed.items()), end="", flush=True)
+        print("".join(f"  {who} failed: {why}\n" for who, why in failed.items()), end="", flush=True)
         if self.out:
             self._keep(name, shape, {"step_seconds": best, "ratios": ratios, "allocator_peak_bytes": peaks,
                                      "failed": failed})
@@ -163,7 +167,10 @@ class Bench:
         machine, dtype = PLACES[self.device]
         record = {**about(json_of(self.tidemark, "doctor", "--format", "json")),
                   "job": JOB.format(**shape, machine=machine, dtype=dtype), **found}
-        write(self.out / f"against-pytorch-{name}.json", record)
+        is_compared = len(found["ratios"]) > 0
+        write(self.out / f"against-pytorch-{name}{'' if is_compared else '.failed'}.json", record)
+        if is_compared:
+            (self.out / f"against-pytorch-{name}.failed.json").unlink(missing_ok=True)
 
 
 def main():
@@ -188,9 +195,17 @@ def main():
     if unknown:
         print(f"no shape is called {', '.join(sorted(unknown))}; on {options.device} there are: {', '.join(shapes)}",
               file=sys.stderr)
-        return 2
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
+        return WRONG_INPUT
+    try:
+        gpus = json_of(options.tidemark, "doctor", "--format", "json")["gpus"]
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return WRONG_INPUT
+    if options.device == "cuda" and not gpus:
+        print("tidemark finds no GPU on this machine (tidemark doctor says why)", file=sys.stderr)
+        return CANNOT
     bench = Bench(options)
     fine = True
     for name in options.shapes.split(",") if options.shapes else shapes:

@@ -78,16 +78,17 @@ def run(options):
     for i, case in enumerate(chosen):
         if (out / f"{case.name}.json").exists():
             continue
-        if time.monotonic() - begin > options.time_box:
+        if time.monotonic() - begin >= options.time_box:
             not_begun = len(chosen) - i
             print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
             break
         outcome = write_case(case, origin, program, out, options.text)
         print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {outcome}", flush=True)
     print(f"records: {out}")
-    if not show(out, options.cases):
-        return 1
-    return OUT_OF_TIME if not_begun else 0
+    right = show(out, options.cases)
+    if right is None:
+        return OUT_OF_TIME if not_begun else WRONG_INPUT  # every case was left out: no job is one for this machine
+    return 1 if not right else OUT_OF_TIME if not_begun else 0
 
 
 def main():
@@ -103,7 +104,7 @@ def main():
         return WRONG_INPUT
     try:
         return run(options)
-    except Failed as error:
+    except (Failed, OSError) as error:
         print(error, file=sys.stderr)
         return WRONG_INPUT
 

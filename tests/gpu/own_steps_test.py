@@ -104,6 +104,15 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(table.returncode, 1)
         self.assertRegex(table.stdout, r"accumulation-wrong-m2 +[\d,]+ +\+8 ")
 
+    def test_a_record_that_cannot_be_read_is_a_row_that_says_so(self):
+        for damaged in ("", "{", '{"traces": null}'):
+            path = self.out / "damaged.json"
+            path.write_text(damaged, encoding="utf-8")
+            table = call("table", self.out, "--cases", "damaged")
+            path.unlink()
+            self.assertEqual(table.returncode, 1, table.stderr)
+            self.assertRegex(table.stdout, r"damaged +.*damaged.json cannot be read")
+
     def test_a_recorded_pair_compares_as_it_did(self):
         record = json.loads((self.out / "real-rehearsed.json").read_text(encoding="utf-8"))
         with tempfile.TemporaryDirectory() as folder:
@@ -130,6 +139,15 @@ class Refusals(unittest.TestCase):
             done = call(*words)
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertIn(says, done.stderr)
+
+    def test_what_leaves_no_case(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rehearse = ("--rehearse", "--tidemark", PROGRAM, "--out", folder, "--cases", "real-rehearsed")
+            done = call(*rehearse, "--machine", "h100-sxm-80bg")
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn("h100-sxm-80bg", done.stdout)
+            self.assertEqual(call(*rehearse, "--time-box", "0").returncode, 124)
+            self.assertEqual(call(*rehearse[:4], PROGRAM, *rehearse[5:]).returncode, 2, "--out is no folder")
 
     def test_without_a_gpu_one_sentence_says_so(self):
         if json.loads(subprocess.run([PROGRAM, "doctor", "--format", "json"], capture_output=True, text=True,

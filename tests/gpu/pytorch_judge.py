@@ -86,7 +86,7 @@ def run(options, chosen):
     for i, case in enumerate(chosen):
         if (out / f"{case.name}.json").exists():
             continue
-        if time.monotonic() - begin > options.time_box:
+        if time.monotonic() - begin >= options.time_box:
             not_begun = len(chosen) - i
             print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
             break
@@ -94,7 +94,8 @@ def run(options, chosen):
         failed += error is not None
         print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {error or 'recorded'}", flush=True)
     print(f"records: {out}")
-    all_matched = compare(out, options) if options.tidemark else True
+    has_records = any((out / f"{case.name}{end}").exists() for case in chosen for end in (".json", ".failed.json"))
+    all_matched = compare(out, options) if options.tidemark and has_records else True
     if failed or not all_matched:
         return 1
     return OUT_OF_TIME if not_begun else 0
@@ -119,7 +120,7 @@ def main():
     except NoPrediction as error:
         print(f"no prediction: {error}", file=sys.stderr)
         return 2
-    except NoRecords as error:
+    except (NoRecords, OSError) as error:  # an --out that is no folder, say
         print(error, file=sys.stderr)
         return 2
 

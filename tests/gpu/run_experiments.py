@@ -5,11 +5,13 @@
     run [RESULTS] [--only PATTERN[,PATTERN...]] [--time-box SECONDS] [--pack FILE] [--list]
 
 Parts run in the order of their worth, each in a time box of its own. Results are written to RESULTS as they come (default:
-results/ beside this script), and after each part packed into FILE, FILE.1, ... of at most 15 MiB each (.tar.gz): whatever
-ends the run, what was measured stays. A part that has ended well is not run again into the same RESULTS. Where a
-GPU is to be had for minutes only, --only and --time-box say what of it is run now. CUDA's libraries are taken from PyTorch's wheels
-where the loader finds no others; TIDEMARK_TORCH_PYTHON names another interpreter that has PyTorch.
-Exit codes: 0 fine, 1 a part failed, 2 wrong input, 3 no GPU can be used here, or nothing could be run.
+results/ beside this script), and after each part packed into FILE, FILE.1, ... of at most 15 MiB each (.tar.gz), or more
+where one file is larger: whatever ends the run, what was measured stays. A part that has ended well is not run again into
+the same RESULTS. Where a GPU is to be had for minutes only, --only and --time-box say what of it is run now. CUDA's
+libraries are taken from PyTorch's wheels where the loader finds no others; TIDEMARK_TORCH_PYTHON names another interpreter
+that has PyTorch.
+Exit codes: 0 fine, 1 a part failed, 2 wrong input, 3 no GPU can be used here, or nothing could be run, 124 the time was
+over before all parts were, 130 interrupted.
 """
 
 import argparse
@@ -34,6 +36,8 @@ NO_TESTS = b"[  PASSED  ] 0 tests."
 PATIENCE = 5  # seconds for the end of a part's output
 SHORTEST = 20  # seconds: with less a part is not begun
 LARGEST_PIECE = 15 << 20  # bytes
+MOST_STALE = 100
+INTERRUPTED = 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +110,9 @@ class Results:
         (folder / "recorded").mkdir(parents=True, exist_ok=True)
         self._file = folder / "parts.json"
         try:
-            self.ended = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # none yet
+            self.ended = {name: {"outcome": str(part["outcome"]), "seconds": part["seconds"]}
+                          for name, part in json.loads(self._file.read_text(encoding="utf-8")).items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none yet
             self.ended = {}
 
     def is_done(self, part):
@@ -118,10 +123,17 @@ class Results:
         written = self._file.with_suffix(".part")
         written.write_text(json.dumps(self.ended, indent=1) + "\n", encoding="utf-8")
         written.replace(self._file)
-        if self.pack:
-            self._pack_all()
+        self.pack_all()
 
-    def _pack_all(self):
+    def pack_all(self):
+        """What cannot be packed now may be the next time: results lie where they are."""
+        if self.pack:
+            try:
+                self._write_pieces()
+            except OSError as error:
+                print(f"warning: {self.pack}: {error.strerror}; results are in {self.folder}", file=sys.stderr)
+
+    def _write_pieces(self):
         """Pictures of memory and traces are compressed already, and text becomes smaller: sizes are never exceeded."""
         pieces, size = [[]], 0
         files = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.startswith(self.pack.name)]
@@ -138,6 +150,8 @@ class Results:
                 for path in piece:
                     archive.add(path, arcname=pathlib.Path("results") / path.relative_to(self.folder))
             part.replace(whole)
+        for i in range(len(pieces), len(pieces) + MOST_STALE):  # of an earlier, longer pack
+            self.pack.with_name(f"{self.pack.name}.{i}").unlink(missing_ok=True)
 
 
 def outcome_of(code):
@@ -169,9 +183,11 @@ def execute(part, log, seconds):
 
         shown = threading.Thread(target=show, daemon=True)
         shown.start()
-        code = child.wait()
-        shown.join(PATIENCE)  # what a part has left running may hold its output open for ever
-        end_session(child.pid)
+        try:
+            code = child.wait()
+            shown.join(PATIENCE)  # what a part has left running may hold its output open for ever
+        finally:  # also where this program is told to end: nobody else uses the GPU then
+            end_session(child.pid)
         shown.join(PATIENCE)
     return code
 
@@ -195,7 +211,7 @@ def run_all(chosen, results, time_box):
         if results.is_done(part):
             print(f"== {part.name}: done before")
         elif part.needs and not (results.folder / part.needs).exists():
-            print(f"== {part.name}: left out, there is no {part.needs} yet")
+            print(f"== {part.name}: not begun, there is no {part.needs} yet")
         elif left < SHORTEST:
             print(f"== {part.name}: not begun, the time is over")
         else:
@@ -203,16 +219,25 @@ def run_all(chosen, results, time_box):
             print(f"\n== {part.name}, at most {seconds} s", flush=True)
             started = time.monotonic()
             log = results.folder / f"{part.name}.txt"
-            outcome = outcome_of(execute(part, log, seconds))
+            try:
+                outcome = outcome_of(execute(part, log, seconds))
+            except KeyboardInterrupt:
+                results.keep(part, "interrupted, what it has written stays", time.monotonic() - started)
+                print(f"== {part.name}: interrupted", flush=True)
+                return INTERRUPTED
             if outcome == "done" and NO_TESTS in log.read_bytes():
                 outcome = "failed: no test ran"
             results.keep(part, outcome, time.monotonic() - started)
             print(f"== {part.name}: {outcome}", flush=True)
-    outcomes = [results.ended[part.name]["outcome"] for part in chosen if part.name in results.ended]
+    outcomes = [results.ended.get(part.name, {}).get("outcome", "not begun") for part in chosen]
     counts = {word: sum(outcome.startswith(word) for outcome in outcomes)
-              for word in ("done", "failed", "out of time", "left out")}
-    print(f"\nof {len(chosen)} parts: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
-    return 1 if counts["failed"] else 0 if counts["done"] else CANNOT
+              for word in ("done", "failed", "out of time", "left out", "interrupted", "not begun")}
+    print(f"\nof {len(chosen)} parts: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count))
+    if counts["failed"]:
+        return 1
+    if counts["out of time"] or counts["interrupted"] or counts["not begun"]:
+        return OUT_OF_TIME[0]
+    return 0 if counts["done"] else CANNOT
 
 
 def gpu_is_there(folder):
@@ -233,8 +258,9 @@ def set_paths():
             "for root in found.submodule_search_locations if found else ():\n"
             "    for part in ('cu13', 'nccl', 'cudnn'):\n"
             "        print(os.path.join(root, part, 'lib'))\n")
-    folders = subprocess.run([torch_python(), "-c", look], capture_output=True, text=True,
-                             check=False).stdout.splitlines()
+    python = torch_python()
+    folders = subprocess.run([python, "-c", look], capture_output=True, text=True,
+                             check=False).stdout.splitlines() if shutil.which(python) else []
     before = os.environ.get("LD_LIBRARY_PATH")
     os.environ["PATH"] = f"{HERE}:{os.environ['PATH']}:/usr/local/cuda/bin"  # the bundle's mpirun first, if it has one
     path = [*([before] if before else []), *(folder for folder in folders if os.path.isdir(folder))]
@@ -265,7 +291,17 @@ def main():
         print("\n".join(f"{part.name:45} {part.seconds:4} s" for part in chosen))
         return 0
     set_paths()
-    results = Results(options.results, options.pack)
+    try:
+        results = Results(options.results, options.pack)
+        if options.pack:
+            options.pack.parent.mkdir(parents=True, exist_ok=True)
+            if options.pack.is_dir():
+                raise IsADirectoryError(21, "is a folder", str(options.pack))
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}\nhint: RESULTS is a folder, and --pack a file", file=sys.stderr)
+        return WRONG_INPUT
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    results.pack_all()
     if not gpu_is_there(options.results):
         print("error: no GPU can be used here, so there is nothing to run\nhint: the lines above say what is missing; an "
               "NVIDIA driver for CUDA 13 and a GPU are all that a machine needs", file=sys.stderr)

@@ -4,6 +4,7 @@ by scripts."""
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,20 @@ import time
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().with_name("run_experiments.py")
+
+
+def is_running(pid):
+    """Whether a process does: one that has ended, but was not yet asked about by its parent, does not."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def hear_interrupts():
+    """Shells let what they start in the background ignore them, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Bundle(unittest.TestCase):
@@ -53,7 +68,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual(self.outcomes(), {"memory-none": "done", "memory-records": "failed with exit code 1",
                                            "memory-sources": "done"})
         self.assertEqual((self.results / "memory-sources.txt").read_text(encoding="utf-8"), "mode sources\n")
-        self.assertIn("of 3 parts: 2 done, 1 failed, 0 out of time, 0 left out", done.stdout)
+        self.assertIn("of 3 parts: 2 done, 1 failed\n", done.stdout)
 
     def test_what_is_done_is_not_run_again(self):
         self.make("memory_experiment", f'echo "$1" >> {self.bundle}/calls; [ "$1" != records ]')
@@ -76,7 +91,8 @@ class Bundle(unittest.TestCase):
         done = self.run_it("--only", "memory-*", "--time-box", "21")
         self.assertEqual(self.outcomes(), {"memory-none": "out of time, what it has written stays"})
         self.assertEqual((self.results / "memory-none.txt").read_text(encoding="utf-8"), "begun\n")
-        self.assertEqual(done.returncode, 3, "nothing was done")
+        self.assertEqual(done.returncode, 124)
+        self.assertIn("of 3 parts: 1 out of time, 2 not begun", done.stdout)
 
     def test_what_a_part_leaves_running_holds_nobody_up(self):
         self.make("memory_experiment", "setsid sleep 100 & sleep 101 & echo told")
@@ -100,7 +116,7 @@ class Bundle(unittest.TestCase):
 
     def test_a_part_without_what_it_works_on_is_left_out(self):
         done = self.run_it("--only", "real-sizes")
-        self.assertIn("left out, there is no machine.yaml yet", done.stdout)
+        self.assertIn("not begun, there is no machine.yaml yet", done.stdout)
 
     def test_everything_is_packed_in_pieces_that_are_small_enough(self):
         self.make("memory_experiment", f'head -c 9000000 /dev/urandom > {self.results}/recorded/$1.gz; echo "$1"')
@@ -115,6 +131,33 @@ class Bundle(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in ("parts.json", "doctor.txt", "memory-none.txt", "recorded/records.gz"):
             self.assertIn(f"results/{name}", names)
+
+    def test_a_pack_that_cannot_be_is_told_before_anything_runs(self):
+        self.make("memory_experiment", f"touch {self.bundle}/ran")
+        (self.bundle / "folder").mkdir()
+        for words in (("--pack", self.bundle / "folder"), ("--pack", self.bundle / "run/x")):
+            done = self.run_it("--only", "memory-none", *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--pack a file", done.stderr)
+        self.assertFalse((self.bundle / "ran").exists())
+
+    def test_an_interrupt_ends_the_part_and_keeps_what_there_is(self):
+        self.make("memory_experiment", f'echo "$1"; [ "$1" = none ] || {{ echo $$ > {self.bundle}/pid; exec sleep 100; }}')
+        for end in (signal.SIGINT, signal.SIGTERM):
+            child = subprocess.Popen([sys.executable, str(self.bundle / "run"), str(self.results), "--only", "memory-*",
+                                      "--pack", str(self.pack)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                     preexec_fn=hear_interrupts)
+            while not (self.bundle / "pid").exists():
+                time.sleep(0.05)
+            child.send_signal(end)
+            _, errors = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 130, errors)
+            self.assertNotIn(b"Traceback", errors)
+            self.assertEqual(self.outcomes()["memory-records"], "interrupted, what it has written stays")
+            pid = int((self.bundle / "pid").read_text(encoding="utf-8"))
+            self.assertFalse(is_running(pid))
+            self.assertTrue(self.pack.exists())
+            (self.bundle / "pid").unlink()
 
     def test_a_program_that_does_not_start_is_not_a_missing_gpu(self):
         self.make("tidemark", "echo 'loader: no libfmt' >&2; exit 127")

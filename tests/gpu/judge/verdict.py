@@ -4,6 +4,8 @@
 import collections
 import dataclasses
 import json
+import pickle
+import zlib
 
 from judge.comparison import Matching, match, measured_step
 from judge.snapshot import read_snapshot
@@ -48,8 +50,14 @@ def case_of(path):
 
 
 def judge(path, program):
-    """The verdict on the record at `path`."""
-    record = json.loads(path.read_text(encoding="utf-8"))
+    """The verdict on the record at `path`; one that cannot be read is a case that went wrong."""
+    try:
+        return _judge(path, json.loads(path.read_text(encoding="utf-8")), program)
+    except (ValueError, LookupError, TypeError, EOFError, OSError, zlib.error, pickle.UnpicklingError) as error:
+        return Verdict(case_of(path), error=f"{path} cannot be read ({error!r}): remove it, and the case runs again")
+
+
+def _judge(path, record, program):
     if "error" in record:
         return Verdict(case_of(path), error=record["error"].strip().splitlines()[-1])
     predicted = program.prediction(record["job"])  # what it says today; the record keeps what it said then

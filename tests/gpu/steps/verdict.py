@@ -42,8 +42,15 @@ class Verdict:
 
 
 def verdict_of(path):
-    """Of the record at `path`."""
-    record, name = json.loads(path.read_text(encoding="utf-8")), path.stem.removesuffix(".failed")
+    """Of the record at `path`; one that cannot be read is a case that went wrong."""
+    name = path.stem.removesuffix(".failed")
+    try:
+        return _verdict_of(name, json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, LookupError, TypeError, statistics.StatisticsError) as error:
+        return Verdict(name, error=f"{path} cannot be read ({error!r}): remove it, and the case runs again")
+
+
+def _verdict_of(name, record):
     if "error" in record:
         return Verdict(name, error=record["error"])
     predicted, measured, compared = record["predicted"], record["measured"], record["compared"]
@@ -71,8 +78,11 @@ def _steady_ns(run):
 
 
 def is_of_steps(path):
-    """Whether the file at `path` records a step of ours."""
-    return "traces" in json.loads(path.read_text(encoding="utf-8"))
+    """Whether the file at `path` records a step of ours, or no one can say."""
+    try:
+        return "traces" in json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return True
 
 
 def table(verdicts):
