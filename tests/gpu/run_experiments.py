@@ -283,10 +283,12 @@ def main():
     options.results = options.results.resolve()  # parts have folders of their own
     options.pack = options.pack and options.pack.resolve()
     patterns = options.only.split(",")
-    chosen = [part for part in parts(options.results) if any(fnmatch.fnmatchcase(part.name, one) for one in patterns)]
-    if not chosen:
-        print(f"error: no part is called '{options.only}'\nhint: --list names them", file=sys.stderr)
-        return WRONG_INPUT
+    every = parts(options.results)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(part.name, pattern) for part in every):
+            print(f"error: no part is called '{pattern}'\nhint: --list names them", file=sys.stderr)
+            return WRONG_INPUT
+    chosen = [part for part in every if any(fnmatch.fnmatchcase(part.name, one) for one in patterns)]
     if options.list:
         print("\n".join(f"{part.name:45} {part.seconds:4} s" for part in chosen))
         return 0

@@ -167,9 +167,10 @@ class Bundle(unittest.TestCase):
         self.assertIn("tidemark doctor ended with 127", done.stderr)
 
     def test_an_unknown_part_is_wrong_input(self):
-        done = self.run_it("--only", "nothing")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--list names them", done.stderr)
+        for patterns in ("nothing", "memory-*,nothing"):
+            done = self.run_it("--only", patterns)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("no part is called 'nothing'\nhint: --list names them", done.stderr)
 
 
 if __name__ == "__main__":
