@@ -4,8 +4,6 @@
 import datetime
 import json
 
-OUT_OF_TIME = 124  # the exit code of a script whose time was over before its cases were, as timeout's
-
 
 def about(doctor):
     """The head of every record, by what `tidemark doctor --format json` found. Without a GPU `gpu` is null."""

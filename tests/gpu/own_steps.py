@@ -18,15 +18,12 @@ import argparse
 import fnmatch
 import pathlib
 import sys
-import tempfile
-import time
 
-from machine import OUT_OF_TIME
+from case_loop import OUT_OF_TIME, folder_of, write_each
 from steps.case import cases
 from steps.record import Failed, Program, write_case
 from steps.verdict import is_of_steps, table, verdict_of
 
-RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 WRONG_INPUT, CANNOT = 2, 3
 
 
@@ -72,18 +69,9 @@ def run(options):
     if not chosen:
         print(f"no case is called '{options.cases}'", file=sys.stderr)
         return WRONG_INPUT
-    out = options.out or (pathlib.Path(tempfile.mkdtemp(prefix="steps-")) if options.rehearse else RECORDED)
-    out.mkdir(parents=True, exist_ok=True)
-    begin, not_begun = time.monotonic(), 0
-    for i, case in enumerate(chosen):
-        if (out / f"{case.name}.json").exists():
-            continue
-        if time.monotonic() - begin >= options.time_box:
-            not_begun = len(chosen) - i
-            print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
-            break
-        outcome = write_case(case, origin, program, out, options.text)
-        print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {outcome}", flush=True)
+    out = folder_of(options, "steps-")
+    not_begun = write_each(chosen, out, options.time_box,
+                           lambda case: write_case(case, origin, program, out, options.text))
     print(f"records: {out}")
     right = show(out, options.cases)
     if right is None:

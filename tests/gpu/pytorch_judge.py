@@ -17,14 +17,11 @@ import importlib.util
 import os
 import pathlib
 import sys
-import tempfile
-import time
 
+from case_loop import OUT_OF_TIME, folder_of, write_each
 from judge.case import cases
 from judge.prediction import NoPrediction, Program
-from machine import OUT_OF_TIME
 
-RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 CANNOT = 3
 
 
@@ -78,21 +75,17 @@ def run(options, chosen):
     if about is None:
         print("PyTorch sees no CUDA device on this machine; --rehearse needs none", file=sys.stderr)
         return CANNOT
-    out = options.out or (pathlib.Path(tempfile.mkdtemp(prefix="judge-")) if options.rehearse else RECORDED)
-    out.mkdir(parents=True, exist_ok=True)
+    out = folder_of(options, "judge-")
     program = Program(options.tidemark) if options.tidemark else None
-    begin = time.monotonic()
-    failed = not_begun = 0
-    for i, case in enumerate(chosen):
-        if (out / f"{case.name}.json").exists():
-            continue
-        if time.monotonic() - begin >= options.time_box:
-            not_begun = len(chosen) - i
-            print(f"the time is over: {not_begun} of {len(chosen)} cases were not begun", file=sys.stderr)
-            break
+    failed = []
+
+    def write(case):
         error = write_case(case, about, program, out, options.rehearse)
-        failed += error is not None
-        print(f"{time.monotonic() - begin:6.0f} s  {case.name}  {error or 'recorded'}", flush=True)
+        if error is not None:
+            failed.append(case.name)
+        return error or "recorded"
+
+    not_begun = write_each(chosen, out, options.time_box, write)
     print(f"records: {out}")
     has_records = any((out / f"{case.name}{end}").exists() for case in chosen for end in (".json", ".failed.json"))
     all_matched = compare(out, options) if options.tidemark and has_records else True
