@@ -2,44 +2,28 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <vector>
-
 #include "kernels/linear_cuda.h"
 #include "tests/kernels/cuda_cases/column_major.h"
 #include "tests/kernels/cuda_cases/compare.h"
+#include "tests/kernels/cuda_cases/host_memory.h"
 
 namespace tidemark::kernels::cuda {
 namespace {
 
-class Host final : public Place {
+class Host final : public HostMemory {
  public:
   /// A BLAS, if any, gets a workspace of so many bytes.
-  explicit Host(Blas* blas = nullptr, std::size_t workspace_bytes = 0) : blas_(blas), workspace_(workspace_bytes) {}
+  explicit Host(Blas* blas = nullptr, std::size_t workspace_bytes = 0) : HostMemory(workspace_bytes), blas_(blas) {}
 
   Queue queue() const override {
-    return {.kind = Queue::Kind::host,
-            .scratch = scratch_.data(),
-            .blas = blas_,
-            .workspace = workspace_.data(),
-            .workspace_bytes = static_cast<std::int64_t>(workspace_.size())};
+    Queue queue = QueueBeside();
+    queue.kind = Queue::Kind::host;
+    queue.blas = blas_;
+    return queue;
   }
-  void* Take(std::size_t bytes) const override { return std::malloc(bytes); }
-  void GiveBack(void* data) const override { std::free(data); }
-  void Put(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
-  void Fetch(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
 
  private:
-  static void Move(const void* from, void* to, std::size_t bytes) {
-    if (bytes > 0) {
-      std::memcpy(to, from, bytes);
-    }
-  }
-
   Blas* blas_;
-  mutable std::vector<char> workspace_;
-  mutable std::vector<double> scratch_ = std::vector<double>(Queue::kPartialSums);
 };
 
 /// What the GPU computes, on the host: tests/gpu has the same cases on a GPU.

@@ -5,34 +5,20 @@
 #include <vector>
 
 #include "tests/kernels/cuda_cases/compare.h"
+#include "tests/kernels/cuda_cases/host_memory.h"
 #include "tests/kernels/emulated/gpu.h"
 
 namespace tidemark::kernels::cuda {
 namespace {
 
 /// Memory that both the host and the emulated GPU use.
-class Emulated final : public Place {
+class Emulated final : public HostMemory {
  public:
-  Queue queue() const override {
-    return {.scratch = scratch_.data(),
-            .workspace = workspace_.data(),
-            .workspace_bytes = static_cast<std::int64_t>(workspace_.size())};
-  }
+  Emulated() : HostMemory(std::size_t{1} << 20) {}
+
+  Queue queue() const override { return QueueBeside(); }
   bool tries_special_numbers() const override { return false; }
   void* Take(std::size_t bytes) const override { return std::aligned_alloc(256, (bytes + 511) / 256 * 256); }
-  void GiveBack(void* data) const override { std::free(data); }
-  void Put(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
-  void Fetch(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }
-
- private:
-  static void Move(const void* from, void* to, std::size_t bytes) {
-    if (bytes > 0) {
-      std::memcpy(to, from, bytes);
-    }
-  }
-
-  mutable std::vector<char> workspace_ = std::vector<char>(std::size_t{1} << 20);
-  mutable std::vector<double> scratch_ = std::vector<double>(Queue::kPartialSums);
 };
 
 /// What is compiled for a GPU alone: threads that work together.
