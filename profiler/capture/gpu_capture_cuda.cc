@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <ctime>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "profiler/capture/call_source.h"
 #include "profiler/capture/cupti_library_cuda.h"
 #include "profiler/capture/cupti_records_cuda.h"
+#include "profiler/device/steady_now.h"
 
 namespace tidemark {
 namespace {
@@ -37,12 +37,8 @@ constexpr std::array kQuietRuntimeCalls = {
 constexpr std::array kQuietDriverCalls = {CUPTI_DRIVER_TRACE_CBID_cuEventRecord, CUPTI_DRIVER_TRACE_CBID_cuEventQuery,
                                           CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent};
 
-/// The clock of std::chrono::steady_clock, so that records, phases and tensors have one time.
-std::uint64_t SteadyNow() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
+/// For CUPTI, so that records, phases and tensors have one time.
+std::uint64_t ClockOfRecords() { return static_cast<std::uint64_t>(SteadyNow().count()); }
 
 struct FullBuffer {
   std::uint8_t* data = nullptr;
@@ -82,7 +78,7 @@ class CuptiCapture final : public GpuCapture {
     }
     TIDEMARK_TRY(Expect(subscribed));
     TIDEMARK_TRY(KeepOffTheGpu());
-    TIDEMARK_TRY(Expect(cupti_.register_clock(&SteadyNow)));
+    TIDEMARK_TRY(Expect(cupti_.register_clock(&ClockOfRecords)));
     TIDEMARK_TRY(Expect(cupti_.register_callbacks(&Requested, &Completed)));
     sources_ = options.allocation_sources;
     if (sources_) {
@@ -218,7 +214,7 @@ class CuptiCapture final : public GpuCapture {
       return;
     }
     GpuVirtualMemoryRecord record;
-    record.at = Nanos(static_cast<std::int64_t>(SteadyNow()));
+    record.at = SteadyNow();
     Describe(call, info.functionParams, record);
     if (capture.sources_ && record.call == GpuVirtualMemoryRecord::Call::create) {
       record.source = CallerOfDriver();
@@ -236,7 +232,7 @@ class CuptiCapture final : public GpuCapture {
     record.load = what == CUPTI_CBID_RESOURCE_MODULE_LOADED;
     record.module = module->moduleId;
     record.bytes = record.load ? Bytes(static_cast<std::int64_t>(module->cubinSize)) : Bytes();
-    record.at = Nanos(static_cast<std::int64_t>(SteadyNow()));
+    record.at = SteadyNow();
     const std::lock_guard lock(mutex_);
     records_.modules.push_back(record);
   }
