@@ -6,6 +6,7 @@
 
 Prints one "file:line: what is wrong" per finding; the exit status is 1 where there is one. The rules:
 - a folder includes only the folders that MAY_USE gives it, and always by the path from the root;
+- a source includes its own header before all others, so that this header is known to compile alone;
 - a source starts with the licence line, a header also says #pragma once, none is longer than LONGEST lines;
 - no loop runs over an element of what a call returned: before C++23 it is gone when the body begins.
 """
@@ -37,6 +38,7 @@ LONGEST = 400
 CALL = r"[\w:]+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # with two levels of parentheses inside
 DANGLING = re.compile(r"\bfor \([^;]*[^:;]: \*?" + CALL + r"(?:\.\w+)*\.(?:front|back|at)\(")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
+FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def is_within(path, folder):
@@ -66,6 +68,11 @@ def check_file(root, path):
         yield 1, "a header says #pragma once"
     if len(lines) > LONGEST:
         yield LONGEST + 1, f"{len(lines)} lines, at most {LONGEST}: is this still one noun?"
+    own = path.with_suffix(".h")
+    if path.suffix == ".cc" and own.is_file():
+        own = str(own.relative_to(root))
+        if not (first := FIRST_INCLUDE.search(text)) or first[1] != own:
+            yield 1, f'the first include must be its own header, "{own}"'
     if path.suffix in SOURCES:
         folder = path.relative_to(root).parts[0]
         for number, line in enumerate(lines, start=1):

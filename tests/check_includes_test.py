@@ -63,7 +63,18 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertFalse(check_includes.is_within("sim/program_text/a.h", "sim/program"))
 
     def test_an_include_starts_at_the_root(self):
-        self.assertEqual(len(faults_of({"base/a.h": HEADER, "base/a.cc": LICENCE + '#include "a.h"\n'})), 1)
+        self.assertEqual(len(faults_of({"base/a.h": HEADER, "base/b.cc": LICENCE + '#include "a.h"\n'})), 1)
+
+    def test_a_source_includes_its_own_header_first(self):
+        headers = {"base/a.h": HEADER, "base/b.h": HEADER}
+        own, other, foreign = ('#include "base/a.h"\n', '#include "base/b.h"\n', "#include <string>\n")
+        self.assertEqual(faults_of(headers | {"base/a.cc": LICENCE + own + foreign + other}), [])
+        self.assertEqual(faults_of(headers | {"base/c.cc": LICENCE + other + own}), [])
+        for wrong in (other + own, foreign + own, ""):
+            self.assertEqual(
+                faults_of(headers | {"base/a.cc": LICENCE + wrong}),
+                ['base/a.cc:1: the first include must be its own header, "base/a.h"'],
+            )
 
     def test_a_generated_header_counts_as_its_proto_file(self):
         proto = {"traces/a.proto": LICENCE}

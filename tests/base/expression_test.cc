@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tidemark {
+namespace tidemark::expression_test {
 namespace {
 
 using ::testing::AllOf;
@@ -178,4 +178,4 @@ TEST(Expression, ShowsOfALongTextOnlyWhatStandsAroundTheFault) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::expression_test

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-namespace tidemark {
+namespace tidemark::mapped_file_test {
 namespace {
 
 class MappedFiles : public testing::Test {
@@ -75,4 +75,4 @@ TEST_F(MappedFiles, refuseWhatIsNoFileAndSayWhich) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::mapped_file_test

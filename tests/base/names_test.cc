@@ -7,7 +7,7 @@
 #include "base/category.h"
 #include "base/dtype.h"
 
-namespace tidemark {
+namespace tidemark::names_test {
 namespace {
 
 constexpr DType kDTypes[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32, DType::u8};
@@ -56,4 +56,4 @@ TEST(CategoryBytes, AddUpAndScaleByCategory) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::names_test

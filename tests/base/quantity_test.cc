@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace tidemark {
+namespace tidemark::quantity_test {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -80,4 +80,4 @@ TEST(RoundUpDeathTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::quantity_test

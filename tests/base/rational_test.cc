@@ -7,7 +7,7 @@
 
 #include "base/rational_text.h"
 
-namespace tidemark {
+namespace tidemark::rational_test {
 namespace {
 
 TEST(Rational, IsKeptInLowestTerms) {
@@ -64,4 +64,4 @@ TEST(RationalDeathTest, FaultsWhereTheExactProductDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::rational_test

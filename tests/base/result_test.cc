@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace tidemark {
+namespace tidemark::result_test {
 namespace {
 
 Result<int> Half(int number) {
@@ -80,4 +80,4 @@ TEST(ResultDeathTest, ReadingTheValueOfAnErrorIsAFaultOfOurs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::result_test

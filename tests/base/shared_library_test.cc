@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::shared_library_test {
 namespace {
 
 TEST(SharedLibrary, FindsFunctionsByName) {
@@ -21,4 +21,4 @@ TEST(SharedLibrary, IsNotThereWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::shared_library_test

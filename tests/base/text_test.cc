@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::text_test {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
@@ -161,4 +161,4 @@ TEST(Nearest, PrefersTheFirstOfEquallyNearWords) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::text_test

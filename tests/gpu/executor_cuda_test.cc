@@ -13,7 +13,7 @@
 #include "tests/profiler/execute/different_parameters.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::executor_cuda_test {
 namespace {
 
 RunOutcome OnGpu(const Job& job, std::int64_t steps, RunOptions options) {
@@ -73,4 +73,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, StepOnAGpu,
                          StrategyName);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::executor_cuda_test

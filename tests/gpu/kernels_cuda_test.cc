@@ -9,7 +9,7 @@
 #include "kernels/pointwise_cuda.h"
 #include "tests/kernels/cuda_cases/compare.h"
 
-namespace tidemark::kernels::cuda {
+namespace tidemark::kernels::cuda::kernels_cuda_test {
 namespace {
 
 void Expect(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
@@ -172,4 +172,4 @@ TEST(CudaGrids, ReachElementsBeyond32Bits) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels::cuda
+}  // namespace tidemark::kernels::cuda::kernels_cuda_test

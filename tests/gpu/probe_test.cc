@@ -4,7 +4,7 @@
 
 #include "profiler/device/probe.h"
 
-namespace tidemark {
+namespace tidemark::probe_test {
 namespace {
 
 TEST(ProbeDevicesOnGpu, DescribesEveryGpu) {
@@ -20,4 +20,4 @@ TEST(ProbeDevicesOnGpu, DescribesEveryGpu) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::probe_test

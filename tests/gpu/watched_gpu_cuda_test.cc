@@ -19,7 +19,7 @@
 
 // Each of these wants a process of its own: a capture begins before the GPU's context is made.
 
-namespace tidemark {
+namespace tidemark::watched_gpu_cuda_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -95,4 +95,4 @@ TEST(AWatchedGpu, TimesOperationsOnTheProgramsStreams) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::watched_gpu_cuda_test

@@ -9,7 +9,7 @@
 #include "kernels/dropout.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::activation_test {
 namespace {
 
 double Definition(Activation kind, double x) {
@@ -143,4 +143,4 @@ TEST(Dropout, TheMaskIsTheSameInEveryDType) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::activation_test

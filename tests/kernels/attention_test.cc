@@ -8,7 +8,7 @@
 #include "kernels/rope.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::attention_test {
 namespace {
 
 /// An attention with all its operands.
@@ -282,4 +282,4 @@ TEST(Rope, ReadsAPackedProjection) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::attention_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark::kernels::cuda {
+namespace tidemark::kernels::cuda::blas_test {
 namespace {
 
 /// Here, that is, where no GPU is asked for: tests/gpu/kernels_cuda_test.cc opens it there.
@@ -19,4 +19,4 @@ TEST(CublasLt, IsOpenedOrSaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels::cuda
+}  // namespace tidemark::kernels::cuda::blas_test

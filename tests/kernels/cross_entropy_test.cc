@@ -7,7 +7,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::cross_entropy_test {
 namespace {
 
 constexpr std::int64_t kIgnored = -100;
@@ -240,4 +240,4 @@ TEST(CrossEntropy, TheSinglePassIsThatOfThreePasses) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::cross_entropy_test

@@ -15,7 +15,7 @@
 #include "kernels/rope.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::decoder_test {
 namespace {
 
 /// A decoder of one layer, by hand from the kernels: embedding, norm, attention, gated units, norm, head and loss. Two
@@ -206,4 +206,4 @@ TEST(Decoder, Bf16GradientsPointWhereThoseOfFp64Do) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::decoder_test

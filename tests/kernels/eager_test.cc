@@ -9,7 +9,7 @@
 #include "kernels/eager_norm.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::eager_test {
 namespace {
 
 constexpr Norm kNorm{.rows = 4, .width = 37, .eps = 1e-3};
@@ -202,4 +202,4 @@ TEST(EagerAttention, RepeatsKeysOutOfAPackedProjection) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::eager_test

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::embedding_test {
 namespace {
 
 TEST(Embedding, LooksRowsUp) {
@@ -92,4 +92,4 @@ TEST(Positions, GradientIsThatOfFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::embedding_test

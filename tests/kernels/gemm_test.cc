@@ -9,7 +9,7 @@
 #include "kernels/linear.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::gemm_test {
 namespace {
 
 struct Sum {
@@ -218,4 +218,4 @@ TEST(Linear, BiasIsAddedToRowsInPlace) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::gemm_test

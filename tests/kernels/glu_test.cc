@@ -7,7 +7,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::glu_test {
 namespace {
 
 constexpr Glu kOp{.rows = 3, .width = 7};
@@ -119,4 +119,4 @@ TEST(Glu, SaturatesWithoutOverflow) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::glu_test

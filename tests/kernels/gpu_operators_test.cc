@@ -7,7 +7,7 @@
 #include "tests/kernels/cuda_cases/compare.h"
 #include "tests/kernels/cuda_cases/host_memory.h"
 
-namespace tidemark::kernels::cuda {
+namespace tidemark::kernels::cuda::gpu_operators_test {
 namespace {
 
 class Host final : public HostMemory {
@@ -138,4 +138,4 @@ TEST(CompareCalls, FindsAnErrorBeyondTheBound) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels::cuda
+}  // namespace tidemark::kernels::cuda::gpu_operators_test

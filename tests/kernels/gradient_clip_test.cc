@@ -8,7 +8,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::gradient_clip_test {
 namespace {
 
 /// The steps of clip_grad_norm_ over two tensors, of norms 3 and 4: together 5.
@@ -56,4 +56,4 @@ TEST(GradientClip, ATensorInPartsHasOneNorm) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::gradient_clip_test

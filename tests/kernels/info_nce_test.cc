@@ -8,7 +8,7 @@
 #include "kernels/cross_entropy.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::info_nce_test {
 namespace {
 
 constexpr InfoNce kOp{.ranks = 2, .batch = 3, .targets = 2, .width = 5, .temperature = 0.5};
@@ -99,4 +99,4 @@ TEST(Pool, TakesTheFirstTokenAndGivesItsGradientBack) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::info_nce_test

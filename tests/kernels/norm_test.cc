@@ -7,7 +7,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::norm_test {
 namespace {
 
 /// A norm with all its operands.
@@ -140,4 +140,4 @@ TEST_P(BothNorms, ANaNStaysInItsRow) {
 INSTANTIATE_TEST_SUITE_P(Norm, BothNorms, testing::Bool());
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::norm_test

@@ -8,7 +8,7 @@
 #include "kernels/random_bits.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::normal_test {
 namespace {
 
 std::vector<double> Drawn(const Normal& op, std::int64_t elements) {
@@ -66,4 +66,4 @@ TEST(DrawNormal, RoundsOnce) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::normal_test

@@ -7,7 +7,7 @@
 
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::optimizer_test {
 namespace {
 
 constexpr std::int64_t kElements = 2 * 1024 + 3;
@@ -158,4 +158,4 @@ TEST(Optimizer, Bf16WeightsLoseUpdatesBelowHalfAStep) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::optimizer_test

@@ -9,7 +9,7 @@
 #include "kernels/exponential.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels {
+namespace tidemark::kernels::pointwise_test {
 namespace {
 
 std::uint16_t Bf16Bits(float value) {
@@ -119,4 +119,4 @@ TEST(Slice, IsAStretchOfTheSameMemory) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels
+}  // namespace tidemark::kernels::pointwise_test

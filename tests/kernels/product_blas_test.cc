@@ -7,7 +7,7 @@
 #include "tests/kernels/cuda_cases/column_major.h"
 #include "tests/kernels/numbers.h"
 
-namespace tidemark::kernels::cuda {
+namespace tidemark::kernels::cuda::product_blas_test {
 namespace {
 
 /// A product of two dense batches as gemm.cu asks for it, in one place to be read.
@@ -131,4 +131,4 @@ TEST(ProductBlas, DoneByColumnsIsTheProductByRows) {
 }
 
 }  // namespace
-}  // namespace tidemark::kernels::cuda
+}  // namespace tidemark::kernels::cuda::product_blas_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tidemark {
+namespace tidemark::config_huggingface_test {
 namespace {
 
 Decoder Read(std::string_view text) {
@@ -125,4 +125,4 @@ TEST(HuggingFaceConfig, IsRecognisedByItsModelType) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::config_huggingface_test

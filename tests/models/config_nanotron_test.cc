@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "tests/models/job_fixture.h"
 
-namespace tidemark {
+namespace tidemark::config_nanotron_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(ConfigNanotron, NamesALineForWrongAndMissingValues) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::config_nanotron_test

@@ -6,7 +6,7 @@
 
 #include "tests/models/job_fixture.h"
 
-namespace tidemark {
+namespace tidemark::job_allocator_test {
 namespace {
 
 using ::testing::AllOf;
@@ -113,4 +113,4 @@ TEST(JobAllocator, RefusesWhatPyTorchRefusesOrCannotDo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::job_allocator_test

@@ -6,7 +6,7 @@
 #include "models/job/fields.h"
 #include "tests/models/job_fixture.h"
 
-namespace tidemark {
+namespace tidemark::job_read_test {
 namespace {
 
 using ::testing::AllOf;
@@ -341,4 +341,4 @@ TEST(JobRead, AGroupOfKeysGivenAValueIsToldApartFromAMistypedKey) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::job_read_test

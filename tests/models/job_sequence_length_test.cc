@@ -3,7 +3,7 @@
 
 #include "tests/models/job_fixture.h"
 
-namespace tidemark {
+namespace tidemark::job_sequence_length_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -56,4 +56,4 @@ TEST(SequenceLength, MustHaveALongestThatIsNotShorterThanTheMean) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::job_sequence_length_test

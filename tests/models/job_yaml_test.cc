@@ -8,7 +8,7 @@
 
 #include "tests/models/job_fixture.h"
 
-namespace tidemark {
+namespace tidemark::job_yaml_test {
 namespace {
 
 /// Everything of a job but where its values came from.
@@ -112,4 +112,4 @@ TEST(JobYaml, ReadsBackAsTheSameJobForRandomJobs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::job_yaml_test

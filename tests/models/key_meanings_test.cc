@@ -7,7 +7,7 @@
 
 #include "models/job/fields.h"
 
-namespace tidemark {
+namespace tidemark::key_meanings_test {
 namespace {
 
 TEST(KeyMeanings, EveryKeyOfAJobHasOneButThoseOfAMachine) {
@@ -31,4 +31,4 @@ TEST(KeyMeanings, IsAPhraseThatFitsIntoASentence) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::key_meanings_test

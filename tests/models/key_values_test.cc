@@ -9,7 +9,7 @@
 #include "models/job/fields.h"
 #include "models/job/job.h"
 
-namespace tidemark {
+namespace tidemark::key_values_test {
 namespace {
 
 TEST(KeyValues, OfAKeyThatTakesAFewNamesEachReadsBackAsItself) {
@@ -35,4 +35,4 @@ TEST(KeyValues, OfAKeyThatTakesAFewNamesEachReadsBackAsItself) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::key_values_test

@@ -11,7 +11,7 @@
 #include "models/machine/presets.h"
 #include "models/machine/rates.h"
 
-namespace tidemark {
+namespace tidemark::machine_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -223,4 +223,4 @@ TEST(Machines, AFileWithoutAPresetMustBeComplete) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::machine_test

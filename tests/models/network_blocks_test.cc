@@ -5,7 +5,7 @@
 
 #include "tests/models/network_fixture.h"
 
-namespace tidemark {
+namespace tidemark::network_blocks_test {
 namespace {
 
 std::int64_t ParametersOnRank(const std::vector<BlockRun>& runs) {
@@ -389,4 +389,4 @@ TEST(NetworkRefusals, LeaveNothingThatOverflows) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::network_blocks_test

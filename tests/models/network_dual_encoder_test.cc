@@ -4,7 +4,7 @@
 #include "tests/models/job_fixture.h"
 #include "tests/models/network_fixture.h"
 
-namespace tidemark {
+namespace tidemark::network_dual_encoder_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -156,4 +156,4 @@ TEST(DualEncoderNetwork, WhatContradictsItselfIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::network_dual_encoder_test

@@ -10,7 +10,7 @@
 //   n (8h + 8) + n/t (4h + 4c + 6f + 4a)         without sequence parallelism
 // With t = 1, bf16 and fp32, the sums were also read off a running PyTorch model (unique storages in saved tensors).
 
-namespace tidemark {
+namespace tidemark::network_memory_test {
 namespace {
 
 Block Layer(const Partition& partition, const Network& network = WorkedNetwork()) {
@@ -216,4 +216,4 @@ TEST(EmbeddingMemory, KeepsItsDropoutMask) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::network_memory_test

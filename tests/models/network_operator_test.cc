@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::network_operator_test {
 namespace {
 
 TEST(OperatorCosts, CountAMatrixProductAsMultiplyAdds) {
@@ -78,4 +78,4 @@ TEST(OperatorCosts, HaveANameForEachOperator) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::network_operator_test

@@ -6,7 +6,7 @@
 
 #include "tests/models/network_fixture.h"
 
-namespace tidemark {
+namespace tidemark::network_table_test {
 namespace {
 
 TEST(TableNetwork, IsOneBlockARowWithItsBytesPerSample) {
@@ -110,4 +110,4 @@ TEST(TableNetwork, RefusesTensorParallelismNegativeNumbersAndNoRows) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::network_table_test

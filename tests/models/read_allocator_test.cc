@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::read_allocator_test {
 namespace {
 
 using testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST(AllocatorSettings, ReadBackAsTheSameAllocator) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::read_allocator_test

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-namespace tidemark {
+namespace tidemark::zoo_test {
 namespace {
 
 // Parameter counts as published. "HF": the parameter total that the model's Hugging Face page states for its
@@ -82,4 +82,4 @@ TEST(Zoo, NamesTheNearestNetworkForAMisspelledOne) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::zoo_test

@@ -11,7 +11,7 @@
 
 // What every allocator makes of the tensors of random jobs, over two steps.
 
-namespace tidemark {
+namespace tidemark::allocators_test {
 namespace {
 
 /// The last window of an epoch comes once.
@@ -74,4 +74,4 @@ TEST(Allocators, OfEveryKindServeTheSameRandomJobs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::allocators_test

@@ -16,7 +16,7 @@
 #include "sim/program/verify.h"
 #include "tests/property/random_job.h"
 
-namespace tidemark {
+namespace tidemark::engines_agree_test {
 namespace {
 
 std::int64_t JobsToTry() { return std::getenv("TIDEMARK_FULL") != nullptr ? 50'000 : 20'000; }
@@ -195,4 +195,4 @@ TEST(Engines, ProgramsOfRandomJobsSurviveTheirTextForm) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::engines_agree_test

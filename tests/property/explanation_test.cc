@@ -11,7 +11,7 @@
 
 // Explanations of random pairs of jobs, of whatever strategies: sums are exact, a job differs from itself in nothing.
 
-namespace tidemark {
+namespace tidemark::explanation_test {
 namespace {
 
 constexpr int kPairs = 300;
@@ -114,4 +114,4 @@ TEST(Explanations, ofAJobAgainstItselfAreZeroEverywhere) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::explanation_test

@@ -13,7 +13,7 @@
 #include "sim/strategies/strategy.h"
 #include "sim/sweep/sweep.h"
 
-namespace tidemark {
+namespace tidemark::sweep_rows_test {
 namespace {
 
 constexpr const char* kJob =
@@ -142,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& space) { return space.param.name; });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::sweep_rows_test

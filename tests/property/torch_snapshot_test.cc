@@ -15,7 +15,7 @@
 
 // What a prediction says of memory stays when it goes through a snapshot of PyTorch's.
 
-namespace tidemark {
+namespace tidemark::torch_snapshot_test {
 namespace {
 
 struct Moment {
@@ -96,4 +96,4 @@ TEST(TorchSnapshot, OfRandomJobsHasTheirPeaksSizesAndReservedTotalsUnderEveryAll
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::torch_snapshot_test

@@ -11,7 +11,7 @@
 
 #include "reports/render/render.h"
 
-namespace tidemark {
+namespace tidemark::advice_test {
 namespace {
 
 using testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST(Advice, textSaysThatNothingHelps) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::advice_test

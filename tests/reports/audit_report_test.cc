@@ -8,7 +8,7 @@
 
 #include "reports/render/render.h"
 
-namespace tidemark {
+namespace tidemark::audit_report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -175,4 +175,4 @@ TEST(AuditReport, everyRendererShowsIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::audit_report_test

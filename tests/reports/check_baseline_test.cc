@@ -9,7 +9,7 @@
 
 #include "tests/reports/checked_peaks.h"
 
-namespace tidemark {
+namespace tidemark::check_baseline_test {
 namespace {
 
 using testing::ElementsAre;
@@ -133,4 +133,4 @@ TEST(RunDocument, thatRanOutOfMemoryHasNoPeak) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::check_baseline_test

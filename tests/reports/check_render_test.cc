@@ -14,7 +14,7 @@
 #include "reports/render/report_json.h"
 #include "tests/reports/checked_peaks.h"
 
-namespace tidemark {
+namespace tidemark::check_render_test {
 namespace {
 
 using testing::HasSubstr;
@@ -169,4 +169,4 @@ TEST(CheckText, saysThatThereIsNoBaseline) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::check_render_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::check_scenario_test {
 namespace {
 
 using testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(Scenarios, refuseValuesThatMeanNothing) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::check_scenario_test

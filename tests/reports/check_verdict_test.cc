@@ -6,7 +6,7 @@
 
 #include "tests/reports/checked_peaks.h"
 
-namespace tidemark {
+namespace tidemark::check_verdict_test {
 namespace {
 
 using testing::AllOf;
@@ -146,4 +146,4 @@ TEST(Verdict, ofABrokenJobIsItsSentenceAndLeavesTheOthers) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::check_verdict_test

@@ -10,7 +10,7 @@
 #include "reports/render/render.h"
 #include "tests/traces/trace_script.h"
 
-namespace tidemark {
+namespace tidemark::comparison_test {
 namespace {
 
 using testing::HasSubstr;
@@ -19,11 +19,11 @@ ReadTrace File(const std::string& path, const Trace& trace) { return {path, {{tr
 
 /// 512 bytes of weights; two microbatches that save 1,024 bytes.
 std::vector<Happening> Step() {
-  std::vector<Happening> script = {Alloc("weights", 512, 0, Category::parameter)};
+  std::vector<Happening> script = {Allocated("weights", 512, 0, Category::parameter)};
   for (const std::int32_t microbatch : {0, 1}) {
     for (const Happening& happening :
-         {Begin("forward", microbatch), Alloc("tokens", 8, 0, Category::input), Alloc("saved", 1024), End(),
-          Begin("backward", microbatch), Free("saved"), Free("tokens"), End()}) {
+         {Begun("forward", microbatch), Allocated("tokens", 8, 0, Category::input), Allocated("saved", 1024), Ended(),
+          Begun("backward", microbatch), Freed("saved"), Freed("tokens"), Ended()}) {
       script.push_back(happening);
     }
   }
@@ -55,7 +55,7 @@ TEST(CausesInWords, sayWhichTensorIsFreedLaterAndWhere) {
   const auto second = std::find_if(measured.begin() + 6, measured.end(), [](const Happening& h) {
     return h.kind == Happening::Kind::alloc && h.name == "tokens";
   });
-  measured.insert(second + 1, Free("saved"));
+  measured.insert(second + 1, Freed("saved"));
   EXPECT_THAT(
       Sentences(Play(Step()), Play(measured)),
       testing::ElementsAre("saved (activation) is freed later than predicted (once): in forward of microbatch 1, "
@@ -65,8 +65,8 @@ TEST(CausesInWords, sayWhichTensorIsFreedLaterAndWhere) {
 
 TEST(CausesInWords, sayWhatALibraryTakesForItself) {
   std::vector<Happening> measured = Step();
-  measured.insert(measured.begin() + 4, Free("scratch"));
-  measured.insert(measured.begin() + 4, Alloc("scratch", 64, 0, Category::workspace));
+  measured.insert(measured.begin() + 4, Freed("scratch"));
+  measured.insert(measured.begin() + 4, Allocated("scratch", 64, 0, Category::workspace));
   EXPECT_THAT(Sentences(Play(Step()), Play(measured)),
               testing::ElementsAre("scratch, scratch memory of a library, is measured, but not predicted: 64 B in "
                                    "forward of microbatch 0; -64 B of the peak's error.",
@@ -160,4 +160,4 @@ TEST(ComparisonReport, otherNetworksAndOtherStagesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::comparison_test

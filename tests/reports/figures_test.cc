@@ -5,7 +5,7 @@
 #include "models/machine/device_bytes.h"
 #include "reports/summarise/title.h"
 
-namespace tidemark {
+namespace tidemark::figures_test {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -120,4 +120,4 @@ TEST(JobTitle, saysHowManyMicrobatchesOfAShortWindowRun) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::figures_test

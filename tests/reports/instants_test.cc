@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::instants_test {
 namespace {
 
 /// Two microbatches and an update on paper. Bytes alive after each event in brackets, w is 100:
@@ -144,4 +144,4 @@ TEST(Instants, nameWhatIsAliveLargestFirst) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::instants_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::peak_test {
 namespace {
 
 /// One step on paper. Bytes alive after each event in brackets:
@@ -125,4 +125,4 @@ TEST(SummarisePhases, aPhaseThatOnlyFreesBeginsWithWhatItFound) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::peak_test

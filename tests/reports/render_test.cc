@@ -11,7 +11,7 @@
 #include "reports/summarise/yaml_json.h"
 #include "tests/reports/sample_report.h"
 
-namespace tidemark {
+namespace tidemark::render_test {
 namespace {
 
 using testing::HasSubstr;
@@ -249,4 +249,4 @@ TEST(Renderers, giveTheSameBytesForTheSameReport) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::render_test

@@ -11,7 +11,7 @@
 #include "reports/render/render.h"
 #include "tests/traces/trace_script.h"
 
-namespace tidemark {
+namespace tidemark::replay_test {
 namespace {
 
 using testing::HasSubstr;
@@ -44,7 +44,8 @@ ReplayReport Replayed() {
 }
 
 TEST(Replay, HoldersOfOneFamilyAreCountedTogetherAndTheLargestComesFirst) {
-  Trace trace = Play({Begin("forward", 2), Alloc("small", 10, 0), Alloc("large", 50), Alloc("small", 10, 1), End()});
+  Trace trace = Play(
+      {Begun("forward", 2), Allocated("small", 10, 0), Allocated("large", 50), Allocated("small", 10, 1), Ended()});
   trace.streams = {{"compute", "compute"}};
   for (MemoryEvent& event : trace.memory) {
     event.stream = 0;
@@ -62,8 +63,8 @@ TEST(Replay, HoldersOfOneFamilyAreCountedTogetherAndTheLargestComesFirst) {
 TEST(Replay, ItsTimelineKeepsTheHighestInstantOfEveryStretch) {
   std::vector<Happening> script;
   for (std::int32_t i = 0; i < 500; ++i) {
-    script.push_back(Alloc("a", i == 333 ? 1000 : 1, i));
-    script.push_back(Free("a", i));
+    script.push_back(Allocated("a", i == 333 ? 1000 : 1, i));
+    script.push_back(Freed("a", i));
   }
   const Trace trace = Play(script);
   const std::vector<ReplayInstant> timeline = SummariseReplay(trace);
@@ -106,4 +107,4 @@ TEST(Replay, JsonSaysTheSame) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::replay_test

@@ -11,7 +11,7 @@
 
 #include "reports/render/render.h"
 
-namespace tidemark {
+namespace tidemark::solution_test {
 namespace {
 
 using testing::ElementsAre;
@@ -139,4 +139,4 @@ TEST(Solution, WhatIsAllRefusedDoesNotSayThatNothingFits) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::solution_test

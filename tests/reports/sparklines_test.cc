@@ -9,7 +9,7 @@
 
 #include "tests/traces/trace_script.h"
 
-namespace tidemark {
+namespace tidemark::sparklines_test {
 namespace {
 
 using testing::HasSubstr;
@@ -20,7 +20,7 @@ TEST(Sparklines, AreInEighthsAndWhatIsNotNothingIsSeen) {
 }
 
 TEST(Sparklines, HaveOneScaleAndSayHowHigh) {
-  Trace low = Play({Alloc("a", 100), Free("a")}), high = Play({Alloc("a", 400), Free("a")});
+  Trace low = Play({Allocated("a", 100), Freed("a")}), high = Play({Allocated("a", 400), Freed("a")});
   const std::vector<Sparkline> lines = MemorySparklines({{"low", &low}, {"high", &high}});
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].label, "low");
@@ -35,4 +35,4 @@ TEST(Sparklines, OfATraceWithoutMemoryThereIsNone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::sparklines_test

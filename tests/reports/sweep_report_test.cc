@@ -11,7 +11,7 @@
 #include "reports/render/render.h"
 #include "tests/reports/sample_sweep.h"
 
-namespace tidemark {
+namespace tidemark::sweep_report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -135,4 +135,4 @@ TEST(SweepReport, aKeyIsShortUnlessAnotherEndsAlike) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::sweep_report_test

@@ -11,7 +11,7 @@
 #include "reports/render/render.h"
 #include "tests/reports/sample_report.h"
 
-namespace tidemark {
+namespace tidemark::trace_report_test {
 namespace {
 
 using testing::AllOf;
@@ -284,4 +284,4 @@ TEST(TraceReport, doesNotLetNamesBreakOutOfThePage) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::trace_report_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::alike_blocks_test {
 namespace {
 
 TEST(AlikeBlocks, StretchesEndWhereTheDescriptionsChange) {
@@ -19,4 +19,4 @@ TEST(AlikeBlocks, StretchesEndWhereTheDescriptionsChange) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::alike_blocks_test

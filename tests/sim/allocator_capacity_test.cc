@@ -10,7 +10,7 @@
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::allocator_capacity_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -146,4 +146,4 @@ TEST(MinimumCapacityProperty, LiesBelowThePeakWithExpandableSegmentsToo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::allocator_capacity_test

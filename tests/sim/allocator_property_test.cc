@@ -10,7 +10,7 @@
 #include "tests/sim/dice.h"
 #include "tests/sim/naive_allocators.h"
 
-namespace tidemark {
+namespace tidemark::allocator_property_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -178,4 +178,4 @@ TEST(ExpandableSegmentsProperty, AgreeWithANaiveModelUnderRandomKnobs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::allocator_property_test

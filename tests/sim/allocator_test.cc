@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::allocator_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -317,4 +317,4 @@ TEST(MakeAllocator, MakesTheKindThatTheJobNames) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::allocator_test

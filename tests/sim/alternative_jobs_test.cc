@@ -14,7 +14,7 @@
 #include "sim/strategies/strategy.h"
 #include "sim/sweep/axis.h"
 
-namespace tidemark {
+namespace tidemark::alternative_jobs_test {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(IsGivenToAlternatives, SectionsOfTheTrainingRunAndTheCountThatFollows) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::alternative_jobs_test

@@ -14,7 +14,7 @@
 #include "models/job/job_template.h"
 #include "sim/strategies/strategy.h"
 
-namespace tidemark {
+namespace tidemark::alternatives_test {
 namespace {
 
 using testing::ElementsAre;
@@ -106,4 +106,4 @@ TEST_F(AlternativesTest, LeaveWhatIsKept) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::alternatives_test

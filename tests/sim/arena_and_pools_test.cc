@@ -11,7 +11,7 @@
 #include "sim/memory/allocator.h"
 #include "tests/sim/allocation_log.h"
 
-namespace tidemark {
+namespace tidemark::arena_and_pools_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -263,4 +263,4 @@ TEST(FreeInUse, KeepsMemoryOfAnyKindUntilTheUseEnds) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::arena_and_pools_test

@@ -13,7 +13,7 @@
 #include "sim/program/verify_gradients.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::audit_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -216,4 +216,4 @@ TEST(Audit, APredicateThatCannotBeEvaluatedIsALintAndLeavesTheStrategyItsSay) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::audit_test

@@ -12,7 +12,7 @@
 // Worked numbers: the search of colossalai/zero/gemini/chunk/search_utils.py at 4f9953be, done by an independent script
 // for the model of the worked numbers.
 
-namespace tidemark {
+namespace tidemark::chunk_search_test {
 namespace {
 
 constexpr std::int64_t kMi = std::int64_t{1} << 20;
@@ -149,4 +149,4 @@ TEST(ChunkLayout, FrozenParametersLieInNoChunk) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::chunk_search_test

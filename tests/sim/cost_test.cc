@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::cost_test {
 namespace {
 
 /// Numbers with which one computes in one's head: 1 TFLOP/s in bf16, 4 tiles of 100 x 100 at once, 1 GB/s of memory, no
@@ -275,4 +275,4 @@ TEST(Price, GivesEachNodeItsTimeOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::cost_test

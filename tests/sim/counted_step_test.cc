@@ -16,7 +16,7 @@
 #include "sim/lower/lower.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::counted_step_test {
 namespace {
 
 StepProgram LoweredWith(Job job, std::int64_t microbatches) {
@@ -168,4 +168,4 @@ TEST(CountedStep, StepsThatDifferInMoreAreNone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::counted_step_test

@@ -10,7 +10,7 @@
 #include "sim/program/verify.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::custom_windows_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -165,4 +165,4 @@ TEST(CustomWindows, WindowsThatDoNotRepeatAreRefusedWhereTheyAreMany) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::custom_windows_test

@@ -14,7 +14,7 @@
 // Expected bucket sizes are those that PyTorch 1.13 launched for the oracle model and for a model of small layers; the
 // rules are torch/csrc/distributed/c10d/reducer.cpp's.
 
-namespace tidemark {
+namespace tidemark::ddp_buckets_test {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -209,4 +209,4 @@ TEST(DdpBuckets, AShortSecondStepRebuildsAsAFullOneDoes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::ddp_buckets_test

@@ -14,7 +14,7 @@
 // When DDP communicates and what it holds meanwhile. Counts per microbatch and memory in units of P (bytes of the
 // parameters) are those measured with PyTorch 1.13 on 2 and 4 processes.
 
-namespace tidemark {
+namespace tidemark::ddp_windows_test {
 namespace {
 
 constexpr std::int64_t kP = 221'267'968;
@@ -354,4 +354,4 @@ TEST(DdpWindows, HundredsOfVariantsAreRightAndBothEnginesAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::ddp_windows_test

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace tidemark {
+namespace tidemark::device_memory_test {
 namespace {
 
 constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
@@ -86,4 +86,4 @@ TEST(DeviceMemoryDeathTest, GivingBackMoreThanWasTakenIsAFaultOfOurs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::device_memory_test

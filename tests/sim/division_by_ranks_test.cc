@@ -12,7 +12,7 @@
 // Verify follows products of factors, so it accepts 1/N in the wrong place. Where each system puts it, for N = 4:
 // before the sum, while gradients are copied or in the bucket; behind it; or inside the collective.
 
-namespace tidemark {
+namespace tidemark::division_by_ranks_test {
 namespace {
 
 /// The factor that a node multiplies gradients by.
@@ -60,4 +60,4 @@ TEST(DivisionByRanks, StandsWhereEachSystemPutsIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::division_by_ranks_test

@@ -10,7 +10,7 @@
 
 // Small programs as text, with durations given by hand: what both engines must say follows on paper.
 
-namespace tidemark {
+namespace tidemark::engine_test {
 namespace {
 
 constexpr const char* kHead = R"(role 0 "only", 1 ranks
@@ -330,4 +330,4 @@ TEST(EngineTime, RandomLoopNestsWithRandomCostsAreTimedExactly) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::engine_test

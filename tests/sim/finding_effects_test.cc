@@ -12,7 +12,7 @@
 #include "sim/predict/communication.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::finding_effects_test {
 namespace {
 
 /// Of the oracle model: parameters, and bytes of its bf16 gradients.
@@ -118,4 +118,4 @@ TEST(FindingEffects, APipelineHoldsAsManyMicrobatchesAsItHasStages) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::finding_effects_test

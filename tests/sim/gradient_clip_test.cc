@@ -10,7 +10,7 @@
 #include "sim/program/text.h"
 #include "tests/sim/optimizer_book.h"
 
-namespace tidemark {
+namespace tidemark::gradient_clip_test {
 namespace {
 
 using testing::HasSubstr;
@@ -129,4 +129,4 @@ TEST(Clipping, IsRefusedWhereItIsNotModelled) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gradient_clip_test

@@ -11,7 +11,7 @@
 #include "sim/program/text.h"
 #include "sim/program/verify.h"
 
-namespace tidemark {
+namespace tidemark::hazards_test {
 namespace {
 
 using testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST(Hazards, AViewIsNoLargerThanItsBase) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::hazards_test

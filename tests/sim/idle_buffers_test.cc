@@ -23,7 +23,7 @@
 #include "tests/sim/oracle_job.h"
 #include "tests/sim/sound_program.h"
 
-namespace tidemark {
+namespace tidemark::idle_buffers_test {
 namespace {
 
 /// A role with buffers of 8 bytes each: of the model `act[2]` and `next`, besides `grad` and `bucket`.
@@ -279,4 +279,4 @@ TEST(IdleClaims, EveryIdleBufferIsClaimedAndEveryClaimIsNeeded) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::idle_buffers_test

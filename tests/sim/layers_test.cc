@@ -12,7 +12,7 @@
 #include "sim/program/walk.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::layers_test {
 namespace {
 
 TEST(Layers, AreToldByTheNameOfTheirBlock) {
@@ -142,4 +142,4 @@ TEST(Layers, OfATraceHaveEqualSharesOfIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::layers_test

@@ -20,7 +20,7 @@
 // too, and gather beside products with the own rows. On the oracle model over two tensor-parallel ranks: n = 4096
 // tokens, h = 1024, so each gather and scatter of 2nh bytes carries 8,388,608.
 
-namespace tidemark {
+namespace tidemark::linear_order_test {
 namespace {
 
 using TpGather = Buffers::TpGather;
@@ -237,4 +237,4 @@ TEST(LinearOrder, AsynchronousNanotronExposesFourCollectivesALayerLessThanMegatr
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::linear_order_test

@@ -9,7 +9,7 @@
 #include "models/findings/findings.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::lints_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -315,4 +315,4 @@ TEST(Lints, ALanguageModelsLossBesideAContrastiveOneReturnsNoLogits) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::lints_test

@@ -18,7 +18,7 @@
 
 // The model of the worked numbers: n = 4096 tokens, h = 1024, V = 32,000, bf16.
 
-namespace tidemark {
+namespace tidemark::loss_in_chunks_test {
 namespace {
 
 using Loss = Partition::Loss;
@@ -302,4 +302,4 @@ TEST(LossInChunks, IsRefusedWhereItIsNotModelled) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::loss_in_chunks_test

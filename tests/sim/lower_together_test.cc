@@ -12,7 +12,7 @@
 #include "sim/program/text.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::lower_together_test {
 namespace {
 
 Job Pipeline(const std::string& strategy) {
@@ -71,4 +71,4 @@ TEST(Lowering, ThreadsThatLowerAtOnceWriteWhatEachWouldAlone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::lower_together_test

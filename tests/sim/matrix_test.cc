@@ -11,7 +11,7 @@
 #include "models/job/fields.h"
 #include "sim/strategies/strategy.h"
 
-namespace tidemark {
+namespace tidemark::matrix_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -170,4 +170,4 @@ TEST(Matrix, FactsOfRealSystemsStandOverWhatIsComputed) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::matrix_test

@@ -21,7 +21,7 @@
 // Correct programs are broken in one place, and what they then compute is found out by running them: symbols for
 // numbers, streams that proceed in any order that the waits allow. Whatever changes a value must be a finding.
 
-namespace tidemark {
+namespace tidemark::mutation_property_test {
 namespace {
 
 void Erase(Flat& flat, std::size_t at) {
@@ -205,4 +205,4 @@ TEST_F(Mutation, WritesToOnePoolThatChangePlacesAreFound) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::mutation_property_test

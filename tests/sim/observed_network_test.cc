@@ -13,7 +13,7 @@
 
 // Rows of scripted microbatches, worked out by hand. Happenings are 10 ns apart, the first at 10.
 
-namespace tidemark {
+namespace tidemark::observed_network_test {
 namespace {
 
 using testing::Contains;
@@ -54,15 +54,15 @@ std::vector<Happening> Joined(std::vector<std::vector<Happening>> parts) {
 
 /// Two blocks: a saves 100 bytes and has 80 bytes of gradients, b 200 and 400.
 std::vector<Happening> TwoBlocks(std::int32_t microbatch = 0) {
-  return {Begin("forward", microbatch),  Alloc("a", 100, microbatch),
-          Alloc("t", 30, microbatch),    Free("t", microbatch),
-          Alloc("b", 200, microbatch),   Alloc("u", 50, microbatch),
-          Free("u", microbatch),         End(),
-          Begin("backward", microbatch), Alloc("d", 20, microbatch),
-          Alloc("gb", 400, microbatch),  Free("b", microbatch),
-          Free("d", microbatch),         Alloc("e", 10, microbatch),
-          Alloc("ga", 80, microbatch),   Free("a", microbatch),
-          Free("e", microbatch),         End()};
+  return {Begun("forward", microbatch),     Allocated("a", 100, microbatch),
+          Allocated("t", 30, microbatch),   Freed("t", microbatch),
+          Allocated("b", 200, microbatch),  Allocated("u", 50, microbatch),
+          Freed("u", microbatch),           Ended(),
+          Begun("backward", microbatch),    Allocated("d", 20, microbatch),
+          Allocated("gb", 400, microbatch), Freed("b", microbatch),
+          Freed("d", microbatch),           Allocated("e", 10, microbatch),
+          Allocated("ga", 80, microbatch),  Freed("a", microbatch),
+          Freed("e", microbatch),           Ended()};
 }
 
 TEST(ObservedNetwork, HasARowForEachGradientAndWhatIsFreedBehindIt) {
@@ -111,31 +111,31 @@ TEST(ObservedNetwork, LeavesOutWhatBelongsToTheStrategy) {
     happening.category = happening.name.starts_with("g") ? Category::gradient : Category::activation;
   }
   const ObservedNetwork alone = Observed(Play(script));
-  script.insert(script.begin(), Alloc("weight", 480, 0, Category::parameter));
-  script.insert(script.begin() + 12, Alloc("slot", 400, 0, Category::bucket));
+  script.insert(script.begin(), Allocated("weight", 480, 0, Category::parameter));
+  script.insert(script.begin() + 12, Allocated("slot", 400, 0, Category::bucket));
   const ObservedNetwork network = Observed(Play(script));
   EXPECT_EQ(network.table.rows, alone.table.rows);
   EXPECT_EQ(network.peak, alone.peak);
 }
 
 TEST(ObservedNetwork, IsTheLastMicrobatchWhoseBackwardPassLeavesGradients) {
-  const std::vector<Happening> accumulated = {Begin("forward", 1),    Alloc("a", 100, 1), End(),
-                                              Begin("backward", 1),   Alloc("ga", 80, 1), Free("ga", 1),
-                                              Alloc("counter", 8, 1), Free("a", 1),       End()};
+  const std::vector<Happening> accumulated = {Begun("forward", 1),        Allocated("a", 100, 1), Ended(),
+                                              Begun("backward", 1),       Allocated("ga", 80, 1), Freed("ga", 1),
+                                              Allocated("counter", 8, 1), Freed("a", 1),          Ended()};
   const ObservedNetwork network = Observed(Foreign(Joined({TwoBlocks(0), accumulated})));
   EXPECT_EQ(network.microbatch.microbatch, 0);
   EXPECT_EQ(network.gradients, Bytes(480));
-  const std::vector<Happening> step = {Begin("optimizer"), Free("ga", 0), Free("gb", 0), End()};
+  const std::vector<Happening> step = {Begun("optimizer"), Freed("ga", 0), Freed("gb", 0), Ended()};
   std::vector<Happening> larger = TwoBlocks(7);
-  larger[1] = Alloc("a", 300, 7);
+  larger[1] = Allocated("a", 300, 7);
   EXPECT_EQ(Observed(Foreign(Joined({TwoBlocks(0), accumulated, step, larger}))).saved, Bytes(500));
 }
 
 TEST(ObservedNetwork, CountsInputsAndWhatIsHeldAsSavedByTheFirstRow) {
   std::vector<Happening> script = TwoBlocks();
-  script.insert(script.begin() + 1, Alloc("loss", 4));  // nobody frees it
-  script.insert(script.begin(), {Alloc("weight", 480), Alloc("ids", 16)});
-  script.push_back(Free("ids"));
+  script.insert(script.begin() + 1, Allocated("loss", 4));  // nobody frees it
+  script.insert(script.begin(), {Allocated("weight", 480), Allocated("ids", 16)});
+  script.push_back(Freed("ids"));
   const ObservedNetwork network = Observed(Foreign(script));
   ASSERT_EQ(network.table.rows.size(), 2u);
   EXPECT_EQ(network.table.rows[0].saved_bytes, 100 + 4 + 16);
@@ -146,26 +146,26 @@ TEST(ObservedNetwork, CountsInputsAndWhatIsHeldAsSavedByTheFirstRow) {
 }
 
 TEST(ObservedNetwork, FollowsAnnotationsOfTheForwardPass) {
-  Trace trace = Foreign({Begin("forward", 0),  // 10
-                         Alloc("ids", 8),      // 20
-                         Alloc("a1", 100),
-                         Alloc("a2", 50),  // layer 0: 30, 40
-                         Alloc("b1", 200),
-                         Alloc("b2", 60),   // layer 1: 50, 60
-                         Alloc("loss", 4),  // 70
-                         End(),
-                         Begin("backward", 0),
-                         Free("loss"),  //
-                         Alloc("gb2", 40),
-                         Free("b2"),
-                         Alloc("gb1", 80),
-                         Free("b1"),  //
-                         Alloc("ga2", 44),
-                         Free("a2"),
-                         Alloc("ga1", 84),
-                         Free("a1"),
-                         Free("ids"),
-                         End()});
+  Trace trace = Foreign({Begun("forward", 0),  // 10
+                         Allocated("ids", 8),  // 20
+                         Allocated("a1", 100),
+                         Allocated("a2", 50),  // layer 0: 30, 40
+                         Allocated("b1", 200),
+                         Allocated("b2", 60),   // layer 1: 50, 60
+                         Allocated("loss", 4),  // 70
+                         Ended(),
+                         Begun("backward", 0),
+                         Freed("loss"),  //
+                         Allocated("gb2", 40),
+                         Freed("b2"),
+                         Allocated("gb1", 80),
+                         Freed("b1"),  //
+                         Allocated("ga2", 44),
+                         Freed("a2"),
+                         Allocated("ga1", 84),
+                         Freed("a1"),
+                         Freed("ids"),
+                         Ended()});
   trace.spans.insert(trace.spans.begin() + 1,
                      {{"layer 0", 0, Nanos(25), Nanos(45)}, {"layer 1", 0, Nanos(45), Nanos(65)}});
   for (MemoryEvent& event : trace.memory) {
@@ -187,14 +187,14 @@ TEST(ObservedNetwork, FollowsAnnotationsOfTheForwardPass) {
 }
 
 TEST(ObservedNetwork, JoinsNeighboursUntilThereAreFewEnoughRows) {
-  std::vector<Happening> forward = {Begin("forward", 0)}, backward = {Begin("backward", 0)};
+  std::vector<Happening> forward = {Begun("forward", 0)}, backward = {Begun("backward", 0)};
   for (std::int32_t i = 0; i < 200; ++i) {
-    forward.push_back(Alloc("x", 100, i));
-    backward.push_back(Alloc("g", 40, 199 - i));
-    backward.push_back(Free("x", 199 - i));
+    forward.push_back(Allocated("x", 100, i));
+    backward.push_back(Allocated("g", 40, 199 - i));
+    backward.push_back(Freed("x", 199 - i));
   }
-  forward.push_back(End());
-  backward.push_back(End());
+  forward.push_back(Ended());
+  backward.push_back(Ended());
   const Trace trace = Foreign(Joined({forward, backward}));
   for (const std::size_t most : {std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{200}}) {
     const ObservedNetwork network = Observed(trace, {.most_rows = most});
@@ -236,15 +236,15 @@ TEST(ObservedNetwork, TakesTimesFromComputeStreamsAndDividesThemWhereTheStreamGo
 
 TEST(ObservedNetwork, RefusesTracesThatDoNotTell) {
   EXPECT_THAT(Refusal(Trace()), HasSubstr("no allocations"));
-  EXPECT_THAT(Refusal(Foreign({Alloc("a", 8), Free("a")})), HasSubstr("record_function(\"forward\")"));
-  EXPECT_THAT(Refusal(Foreign({Begin("forward", 0), Alloc("a", 8), End(), Begin("forward", 1), Alloc("b", 8), End(),
-                               Begin("backward", 0), Free("a"), End()})),
+  EXPECT_THAT(Refusal(Foreign({Allocated("a", 8), Freed("a")})), HasSubstr("record_function(\"forward\")"));
+  EXPECT_THAT(Refusal(Foreign({Begun("forward", 0), Allocated("a", 8), Ended(), Begun("forward", 1), Allocated("b", 8),
+                               Ended(), Begun("backward", 0), Freed("a"), Ended()})),
               HasSubstr("no forward pass with its backward pass right behind it"));
-  EXPECT_THAT(Refusal(Foreign({Begin("forward", 0), Alloc("a", 8), End(), Begin("backward", 0), Alloc("g", 8),
-                               Free("g"), Free("a"), End()})),
+  EXPECT_THAT(Refusal(Foreign({Begun("forward", 0), Allocated("a", 8), Ended(), Begun("backward", 0), Allocated("g", 8),
+                               Freed("g"), Freed("a"), Ended()})),
               HasSubstr("zero_grad(set_to_none=True)"));
   std::vector<Happening> script = TwoBlocks();
-  script[10] = Alloc("gb", 401);
+  script[10] = Allocated("gb", 401);
   EXPECT_THAT(Refusal(Foreign(script)), HasSubstr("401 bytes does not consist of elements of fp32"));
   for (Happening& happening : script) {
     happening.category = happening.name.starts_with("g") ? Category::gradient : Category::activation;
@@ -258,8 +258,8 @@ TEST(ObservedNetwork, RefusesTracesThatDoNotTell) {
 
 TEST(ObservedNetwork, IsNotMisledByNumbersOfHostileFiles) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 62;
-  EXPECT_THAT(Refusal(Foreign({Begin("forward", 0), Alloc("a", kLargest), End(), Begin("backward", 0), Free("a"),
-                               Alloc("g", kLargest), End()})),
+  EXPECT_THAT(Refusal(Foreign({Begun("forward", 0), Allocated("a", kLargest), Ended(), Begun("backward", 0), Freed("a"),
+                               Allocated("g", kLargest), Ended()})),
               HasSubstr("2^60 bytes"));
   Trace trace = Foreign(TwoBlocks());
   constexpr std::int64_t kLastInstant = std::int64_t{1} << 61;
@@ -270,4 +270,4 @@ TEST(ObservedNetwork, IsNotMisledByNumbersOfHostileFiles) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::observed_network_test

@@ -15,7 +15,7 @@
 
 // One predicted microbatch is observed, and every strategy is asked about the network that comes out.
 
-namespace tidemark {
+namespace tidemark::observed_predictions_test {
 namespace {
 
 const char* const kStrategies[] = {"ddp-last",           "ddp-every",     "single-backward", "fsdp1",
@@ -128,4 +128,4 @@ TEST(ObservedPredictions, OfADecoderAreWithinARowWhereSomethingIs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::observed_predictions_test

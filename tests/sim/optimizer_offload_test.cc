@@ -9,7 +9,7 @@
 // updates P/4 = 27,658,496; its largest are the embedding and the head with 32,768,000 each. The test machine's link to
 // the host moves 50 bytes/ns behind 5 us, and its host 400 bytes/ns, which the node's ranks share.
 
-namespace tidemark::deepspeed {
+namespace tidemark::deepspeed::optimizer_offload_test {
 namespace {
 
 Job Offloaded(const std::string& strategy, std::int64_t microbatches) {
@@ -307,4 +307,4 @@ TEST(Offload, NeedsAMachineThatKnowsItsHost) {
 }
 
 }  // namespace
-}  // namespace tidemark::deepspeed
+}  // namespace tidemark::deepspeed::optimizer_offload_test

@@ -10,7 +10,7 @@
 #include "sim/engine/closed_form.h"
 #include "tests/sim/optimizer_book.h"
 
-namespace tidemark {
+namespace tidemark::optimizer_step_test {
 namespace {
 
 using Kernel = OptimizerStep::Kernel;
@@ -231,4 +231,4 @@ TEST(OptimizerStep, SystemsRefuseKernelsThatTheyDoNotHave) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::optimizer_step_test

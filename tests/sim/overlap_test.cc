@@ -9,7 +9,7 @@
 #include "sim/program/walk.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::overlap_test {
 namespace {
 
 /// What all collectives of a step take, one by one.
@@ -44,4 +44,4 @@ TEST(Overlap, ExposesEveryCollectiveWhereStreamsTakeTurns) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::overlap_test

@@ -16,7 +16,7 @@
 
 // Several optimizer steps in a row: predict --steps K.
 
-namespace tidemark {
+namespace tidemark::predict_steps_test {
 namespace {
 
 using testing::HasSubstr;
@@ -216,4 +216,4 @@ TEST(Steps, ABufferThatTheNextStepDoesNotExpectIsAFaultOfOurs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::predict_steps_test

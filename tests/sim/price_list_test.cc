@@ -11,7 +11,7 @@
 #include "sim/lower/lower.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::price_list_test {
 namespace {
 
 StepProgram Lowered(const Job& job) {
@@ -68,4 +68,4 @@ TEST(PriceList, PricesAStagesKernelsOnceForAllStages) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::price_list_test

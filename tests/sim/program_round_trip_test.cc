@@ -7,7 +7,7 @@
 #include "sim/program/text.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::program_round_trip_test {
 namespace {
 
 /// Builds programs in which every reference leads somewhere, but which otherwise make no sense: all that the text form
@@ -360,4 +360,4 @@ TEST(ProgramRoundTrip, TextWithAByteChangedIsReadOrRefusedButNeverCrashes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::program_round_trip_test

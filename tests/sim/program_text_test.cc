@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace tidemark {
+namespace tidemark::program_text_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -205,4 +205,4 @@ TEST(ProgramText, NoPrefixOfATextIsTrouble) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::program_text_test

@@ -8,7 +8,7 @@
 #include "sim/program/text.h"
 #include "sim/program/walk.h"
 
-namespace tidemark {
+namespace tidemark::program_unroll_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -74,4 +74,4 @@ TEST(ProgramUnroll, AWalkStopsWhenItIsToldTo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::program_unroll_test

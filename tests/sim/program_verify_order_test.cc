@@ -6,7 +6,7 @@
 
 #include "tests/sim/small_role.h"
 
-namespace tidemark {
+namespace tidemark::program_verify_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST(VerifyOrder, AWaitForAnEventThatWasNeverRecordedIsFound) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::program_verify_order_test

@@ -15,7 +15,7 @@
 #include "sim/program/walk.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::program_verify_property_test {
 namespace {
 
 constexpr std::uint32_t kStreams = 4;  // the host and three more
@@ -302,4 +302,4 @@ TEST(VerifyProperty, AMutationIsFoundExactlyWhenItBreaksARule) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::program_verify_property_test

@@ -12,7 +12,7 @@
 #include "sim/program/verify.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::ranks_divide_state_test {
 namespace {
 
 constexpr std::int64_t kParameters = 110'633'984;  // of the worked model
@@ -73,4 +73,4 @@ INSTANTIATE_TEST_SUITE_P(Sim, PaddedState, testing::Values("megatron-dist-opt", 
                          });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::ranks_divide_state_test

@@ -18,7 +18,7 @@
 // Where in the backward pass work is done again, and what it does to the rest of a program. Numbers of bytes are in
 // recompute_test.cc.
 
-namespace tidemark {
+namespace tidemark::recompute_programs_test {
 namespace {
 
 using Policy = Recompute::Policy;
@@ -248,4 +248,4 @@ TEST(Recompute, ProgramsOfAllSchedulesAreSoundAndBothEnginesAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::recompute_programs_test

@@ -15,7 +15,7 @@
 // difference of five layers and four. n = 4096 tokens, h = 1024, f = 2816, a = 16 heads, k = 4 for keys, c = h k / a =
 // 256, t tensor-parallel ranks. T = 2nh = 8,388,608 is a residual stream in bf16.
 
-namespace tidemark {
+namespace tidemark::recompute_test {
 namespace {
 
 using Policy = Recompute::Policy;
@@ -290,4 +290,4 @@ TEST(Recompute, IsBookedAsSuch) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::recompute_test

@@ -18,7 +18,7 @@
 // layers and the head's, of 1,024 elements: 9,216 elements in 9 tensors. With t = 2 an all-reduce of S bytes puts S on
 // the wire.
 
-namespace tidemark {
+namespace tidemark::replicated_gradients_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -292,4 +292,4 @@ TEST(ReplicatedGradients, BothEnginesCountThemAlike) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::replicated_gradients_test

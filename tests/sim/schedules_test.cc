@@ -21,7 +21,7 @@
 #include "tests/sim/highest.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::schedules_test {
 namespace {
 
 using testing::Each;
@@ -281,4 +281,4 @@ TEST(Schedules, WhatTheyCannotDoIsRefusedWithAWayOut) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::schedules_test

@@ -11,7 +11,7 @@
 #include "sim/lower/lower.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::sharding_test {
 namespace {
 
 using Shardings = std::map<std::string, std::string>;
@@ -217,4 +217,4 @@ TEST(Sharding, ofActivationsAndBucketsOfNoBlockIsTheRanksOwn) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::sharding_test

@@ -13,7 +13,7 @@
 #include "models/job/read.h"
 #include "sim/strategies/strategy.h"
 
-namespace tidemark {
+namespace tidemark::single_changes_test {
 namespace {
 
 using testing::Contains;
@@ -128,4 +128,4 @@ TEST(IsDeclaredWrong, knowsNanotronsFirstPool) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::single_changes_test

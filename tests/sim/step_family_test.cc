@@ -14,7 +14,7 @@
 #include "sim/predict/steps.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::step_family_test {
 namespace {
 
 /// One whose host is slow, one whose streams take turns.
@@ -82,4 +82,4 @@ TEST(StepFamily, TakesOnlyTheCountsThatAreAskedFor) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::step_family_test

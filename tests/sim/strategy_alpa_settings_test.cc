@@ -14,7 +14,7 @@
 
 // Alpa beyond its worked numbers: the missing rewrite, refusals, many layers, and random settings.
 
-namespace tidemark {
+namespace tidemark::strategy_alpa_settings_test {
 namespace {
 
 using Executable = Sync::Executable;
@@ -231,4 +231,4 @@ TEST(Alpa, EnginesAgreeAndNumbersAreAsDeclaredOverRandomSettings) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_alpa_settings_test

@@ -13,7 +13,7 @@
 // Memory is counted by hand in units of P, the bytes of the parameters: parameters P, two bf16 moments 2 P, accumulated
 // gradients P; contiguous buffer P. The largest gradient is the head's, 32000 x 1024 in bf16.
 
-namespace tidemark {
+namespace tidemark::strategy_alpa_test {
 namespace {
 
 using Executable = Sync::Executable;
@@ -273,4 +273,4 @@ TEST(Alpa, APipelineSynchronisesInTheLastBackwardOfEachStage) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_alpa_test

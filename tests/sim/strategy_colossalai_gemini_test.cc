@@ -16,7 +16,7 @@
 // measured. The worked model has three chunks of C = 45,097,984 elements: 90,195,968 bytes whole, 22,548,992 a shard of
 // four.
 
-namespace tidemark {
+namespace tidemark::strategy_colossalai_gemini_test {
 namespace {
 
 constexpr std::int64_t kWhole = 90'195'968, kShard = 22'548'992;
@@ -299,4 +299,4 @@ TEST(Gemini, EveryJobIsWellFormedRightAndTheSameInBothEngines) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_colossalai_gemini_test

@@ -17,7 +17,7 @@
 // Expected values: the worked numbers of Colossal-AI's plugins for the oracle model (P = 110,633,984 parameters in
 // bf16, N = 4, M = 4), read off colossalai/zero/low_level at 4f9953be and priced by hand; none was measured.
 
-namespace tidemark {
+namespace tidemark::strategy_colossalai_test {
 namespace {
 
 constexpr std::int64_t kP = 221'267'968;  ///< bytes of the parameters
@@ -385,4 +385,4 @@ TEST(LowLevelZero, EveryVariantIsSoundAndBothEnginesAgreeOnIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_colossalai_test

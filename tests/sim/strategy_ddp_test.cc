@@ -11,7 +11,7 @@
 // bytes) is what its processes measured (default, view with gradients set to none, view with gradients zeroed in
 // place).
 
-namespace tidemark {
+namespace tidemark::strategy_ddp_test {
 namespace {
 
 constexpr std::int64_t kP = 221'267'968;
@@ -211,4 +211,4 @@ TEST(Ddp, APipelineSynchronisesInItsLastBackwardOnly) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_ddp_test

@@ -5,7 +5,7 @@
 #include "tests/sim/deepspeed_job.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark::deepspeed {
+namespace tidemark::deepspeed::strategy_deepspeed_shapes_test {
 namespace {
 
 TEST(DeepSpeedShapes, EveryShapeIsSoundInEveryStepAndBothEnginesAgree) {
@@ -168,4 +168,4 @@ TEST(DeepSpeedShapes, AFirstStepWithoutAnUpdateKeepsNothingGathered) {
 }
 
 }  // namespace
-}  // namespace tidemark::deepspeed
+}  // namespace tidemark::deepspeed::strategy_deepspeed_shapes_test

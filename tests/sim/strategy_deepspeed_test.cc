@@ -5,7 +5,7 @@
 // P = 110,633,984 parameters, 2P = 221,267,968 bytes of bf16, of which a rank owns a quarter. A ring all-reduce of S
 // bytes costs a rank 2 S 3/4, an all-gather S 3/4.
 
-namespace tidemark::deepspeed {
+namespace tidemark::deepspeed::strategy_deepspeed_test {
 namespace {
 
 TEST(DeepSpeed, WithoutZeroCommunicatesOnceAStep) { EXPECT_EQ(WireOf(OracleJob("deepspeed-zero0", 4)), 331'901'952); }
@@ -281,4 +281,4 @@ TEST(DeepSpeed, PipelinesRunWithAndWithoutZeroOne) {
 }
 
 }  // namespace
-}  // namespace tidemark::deepspeed
+}  // namespace tidemark::deepspeed::strategy_deepspeed_test

@@ -18,7 +18,7 @@
 // The worked numbers are those of the model of oracle_job.h, P = 110,633,984 parameters, N = 4 ranks, M = 4
 // microbatches, bf16 parameters, gradients and wire, fp32 masters and Adam.
 
-namespace tidemark {
+namespace tidemark::strategy_deepspeed_zero3_test {
 namespace {
 
 constexpr std::int64_t kP = 110'633'984;
@@ -363,4 +363,4 @@ TEST(Zero3Bucket, TheWorkedFlushes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_deepspeed_zero3_test

@@ -10,7 +10,7 @@
 
 // Which jobs FSDP1 takes and which it refuses, and many of those that it takes.
 
-namespace tidemark {
+namespace tidemark::strategy_fsdp1_jobs_test {
 namespace {
 
 Error Refused(const Job& job) {
@@ -163,4 +163,4 @@ TEST(Fsdp1Jobs, AnyJobVerifiesAndBothEnginesAgreeOnIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_fsdp1_jobs_test

@@ -13,7 +13,7 @@
 // docs/fsdp1.md describes: 110,633,984 parameters (root 65,537,024, layers 11,274,240), bf16 for compute, fp32 shards
 // and reduction, Adam, N = 4, M = 4 where not said otherwise.
 
-namespace tidemark {
+namespace tidemark::strategy_fsdp1_test {
 namespace {
 
 constexpr std::int64_t kElements = 110'633'984;
@@ -376,4 +376,4 @@ TEST(Fsdp1, TheProgramDoesNotGrowWithLayersOrMicrobatches) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_fsdp1_test

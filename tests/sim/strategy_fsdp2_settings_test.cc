@@ -16,7 +16,7 @@
 // FSDP2's settings on the model of the worked numbers: 110,633,984 parameters, N = 4, bf16 for compute, fp32 shards and
 // reduction where not said otherwise.
 
-namespace tidemark {
+namespace tidemark::strategy_fsdp2_settings_test {
 namespace {
 
 Job Changed(Job job, const std::function<void(Axes&)>& change) {
@@ -293,4 +293,4 @@ TEST(Fsdp2Settings, EverySettingIsSoundAndBothEnginesAgreeOnIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_fsdp2_settings_test

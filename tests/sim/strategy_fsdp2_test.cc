@@ -16,7 +16,7 @@
 // script from the order of events in torch's _fsdp_param_group.py: 110,633,984 parameters, bf16 for compute, fp32
 // shards and reduction, Adam, N = 4, M = 4 where not said otherwise.
 
-namespace tidemark {
+namespace tidemark::strategy_fsdp2_test {
 namespace {
 
 struct Traffic {
@@ -335,4 +335,4 @@ TEST(Fsdp2, WhatItDoesNotModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_fsdp2_test

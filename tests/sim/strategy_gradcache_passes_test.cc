@@ -12,7 +12,7 @@
 #include "sim/program/verify.h"
 #include "tests/sim/gradcache_job.h"
 
-namespace tidemark {
+namespace tidemark::strategy_gradcache_passes_test {
 namespace {
 
 using ::testing::Contains;
@@ -264,4 +264,4 @@ TEST(GradCachePasses, ALossPerMicrobatchAndRankIsTwoMistakesAndEachCountsItsOwn)
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_gradcache_passes_test

@@ -14,7 +14,7 @@
 #include "tests/sim/dice.h"
 #include "tests/sim/gradcache_job.h"
 
-namespace tidemark {
+namespace tidemark::strategy_gradcache_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -256,4 +256,4 @@ TEST(GradCache, ClosedFormAndSimulationAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_gradcache_test

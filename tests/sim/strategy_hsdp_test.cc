@@ -14,7 +14,7 @@
 // HSDP of the worked numbers' model: P = 110,633,984 parameters, N = 4 ranks as S = 2 shards times R = 2 replicas, bf16
 // for compute, fp32 shards and reduction. All parameters divide by 2: nothing is padded.
 
-namespace tidemark {
+namespace tidemark::strategy_hsdp_test {
 namespace {
 
 constexpr std::int64_t kParameters = 110'633'984;
@@ -184,4 +184,4 @@ TEST(Hsdp, OneReplicaIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_hsdp_test

@@ -16,7 +16,7 @@
 // Memory is counted by hand in units of P, the bytes of the parameters: parameters P, two bf16 moments 2 P, and what
 // accumulation adds.
 
-namespace tidemark {
+namespace tidemark::strategy_jax_test {
 namespace {
 
 constexpr std::int64_t kP = 221'267'968;
@@ -209,4 +209,4 @@ TEST(Jax, EnginesAgreeAndGradientsAreMeansOverRandomSettings) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_jax_test

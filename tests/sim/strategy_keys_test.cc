@@ -9,7 +9,7 @@
 #include "tests/sim/axis_values.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::strategy_keys_test {
 namespace {
 
 /// Windows and, within each of them, settings from which some change of a key is accepted that is refused from others.
@@ -97,4 +97,4 @@ TEST(Strategies, EveryKeyThatAStrategyListsCanBeChanged) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_keys_test

@@ -11,7 +11,7 @@
 // over N = 4 ranks. Rules: megatron/core/distributed/reduce_scatter_with_fp32_accumulation.py and
 // param_and_grad_buffer.py (start_grad_sync, finish_grad_sync), megatron/core/optimizer/distrib_optimizer.py.
 
-namespace tidemark {
+namespace tidemark::strategy_megatron_exchange_test {
 namespace {
 
 constexpr std::int64_t kP = 110'633'984, kB2 = 69'214'208;
@@ -200,4 +200,4 @@ TEST(MegatronExchange, WhatTheSystemDoesNotHaveIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_megatron_exchange_test

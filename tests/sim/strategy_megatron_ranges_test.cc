@@ -16,7 +16,7 @@
 // a parameter starts at one of 64; parameters lie from the network's end to its beginning. Per element 12 bytes: fp32
 // masters and Adam's two moments.
 
-namespace tidemark {
+namespace tidemark::strategy_megatron_ranges_test {
 namespace {
 
 /// Blocks of one weight each: `first`, `layers` of `layer`, `last`.
@@ -139,4 +139,4 @@ TEST(MegatronRanges, RandomBucketsAreSoundAndBothEnginesAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_megatron_ranges_test

@@ -9,7 +9,7 @@
 #include "tests/sim/oracle_job.h"
 #include "tests/sim/sound_program.h"
 
-namespace tidemark {
+namespace tidemark::strategy_megatron_shapes_test {
 namespace {
 
 constexpr std::int64_t kEmbedding = 32'768'000, kLayer = 11'274'240;
@@ -198,4 +198,4 @@ TEST(MegatronShapes, RandomSettingsAreSoundAndBothEnginesAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_megatron_shapes_test

@@ -12,7 +12,7 @@
 // of two tensor-parallel ranks), 4 data-parallel ranks, 4 microbatches; and the rules of _ParamAndGradBuffer
 // (megatron/core/distributed/param_and_grad_buffer.py) worked out by hand beside each value.
 
-namespace tidemark {
+namespace tidemark::strategy_megatron_test {
 namespace {
 
 constexpr std::int64_t kP = 110'633'984;
@@ -359,4 +359,4 @@ TEST(Megatron, EveryShapeIsSoundInEveryStepAndBothEnginesAgree) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_megatron_test

@@ -9,7 +9,7 @@
 // Expected values: worked numbers of nanotron's data-parallel path and tensor-parallel modes for the oracle model
 // (t = 2: 55,321,600 parameters per tensor-parallel rank; n = 4096 tokens, h = 1024).
 
-namespace tidemark {
+namespace tidemark::strategy_nanotron_test {
 namespace {
 
 Job NanotronJob(std::int64_t tp, std::int64_t microbatches) {
@@ -133,4 +133,4 @@ TEST(Nanotron, FewerMicrobatchesThanItsScheduleAssertsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_nanotron_test

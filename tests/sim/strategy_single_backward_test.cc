@@ -13,7 +13,7 @@
 // without their shards, 2 of 2nh/t = 4,194,304, it saves 53,624,832, and the gathered inputs count as tp_gather. Four
 // layers: 214,499,328. The communication is that of DDP with no_sync: one all-reduce of P = 221,267,968 bytes.
 
-namespace tidemark {
+namespace tidemark::strategy_single_backward_test {
 namespace {
 
 Job ShardedActivations(std::int64_t layers, std::int64_t microbatches) {
@@ -148,4 +148,4 @@ TEST(SingleBackward, WhatOneBackwardPassCannotDoIsRefusedWithItsKey) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::strategy_single_backward_test

@@ -9,7 +9,7 @@
 #include "sim/sweep/axis.h"
 #include "sim/sweep/space.h"
 
-namespace tidemark {
+namespace tidemark::sweep_space_test {
 namespace {
 
 using ::testing::AllOf;
@@ -90,4 +90,4 @@ TEST(SweepSpace, RefusesContradictionsAndWhatNobodyCanCount) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::sweep_space_test

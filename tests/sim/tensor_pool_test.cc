@@ -15,7 +15,7 @@
 #include "tests/sim/oracle_job.h"
 #include "tests/sim/sound_program.h"
 
-namespace tidemark {
+namespace tidemark::tensor_pool_test {
 namespace {
 
 using TpGather = Buffers::TpGather;
@@ -158,4 +158,4 @@ TEST(TensorPool, OnlyTheLargeBlockStays) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tensor_pool_test

@@ -10,7 +10,7 @@
 #include "sim/memory/capacity.h"
 #include "sim/memory/roundup.h"
 
-namespace tidemark {
+namespace tidemark::torch_caching_knobs_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -364,4 +364,4 @@ TEST(TorchStatistics, CountRetriesAndRefusals) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::torch_caching_knobs_test

@@ -9,7 +9,7 @@
 #include "sim/predict/lints.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::tp_gather_values_test {
 namespace {
 
 using TpGather = Buffers::TpGather;
@@ -79,4 +79,4 @@ TEST(TpGather, WhatIsSetWithoutEffectIsPointedOut) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tp_gather_values_test

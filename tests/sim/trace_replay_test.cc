@@ -11,7 +11,7 @@
 
 #include "tests/traces/trace_script.h"
 
-namespace tidemark {
+namespace tidemark::trace_replay_test {
 namespace {
 
 using testing::ElementsAre;
@@ -26,13 +26,13 @@ const AllocatorOptions kExact{.kind = AllocatorKind::exact};
 std::vector<Happening> Holes() {
   std::vector<Happening> script;
   for (std::int32_t i = 0; i < 8; ++i) {
-    script.push_back(Alloc("small", 3 * kMiB, i));
+    script.push_back(Allocated("small", 3 * kMiB, i));
   }
   for (std::int32_t i = 1; i < 8; i += 2) {
-    script.push_back(Free("small", i));
+    script.push_back(Freed("small", i));
   }
   for (std::int32_t i = 0; i < 4; ++i) {
-    script.push_back(Alloc("large", 5 * kMiB, i));
+    script.push_back(Allocated("large", 5 * kMiB, i));
   }
   return script;
 }
@@ -60,8 +60,8 @@ TEST(TraceReplay, NothingIsFragmentedWhereEveryTensorIsAPieceOfItsOwn) {
 TEST(TraceReplay, TellsWhoHoldsASegmentThatIsMostlyFree) {
   // Segments of 20 MiB: the first has 2 x 8 and 4 free, the second 8 and 12 free when it comes; all is well until the
   // large ones go, and one of 2 MiB is left in each.
-  const Trace trace = Play({Alloc("a", 8 * kMiB), Alloc("keeper", 2 * kMiB), Alloc("b", 9 * kMiB), Free("a"), Free("b"),
-                            Alloc("c", 30 * kMiB)});
+  const Trace trace = Play({Allocated("a", 8 * kMiB), Allocated("keeper", 2 * kMiB), Allocated("b", 9 * kMiB),
+                            Freed("a"), Freed("b"), Allocated("c", 30 * kMiB)});
   const TraceReplay replay = ReplayTrace(trace, kTorch, kUnlimited);
   // One segment of 20 MiB: 8 + 2 + 9, and 1 MiB too small to split off; then one of 30 MiB for "c".
   EXPECT_EQ(replay.reserved_peak, Bytes(50 * kMiB));
@@ -75,7 +75,8 @@ TEST(TraceReplay, TellsWhoHoldsASegmentThatIsMostlyFree) {
 }
 
 TEST(TraceReplay, OfInstantsWithAsMuchReservedTheFullestIsLookedAt) {
-  const Trace trace = Play({Alloc("a", 2 * kMiB), Alloc("b", 8 * kMiB), Alloc("c", 8 * kMiB), Free("c"), Free("b")});
+  const Trace trace =
+      Play({Allocated("a", 2 * kMiB), Allocated("b", 8 * kMiB), Allocated("c", 8 * kMiB), Freed("c"), Freed("b")});
   const TraceReplay replay = ReplayTrace(trace, kTorch, kUnlimited);
   EXPECT_EQ(replay.reserved_peak, Bytes(20 * kMiB));  // from the first event on
   EXPECT_EQ(replay.at, 2U);
@@ -83,7 +84,7 @@ TEST(TraceReplay, OfInstantsWithAsMuchReservedTheFullestIsLookedAt) {
 }
 
 TEST(TraceReplay, StreamsHavePoolsOfTheirOwn) {
-  Trace trace = Play({Alloc("a", 8 * kMiB), Free("a"), Alloc("b", 8 * kMiB)});
+  Trace trace = Play({Allocated("a", 8 * kMiB), Freed("a"), Allocated("b", 8 * kMiB)});
   trace.streams = {{"compute", "compute"}, {"copy", "copy"}};
   for (MemoryEvent& event : trace.memory) {
     event.stream = 0;
@@ -95,7 +96,8 @@ TEST(TraceReplay, StreamsHavePoolsOfTheirOwn) {
 
 TEST(TraceReplay, WhatOtherStreamsStillUseIsNotHandedOutBeforeItsTime) {
   // Every happening takes 10 ns: "b" is asked for at 30 ns, "c" at 50 ns.
-  Trace trace = Play({Alloc("a", 8 * kMiB), Free("a"), Alloc("b", 19 * kMiB), Free("b"), Alloc("c", 19 * kMiB)});
+  Trace trace =
+      Play({Allocated("a", 8 * kMiB), Freed("a"), Allocated("b", 19 * kMiB), Freed("b"), Allocated("c", 19 * kMiB)});
   EXPECT_EQ(ReplayTrace(trace, kTorch, kUnlimited).reserved_peak, Bytes(20 * kMiB));
   trace.memory[1].waits = true;
   trace.memory[1].ready = Nanos(31);
@@ -122,7 +124,7 @@ TEST(TraceReplay, EndsWhereTheDeviceIsFull) {
 }
 
 TEST(TraceReplay, AFlushThatHelpsIsCounted) {
-  const Trace trace = Play({Alloc("a", 30 * kMiB), Free("a"), Alloc("b", 40 * kMiB)});
+  const Trace trace = Play({Allocated("a", 30 * kMiB), Freed("a"), Allocated("b", 40 * kMiB)});
   const TraceReplay replay = ReplayTrace(trace, kTorch, Bytes(40 * kMiB));
   EXPECT_EQ(replay.cache_flushes, 1);
   EXPECT_EQ(replay.refused, std::nullopt);
@@ -136,4 +138,4 @@ TEST(TraceReplay, OfATraceWithoutMemoryIsEmpty) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::trace_replay_test

@@ -11,7 +11,7 @@
 
 // Sequences of 2048 tokens at most and 640 on average: memory is that of a job with 2048, time that of one with 640.
 
-namespace tidemark {
+namespace tidemark::uneven_sequences_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST(SameButForSizes, TellsAnotherProgramFromAnotherSize) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::uneven_sequences_test

@@ -11,7 +11,7 @@
 #include "sim/program/verify_gradients.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::verify_gradients_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -345,4 +345,4 @@ TEST(VerifyGradients, TwoAxesMultiply) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::verify_gradients_test

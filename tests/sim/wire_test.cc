@@ -3,7 +3,7 @@
 
 #include "sim/program/program.h"
 
-namespace tidemark {
+namespace tidemark::wire_test {
 namespace {
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
@@ -56,4 +56,4 @@ TEST(Names, OfTheProgramsEnumerationsFollowTheirOrder) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::wire_test

@@ -12,7 +12,7 @@
 // which k = 4 for keys, c = h k / a = 256; one tensor-parallel rank. "Measured" are sums over unique storages that
 // a running PyTorch saved for its backward pass.
 
-namespace tidemark {
+namespace tidemark::worked_numbers_layers_test {
 namespace {
 
 using AttentionKernel = Decoder::AttentionKernel;
@@ -206,4 +206,4 @@ TEST(CrossEntropy, HasTheWorkedBytes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::worked_numbers_layers_test

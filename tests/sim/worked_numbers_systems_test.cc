@@ -13,7 +13,7 @@
 
 // Worked numbers of nanotron's tensor-parallel modes and of Alpa's ways to synchronise, read off whole jobs.
 
-namespace tidemark {
+namespace tidemark::worked_numbers_systems_test {
 namespace {
 
 using TpGather = Buffers::TpGather;
@@ -210,4 +210,4 @@ TEST(AlpaSeparation, HoldsTheContiguousBufferWhereItsProgramDoes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::worked_numbers_systems_test

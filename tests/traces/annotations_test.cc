@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tidemark {
+namespace tidemark::annotations_test {
 namespace {
 
 using Kind = AnnotationText::Kind;
@@ -100,4 +100,4 @@ TEST(Timeline, phasesBeyondWhatATraceHoldsAreLeftOutAndCounted) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::annotations_test

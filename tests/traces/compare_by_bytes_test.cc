@@ -10,7 +10,7 @@
 
 // Traces of tools that tell neither names of tensors nor categories.
 
-namespace tidemark {
+namespace tidemark::compare_by_bytes_test {
 namespace {
 
 using Kind = MemoryCauseKind;
@@ -43,7 +43,7 @@ TEST(CompareTraces, ofWhatAnotherToolHasTheRestIsNamed) {
   // It saves 8 bytes more beside what was predicted, and has no scratch in the second microbatch.
   std::vector<Happening> script = TwoMicrobatches();
   const std::size_t second = Find(script, Happening::Kind::begin, "forward", 3);
-  script.insert(script.begin() + static_cast<std::ptrdiff_t>(second) + 1, Alloc("statistics", 8));
+  script.insert(script.begin() + static_cast<std::ptrdiff_t>(second) + 1, Allocated("statistics", 8));
   script.erase(script.begin() + static_cast<std::ptrdiff_t>(Find(script, Happening::Kind::alloc, "scratch", second)));
   script.erase(script.begin() + static_cast<std::ptrdiff_t>(Find(script, Happening::Kind::free, "scratch", second)));
   const TraceComparison comparison = Compare(Play(TwoMicrobatches()), AsOtherTool(script));
@@ -60,4 +60,4 @@ TEST(CompareTraces, ofWhatAnotherToolHasTheRestIsNamed) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::compare_by_bytes_test

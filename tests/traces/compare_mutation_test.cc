@@ -11,7 +11,7 @@
 #include "tests/traces/trace_script.h"
 #include "traces/compare/compare.h"
 
-namespace tidemark {
+namespace tidemark::compare_mutation_test {
 namespace {
 
 using Kind = MemoryCauseKind;
@@ -27,39 +27,39 @@ Script RandomStep(std::mt19937& random) {
   const std::int64_t transient = bytes(), scratch = bytes(), gradient = bytes();
   Script script;
   for (std::int32_t layer = 0; layer < layers; ++layer) {
-    script.push_back(Alloc("weights", 512, layer, Category::parameter));
+    script.push_back(Allocated("weights", 512, layer, Category::parameter));
     saved.push_back(bytes());
   }
   for (std::int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-    script.push_back(Begin("forward", microbatch));
+    script.push_back(Begun("forward", microbatch));
     for (std::int32_t layer = 0; layer < layers; ++layer) {
-      script.push_back(Alloc("layers." + std::to_string(layer) + ".saved", saved[static_cast<std::size_t>(layer)]));
-      script.push_back(Alloc("transient", transient));
-      script.push_back(Free("transient"));
+      script.push_back(Allocated("layers." + std::to_string(layer) + ".saved", saved[static_cast<std::size_t>(layer)]));
+      script.push_back(Allocated("transient", transient));
+      script.push_back(Freed("transient"));
     }
-    script.push_back(Alloc("logits", 3000, 0, Category::logits));
-    script.push_back(End());
-    script.push_back(Begin("backward", microbatch));
+    script.push_back(Allocated("logits", 3000, 0, Category::logits));
+    script.push_back(Ended());
+    script.push_back(Begun("backward", microbatch));
     for (std::int32_t layer = layers; layer-- > 0;) {
-      script.push_back(Alloc("transient", transient));
+      script.push_back(Allocated("transient", transient));
       if (layer + 1 == layers) {
-        script.push_back(Free("logits"));
+        script.push_back(Freed("logits"));
       }
       if (microbatch == 0) {
-        script.push_back(Alloc("gradient", gradient, layer, Category::gradient));
+        script.push_back(Allocated("gradient", gradient, layer, Category::gradient));
       }
-      script.push_back(Free("layers." + std::to_string(layer) + ".saved"));
-      script.push_back(Free("transient"));
+      script.push_back(Freed("layers." + std::to_string(layer) + ".saved"));
+      script.push_back(Freed("transient"));
     }
-    script.push_back(End());
+    script.push_back(Ended());
   }
-  script.push_back(Begin("optimizer"));
+  script.push_back(Begun("optimizer"));
   for (std::int32_t layer = 0; layer < layers; ++layer) {
-    script.push_back(Alloc("scratch", scratch));
-    script.push_back(Free("gradient", layer));
-    script.push_back(Free("scratch"));
+    script.push_back(Allocated("scratch", scratch));
+    script.push_back(Freed("gradient", layer));
+    script.push_back(Freed("scratch"));
   }
-  script.push_back(End());
+  script.push_back(Ended());
   return script;
 }
 
@@ -164,9 +164,9 @@ std::optional<Mutant> Extra(const Script& script, std::size_t born, std::mt19937
   Mutant mutant = Changed(script, born, Kind::extra, Kind::missing);
   mutant.tensor = mutant.tensor_mirrored = "surprise";
   const std::size_t died = *DeathOf(script, born);
-  mutant.script.insert(mutant.script.begin() + static_cast<std::ptrdiff_t>(died), Free("surprise"));
+  mutant.script.insert(mutant.script.begin() + static_cast<std::ptrdiff_t>(died), Freed("surprise"));
   mutant.script.insert(mutant.script.begin() + static_cast<std::ptrdiff_t>(born),
-                       Alloc("surprise", static_cast<std::int64_t>(5000 + random() % 1000)));
+                       Allocated("surprise", static_cast<std::int64_t>(5000 + random() % 1000)));
   return mutant;
 }
 
@@ -282,4 +282,4 @@ TEST(CompareMutant, theCausesOfManyChangesSumToTheErrorToo) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::compare_mutation_test

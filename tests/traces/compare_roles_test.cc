@@ -5,11 +5,11 @@
 #include "tests/traces/trace_script.h"
 #include "traces/compare/compare.h"
 
-namespace tidemark {
+namespace tidemark::compare_roles_test {
 namespace {
 
 TEST(CompareRoles, TheOnlyDeviceOfAnotherToolIsTheOnlyRole) {
-  const Trace predicted = Play({Alloc("a", 100), Free("a")});
+  const Trace predicted = Play({Allocated("a", 100), Freed("a")});
   Trace snapshot = predicted;
   snapshot.role = "cuda:0";
   EXPECT_FALSE(CompareTraces({&predicted, 1}, {&snapshot, 1}));  // a prediction does tell its role
@@ -21,7 +21,7 @@ TEST(CompareRoles, TheOnlyDeviceOfAnotherToolIsTheOnlyRole) {
 }
 
 TEST(CompareRoles, OfSeveralDevicesEachKeepsItsName) {
-  const Trace predicted = Play({Alloc("a", 100), Free("a")});
+  const Trace predicted = Play({Allocated("a", 100), Freed("a")});
   Trace devices[] = {predicted, predicted};
   for (Trace& device : devices) {
     device.origin = "torch snapshot";
@@ -32,4 +32,4 @@ TEST(CompareRoles, OfSeveralDevicesEachKeepsItsName) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::compare_roles_test

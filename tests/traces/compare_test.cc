@@ -9,7 +9,7 @@
 
 #include "tests/traces/compared_scripts.h"
 
-namespace tidemark {
+namespace tidemark::compare_test {
 namespace {
 
 using Kind = MemoryCauseKind;
@@ -71,10 +71,11 @@ TEST(CompareTraces, aTensorThatIsFreedLaterSaysBetweenWhichAllocations) {
   std::vector<Happening> measured = TwoMicrobatches();
   Erase(measured, Find(measured, Happening::Kind::free, "saved"));
   const std::size_t second = Find(measured, Happening::Kind::begin, "forward", 2);
-  Insert(measured, second + 1, Free("saved"));  // as the second microbatch begins: before it saves its own
-  Insert(measured, second + 1, Alloc("tokens", 1, 0, Category::input));
+  Insert(measured, second + 1, Freed("saved"));  // as the second microbatch begins: before it saves its own
+  Insert(measured, second + 1, Allocated("tokens", 1, 0, Category::input));
   std::vector<Happening> predicted = TwoMicrobatches();
-  Insert(predicted, Find(predicted, Happening::Kind::begin, "forward", 2) + 1, Alloc("tokens", 1, 0, Category::input));
+  Insert(predicted, Find(predicted, Happening::Kind::begin, "forward", 2) + 1,
+         Allocated("tokens", 1, 0, Category::input));
   const TraceComparison found = Compare(predicted, measured);
   EXPECT_EQ(found.peak_error(), Bytes(0));  // 161 there, below the peak of 191
   ASSERT_THAT(found.memory, SizeIs(1));
@@ -118,8 +119,8 @@ TEST(CompareTraces, roundingIsWhatTheAllocatorAddsToEqualTensors) {
 TEST(CompareTraces, workspaceOfALibraryIsCalledThat) {
   std::vector<Happening> measured = TwoMicrobatches();
   const std::size_t at = Find(measured, Happening::Kind::free, "scratch");
-  Insert(measured, at, Free("gemm workspace"));
-  Insert(measured, at, Alloc("gemm workspace", 64, 0, Category::workspace));
+  Insert(measured, at, Freed("gemm workspace"));
+  Insert(measured, at, Allocated("gemm workspace", 64, 0, Category::workspace));
   const TraceComparison found = Compare(TwoMicrobatches(), measured);
   // 100 + 40 + 30 + 64 in the first microbatch, against 190 in the second.
   EXPECT_EQ(found.peak_error(), Bytes(190 - 234));
@@ -131,17 +132,17 @@ TEST(CompareTraces, workspaceOfALibraryIsCalledThat) {
 }
 
 TEST(CompareTraces, oneOccurrenceThatIsMissingDoesNotShiftTheOthers) {
-  std::vector<Happening> predicted = {Begin("forward", 0)}, measured = {Begin("forward", 0)};
+  std::vector<Happening> predicted = {Begun("forward", 0)}, measured = {Begun("forward", 0)};
   for (const std::int32_t layer : {0, 1, 2, 3}) {
-    for (const Happening& happening : {Alloc("in", 10, layer), Alloc("scratch", 5), Free("scratch")}) {
+    for (const Happening& happening : {Allocated("in", 10, layer), Allocated("scratch", 5), Freed("scratch")}) {
       predicted.push_back(happening);
       if (layer != 1 || happening.name != "scratch") {
         measured.push_back(happening);
       }
     }
   }
-  predicted.push_back(End());
-  measured.push_back(End());
+  predicted.push_back(Ended());
+  measured.push_back(Ended());
   const TraceComparison found = Compare(predicted, measured);
   EXPECT_EQ(found.peak_error(), Bytes(0));
   ASSERT_THAT(found.memory, SizeIs(1));
@@ -162,10 +163,10 @@ TEST(CompareTraces, tracesWithoutTensorsAreComparedByTheirAllocator) {
 }
 
 TEST(CompareTraces, residentTensorsHaveNoOrder) {
-  const std::vector<Happening> one = {Alloc("a", 1),       Alloc("b", 2), Alloc("c", 3),
-                                      Begin("forward", 0), Alloc("d", 4), End()};
-  const std::vector<Happening> other = {Alloc("c", 3),       Alloc("a", 1), Alloc("b", 2),
-                                        Begin("forward", 0), Alloc("d", 4), End()};
+  const std::vector<Happening> one = {Allocated("a", 1),   Allocated("b", 2), Allocated("c", 3),
+                                      Begun("forward", 0), Allocated("d", 4), Ended()};
+  const std::vector<Happening> other = {Allocated("c", 3),   Allocated("a", 1), Allocated("b", 2),
+                                        Begun("forward", 0), Allocated("d", 4), Ended()};
   const TraceComparison found = Compare(one, other);
   EXPECT_THAT(found.memory, IsEmpty());
   EXPECT_FALSE(found.first);
@@ -174,24 +175,24 @@ TEST(CompareTraces, residentTensorsHaveNoOrder) {
 TEST(CompareTraces, theSteadyStepOfSeveralIsComparedWithAPredictedOne) {
   // Three steps on one side, the last of which is steady. The moments come in the first step's optimizer; from then on
   // they are resident.
-  const std::vector<Happening> step = {Begin("forward", 0), Alloc("saved", 40), Free("saved"), End(),
-                                       Begin("optimizer")};
-  std::vector<Happening> measured = {Alloc("weights", 100, 0, Category::parameter)};
+  const std::vector<Happening> step = {Begun("forward", 0), Allocated("saved", 40), Freed("saved"), Ended(),
+                                       Begun("optimizer")};
+  std::vector<Happening> measured = {Allocated("weights", 100, 0, Category::parameter)};
   std::vector<std::size_t> begins;
   for (const int number : {0, 1, 2}) {
     begins.push_back(measured.size());
     measured.insert(measured.end(), step.begin(), step.end());
     if (number == 0) {
-      measured.push_back(Alloc("moments", 200, 0, Category::optimizer));
-      measured.push_back(Alloc("norms", 500));
-      measured.push_back(Free("norms"));
+      measured.push_back(Allocated("moments", 200, 0, Category::optimizer));
+      measured.push_back(Allocated("norms", 500));
+      measured.push_back(Freed("norms"));
     }
-    measured.push_back(End());
+    measured.push_back(Ended());
   }
-  std::vector<Happening> predicted = {Alloc("moments", 200, 0, Category::optimizer),
-                                      Alloc("weights", 100, 0, Category::parameter)};
+  std::vector<Happening> predicted = {Allocated("moments", 200, 0, Category::optimizer),
+                                      Allocated("weights", 100, 0, Category::parameter)};
   predicted.insert(predicted.end(), step.begin(), step.end());
-  predicted.push_back(End());
+  predicted.push_back(Ended());
   Trace steady = Play(predicted), all = Play(measured);
   steady.steps = {{"steady", Nanos(0), Nanos(80), 0}};
   all.steps = {
@@ -236,10 +237,10 @@ TEST(CompareTraces, stepsOfAKindHaveTheirMediansTime) {
 }
 
 TEST(CompareTraces, aTensorThatIsBornInTheNextPhaseIsBornLater) {
-  const std::vector<Happening> predicted = {Begin("forward", 0),  Alloc("a", 5), Alloc("x", 7), End(),
-                                            Begin("backward", 0), Free("x"),     End()};
-  const std::vector<Happening> measured = {Begin("forward", 0), Alloc("a", 5), End(), Begin("backward", 0),
-                                           Alloc("x", 7),       Free("x"),     End()};
+  const std::vector<Happening> predicted = {
+      Begun("forward", 0), Allocated("a", 5), Allocated("x", 7), Ended(), Begun("backward", 0), Freed("x"), Ended()};
+  const std::vector<Happening> measured = {Begun("forward", 0), Allocated("a", 5), Ended(), Begun("backward", 0),
+                                           Allocated("x", 7),   Freed("x"),        Ended()};
   const TraceComparison found = Compare(predicted, measured);
   EXPECT_EQ(found.peak_error(), Bytes(0));
   ASSERT_THAT(found.memory, SizeIs(1));
@@ -366,4 +367,4 @@ TEST(CompareTraces, slowerKernelsAreToldFromContentionAndWaiting) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::compare_test

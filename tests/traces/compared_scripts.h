@@ -13,11 +13,12 @@ namespace tidemark {
 
 /// 100 bytes stay; each of two microbatches saves 40 and has 30 for a moment. Peak: 170 in forward.
 inline std::vector<Happening> TwoMicrobatches() {
-  std::vector<Happening> script = {Alloc("weights", 100, 0, Category::parameter)};
+  std::vector<Happening> script = {Allocated("weights", 100, 0, Category::parameter)};
   for (const std::int32_t microbatch : {0, 1}) {
     for (const Happening& happening :
-         {Begin("forward", microbatch), Alloc("saved", 40), Alloc("scratch", 30), Free("scratch"), End(),
-          Begin("backward", microbatch), Alloc("gradient", 20, microbatch, Category::gradient), Free("saved"), End()}) {
+         {Begun("forward", microbatch), Allocated("saved", 40), Allocated("scratch", 30), Freed("scratch"), Ended(),
+          Begun("backward", microbatch), Allocated("gradient", 20, microbatch, Category::gradient), Freed("saved"),
+          Ended()}) {
       script.push_back(happening);
     }
   }

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace tidemark {
+namespace tidemark::decimal_micros_test {
 namespace {
 
 TEST(DecimalMicros, keepsEveryNanosecondOfALargeTime) {
@@ -35,4 +35,4 @@ TEST(DecimalMicros, refusesWhatIsNoTime) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::decimal_micros_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::family_test {
 namespace {
 
 TEST(FamilyOf, leavesOutTheIndexOfLayerAndMicrobatch) {
@@ -15,4 +15,4 @@ TEST(FamilyOf, leavesOutTheIndexOfLayerAndMicrobatch) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::family_test

@@ -14,7 +14,7 @@
 #include "traces/formats/format.h"
 #include "traces/place.h"
 
-namespace tidemark {
+namespace tidemark::format_chrome_test {
 namespace {
 
 using testing::ElementsAre;
@@ -309,8 +309,8 @@ TEST(ChromeFormat, readsBackTheTracesOfTwoRoles) {
 }
 
 TEST(ChromeFormat, readsBackNamesThatAreNoPlainText) {
-  ExpectRoundTrip({Play({Begin("a \"quoted\"\nphase \\", 3), Alloc("tensor \"w\"\t", 7), Alloc("w", 7, 1), Free("w", 1),
-                         End(), Free("tensor \"w\"\t")})});
+  ExpectRoundTrip({Play({Begun("a \"quoted\"\nphase \\", 3), Allocated("tensor \"w\"\t", 7), Allocated("w", 7, 1),
+                         Freed("w", 1), Ended(), Freed("tensor \"w\"\t")})});
 }
 
 TEST(ChromeFormat, sameTracesGiveTheSameBytes) {
@@ -319,4 +319,4 @@ TEST(ChromeFormat, sameTracesGiveTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::format_chrome_test

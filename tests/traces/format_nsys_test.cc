@@ -12,7 +12,7 @@
 #include "traces/formats/format.h"
 #include "traces/place.h"
 
-namespace tidemark {
+namespace tidemark::format_nsys_test {
 namespace {
 
 using testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(NsysFormat, isNotWritten) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::format_nsys_test

@@ -10,7 +10,7 @@
 
 #include "traces/formats/format.h"
 
-namespace tidemark {
+namespace tidemark::format_perfetto_test {
 namespace {
 
 using testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST(PerfettoFormat, isOnlyWritten) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::format_perfetto_test

@@ -8,7 +8,7 @@
 #include "tests/traces/expect_equal.h"
 #include "traces/formats/format.h"
 
-namespace tidemark {
+namespace tidemark::format_tidemark_test {
 namespace {
 
 using testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST(TraceFormats, aMisspelledNameFindsItsNeighbour) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::format_tidemark_test

@@ -15,7 +15,7 @@
 // The fixtures, and what is expected of them, are made by tests/traces/snapshots/make_snapshots.py, which plays a small
 // allocator of its own.
 
-namespace tidemark {
+namespace tidemark::format_torch_snapshot_test {
 namespace {
 
 using testing::ElementsAre;
@@ -256,10 +256,10 @@ TEST(TorchSnapshotFormat, refusesMoreThanTheBytesOfTheWorld) {
 }
 
 std::vector<Trace> Scripted() {
-  Trace trace = Play({Begin("load"), Alloc("weights", 3 << 20, 0, Category::parameter), End(), Begin("forward", 0),
-                      Alloc("layers.0.mlp", 5000, 0), Alloc("layers.0.mlp", 5000, 1), End(), Begin("backward", 0),
-                      Alloc("gradient", 3 << 20, 0, Category::gradient), Free("layers.0.mlp", 1),
-                      Free("layers.0.mlp", 0), Free("gradient"), End()},
+  Trace trace = Play({Begun("load"), Allocated("weights", 3 << 20, 0, Category::parameter), Ended(),
+                      Begun("forward", 0), Allocated("layers.0.mlp", 5000, 0), Allocated("layers.0.mlp", 5000, 1),
+                      Ended(), Begun("backward", 0), Allocated("gradient", 3 << 20, 0, Category::gradient),
+                      Freed("layers.0.mlp", 1), Freed("layers.0.mlp", 0), Freed("gradient"), Ended()},
                      512);
   for (MemoryEvent& event : trace.memory) {  // far enough apart for a clock of microseconds
     event.issue = event.ready = event.issue * 1000;
@@ -310,12 +310,12 @@ TEST(TorchSnapshotFormat, aFreeThatWaitsIsRequestedAndCompletedApart) {
 }
 
 TEST(TorchSnapshotFormat, requestsOfNoBytesAreLeftOutAsTheAllocatorNeverSeesThem) {
-  const std::vector<Trace> traces = {Play({Alloc("nothing", 0), Alloc("something", 700), Free("nothing")})};
+  const std::vector<Trace> traces = {Play({Allocated("nothing", 0), Allocated("something", 700), Freed("nothing")})};
   EXPECT_THAT(Alive(Read(Written(traces)).traces[0]), ElementsAre(700));
 }
 
 TEST(TorchSnapshotFormat, aDeviceStandsForEachTrace) {
-  std::vector<Trace> traces = {Scripted()[0], Play({Alloc("other", 1 << 20)})};
+  std::vector<Trace> traces = {Scripted()[0], Play({Allocated("other", 1 << 20)})};
   traces[1].role = "stage 1";
   traces[1].origin = "measured on cpu";
   const std::vector<Trace> back = Read(Written(traces)).traces;
@@ -346,4 +346,4 @@ TEST(TorchSnapshotFormat, whatWasReadFromASnapshotIsWrittenWithTheSameSizesAndTo
 TEST(TorchSnapshotFormat, sameTracesGiveTheSameBytes) { EXPECT_EQ(Written(Scripted()), Written(Scripted())); }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::format_torch_snapshot_test

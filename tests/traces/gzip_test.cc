@@ -14,7 +14,7 @@
 #include "tests/traces/kineto_sample.h"
 #include "traces/formats/format.h"
 
-namespace tidemark {
+namespace tidemark::gzip_test {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(Gzip, aCompressedTraceReadsLikeTheTraceItself) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gzip_test

@@ -5,12 +5,12 @@
 
 #include "tests/traces/trace_script.h"
 
-namespace tidemark {
+namespace tidemark::memory_peak_test {
 namespace {
 
 TEST(MemoryPeak, isTheFirstInstantOfTheHighestTotal) {
-  const Trace trace = Play({Alloc("p", 100, 0, Category::parameter), Alloc("a", 30, 0), Alloc("a", 30, 1), Free("a", 1),
-                            Alloc("b", 30), Free("a", 0), Free("b"), Free("p")});
+  const Trace trace = Play({Allocated("p", 100, 0, Category::parameter), Allocated("a", 30, 0), Allocated("a", 30, 1),
+                            Freed("a", 1), Allocated("b", 30), Freed("a", 0), Freed("b"), Freed("p")});
   const MemoryPeak peak = FindMemoryPeak(trace, 2);
   EXPECT_EQ(peak.event, 2U);  // 160 bytes; so much is alive again after event 4
   EXPECT_EQ(peak.allocated, Bytes(160));
@@ -20,8 +20,8 @@ TEST(MemoryPeak, isTheFirstInstantOfTheHighestTotal) {
 }
 
 TEST(MemoryPeak, listsTheLargestFamiliesThatAreAlive) {
-  const Trace trace = Play({Alloc("small", 1), Alloc("gone", 500), Free("gone"), Alloc("two", 300, 0),
-                            Alloc("two", 300, 1), Alloc("one", 400)});
+  const Trace trace = Play({Allocated("small", 1), Allocated("gone", 500), Freed("gone"), Allocated("two", 300, 0),
+                            Allocated("two", 300, 1), Allocated("one", 400)});
   const MemoryPeak peak = FindMemoryPeak(trace, 2);
   ASSERT_EQ(peak.largest.size(), 2U);
   EXPECT_EQ(trace.tensors[peak.largest[0].tensor.index].name, "two");
@@ -31,4 +31,4 @@ TEST(MemoryPeak, listsTheLargestFamiliesThatAreAlive) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::memory_peak_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::nested_lanes_test {
 namespace {
 
 std::vector<Interval> Make(const std::vector<std::pair<int, int>>& times) {
@@ -84,4 +84,4 @@ TEST(NestInLanes, anythingIsBalancedNestedAndInOrderOfTime) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::nested_lanes_test

@@ -9,7 +9,7 @@
 
 // Pickles are written here byte by byte, as CPython's Lib/pickletools.py describes the opcodes.
 
-namespace tidemark {
+namespace tidemark::pickle_test {
 namespace {
 
 using testing::HasSubstr;
@@ -233,4 +233,4 @@ TEST(Pickle, isRecognisedByItsFirstBytes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::pickle_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::torch_segments_test {
 namespace {
 
 using Change = TorchSegmentChange;
@@ -224,4 +224,4 @@ TEST(TorchSegments, ofRandomBlocksHoldEveryBlockForwardsAndBackwards) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::torch_segments_test

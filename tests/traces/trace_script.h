@@ -24,17 +24,17 @@ struct Happening {
   bool is_memory() const { return kind == Kind::alloc || kind == Kind::free; }
 };
 
-inline Happening Alloc(std::string name, std::int64_t bytes, std::int32_t member = 0,
-                       Category category = Category::activation) {
+inline Happening Allocated(std::string name, std::int64_t bytes, std::int32_t member = 0,
+                           Category category = Category::activation) {
   return {Happening::Kind::alloc, std::move(name), bytes, member, category, DType::bf16};
 }
-inline Happening Free(std::string name, std::int32_t member = 0) {
+inline Happening Freed(std::string name, std::int32_t member = 0) {
   return {Happening::Kind::free, std::move(name), 0, member, Category::activation, DType::bf16};
 }
-inline Happening Begin(std::string phase, std::int32_t microbatch = -1) {
+inline Happening Begun(std::string phase, std::int32_t microbatch = -1) {
   return {Happening::Kind::begin, std::move(phase), 0, microbatch, Category::activation, DType::bf16};
 }
-inline Happening End() { return {Happening::Kind::end, "", 0, 0, Category::activation, DType::bf16}; }
+inline Happening Ended() { return {Happening::Kind::end, "", 0, 0, Category::activation, DType::bf16}; }
 
 /// Every happening takes 10 ns. Blocks are rounded up to `rounding` bytes; `spare` is reserved beyond the highest.
 inline Trace Play(const std::vector<Happening>& script, std::int64_t rounding = 1, std::int64_t spare = 0) {

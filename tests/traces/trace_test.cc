@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::trace_test {
 namespace {
 
 using testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST(VerifyTrace, refusesTotalsThatWouldOverflow) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::trace_test

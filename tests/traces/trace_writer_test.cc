@@ -15,7 +15,7 @@
 #include "tests/traces/expect_equal.h"
 #include "traces/formats/format.h"
 
-namespace tidemark {
+namespace tidemark::trace_writer_test {
 namespace {
 
 using testing::HasSubstr;
@@ -191,4 +191,4 @@ TEST(TraceWriter, aPlaceThatCannotBeWrittenIsNamed) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::trace_writer_test

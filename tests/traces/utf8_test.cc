@@ -7,7 +7,7 @@
 #include "tests/traces/expect_equal.h"
 #include "traces/formats/format.h"
 
-namespace tidemark {
+namespace tidemark::utf8_test {
 namespace {
 
 TEST(Utf8, textThatIsNoneIsReplacedAndAllElseStays) {
@@ -34,4 +34,4 @@ TEST(Utf8, whatWasMadeUtf8IsReadBackByOurOwnFormat) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::utf8_test

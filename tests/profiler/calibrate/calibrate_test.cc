@@ -28,7 +28,7 @@
 #include "tests/profiler/execute/lazy_device.h"
 #include "tests/sim/oracle_job.h"
 
-namespace tidemark {
+namespace tidemark::calibrate_test {
 namespace {
 
 // The last step takes 100 ns, its two kernels 30 and 50 of them: 20 remain for two. The first step does not count.
@@ -247,4 +247,4 @@ TEST(Calibration, AGpuIsMeasuredAtTheSizesOfItsModels) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::calibrate_test

@@ -19,7 +19,7 @@
 #include "tests/profiler/calibrate/small_sizes.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::calibration_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -201,4 +201,4 @@ TEST(CalibratedGpu, ItsContextIsInTheBytesOfTheDevice) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::calibration_test

@@ -16,7 +16,7 @@
 #include "tests/profiler/calibrate/small_sizes.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::exchanges_test {
 namespace {
 
 constexpr std::int64_t kRanks = 4;
@@ -93,4 +93,4 @@ TEST(MeasuredLink, OfRanksWithoutStreamsIsTakenByTheClock) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::exchanges_test

@@ -10,7 +10,7 @@
 #include "tests/profiler/capture/expect_announced.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::annotations_test {
 namespace {
 
 class ToldAnnotations final : public Annotations {
@@ -75,4 +75,4 @@ TEST(Annotations, areClosedWhereMemoryRunsOut) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::annotations_test

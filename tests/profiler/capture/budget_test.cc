@@ -14,7 +14,7 @@
 #include "tests/base/sanitizer.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::budget_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -101,4 +101,4 @@ TEST(Budget, OfAHeapThatNobodyCountsIsInDoubt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::budget_test

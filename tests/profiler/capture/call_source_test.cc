@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::call_source_test {
 namespace {
 
 std::string CallerOf(const std::vector<std::string>& stack) { return CallerOfDriver(stack); }
@@ -26,4 +26,4 @@ TEST(CallerOfTheDriver, IsTheFirstLibraryBehindIt) {
 TEST(CallerOfTheDriver, IsNobodyWhereNoDriverIsOnTheStack) { EXPECT_EQ(CallerOfDriver(), ""); }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::call_source_test

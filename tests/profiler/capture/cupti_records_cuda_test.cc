@@ -11,7 +11,7 @@
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/gpu_memory_use.h"
 
-namespace tidemark {
+namespace tidemark::cupti_records_cuda_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(GpuCapture, SaysWhatIsMissingWhereThereIsNoDriver) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::cupti_records_cuda_test

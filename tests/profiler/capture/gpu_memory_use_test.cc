@@ -6,7 +6,7 @@
 
 #include <tuple>
 
-namespace tidemark {
+namespace tidemark::gpu_memory_use_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -121,4 +121,4 @@ TEST(GpuMemoryUse, LeavesOutTheHosts) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_memory_use_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::gpu_records_test {
 namespace {
 
 GpuRecords SomeOfEach() {
@@ -42,4 +42,4 @@ TEST(GpuRecords, AreChosenByTheirInstants) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_records_test

@@ -12,7 +12,7 @@
 #include "tests/traces/trace_script.h"
 #include "traces/compare/compare.h"
 
-namespace tidemark {
+namespace tidemark::gpu_trace_test {
 namespace {
 
 GpuWorkRecord Kernel(const std::string& name, std::uint32_t stream, std::uint32_t correlation, std::int64_t start,
@@ -78,7 +78,7 @@ TEST(GpuTrace, IsComparedWithAPredictionOperatorByOperator) {
     trace.step = Nanos(120);
     return trace;
   };
-  Trace predicted = with_step(Play({Begin("forward", 0), Alloc("x", 512), Free("x"), End()}));
+  Trace predicted = with_step(Play({Begun("forward", 0), Allocated("x", 512), Freed("x"), Ended()}));
   Trace measured = predicted;
   measured.origin = "measured on cuda";
   predicted.streams = {{"compute", "compute"}, {"dp", "collective"}};
@@ -112,4 +112,4 @@ TEST(GpuTrace, IsComparedWithAPredictionOperatorByOperator) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_trace_test

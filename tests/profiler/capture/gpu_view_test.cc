@@ -18,7 +18,7 @@
 #include "tests/profiler/capture/built_capture.h"
 #include "tests/profiler/device/fake_gpu_device.h"
 
-namespace tidemark {
+namespace tidemark::gpu_view_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -295,4 +295,4 @@ TEST(GpuView, DoubtsAGpuThatItsRankDoesNotHaveAlone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_view_test

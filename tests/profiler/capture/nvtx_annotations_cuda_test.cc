@@ -12,7 +12,7 @@
 #include "tests/profiler/capture/nvtx_tool.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::nvtx_annotations_cuda_test {
 namespace {
 
 /// The only test that uses NVTX in this process, which looks for a tool once.
@@ -39,4 +39,4 @@ TEST(NvtxAnnotations, reachAToolAsTheTraceTellsThem) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::nvtx_annotations_cuda_test

@@ -9,7 +9,7 @@
 
 #include "tests/profiler/capture/pages.h"
 
-namespace tidemark {
+namespace tidemark::process_memory_test {
 namespace {
 
 TEST(ProcessMemory, TellsWhichPagesAreResidentToTheByte) {
@@ -40,4 +40,4 @@ TEST(ProcessMemory, KnowsMappingsThatTellWhoseTheyAre) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::process_memory_test

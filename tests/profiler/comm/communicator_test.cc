@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::communicator_test {
 namespace {
 
 TEST(Messages, OfOneTagArriveInTheOrderInWhichTheyWereSent) {
@@ -35,4 +35,4 @@ TEST(Messages, OfOneRankThatWereNeverSentAreAFault) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::communicator_test

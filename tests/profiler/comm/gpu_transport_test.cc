@@ -8,7 +8,7 @@
 #include "profiler/comm/nccl.h"
 #include "profiler/device/probe.h"
 
-namespace tidemark {
+namespace tidemark::gpu_transport_test {
 namespace {
 
 TEST(GpuTransport, IsNcclWhereverItTakesTheRanks) {
@@ -45,4 +45,4 @@ TEST(GpuWorld, ThatCannotBeOpenedSaysWhy) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_transport_test

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace tidemark {
+namespace tidemark::launcher_test {
 namespace {
 
 using Environment = std::map<std::string, std::string>;
@@ -137,4 +137,4 @@ TEST(Meeting, isRefusedWhereProcessesAreNotTheRanks) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::launcher_test

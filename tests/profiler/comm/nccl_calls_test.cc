@@ -5,7 +5,7 @@
 
 #include "tests/profiler/comm/looped_ranks.h"
 
-namespace tidemark {
+namespace tidemark::nccl_calls_test {
 namespace {
 
 using Kind = NcclCall::Kind;
@@ -121,4 +121,4 @@ TEST(NcclCalls, AreRefusedForWhatAnExchangeIsNot) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::nccl_calls_test

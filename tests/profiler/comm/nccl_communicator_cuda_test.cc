@@ -9,7 +9,7 @@
 
 #include "tests/profiler/comm/fake_nccl_cuda.h"
 
-namespace tidemark {
+namespace tidemark::nccl_communicator_cuda_test {
 namespace {
 
 using ::testing::Contains;
@@ -239,4 +239,4 @@ TEST_F(NcclGroup, HearsOfAMessageThatCannotArriveWhateverItWaitsFor) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::nccl_communicator_cuda_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tidemark {
+namespace tidemark::nccl_library_cuda_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -31,4 +31,4 @@ TEST(NcclLibrary, IsFoundWithoutAGpuOrItIsSaidWhatToInstall) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::nccl_library_cuda_test

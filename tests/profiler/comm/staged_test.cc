@@ -10,7 +10,7 @@
 
 #include "tests/profiler/comm/looped_ranks.h"
 
-namespace tidemark {
+namespace tidemark::staged_test {
 namespace {
 
 /// "Device memory" is memory of the test under other addresses, which fault where anybody but a copy uses them.
@@ -146,4 +146,4 @@ TEST(Staged, ACopyThatFailsIsTheFaultOfTheExchange) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::staged_test

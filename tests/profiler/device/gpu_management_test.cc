@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace tidemark {
+namespace tidemark::gpu_management_test {
 namespace {
 
 constexpr int kNotSupported = 3, kNoPermission = 4, kNotFound = 6, kInsufficientSize = 7;  // nvmlReturn_t
@@ -85,4 +85,4 @@ TEST(GpuManagement, SaysNothingOfWhatItIsNotTold) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_management_test

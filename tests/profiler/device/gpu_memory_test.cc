@@ -15,7 +15,7 @@
 #include "tests/profiler/device/fake_gpu_driver.h"
 #include "tests/sim/allocation_log.h"
 
-namespace tidemark {
+namespace tidemark::gpu_memory_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -132,4 +132,4 @@ TEST(GpuMemory, TellsWhatItHas) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::gpu_memory_test

@@ -15,7 +15,7 @@
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::host_memory_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -228,4 +228,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryAllocatorOnRealMemory, testing::ValuesIn(Ev
                          [](const auto& row) { return row.param.first; });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::host_memory_test

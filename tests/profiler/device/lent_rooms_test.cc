@@ -7,7 +7,7 @@
 
 #include "profiler/device/host_device.h"
 
-namespace tidemark {
+namespace tidemark::lent_rooms_test {
 namespace {
 
 /// Counts the rooms that it makes.
@@ -64,4 +64,4 @@ TEST(LentRooms, OutliveWhoLends) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::lent_rooms_test

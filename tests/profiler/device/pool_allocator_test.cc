@@ -15,7 +15,7 @@
 #include "sim/memory/allocator.h"
 #include "tests/profiler/device/fake_gpu_device.h"
 
-namespace tidemark {
+namespace tidemark::pool_allocator_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST(GpuPool, KnowsWhatItHasHandedOut) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::pool_allocator_test

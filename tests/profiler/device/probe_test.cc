@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-namespace tidemark {
+namespace tidemark::probe_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(ProbeDevices, SaysNoDriverWhereTheKernelHasNone) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::probe_test

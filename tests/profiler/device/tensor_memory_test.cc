@@ -14,7 +14,7 @@
 #include "tests/sim/allocation_log.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::tensor_memory_test {
 namespace {
 
 bool IsFullOf(const TensorMemory::Piece& piece, unsigned char byte) {
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(Poisons, TensorMemoryInUse, testing::Values(Poison::eve
                          });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tensor_memory_test

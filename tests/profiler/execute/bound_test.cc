@@ -3,7 +3,7 @@
 
 #include "profiler/execute/numerics.h"
 
-namespace tidemark {
+namespace tidemark::bound_test {
 namespace {
 
 // 4 u sqrt(n): u is 2^-8 in bf16, 2^-24 in fp32.
@@ -25,4 +25,4 @@ TEST(Bound, TheFloorInFp64IsWhatRoundingsLeaveOverIt) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::bound_test

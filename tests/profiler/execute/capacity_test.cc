@@ -10,7 +10,7 @@
 #include "tests/profiler/execute/fake_world.h"
 #include "tests/sim/dice.h"
 
-namespace tidemark {
+namespace tidemark::capacity_test {
 namespace {
 
 // What is predicted to happen under a limit of the device's memory (fine, fine after so many flushes of the cache, out
@@ -148,4 +148,4 @@ TEST_P(EveryStrategyUnderALimit, IsSharpToOneByteWithoutRounding) {
 INSTANTIATE_TEST_SUITE_P(Capacity, EveryStrategyUnderALimit, testing::ValuesIn(AllNames()), StrategyName);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::capacity_test

@@ -16,7 +16,7 @@
 #include "tests/profiler/execute/lazy_device.h"
 #include "traces/trace.h"
 
-namespace tidemark {
+namespace tidemark::captured_run_test {
 namespace {
 
 /// Records two kernels for each operation when it is issued, 10 ns long and 10 ns apart, on the stream that has
@@ -180,4 +180,4 @@ TEST(ACapturedRun, OnTheProcessorIsTimedByItsClock) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::captured_run_test

@@ -17,7 +17,7 @@
 #include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::chunked_loss_test {
 namespace {
 
 // A loss in chunks is the same mathematics as one of all tokens: whatever the chunks, gradients and loss are those of
@@ -275,4 +275,4 @@ TEST(LossInChunks, DividedByTheTokensOfAChunkIsFound) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::chunked_loss_test

@@ -9,7 +9,7 @@
 
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::contents_test {
 namespace {
 
 /// Three heads' worth of odd sizes: wq 64 x 64, wk 32 x 64, norm 64, a vocabulary of 125 x 64.
@@ -163,4 +163,4 @@ TEST(Contents, ABufferThatSaysSomethingElseIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::contents_test

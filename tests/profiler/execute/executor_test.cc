@@ -12,7 +12,7 @@
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::executor_test {
 namespace {
 
 const std::vector<std::string> kExecuted = {
@@ -346,4 +346,4 @@ TEST(Executor, LearnsAText) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::executor_test

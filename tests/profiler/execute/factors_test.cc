@@ -9,7 +9,7 @@
 #include "tests/profiler/execute/farthest.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::factors_test {
 namespace {
 
 // What systems that are wrong on purpose make of a gradient, number by number: in fp64, so that what is left is exactly
@@ -217,4 +217,4 @@ TEST(AlpaZero2, HasTheRightPartOfEachGradient) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::factors_test

@@ -7,7 +7,7 @@
 
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::flat_parts_test {
 namespace {
 
 Job TwoRanks() {
@@ -54,4 +54,4 @@ TEST(FlatParts, ThatDoNotFillTheirBufferAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::flat_parts_test

@@ -11,7 +11,7 @@
 #include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::kernel_axes_test {
 namespace {
 
 /// Other kernels for the same mathematics: a job that takes them has the gradients of one that does not.
@@ -102,4 +102,4 @@ INSTANTIATE_TEST_SUITE_P(Execute, EveryKernel,
                          });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::kernel_axes_test

@@ -14,7 +14,7 @@
 #include "tests/profiler/execute/executed_job.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::later_steps_test {
 namespace {
 
 /// Counts what its streams are given, and the rooms that it makes.
@@ -79,4 +79,4 @@ TEST(LaterSteps, MakeNoRooms) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::later_steps_test

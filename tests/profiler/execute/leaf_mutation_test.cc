@@ -11,7 +11,7 @@
 #include "sim/program/text.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::leaf_mutation_test {
 namespace {
 
 // A program that is wrong must not go unnoticed when it is executed: for each kind of leaf one mutation of a right
@@ -190,4 +190,4 @@ TEST(LeafMutation, AShorterRepeatIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::leaf_mutation_test

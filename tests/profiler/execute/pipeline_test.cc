@@ -10,7 +10,7 @@
 #include "sim/program/stages.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::pipeline_test {
 namespace {
 
 Job Pipeline(Schedule schedule, std::int64_t stages) {
@@ -132,4 +132,4 @@ TEST(Messages, OfAnotherTensorAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::pipeline_test

@@ -12,7 +12,7 @@
 #include "tests/profiler/execute/stream_ranks.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::streams_test {
 namespace {
 
 constexpr std::int64_t kRanks = 2;
@@ -188,4 +188,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, GpuKernels,
                          StrategyName);
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::streams_test

@@ -12,7 +12,7 @@
 #include "tests/profiler/execute/different_parameters.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::tp_gather_test {
 namespace {
 
 using TpGather = Buffers::TpGather;
@@ -184,4 +184,4 @@ TEST(TpGather, AnUnsafePoolLosesTheEmbeddingFromTheSecondMicrobatchOnBitForBit) 
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::tp_gather_test

@@ -11,7 +11,7 @@
 #include "tests/profiler/execute/farthest.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::uneven_lengths_test {
 namespace {
 
 // Sequences of different lengths (sequence_length: {max, mean}): padded, and labels behind a sample's end count
@@ -177,4 +177,4 @@ INSTANTIATE_TEST_SUITE_P(Execute, UnevenLosses,
                                           testing::Values(1, 2)));
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::uneven_lengths_test

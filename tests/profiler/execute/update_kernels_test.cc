@@ -14,7 +14,7 @@
 #include "tests/profiler/execute/farthest.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::update_kernels_test {
 namespace {
 
 // An update in torch's single operations is the fused one's: its gradients, which depend on all parameters that the
@@ -209,4 +209,4 @@ TEST(UpdateKernelsWithout, TheRightRootAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::update_kernels_test

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace tidemark {
+namespace tidemark::watchdog_test {
 namespace {
 
 using State = RankProgress::State;
@@ -125,4 +125,4 @@ TEST(RankProgress, saysWhereARankIs) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::watchdog_test

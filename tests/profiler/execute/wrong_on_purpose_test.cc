@@ -11,7 +11,7 @@
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::wrong_on_purpose_test {
 namespace {
 
 // Mistakes whose damage can be derived: each is run, and is wrong by exactly its factor. In fp64, "exactly" means
@@ -237,4 +237,4 @@ TEST(WrongOnPurpose, ASumInBf16Stalls) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::wrong_on_purpose_test

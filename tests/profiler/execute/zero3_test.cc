@@ -10,7 +10,7 @@
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
-namespace tidemark {
+namespace tidemark::zero3_test {
 namespace {
 
 // ZeRO-3 keeps a part of each parameter on each rank, gathers whole ones alone or several at once, and interleaves the
@@ -141,4 +141,4 @@ TEST_P(Zero3, AllocatesWhatWasPredictedEventByEvent) {
 INSTANTIATE_TEST_SUITE_P(Execute, Zero3, testing::ValuesIn(kSizes), [](const auto& sizes) { return sizes.param.name; });
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::zero3_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace tidemark {
+namespace tidemark::heap_test {
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
@@ -116,4 +116,4 @@ TEST_F(Heap, IsLookedAtBeforeALargeBlockGoes) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::heap_test

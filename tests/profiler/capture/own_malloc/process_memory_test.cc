@@ -13,7 +13,7 @@
 #include "profiler/device/tensor_memory.h"
 #include "tests/profiler/capture/pages.h"
 
-namespace tidemark {
+namespace tidemark::process_memory_test {
 namespace {
 
 TEST(ProcessMemory, IsAsMuchAsWasTouched) {
@@ -68,4 +68,4 @@ TEST(TensorMemory, IsResidentOnceItIsHandedOutAndNotBefore) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::process_memory_test

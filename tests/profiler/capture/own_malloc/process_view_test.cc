@@ -13,7 +13,7 @@
 #include "profiler/device/host_device.h"
 #include "tests/profiler/execute/executed_job.h"
 
-namespace tidemark {
+namespace tidemark::process_view_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -125,4 +125,4 @@ TEST(ProcessView, ClosesTheBudgetUnderEveryAllocator) {
 }
 
 }  // namespace
-}  // namespace tidemark
+}  // namespace tidemark::process_view_test
