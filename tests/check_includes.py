@@ -7,6 +7,7 @@
 Prints one "file:line: what is wrong" per finding; the exit status is 1 where there is one. The rules:
 - a folder includes only the folders that MAY_USE gives it, and always by the path from the root;
 - a source includes its own header before all others, so that this header is known to compile alone;
+- what a test defines is in a namespace named after its file: several are compiled together;
 - a source starts with the licence line, a header also says #pragma once, none is longer than LONGEST lines;
 - no loop runs over an element of what a call returned: before C++23 it is gone when the body begins.
 """
@@ -73,6 +74,8 @@ def check_file(root, path):
         own = str(own.relative_to(root))
         if not (first := FIRST_INCLUDE.search(text)) or first[1] != own:
             yield 1, f'the first include must be its own header, "{own}"'
+    if path.name.endswith("_test.cc") and not re.search(rf"^namespace tidemark\S*::{path.stem} {{$", text, re.MULTILINE):
+        yield 1, f'a test has a namespace of its own: "namespace tidemark::{path.stem} {{"'
     if path.suffix in SOURCES:
         folder = path.relative_to(root).parts[0]
         for number, line in enumerate(lines, start=1):

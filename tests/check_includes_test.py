@@ -76,6 +76,15 @@ class CheckIncludesTest(unittest.TestCase):
                 ['base/a.cc:1: the first include must be its own header, "base/a.h"'],
             )
 
+    def test_a_test_has_a_namespace_of_its_own(self):
+        def faults(namespace):
+            return len(faults_of({"tests/sim/a_test.cc": LICENCE + f"namespace {namespace} {{\n"}))
+
+        self.assertEqual(faults("tidemark::a_test"), 0)
+        self.assertEqual(faults("tidemark::kernels::a_test"), 0)
+        self.assertEqual(faults("tidemark"), 1)
+        self.assertEqual(faults("tidemark::b_test"), 1)
+
     def test_a_generated_header_counts_as_its_proto_file(self):
         proto = {"traces/a.proto": LICENCE}
         self.assertEqual(faults_of(proto | {"traces/a.cc": LICENCE + '#include "traces/a.pb.h"\n'}), [])

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "base/quantity.h"
 #include "models/job/allocator_options.h"
 #include "profiler/comm/nccl.h"
 #include "profiler/device/cuda_device.h"
+#include "tests/gpu/needed.h"
 #include "tests/profiler/execute/different_parameters.h"
 #include "tests/profiler/execute/executed_job.h"
 
@@ -17,15 +17,11 @@ namespace tidemark::executor_cuda_test {
 namespace {
 
 RunOutcome OnGpu(const Job& job, std::int64_t steps, RunOptions options) {
-  auto device = OpenCudaDevice(0);
-  EXPECT_TRUE(device.ok()) << device.error().Text();
+  const auto device = Needed(OpenCudaDevice(0));
   const auto alone = MakeSingleWorld();
-  auto world = OpenNcclWorld(*alone, {.gpu = 0});
-  EXPECT_TRUE(world.ok()) << world.error().Text();
-  options.device = device->get();
-  auto run = RunSteps(job, LoweredSteps(job, steps).steps(), options, **world);
-  EXPECT_TRUE(run.ok()) << run.error().Text();
-  return std::move(*run);
+  const auto world = Needed(OpenNcclWorld(*alone, {.gpu = 0}));
+  options.device = device.get();
+  return Needed(RunSteps(job, LoweredSteps(job, steps).steps(), options, *world));
 }
 
 class StepOnAGpu : public testing::TestWithParam<std::string> {};

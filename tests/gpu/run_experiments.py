@@ -290,6 +290,7 @@ def main():
             return WRONG_INPUT
     chosen = [part for part in every if any(fnmatch.fnmatchcase(part.name, one) for one in patterns)]
     if options.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads no further than the first lines has what he wants
         print("\n".join(f"{part.name:45} {part.seconds:4} s" for part in chosen))
         return 0
     set_paths()

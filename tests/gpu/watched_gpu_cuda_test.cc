@@ -7,13 +7,13 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "models/job/allocator_options.h"
 #include "profiler/capture/gpu_capture.h"
 #include "profiler/capture/gpu_view.h"
 #include "profiler/comm/nccl.h"
 #include "profiler/device/cuda_device.h"
+#include "tests/gpu/needed.h"
 #include "tests/profiler/execute/executed_job.h"
 #include "traces/trace.h"
 
@@ -30,23 +30,19 @@ constexpr Bytes kMiB(1 << 20);
 
 /// What somebody takes of the GPU behind everybody's back, before the first step.
 RunOutcome Watched(const Job& job, Bytes hidden) {
-  auto capture = GpuCapture::Begin({.allocation_sources = true});
-  EXPECT_TRUE(capture.ok()) << capture.error().Text();
-  EXPECT_EQ((*capture)->reduced(), "");
-  auto device = OpenCudaDevice(0);
-  EXPECT_TRUE(device.ok()) << device.error().Text();
+  const auto capture = Needed(GpuCapture::Begin({.allocation_sources = true}));
+  EXPECT_EQ(capture->reduced(), "");
+  const auto device = Needed(OpenCudaDevice(0));
   void* behind = nullptr;
   EXPECT_TRUE(hidden == Bytes() || cudaMalloc(&behind, static_cast<std::size_t>(hidden.count())) == cudaSuccess);
   const auto alone = MakeSingleWorld();
-  auto world = OpenNcclWorld(*alone, {.gpu = 0});
-  EXPECT_TRUE(world.ok()) << world.error().Text();
-  auto run = RunSteps(
+  const auto world = Needed(OpenNcclWorld(*alone, {.gpu = 0}));
+  RunOutcome run = Needed(RunSteps(
       job, LoweredSteps(job, 2).steps(),
-      {.device = device->get(), .capture = capture->get(), .watch = WatchGpu(**device, {.capture = capture->get()})},
-      **world);
-  EXPECT_TRUE(run.ok()) << run.error().Text();
+      {.device = device.get(), .capture = capture.get(), .watch = WatchGpu(*device, {.capture = capture.get()})},
+      *world));
   cudaFree(behind);
-  return std::move(*run);
+  return run;
 }
 
 TEST(AWatchedGpu, ClosesItsBudget) {

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, OnAnEmulatedGpu, testing::ValuesIn(Cases()),
 }  // namespace
 }  // namespace tidemark::kernels::cuda
 
-namespace tidemark::emulated {
+namespace tidemark::emulated::kernels_test {
 namespace {
 
 TEST(EmulatedGpu, RunsEveryThreadOfEveryBlockOnce) {
@@ -93,4 +93,4 @@ TEST(EmulatedGpu, HasCopiesUnderWayUntilTheyAreWaitedFor) {
 }
 
 }  // namespace
-}  // namespace tidemark::emulated
+}  // namespace tidemark::emulated::kernels_test
