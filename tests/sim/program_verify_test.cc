@@ -168,7 +168,7 @@ std::vector<std::string> Messages(const Program& program) {
 }
 
 TEST(Verify, IdsThatLeadNowhereAreNamedAndNotFollowed) {
-  Program program = RoleOf(kResult);
+  Program program = SmallRole(kResult);
   program.nodes.push_back(Alloc{{BufferId{99}, {}}});
   program.nodes.push_back(Record{EventId{9}, StreamId{}});
   program.nodes.push_back(Send{NameId{5}, ChannelId{5}, StreamId{0}, {BufferId{0}, {}}});
@@ -178,13 +178,13 @@ TEST(Verify, IdsThatLeadNowhereAreNamedAndNotFollowed) {
 }
 
 TEST(Verify, ALoopVariableOutsideItsLoopIsFound) {
-  Program program = RoleOf("alloc result\nrepeat i 0..0 x1 {\nalloc b[i]\nfree b[i]\n}");
+  Program program = SmallRole("alloc result\nrepeat i 0..0 x1 {\nalloc b[i]\nfree b[i]\n}");
   program.nodes.push_back(Alloc{{BufferId{1}, {Index{.loop = LoopId{0}}, Index{}}}});
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("loop i is not around it")));
 }
 
 TEST(Verify, BodiesThatLeakAreFound) {
-  Program program = RoleOf("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[j]\nfree b[j]\n}\n}");
+  Program program = SmallRole("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[j]\nfree b[j]\n}\n}");
   std::get<Repeat>(program.nodes[1]).size = 1;
   EXPECT_THAT(Messages(program), Not(IsEmpty()));
   std::get<Repeat>(program.nodes[1]).size = 1000;
@@ -192,14 +192,14 @@ TEST(Verify, BodiesThatLeakAreFound) {
 }
 
 TEST(Verify, ALoopInsideItselfOrWithoutIterationsIsFound) {
-  Program program = RoleOf("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[i]\nfree b[i]\n}\n}");
+  Program program = SmallRole("alloc result\nrepeat i 0..0 x1 {\nrepeat j 0..0 x1 {\nalloc b[i]\nfree b[i]\n}\n}");
   std::get<Repeat>(program.nodes[2]).loop = LoopId{0};
   std::get<Repeat>(program.nodes[2]).count = 0;
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("runs 0 times"), HasSubstr("loop i is around it already")));
 }
 
 TEST(Verify, NamesGivenTwiceAndAMissingHostAreFound) {
-  Program program = RoleOf(kResult);
+  Program program = SmallRole(kResult);
   program.events.push_back("e");
   program.buffers[0].name = "b";
   program.streams[0].kind = StreamKind::compute;
@@ -214,7 +214,7 @@ TEST(Verify, ANodeWrongInEveryIterationIsReportedOnce) {
 }
 
 TEST(Verify, NoMoreFindingsThanAskedFor) {
-  const Program program = RoleOf("free a\nfree s\nfree b[0]\nfree b[1]\nfree b[2]\nfree b[3]");
+  const Program program = SmallRole("free a\nfree s\nfree b[0]\nfree b[1]\nfree b[2]\nfree b[3]");
   EXPECT_THAT(Verify({{program}}, 3), SizeIs(3));
   EXPECT_THAT(Verify({{program}}, 0), IsEmpty());
   EXPECT_THAT(Verify({{program}}), SizeIs(7));  // six frees, and result is missing

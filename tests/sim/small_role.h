@@ -14,7 +14,7 @@ namespace tidemark {
 
 /// A role around `lines`: streams main, side and third; families a, b[4] and grid[2][3] born on main, s born on side,
 /// weight that is always there, and result that stays behind.
-inline Program RoleOf(std::string_view lines, int index = 0) {
+inline Program SmallRole(std::string_view lines, int index = 0) {
   const std::string header = "role " + std::to_string(index) + " \"stage " + std::to_string(index) +
                              "\", 1 ranks\n"
                              "groups:\n  dp 4 ranks, 4 per node\n  pp 2 ranks, 1 per node\n"
@@ -40,7 +40,7 @@ inline constexpr std::string_view kResult = "alloc result\n";
 /// The rules that one role breaks; its `result` is taken care of.
 inline std::vector<std::string> Broken(std::string_view lines) {
   std::vector<std::string> rules;
-  for (const Finding& finding : Verify({{RoleOf(std::string(kResult) + std::string(lines))}})) {
+  for (const Finding& finding : Verify({{SmallRole(std::string(kResult) + std::string(lines))}})) {
     rules.emplace_back(Name(finding.rule));
   }
   return rules;
@@ -49,8 +49,8 @@ inline std::vector<std::string> Broken(std::string_view lines) {
 /// The rules that two stages break together.
 inline std::vector<std::string> Broken(std::string_view stage0, std::string_view stage1) {
   std::vector<std::string> rules;
-  const StepProgram step{
-      {RoleOf(std::string(kResult) + std::string(stage0), 0), RoleOf(std::string(kResult) + std::string(stage1), 1)}};
+  const StepProgram step{{SmallRole(std::string(kResult) + std::string(stage0), 0),
+                          SmallRole(std::string(kResult) + std::string(stage1), 1)}};
   for (const Finding& finding : Verify(step)) {
     rules.emplace_back(Name(finding.rule));
   }
@@ -59,7 +59,7 @@ inline std::vector<std::string> Broken(std::string_view stage0, std::string_view
 
 /// What the first finding says about one role.
 inline std::string FirstMessage(std::string_view lines) {
-  const std::vector<Finding> findings = Verify({{RoleOf(std::string(kResult) + std::string(lines))}});
+  const std::vector<Finding> findings = Verify({{SmallRole(std::string(kResult) + std::string(lines))}});
   return findings.empty() ? std::string() : findings.front().message;
 }
 
