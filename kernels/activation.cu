@@ -41,15 +41,19 @@ template <class C, class Function>
 struct ForwardElement {
   Input<C> input;
   Output<C> output;
-  __host__ __device__ void operator()(std::int64_t i) const { output.Set(i, Function::Value(input[i])); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    output.Set(at, Map([](C x) { return Function::Value(x); }, input[at]));
+  }
 };
 
 template <class C, class Function>
 struct BackwardElement {
   Input<C> saved, output_gradient;
   Output<C> input_gradient;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    input_gradient.Set(i, output_gradient[i] * Function::Slope(saved[i]));
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    input_gradient.Set(at, Map([](C dy, C x) { return dy * Function::Slope(x); }, output_gradient[at], saved[at]));
   }
 };
 

@@ -37,7 +37,7 @@ inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.69314718055994531;
 /// rows: by 16, these loads take longer than the products. kIsWhole: heads are not in parts; parts come one by one.
 template <class T, int kWidth, bool kIsWhole>
 struct ForwardBlock {
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
   using Scores = Sums<T, kSide>;
   using Results = Sums<T, kWidth>;
   static constexpr int kTall = kIsNarrow<T> && kIsWhole ? 2 : 1;
@@ -231,7 +231,7 @@ template <class T, int kWidth, bool kIsWhole>
 void Run(const Queue& queue, ForwardBlock<T, kWidth, kIsWhole> block) {
   // A product may be scaled where it becomes an exponent, by one fused multiply-add, after the largest is known: if
   // that leaves order and -infinity alone.
-  const auto scale = static_cast<SumOfTile<T>>(static_cast<double>(block.plan.scale) * kLog2E);
+  const auto scale = static_cast<WideOf<T>>(static_cast<double>(block.plan.scale) * kLog2E);
   (scale > 0 ? block.late : block.early) = scale;
   EachBlock(queue, block.plan.Blocks(block.plan.shape.heads, block.kTall), block);
 }

@@ -10,13 +10,13 @@ template <class T, int kWidth>
 struct BackwardMemory {
   Tile<T, kWidth> q, k, v, gradient;
   Room<T> weights;
-  SumOfTile<T> lse[kSide], delta[kSide], half_sum[2 * kSide];
+  WideOf<T> lse[kSide], delta[kSide], half_sum[2 * kSide];
 };
 
 /// delta and dQ of a tile of queries.
 template <class T, int kWidth>
 struct QueriesBlock {
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
   using Memory = BackwardMemory<T, kWidth>;
 
   Plan<T, kWidth> plan;
@@ -107,7 +107,7 @@ struct QueriesBlock {
 /// dK and dV of a tile of keys: sums over the queries of all heads that share them. Scores have a row per key here.
 template <class T, int kWidth>
 struct KeysBlock {
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
   using Memory = BackwardMemory<T, kWidth>;
 
   Plan<T, kWidth> plan;

@@ -51,7 +51,7 @@ struct Mask {
 /// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements.
 template <class T, int kWidth>
 struct Plan {
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
 
   HeadShape shape;
   bool causal;

@@ -41,12 +41,13 @@ Labels LabelsOf(const CrossEntropy& op, const std::optional<ConstTensor>& labels
 
 template <class C>
 __host__ __device__ C MaxOfRow(const Team& team, const Input<C>& matrix, std::int64_t begin, std::int64_t columns) {
-  return team.Max<C>(columns, [&](std::int64_t i) { return matrix[begin + i]; });
+  return team.Max<C>(begin, begin + columns, [&](auto at) { return matrix[at]; });
 }
 template <class C>
 __host__ __device__ C ExponentialSum(const Team& team, const Input<C>& matrix, std::int64_t begin, std::int64_t columns,
                                      C largest) {
-  return team.Sum<C>(columns, [&](std::int64_t i) { return std::exp(matrix[begin + i] - largest); });
+  const auto exponential = [&](C x) { return std::exp(x - largest); };
+  return team.Sum<C>(begin, begin + columns, [&](auto at) { return Map(exponential, matrix[at]); });
 }
 
 template <class C>
@@ -82,7 +83,8 @@ struct LogSoftmaxRow {
     const std::int64_t begin = row * columns;
     const C largest = is_given ? row_max[row] : MaxOfRow(team, logits, begin, columns);
     const C log_sum = std::log(is_given ? row_sum[row] : ExponentialSum(team, logits, begin, columns, largest));
-    team.Each(columns, [&](std::int64_t i) { log_softmax.Set(begin + i, (logits[begin + i] - largest) - log_sum); });
+    const auto logarithm = [&](C x) { return (x - largest) - log_sum; };
+    team.Each(begin, begin + columns, [&](auto at) { log_softmax.Set(at, Map(logarithm, logits[at])); });
   }
 };
 
@@ -124,12 +126,11 @@ struct LogSoftmaxBackwardRow {
   Input<C> gradient, log_softmax;
   Output<C> d_logits;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t columns = labels.columns, begin = row * columns;
+    const std::int64_t begin = row * labels.columns, end = begin + labels.columns;
     const C given = labels.Counts(row) ? row_gradient : C(0);
-    const C sum = is_given ? given : team.Sum<C>(columns, [&](std::int64_t i) { return gradient[begin + i]; });
-    team.Each(columns, [&](std::int64_t i) {
-      d_logits.Set(begin + i, gradient[begin + i] - std::exp(log_softmax[begin + i]) * sum);
-    });
+    const C sum = is_given ? given : team.Sum<C>(begin, end, [&](auto at) { return gradient[at]; });
+    const auto dx = [&](C dy, C y) { return dy - std::exp(y) * sum; };
+    team.Each(begin, end, [&](auto at) { d_logits.Set(at, Map(dx, gradient[at], log_softmax[at])); });
   }
 };
 
@@ -139,8 +140,10 @@ struct ShiftRow {
   Input<C> logits, row_max;
   Output<C> softmax;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * columns;
     const C largest = row_max[row];
-    team.Each(columns, [&](std::int64_t i) { softmax.Set(row * columns + i, logits[row * columns + i] - largest); });
+    team.Each(begin, begin + columns,
+              [&](auto at) { softmax.Set(at, Map([&](C x) { return x - largest; }, logits[at])); });
   }
 };
 
@@ -150,9 +153,10 @@ struct ExponentialRow {
   std::int64_t columns;
   Output<C> softmax, row_sum;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const C sum = team.Sum<C>(columns, [&](std::int64_t i) {
-      const C e = std::exp(softmax[row * columns + i]);
-      softmax.Set(row * columns + i, e);
+    const std::int64_t begin = row * columns;
+    const C sum = team.Sum<C>(begin, begin + columns, [&](auto at) {
+      const auto e = Map([](C x) { return std::exp(x); }, softmax[at]);
+      softmax.Set(at, e);
       return e;
     });
     team.Each(1, [&](std::int64_t) { row_sum.Set(row, sum); });
@@ -165,8 +169,10 @@ struct NormaliseRow {
   Input<C> row_sum;
   Output<C> softmax;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * columns;
     const C sum = row_sum[row];
-    team.Each(columns, [&](std::int64_t i) { softmax.Set(row * columns + i, softmax[row * columns + i] / sum); });
+    team.Each(begin, begin + columns,
+              [&](auto at) { softmax.Set(at, Map([&](C x) { return x / sum; }, softmax[at])); });
   }
 };
 
@@ -186,10 +192,10 @@ struct SoftmaxBackwardRow {
   Output<C> softmax;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     const C factor = labels.Counts(row) ? row_gradient : C(0);
-    const std::int64_t target = labels.Column(row), begin = row * labels.columns;
-    team.Each(labels.columns, [&](std::int64_t i) {
-      softmax.Set(begin + i, (softmax[begin + i] - (i == target ? C(1) : C(0))) * factor);
-    });
+    const std::int64_t begin = row * labels.columns, column = labels.Column(row);
+    const std::int64_t target = column < 0 ? -1 : begin + column;
+    const auto dx = [&](std::int64_t i, C x) { return (x - (i == target ? C(1) : C(0))) * factor; };
+    team.Each(begin, begin + labels.columns, [&](auto at) { softmax.Set(at, Map(dx, IndexOf(at), softmax[at])); });
   }
 };
 
@@ -200,27 +206,30 @@ struct InPlaceRow {
   Input<C> logits;
   Output<C> gradient, losses;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t target = labels.Column(row), columns = labels.columns, begin = row * columns;
-    if (target < 0) {
-      team.Each(columns, [&](std::int64_t i) { gradient.Set(begin + i, C(0)); });
+    const std::int64_t columns = labels.columns, begin = row * columns, target = begin + labels.Column(row);
+    if (target < begin) {
+      team.Each(begin, begin + columns, [&](auto at) { gradient.Set(at, Everywhere(at, C(0))); });
       team.Each(1, [&](std::int64_t) { losses.Set(row, C(0)); });
       return;
     }
-    const C at_target = logits[begin + target];  // read before the sums below, written after
+    const C at_target = logits[target];  // read before the sums below, written after
     const C largest = MaxOfRow(team, logits, begin, columns);
     const C sum = ExponentialSum(team, logits, begin, columns, largest);
     team.Each(1, [&](std::int64_t) { losses.Set(row, ((largest - at_target) + std::log(sum)) * factor); });
-    team.Each(columns, [&](std::int64_t i) {
-      const C softmax = std::exp(logits[begin + i] - largest) / sum;
-      gradient.Set(begin + i, (softmax - (i == target ? C(1) : C(0))) * factor);
-    });
+    const auto dx = [&](std::int64_t i, C x) {
+      return (std::exp(x - largest) / sum - (i == target ? C(1) : C(0))) * factor;
+    };
+    team.Each(begin, begin + columns, [&](auto at) { gradient.Set(at, Map(dx, IndexOf(at), logits[at])); });
   }
 };
 
 template <class C>
 struct ElementOf {
   Input<C> elements;
-  __host__ __device__ C operator()(std::int64_t i) const { return elements[i]; }
+  template <class At>
+  __host__ __device__ auto operator()(At at) const {
+    return elements[at];
+  }
 };
 template <class C>
 struct StoreTimes {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "kernels/eager_attention_cuda.h"
@@ -105,10 +106,12 @@ struct SoftmaxRow {
   Input<C> scores;
   Output<C> softmax;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * width;
-    const C largest = team.Max<C>(width, [&](std::int64_t i) { return scores[begin + i]; });
-    const C sum = team.Sum<C>(width, [&](std::int64_t i) { return std::exp(scores[begin + i] - largest); });
-    team.Each(width, [&](std::int64_t i) { softmax.Set(begin + i, std::exp(scores[begin + i] - largest) / sum); });
+    const std::int64_t begin = row * width, end = begin + width;
+    const C largest = team.Max<C>(begin, end, [&](auto at) { return scores[at]; });
+    const auto exponential = [&](C x) { return std::exp(x - largest); };
+    const C sum = team.Sum<C>(begin, end, [&](auto at) { return Map(exponential, scores[at]); });
+    team.Each(begin, end,
+              [&](auto at) { softmax.Set(at, Map([&](C x) { return exponential(x) / sum; }, scores[at])); });
   }
 };
 
@@ -118,11 +121,11 @@ struct SoftmaxGradientRow {
   Input<C> gradient, softmax;
   Output<C> scores_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * width;
-    const C along = team.Sum<C>(width, [&](std::int64_t i) { return softmax[begin + i] * gradient[begin + i]; });
-    team.Each(width, [&](std::int64_t i) {
-      scores_gradient.Set(begin + i, softmax[begin + i] * (gradient[begin + i] - along));
-    });
+    const std::int64_t begin = row * width, end = begin + width;
+    const C along =
+        team.Sum<C>(begin, end, [&](auto at) { return Map(std::multiplies<>(), softmax[at], gradient[at]); });
+    const auto dx = [&](C y, C dy) { return y * (dy - along); };
+    team.Each(begin, end, [&](auto at) { scores_gradient.Set(at, Map(dx, softmax[at], gradient[at])); });
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <functional>
 
 #include "kernels/eager_norm_cuda.h"
 #include "kernels/team.cuh"
@@ -14,7 +15,10 @@ template <class C>
 struct ProductElement {
   Input<C> a, b;
   Output<C> product;
-  __host__ __device__ void operator()(std::int64_t i) const { product.Set(i, a[i] * b[i]); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    product.Set(at, Map(std::multiplies<>(), a[at], b[at]));
+  }
 };
 
 template <class C>
@@ -24,7 +28,7 @@ struct ReciprocalRootRow {
   Input<C> squares;
   Output<C> rstd;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const C sum = team.Sum<C>(width, [&](std::int64_t i) { return squares[row * width + i]; });
+    const C sum = team.Sum<C>(row * width, (row + 1) * width, [&](auto at) { return squares[at]; });
     team.Each(1, [&](std::int64_t) { rstd.Set(row, C(1) / std::sqrt(sum / static_cast<C>(width) + eps)); });
   }
 };
@@ -37,8 +41,13 @@ struct ScaleRow {
   Input<C> input, factors;
   Output<C> output;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width,
-              [&](std::int64_t i) { output.Set(row * width + i, input[row * width + i] * factors[by_row ? row : i]); });
+    const std::int64_t begin = row * width, end = begin + width;
+    if (by_row) {
+      const C factor = factors[row];
+      team.Each(begin, end, [&](auto at) { output.Set(at, Map([&](C x) { return x * factor; }, input[at])); });
+    } else {
+      team.Each(begin, end, [&](auto at) { output.Set(at, Map(std::multiplies<>(), input[at], factors[at - begin])); });
+    }
   }
 };
 
@@ -48,7 +57,10 @@ struct SumColumn {
   bool accumulate;
   Input<C> input;
   Output<C> sums;
-  __host__ __device__ C Term(std::int64_t row, std::int64_t column) const { return input[row * width + column]; }
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t row, At column) const {
+    return input[column + row * width];
+  }
   __host__ __device__ void Store(std::int64_t column, C sum) const {
     sums.Set(column, accumulate ? sums[column] + sum : sum);
   }
@@ -60,7 +72,7 @@ struct RstdGradientRow {
   Input<C> products, rstd;
   Output<C> rows;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const C sum = team.Sum<C>(width, [&](std::int64_t i) { return products[row * width + i]; });
+    const C sum = team.Sum<C>(row * width, (row + 1) * width, [&](auto at) { return products[at]; });
     const C r = rstd[row];
     team.Each(1, [&](std::int64_t) { rows.Set(row, -r * r * r * sum / static_cast<C>(width)); });
   }

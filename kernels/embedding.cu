@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
 #include "kernels/embedding_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/team.cuh"
@@ -16,8 +18,9 @@ struct LookUpRow {
   __host__ __device__ void operator()(const Team& team, std::int64_t token) const {
     const std::int64_t row = ids[token] - op.first_row;
     const bool is_here = row >= 0 && row < op.vocabulary;
-    team.Each(op.width,
-              [&](std::int64_t i) { output.Set(token * op.width + i, is_here ? weight[row * op.width + i] : C(0)); });
+    const std::int64_t begin = token * op.width, from = row * op.width - begin;
+    team.Each(begin, begin + op.width,
+              [&](auto at) { output.Set(at, is_here ? weight[at + from] : Everywhere(at, C(0))); });
   }
 };
 
@@ -29,7 +32,7 @@ struct SumTokens {
   const std::int64_t* ids;
   Input<C> gradient;
   Output<C> sums;
-  std::int64_t chunks, chunk;  ///< of columns, and their width: one of each thread
+  std::int64_t chunks, chunk;  ///< of columns, and their width: a pack of each thread
 
   __host__ __device__ void operator()(const Team& team, std::int64_t task) const {
     const std::int64_t first = task / chunks, id = ids[first], row = id - op.first_row;
@@ -37,13 +40,19 @@ struct SumTokens {
     if (row < 0 || row >= op.vocabulary || team.Any(0, first, is_same)) {
       return;
     }
-    const std::int64_t column = task % chunks * chunk + team.rank();
-    const bool is_mine = column < op.width;
-    C sum = is_mine ? sums[row * op.width + column] : C(0);
-    team.EachThat(first, op.tokens, is_same,
-                  [&](std::int64_t token) { sum += is_mine ? gradient[token * op.width + column] : C(0); });
-    if (is_mine) {
-      sums.Set(row * op.width + column, sum);
+    const std::int64_t begin = row * op.width;
+    const PackAt mine{task % chunks * chunk + team.rank() * kPack};
+    Pack<C> sum = PackBefore<C>(op.width, mine, [&](auto column) { return sums[column + begin]; });
+    team.EachThat(first, op.tokens, is_same, [&](std::int64_t token) {
+      const auto addend = [&](auto column) { return gradient[column + token * op.width]; };
+      sum = Map(std::plus<>(), sum, PackBefore<C>(op.width, mine, addend));
+    });
+    if (mine.first + kPack <= op.width) {
+      sums.Set(mine + begin, sum);
+    } else {
+      for (int lane = 0; mine.first + lane < op.width; ++lane) {
+        sums.Set(begin + mine.first + lane, sum.lanes[lane]);
+      }
     }
   }
 };
@@ -55,8 +64,9 @@ struct AddPosition {
   Output<C> output;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * op.width, place = (op.first_row + row) % op.sequence;
-    team.Each(op.width, [&](std::int64_t i) { output.Set(begin + i, input[begin + i] + table[place * op.width + i]); });
+    const std::int64_t begin = row * op.width, place = (op.first_row + row) % op.sequence * op.width;
+    team.Each(begin, begin + op.width,
+              [&](auto at) { output.Set(at, Map(std::plus<>(), input[at], table[at - begin + place])); });
   }
 };
 
@@ -69,12 +79,12 @@ struct SumRowsOfPlace {
 
   __host__ __device__ void operator()(const Team& team, std::int64_t first) const {
     const std::int64_t begin = (op.first_row + first) % op.sequence * op.width;
-    team.Each(op.width, [&](std::int64_t i) {
-      C sum = sums[begin + i];
+    team.Each(0, op.width, [&](auto column) {
+      auto sum = sums[column + begin];
       for (std::int64_t row = first; row < op.rows; row += op.sequence) {
-        sum += gradient[row * op.width + i];
+        sum = Map(std::plus<>(), sum, gradient[column + row * op.width]);
       }
-      sums.Set(begin + i, sum);
+      sums.Set(column + begin, sum);
     });
   }
 };
@@ -97,7 +107,7 @@ void EmbeddingBackward(const Embedding& op, const ConstTensor& ids, const ConstT
   if (!op.accumulate) {
     Zero(weight_gradient, queue);
   }
-  const std::int64_t chunk = TeamSize(queue), chunks = (op.width + chunk - 1) / chunk;
+  const std::int64_t chunk = TeamSize(queue) * kPack, chunks = (op.width + chunk - 1) / chunk;
   InArithmeticOf({output_gradient.type, weight_gradient.type}, [&]<class C>(C) {
     EachRow(queue, op.tokens * chunks,
             SumTokens<C>{op, Elements<std::int64_t>(ids), output_gradient, weight_gradient, chunks, chunk});

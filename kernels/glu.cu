@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
 #include "kernels/functions.cuh"
 #include "kernels/glu_cuda.h"
 #include "kernels/glu_halves.h"
@@ -17,12 +19,16 @@ struct Rows {
 };
 template <class C>
 struct InputRows : Rows<Input<C>> {
-  __host__ __device__ C At(std::int64_t row, std::int64_t i) const { return this->elements[this->begin(row) + i]; }
+  template <class Column>
+  __host__ __device__ auto At(std::int64_t row, Column column) const {
+    return this->elements[column + this->begin(row)];
+  }
 };
 template <class C>
 struct OutputRows : Rows<Output<C>> {
-  __host__ __device__ void Set(std::int64_t row, std::int64_t i, C value) const {
-    this->elements.Set(this->begin(row) + i, value);
+  template <class Column, class Value>
+  __host__ __device__ void Set(std::int64_t row, Column column, const Value& value) const {
+    this->elements.Set(column + this->begin(row), value);
   }
 };
 
@@ -55,6 +61,10 @@ OutputRows<C> DenseTo(const Glu& op, const Tensor& tensor) {
 }
 
 template <class C>
+__host__ __device__ C Silu(C x) {
+  return x * Sigmoid(x);
+}
+template <class C>
 __host__ __device__ C SiluSlope(C x) {
   const C sigmoid = Sigmoid(x);
   return sigmoid * (C(1) + x * (C(1) - sigmoid));
@@ -66,9 +76,8 @@ struct GluRow {
   InputRows<C> gate, up;
   OutputRows<C> output;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      const C x = gate.At(row, i);
-      output.Set(row, i, x * Sigmoid(x) * up.At(row, i));
+    team.Each(0, width, [&](auto at) {
+      output.Set(row, at, Map([](C x, C u) { return Silu(x) * u; }, gate.At(row, at), up.At(row, at)));
     });
   }
 };
@@ -79,10 +88,12 @@ struct GluBackwardRow {
   InputRows<C> gate, up, output_gradient;
   OutputRows<C> gate_gradient, up_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      const C x = gate.At(row, i), dy = output_gradient.At(row, i), d_silu = dy * up.At(row, i);
-      up_gradient.Set(row, i, dy * x * Sigmoid(x));
-      gate_gradient.Set(row, i, d_silu * SiluSlope(x));
+    const auto d_up = [](C dy, C x) { return dy * Silu(x); };
+    const auto d_gate = [](C dy, C u, C x) { return dy * u * SiluSlope(x); };
+    team.Each(0, width, [&](auto at) {
+      const auto x = gate.At(row, at), u = up.At(row, at), dy = output_gradient.At(row, at);
+      up_gradient.Set(row, at, Map(d_up, dy, x));
+      gate_gradient.Set(row, at, Map(d_gate, dy, u, x));
     });
   }
 };
@@ -93,10 +104,7 @@ struct SiluRow {
   InputRows<C> gate;
   OutputRows<C> silu;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      const C x = gate.At(row, i);
-      silu.Set(row, i, x * Sigmoid(x));
-    });
+    team.Each(0, width, [&](auto at) { silu.Set(row, at, Map([](C x) { return Silu(x); }, gate.At(row, at))); });
   }
 };
 
@@ -106,7 +114,8 @@ struct ProductRow {
   InputRows<C> silu, up;
   OutputRows<C> output;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) { output.Set(row, i, silu.At(row, i) * up.At(row, i)); });
+    team.Each(0, width,
+              [&](auto at) { output.Set(row, at, Map(std::multiplies<>(), silu.At(row, at), up.At(row, at))); });
   }
 };
 
@@ -116,10 +125,10 @@ struct ProductBackwardRow {
   InputRows<C> output_gradient, silu, up;
   OutputRows<C> silu_gradient, up_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      const C dy = output_gradient.At(row, i), s = silu.At(row, i), u = up.At(row, i);
-      silu_gradient.Set(row, i, dy * u);
-      up_gradient.Set(row, i, dy * s);
+    team.Each(0, width, [&](auto at) {
+      const auto dy = output_gradient.At(row, at), s = silu.At(row, at), u = up.At(row, at);
+      silu_gradient.Set(row, at, Map(std::multiplies<>(), dy, u));
+      up_gradient.Set(row, at, Map(std::multiplies<>(), dy, s));
     });
   }
 };
@@ -130,8 +139,9 @@ struct SiluBackwardRow {
   InputRows<C> silu_gradient, gate;
   OutputRows<C> gate_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      gate_gradient.Set(row, i, silu_gradient.At(row, i) * SiluSlope(gate.At(row, i)));
+    team.Each(0, width, [&](auto at) {
+      const auto slope = [](C ds, C x) { return ds * SiluSlope(x); };
+      gate_gradient.Set(row, at, Map(slope, silu_gradient.At(row, at), gate.At(row, at)));
     });
   }
 };
@@ -142,9 +152,9 @@ struct JoinRow {
   InputRows<C> gate, up;
   OutputRows<C> packed_gate, packed_up;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(width, [&](std::int64_t i) {
-      packed_gate.Set(row, i, gate.At(row, i));
-      packed_up.Set(row, i, up.At(row, i));
+    team.Each(0, width, [&](auto at) {
+      packed_gate.Set(row, at, gate.At(row, at));
+      packed_up.Set(row, at, up.At(row, at));
     });
   }
 };

@@ -10,7 +10,10 @@ namespace {
 template <class C>
 struct Square {
   Input<C> elements;
-  __host__ __device__ C operator()(std::int64_t i) const { return elements[i] * elements[i]; }
+  template <class At>
+  __host__ __device__ auto operator()(At at) const {
+    return Map([](C x) { return x * x; }, elements[at]);
+  }
 };
 
 template <class C>
@@ -46,7 +49,11 @@ template <class C>
 struct ClipElement {
   Input<C> coefficient;
   Output<C> gradient;
-  __host__ __device__ void operator()(std::int64_t i) const { gradient.Set(i, gradient[i] * coefficient[0]); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    const C times = coefficient[0];
+    gradient.Set(at, Map([&](C x) { return x * times; }, gradient[at]));
+  }
 };
 
 }  // namespace

@@ -10,11 +10,11 @@ namespace tidemark::kernels::cuda {
 template <class T>
 class HeadTiles {
  public:
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
 
   HeadTiles(const ConstTensor& tensor, const HeadRows& rows, std::int64_t head_size)
       : data_(static_cast<const T*>(tensor.data)), elements_(tensor), rows_(rows), head_size_(head_size) {
-    const bool is_same = tensor.type.dtype == kTileDType<T>;
+    const bool is_same = tensor.type.dtype == kStoredDType<T>;
     TIDEMARK_CHECK(is_same || !kIsNarrow<T>);
     in_words_ =
         is_same && head_size % kPerWord<T> == 0 && reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(Word) == 0;
@@ -64,7 +64,7 @@ class HeadsOfTiles {
  public:
   HeadsOfTiles(const Tensor& tensor, std::int64_t heads, std::int64_t head_size)
       : data_(static_cast<T*>(tensor.data)), heads_(heads), head_size_(head_size) {
-    TIDEMARK_CHECK(tensor.type.dtype == kTileDType<T>);
+    TIDEMARK_CHECK(tensor.type.dtype == kStoredDType<T>);
     in_words_ = head_size % kPerWord<T> == 0 && reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(Word) == 0;
   }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
 #include "kernels/info_nce_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/product_cuda.h"
@@ -52,7 +54,10 @@ struct LabelElement {
 template <class C>
 struct ProductOfElements {
   Input<C> a, b;
-  __host__ __device__ C operator()(std::int64_t i) const { return a[i] * b[i]; }
+  template <class At>
+  __host__ __device__ auto operator()(At at) const {
+    return Map(std::multiplies<>(), a[at], b[at]);
+  }
 };
 
 template <class C>

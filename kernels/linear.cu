@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
 #include <vector>
 
 #include "kernels/linear_cuda.h"
@@ -21,18 +22,24 @@ struct SumColumn {
   std::int64_t first;
   Input<C> rows;
   Output<C> sums;
-  __host__ __device__ C Term(std::int64_t row, std::int64_t column) const { return rows[row * width + column]; }
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t row, At column) const {
+    return rows[column + row * width];
+  }
   __host__ __device__ void Store(std::int64_t column, C sum) const {
     sums.Set(first + column, accumulate ? sums[first + column] + sum : sum);
   }
 };
 
 template <class C>
-struct AddBiasElement {
+struct AddBiasRow {
   std::int64_t width;
   Input<C> input, bias;
   Output<C> output;
-  __host__ __device__ void operator()(std::int64_t i) const { output.Set(i, input[i] + bias[i % width]); }
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * width;
+    team.Each(begin, begin + width, [&](auto at) { output.Set(at, Map(std::plus<>(), input[at], bias[at - begin])); });
+  }
 };
 
 }  // namespace
@@ -87,7 +94,7 @@ void AddBias(const Linear& op, const ConstTensor& input, const ConstTensor& bias
   TIDEMARK_CHECK(bias.type.elements == op.out && input.type.elements == op.rows * op.out);
   TIDEMARK_CHECK(output.type.elements == input.type.elements);
   InArithmeticOf({input.type, bias.type, output.type}, [&]<class C>(C) {
-    EachElement(queue, output.type.elements, AddBiasElement<C>{op.out, input, bias, output});
+    EachRow(queue, op.rows, AddBiasRow<C>{op.out, input, bias, output});
   });
 }
 

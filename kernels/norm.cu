@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <functional>
 
 #include "kernels/norm_cuda.h"
 #include "kernels/team.cuh"
@@ -19,17 +20,21 @@ struct ForwardRow {
   Output<C> output, rstds, means;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * width;
+    const std::int64_t begin = row * width, end = begin + width;
     const C count = static_cast<C>(width);
-    const C mean = layer_norm ? team.Sum<C>(width, [&](std::int64_t i) { return input[begin + i]; }) / count : C(0);
-    const C square = team.Sum<C>(width, [&](std::int64_t i) {
-      const C x = input[begin + i] - mean;
-      return x * x;
-    }) / count;
-    const C rstd = C(1) / std::sqrt(square + eps);
-    team.Each(width, [&](std::int64_t i) {
-      const C y = (input[begin + i] - mean) * rstd * weight[i];
-      output.Set(begin + i, layer_norm ? y + bias[i] : y);
+    const C mean = layer_norm ? team.Sum<C>(begin, end, [&](auto at) { return input[at]; }) / count : C(0);
+    const auto square = [&](C x) { return (x - mean) * (x - mean); };
+    const C variance = team.Sum<C>(begin, end, [&](auto at) { return Map(square, input[at]); }) / count;
+    const C rstd = C(1) / std::sqrt(variance + eps);
+    const auto scaled = [&](C x, C w) { return (x - mean) * rstd * w; };
+    const auto biased = [&](C x, C w, C b) { return scaled(x, w) + b; };
+    team.Each(begin, end, [&](auto at) {
+      const auto x = input[at], w = weight[at - begin];
+      if (layer_norm) {
+        output.Set(at, Map(biased, x, w, bias[at - begin]));
+      } else {
+        output.Set(at, Map(scaled, x, w));
+      }
     });
     team.Each(1, [&](std::int64_t) {
       rstds.Set(row, rstd);
@@ -48,17 +53,20 @@ struct BackwardRow {
   Output<C> input_gradient;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * width;
+    const std::int64_t begin = row * width, end = begin + width;
     const C rstd = rstds[row], mean = layer_norm ? means[row] : C(0), count = static_cast<C>(width);
-    const C along = team.Sum<C>(width, [&](std::int64_t i) {
-      return (input[begin + i] - mean) * rstd * gradient[begin + i] * weight[i];
+    const auto slope = [&](C x, C dy, C w) { return (x - mean) * rstd * dy * w; };
+    const C along = team.Sum<C>(begin, end, [&](auto at) {
+      return Map(slope, input[at], gradient[at], weight[at - begin]);
     }) / count;
     const C shift =
-        layer_norm ? team.Sum<C>(width, [&](std::int64_t i) { return gradient[begin + i] * weight[i]; }) / count : C(0);
-    team.Each(width, [&](std::int64_t i) {
-      const C normalised = (input[begin + i] - mean) * rstd;
-      input_gradient.Set(begin + i, rstd * (gradient[begin + i] * weight[i] - shift - normalised * along));
-    });
+        layer_norm ? team.Sum<C>(begin, end,
+                                 [&](auto at) { return Map(std::multiplies<>(), gradient[at], weight[at - begin]); }) /
+                         count
+                   : C(0);
+    const auto dx = [&](C x, C dy, C w) { return rstd * (dy * w - shift - (x - mean) * rstd * along); };
+    team.Each(begin, end,
+              [&](auto at) { input_gradient.Set(at, Map(dx, input[at], gradient[at], weight[at - begin])); });
   }
 };
 
@@ -70,12 +78,14 @@ struct WeightColumn {
   Input<C> gradient, input, rstds, means;
   Output<C> sums;
 
-  __host__ __device__ C Term(std::int64_t row, std::int64_t column) const {
-    const std::int64_t at = row * width + column;
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t row, At column) const {
+    const auto at = column + row * width;
     if (of_bias) {
       return gradient[at];
     }
-    return gradient[at] * (input[at] - (layer_norm ? means[row] : C(0))) * rstds[row];
+    const C rstd = rstds[row], mean = layer_norm ? means[row] : C(0);
+    return Map([&](C dy, C x) { return dy * (x - mean) * rstd; }, gradient[at], input[at]);
   }
   __host__ __device__ void Store(std::int64_t column, C sum) const {
     sums.Set(column, accumulate ? sums[column] + sum : sum);

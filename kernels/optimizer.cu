@@ -17,13 +17,20 @@ struct MomentsElement {
   Input<C> gradient;
   Output<C> weight, first, second;
 
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const C g = gradient[i], decayed = weight[i] * n.keep;
-    const C m = first[i] + n.to_first * (g - first[i]);
-    const C v = n.beta2 * second[i] + n.to_second * g * g;
-    weight.Set(i, apply ? decayed - n.step_size * m / (std::sqrt(v) / n.root_of_correction + n.eps) : decayed);
-    first.Set(i, m);
-    second.Set(i, v);
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    const auto first_moment = [&](C m, C g) { return m + n.to_first * (g - m); };
+    const auto second_moment = [&](C v, C g) { return n.beta2 * v + n.to_second * g * g; };
+    const auto updated = [&](C w, C m, C v) {
+      const C decayed = w * n.keep;
+      return apply ? decayed - n.step_size * m / (std::sqrt(v) / n.root_of_correction + n.eps) : decayed;
+    };
+    const auto g = gradient[at];
+    const auto m = Map(first_moment, first[at], g);
+    const auto v = Map(second_moment, second[at], g);
+    weight.Set(at, Map(updated, weight[at], m, v));
+    first.Set(at, m);
+    second.Set(at, v);
   }
 };
 
@@ -31,7 +38,10 @@ template <class C>
 struct RootElement {
   Input<C> second;
   Output<C> root;
-  __host__ __device__ void operator()(std::int64_t i) const { root.Set(i, std::sqrt(second[i])); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    root.Set(at, Map([](C v) { return std::sqrt(v); }, second[at]));
+  }
 };
 
 template <class C>
@@ -39,14 +49,20 @@ struct DivideElement {
   Input<C> root;
   C divisor;
   Output<C> quotient;
-  __host__ __device__ void operator()(std::int64_t i) const { quotient.Set(i, root[i] / divisor); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    quotient.Set(at, Map([&](C x) { return x / divisor; }, root[at]));
+  }
 };
 
 template <class C>
 struct AddNumberElement {
   C number;
   Output<C> sum;
-  __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + number); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    sum.Set(at, Map([&](C x) { return x + number; }, sum[at]));
+  }
 };
 
 template <class C>
@@ -54,8 +70,9 @@ struct ApplyElement {
   C step_size;
   Input<C> first, denominator;
   Output<C> weight;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    weight.Set(i, weight[i] - step_size * first[i] / denominator[i]);
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    weight.Set(at, Map([&](C w, C m, C d) { return w - step_size * m / d; }, weight[at], first[at], denominator[at]));
   }
 };
 
@@ -64,7 +81,10 @@ struct MomentumElement {
   C momentum;
   Input<C> gradient;
   Output<C> buffer;
-  __host__ __device__ void operator()(std::int64_t i) const { buffer.Set(i, momentum * buffer[i] + gradient[i]); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    buffer.Set(at, Map([&](C b, C g) { return momentum * b + g; }, buffer[at], gradient[at]));
+  }
 };
 
 void Moments(const AdamW& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& first,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
 #include "kernels/bytes_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "kernels/stretch.h"
@@ -14,7 +16,10 @@ struct CopyElement {
   Input<C> from;
   Output<C> to;
   C factor;
-  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, from[i] * factor); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    to.Set(at, Map([&](C x) { return x * factor; }, from[at]));
+  }
 };
 
 template <class C>
@@ -22,12 +27,13 @@ struct AddElement {
   Input<C> addends[kMostAddends];
   int count;
   Output<C> sum;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    C total = addends[0][i];
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    auto total = addends[0][at];
     for (int k = 1; k < count; ++k) {
-      total += addends[k][i];
+      total = Map(std::plus<>(), total, addends[k][at]);
     }
-    sum.Set(i, total);
+    sum.Set(at, total);
   }
 };
 
@@ -36,28 +42,42 @@ struct AccumulateElement {
   Input<C> addend;
   Output<C> sum;
   C factor;
-  __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + addend[i] * factor); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    sum.Set(at, Map([&](C a, C b) { return a + b * factor; }, sum[at], addend[at]));
+  }
 };
 
 template <class C>
 struct FillElement {
   Output<C> to;
   C value;
-  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, value); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    to.Set(at, Everywhere(at, value));
+  }
 };
 
 template <class C>
 struct CopyTimesElement {
   Input<C> from, factor;
   Output<C> to;
-  __host__ __device__ void operator()(std::int64_t i) const { to.Set(i, from[i] * factor[0]); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    const C times = factor[0];
+    to.Set(at, Map([&](C x) { return x * times; }, from[at]));
+  }
 };
 
 template <class C>
 struct AccumulateTimesElement {
   Input<C> addend, factor;
   Output<C> sum;
-  __host__ __device__ void operator()(std::int64_t i) const { sum.Set(i, sum[i] + addend[i] * factor[0]); }
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    const C times = factor[0];
+    sum.Set(at, Map([&](C a, C b) { return a + b * times; }, sum[at], addend[at]));
+  }
 };
 
 }  // namespace

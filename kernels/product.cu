@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -151,15 +152,21 @@ void SumByLibrary(std::span<const BatchTerm> terms, const BatchResult& c, const 
 }
 
 /// C (+)= row + sums, rows of sums one behind the other.
-struct RoundElement {
+struct RoundRow {
   Input<float> sums;
   bool accumulate, has_row;
   Input<float> row;
   Output<float> c;
   std::int64_t begin, columns, stride;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t at = begin + i / columns * stride + i % columns;
-    c.Set(at, (accumulate ? c[at] : 0.0F) + (has_row ? row[i % columns] : 0.0F) + sums[i]);
+  __host__ __device__ void operator()(const Team& team, std::int64_t y) const {
+    team.Each(0, columns, [&](auto x) {
+      auto sum = sums[x + y * columns];
+      if (has_row) {
+        sum = Map(std::plus<>(), row[x], sum);
+      }
+      const auto at = x + (begin + y * stride);
+      c.Set(at, accumulate ? Map(std::plus<>(), c[at], sum) : sum);
+    });
   }
 };
 
@@ -172,9 +179,9 @@ MatrixView RowsFrom(MatrixView view, std::int64_t row, std::int64_t rows) {
 /// Some rows of one matrix, in fp32 at `sums`, then rounded.
 void SumRows(std::span<const BatchTerm> terms, const ProductResult& c, const Tensor& sums, const Queue& queue) {
   SumByLibrary(terms, {{sums, 0, c.rows, c.columns, c.columns}}, queue);
-  EachElement(queue, sums.type.elements,
-              RoundElement{sums, c.accumulate, c.row.has_value(), c.row ? Input<float>(*c.row) : Input<float>(),
-                           c.tensor, c.begin, c.columns, c.stride});
+  EachRow(queue, c.rows,
+          RoundRow{sums, c.accumulate, c.row.has_value(), c.row ? Input<float>(*c.row) : Input<float>(), c.tensor,
+                   c.begin, c.columns, c.stride});
 }
 
 /// With the upper half of the workspace for sums: as many rows at a time as have room there.

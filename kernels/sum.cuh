@@ -16,8 +16,8 @@ struct PartialSum {
   C* partials;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * share, rest = count - begin;
-    const C sum = team.Sum<C>(rest < share ? rest : share, [&](std::int64_t i) { return term(begin + i); });
+    const std::int64_t begin = row * share, end = begin + share;
+    const C sum = team.Sum<C>(begin, end < count ? end : count, term);
     team.Each(1, [&](std::int64_t) { partials[row] = sum; });
   }
 };
@@ -29,7 +29,7 @@ struct TotalSum {
   Store store;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t) const {
-    const C sum = team.Sum<C>(count, term);
+    const C sum = team.Sum<C>(0, count, term);
     team.Each(1, [&](std::int64_t) { store(sum); });
   }
 };

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
+#include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/queue.h"
 #include "kernels/view.cuh"
@@ -15,12 +17,13 @@ namespace tidemark::kernels::cuda {
 // On the GPU a team is a thread block; on the host it is the calling thread, which joins partial results in the
 // block's order, so that what can be wrong about a sum is wrong on the host as well.
 //
-// Teams join in a fixed order: thread t takes t, t + kThreads, ..., then the threads of a warp fold in halves, then the
-// warps. The error of a sum of n is about (n / kThreads + log2 kThreads) roundings.
+// Teams join in a fixed order: thread t takes pack t, t + kThreads, ... and of the elements beside packs the t-th, then
+// the threads of a warp fold in halves, then the warps. The error of a sum of n is about (n / kThreads + kPack + log2
+// kThreads) roundings.
 
 inline constexpr int kWarp = 32, kWarps = 8, kThreads = kWarp * kWarps;
-/// A tile of ColumnSums: its columns, and the threads that share a column.
-inline constexpr int kTile = 32;
+/// A tile of column sums: the threads that share a column, and its columns, a pack of each thread.
+inline constexpr int kTile = kThreads / kPack, kTilePacks = kThreads / kTile, kTileColumns = kTilePacks * kPack;
 
 class Team {
  public:
@@ -47,17 +50,27 @@ class Team {
     }
   }
 
+  /// Calls `body(at)` for [begin, end), in packs and elements.
+  template <class Body>
+  __host__ __device__ void Each(std::int64_t begin, std::int64_t end, Body body) const {
+    const PackRange range(begin, end);
+    Each(range.packs(), [&](std::int64_t i) { body(range.pack(i)); });
+    Each(range.others(), [&](std::int64_t i) { body(range.other(i)); });
+  }
+
   // The following need all threads of the team, and give each the same. What any thread read before, another may write
   // after.
 
+  /// Of `term(at)` for [begin, end).
   template <class C, class Term>
-  __host__ __device__ C Sum(std::int64_t count, Term term) const {
-    return Join(count, C(0), term, [](C a, C b) { return a + b; });
+  __host__ __device__ C Sum(std::int64_t begin, std::int64_t end, Term term) const {
+    return Join(begin, end, C(0), term, std::plus<>());
   }
   /// The largest; NaN where there is one, -infinity where there are none.
   template <class C, class Term>
-  __host__ __device__ C Max(std::int64_t count, Term term) const {
-    return Join(count, -std::numeric_limits<C>::infinity(), term, [](C a, C b) { return a > b || a != a ? a : b; });
+  __host__ __device__ C Max(std::int64_t begin, std::int64_t end, Term term) const {
+    return Join(begin, end, -std::numeric_limits<C>::infinity(), term,
+                [](C a, C b) { return a > b || a != a ? a : b; });
   }
   /// Whether `holds(i)` of any i in [begin, end).
   template <class Predicate>
@@ -103,11 +116,24 @@ class Team {
   }
 
  private:
+  /// Calls `take(thread, what term gives)` for the calling threads' packs and elements of [begin, end), or elements
+  /// alone if the term takes no packs.
+  template <class Term, class Take>
+  __host__ __device__ void EachTerm(std::int64_t begin, std::int64_t end, const Term& term, Take take) const {
+    if constexpr (kTakesPacks<Term>) {
+      const PackRange range(begin, end);
+      Each(range.packs(), [&](std::int64_t i) { take(i % kThreads, term(range.pack(i))); });
+      Each(range.others(), [&](std::int64_t i) { take(i % kThreads, term(range.other(i))); });
+    } else {
+      Each(end - begin, [&](std::int64_t i) { take(i % kThreads, term(begin + i)); });
+    }
+  }
+
   template <class C, class Term, class Two>
-  __host__ __device__ C Join(std::int64_t count, C start, Term term, Two join) const {
+  __host__ __device__ C Join(std::int64_t begin, std::int64_t end, C start, Term term, Two join) const {
 #ifdef __CUDA_ARCH__
     C value = start;
-    Each(count, [&](std::int64_t i) { value = join(value, term(i)); });
+    EachTerm(begin, end, term, [&](std::int64_t, const auto& some) { value = Fold(value, some, join); });
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
       value = join(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
     }
@@ -125,9 +151,8 @@ class Team {
 #else
     C values[kThreads];
     std::fill_n(values, kThreads, start);
-    for (std::int64_t i = 0; i < count; ++i) {
-      values[i % kThreads] = join(values[i % kThreads], term(i));
-    }
+    EachTerm(begin, end, term,
+             [&](std::int64_t thread, const auto& some) { values[thread] = Fold(values[thread], some, join); });
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
       for (int i = 0; i < kThreads; ++i) {
         values[i] = i % kWarp < offset ? join(values[i], values[i + offset]) : values[i];
@@ -147,9 +172,20 @@ class Team {
 
 template <class Body>
 __global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count, Body body) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
-    body(i);
+  if constexpr (kTakesPacks<Body>) {
+    const PackRange range(0, count);
+    for (std::int64_t i = thread; i < range.packs(); i += step) {
+      body(range.pack(i));
+    }
+    if (thread < range.others()) {
+      body(range.other(thread));
+    }
+  } else {
+    for (std::int64_t i = thread; i < count; i += step) {
+      body(i);
+    }
   }
 }
 
@@ -162,24 +198,26 @@ __global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body
 }
 
 template <class C, class Body>
-__global__ void __launch_bounds__(kTile* kTile) ColumnsOnDevice(std::int64_t rows, std::int64_t columns, Body body) {
-  __shared__ C sums[kTile][kTile];
+__global__ void __launch_bounds__(kThreads) ColumnsOnDevice(std::int64_t rows, std::int64_t columns, Body body) {
+  __shared__ Pack<C> shared[kTile][kTilePacks];
   const unsigned x = threadIdx.x, y = threadIdx.y;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile; first < columns;
-       first += static_cast<std::int64_t>(gridDim.x) * kTile) {
-    const std::int64_t column = first + x;
-    sums[y][x] = 0;
-    for (std::int64_t row = column < columns ? y : rows; row < rows; row += kTile) {
-      sums[y][x] += body.Term(row, column);
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTileColumns; first < columns;
+       first += static_cast<std::int64_t>(gridDim.x) * kTileColumns) {
+    const PackAt mine{first + x * kPack};
+    Pack<C> sums = {};
+    for (std::int64_t row = mine.first < columns ? y : rows; row < rows; row += kTile) {
+      sums =
+          Map(std::plus<>(), sums, PackBefore<C>(columns, mine, [&](auto column) { return body.Term(row, column); }));
     }
+    shared[y][x] = sums;
     for (int half = kTile / 2; half > 0; half /= 2) {
       __syncthreads();
       if (static_cast<int>(y) < half) {
-        sums[y][x] += sums[y + half][x];
+        shared[y][x] = Map(std::plus<>(), shared[y][x], shared[y + half][x]);
       }
     }
-    if (y == 0 && column < columns) {
-      body.Store(column, sums[0][x]);
+    for (int lane = 0; y == 0 && lane < kPack && mine.first + lane < columns; ++lane) {
+      body.Store(mine.first + lane, shared[0][x].lanes[lane]);
     }
     __syncthreads();
   }
@@ -198,7 +236,8 @@ inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::
 
 template <class Body>
 void LaunchElements(const Queue& queue, std::int64_t count, const Body& body) {
-  TIDEMARK_LAUNCH(ElementsOnDevice, Blocks((count - 1) / kThreads + 1), kThreads, 0, Stream(queue), count, body);
+  const std::int64_t pieces = kTakesPacks<Body> ? count / kPack : count;
+  TIDEMARK_LAUNCH(ElementsOnDevice, Blocks(pieces / kThreads + 1), kThreads, 0, Stream(queue), count, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class Body>
@@ -208,8 +247,8 @@ void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
 }
 template <class C, class Body>
 void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks((columns - 1) / kTile + 1), dim3(kTile, kTile), 0, Stream(queue), rows,
-                  columns, body);
+  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks((columns - 1) / kTileColumns + 1), dim3(kTilePacks, kTile), 0,
+                  Stream(queue), rows, columns, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 
@@ -233,12 +272,14 @@ void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t, const Bo
 /// Threads of a team in this queue.
 inline std::int64_t TeamSize(const Queue& queue) { return queue.kind == Queue::Kind::host ? 1 : kThreads; }
 
-/// Calls `body(i)` for i in [0, count), in any order.
+/// Calls `body` for [0, count), in any order: in packs, if it takes them, and elements.
 template <class Body>
 void EachElement(const Queue& queue, std::int64_t count, const Body& body) {
   if (queue.kind == Queue::Kind::host) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      body(i);
+    if constexpr (kTakesPacks<Body>) {
+      Team().Each(0, count, body);
+    } else {
+      Team().Each(count, body);
     }
   } else if (count > 0) {
     LaunchElements(queue, count, body);
@@ -257,7 +298,8 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
   }
 }
 
-/// Calls `body.Store(column, sum over rows of body.Term(row, column))`, of all rows by one block.
+/// Calls `body.Store(column, sum over rows of body.Term(row, column))`, of all rows by one block. Terms are asked for
+/// in packs of columns as well.
 template <class C, class Body>
 void EachWholeColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
   if (queue.kind == Queue::Kind::host) {
@@ -288,6 +330,13 @@ struct SharesOfColumns {
     const std::int64_t number = at / columns, of_all = number * share + row;
     return of_all < rows ? body.Term(of_all, at - number * columns) : C(0);
   }
+  __host__ __device__ Pack<C> Term(std::int64_t row, PackAt at) const {
+    const std::int64_t number = at.first / columns, of_all = number * share + row;
+    if (at.first + kPack <= (number + 1) * columns && of_all < rows) {
+      return body.Term(of_all, at - number * columns);
+    }
+    return Map([&](std::int64_t one) { return Term(row, one); }, IndexOf(at));
+  }
   __host__ __device__ void Store(std::int64_t at, C sum) const { partials[at] = sum; }
 };
 template <class C, class Body>
@@ -295,22 +344,23 @@ struct SumsOfShares {
   Body body;
   std::int64_t columns;
   const C* partials;
-  __host__ __device__ C Term(std::int64_t share, std::int64_t column) const {
-    return partials[share * columns + column];
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t share, At column) const {
+    return Read(partials, column + share * columns);
   }
   __host__ __device__ void Store(std::int64_t column, C sum) const { body.Store(column, sum); }
 };
 
 /// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
-/// the rows of few columns, as many as two rounds of a large GPU's processors; the order of additions depends on rows
-/// and columns alone. A sum's error is about (rows / kTile + 10) roundings.
+/// the rows of few columns, as many as a large GPU has room for; the order of additions depends on rows and columns
+/// alone. A sum's error is about (rows / kTile + 10) roundings.
 template <class C, class Body>
 void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  constexpr std::int64_t kBlocks = 264, kFewestRows = 4 * kTile;
+  constexpr std::int64_t kBlocks = 1056, kFewestRows = 4 * kTile;
   const std::int64_t room = queue.workspace == nullptr || columns == 0
                                 ? 0
                                 : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
-  const std::int64_t shares = std::min({room, kBlocks / ((columns + kTile - 1) / kTile + 1), rows / kFewestRows});
+  const std::int64_t shares = std::min({room, kBlocks / (columns / kTileColumns + 1), rows / kFewestRows});
   if (shares <= 1) {
     EachWholeColumn<C>(queue, rows, columns, body);
     return;

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#ifdef __CUDACC__
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#endif
-
 #include <cstring>
-#include <limits>
 #include <memory>
 
 #include "kernels/ptx.cuh"
+#include "kernels/stored.cuh"
 #include "kernels/team.cuh"
 
 namespace tidemark::kernels::cuda {
@@ -26,60 +21,6 @@ static_assert(kTileThreads == 2 * kSide, "two threads per row, in the warp that 
 
 /// What one block may share on sm_90, less what the kernel itself takes: CUDA programming guide, compute capabilities.
 inline constexpr std::size_t kMostShared = 226 * 1024;
-
-/// Elements of two bytes in tiles; other tiles hold the arithmetic's own dtype.
-struct Bf16 {
-  std::uint16_t bits;
-};
-struct Fp16 {
-  std::uint16_t bits;
-};
-template <class T>
-inline constexpr bool kIsNarrow = sizeof(T) == 2;
-template <class T>
-inline constexpr DType kTileDType = std::is_same_v<T, Bf16>   ? DType::bf16
-                                    : std::is_same_v<T, Fp16> ? DType::fp16
-                                                              : kArithmetic<T>;
-/// The arithmetic on a tile of T.
-template <class T>
-using SumOfTile = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-template <class T>
-__host__ __device__ inline SumOfTile<T> Widened(T element) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    return FromBf16(element.bits);
-  } else if constexpr (std::is_same_v<T, Fp16>) {
-#ifdef __CUDA_ARCH__
-    return __half2float(__ushort_as_half(element.bits));
-#else
-    float value = 0;
-    Widen({{DType::fp16, 1}, &element}, 0, 1, &value);
-    return value;
-#endif
-  } else {
-    return element;
-  }
-}
-
-/// To nearest even.
-template <class T>
-__host__ __device__ inline T Rounded(SumOfTile<T> value) {
-  if constexpr (!kIsNarrow<T>) {
-    return value;
-  } else {
-#ifdef __CUDA_ARCH__
-    if constexpr (std::is_same_v<T, Bf16>) {
-      return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
-    } else {
-      return {__half_as_ushort(__float2half_rn(value))};
-    }
-#else
-    T element{};
-    Narrow(&value, {{kTileDType<T>, 1}, &element}, 0, 1);
-    return element;
-#endif
-  }
-}
 
 /// A tile in shared memory. Rows lie 16 bytes further apart than they are long: rows of 32, 48, 64 or 128 elements of
 /// any size then begin in different banks, four by four.

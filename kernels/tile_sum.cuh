@@ -34,7 +34,7 @@ using Room = std::conditional_t<kIsNarrow<T>, NoRoom, Tile<T, kSide>>;
 template <class T, int kColumns>
 class SumsOnHost {
  public:
-  using C = SumOfTile<T>;
+  using C = WideOf<T>;
   static constexpr int kRows = kSide;
 
   __host__ __device__ void Clear() {
@@ -362,7 +362,7 @@ class SumsOfThreads {
 
 #ifdef __CUDA_ARCH__
 template <class T, int kColumns>
-using Sums = std::conditional_t<kIsNarrow<T>, SumsOnTensorCores<T, kColumns>, SumsOfThreads<SumOfTile<T>, kColumns>>;
+using Sums = std::conditional_t<kIsNarrow<T>, SumsOnTensorCores<T, kColumns>, SumsOfThreads<WideOf<T>, kColumns>>;
 #else
 template <class T, int kColumns>
 using Sums = SumsOnHost<T, kColumns>;

@@ -42,6 +42,23 @@ void CheckAccumulate(const Place& place) {
   });
 }
 
+/// All but the first element, which does not lie where a block of memory begins.
+Tensor Rest(const Tensor& tensor) {
+  return {{tensor.type.dtype, tensor.type.elements - 1},
+          static_cast<char*>(tensor.data) + SizeOf(tensor.type.dtype).count()};
+}
+
+void CheckUnaligned(const Place& place) {
+  EachDType([&](DType from) {
+    EachDType([&](DType to) {
+      for (const std::int64_t n : kSizes) {
+        Compare(place, {Read(Some(from, n + 1, 1)), Updated(Some(to, n + 1, 2), 3 * 2)}, &kernels::Accumulate,
+                &cuda::Accumulate, [](auto run, const Tensors& t) { run(Rest(t[0]), Rest(t[1]), 0.7); });
+      }
+    });
+  });
+}
+
 void CheckScale(const Place& place) {
   EachDType([&](DType dtype) {
     for (const std::int64_t n : kSizes) {
@@ -85,9 +102,8 @@ void CheckTimes(const Place& place) {
 }  // namespace
 
 std::vector<Case> PointwiseCases() {
-  return {{"Copy", CheckCopy},   {"Add", CheckAdd},   {"Accumulate", CheckAccumulate},
-          {"Scale", CheckScale}, {"Zero", CheckZero}, {"Fill", CheckFill},
-          {"Times", CheckTimes}};
+  return {{"Copy", CheckCopy}, {"Add", CheckAdd},   {"Accumulate", CheckAccumulate}, {"Scale", CheckScale},
+          {"Zero", CheckZero}, {"Fill", CheckFill}, {"Times", CheckTimes},           {"Unaligned", CheckUnaligned}};
 }
 
 }  // namespace tidemark::kernels::cuda

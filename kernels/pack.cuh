@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/words.cuh"
+
+namespace tidemark::kernels::cuda {
+
+// A thread that reads one element of two bytes at a time leaves most of a GPU's memory bandwidth unused. Bodies of
+// pointwise kernels therefore are of either: one element, at a std::int64_t, or the neighbours of a pack, at a PackAt.
+//
+//   template <class At>
+//   void operator()(At at) const { sum.Set(at, Map([](C a, C b) { return a + b; }, first[at], second[at])); }
+
+/// Neighbours that a thread reads and writes together. Of two-byte elements that is one access of 16 bytes, the widest.
+inline constexpr int kPack = 8;
+
+template <class C>
+inline constexpr std::size_t kPackAlignment = kPack * sizeof(C) < 16 ? kPack * sizeof(C) : 16;
+
+template <class C>
+struct alignas(kPackAlignment<C>) Pack {
+  C lanes[kPack];
+};
+
+/// The pack that begins with element `first`.
+struct PackAt {
+  std::int64_t first;
+  friend __host__ __device__ PackAt operator+(PackAt at, std::int64_t offset) { return {at.first + offset}; }
+  friend __host__ __device__ PackAt operator-(PackAt at, std::int64_t offset) { return {at.first - offset}; }
+};
+
+template <class Body>
+inline constexpr bool kTakesPacks = std::is_invocable_v<const Body&, PackAt>;
+
+template <class T>
+inline constexpr bool kIsPack = false;
+template <class C>
+inline constexpr bool kIsPack<Pack<C>> = true;
+
+/// f(value...), of packs lane by lane.
+template <class F, class... C>
+requires(!(kIsPack<C> || ...)) __host__ __device__ inline auto Map(F f, const C&... value) { return f(value...); }
+template <class F, class... C>
+__host__ __device__ inline auto Map(F f, const Pack<C>&... packs) {
+  Pack<decltype(f(packs.lanes[0]...))> result;
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    result.lanes[lane] = f(packs.lanes[lane]...);
+  }
+  return result;
+}
+
+/// Which element it is, for Map.
+__host__ __device__ inline std::int64_t IndexOf(std::int64_t i) { return i; }
+__host__ __device__ inline Pack<std::int64_t> IndexOf(PackAt at) {
+  Pack<std::int64_t> index;
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    index.lanes[lane] = at.first + lane;
+  }
+  return index;
+}
+
+/// The value, in all lanes.
+template <class C>
+__host__ __device__ inline C Everywhere(std::int64_t, C value) {
+  return value;
+}
+template <class C>
+__host__ __device__ inline Pack<C> Everywhere(PackAt at, C value) {
+  return Map([&](std::int64_t) { return value; }, IndexOf(at));
+}
+
+/// two(value, element), of a pack one lane after the other.
+template <class C, class Two>
+__host__ __device__ inline C Fold(C value, C element, Two two) {
+  return two(value, element);
+}
+template <class C, class Two>
+__host__ __device__ inline C Fold(C value, const Pack<C>& pack, Two two) {
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    value = two(value, pack.lanes[lane]);
+  }
+  return value;
+}
+
+/// of(at), or where the pack goes beyond `end` of(i) for those before it and zeros.
+template <class C, class Of>
+__host__ __device__ inline Pack<C> PackBefore(std::int64_t end, PackAt at, Of of) {
+  if (at.first + kPack <= end) {
+    return of(at);
+  }
+  Pack<C> pack = {};
+  for (int lane = 0; lane < kPack && at.first + lane < end; ++lane) {
+    pack.lanes[lane] = of(at.first + lane);
+  }
+  return pack;
+}
+
+/// Where it lies in memory: in one access where it is aligned to that, which tensors are whose rows are multiples of
+/// kPack.
+template <class T>
+__host__ __device__ inline T Read(const T* from, std::int64_t i) {
+  return from[i];
+}
+template <class T>
+__host__ __device__ inline Pack<T> Read(const T* from, PackAt at) {
+  from += at.first;
+  if (reinterpret_cast<std::uintptr_t>(from) % alignof(Pack<T>) == 0) {
+    return *reinterpret_cast<const Pack<T>*>(from);
+  }
+  Pack<T> pack;
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    pack.lanes[lane] = from[lane];
+  }
+  return pack;
+}
+template <class T>
+__host__ __device__ inline void Write(T value, T* to, std::int64_t i) {
+  to[i] = value;
+}
+template <class T>
+__host__ __device__ inline void Write(const Pack<T>& pack, T* to, PackAt at) {
+  to += at.first;
+  if (reinterpret_cast<std::uintptr_t>(to) % alignof(Pack<T>) == 0) {
+    *reinterpret_cast<Pack<T>*>(to) = pack;
+    return;
+  }
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    to[lane] = pack.lanes[lane];
+  }
+}
+
+/// The indices from `begin` to `end`: packs, of which each begins with a multiple of kPack, and the elements beside
+/// them, fewer than two packs' worth.
+class PackRange {
+ public:
+  __host__ __device__ PackRange(std::int64_t begin, std::int64_t end)
+      : begin_(begin), end_(end > begin ? end : begin), first_((begin + kPack - 1) / kPack * kPack) {
+    packs_ = end_ > first_ ? (end_ - first_) / kPack : 0;
+    before_ = packs_ > 0 ? first_ - begin_ : end_ - begin_;
+  }
+
+  __host__ __device__ std::int64_t packs() const { return packs_; }
+  __host__ __device__ PackAt pack(std::int64_t i) const { return {first_ + i * kPack}; }
+  __host__ __device__ std::int64_t others() const { return end_ - begin_ - packs_ * kPack; }
+  __host__ __device__ std::int64_t other(std::int64_t i) const {
+    return i < before_ ? begin_ + i : begin_ + i + packs_ * kPack;
+  }
+
+ private:
+  std::int64_t begin_, end_, first_, packs_, before_;
+};
+
+}  // namespace tidemark::kernels::cuda
