@@ -120,7 +120,7 @@ class OnlineSoftmax {
       C* row = scores.data + i * scores.stride;
       C& largest = largest_[static_cast<std::size_t>(i)];
       const C tile_largest = MaxOf(scores.columns, row);
-      const C now = tile_largest > largest || tile_largest != tile_largest ? tile_largest : largest;
+      const C now = tile_largest > largest || std::isnan(tile_largest) ? tile_largest : largest;
       if (now == -std::numeric_limits<C>::infinity()) {  // nothing to see yet, and no difference of infinities
         std::fill_n(row, scores.columns, C(0));
         continue;

@@ -43,6 +43,8 @@ if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
 fi
 mount -t proc proc "$root/proc" || mount --rbind /proc "$root/proc" || cannot 'no /proc can be mounted in the bare root'
 mount -t sysfs -o ro sysfs "$root/sys" || mount --rbind /sys "$root/sys" || cannot 'no /sys can be mounted in the bare root'
+mount -t devpts devpts "$root/dev/pts" -o newinstance,ptmxmode=0666 || cannot 'no terminals can be made in the bare root'
+ln -sf pts/ptmx "$root/dev/ptmx"
 git -c safe.directory='*' clone --quiet --no-hardlinks . "$root/tidemark"
 
 for command in "$@"; do

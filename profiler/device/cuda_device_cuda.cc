@@ -167,7 +167,7 @@ class CudaDevice final : public GpuDevice {
  public:
   CudaDevice(std::unique_ptr<GpuDriver> driver, std::unique_ptr<kernels::cuda::Blas> blas, const GpuBooks& books,
              std::optional<GpuManagement> management)
-      : driver_(std::move(driver)), blas_(std::move(blas)), books_(books), management_(std::move(management)) {}
+      : driver_(std::move(driver)), blas_(std::move(blas)), books_(books), management_(management) {}
   ~CudaDevice() override {
     for (const cudaEvent_t event : events_) {
       Expect(cudaEventDestroy(event));
@@ -324,7 +324,7 @@ Result<std::unique_ptr<GpuDevice>> OpenCudaDevice(int gpu) {
   const GpuBooks books = OpenBooks(*driver, management, before);
   TIDEMARK_ASSIGN(auto blas, kernels::cuda::OpenCublasLt());
   return std::unique_ptr<GpuDevice>(
-      std::make_unique<CudaDevice>(std::move(driver), std::move(blas), books, std::move(management)));
+      std::make_unique<CudaDevice>(std::move(driver), std::move(blas), books, management));
 }
 
 }  // namespace tidemark

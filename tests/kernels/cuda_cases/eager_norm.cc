@@ -51,7 +51,7 @@ void CheckScaleColumns(const Place& place) {
 }
 
 void CheckColumnSums(const Place& place) {
-  EachNorm([&](const Norm& norm, DType dtype) {
+  const auto check = [&](const Norm& norm, DType dtype) {
     for (const bool accumulate : {false, true}) {
       Norm op = norm;
       op.accumulate = accumulate;
@@ -60,7 +60,11 @@ void CheckColumnSums(const Place& place) {
               {Read(Some(dtype, op.rows * op.width, 1)), Updated(Some(dtype, op.width, 2), (rows + 2) * (rows + 1))},
               &kernels::ColumnSums, &cuda::ColumnSums, [&](auto run, const Tensors& t) { run(op, t[0], t[1]); });
     }
-  });
+  };
+  EachNorm(check);
+  for (const std::int64_t width : {13, 72}) {  // packs that end in the next share of the rows, and two tiles
+    EachDType([&](DType dtype) { check({.rows = 300, .width = width, .eps = 0.01}, dtype); });
+  }
 }
 
 void CheckRstdGradient(const Place& place) {
