@@ -59,11 +59,8 @@ struct BackwardRow {
     const C along = team.Sum<C>(begin, end, [&](auto at) {
       return Map(slope, input[at], gradient[at], weight[at - begin]);
     }) / count;
-    const C shift =
-        layer_norm ? team.Sum<C>(begin, end,
-                                 [&](auto at) { return Map(std::multiplies<>(), gradient[at], weight[at - begin]); }) /
-                         count
-                   : C(0);
+    const auto product = [&](auto at) { return Map(std::multiplies<>(), gradient[at], weight[at - begin]); };
+    const C shift = layer_norm ? team.Sum<C>(begin, end, product) / count : C(0);
     const auto dx = [&](C x, C dy, C w) { return rstd * (dy * w - shift - (x - mean) * rstd * along); };
     team.Each(begin, end,
               [&](auto at) { input_gradient.Set(at, Map(dx, input[at], gradient[at], weight[at - begin])); });
