@@ -9,8 +9,9 @@
 
 namespace tidemark::kernels::cuda {
 
-// A thread that reads one element of two bytes at a time leaves most of a GPU's memory bandwidth unused. Bodies of
-// pointwise kernels therefore are of either: one element, at a std::int64_t, or the neighbours of a pack, at a PackAt.
+// A GPU's memory is busy while enough bytes are under way, which threads that read two at a time cannot see to. Bodies
+// of pointwise kernels therefore are of either: one element, at a std::int64_t, or the neighbours of a pack, at a
+// PackAt.
 //
 //   template <class At>
 //   void operator()(At at) const { sum.Set(at, Map([](C a, C b) { return a + b; }, first[at], second[at])); }
@@ -158,5 +159,25 @@ class PackRange {
  private:
   std::int64_t begin_, end_, first_, packs_, before_;
 };
+
+/// Calls `body(at)` for what thread `rank` of `threads` has of [begin, end): packs if the body takes them, and
+/// elements.
+template <class Body>
+__host__ __device__ inline void EachOf(std::int64_t begin, std::int64_t end, std::int64_t rank, std::int64_t threads,
+                                       const Body& body) {
+  if constexpr (kTakesPacks<Body>) {
+    const PackRange range(begin, end);
+    for (std::int64_t i = rank; i < range.packs(); i += threads) {
+      body(range.pack(i));
+    }
+    for (std::int64_t i = rank; i < range.others(); i += threads) {
+      body(range.other(i));
+    }
+  } else {
+    for (std::int64_t i = begin + rank; i < end; i += threads) {
+      body(i);
+    }
+  }
+}
 
 }  // namespace tidemark::kernels::cuda

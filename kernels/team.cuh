@@ -50,12 +50,10 @@ class Team {
     }
   }
 
-  /// Calls `body(at)` for [begin, end), in packs and elements.
+  /// Calls `body(at)` for [begin, end), in packs if it takes them, and elements.
   template <class Body>
-  __host__ __device__ void Each(std::int64_t begin, std::int64_t end, Body body) const {
-    const PackRange range(begin, end);
-    Each(range.packs(), [&](std::int64_t i) { body(range.pack(i)); });
-    Each(range.others(), [&](std::int64_t i) { body(range.other(i)); });
+  __host__ __device__ void Each(std::int64_t begin, std::int64_t end, const Body& body) const {
+    EachOf(begin, end, rank(), size(), body);
   }
 
   // The following need all threads of the team, and give each the same. What any thread read before, another may write
@@ -172,21 +170,8 @@ class Team {
 
 template <class Body>
 __global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count, Body body) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  if constexpr (kTakesPacks<Body>) {
-    const PackRange range(0, count);
-    for (std::int64_t i = thread; i < range.packs(); i += step) {
-      body(range.pack(i));
-    }
-    if (thread < range.others()) {
-      body(range.other(thread));
-    }
-  } else {
-    for (std::int64_t i = thread; i < count; i += step) {
-      body(i);
-    }
-  }
+  EachOf(0, count, static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+         static_cast<std::int64_t>(gridDim.x) * kThreads, body);
 }
 
 template <class Body>
@@ -276,11 +261,7 @@ inline std::int64_t TeamSize(const Queue& queue) { return queue.kind == Queue::K
 template <class Body>
 void EachElement(const Queue& queue, std::int64_t count, const Body& body) {
   if (queue.kind == Queue::Kind::host) {
-    if constexpr (kTakesPacks<Body>) {
-      Team().Each(0, count, body);
-    } else {
-      Team().Each(count, body);
-    }
+    Team().Each(0, count, body);
   } else if (count > 0) {
     LaunchElements(queue, count, body);
   }
@@ -352,11 +333,11 @@ struct SumsOfShares {
 };
 
 /// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
-/// the rows of few columns, as many as a large GPU has room for; the order of additions depends on rows and columns
-/// alone. A sum's error is about (rows / kTile + 10) roundings.
+/// the rows of few columns, as many as a large GPU has room for (132 processors, 2048 threads on each); the order of
+/// additions depends on rows and columns alone. A sum's error is about (rows / kTile + 10) roundings.
 template <class C, class Body>
 void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  constexpr std::int64_t kBlocks = 1056, kFewestRows = 4 * kTile;
+  constexpr std::int64_t kBlocks = 132 * 2048 / kThreads, kFewestRows = 4 * kTile;
   const std::int64_t room = queue.workspace == nullptr || columns == 0
                                 ? 0
                                 : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
