@@ -90,13 +90,16 @@ struct SumGroupElement {
 };
 
 template <class C>
-struct MaskElement {
+struct MaskRow {
   std::int64_t sequence;
   Input<C> scores;
   Output<C> masked;
-  __host__ __device__ void operator()(std::int64_t i) const {
-    const bool is_visible = i % sequence <= i / sequence % sequence;
-    masked.Set(i, is_visible ? scores[i] : -std::numeric_limits<C>::infinity());
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * sequence, last = begin + row % sequence;
+    const auto visible = [&](std::int64_t i, C score) {
+      return i <= last ? score : -std::numeric_limits<C>::infinity();
+    };
+    team.Each(begin, begin + sequence, [&](auto at) { masked.Set(at, Map(visible, IndexOf(at), scores[at])); });
   }
 };
 
@@ -172,7 +175,7 @@ void CausalMask(const HeadShape& shape, const ConstTensor& scores, const Tensor&
   CheckScores(shape, scores.type);
   CheckScores(shape, masked.type);
   InArithmeticOf({scores.type, masked.type}, [&]<class C>(C) {
-    EachElement(queue, masked.type.elements, MaskElement<C>{shape.sequence, scores, masked});
+    EachRow(queue, masked.type.elements / shape.sequence, MaskRow<C>{shape.sequence, scores, masked});
   });
 }
 

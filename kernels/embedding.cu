@@ -47,13 +47,7 @@ struct SumTokens {
       const auto addend = [&](auto column) { return gradient[column + token * op.width]; };
       sum = Map(std::plus<>(), sum, PackBefore<C>(op.width, mine, addend));
     });
-    if (mine.first + kPack <= op.width) {
-      sums.Set(mine + begin, sum);
-    } else {
-      for (int lane = 0; mine.first + lane < op.width; ++lane) {
-        sums.Set(begin + mine.first + lane, sum.lanes[lane]);
-      }
-    }
+    EachBefore(op.width, mine, sum, [&](auto column, const auto& value) { sums.Set(column + begin, value); });
   }
 };
 

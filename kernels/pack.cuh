@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/words.cuh"
@@ -16,7 +17,8 @@ namespace tidemark::kernels::cuda {
 //   template <class At>
 //   void operator()(At at) const { sum.Set(at, Map([](C a, C b) { return a + b; }, first[at], second[at])); }
 
-/// Neighbours that a thread reads and writes together. Of two-byte elements that is one access of 16 bytes, the widest.
+/// Neighbours that a thread reads and writes together. Of two-byte elements that is one access of 16 bytes, the widest;
+/// of wider ones several.
 inline constexpr int kPack = 8;
 
 template <class C>
@@ -90,6 +92,25 @@ __host__ __device__ inline C Fold(C value, const Pack<C>& pack, Two two) {
   return value;
 }
 
+/// A lane that is not known when this is compiled. By comparisons: registers have no addresses, and a GPU would keep
+/// the pack in memory.
+template <class C>
+__host__ __device__ inline C Lane(const Pack<C>& pack, int which) {
+  C value = pack.lanes[0];
+  TIDEMARK_UNROLL
+  for (int lane = 1; lane < kPack; ++lane) {
+    value = lane == which ? pack.lanes[lane] : value;
+  }
+  return value;
+}
+template <class C>
+__host__ __device__ inline void SetLane(Pack<C>& pack, int which, C value) {
+  TIDEMARK_UNROLL
+  for (int lane = 0; lane < kPack; ++lane) {
+    pack.lanes[lane] = lane == which ? value : pack.lanes[lane];
+  }
+}
+
 /// of(at), or where the pack goes beyond `end` of(i) for those before it and zeros.
 template <class C, class Of>
 __host__ __device__ inline Pack<C> PackBefore(std::int64_t end, PackAt at, Of of) {
@@ -97,14 +118,29 @@ __host__ __device__ inline Pack<C> PackBefore(std::int64_t end, PackAt at, Of of
     return of(at);
   }
   Pack<C> pack = {};
-  for (int lane = 0; lane < kPack && at.first + lane < end; ++lane) {
-    pack.lanes[lane] = of(at.first + lane);
+  TIDEMARK_NO_UNROLL
+  for (int lane = 0; at.first + lane < end; ++lane) {
+    SetLane<C>(pack, lane, of(at.first + lane));
   }
   return pack;
 }
 
-/// Where it lies in memory: in one access where it is aligned to that, which tensors are whose rows are multiples of
-/// kPack.
+/// The other way: to(at, pack), or where it goes beyond `end` to(i, lane) for those before it.
+template <class C, class To>
+__host__ __device__ inline void EachBefore(std::int64_t end, PackAt at, const Pack<C>& pack, To to) {
+  if (at.first + kPack <= end) {
+    to(at, pack);
+    return;
+  }
+  TIDEMARK_NO_UNROLL
+  for (int lane = 0; at.first + lane < end; ++lane) {
+    to(at.first + lane, Lane(pack, lane));
+  }
+}
+
+/// Where it lies in memory: at once where it is aligned to that, which packs are of tensors that begin with blocks of
+/// memory and whose rows are multiples of kPack. The host's compiler is not left to find that out: GCC 12 reads at once
+/// before it has looked.
 template <class T>
 __host__ __device__ inline T Read(const T* from, std::int64_t i) {
   return from[i];
@@ -112,14 +148,18 @@ __host__ __device__ inline T Read(const T* from, std::int64_t i) {
 template <class T>
 __host__ __device__ inline Pack<T> Read(const T* from, PackAt at) {
   from += at.first;
+  Pack<T> pack;
+#ifdef __CUDA_ARCH__
   if (reinterpret_cast<std::uintptr_t>(from) % alignof(Pack<T>) == 0) {
     return *reinterpret_cast<const Pack<T>*>(from);
   }
-  Pack<T> pack;
   TIDEMARK_UNROLL
   for (int lane = 0; lane < kPack; ++lane) {
     pack.lanes[lane] = from[lane];
   }
+#else
+  std::memcpy(&pack, from, sizeof(pack));
+#endif
   return pack;
 }
 template <class T>
@@ -129,6 +169,7 @@ __host__ __device__ inline void Write(T value, T* to, std::int64_t i) {
 template <class T>
 __host__ __device__ inline void Write(const Pack<T>& pack, T* to, PackAt at) {
   to += at.first;
+#ifdef __CUDA_ARCH__
   if (reinterpret_cast<std::uintptr_t>(to) % alignof(Pack<T>) == 0) {
     *reinterpret_cast<Pack<T>*>(to) = pack;
     return;
@@ -137,6 +178,9 @@ __host__ __device__ inline void Write(const Pack<T>& pack, T* to, PackAt at) {
   for (int lane = 0; lane < kPack; ++lane) {
     to[lane] = pack.lanes[lane];
   }
+#else
+  std::memcpy(to, &pack, sizeof(pack));
+#endif
 }
 
 /// The indices from `begin` to `end`: packs, of which each begins with a multiple of kPack, and the elements beside

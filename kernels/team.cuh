@@ -19,7 +19,7 @@ namespace tidemark::kernels::cuda {
 //
 // Teams join in a fixed order: thread t takes pack t, t + kThreads, ... and of the elements beside packs the t-th, then
 // the threads of a warp fold in halves, then the warps. The error of a sum of n is about (n / kThreads + kPack + log2
-// kThreads) roundings.
+// kThreads) roundings, and its last bit may depend on where in a tensor it begins.
 
 inline constexpr int kWarp = 32, kWarps = 8, kThreads = kWarp * kWarps;
 /// A tile of column sums: the threads that share a column, and its columns, a pack of each thread.
@@ -166,6 +166,16 @@ class Team {
   }
 };
 
+/// Rows that are summed by shares, of `share` rows each or what is left.
+struct SharedRows {
+  std::int64_t rows, shares, share;
+  __host__ __device__ std::int64_t begin(std::int64_t i) const { return i * share; }
+  __host__ __device__ std::int64_t end(std::int64_t i) const { return (i + 1) * share < rows ? (i + 1) * share : rows; }
+};
+
+/// Of column sums.
+__host__ __device__ inline std::int64_t Tiles(std::int64_t columns) { return (columns - 1) / kTileColumns + 1; }
+
 #ifdef __CUDACC__
 
 template <class Body>
@@ -183,14 +193,14 @@ __global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body
 }
 
 template <class C, class Body>
-__global__ void __launch_bounds__(kThreads) ColumnsOnDevice(std::int64_t rows, std::int64_t columns, Body body) {
+__global__ void __launch_bounds__(kThreads) ColumnsOnDevice(SharedRows rows, std::int64_t columns, Body body) {
   __shared__ Pack<C> shared[kTile][kTilePacks];
   const unsigned x = threadIdx.x, y = threadIdx.y;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTileColumns; first < columns;
-       first += static_cast<std::int64_t>(gridDim.x) * kTileColumns) {
-    const PackAt mine{first + x * kPack};
+  for (std::int64_t task = blockIdx.x; task < rows.shares * Tiles(columns); task += gridDim.x) {
+    const std::int64_t share = task / Tiles(columns), end = rows.end(share);
+    const PackAt mine{(task - share * Tiles(columns)) * kTileColumns + x * kPack};
     Pack<C> sums = {};
-    for (std::int64_t row = mine.first < columns ? y : rows; row < rows; row += kTile) {
+    for (std::int64_t row = mine.first < columns ? rows.begin(share) + y : end; row < end; row += kTile) {
       sums =
           Map(std::plus<>(), sums, PackBefore<C>(columns, mine, [&](auto column) { return body.Term(row, column); }));
     }
@@ -202,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) ColumnsOnDevice(std::int64_t rows, s
       }
     }
     for (int lane = 0; y == 0 && lane < kPack && mine.first + lane < columns; ++lane) {
-      body.Store(mine.first + lane, shared[0][x].lanes[lane]);
+      body.Store(share, mine.first + lane, shared[0][x].lanes[lane]);
     }
     __syncthreads();
   }
@@ -231,9 +241,9 @@ void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class C, class Body>
-void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks((columns - 1) / kTileColumns + 1), dim3(kTilePacks, kTile), 0,
-                  Stream(queue), rows, columns, body);
+void LaunchColumns(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Body& body) {
+  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks(rows.shares * Tiles(columns)), dim3(kTilePacks, kTile), 0, Stream(queue),
+                  rows, columns, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 
@@ -248,8 +258,8 @@ void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
   LaunchElements(queue, rows, body);
 }
 template <class C, class Body>
-void LaunchColumns(const Queue& queue, std::int64_t rows, std::int64_t, const Body& body) {
-  LaunchElements(queue, rows, body);
+void LaunchColumns(const Queue& queue, const SharedRows&, std::int64_t columns, const Body& body) {
+  LaunchElements(queue, columns, body);
 }
 
 #endif
@@ -279,47 +289,55 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
   }
 }
 
-/// Calls `body.Store(column, sum over rows of body.Term(row, column))`, of all rows by one block. Terms are asked for
-/// in packs of columns as well.
+/// Calls `body.Store(share, column, sum over the share's rows of body.Term(row, column))`. Terms are asked for in packs
+/// of columns as well.
 template <class C, class Body>
-void EachWholeColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
+void EachColumnOfShares(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Body& body) {
   if (queue.kind == Queue::Kind::host) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      C sums[kTile] = {};
-      for (std::int64_t row = 0; row < rows; ++row) {
-        sums[row % kTile] += body.Term(row, column);
-      }
-      for (int half = kTile / 2; half > 0; half /= 2) {
-        for (int y = 0; y < half; ++y) {
-          sums[y] += sums[y + half];
+    for (std::int64_t share = 0; share < rows.shares; ++share) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        C sums[kTile] = {};
+        for (std::int64_t row = rows.begin(share); row < rows.end(share); ++row) {
+          sums[(row - rows.begin(share)) % kTile] += body.Term(row, column);
         }
+        for (int half = kTile / 2; half > 0; half /= 2) {
+          for (int y = 0; y < half; ++y) {
+            sums[y] += sums[y + half];
+          }
+        }
+        body.Store(share, column, sums[0]);
       }
-      body.Store(column, sums[0]);
     }
   } else if (columns > 0) {
     LaunchColumns<C>(queue, rows, columns, body);
   }
 }
 
-/// Column c of share s of the rows, as column s columns + c.
+/// What is summed of all rows at once.
+template <class C, class Body>
+struct WholeColumns {
+  Body body;
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t row, At column) const {
+    return body.Term(row, column);
+  }
+  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const { body.Store(column, sum); }
+};
+/// What is summed by shares: first each share's sums, as rows.
 template <class C, class Body>
 struct SharesOfColumns {
   Body body;
-  std::int64_t rows, columns, share;
+  std::int64_t columns;
   C* partials;
-  __host__ __device__ C Term(std::int64_t row, std::int64_t at) const {
-    const std::int64_t number = at / columns, of_all = number * share + row;
-    return of_all < rows ? body.Term(of_all, at - number * columns) : C(0);
+  template <class At>
+  __host__ __device__ auto Term(std::int64_t row, At column) const {
+    return body.Term(row, column);
   }
-  __host__ __device__ Pack<C> Term(std::int64_t row, PackAt at) const {
-    const std::int64_t number = at.first / columns, of_all = number * share + row;
-    if (at.first + kPack <= (number + 1) * columns && of_all < rows) {
-      return body.Term(of_all, at - number * columns);
-    }
-    return Map([&](std::int64_t one) { return Term(row, one); }, IndexOf(at));
+  __host__ __device__ void Store(std::int64_t share, std::int64_t column, C sum) const {
+    partials[share * columns + column] = sum;
   }
-  __host__ __device__ void Store(std::int64_t at, C sum) const { partials[at] = sum; }
 };
+/// And then theirs.
 template <class C, class Body>
 struct SumsOfShares {
   Body body;
@@ -329,7 +347,7 @@ struct SumsOfShares {
   __host__ __device__ auto Term(std::int64_t share, At column) const {
     return Read(partials, column + share * columns);
   }
-  __host__ __device__ void Store(std::int64_t column, C sum) const { body.Store(column, sum); }
+  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const { body.Store(column, sum); }
 };
 
 /// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
@@ -341,15 +359,15 @@ void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, con
   const std::int64_t room = queue.workspace == nullptr || columns == 0
                                 ? 0
                                 : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
-  const std::int64_t shares = std::min({room, kBlocks / (columns / kTileColumns + 1), rows / kFewestRows});
+  const std::int64_t shares = std::min({room, kBlocks / Tiles(columns), rows / kFewestRows});
   if (shares <= 1) {
-    EachWholeColumn<C>(queue, rows, columns, body);
+    EachColumnOfShares<C>(queue, {rows, 1, rows}, columns, WholeColumns<C, Body>{body});
     return;
   }
   C* partials = static_cast<C*>(queue.workspace);
-  const std::int64_t share = (rows + shares - 1) / shares;
-  EachWholeColumn<C>(queue, share, shares * columns, SharesOfColumns<C, Body>{body, rows, columns, share, partials});
-  EachWholeColumn<C>(queue, shares, columns, SumsOfShares<C, Body>{body, columns, partials});
+  EachColumnOfShares<C>(queue, {rows, shares, (rows + shares - 1) / shares}, columns,
+                        SharesOfColumns<C, Body>{body, columns, partials});
+  EachColumnOfShares<C>(queue, {shares, 1, shares}, columns, SumsOfShares<C, Body>{body, columns, partials});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -9,9 +9,11 @@
 #define __device__
 #endif
 
-// Before a loop of a body that is the host's as well, whose compiler knows no such word.
+// Before a loop of a body that is the host's as well, whose compiler knows no such words.
 #ifdef __CUDA_ARCH__
 #define TIDEMARK_UNROLL _Pragma("unroll")
+#define TIDEMARK_NO_UNROLL _Pragma("unroll 1")
 #else
 #define TIDEMARK_UNROLL
+#define TIDEMARK_NO_UNROLL
 #endif

@@ -18,8 +18,8 @@ void Expect(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetError
 class Gpu final : public Place {
  public:
   /// A BLAS, if any, gets a workspace of so many bytes.
-  explicit Gpu(Blas* blas = nullptr, std::int64_t workspace_bytes = 0)
-      : blas_(blas), workspace_bytes_(workspace_bytes) {
+  explicit Gpu(Blas* blas = nullptr, std::int64_t workspace_bytes = 0, std::int64_t elements_before = 0)
+      : blas_(blas), workspace_bytes_(workspace_bytes), elements_before_(elements_before) {
     Expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     Expect(cudaMalloc(&scratch_, Queue::kScratchBytes));
     workspace_ = Take(static_cast<std::size_t>(workspace_bytes));
@@ -39,6 +39,7 @@ class Gpu final : public Place {
             .workspace = workspace_,
             .workspace_bytes = workspace_bytes_};
   }
+  std::int64_t elements_before() const override { return elements_before_; }
   void* Take(std::size_t bytes) const override {
     void* data = nullptr;
     if (bytes > 0) {
@@ -59,7 +60,7 @@ class Gpu final : public Place {
 
  private:
   Blas* blas_;
-  std::int64_t workspace_bytes_;
+  std::int64_t workspace_bytes_, elements_before_;
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
   void* workspace_ = nullptr;
@@ -67,9 +68,10 @@ class Gpu final : public Place {
 
 class CudaOnGpu : public testing::TestWithParam<Case> {};
 
+/// Without a workspace, operands are aligned to their dtypes alone.
 TEST_P(CudaOnGpu, IsTheTruthWithinItsRoundings) {
-  for (const std::int64_t workspace_bytes : {std::int64_t{0}, Queue::kWorkspaceBytes}) {
-    const Gpu gpu(nullptr, workspace_bytes);
+  for (const bool has_workspace : {true, false}) {
+    const Gpu gpu(nullptr, has_workspace ? Queue::kWorkspaceBytes : 0, has_workspace ? 0 : 1);
     ASSERT_FALSE(HasFatalFailure()) << "no GPU";
     GetParam().check(gpu);
   }
@@ -158,16 +160,18 @@ TEST(CudaGrids, TakeMoreTilesThanThereAreBlocks) {
 TEST(CudaGrids, ReachElementsBeyond32Bits) {
   const Gpu gpu;
   ASSERT_FALSE(HasFatalFailure()) << "no GPU";
-  constexpr std::int64_t kElements = (std::int64_t{1} << 32) + 3;
+  constexpr std::int64_t kPacked = std::int64_t{1} << 32, kElements = kPacked + 8 + 3;
   void* data = gpu.Take(2 * kElements);
   ASSERT_NE(data, nullptr);
   const Tensor all{{DType::bf16, kElements}, data};
   Zero(all, gpu.queue());
-  const Placed one(gpu, Numbers(DType::bf16, {1, 2, 3}));
-  Copy(one.tensor(), Slice(all, kElements - 3, 3), 1, gpu.queue());
+  // The last pack of eight, and the elements behind it.
+  const Tensor last = Slice(all, kPacked, kElements - kPacked);
+  const Placed some(gpu, Numbers(DType::bf16, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  Copy(some.tensor(), last, 1, gpu.queue());
   Scale(0.5, all, gpu.queue());
-  Copy(Slice(all, kElements - 3, 3), one.tensor(), 1, gpu.queue());
-  EXPECT_EQ(one.Back().values(), (std::vector<double>{0.5, 1, 1.5}));
+  Copy(last, some.tensor(), 1, gpu.queue());
+  EXPECT_EQ(some.Back().values(), (std::vector<double>{0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5}));
   gpu.GiveBack(data);
 }
 

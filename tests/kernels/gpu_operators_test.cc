@@ -2,6 +2,8 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "kernels/linear_cuda.h"
 #include "tests/kernels/cuda_cases/column_major.h"
 #include "tests/kernels/cuda_cases/compare.h"
@@ -13,7 +15,8 @@ namespace {
 class Host final : public HostMemory {
  public:
   /// A BLAS, if any, gets a workspace of so many bytes.
-  explicit Host(Blas* blas = nullptr, std::size_t workspace_bytes = 0) : HostMemory(workspace_bytes), blas_(blas) {}
+  explicit Host(Blas* blas = nullptr, std::size_t workspace_bytes = 0, std::int64_t elements_before = 0)
+      : HostMemory(workspace_bytes), blas_(blas), elements_before_(elements_before) {}
 
   Queue queue() const override {
     Queue queue = QueueBeside();
@@ -21,19 +24,23 @@ class Host final : public HostMemory {
     queue.blas = blas_;
     return queue;
   }
+  /// Not under sanitizers: they look at where is read and written, which numbers do not change.
+  bool tries_special_numbers() const override { return std::string_view(TIDEMARK_SANITIZE).empty(); }
+  std::int64_t elements_before() const override { return elements_before_; }
 
  private:
   Blas* blas_;
+  std::int64_t elements_before_;
 };
 
 /// What the GPU computes, on the host: tests/gpu has the same cases on a GPU.
 class CudaOnHost : public testing::TestWithParam<Case> {};
 
-/// Long columns are summed by shares in the workspace, where there is one.
+/// Long columns are summed by shares in the workspace, where there is one. Without it, operands are aligned to their
+/// dtypes alone.
 TEST_P(CudaOnHost, IsTheTruthWithinItsRoundings) {
-  for (const std::size_t workspace_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
-    GetParam().check(Host(nullptr, workspace_bytes));
-  }
+  GetParam().check(Host(nullptr, std::size_t{1} << 20));
+  GetParam().check(Host(nullptr, 0, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaOnHost, testing::ValuesIn(Cases()),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,24 @@ TEST(Pack, IsReadAndWrittenWhereverItLies) {
     Write(pack, to.data(), PackAt{first + 3});
     std::copy_n(from.begin() + first, kPack, expected.begin() + first + 3);
     EXPECT_EQ(to, expected);
+  }
+}
+
+TEST(Pack, IsTakenByBodiesOfEither) {
+  const auto either = [](auto) {};
+  const auto elements_alone = [](std::int64_t) {};
+  EXPECT_TRUE(kTakesPacks<decltype(either)>);
+  EXPECT_FALSE(kTakesPacks<decltype(elements_alone)>);
+}
+
+TEST(EachBefore, LeavesOutWhatIsBeyondTheEnd) {
+  Pack<float> pack;
+  std::iota(pack.lanes, pack.lanes + kPack, 1.0F);
+  for (std::int64_t end = 0; end <= kPack + 1; ++end) {
+    std::vector<float> to(kPack, 0), expected = to;
+    EachBefore(end, PackAt{0}, pack, [&](auto at, const auto& value) { Write(value, to.data(), at); });
+    std::copy_n(pack.lanes, std::min<std::int64_t>(end, kPack), expected.begin());
+    EXPECT_EQ(to, expected) << end;
   }
 }
 

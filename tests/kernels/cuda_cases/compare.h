@@ -42,8 +42,8 @@ void Compare(const Place& place, const std::vector<Operand>& operands, Truth tru
       [&](const Tensors& t) { call([&](const auto&... arguments) { tested(arguments..., place.queue()); }, t); });
 }
 
-/// Roundings of a sum of n: a team's n / 256 + 8, or the n / 16 + 4 that the truth takes in fp64.
-inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 12; }
+/// Roundings of a sum of n: a team's n / 256 + 16, or the n / 16 + 4 that the truth takes in fp64. The larger of both.
+inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 16; }
 
 /// Of n products of numbers up to 1, added one after the other to two more: n + 4 of size n + 2.
 inline double ProductLost(std::int64_t n) {
@@ -64,13 +64,15 @@ void EachDType(Body body) {
   }
 }
 
-/// None, one, odd, around a warp and a block, and more than a block's worth of them.
-inline constexpr std::int64_t kSizes[] = {0, 1, 3, 33, 255, 256, 257, 5003};
-/// The same for rows of `width`; the last has so many rows that blocks share their sums.
+/// None, one, odd, around a block of elements and a block of packs, and more than that.
+inline constexpr std::int64_t kSizes[] = {0, 1, 3, 33, 255, 256, 257, 2047, 2048, 5003};
+/// The same for rows of `width`.
 struct RowsOf {
   std::int64_t rows = 0, width = 0;
 };
-inline constexpr RowsOf kMatrices[] = {{0, 7}, {1, 1}, {1, 300}, {3, 33}, {67, 5}, {5, 256}, {2, 2077}, {300, 5}};
+inline constexpr RowsOf kMatrices[] = {{0, 7}, {1, 1}, {1, 300}, {3, 33}, {67, 5}, {5, 256}, {2, 2077}};
+/// So many rows that blocks share the sums of a column.
+inline constexpr std::int64_t kSharedRows = 300;
 
 /// Random numbers of this many elements.
 inline Numbers Some(DType dtype, std::int64_t elements, unsigned seed) {

@@ -15,10 +15,12 @@ Numbers SomeIds(std::int64_t tokens, std::int64_t vocabulary) {
   return Numbers::Integers(ids);
 }
 
-/// Rows are tokens: none, one, more than a block looks through at once, and more columns than it has threads.
+/// Rows are tokens: none, one, more than a block looks through at once, more columns than it has threads, and more than
+/// these have packs.
 template <class Body>
 void EachEmbedding(Body body) {
-  for (const RowsOf& m : {RowsOf{0, 3}, RowsOf{1, 1}, RowsOf{300, 3}, RowsOf{520, 1}, RowsOf{20, 300}}) {
+  for (const RowsOf& m :
+       {RowsOf{0, 3}, RowsOf{1, 1}, RowsOf{300, 3}, RowsOf{520, 1}, RowsOf{20, 300}, RowsOf{3, 2077}}) {
     SCOPED_TRACE(std::to_string(m.rows) + " rows of " + std::to_string(m.width));
     EachDType([&](DType dtype) { body(m, dtype); });
   }

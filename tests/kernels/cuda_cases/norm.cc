@@ -2,6 +2,7 @@
 #include "kernels/norm_cuda.h"
 
 #include <cmath>
+#include <span>
 
 #include "tests/kernels/cuda_cases/operators.h"
 
@@ -16,9 +17,9 @@ std::optional<Tensor> MadeIfLayerNorm(const Norm& op, const Tensor& tensor) {
 }
 
 template <class Body>
-void EachNorm(Body body) {
+void EachNorm(std::span<const RowsOf> matrices, Body body) {
   for (const bool layer_norm : {false, true}) {
-    for (const RowsOf& m : kMatrices) {
+    for (const RowsOf& m : matrices) {
       SCOPED_TRACE(std::to_string(m.rows) + " rows of " + std::to_string(m.width));
       EachDType([&](DType dtype) {
         body(Norm{.rows = m.rows, .width = m.width, .layer_norm = layer_norm, .eps = 0.01}, dtype);
@@ -31,7 +32,7 @@ void EachNorm(Body body) {
 constexpr double kMostRstd = 10;
 
 void CheckForward(const Place& place) {
-  EachNorm([&](const Norm& op, DType dtype) {
+  EachNorm(kMatrices, [&](const Norm& op, DType dtype) {
     const NormTypes types = NormOutputs(op, dtype);
     // With s a sum's roundings: the mean loses s + 1; the mean square, of terms up to 4, 4 (3 s + 5) at most; but what
     // it loses is at most that part of itself, so that rstd loses half of it relatively. y = (x - mean) rstd w + b adds
@@ -48,7 +49,7 @@ void CheckForward(const Place& place) {
 }
 
 void CheckBackward(const Place& place) {
-  EachNorm([&](const Norm& norm, DType dtype) {
+  const auto check = [&](const Norm& norm, DType dtype) {
     for (const bool accumulate : {false, true}) {
       Norm op = norm;
       op.accumulate = accumulate;
@@ -68,7 +69,10 @@ void CheckBackward(const Place& place) {
         run(op, t[0], t[1], t[2], IfLayerNorm(op, t[3]), t[4], t[5], t[6], MadeIfLayerNorm(op, t[7]));
       });
     }
-  });
+  };
+  EachNorm(kMatrices, check);
+  const RowsOf shared = {kSharedRows, 5};
+  EachNorm({&shared, 1}, check);
 }
 
 }  // namespace

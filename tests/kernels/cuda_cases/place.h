@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/queue.h"
 #include "tests/kernels/numbers.h"
@@ -19,6 +20,9 @@ class Place {
   virtual Queue queue() const = 0;
   /// Whether everything is done once more with a NaN and an infinity in each operand; not where work is slow.
   virtual bool tries_special_numbers() const { return true; }
+  /// Of an operand's memory, before the operand: with one it lies as a slice of a tensor may, aligned to its dtype
+  /// alone.
+  virtual std::int64_t elements_before() const { return 0; }
   /// Memory that the queue's work may touch; of no bytes, too.
   virtual void* Take(std::size_t bytes) const = 0;
   virtual void GiveBack(void* data) const = 0;
@@ -31,24 +35,30 @@ class Place {
 class Placed {
  public:
   Placed(const Place& place, const Numbers& numbers)
-      : place_(&place), type_(numbers.type()), data_(place.Take(numbers.bytes().size())) {
-    place.Put(numbers.bytes().data(), data_, numbers.bytes().size());
+      : place_(&place),
+        type_(numbers.type()),
+        bytes_before_(static_cast<std::size_t>(place.elements_before() * SizeOf(type_.dtype).count())),
+        memory_(place.Take(bytes_before_ + numbers.bytes().size())) {
+    place.Put(numbers.bytes().data(), data(), numbers.bytes().size());
   }
   Placed(const Placed&) = delete;
   Placed& operator=(const Placed&) = delete;
-  ~Placed() { place_->GiveBack(data_); }
+  ~Placed() { place_->GiveBack(memory_); }
 
-  Tensor tensor() const { return {type_, data_}; }
+  Tensor tensor() const { return {type_, data()}; }
   Numbers Back() const {
     Numbers numbers(type_);
-    place_->Fetch(data_, Tensor(numbers).data, numbers.bytes().size());
+    place_->Fetch(data(), Tensor(numbers).data, numbers.bytes().size());
     return numbers;
   }
 
  private:
+  void* data() const { return memory_ == nullptr ? nullptr : static_cast<char*>(memory_) + bytes_before_; }
+
   const Place* place_;
   TensorType type_;
-  void* data_;
+  std::size_t bytes_before_;
+  void* memory_;
 };
 
 }  // namespace tidemark::kernels::cuda
