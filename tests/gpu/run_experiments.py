@@ -33,7 +33,7 @@ WRONG_INPUT, CANNOT, SKIPPED = 2, 3, 77
 OUT_OF_TIME = (124, 137, -9)  # of timeout: told to end, or ended
 GRACE = 10  # seconds between the two
 NO_TESTS = b"[  PASSED  ] 0 tests."
-PATIENCE = 5  # seconds for the end of a part's output
+PATIENCE = 5  # seconds for the end of a part, and of its output
 SHORTEST = 20  # seconds: with less a part is not begun
 LARGEST_PIECE = 15 << 20  # bytes
 MOST_STALE = 100
@@ -193,14 +193,28 @@ def execute(part, log, seconds):
 
 
 def end_session(leader):
-    """Ends whatever is left of a session: ranks may be in process groups of their own."""
+    """Ends whatever is left of a session, and waits for that: what is told to end holds the GPU until it has."""
+    until = time.monotonic() + PATIENCE
+    while (left := processes_of(leader)) and time.monotonic() < until:
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except OSError:  # it has ended meanwhile
+                pass
+        time.sleep(0.02)
+
+
+def processes_of(session):
+    """Those that have not ended: ranks may be in process groups of their own."""
+    processes = []
     for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == leader:
-                os.kill(int(entry.parent.name), signal.SIGKILL)
-        except (OSError, ValueError, IndexError):  # it has ended meanwhile
+            state, _, _, its_session = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):  # it has ended meanwhile
             continue
+        if int(its_session) == session and state != "Z":
+            processes.append(int(entry.parent.name))
+    return processes
 
 
 def run_all(chosen, results, time_box):
