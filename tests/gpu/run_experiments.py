@@ -172,6 +172,8 @@ def execute(part, log, seconds):
         print(f"there is no program {command[0]}")
         return CANNOT
     with open(log, "wb", buffering=0) as kept:
+        interrupts = []  # that come before there is somebody to end are heard once there is
+        hear = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
         child = subprocess.Popen(["timeout", f"--kill-after={GRACE}", str(seconds), *command], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
@@ -184,6 +186,9 @@ def execute(part, log, seconds):
         shown = threading.Thread(target=show, daemon=True)
         shown.start()
         try:
+            signal.signal(signal.SIGINT, hear)
+            if interrupts:
+                raise KeyboardInterrupt
             code = child.wait()
             shown.join(PATIENCE)  # what a part has left running may hold its output open for ever
         finally:  # also where this program is told to end: nobody else uses the GPU then
