@@ -121,6 +121,7 @@ Decoder ReadLlamaLike(Keys& keys, const LlamaDefaults& defaults) {
   d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads == 0 ? d.heads : defaults.kv_heads);
   d.vocabulary = keys.Whole("vocab_size", defaults.vocabulary);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
+  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
   return d;
 }
 
@@ -183,6 +184,7 @@ Decoder ReadGpt2(Keys& keys) {
   d.vocabulary = keys.Whole("vocab_size", 50257);
   d.relu = keys.Word("activation_function", "gelu_new") == "relu";
   d.dropout = keys.Fraction("resid_pdrop", 0.1);
+  d.attention_dropout = keys.Fraction("attn_pdrop", 0.1);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
   SetEvenHeads(keys, d, "n_head");
   keys.Require(!keys.Truth("add_cross_attention", false), "add_cross_attention",
@@ -200,6 +202,7 @@ Decoder ReadGptNeox(Keys& keys) {
   d.vocabulary = keys.Whole("vocab_size", 50432);
   d.relu = keys.Word("hidden_act", "gelu") == "relu";
   d.dropout = keys.Fraction("hidden_dropout", 0.0);
+  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
   d.parallel_residual = keys.Truth("use_parallel_residual", true);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   SetEvenHeads(keys, d, "num_attention_heads");
@@ -221,6 +224,7 @@ Decoder ReadOpt(Keys& keys) {
   d.vocabulary = keys.Whole("vocab_size", 50272);
   d.relu = keys.Word("activation_function", "relu") == "relu";
   d.dropout = keys.Fraction("dropout", 0.1);
+  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
   d.qkv_bias = d.linear_bias = keys.Truth("enable_bias", true);
   SetEvenHeads(keys, d, "num_attention_heads");

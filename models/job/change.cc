@@ -75,8 +75,10 @@ Result<JobChange> ChangeToTable(const std::string& name, const Table& table, con
   return change;
 }
 
+bool ReplacesSection(const JobChange& change) { return change.key == "network" || change.key == "machine"; }
+
 void Apply(const JobChange& change, Settings& settings) {
-  if (change.key == "network" || change.key == "machine") {
+  if (ReplacesSection(change)) {
     std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(change.key); });
   }
   // Another system's defaults say nothing about this one.

@@ -22,8 +22,10 @@ Result<JobChange> ParseJobChange(const std::string& text, const std::string& opt
 /// The change to a network that is a table and needs nothing but a name beside it. `source` is where it comes from.
 Result<JobChange> ChangeToTable(const std::string& name, const Table& table, const std::string& source);
 
-/// What is said about a whole network or machine replaces all that was said about it before, and another strategy all
-/// defaults of the one before.
+/// Whether it says a whole network or machine, which replaces all that was said about it before.
+bool ReplacesSection(const JobChange& change);
+
+/// With what it replaces; another strategy replaces all defaults of the one before.
 void Apply(const JobChange& change, Settings& settings);
 
 }  // namespace tidemark

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -226,9 +227,23 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
   for (const JobChange& change : changes.read) {
     Apply(change, settings);
   }
+  std::set<std::string> set;
   for (const std::string& change : changes.set) {
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
     Apply(parsed, settings);
+    for (const std::string& name : set) {
+      if (ReplacesSection(parsed) && !settings.contains(name) && !parsed.given.contains(name)) {
+        return BadInput(fmt::format("--set {} takes back the --set {} before it", change, name),
+                        fmt::format("set {} first, then what is different in it", parsed.key));
+      }
+    }
+    for (const auto& [name, value] : parsed.given) {
+      if (settings.contains(name)) {
+        set.insert(name);
+      } else {
+        set.erase(name);
+      }
+    }
   }
   return JobTemplate(std::move(settings), path, strategies);
 }

@@ -34,7 +34,11 @@ std::string NothingFits(const Solution& solution) {
 std::string Verdict(const Solution& solution) {
   const std::string cut_short = solution.complete ? "" : "INTERRUPTED, so far: ";
   if (solution.options.empty()) {
-    return cut_short + NothingFits(solution);
+    const std::int64_t may_fit = solution.fit + solution.near;
+    return !solution.complete && may_fit > 0
+               ? fmt::format("INTERRUPTED before the fastest was found: {} fit in {}, or may", Ways(may_fit),
+                             Text(solution.memory))
+               : cut_short + NothingFits(solution);
   }
   const SolvedOption& best = solution.options.front();
   return fmt::format("{}FITS in {}: {}, {} a step", cut_short, Text(solution.memory), ChangeText(best),

@@ -20,6 +20,14 @@ std::string ErrorOf(std::string_view text) {
   return network.ok() ? std::string() : network.error().Text();
 }
 
+TEST(HuggingFaceConfig, ReadsTheDropoutOfAttention) {
+  EXPECT_EQ(Read(R"({"model_type": "gpt2", "attn_pdrop": 0.25})").attention_dropout, 0.25);
+  for (const std::string type : {"llama", "mistral", "qwen2", "gpt_neox", "opt"}) {
+    EXPECT_EQ(Read("{\"model_type\": \"" + type + "\"}").attention_dropout, 0) << type;
+    EXPECT_EQ(Read("{\"model_type\": \"" + type + "\", \"attention_dropout\": 0.25}").attention_dropout, 0.25) << type;
+  }
+}
+
 // The defaults below are those of the classes in transformers' src/transformers/models/<type>/configuration_<type>.py.
 
 TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
@@ -43,6 +51,7 @@ TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
   EXPECT_EQ(gpt2.ffn, 3072);
   EXPECT_EQ(gpt2.positions, 1024);
   EXPECT_EQ(gpt2.dropout, 0.1);
+  EXPECT_EQ(gpt2.attention_dropout, 0.1);
   EXPECT_TRUE(gpt2.tied_embeddings);
   EXPECT_FALSE(gpt2.rope);
 

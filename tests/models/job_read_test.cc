@@ -14,6 +14,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
+TEST(JobRead, RefusesASectionThatTakesBackAKeySetBefore) {
+  EXPECT_THAT(Refusal(SmallJob(), {"machine.device_memory=1GiB", "machine=a100-sxm-40gb"}),
+              HasSubstr("--set machine=a100-sxm-40gb takes back the --set machine.device_memory before it"));
+  EXPECT_THAT(Refusal(SmallJob(), {"network.layers=3", "network=gpt2"}), HasSubstr("set network first"));
+  const Job job = MustParse(SmallJob(), {"machine=a100-sxm-40gb", "machine.device_memory=1GiB", "layout.dp=2",
+                                         "layout={tp: 4}", "layout.dp=4"});
+  EXPECT_EQ(job.machine.device_memory, Bytes(std::int64_t{1} << 30));
+  EXPECT_EQ(job.layout.dp, 4);
+}
+
 TEST(JobRead, TakesValuesFromTheStrategyThenTheFileThenTheCommandLine) {
   const Job job = MustParse(SmallJob("layout: {dp: 4, tp: 2}\nsync: {bucket_bytes: 4 MiB}\n"), {"layout.tp=4"});
   EXPECT_EQ(job.axes.sync.first_bucket_bytes, Bytes(1048576));

@@ -124,6 +124,19 @@ TEST(Solution, WhatIsLeftOutIsCounted) {
   EXPECT_THAT(text, HasSubstr("left out: 2 ways that fit but for"));
 }
 
+TEST(Solution, WhatFitsIsNotDeniedWhereTheFastestWasNotFoundYet) {
+  Solution solution = Found();
+  solution.options.clear();
+  solution.complete = false;
+  solution.fit = 149;
+  solution.near = 35;
+  const std::string text = RenderAs("terminal", solution);
+  EXPECT_THAT(text, HasSubstr("INTERRUPTED before the fastest was found: 184 ways fit in 50.0 GiB, or may"));
+  EXPECT_THAT(text, Not(HasSubstr("NOTHING FITS")));
+  solution.fit = solution.near = 0;
+  EXPECT_THAT(RenderAs("terminal", solution), HasSubstr("INTERRUPTED, so far: NOTHING FITS"));
+}
+
 TEST(Solution, WhatIsAllRefusedDoesNotSayThatNothingFits) {
   Solution solution = Found();
   solution.options.clear();

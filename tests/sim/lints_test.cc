@@ -244,6 +244,9 @@ TEST(Lints, OptionsOfANetworkThatChangeNothingAreNamed) {
   job.axes.packing.qkv = true;  // as the hint says
   EXPECT_FALSE(Has(job, kId));
   decoder.attention_dropout = 0.1;
+  job.sources["network.attention_dropout"] = "gpt2 (job.yaml:1)";  // a model's, whatever its kernel
+  EXPECT_FALSE(Has(job, kId));
+  job.sources["network.attention_dropout"] = "--set";
   EXPECT_THAT(Find(job, kId).message, HasSubstr("keeps no mask"));
   decoder.attention_kernel = Decoder::AttentionKernel::eager;
   EXPECT_FALSE(Has(job, kId));
