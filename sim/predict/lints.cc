@@ -264,7 +264,6 @@ class Linter {
     const auto keeps_no_mask = [](const Decoder& d) {
       return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;
     };
-    // A model's own file says it whatever the kernel, and so does a job that was printed from there.
     if (any(keeps_no_mask) && job_.SourceOf("network.attention_dropout") == kCommandLine) {
       add("attention_dropout changes nothing: a flash kernel keeps no mask",
           "leave attention_dropout out, or choose an attention_kernel that keeps one: eager");
