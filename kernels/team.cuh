@@ -192,8 +192,9 @@ __global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body
   }
 }
 
-template <class C, class Body>
-__global__ void __launch_bounds__(kThreads) ColumnsOnDevice(SharedRows rows, std::int64_t columns, Body body) {
+template <class C, class Terms, class Sums>
+__global__ void __launch_bounds__(kThreads)
+    ColumnsOnDevice(SharedRows rows, std::int64_t columns, Terms terms, Sums to) {
   __shared__ Pack<C> shared[kTile][kTilePacks];
   const unsigned x = threadIdx.x, y = threadIdx.y;
   for (std::int64_t task = blockIdx.x; task < rows.shares * Tiles(columns); task += gridDim.x) {
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(kThreads) ColumnsOnDevice(SharedRows rows, std
     Pack<C> sums = {};
     for (std::int64_t row = mine.first < columns ? rows.begin(share) + y : end; row < end; row += kTile) {
       sums =
-          Map(std::plus<>(), sums, PackBefore<C>(columns, mine, [&](auto column) { return body.Term(row, column); }));
+          Map(std::plus<>(), sums, PackBefore<C>(columns, mine, [&](auto column) { return terms.Term(row, column); }));
     }
     shared[y][x] = sums;
     for (int half = kTile / 2; half > 0; half /= 2) {
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) ColumnsOnDevice(SharedRows rows, std
       }
     }
     for (int lane = 0; y == 0 && lane < kPack && mine.first + lane < columns; ++lane) {
-      body.Store(share, mine.first + lane, shared[0][x].lanes[lane]);
+      to.Store(share, mine.first + lane, shared[0][x].lanes[lane]);
     }
     __syncthreads();
   }
@@ -240,10 +241,11 @@ void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
   TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), kThreads, 0, Stream(queue), rows, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
-template <class C, class Body>
-void LaunchColumns(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Body& body) {
+template <class C, class Terms, class Sums>
+void LaunchColumns(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Terms& terms,
+                   const Sums& to) {
   TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks(rows.shares * Tiles(columns)), dim3(kTilePacks, kTile), 0, Stream(queue),
-                  rows, columns, body);
+                  rows, columns, terms, to);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 
@@ -257,9 +259,9 @@ template <class Body>
 void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
   LaunchElements(queue, rows, body);
 }
-template <class C, class Body>
-void LaunchColumns(const Queue& queue, const SharedRows&, std::int64_t columns, const Body& body) {
-  LaunchElements(queue, columns, body);
+template <class C, class Terms, class Sums>
+void LaunchColumns(const Queue& queue, const SharedRows&, std::int64_t columns, const Terms& terms, const Sums&) {
+  LaunchElements(queue, columns, terms);
 }
 
 #endif
@@ -289,65 +291,52 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
   }
 }
 
-/// Calls `body.Store(share, column, sum over the share's rows of body.Term(row, column))`. Terms are asked for in packs
+/// Calls `to.Store(share, column, sum over the share's rows of terms.Term(row, column))`. Terms are asked for in packs
 /// of columns as well.
-template <class C, class Body>
-void EachColumnOfShares(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Body& body) {
+template <class C, class Terms, class Sums>
+void EachColumnOfShares(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Terms& terms,
+                        const Sums& to) {
   if (queue.kind == Queue::Kind::host) {
     for (std::int64_t share = 0; share < rows.shares; ++share) {
       for (std::int64_t column = 0; column < columns; ++column) {
         C sums[kTile] = {};
         for (std::int64_t row = rows.begin(share); row < rows.end(share); ++row) {
-          sums[(row - rows.begin(share)) % kTile] += body.Term(row, column);
+          sums[(row - rows.begin(share)) % kTile] += terms.Term(row, column);
         }
         for (int half = kTile / 2; half > 0; half /= 2) {
           for (int y = 0; y < half; ++y) {
             sums[y] += sums[y + half];
           }
         }
-        body.Store(share, column, sums[0]);
+        to.Store(share, column, sums[0]);
       }
     }
   } else if (columns > 0) {
-    LaunchColumns<C>(queue, rows, columns, body);
+    LaunchColumns<C>(queue, rows, columns, terms, to);
   }
 }
 
-/// What is summed of all rows at once.
-template <class C, class Body>
-struct WholeColumns {
+/// Where sums over all rows go.
+template <class Body>
+struct WholeSums {
   Body body;
-  template <class At>
-  __host__ __device__ auto Term(std::int64_t row, At column) const {
-    return body.Term(row, column);
-  }
-  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const { body.Store(column, sum); }
-};
-/// What is summed by shares: first each share's sums, as rows.
-template <class C, class Body>
-struct SharesOfColumns {
-  Body body;
-  std::int64_t columns;
-  C* partials;
-  template <class At>
-  __host__ __device__ auto Term(std::int64_t row, At column) const {
-    return body.Term(row, column);
-  }
-  __host__ __device__ void Store(std::int64_t share, std::int64_t column, C sum) const {
-    partials[share * columns + column] = sum;
+  template <class C>
+  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const {
+    body.Store(column, sum);
   }
 };
-/// And then theirs.
-template <class C, class Body>
-struct SumsOfShares {
-  Body body;
+/// Where sums over shares go: rows, to be summed again.
+template <class C>
+struct PartialSums {
   std::int64_t columns;
-  const C* partials;
+  C* sums;
   template <class At>
   __host__ __device__ auto Term(std::int64_t share, At column) const {
-    return Read(partials, column + share * columns);
+    return Read(sums, column + share * columns);
   }
-  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const { body.Store(column, sum); }
+  __host__ __device__ void Store(std::int64_t share, std::int64_t column, C sum) const {
+    sums[share * columns + column] = sum;
+  }
 };
 
 /// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
@@ -361,13 +350,12 @@ void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, con
                                 : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
   const std::int64_t shares = std::min({room, kBlocks / Tiles(columns), rows / kFewestRows});
   if (shares <= 1) {
-    EachColumnOfShares<C>(queue, {rows, 1, rows}, columns, WholeColumns<C, Body>{body});
+    EachColumnOfShares<C>(queue, {rows, 1, rows}, columns, body, WholeSums<Body>{body});
     return;
   }
-  C* partials = static_cast<C*>(queue.workspace);
-  EachColumnOfShares<C>(queue, {rows, shares, (rows + shares - 1) / shares}, columns,
-                        SharesOfColumns<C, Body>{body, columns, partials});
-  EachColumnOfShares<C>(queue, {shares, 1, shares}, columns, SumsOfShares<C, Body>{body, columns, partials});
+  const PartialSums<C> partials{columns, static_cast<C*>(queue.workspace)};
+  EachColumnOfShares<C>(queue, {rows, shares, (rows + shares - 1) / shares}, columns, body, partials);
+  EachColumnOfShares<C>(queue, {shares, 1, shares}, columns, partials, WholeSums<Body>{body});
 }
 
 }  // namespace tidemark::kernels::cuda
