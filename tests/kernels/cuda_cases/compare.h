@@ -42,8 +42,10 @@ void Compare(const Place& place, const std::vector<Operand>& operands, Truth tru
       [&](const Tensors& t) { call([&](const auto&... arguments) { tested(arguments..., place.queue()); }, t); });
 }
 
-/// Roundings of a sum of n: a team's n / 256 + 16, or the n / 16 + 4 that the truth takes in fp64. The larger of both.
-inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 16; }
+/// Roundings of a sum of n: a team's, or the n / 16 + 4 that the truth takes in fp64. A team's are n / 256 + 16, fewer
+/// where few threads have something: 13 of up to 68, which are a pack and an element of a thread at most, of one warp;
+/// 11 of up to 15, of which no more than eight threads have something beside a pack.
+inline double SumLost(std::int64_t n) { return static_cast<double>(n) / 16 + 12; }
 
 /// Of n products of numbers up to 1, added one after the other to two more: n + 4 of size n + 2.
 inline double ProductLost(std::int64_t n) {
