@@ -230,20 +230,17 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
   std::set<std::string> set;
   for (const std::string& change : changes.set) {
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
-    Apply(parsed, settings);
-    for (const std::string& name : set) {
-      if (ReplacesSection(parsed) && !settings.contains(name) && !parsed.given.contains(name)) {
-        return BadInput(fmt::format("--set {} takes back the --set {} before it", change, name),
-                        fmt::format("set {} first, then what is different in it", parsed.key));
-      }
+    const auto replaced = std::find_if(set.begin(), set.end(), [&](const std::string& name) {
+      return ReplacesSection(parsed) && name.starts_with(parsed.key + ".") && !parsed.given.contains(name);
+    });
+    if (replaced != set.end()) {
+      return BadInput(fmt::format("--set {} takes back the --set {} before it", change, *replaced),
+                      fmt::format("set {} first, then what is different in it", parsed.key));
     }
     for (const auto& [name, value] : parsed.given) {
-      if (settings.contains(name)) {
-        set.insert(name);
-      } else {
-        set.erase(name);
-      }
+      set.insert(name);
     }
+    Apply(parsed, settings);
   }
   return JobTemplate(std::move(settings), path, strategies);
 }

@@ -16,8 +16,8 @@ namespace tidemark {
 
 /// What the command line adds to a config file.
 struct JobChanges {
-  /// "layout.tp=8": dotted key, value in YAML. The last of a key wins; a section may not take back a key of it that was
-  /// set before.
+  /// "layout.tp=8": dotted key, value in YAML. The last of a key wins; a whole network or machine may not take back a
+  /// key of it that was set before.
   std::vector<std::string> set;
   std::optional<std::string> format;  ///< name of a config format; absent: recognised by content
   std::vector<JobChange> read = {};   ///< before `set`: what was read from somewhere else
