@@ -36,8 +36,8 @@ std::string Verdict(const Solution& solution) {
   if (solution.options.empty()) {
     const std::int64_t may_fit = solution.fit + solution.near;
     return !solution.complete && may_fit > 0
-               ? fmt::format("INTERRUPTED before the fastest was found: {} fit in {}, or may", Ways(may_fit),
-                             Text(solution.memory))
+               ? fmt::format("INTERRUPTED before the fastest was found; fit in {}, or may: {}", Text(solution.memory),
+                             Ways(may_fit))
                : cut_short + NothingFits(solution);
   }
   const SolvedOption& best = solution.options.front();

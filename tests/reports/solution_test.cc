@@ -131,7 +131,7 @@ TEST(Solution, WhatFitsIsNotDeniedWhereTheFastestWasNotFoundYet) {
   solution.fit = 149;
   solution.near = 35;
   const std::string text = RenderAs("terminal", solution);
-  EXPECT_THAT(text, HasSubstr("INTERRUPTED before the fastest was found: 184 ways fit in 50.0 GiB, or may"));
+  EXPECT_THAT(text, HasSubstr("INTERRUPTED before the fastest was found; fit in 50.0 GiB, or may: 184 ways"));
   EXPECT_THAT(text, Not(HasSubstr("NOTHING FITS")));
   solution.fit = solution.near = 0;
   EXPECT_THAT(RenderAs("terminal", solution), HasSubstr("INTERRUPTED, so far: NOTHING FITS"));
