@@ -124,7 +124,7 @@ constexpr std::array kPasses = {LoweringPass{"find-windows", FindWindows}, Lower
                                 LoweringPass{"deal-out-stages", DealOutStages}, LoweringPass{"write-roles", Write},
                                 LoweringPass{"mark-overlap", Mark}};
 
-#ifndef NDEBUG
+#ifdef TIDEMARK_VERIFY_LOWERED  // as tests do: tests/CMakeLists.txt
 /// By the kernels of the optimizer, of all roles.
 std::int64_t UpdatedElements(const StepProgram& step) {
   std::int64_t elements = 0;
@@ -159,7 +159,7 @@ Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump, s
       dump(pass.name, TextOf(lowering));
     }
   }
-#ifndef NDEBUG
+#ifdef TIDEMARK_VERIFY_LOWERED
   const bool declared_wrong = strategy.DeclaredWrong(job).has_value();
   for (const Finding& finding : Verify(lowering.program)) {
     // Where a later rank's part is padding alone, it updates nothing: those before it do.
