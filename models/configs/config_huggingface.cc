@@ -64,6 +64,18 @@ class Keys {
     return value->is_string() ? value->get<std::string>() : Refuse(key, "a word in quotes", missing);
   }
 
+  std::vector<std::string> Words(const std::string& key) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      return {};
+    }
+    const auto is_word = [](const Json& one) { return one.is_string(); };
+    const bool fits = value->is_array() && std::all_of(value->begin(), value->end(), is_word);
+    return fits ? value->get<std::vector<std::string>>() : Refuse(key, "a list of words", std::vector<std::string>());
+  }
+
+  bool Has(const std::string& key) const { return Find(key) != nullptr; }
+
   /// Keeps the error that the value of `key` is one the tables cannot represent.
   void Require(bool condition, const std::string& key, std::string expectation, std::string hint = {}) {
     if (!condition && status_.ok()) {
@@ -106,6 +118,26 @@ class Keys {
 
 // The classes of transformers, each with its defaults (src/transformers/models/<type>/configuration_<type>.py, the same
 // from release 4.40 on). `tie_word_embeddings` defaults to the base class's true where a class does not set it.
+
+// Heads of these model types that are no projection on the vocabulary
+// (src/transformers/models/<type>/modeling_<type>.py).
+constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
+                                            "ForQuestionAnswering"};
+
+/// What every model type is refused for.
+void RequireLanguageModel(Keys& keys) {
+  for (const std::string& architecture : keys.Words("architectures")) {
+    for (const std::string_view head : kOtherHeads) {
+      keys.Require(!architecture.ends_with(head), "architectures",
+                   fmt::format("expected a language model, found {}", architecture),
+                   "its head cannot be represented; without the key the network has one on the vocabulary, "
+                   "with more weights and the logits' memory");
+    }
+  }
+  keys.Require(!keys.Has("quantization_config"), "quantization_config", "expected weights that are not quantized",
+               "training beside quantized weights (QLoRA) cannot be represented; without the key weights have the "
+               "dtype of the job");
+}
 
 /// What LlamaConfig, MistralConfig and Qwen2Config differ in.
 struct LlamaDefaults {
@@ -291,6 +323,7 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
   Network network;
   network.name = NetworkName(origin);
   network.shape = known->read(keys);
+  RequireLanguageModel(keys);
   TIDEMARK_TRY(keys.status());
   return network;
 }

@@ -126,6 +126,23 @@ TEST(HuggingFaceConfig, RefusesShapesThatItsTablesCannotRepresent) {
   EXPECT_NE(ErrorOf(R"({"model_type": "gpt2", "n_head": 7})").find("n_head"), std::string::npos);
 }
 
+TEST(HuggingFaceConfig, RefusesWhatWouldTakeOtherMemoryThanALanguageModelInTheDtypesOfTheJob) {
+  const auto error = [](const std::string& key) { return ErrorOf("{\n\"model_type\": \"llama\",\n" + key + "}"); };
+  EXPECT_NE(
+      error(R"("quantization_config": {"load_in_4bit": true})").find("config.json:3: quantization_config: expected"),
+      std::string::npos);
+  for (const std::string head : {"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"}) {
+    const std::string text = error("\"architectures\": [\"Llama" + head + "\"]");
+    EXPECT_NE(text.find("architectures: expected a language model, found Llama" + head), std::string::npos) << text;
+  }
+  EXPECT_NE(error(R"("architectures": "LlamaForCausalLM")").find("architectures: expected a list of words"),
+            std::string::npos);
+  EXPECT_EQ(
+      Read(R"({"model_type": "llama", "quantization_config": null, "architectures": ["LlamaForCausalLM"]})").hidden,
+      4096);
+  EXPECT_EQ(Read(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})").hidden, 768);
+}
+
 TEST(HuggingFaceConfig, IsRecognisedByItsModelType) {
   EXPECT_TRUE(LooksLikeHuggingFaceConfig(" \n{\"model_type\": \"llama\"}"));
   EXPECT_FALSE(LooksLikeHuggingFaceConfig("network: llama-3-8b"));
