@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -31,10 +33,17 @@ int Complain(const tidemark::Error& error) {
 
 int main(int argc, char** argv) {
   KeepStandardStreams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of writing, not our death
   try {
     const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
     const tidemark::Result<int> result = tidemark::RunCommandLine(arguments.subspan(argc > 0 ? 1 : 0));
     return result ? *result : Complain(result.error());
+  } catch (const std::bad_alloc&) {
+    return Complain(
+        {tidemark::ErrorCode::machine_cannot,
+         {},
+         "this machine gives tidemark no more memory",
+         "is there a limit (ulimit -v, a container's)? fewer layers, micro batches or --threads need less"});
   } catch (const std::exception& exception) {
     // Only libraries throw, and they are caught where they are called: one that gets here is our mistake.
     return Complain(

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <csignal>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -34,7 +33,6 @@ Result<TraceOutput> TraceOutput::Open(const std::string& path, std::int64_t rank
   if (!Grows(output.path_)) {
     return output;
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of writing, not the death of a rank
   Result<TraceWriter> writer = TraceWriter::Open(output.path_);
   if (writer) {
     output.writer_ = std::move(*writer);

@@ -57,7 +57,7 @@ Status WriteDirectly(const std::string& path, std::string_view bytes) {
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
   if (std::fclose(file.release()) != 0 || !written) {
     return Error{ErrorCode::machine_cannot, path, fmt::format("cannot be written ({})", std::strerror(errno)),
-                 "is the disk full?"};
+                 "is the disk full, or is there a limit on the size of files (ulimit -f)?"};
   }
   return Done{};
 }

@@ -211,6 +211,25 @@ class Faults(ExecutedJob):
         self.assertIn(f"error: {trace}: cannot be written (File too large)", done.stderr)
         self.assertIn("cut off", self.report_of(trace)["cut_short"])
 
+    def test_a_limit_on_files_or_on_memory_is_no_fault_of_ours(self):
+        page = self.folder / "page.html"
+
+        def limited(limit, size, *words):
+            return subprocess.run([PROGRAM, "predict", self.job, *words], capture_output=True, text=True, timeout=60,
+                                  check=False, preexec_fn=lambda: resource.setrlimit(limit, (size, size)))
+
+        done = limited(resource.RLIMIT_FSIZE, 20_000, "--html", page)  # of more than 100,000 bytes
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn(f"error: {page}: cannot be written (File too large)", done.stderr)
+        self.assertEqual(list(self.folder.glob("page*")), [])
+
+        # Millions of events.
+        words = ("--set", "accumulation_steps=8000", "--trace", self.folder / "x.trace")
+        done = limited(resource.RLIMIT_AS, 200 << 20, *words)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("error: this machine gives tidemark no more memory", done.stderr)
+        self.assertFalse((self.folder / "x.trace").exists())
+
     def test_a_closed_stdout_is_no_file(self):
         trace = self.folder / "x.trace"
         done = subprocess.run(f"'{PROGRAM}' run '{self.job}' --set layout.dp=1 --trace '{trace}' >&-", shell=True,
