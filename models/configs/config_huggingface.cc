@@ -116,11 +116,8 @@ class Keys {
   Status status_ = Done{};
 };
 
-// The classes of transformers, each with its defaults (src/transformers/models/<type>/configuration_<type>.py, the same
-// from release 4.40 on). `tie_word_embeddings` defaults to the base class's true where a class does not set it.
-
-// Heads of these model types that are no projection on the vocabulary
-// (src/transformers/models/<type>/modeling_<type>.py).
+// Heads that transformers has for most of these model types and that are no projection on the vocabulary. The class
+// without a head (LlamaModel) is read as the language model: such files are published for both.
 constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
                                             "ForQuestionAnswering"};
 
@@ -131,13 +128,16 @@ void RequireLanguageModel(Keys& keys) {
       keys.Require(!architecture.ends_with(head), "architectures",
                    fmt::format("expected a language model, found {}", architecture),
                    "its head cannot be represented; without the key the network has one on the vocabulary, "
-                   "with more weights and the logits' memory");
+                   "with the logits' memory and, where embeddings are not tied, its weights");
     }
   }
   keys.Require(!keys.Has("quantization_config"), "quantization_config", "expected weights that are not quantized",
                "training beside quantized weights (QLoRA) cannot be represented; without the key weights have the "
                "dtype of the job");
 }
+
+// The classes of transformers, each with its defaults (src/transformers/models/<type>/configuration_<type>.py, the same
+// from release 4.40 on). `tie_word_embeddings` defaults to the base class's true where a class does not set it.
 
 /// What LlamaConfig, MistralConfig and Qwen2Config differ in.
 struct LlamaDefaults {

@@ -124,7 +124,7 @@ constexpr std::array kPasses = {LoweringPass{"find-windows", FindWindows}, Lower
                                 LoweringPass{"deal-out-stages", DealOutStages}, LoweringPass{"write-roles", Write},
                                 LoweringPass{"mark-overlap", Mark}};
 
-#ifdef TIDEMARK_VERIFY_LOWERED  // as tests do: tests/CMakeLists.txt
+#ifdef TIDEMARK_VERIFY_LOWERED  // in debug builds, and by tests of the library: CMakeLists.txt
 /// By the kernels of the optimizer, of all roles.
 std::int64_t UpdatedElements(const StepProgram& step) {
   std::int64_t elements = 0;
