@@ -223,7 +223,7 @@ class Faults(ExecutedJob):
         self.assertIn(f"error: {page}: cannot be written (File too large)", done.stderr)
         self.assertEqual(list(self.folder.glob("page*")), [])
 
-        # Millions of events.
+        # Of 2.7 million events.
         words = ("--set", "accumulation_steps=8000", "--trace", self.folder / "x.trace")
         done = limited(resource.RLIMIT_AS, 200 << 20, *words)
         self.assertEqual(done.returncode, 3, done.stderr)
