@@ -70,7 +70,12 @@ Result<std::vector<Scenario>> LoadScenarios(const std::string& path) {
 }
 
 Result<std::vector<ObservedScenario>> Observe(std::vector<Scenario> scenarios, const std::string& device) {
-  if (std::ranges::any_of(scenarios, &Scenario::run)) {
+  const bool runs = std::ranges::any_of(scenarios, &Scenario::run);
+  if (!runs && !device.empty()) {
+    return BadInput(fmt::format("--device {}: no scenario is executed, all are predicted", device),
+                    "leave it out, or give a scenario `mode: run`");
+  }
+  if (runs) {
     TIDEMARK_TRY(CheckDevice(device));
     if (FindLauncher().kind != Launcher::Kind::none) {
       return BadInput("scenarios with mode: run start their ranks themselves, and this process is one of a launcher's",

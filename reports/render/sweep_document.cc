@@ -113,6 +113,14 @@ Section RowsSection(const SweepReport& report) {
                                "allocated_bytes,tokens_per_s_per_gpu asks for speed",
                                Tone::neutral});
   }
+  if (std::ranges::any_of(report.keys, [](const std::string& key) { return key.starts_with("allocator."); })) {
+    section.remarks.push_back({"allocator",
+                               "a sweep sums tensors and simulates no allocator: allocator.* changes none of these "
+                               "figures",
+                               "tidemark predict JOB --set allocator.KEY=VALUE simulates it, tidemark replay compares "
+                               "several",
+                               Tone::neutral});
+  }
   const auto shown = static_cast<std::int64_t>(section.table.rows.size());
   const std::int64_t more = static_cast<std::int64_t>(report.rows.size()) - shown + report.rows_left_out;
   if (more > 0) {

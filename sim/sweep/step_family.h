@@ -22,9 +22,10 @@
 
 namespace tidemark {
 
-/// Why a combination was refused: the key at fault, and what is wrong with it.
+/// Why a combination was refused: the key at fault, what is wrong with it, and what to try.
 inline std::string Reason(const Error& error) {
-  return error.where.empty() ? error.message : error.where + ": " + error.message;
+  return (error.where.empty() ? "" : error.where + ": ") + error.message +
+         (error.hint.empty() ? "" : " (" + error.hint + ")");
 }
 
 /// What of a step no machine changes.

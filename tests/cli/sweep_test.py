@@ -114,6 +114,21 @@ class Sweep(unittest.TestCase):
         self.assertEqual(report["refused"], 2)
         self.assertIn("do not divide over 3 ranks", report["refusals"][0]["reason"])
 
+    def test_a_misspelled_value_is_refused_with_the_nearest(self):
+        report = sweep(*vary(strategy="ddp-lst,ddp-every"))
+        self.assertEqual(report["refused"], 1)
+        self.assertTrue(report["refusals"][0]["reason"].endswith("found 'ddp-lst' (did you mean ddp-last?)"), report)
+
+    def test_what_is_set_is_not_varied_as_well(self):
+        done = run("sweep", JOB, "--set", "micro_batch_size=2", *vary(micro_batch_size="1,4"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--set micro_batch_size=2 says what --vary varies", done.stderr)
+
+    def test_allocators_are_not_swept_without_a_word(self):
+        allocators = run("sweep", JOB, *vary(allocator__kind="exact,torch-caching"))
+        self.assertIn("simulates no allocator", " ".join(allocators.stdout.split()))
+        self.assertNotIn("simulates no allocator", " ".join(run("sweep", JOB, *vary(layout__tp="1,2")).stdout.split()))
+
     def test_where_nothing_can_be_priced_the_exit_code_says_so(self):
         done = run("sweep", JOB, *vary(layout__tp="3,5"))
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -153,8 +168,11 @@ class Sweep(unittest.TestCase):
         self.assertEqual((report["machine"], report["device_memory_bytes"]), ("b200-sxm-180gb", one["device_memory_bytes"]))
 
     def test_what_is_varied_may_be_what_is_wrong_with_the_job(self):
-        report = sweep("--set", "layout.tp=3", *vary(layout__tp="1,2"))
-        self.assertEqual(report["evaluated"], 2)
+        job = self.folder / "job.yaml"
+        job.write_text(JOB.read_text() + "layout.tp: 3\n")
+        self.assertEqual(run("predict", job).returncode, 2)
+        done = run("sweep", job, *vary(layout__tp="1,2"), "--format", "json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["evaluated"]), (0, 2), done.stderr)
 
     def test_values_keep_their_quotes(self):
         network = self.folder / "a: b.json"
