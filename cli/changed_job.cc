@@ -39,9 +39,9 @@ Result<ChangedJob> SimulateChanged(const JobOptions& options, const std::vector<
   return simulated ? std::move(simulated) : PredictChanged(options, change);
 }
 
-AdvisedCost CostOf(const PredictionReport& report, Bytes memory) {
+AdvisedCost CostOf(const PredictionReport& report) {
   const RoleReport& worst = report.Worst();
-  return {worst.peak.allocated, worst.device, report.time.step, Fits(worst.device, memory), worst.reserved.has_value()};
+  return {worst.peak.allocated, worst.device, report.time.step, report.Fits(), worst.reserved.has_value()};
 }
 
 std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before) {

@@ -33,8 +33,8 @@ Result<ChangedJob> PredictChanged(const JobOptions& options, const std::vector<s
 Result<ChangedJob> SimulateChanged(const JobOptions& options, const std::vector<std::string>& change,
                                    std::int64_t most_events = kMostEvents);
 
-/// Its worst role, and its step, on a device of so much memory.
-AdvisedCost CostOf(const PredictionReport& report, Bytes memory);
+/// Its worst role, and its step.
+AdvisedCost CostOf(const PredictionReport& report);
 
 /// Ids of warnings and errors that a job has and another had not.
 std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before);

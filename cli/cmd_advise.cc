@@ -64,7 +64,7 @@ class AdviseCommand : public Command {
     advice.version = now.report.provenance.version;
     advice.machine = now.report.machine;
     advice.memory = now.report.device_memory;
-    advice.now = CostOf(now.report, advice.memory);
+    advice.now = CostOf(now.report);
     std::vector<Candidate> candidates;
     for (const SingleChange& change : SingleChanges(now.job)) {
       Try(change, now, advice, candidates);
@@ -73,7 +73,7 @@ class AdviseCommand : public Command {
       TIDEMARK_ASSIGN(
           const ChangedJob changed,
           SimulateChanged(job_, candidate.change, kMostSimulated / static_cast<std::int64_t>(candidates.size())));
-      candidate.option.cost = CostOf(changed.report, advice.memory);
+      candidate.option.cost = CostOf(changed.report);
       Sort(std::move(candidate.option), advice);
     }
     Finish(advice, static_cast<std::size_t>(top_));
@@ -102,7 +102,7 @@ class AdviseCommand : public Command {
     }
     AdvisedOption option;
     option.change = fmt::format("{}", fmt::join(change, " "));
-    option.cost = CostOf(changed->report, advice.memory);
+    option.cost = CostOf(changed->report);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
     option.command = PredictCommand(job_, change);

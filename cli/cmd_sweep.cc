@@ -25,7 +25,6 @@
 #include "cli/sweep_ranks.h"
 #include "cli/sweep_values.h"
 #include "cli/write_file.h"
-#include "models/job/change.h"
 #include "models/job/job_template.h"
 #include "models/job/read.h"
 #include "reports/render/render.h"
@@ -166,12 +165,7 @@ class SweepCommand : public Command {
       if (global_batch_ && axis.key == "accumulation_steps") {
         return BadInput("--global-batch decides accumulation_steps, which --vary varies", "leave one of them out");
       }
-      for (const std::string& set : job_.set) {
-        TIDEMARK_ASSIGN(const JobChange change, ParseJobChange(set, "--set"));
-        if (change.key == axis.key) {
-          return BadInput(fmt::format("--set {} says what --vary varies", set), "leave one of them out");
-        }
-      }
+      TIDEMARK_TRY(RefuseSet(job_, axis.key));
       axes.push_back(std::move(axis));
     }
     TIDEMARK_ASSIGN(SweepSpace space, SweepSpace::Of(std::move(axes)));

@@ -33,11 +33,10 @@ std::optional<Lint> FirstStepsThatDoNotFit(const Job& job) {
     return std::nullopt;
   }
   const Bytes needed = first.Worst().device.high;
-  return Lint{
-      "first-steps-do-not-fit", "error",
-      fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than the device has",
-                  kFirst, Text(needed), Text(needed - first.device_memory)),
-      fmt::format("tidemark predict --steps {} shows them", kFirst)};
+  return Lint{"first-steps-do-not-fit", "error",
+              fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than there is",
+                          kFirst, Text(needed), Text(needed - first.UsableMemory())),
+              fmt::format("tidemark predict --steps {} shows them", kFirst)};
 }
 
 }  // namespace tidemark

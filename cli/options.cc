@@ -85,6 +85,16 @@ Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const S
   return job ? std::move(job) : HintingAtTraces(job.error(), options.path);
 }
 
+Status RefuseSet(const JobOptions& options, const std::string& key) {
+  for (const std::string& set : options.set) {
+    TIDEMARK_ASSIGN(const JobChange change, ParseJobChange(set, "--set"));
+    if (change.key == key) {
+      return BadInput(fmt::format("--set {} says what --vary varies", set), "leave one of them out");
+    }
+  }
+  return Done{};
+}
+
 void AddMemoryOption(CLI::App& app, std::string& memory) {
   app.add_option("--memory", memory, "what a device has: 80GiB; default: the machine's")->type_name("SIZE");
 }

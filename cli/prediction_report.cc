@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -169,25 +167,6 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   return provenance;
 }
 
-/// The band of the device's bytes knows nothing of what an allocator may have of it.
-std::optional<Lint> RoomForAllocator(const Job& job, const PredictionReport& report) {
-  Bytes needed;
-  for (const RoleReport& role : report.roles) {
-    needed = std::max(needed, role.minimum.value_or(Bytes(0)));
-  }
-  if (!report.Fits() || needed <= report.device_memory) {
-    return std::nullopt;
-  }
-  const double share = job.allocator.memory_fraction;
-  return Lint{"no-room-for-allocator", "error",
-              fmt::format("what is allocated fits, but the allocator needs a device of {} for it, {} more than this one",
-                          Text(needed), Text(needed - report.device_memory)),
-              share > 0 ? fmt::format("allocator.memory_fraction {} lets it have {}", share,
-                                      Text(Bytes(static_cast<std::int64_t>(
-                                          share * static_cast<double>(report.device_memory.count())))))
-                        : "another setting of the allocator (tidemark replay compares them), or less memory"};
-}
-
 }  // namespace
 
 PredictionReport MakeReport(const Job& job, const PredictOptions& options, Prediction prediction) {
@@ -203,6 +182,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
   const std::int64_t communicators = Communicators(prediction.communication);
+  report.withheld_memory = report.device_memory - UsableMemory(job.machine, job.allocator, communicators);
   for (RolePrediction& role : prediction.roles) {
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }
@@ -221,9 +201,6 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
                  time.bubble, time.host};
   for (const Lint& lint : prediction.lints) {
     AddLint(report, lint);
-  }
-  if (const std::optional<Lint> lint = RoomForAllocator(job, report)) {
-    AddLint(report, *lint);
   }
   for (const CommunicationRow& row : prediction.communication) {
     report.communication.push_back({row.kind, row.group, row.dtype, row.count, row.payload, row.wire});

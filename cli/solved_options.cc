@@ -19,7 +19,7 @@ namespace tidemark {
 void SolvedOptions::PredictNow() {
   const Result<ChangedJob> now = SimulateChanged(job_, {});
   if (now) {
-    solution_.now = CostOf(now->report, solution_.memory);
+    solution_.now = CostOf(now->report);
     solution_.begins = !solution_.now->fits || !FirstStepsThatDoNotFit(now->job);
     lints_ = now->report.lints;
   } else {
@@ -78,7 +78,7 @@ Result<SolvedOptions::Predicted> SolvedOptions::Predict(const std::vector<std::s
   Predicted predicted;
   SolvedOption& option = predicted.option;
   option.change = fmt::format("{}", fmt::join(change, " "));
-  option.cost = CostOf(changed.report, solution_.memory);
+  option.cost = CostOf(changed.report);
   predicted.begins = !option.cost.fits || !FirstStepsThatDoNotFit(changed.job);
   if (solution_.now) {
     option.saved = solution_.now->allocated - option.cost.allocated;

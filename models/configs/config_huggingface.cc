@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "models/configs/config.h"
 
 namespace tidemark {
@@ -131,6 +130,13 @@ void RequireLanguageModel(Keys& keys) {
                    "with the logits' memory and, where embeddings are not tied, its weights");
     }
   }
+  for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    keys.Require(keys.Whole(experts, 1) == 1, experts, "expected a network without experts",
+                 "mixtures of experts cannot be represented: their weights are several times those that are computed "
+                 "with");
+  }
+  keys.Require(!keys.Has("peft_type"), "peft_type", "expected a network that is trained itself",
+               "adapters beside its weights (LoRA) cannot be represented; network.trainable freezes parts of it");
   keys.Require(!keys.Has("quantization_config"), "quantization_config", "expected weights that are not quantized",
                "training beside quantized weights (QLoRA) cannot be represented; without the key weights have the "
                "dtype of the job");
@@ -313,11 +319,10 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
     for (const ModelType& candidate : kModelTypes) {
       names.emplace_back(candidate.name);
     }
-    const std::string nearest = Nearest(type, names);
+    // No nearest name: a program wrote the type, and mixtral is no misspelled mistral.
     const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
-    keys.Require(
-        false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
-        nearest.empty() ? "describe the network with inline fields" : fmt::format("did you mean {}?", nearest));
+    keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
+                 "describe the network with inline fields");
     return keys.status().error();
   }
   Network network;

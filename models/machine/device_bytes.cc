@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/machine/device_bytes.h"
 
+#include <algorithm>
+
 namespace tidemark {
 namespace {
 
@@ -8,10 +10,14 @@ constexpr std::int64_t kPage = std::int64_t{2} << 20;
 
 Bytes WholePages(Bytes bytes) { return Bytes(RoundUp(bytes.count(), kPage)); }
 
+Bytes Libraries(const Machine& machine, std::int64_t communicators) {
+  return machine.communicator * communicators + machine.workspace;
+}
+
 }  // namespace
 
 Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
-  const Bytes libraries = machine.communicator * use.communicators + machine.workspace;
+  const Bytes libraries = Libraries(machine, use.communicators);
   Band band;
   band.low = use.allocated + machine.context.low + libraries;
   band.expected = use.reserved.value_or(use.allocated + use.allocated / 100 * 4) + machine.context.expected + libraries;
@@ -20,6 +26,15 @@ Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
   return band;
 }
 
-bool Fits(const Band& device, Bytes device_memory) { return device.high <= device_memory; }
+Bytes UsableMemory(const Machine& machine, const AllocatorOptions& allocator, std::int64_t communicators) {
+  if (allocator.memory_fraction == 0) {
+    return machine.device_memory;
+  }
+  const double share = allocator.memory_fraction * static_cast<double>(machine.device_memory.count());
+  return std::min(machine.device_memory,
+                  Bytes(static_cast<std::int64_t>(share)) + machine.context.high + Libraries(machine, communicators));
+}
+
+bool Fits(const Band& device, Bytes usable_memory) { return device.high <= usable_memory; }
 
 }  // namespace tidemark

@@ -27,13 +27,15 @@ std::string SizeVerdict(const PredictionReport& report) {
     return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
                        Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
   }
-  const Bytes high = report.Worst().device.high;
+  const Bytes high = report.Worst().device.high, usable = report.UsableMemory();
+  const std::string memory = usable == report.device_memory
+                                 ? Text(usable)
+                                 : fmt::format("{} (allocator.memory_fraction leaves no more of {})", Text(usable),
+                                               Text(report.device_memory));
   if (report.Fits()) {
-    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(report.device_memory - high),
-                       Text(report.device_memory));
+    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(usable - high), memory);
   }
-  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - report.device_memory),
-                     Text(report.device_memory));
+  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - usable), memory);
 }
 
 /// A size alone would recommend a job whose numbers are wrong.

@@ -115,8 +115,8 @@ Section RowsSection(const SweepReport& report) {
   }
   if (std::ranges::any_of(report.keys, [](const std::string& key) { return key.starts_with("allocator."); })) {
     section.remarks.push_back({"allocator",
-                               "a sweep sums tensors and simulates no allocator: allocator.* changes none of these "
-                               "figures",
+                               "a sweep sums tensors and simulates no allocator: allocator.* changes nothing here but, "
+                               "by memory_fraction, what fits",
                                "tidemark predict JOB --set allocator.KEY=VALUE simulates it, tidemark replay compares "
                                "several",
                                Tone::neutral});

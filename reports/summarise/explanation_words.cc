@@ -82,7 +82,7 @@ class Words {
 
   std::string FitText() const {
     const bool fitted = before_.report.Fits(), fits = after_.report.Fits();
-    const Bytes memory = after_.report.device_memory, need = after_.report.Worst().device.high;
+    const Bytes memory = after_.report.UsableMemory(), need = after_.report.Worst().device.high;
     const std::string need_text = fmt::format("up to {} with the driver and the allocator's cache, on a device of {}",
                                               tidemark::Text(need), tidemark::Text(memory));
     if (fitted == fits) {

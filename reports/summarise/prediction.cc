@@ -8,7 +8,7 @@
 
 namespace tidemark {
 
-bool PredictionReport::Fits() const { return tidemark::Fits(Worst().device, device_memory); }
+bool PredictionReport::Fits() const { return tidemark::Fits(Worst().device, UsableMemory()); }
 
 std::int64_t PredictionReport::Steps() const {
   std::int64_t count = 0;

@@ -93,6 +93,7 @@ struct PredictionReport {
   std::string machine;
   bool machine_assumed = false;  ///< nobody named the machine
   Bytes device_memory;
+  Bytes withheld_memory;  ///< of it, where the allocator may have a share only (allocator.memory_fraction)
   std::string allocated_name = "torch max_memory_allocated";  ///< what the allocator's users call allocator_bytes
   std::string reserved_name = "torch max_memory_reserved";    ///< and reserved
   std::vector<RoleReport> roles;                              ///< at least one
@@ -108,6 +109,7 @@ struct PredictionReport {
   Provenance provenance;
 
   const RoleReport& Worst() const { return roles.at(worst); }
+  Bytes UsableMemory() const { return device_memory - withheld_memory; }
   bool Fits() const;
   std::int64_t Steps() const;    ///< how many there are
   std::string StepText() const;  ///< "steady step", "5 steps"

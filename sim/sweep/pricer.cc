@@ -167,8 +167,9 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     row.by_category = step.peak.by_category;
     row.phase = step.peak.phase;
     row.device = DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
-    row.fits = Fits(row.device, job.machine.device_memory);
-    const bool perhaps = row.device.low <= job.machine.device_memory;
+    const Bytes usable = UsableMemory(job.machine, job.allocator, step.communicators);
+    row.fits = Fits(row.device, usable);
+    const bool perhaps = row.device.low <= usable;
     if ((limits_.fit == SweepLimits::Fit::fitting && !row.fits) ||
         (limits_.fit == SweepLimits::Fit::perhaps_fitting && !perhaps)) {
       priced.Prune(row.combination, row.device.high);

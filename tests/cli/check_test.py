@@ -140,13 +140,6 @@ class Predicted(Gate):
         self.assertIn("- other", self.update())
         self.assertEqual(set(self.verdicts()), {"gathers", "renamed"})
 
-    def test_a_device_that_nothing_runs_on_is_a_mistake(self):
-        for words in (("check",), ("baseline", "update", "--reason", "as it is")):
-            done = run(*words, self.scenarios, "--baseline", self.baseline, "--device", "cpu")
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("--device cpu: no scenario is executed", done.stderr)
-        self.assertFalse(self.baseline.exists())
-
     def test_a_budget_is_held_as_predict_holds_a_device(self):
         self.update()
         predicted = json.loads(run("predict", self.folder / "jobs" / "job.yaml", "--set", "layout={tp: 1, dp: 2}", "--format",

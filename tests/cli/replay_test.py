@@ -51,21 +51,6 @@ class Replay(unittest.TestCase):
         self.assertEqual(report["reserved_bytes"], self.prediction["peak"]["reserved_bytes"])
         self.assertEqual(report["recorded"]["reserved_bytes"], report["reserved_bytes"])
 
-    def test_one_allocator_at_a_time(self):
-        done = run("replay", self.trace, "--allocator", "arena", "--set", "kind=exact")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--allocator and --set kind=KIND", done.stderr)
-
-    def test_a_share_of_the_device_that_is_too_small_is_an_error_of_the_prediction(self):
-        """Half of the bytes that the allocator holds is too little for it, however large the rest of the device is."""
-        machine = self.prediction["device_memory_bytes"]
-        share = self.prediction["peak"]["reserved_bytes"] / machine
-        for part, enough in ((share / 2, False), (min(1, share * 2), True)):
-            report = self.predict("--set", f"allocator.memory_fraction={max(part, 0.01):.4f}")
-            self.assertTrue(report["fits"])
-            self.assertEqual([lint["severity"] for lint in report["lints"] if lint["id"] == "no-room-for-allocator"],
-                             [] if enough else ["error"])
-
     def test_under_another_one_it_is_what_predict_says_of_that(self):
         for setting in ("allocator.expandable_segments=true", "allocator.max_split_size=128 MiB",
                         "allocator.kind=arena", "allocator.kind=exact", "allocator.kind=cuda-async"):

@@ -119,16 +119,6 @@ class Sweep(unittest.TestCase):
         self.assertEqual(report["refused"], 1)
         self.assertTrue(report["refusals"][0]["reason"].endswith("found 'ddp-lst' (did you mean ddp-last?)"), report)
 
-    def test_what_is_set_is_not_varied_as_well(self):
-        done = run("sweep", JOB, "--set", "micro_batch_size=2", *vary(micro_batch_size="1,4"))
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--set micro_batch_size=2 says what --vary varies", done.stderr)
-
-    def test_allocators_are_not_swept_without_a_word(self):
-        allocators = run("sweep", JOB, *vary(allocator__kind="exact,torch-caching"))
-        self.assertIn("simulates no allocator", " ".join(allocators.stdout.split()))
-        self.assertNotIn("simulates no allocator", " ".join(run("sweep", JOB, *vary(layout__tp="1,2")).stdout.split()))
-
     def test_where_nothing_can_be_priced_the_exit_code_says_so(self):
         done = run("sweep", JOB, *vary(layout__tp="3,5"))
         self.assertEqual(done.returncode, 1, done.stderr)

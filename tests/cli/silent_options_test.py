@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that would have no effect say so, or are refused; a share of the device for the allocator has one everywhere."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+JOB = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "gpt2-ddp.yaml"
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+
+
+def read(*arguments):
+    done = run(*arguments, "--format", "json")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+class SilentOptions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def assert_refused(self, sentence, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn(sentence, done.stderr)
+
+    def test_what_is_set_is_not_varied_as_well(self):
+        self.assert_refused("--set micro_batch_size=2 says what --vary varies",
+                            "sweep", JOB, "--set", "micro_batch_size=2", "--vary", "micro_batch_size=1,4")
+
+    def test_allocators_are_not_swept_without_a_word(self):
+        swept = {vary: " ".join(run("sweep", JOB, "--vary", vary).stdout.split())
+                 for vary in ("allocator.kind=exact,torch-caching", "micro_batch_size=1,2")}
+        self.assertEqual(["simulates no allocator" in text for text in swept.values()], [True, False], swept)
+
+    def test_a_device_that_nothing_runs_on_is_a_mistake(self):
+        scenarios, baseline = self.folder / "scenarios.yaml", self.folder / "baseline.json"
+        scenarios.write_text(f"scenarios: [{{name: predicted, job: {JOB}}}]\n")
+        for words in (("check",), ("baseline", "update", "--reason", "as it is")):
+            self.assert_refused("--device cpu: no scenario is executed",
+                                *words, scenarios, "--baseline", baseline, "--device", "cpu")
+        self.assertFalse(baseline.exists())
+
+    def test_one_allocator_is_replayed_at_a_time(self):
+        trace = self.folder / "step.trace"
+        self.assertEqual(run("predict", JOB, "--trace", trace).returncode, 0)
+        self.assert_refused("--allocator and --set kind=KIND", "replay", trace, "--allocator", "arena", "--set", "kind=exact")
+
+
+class ShareOfTheDevice(unittest.TestCase):
+    def test_is_what_every_verb_asks_whether_a_job_fits_into(self):
+        """Half of what the allocator holds is too little for it, however large the rest of the device is."""
+        whole = read("predict", JOB)
+        self.assertTrue(whole["fits"])
+        share = whole["peak"]["reserved_bytes"] / whole["device_memory_bytes"]
+        self.assertLess(share * 2, 1)
+        for part, fits in ((share / 2, False), (share * 2, True)):
+            changed = ("--set", f"allocator.memory_fraction={part:.4f}")
+            predicted = read("predict", JOB, *changed)
+            self.assertEqual(predicted["fits"], fits)
+            self.assertEqual(predicted["peak"]["minimum_bytes"] <= predicted["device_memory_bytes"], fits)
+            self.assertEqual(run("predict", JOB, *changed).returncode, 0 if fits else 1)
+            self.assertEqual([row["fits"] for row in read("sweep", JOB, *changed, "--vary", "strategy=ddp-last")["rows"]], [fits])
+            self.assertEqual(read("advise", JOB, *changed)["now"]["fits"], fits)
+
+    def test_is_told_with_the_verdict(self):
+        text = " ".join(run("predict", JOB, "--set", "allocator.memory_fraction=0.1").stdout.split())
+        self.assertRegex(text, r"DOES NOT FIT on .* \(allocator.memory_fraction leaves no more of 40.0 GiB\)")
+
+
+if __name__ == "__main__":
+    unittest.main()
