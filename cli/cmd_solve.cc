@@ -56,6 +56,8 @@ class SolveCommand : public Command {
            "  tidemark solve job.yaml --global-batch 512               with so many sequences a step\n"
            "  tidemark solve job.yaml --keep strategy --keep layout    only micro batch and recomputation\n"
            "  tidemark solve job.yaml --vary schedule=1f1b,zb-h1       pipelines by both schedules\n"
+           "  tidemark solve job.yaml --vary schedule=1f1b,interleaved --vary layout.vpp=1,2\n"
+           "                                                           interleaved ones as well\n"
            "\n"
            "Strategies, recomputation, micro batches and layouts are tried in all combinations, with as many ranks "
            "and\n"

@@ -52,6 +52,21 @@ class Solve(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["rows"]
 
+    def test_pipelines_are_interleaved_where_model_chunks_are_varied(self):
+        pipeline = ("--set", "strategy=megatron", "--set", "layout={dp: 1, tp: 1, pp: 4}", "--set", "accumulation_steps=16")
+        solution = self.solve(*pipeline, *(word for key in ("strategy", "layout.dp", "layout.tp", "micro_batch_size",
+                                                           "recompute.policy") for word in ("--keep", key)),
+                              "--vary", "schedule=1f1b,interleaved", "--vary", "layout.vpp=1,2")
+        steps = {}
+        for vpp, schedule in ((1, "1f1b"), (2, "interleaved")):
+            done = run("predict", self.job, *pipeline, "--set", f"schedule={schedule}", "--set", f"layout.vpp={vpp}",
+                       "--format", "json")
+            steps[vpp] = json.loads(done.stdout)["time"]["step_ns"]
+        self.assertLess(steps[2], steps[1])
+        self.assertEqual(solution["now"]["step_ns"], steps[1])
+        self.assertEqual(solution["options"][0]["step_ns"], steps[2])
+        self.assertIn("--set schedule=interleaved --set layout.vpp=2", solution["options"][0]["command"])
+
     def test_the_first_is_the_fastest_that_fits(self):
         memory = "6GiB"
         solution = self.solve("--memory", memory, "--keep", "strategy")

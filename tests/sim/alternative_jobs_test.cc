@@ -98,7 +98,7 @@ TEST(IsGivenToAlternatives, SectionsOfTheTrainingRunAndTheCountThatFollows) {
                           "sequence_length", "accumulation_steps", "last_window.microbatches"}) {
     EXPECT_TRUE(IsGivenToAlternatives(key)) << key;
   }
-  for (const char* key : {"strategy", "micro_batch_size", "schedule", "recompute.policy", "layouts"}) {
+  for (const char* key : {"strategy", "micro_batch_size", "schedule", "recompute.policy", "layouts", "layout.vpp"}) {
     EXPECT_FALSE(IsGivenToAlternatives(key)) << key;
   }
 }
