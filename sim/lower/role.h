@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/job/job.h"
@@ -29,8 +30,8 @@ struct Microbatch {
 struct RoleProgram {
   RoleProgram(const Job& job, const std::vector<Stage>& chunks, std::vector<SlotRun> order, std::int64_t rank);
 
-  /// The block that pooled tensors of all chunks are views of.
-  struct Pool {
+  /// What all chunks use: made once, and kept.
+  struct Shared {
     BufferId id;
     bool exists = false;
   };
@@ -45,7 +46,9 @@ struct RoleProgram {
   bool splits_backward = false;  ///< some backward passes leave weight gradients for later
   bool is_mirrored = false;      ///< another rank holds the same stages, for other microbatches
   std::map<std::string, GroupId> groups;
-  Pool pool;
+  Shared pool;  ///< the block that pooled tensors are views of
+  /// What autograd gets for gradients that kernels add elsewhere, by rows and columns.
+  std::map<std::pair<std::int64_t, std::int64_t>, Shared> dummy_gradients;
 };
 
 /// One buffer family per run of the stage; invalid where the run has none.

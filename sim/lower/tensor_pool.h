@@ -50,7 +50,7 @@ class TensorPool {
 
  private:
   Role& role_;
-  RoleProgram::Pool& pool_;
+  RoleProgram::Shared& pool_;
   BufferId small_, small_view_;
   First first_;
   bool small_alive_ = false, in_small_ = false;

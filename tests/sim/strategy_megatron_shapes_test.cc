@@ -176,6 +176,46 @@ Job RandomJob(Dice& dice) {
   return job;
 }
 
+/// Elements of each dummy gradient of a rank, and how often a step makes one.
+std::pair<std::vector<std::int64_t>, std::int64_t> DummiesOf(const Program& program) {
+  std::vector<std::int64_t> elements;
+  std::int64_t made = 0;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.name.find("dummy gradient") != std::string::npos) {
+      elements.push_back(buffer.elements * buffer.count());
+    }
+  }
+  for (const Node& node : Unroll(program).nodes) {
+    const auto* alloc = std::get_if<Alloc>(&node);
+    const bool is_dummy = alloc != nullptr &&
+                          program.buffers[alloc->buffer.buffer.index].name.find("dummy gradient") != std::string::npos;
+    made += is_dummy ? 1 : 0;
+  }
+  std::ranges::sort(elements);
+  return {elements, made};
+}
+
+// get_dummy_wgrad (transformer_engine/pytorch/module/base.py) keeps its tensors by shape and dtype in one dict of the
+// process, which all model chunks of a rank are in.
+TEST(MegatronShapes, TheChunksOfARankShareTheirDummyGradients) {
+  Job job = OracleJob("megatron", 8);
+  std::get<Decoder>(job.network.shape).layers = 8;
+  job.layout.dp = 1;
+  job.layout.pp = 4;
+  for (const StepKind step : kSteps) {
+    job.schedule = Schedule::one_f_one_b;
+    job.layout.vpp = 1;
+    const auto whole = DummiesOf(Sound(job, step).roles[1]);
+    EXPECT_FALSE(whole.first.empty());
+    EXPECT_EQ(whole.second, step == StepKind::first ? std::ssize(whole.first) : 0);
+    job.schedule = Schedule::interleaved;
+    job.layout.vpp = 2;
+    const StepProgram interleaved = Sound(job, step);
+    EXPECT_EQ(DummiesOf(interleaved.roles[1]), whole);
+    ExpectEnginesAgree(interleaved, job);
+  }
+}
+
 TEST(MegatronShapes, RandomSettingsAreSoundAndBothEnginesAgree) {
   Dice dice(20);
   for (int i = 0; i < Rounds(400); ++i) {

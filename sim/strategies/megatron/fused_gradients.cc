@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace tidemark {
@@ -52,17 +53,18 @@ void FusedGradients::DeclareDummies() {
       if (!IsTrained(parameter)) {
         continue;
       }
-      const auto [found, added] = dummies_.try_emplace(ShapeOf(parameter));
+      auto& dummies = role_.program.dummy_gradients;
+      const auto [found, added] = dummies.try_emplace(ShapeOf(parameter));
       if (added) {
-        found->second = {role_.builder.AddBuffer({"dummy gradient " + std::to_string(dummies_.size()),
-                                                  Category::workspace,
-                                                  role_.job.axes.precision.gradients,
-                                                  parameter.elements,
-                                                  {1, 1},
-                                                  role_.compute,
-                                                  Place::device,
-                                                  exist,
-                                                  true}),
+        found->second = {role_.program.builder.AddBuffer({"dummy gradient " + std::to_string(dummies.size()),
+                                                          Category::workspace,
+                                                          role_.job.axes.precision.gradients,
+                                                          parameter.elements,
+                                                          {1, 1},
+                                                          role_.compute,
+                                                          Place::device,
+                                                          exist,
+                                                          true}),
                          exist};
       }
     }
@@ -70,7 +72,7 @@ void FusedGradients::DeclareDummies() {
 }
 
 BufferRef FusedGradients::Dummy(const ParameterAt& at) {
-  auto& [buffer, exists] = dummies_.at(ShapeOf(ParameterOf(role_, at)));
+  auto& [buffer, exists] = role_.program.dummy_gradients.at(ShapeOf(ParameterOf(role_, at)));
   if (!std::exchange(exists, true)) {
     role_.Alloc({buffer, {}});
   }
@@ -78,7 +80,7 @@ BufferRef FusedGradients::Dummy(const ParameterAt& at) {
 }
 
 std::int64_t FusedGradients::DummiesMade() const {
-  return std::count_if(dummies_.begin(), dummies_.end(), [](const auto& dummy) { return dummy.second.second; });
+  return std::ranges::count_if(role_.program.dummy_gradients, [](const auto& dummy) { return dummy.second.exists; });
 }
 
 }  // namespace tidemark

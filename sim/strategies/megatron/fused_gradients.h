@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "sim/strategies/parameter_table.h"
@@ -14,7 +12,8 @@ namespace tidemark {
 /// With `buffers.fused_accumulation`, the parameters whose gradient's GEMM adds to Megatron's gradient buffer itself:
 /// those of linear layers, and an embedding that a head on the same stage shares, unless its loss is in chunks, which
 /// makes the gradient otherwise. What autograd gets for them is a
-/// dummy: one tensor per distinct shape, made at its first use and kept (get_dummy_wgrad of Transformer Engine).
+/// dummy: one tensor per distinct shape and process, made at its first use and kept (get_dummy_wgrad of Transformer
+/// Engine), so that the chunks of a rank share theirs.
 class FusedGradients {
  public:
   explicit FusedGradients(Role& role);
@@ -34,8 +33,7 @@ class FusedGradients {
 
   Role& role_;
   bool tied_here_ = false;
-  std::vector<std::set<std::uint32_t>> fused_;                                          ///< by run
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<BufferId, bool>> dummies_;  ///< by shape; whether made
+  std::vector<std::set<std::uint32_t>> fused_;  ///< by run
 };
 
 }  // namespace tidemark
