@@ -42,10 +42,11 @@ std::vector<std::string> KeysOf(const SweepSpace& space) {
 
 bool IsGivenToAlternatives(std::string_view key) {
   constexpr std::string_view kSections[] = {"layout", "machine", "network", "sequence_length", "last_window"};
-  const bool deals_out_layers = key == "layout.vpp";  // the same ones to the same ranks
+  if (key == "layout.vpp") {  // deals out the same layers to the same ranks
+    return false;
+  }
   return key == "accumulation_steps" || std::ranges::any_of(kSections, [&](std::string_view section) {
-           return !deals_out_layers && key.starts_with(section) &&
-                  (key.size() == section.size() || key[section.size()] == '.');
+           return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
          });
 }
 
