@@ -206,8 +206,9 @@ TEST(MegatronShapes, TheChunksOfARankShareTheirDummyGradients) {
     job.schedule = Schedule::one_f_one_b;
     job.layout.vpp = 1;
     const auto whole = DummiesOf(Sound(job, step).roles[1]);
-    EXPECT_FALSE(whole.first.empty());
-    EXPECT_EQ(whole.second, step == StepKind::first ? std::ssize(whole.first) : 0);
+    // Of keys and values; queries and output; down; gate and up.
+    EXPECT_EQ(whole.first, (std::vector<std::int64_t>{262'144, 1'048'576, 2'883'584, 5'767'168}));
+    EXPECT_EQ(whole.second, step == StepKind::first ? 4 : 0);
     job.schedule = Schedule::interleaved;
     job.layout.vpp = 2;
     const StepProgram interleaved = Sound(job, step);
