@@ -182,7 +182,8 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
   const std::int64_t communicators = Communicators(prediction.communication);
-  report.withheld_memory = report.device_memory - UsableMemory(job.machine, job.allocator, communicators);
+  report.withheld_memory =
+      report.device_memory - UsableMemory(job.machine, job.allocator.memory_fraction, communicators);
   for (RolePrediction& role : prediction.roles) {
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }

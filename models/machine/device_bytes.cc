@@ -26,13 +26,12 @@ Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
   return band;
 }
 
-Bytes UsableMemory(const Machine& machine, const AllocatorOptions& allocator, std::int64_t communicators) {
-  if (allocator.memory_fraction == 0) {
+Bytes UsableMemory(const Machine& machine, double share, std::int64_t communicators) {
+  if (share == 0) {
     return machine.device_memory;
   }
-  const double share = allocator.memory_fraction * static_cast<double>(machine.device_memory.count());
-  return std::min(machine.device_memory,
-                  Bytes(static_cast<std::int64_t>(share)) + machine.context.high + Libraries(machine, communicators));
+  const Bytes allocators(static_cast<std::int64_t>(share * static_cast<double>(machine.device_memory.count())));
+  return std::min(machine.device_memory, allocators + machine.context.high + Libraries(machine, communicators));
 }
 
 bool Fits(const Band& device, Bytes usable_memory) { return device.high <= usable_memory; }

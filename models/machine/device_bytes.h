@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "base/quantity.h"
-#include "models/job/allocator_options.h"
 #include "models/machine/machine.h"
 
 namespace tidemark {
@@ -33,9 +32,10 @@ struct DeviceUse {
 /// file.
 Band DeviceBytes(const Machine& machine, const DeviceUse& use);
 
-/// How much of the device a process may fill: all of it or, where its allocator may have a share only
-/// (allocator.memory_fraction), that share and what the band has at its high end beside the allocator's bytes.
-Bytes UsableMemory(const Machine& machine, const AllocatorOptions& allocator, std::int64_t communicators);
+/// How much of the device a process may fill: all of it or, where its allocator may have `share` of it only
+/// (allocator.memory_fraction; 0: not set), that share and what the band has at its high end beside the allocator's
+/// bytes.
+Bytes UsableMemory(const Machine& machine, double share, std::int64_t communicators);
 
 /// Whether a role fits, even if all goes as badly as the band admits. The one definition of "fits".
 bool Fits(const Band& device, Bytes usable_memory);

@@ -28,14 +28,11 @@ std::string SizeVerdict(const PredictionReport& report) {
                        Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
   }
   const Bytes high = report.Worst().device.high, usable = report.UsableMemory();
-  const std::string memory = usable == report.device_memory
-                                 ? Text(usable)
-                                 : fmt::format("{} (allocator.memory_fraction leaves no more of {})", Text(usable),
-                                               Text(report.device_memory));
   if (report.Fits()) {
-    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(usable - high), memory);
+    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(usable - high), report.UsableMemoryText());
   }
-  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - usable), memory);
+  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - usable),
+                     report.UsableMemoryText());
 }
 
 /// A size alone would recommend a job whose numbers are wrong.

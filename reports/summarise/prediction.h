@@ -110,6 +110,7 @@ struct PredictionReport {
 
   const RoleReport& Worst() const { return roles.at(worst); }
   Bytes UsableMemory() const { return device_memory - withheld_memory; }
+  std::string UsableMemoryText() const;  ///< with the reason where it is not all of the device's
   bool Fits() const;
   std::int64_t Steps() const;    ///< how many there are
   std::string StepText() const;  ///< "steady step", "5 steps"

@@ -71,10 +71,13 @@ class ShareOfTheDevice(unittest.TestCase):
             self.assertEqual(run("predict", JOB, *changed).returncode, 0 if fits else 1)
             self.assertEqual([row["fits"] for row in read("sweep", JOB, *changed, "--vary", "strategy=ddp-last")["rows"]], [fits])
             self.assertEqual(read("advise", JOB, *changed)["now"]["fits"], fits)
+            self.assertEqual(read("solve", JOB, *changed, "--keep", "strategy", "--keep", "layout")["now"]["fits"], fits)
 
     def test_is_told_with_the_verdict(self):
         text = " ".join(run("predict", JOB, "--set", "allocator.memory_fraction=0.1").stdout.split())
         self.assertRegex(text, r"DOES NOT FIT on .* \(allocator.memory_fraction leaves no more of 40.0 GiB\)")
+        explained = " ".join(run("explain", JOB, "--against", "allocator.memory_fraction=0.1").stdout.split())
+        self.assertRegex(explained, r"it no longer fits \(.*allocator.memory_fraction leaves no more of 40.0 GiB\)\)")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,20 @@ TEST(DeviceBytes, isOrderedFromLowToHigh) {
   }
 }
 
+TEST(UsableMemory, isTheAllocatorsShareAndWhatTheBandHasBesideIt) {
+  Machine machine = SmallMachine();
+  machine.device_memory = Bytes(10'000 * kMiB);
+  EXPECT_EQ(UsableMemory(machine, 0, 2), Bytes(10'000 * kMiB));
+  EXPECT_EQ(UsableMemory(machine, 0.25, 2), Bytes((2500 + 500 + 2 * 200 + 32) * kMiB));
+  EXPECT_EQ(UsableMemory(machine, 1, 2), Bytes(10'000 * kMiB));
+  // What an allocator just may have fits, and a page more does not.
+  const auto fits = [&](std::int64_t reserved) {
+    return Fits(DeviceBytes(machine, {Bytes(kMiB), Bytes(reserved * kMiB), 2}), UsableMemory(machine, 0.25, 2));
+  };
+  EXPECT_TRUE(fits(2500));
+  EXPECT_FALSE(fits(2502));
+}
+
 TEST(Fits, looksAtTheHighEndOfTheBand) {
   const Band band{Bytes(1), Bytes(2), Bytes(10)};
   EXPECT_TRUE(Fits(band, Bytes(10)));
