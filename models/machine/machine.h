@@ -64,7 +64,7 @@ struct Machine {
   /// a rank has one thread, and all take turns (MPI without a progress thread). Messages between pipeline stages travel
   /// by themselves either way.
   bool overlap = true;
-  double overlap_slowdown = 1;                 ///< a kernel beside a collective takes this many times as long
+  double overlap_slowdown = 1;                 ///< a kernel takes this many times as long while a collective runs
   Band context;                                ///< driver context and loaded modules
   Bytes communicator;                          ///< device memory of one communicator
   Bytes workspace;                             ///< math-library workspace outside the tensor allocator

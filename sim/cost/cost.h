@@ -24,10 +24,11 @@ struct Costs {
 /// fp32 does (a V100 has no bf16 units), and where fp32 is missing too, as the slowest that is listed.
 FlopsPerSec PeakOf(const Machine& machine, DType dtype);
 
-/// max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops stretched by tile and wave quantisation;
-/// of kinds that were measured on the machine work / rate + launch (models/machine/rates.h). All of it is stretched by
-/// the machine's slow-down beside a collective. An operator without work is not launched.
-Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective);
+/// What a kernel takes beside nothing: max(flops / achievable rate, bytes / achievable bandwidth) + launch, flops
+/// stretched by tile and wave quantisation; of kinds that were measured on the machine work / rate + launch
+/// (models/machine/rates.h). An operator without work is not launched. Rounded once, when it is known what collectives
+/// beside it cost (overlap.h).
+double KernelSeconds(const Operator& op, const Machine& machine);
 
 /// Latency of the algorithm's steps plus wire bytes over the slowest link the group crosses.
 Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, const Machine& machine);
@@ -39,7 +40,7 @@ Nanos MessageTime(Bytes bytes, bool crosses_nodes, const Machine& machine);
 /// rank having an equal part of both. The machine knows its host.
 Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks);
 
-/// What one node of a program takes on its stream, where `ranks_on_node` ranks share a host.
+/// What one node of a program takes on its stream beside nothing, where `ranks_on_node` ranks share a host.
 Nanos NodeTime(const Program& program, const Node& node, const Machine& machine, std::int64_t ranks_on_node);
 /// Of a step, all of whose ranks are there.
 std::int64_t RanksOnNode(const StepProgram& step, const Machine& machine);

@@ -81,24 +81,6 @@ std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine
   return curve == machine.rates.end() ? std::nullopt : std::optional(rated->work / RateAt(curve->second, rated->size));
 }
 
-double KernelSeconds(const Operator& op, const Machine& machine) {
-  if (const auto* row = std::get_if<Tabulated>(&op); row != nullptr && row->nanoseconds > 0) {
-    return static_cast<double>(row->nanoseconds) * 1e-9;  // measured: launch and traffic are in it
-  }
-  const Bytes bytes = BytesMovedBy(op);
-  const Flops flops = FlopsOf(op);
-  if (bytes == Bytes(0) && flops == Flops(0)) {
-    return 0;
-  }
-  const double launch = static_cast<double>(machine.kernel_launch.count()) * 1e-9;
-  if (const std::optional<double> measured = MeasuredSeconds(op, machine)) {
-    return *measured + launch;
-  }
-  const double traffic = SecondsAt(bytes, machine.memory_bandwidth * machine.achievable_bandwidth);
-  const double arithmetic = flops == Flops(0) ? 0 : std::visit(ArithmeticSeconds{machine}, op);
-  return std::max(arithmetic, traffic) + launch;
-}
-
 }  // namespace
 
 FlopsPerSec PeakOf(const Machine& machine, DType dtype) {
@@ -119,8 +101,22 @@ Nanos HostTime(const Operator& op, const Machine& machine, std::int64_t ranks) {
                                SecondsAt(BytesMovedBy(op), machine.host_memory_bandwidth * part)));
 }
 
-Nanos KernelTime(const Operator& op, const Machine& machine, bool beside_collective) {
-  return RoundToNanos(KernelSeconds(op, machine) * (beside_collective ? machine.overlap_slowdown : 1));
+double KernelSeconds(const Operator& op, const Machine& machine) {
+  if (const auto* row = std::get_if<Tabulated>(&op); row != nullptr && row->nanoseconds > 0) {
+    return static_cast<double>(row->nanoseconds) * 1e-9;  // measured: launch and traffic are in it
+  }
+  const Bytes bytes = BytesMovedBy(op);
+  const Flops flops = FlopsOf(op);
+  if (bytes == Bytes(0) && flops == Flops(0)) {
+    return 0;
+  }
+  const double launch = static_cast<double>(machine.kernel_launch.count()) * 1e-9;
+  if (const std::optional<double> measured = MeasuredSeconds(op, machine)) {
+    return *measured + launch;
+  }
+  const double traffic = SecondsAt(bytes, machine.memory_bandwidth * machine.achievable_bandwidth);
+  const double arithmetic = flops == Flops(0) ? 0 : std::visit(ArithmeticSeconds{machine}, op);
+  return std::max(arithmetic, traffic) + launch;
 }
 
 }  // namespace tidemark

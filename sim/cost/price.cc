@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "sim/cost/cost.h"
+#include "sim/cost/overlap.h"
 
 namespace tidemark {
 namespace {
@@ -13,7 +14,7 @@ struct DeviceTime {
 
   Nanos operator()(const Compute& leaf) const {
     return leaf.stream.index == 0 ? HostTime(leaf.op, machine, ranks_on_node)
-                                  : KernelTime(leaf.op, machine, leaf.beside_collective && machine.overlap);
+                                  : RoundToNanos(KernelSeconds(leaf.op, machine));
   }
 
   Nanos operator()(const Collective& leaf) const {
@@ -34,8 +35,8 @@ struct DeviceTime {
   /// A kernel that reads and writes the buffer once.
   Nanos operator()(const Scale& leaf) const {
     const Buffer& buffer = program.buffers.at(leaf.buffer.buffer.index);
-    return KernelTime(Pointwise{.elements = buffer.elements, .bytes_moved = 2 * buffer.bytes().count()}, machine,
-                      false);
+    return RoundToNanos(
+        KernelSeconds(Pointwise{.elements = buffer.elements, .bytes_moved = 2 * buffer.bytes().count()}, machine));
   }
 
   /// Takes no device time.
@@ -50,6 +51,14 @@ Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t r
   costs.device.reserve(program.nodes.size());
   for (const Node& node : program.nodes) {
     costs.device.push_back(NodeTime(program, node, machine, ranks_on_node));
+  }
+  const Overlap overlap = OverlapOf(program, costs.device);
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    const auto* compute = std::get_if<Compute>(&program.nodes[i]);
+    if (compute != nullptr && !compute->beside.empty()) {
+      costs.device[i] = RoundToNanos(KernelSeconds(compute->op, machine) *
+                                     OverlapSlowdown(overlap.CollectivesOverKernels(compute->beside), machine));
+    }
   }
   return costs;
 }

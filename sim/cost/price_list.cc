@@ -2,12 +2,16 @@
 #include "sim/cost/price_list.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 
 #include "sim/cost/cost.h"
+#include "sim/cost/overlap.h"
+#include "sim/program/walk.h"
 
 namespace tidemark {
 namespace {
@@ -20,7 +24,7 @@ struct SamePrice {
 
   bool operator()(const Compute& a) const {
     const auto& b = std::get<Compute>(other);
-    return a.op == b.op && (a.stream.index == 0) == (b.stream.index == 0) && a.beside_collective == b.beside_collective;
+    return a.op == b.op && (a.stream.index == 0) == (b.stream.index == 0);
   }
   bool operator()(const Collective& a) const {
     const auto& b = std::get<Collective>(other);
@@ -69,6 +73,11 @@ NameId NameOf(const Node& node) {
 }  // namespace
 
 PriceList::PriceList(const StepProgram& step) {
+  AddAlone(step);
+  AddFlying(step);
+}
+
+void PriceList::AddAlone(const StepProgram& step) {
   // Nodes that cost the same mostly have the same name.
   std::unordered_map<std::string_view, std::vector<std::uint32_t>> by_name;
   std::uint32_t nothing = UINT32_MAX;
@@ -78,8 +87,8 @@ PriceList::PriceList(const StepProgram& step) {
     std::vector<std::uint32_t>& which = which_.emplace_back();
     which.reserve(program.nodes.size());
     const auto add = [&](std::size_t node) {
-      distinct_.push_back({role, node});
-      return static_cast<std::uint32_t>(distinct_.size() - 1);
+      alone_.push_back({role, node});
+      return static_cast<std::uint32_t>(alone_.size() - 1);
     };
     for (std::size_t i = 0; i < program.nodes.size(); ++i) {
       const Node& node = program.nodes[i];
@@ -92,8 +101,8 @@ PriceList::PriceList(const StepProgram& step) {
       std::vector<std::uint32_t>*& alike = known[name.index];
       alike = alike == nullptr ? &by_name[program.names[name.index]] : alike;
       const auto same = std::ranges::find_if(*alike, [&](std::uint32_t index) {
-        const Program& other = step.roles[distinct_[index].role];
-        const Node& other_node = other.nodes[distinct_[index].node];
+        const Program& other = step.roles[alone_[index].role];
+        const Node& other_node = other.nodes[alone_[index].node];
         return node.index() == other_node.index() && std::visit(SamePrice{program, other, other_node}, node);
       });
       which.push_back(same != alike->end() ? *same : alike->emplace_back(add(i)));
@@ -101,13 +110,67 @@ PriceList::PriceList(const StepProgram& step) {
   }
 }
 
+void PriceList::AddFlying(const StepProgram& step) {
+  using Key = std::pair<std::uint32_t, std::vector<FlightId>>;
+  std::map<Key, std::uint32_t> collectives, kernels;
+  std::uint32_t first = 0;  // flight of the role
+  const auto add = [](std::vector<Flying>& flying, std::map<Key, std::uint32_t>& known, Key key, std::int64_t times) {
+    const auto [at, added] = known.try_emplace(key, static_cast<std::uint32_t>(flying.size()));
+    if (added) {
+      flying.push_back({key.first, std::move(key.second)});
+    }
+    flying[at->second].times += times;
+    return at->second;
+  };
+  for (std::size_t role = 0; role < step.roles.size(); ++role) {
+    std::uint32_t end = first;
+    ForEachLeafAndTimes(step.roles[role], [&](std::size_t node, std::int64_t times) {
+      std::uint32_t& which = which_[role][node];
+      if (const auto* collective = std::get_if<Collective>(&step.roles[role].nodes[node])) {
+        if (collective->flight.valid()) {
+          end = std::max(end, first + collective->flight.index + 1);
+          add(collectives_, collectives, {which, {FlightId{first + collective->flight.index}}}, times);
+        }
+      } else if (const auto* compute = std::get_if<Compute>(&step.roles[role].nodes[node])) {
+        if (!compute->beside.empty()) {
+          std::vector<FlightId> beside = compute->beside;
+          for (FlightId& flight : beside) {
+            flight.index += first;
+          }
+          const std::uint32_t kernel = add(kernels_, kernels, {which, std::move(beside)}, times);
+          which = static_cast<std::uint32_t>(alone_.size()) + kernel;
+        }
+      }
+    });
+    first = end;
+  }
+}
+
 std::vector<Nanos> PriceList::Price(const StepProgram& step, const Machine& machine) const {
   const std::int64_t ranks_on_node = RanksOnNode(step, machine);
   std::vector<Nanos> prices;
-  prices.reserve(distinct_.size());
-  for (const Place& place : distinct_) {
-    const Program& program = step.roles[place.role];
-    prices.push_back(NodeTime(program, program.nodes[place.node], machine, ranks_on_node));
+  prices.reserve(alone_.size() + kernels_.size());
+  std::vector<double> seconds(alone_.size());  // of kernels on the device
+  for (std::size_t i = 0; i < alone_.size(); ++i) {
+    const Program& program = step.roles[alone_[i].role];
+    const Node& node = program.nodes[alone_[i].node];
+    if (const auto* compute = std::get_if<Compute>(&node); compute != nullptr && compute->stream.index != 0) {
+      seconds[i] = KernelSeconds(compute->op, machine);
+      prices.push_back(RoundToNanos(seconds[i]));
+    } else {
+      prices.push_back(NodeTime(program, node, machine, ranks_on_node));
+    }
+  }
+  Overlap overlap;
+  for (const Flying& collective : collectives_) {
+    overlap.AddCollective(collective.flights.front(), prices[collective.alone] * collective.times);
+  }
+  for (const Flying& kernel : kernels_) {
+    overlap.AddKernel(kernel.flights, prices[kernel.alone] * kernel.times);
+  }
+  for (const Flying& kernel : kernels_) {
+    prices.push_back(
+        RoundToNanos(seconds[kernel.alone] * OverlapSlowdown(overlap.CollectivesOverKernels(kernel.flights), machine)));
   }
   return prices;
 }

@@ -12,7 +12,7 @@
 namespace tidemark {
 
 /// Which nodes of a step cost the same on every machine, so that a machine prices each of them once: the layers of all
-/// microbatches are a few dozen kernels.
+/// microbatches are a few dozen kernels, each of them alone and beside a few flights of collectives (overlap.h).
 ///
 /// Cost: all nodes once, and then for each machine the distinct ones.
 class PriceList {
@@ -28,8 +28,19 @@ class PriceList {
   struct Place {
     std::size_t role, node;
   };
-  std::vector<Place> distinct_;                    ///< the first node of each price
-  std::vector<std::vector<std::uint32_t>> which_;  ///< by role and node: index of distinct_
+  /// What has this price alone, and is in this flight or beside these, so often in all.
+  struct Flying {
+    std::uint32_t alone;            ///< index of alone_
+    std::vector<FlightId> flights;  ///< counted through all roles
+    std::int64_t times = 0;
+  };
+
+  void AddAlone(const StepProgram& step);
+  void AddFlying(const StepProgram& step);
+
+  std::vector<Place> alone_;                       ///< the first node of each price of what is beside nothing
+  std::vector<Flying> collectives_, kernels_;      ///< the prices of kernels_ follow those of alone_
+  std::vector<std::vector<std::uint32_t>> which_;  ///< by role and node: index of its price
 };
 
 }  // namespace tidemark

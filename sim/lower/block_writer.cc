@@ -322,7 +322,7 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
     partial_gradient_.reset();
   }
   const bool again = action.recompute || (kind_ == Forwards::again && !action.own_loss);
-  role_.builder.Emit(Compute{name, op, role_.compute, again ? Work::recompute : Work::compute, loss_scale_, false,
+  role_.builder.Emit(Compute{name, op, role_.compute, again ? Work::recompute : Work::compute, loss_scale_,
                              std::move(reads), std::move(writes)});
   loss_scale_ = Rational(1);
   for (const MadeGradient& made : made_) {

@@ -52,7 +52,6 @@ void CachePasses::Join(std::int64_t side) {
                              role_.compute,
                              Work::compute,
                              Rational(1),
-                             false,
                              {chunk},
                              {whole}});
   EachChunk(chunks_, tidemark::Free{chunk});

@@ -112,7 +112,7 @@ GroupId Role::AddGroup(const char* name, std::int64_t size, std::int64_t stride)
 
 void Role::MemoryKernel(std::string_view name, StreamId stream, Work work, std::vector<BufferRef> reads,
                         std::vector<BufferRef> writes, std::int64_t elements, Bytes moved, Rational scale) {
-  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, scale, false,
+  builder.Emit(Compute{builder.Named(name), Pointwise{elements, moved.count(), 1}, stream, work, scale,
                        std::move(reads), std::move(writes)});
 }
 

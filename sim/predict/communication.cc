@@ -5,25 +5,9 @@
 #include <set>
 #include <tuple>
 
+#include "sim/program/walk.h"
+
 namespace tidemark {
-namespace {
-
-/// Calls `visit(leaf, times)` for every leaf, `times` being the product of the counts of the loops around it.
-template <class Visit>
-void ForEachLeaf(const std::vector<Node>& nodes, std::size_t at, std::size_t end, std::int64_t times, Visit visit) {
-  while (at < end) {
-    const Node& node = nodes[at++];
-    if (const auto* repeat = std::get_if<Repeat>(&node)) {
-      ForEachLeaf(nodes, at, at + repeat->size, times * repeat->count, visit);
-      at += repeat->size;
-    } else {
-      visit(node, times);
-    }
-  }
-}
-
-}  // namespace
-
 std::vector<CommunicationRow> CountCommunication(const Program& program) {
   std::map<std::tuple<std::string, std::string, DType>, CommunicationRow> rows;
   const auto add = [&](std::string_view kind, const std::string& group, DType dtype, std::int64_t times, Bytes payload,
@@ -36,7 +20,8 @@ std::vector<CommunicationRow> CountCommunication(const Program& program) {
     row.payload += payload * times;
     row.wire += wire * times;
   };
-  ForEachLeaf(program.nodes, 0, program.nodes.size(), 1, [&](const Node& node, std::int64_t times) {
+  ForEachLeafAndTimes(program, [&](std::size_t at, std::int64_t times) {
+    const Node& node = program.nodes[at];
     if (const auto* collective = std::get_if<Collective>(&node)) {
       const Group& group = program.groups[collective->group.index];
       add(Name(collective->kind), group.name, collective->dtype, times, collective->payload(),
@@ -70,7 +55,8 @@ std::int64_t CountCommunicators(const Program& program) {
 
 ProgramFlops CountFlops(const Program& program) {
   ProgramFlops flops;
-  ForEachLeaf(program.nodes, 0, program.nodes.size(), 1, [&](const Node& node, std::int64_t times) {
+  ForEachLeafAndTimes(program, [&](std::size_t at, std::int64_t times) {
+    const Node& node = program.nodes[at];
     const auto* compute = std::get_if<Compute>(&node);
     if (compute == nullptr ||
         !(std::holds_alternative<Gemm>(compute->op) || std::holds_alternative<Attention>(compute->op) ||
@@ -90,7 +76,7 @@ ProgramFlops CountFlops(const Program& program) {
 
 std::int64_t CountLeaves(const Program& program) {
   std::int64_t leaves = 0;
-  ForEachLeaf(program.nodes, 0, program.nodes.size(), 1, [&](const Node&, std::int64_t times) { leaves += times; });
+  ForEachLeafAndTimes(program, [&](std::size_t, std::int64_t times) { leaves += times; });
   return leaves;
 }
 

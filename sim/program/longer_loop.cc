@@ -2,8 +2,12 @@
 #include "sim/program/longer_loop.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
 #include <span>
 #include <variant>
+#include <vector>
 
 namespace tidemark {
 namespace {
@@ -30,12 +34,12 @@ struct SameLeaf {
   bool operator()(const Free& a) const { return a.buffer.buffer == std::get<Free>(other).buffer.buffer; }
   bool operator()(const Compute& a) const {
     const auto& b = std::get<Compute>(other);
-    return a.op == b.op && a.stream == b.stream && a.work == b.work && a.beside_collective == b.beside_collective;
+    return a.op == b.op && a.stream == b.stream && a.work == b.work && a.beside.size() == b.beside.size();
   }
   bool operator()(const Collective& a) const {
     const auto& b = std::get<Collective>(other);
     return a.kind == b.kind && a.group == b.group && a.dtype == b.dtype && a.payload_elements == b.payload_elements &&
-           a.stream == b.stream;
+           a.stream == b.stream && a.flight.valid() == b.flight.valid();
   }
   bool operator()(const Send& a) const {
     const auto& b = std::get<Send>(other);
@@ -140,13 +144,66 @@ std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high
              : std::nullopt;
 }
 
+/// The flights of the collectives or kernels of two programs as they are found, node by node.
+class FlightPairs {
+ public:
+  /// Those of a node of each. False where they are other flights than before.
+  bool Add(const Node& low, const Node& high) {
+    const std::vector<FlightId> a = FlightsOf(low), b = FlightsOf(high);
+    bool same = a.size() == b.size();
+    for (std::size_t i = 0; same && i < a.size(); ++i) {
+      same = high_.try_emplace(a[i], b[i]).first->second == b[i] && low_.try_emplace(b[i], a[i]).first->second == a[i];
+    }
+    return same;
+  }
+
+  static std::vector<FlightId> FlightsOf(const Node& node) {
+    if (const auto* compute = std::get_if<Compute>(&node)) {
+      return compute->beside;
+    }
+    const auto* collective = std::get_if<Collective>(&node);
+    return collective != nullptr && collective->flight.valid() ? std::vector{collective->flight}
+                                                               : std::vector<FlightId>();
+  }
+
+ private:
+  std::map<FlightId, FlightId> high_, low_;  ///< of those of the other program
+};
+
+/// Whether kernels of both are beside the same collectives, and none beside some of the loop and some outside: their
+/// relation, which decides how long the kernels take, would depend on how often the loop runs.
+bool SameFlights(std::span<const Node> low, std::span<const Node> high, std::size_t loop) {
+  const std::size_t end = loop + 1 + std::get<Repeat>(high[loop]).size;
+  std::set<FlightId> inside;
+  for (std::size_t i = loop; i < end; ++i) {
+    std::ranges::copy(FlightPairs::FlightsOf(high[i]), std::inserter(inside, inside.end()));
+  }
+  FlightPairs pairs;
+  // Of the loop `low` may lack its head, or all.
+  const std::size_t missing = high.size() - low.size();
+  for (std::size_t i = 0; i < high.size(); ++i) {
+    const bool in_loop = i >= loop && i < end;
+    const std::vector<FlightId> flights = FlightPairs::FlightsOf(high[i]);
+    if (!in_loop && std::ranges::any_of(flights, [&](FlightId flight) { return inside.contains(flight); })) {
+      return false;
+    }
+    const bool lacks = i >= loop && i < loop + missing;
+    if (!lacks && !pairs.Add(low[i < loop ? i : i - missing], high[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high) {
   if (!SameTables(low, high)) {
     return std::nullopt;
   }
-  return SameNodes(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
+  const std::optional<LongerLoop> found =
+      SameNodes(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
+  return found && SameFlights(low.nodes, high.nodes, found->loop) ? found : std::nullopt;
 }
 
 }  // namespace tidemark

@@ -201,8 +201,11 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
   }
   TIDEMARK_ASSIGN(leaf.stream, TakeStream(line));
   if (line.Take("beside")) {
-    TIDEMARK_TRY(line.Require("collective"));
-    leaf.beside_collective = true;
+    TIDEMARK_TRY(line.Require("flight"));
+    do {
+      TIDEMARK_ASSIGN(const FlightId flight, TakeFlight(line));
+      leaf.beside.push_back(flight);
+    } while (line.token().kind == Token::Kind::integer);
   }
   if (line.Take("own")) {
     TIDEMARK_TRY(line.Require("part"));
@@ -226,6 +229,10 @@ Result<Node> NodeParser::TakeCollective(LineReader& line, CollectiveKind kind) {
   TIDEMARK_TRY(line.Require("over"));
   TIDEMARK_ASSIGN(leaf.group, TakeDeclared(line, names_.groups, "a group"));
   TIDEMARK_ASSIGN(leaf.stream, TakeStream(line));
+  if (line.Take("in")) {
+    TIDEMARK_TRY(line.Require("flight"));
+    TIDEMARK_ASSIGN(leaf.flight, TakeFlight(line));
+  }
   TIDEMARK_ASSIGN(leaf.reads, TakeRefs(line, "reads"));
   TIDEMARK_ASSIGN(leaf.writes, TakeRefs(line, "writes"));
   return Node(std::move(leaf));
@@ -329,6 +336,11 @@ Result<NameId> NodeParser::TakeOperation(LineReader& line) {
 Result<StreamId> NodeParser::TakeStream(LineReader& line) {
   TIDEMARK_TRY(line.Require("on"));
   return TakeDeclared(line, names_.streams, "a stream");
+}
+
+Result<FlightId> NodeParser::TakeFlight(LineReader& line) {
+  TIDEMARK_ASSIGN(const std::int64_t number, line.TakeInteger("a flight's number", 0, kMostInFamily));
+  return FlightId{static_cast<std::uint32_t>(number)};
 }
 
 Result<BufferRef> NodeParser::TakeRef(LineReader& line) {

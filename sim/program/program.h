@@ -31,6 +31,7 @@ using EventId = Id<struct EventTag>;
 using GroupId = Id<struct GroupTag>;
 using ChannelId = Id<struct ChannelTag>;
 using LoopId = Id<struct LoopTag>;
+using FlightId = Id<struct FlightTag>;  ///< collectives of one stream, from the first one's issue to the wait for them
 
 /// One coordinate of a buffer family: a constant (no loop), or loop variable + offset, taken modulo `modulus` if not 0.
 struct Index {
@@ -134,11 +135,11 @@ struct Compute {
   StreamId stream;
   Work work = Work::compute;
   Rational scale{1};  ///< what it writes is multiplied by this: the loss's 1/M where a backward pass begins
-  bool beside_collective = false;  ///< set by a pass: a collective is in flight, which slows the kernel
   std::vector<BufferRef> reads, writes;
   /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update,
   /// of what it writes where a shard is added back or stored.
   bool own_part = false;
+  std::vector<FlightId> beside = {};  ///< set by a pass, ascending: what is in flight when it is issued, which slows it
 };
 
 /// All ranks of `group` take part. `payload_elements` counts the *full* buffer; wire bytes follow from kind and size.
@@ -152,6 +153,7 @@ struct Collective {
   std::int64_t payload_elements = 0;
   StreamId stream;
   std::vector<BufferRef> reads, writes;
+  FlightId flight = {};  ///< set by a pass; not valid: no kernel is issued beside it
 
   Bytes payload() const { return SizeOf(dtype) * payload_elements; }
 };

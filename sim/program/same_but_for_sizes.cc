@@ -31,10 +31,10 @@ struct SameKind {
       same = same && a.event == b.event;
     }
     if constexpr (requires { a.op; }) {
-      same = same && a.op.index() == b.op.index() && a.beside_collective == b.beside_collective;
+      same = same && a.op.index() == b.op.index() && a.beside == b.beside;
     }
     if constexpr (requires { a.group; }) {
-      same = same && a.group == b.group && a.kind == b.kind;
+      same = same && a.group == b.group && a.kind == b.kind && a.flight == b.flight;
     }
     if constexpr (requires { a.count; }) {
       same = same && a.count == b.count && a.size == b.size;

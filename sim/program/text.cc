@@ -99,8 +99,7 @@ class NodePrinter {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);
     const std::string scale = leaf.scale == Rational(1) ? "" : " times " + Text(leaf.scale);
     return fmt::format("{} {} {}{}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
-                       On(leaf.stream), leaf.beside_collective ? " beside collective" : "",
-                       leaf.own_part ? " own part" : "", Accesses(leaf));
+                       On(leaf.stream), Beside(leaf.beside), leaf.own_part ? " own part" : "", Accesses(leaf));
   }
 
   std::string operator()(const Collective& leaf) const {
@@ -111,9 +110,10 @@ class NodePrinter {
     if (leaf.scale != Rational(1)) {
       how += " times " + Text(leaf.scale);
     }
-    return fmt::format("{} {} {} {}{} over {}{}{}", Name(leaf.kind), NameIn(program_.names, leaf.name),
+    const std::string flight = leaf.flight.valid() ? fmt::format(" in flight {}", leaf.flight.index) : "";
+    return fmt::format("{} {} {} {}{} over {}{}{}{}", Name(leaf.kind), NameIn(program_.names, leaf.name),
                        leaf.payload_elements, Name(leaf.dtype), how, NameIn(program_.groups, leaf.group),
-                       On(leaf.stream), Accesses(leaf));
+                       On(leaf.stream), flight, Accesses(leaf));
   }
 
   std::string operator()(const Send& leaf) const {
@@ -176,6 +176,14 @@ class NodePrinter {
   }
 
  private:
+  static std::string Beside(const std::vector<FlightId>& flights) {
+    std::string text;
+    for (const FlightId flight : flights) {
+      text += fmt::format("{} {}", text.empty() ? " beside flight" : "", flight.index);
+    }
+    return text;
+  }
+
   std::string On(StreamId stream) const { return " on " + NameIn(program_.streams, stream); }
 
   /// "3", "m", "layer-1", "(layer+1)%2", "layer%2".

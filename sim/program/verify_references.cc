@@ -23,6 +23,7 @@ class ReferenceChecker {
 
   bool Run() {
     CheckTables();
+    CollectFlights();
     for (at_ = 0; at_ < program_.nodes.size(); ++at_) {
       while (!around_.empty() && around_.back().end <= at_) {
         around_.pop_back();
@@ -58,6 +59,14 @@ class ReferenceChecker {
     CheckUnique(program_.events, "event");
     CheckUnique(program_.buffers, "buffer");
     CheckUnique(program_.loops, "loop");
+  }
+
+  void CollectFlights() {
+    for (const Node& node : program_.nodes) {
+      if (const auto* collective = std::get_if<Collective>(&node)) {
+        flights_.insert(collective->flight.index);
+      }
+    }
   }
 
   void CheckView(const Buffer& view) {
@@ -107,6 +116,12 @@ class ReferenceChecker {
     });
     if (const auto* begin = std::get_if<Begin>(&node)) {
       CheckIndex(begin->microbatch);
+    } else if (const auto* compute = std::get_if<Compute>(&node)) {
+      for (const FlightId flight : compute->beside) {
+        if (!flights_.contains(flight.index)) {
+          Add(fmt::format("no collective is in flight {}", flight.index));
+        }
+      }
     } else if (const auto* repeat = std::get_if<Repeat>(&node)) {
       CheckRepeat(*repeat);
     }
@@ -170,6 +185,7 @@ class ReferenceChecker {
   const Program& program_;
   Findings& findings_;
   std::vector<Body> around_;
+  std::unordered_set<std::uint32_t> flights_;  ///< that collectives are in
   std::size_t at_ = 0;
   std::size_t serial_ = 0;
   bool good_ = true;

@@ -53,6 +53,27 @@ void ForEachAccess(AnyNode& node, Visitor visit) {
       node);
 }
 
+/// Calls `visit(node_index, times)` once for every leaf, `times` being how often it runs: the product of the counts of
+/// the loops around it.
+template <class Visitor>
+void ForEachLeafAndTimes(const Program& program, Visitor visit) {
+  struct Body {
+    std::size_t end;
+    std::int64_t times;
+  };
+  std::vector<Body> around = {{program.nodes.size(), 1}};
+  for (std::size_t at = 0; at < program.nodes.size(); ++at) {
+    while (around.back().end <= at) {
+      around.pop_back();
+    }
+    if (const auto* repeat = std::get_if<Repeat>(&program.nodes[at])) {
+      around.push_back({at + 1 + repeat->size, around.back().times * repeat->count});
+    } else {
+      visit(at, around.back().times);
+    }
+  }
+}
+
 /// Stands at one leaf after the other in issue order, every Repeat written out. The program is well nested: every body
 /// ends within the body around it.
 class LeafCursor {

@@ -49,7 +49,6 @@ void UpdateKernels::Emit(const char* name, const UpdatePiece& piece, Bytes moved
       stream_,
       Work::optimizer,
       Rational(1),
-      false,
       std::move(reads),
       std::move(writes)};
   update.own_part = piece.update.own_part;

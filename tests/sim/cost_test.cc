@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/cost/overlap.h"
+
 namespace tidemark::cost_test {
 namespace {
 
@@ -28,7 +30,12 @@ Machine ToyForArithmetic() {
   return machine;
 }
 
-Nanos Time(const Operator& op, const Machine& machine) { return KernelTime(op, machine, false); }
+/// Beside collectives that outlast it.
+Nanos TimeBeside(const Operator& op, const Machine& machine) {
+  return RoundToNanos(KernelSeconds(op, machine) * OverlapSlowdown(10, machine));
+}
+
+Nanos Time(const Operator& op, const Machine& machine) { return RoundToNanos(KernelSeconds(op, machine)); }
 
 // One tile of 100 x 100 with k = 1000 is 2 * 100 * 100 * 1000 = 2e7 flops. A wave is four of them, 8e7 flops, which at
 // 1e12 flop/s take 80,000 ns.
@@ -70,7 +77,7 @@ TEST(KernelTime, WhatWasMeasuredOnTheMachineGoesBeforeTheRoofline) {
 TEST(KernelTime, WhatWasMeasuredIsStretchedBesideACollective) {
   Machine machine = Toy();
   machine.rates["stream"] = {{1, 1e9}};
-  EXPECT_EQ(KernelTime(Pointwise{.elements = 100, .bytes_moved = 400}, machine, true), Nanos(600));
+  EXPECT_EQ(TimeBeside(Pointwise{.elements = 100, .bytes_moved = 400}, machine), Nanos(600));
 }
 
 TEST(KernelTime, OnlyAFractionOfThePeakIsAchieved) {
@@ -146,7 +153,7 @@ TEST(KernelTime, AMeasuredDurationIsTakenAsItIs) {
 TEST(KernelTime, BesideACollectiveEverythingTakesLonger) {
   Machine machine = Toy();
   machine.kernel_launch = Nanos(10);
-  EXPECT_EQ(KernelTime(Pointwise{.elements = 10, .bytes_moved = 3000}, machine, true), Nanos(4515));  // 3,010 * 1.5
+  EXPECT_EQ(TimeBeside(Pointwise{.elements = 10, .bytes_moved = 3000}, machine), Nanos(4515));  // 3,010 * 1.5
 }
 
 Group Ranks(std::int64_t size, std::int64_t per_node) { return {"dp", size, per_node}; }
@@ -235,8 +242,9 @@ Program OneOfEach() {
   Compute compute;
   compute.op = Pointwise{.elements = 1, .bytes_moved = 3000};
   Compute beside = compute;
-  beside.beside_collective = true;
+  beside.beside = {FlightId{0}};
   Collective collective;
+  collective.flight = FlightId{0};
   collective.kind = CollectiveKind::all_gather;
   collective.group = GroupId{0};
   collective.dtype = DType::fp32;

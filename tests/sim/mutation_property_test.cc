@@ -94,6 +94,16 @@ bool Alias(Flat& flat, Dice& dice) {
   return true;
 }
 
+/// What a node does. What flies beside it changes no value.
+std::string TextOf(const Program& program, Node node) {
+  if (auto* compute = std::get_if<Compute>(&node)) {
+    compute->beside.clear();
+  } else if (auto* collective = std::get_if<Collective>(&node)) {
+    collective->flight = {};
+  }
+  return Print(program, node);
+}
+
 /// Two different operations that write to one pool change places.
 bool SwapWrites(Flat& flat, Dice& dice) {
   const auto writes_view = [&](const Node& node) {
@@ -104,7 +114,7 @@ bool SwapWrites(Flat& flat, Dice& dice) {
     return found;
   };
   const auto a = Pick(flat, dice, writes_view), b = Pick(flat, dice, writes_view);
-  if (!a || !b || Print(flat.program, flat.program.nodes[*a]) == Print(flat.program, flat.program.nodes[*b])) {
+  if (!a || !b || TextOf(flat.program, flat.program.nodes[*a]) == TextOf(flat.program, flat.program.nodes[*b])) {
     return false;
   }
   Swap(flat, *a, *b);

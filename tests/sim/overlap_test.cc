@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/cost/cost.h"
+#include "sim/cost/overlap.h"
 #include "sim/engine/closed_form.h"
 #include "sim/lower/lower.h"
 #include "sim/program/walk.h"
@@ -41,6 +44,85 @@ TEST(Overlap, ExposesEveryCollectiveWhereStreamsTakeTurns) {
       }
     }
   }
+}
+
+// Kernels of 3,000 and 6,000 ns, s = 1.5. While collectives of C run, kernels do C / 1.5 of their work: they take C / 3
+// longer, until C is half as long again as they are.
+constexpr FlightId kOne{0}, kOther{1};
+
+Machine Stretching(double slowdown) {
+  Machine machine = TestMachine();
+  machine.overlap_slowdown = slowdown;
+  return machine;
+}
+
+TEST(Overlap, StretchesKernelsForAsLongAsCollectivesTake) {
+  const std::vector<FlightId> beside = {kOne};
+  Overlap overlap;
+  overlap.AddKernel(beside, Nanos(3000));
+  overlap.AddKernel(beside, Nanos(6000));
+  EXPECT_DOUBLE_EQ(OverlapSlowdown(overlap.CollectivesOverKernels(beside), Stretching(1.5)), 1);
+  overlap.AddCollective(kOne, Nanos(1000));
+  overlap.AddCollective(kOne, Nanos(1700));
+  EXPECT_DOUBLE_EQ(9000 * OverlapSlowdown(overlap.CollectivesOverKernels(beside), Stretching(1.5)), 9000 + 900);
+  EXPECT_DOUBLE_EQ(9000 * OverlapSlowdown(overlap.CollectivesOverKernels(beside), Stretching(1)), 9000);
+  overlap.AddCollective(kOne, Nanos(10'800));  // 13,500 ns: all of 9,000 * 1.5
+  EXPECT_DOUBLE_EQ(OverlapSlowdown(overlap.CollectivesOverKernels(beside), Stretching(1.5)), 1.5);
+  overlap.AddCollective(kOne, Nanos(1'000'000));
+  EXPECT_DOUBLE_EQ(OverlapSlowdown(overlap.CollectivesOverKernels(beside), Stretching(1.5)), 1.5);
+}
+
+TEST(Overlap, AddsUpOverFlights) {
+  const std::vector<FlightId> one = {kOne}, both = {kOne, kOther};
+  Overlap overlap;
+  overlap.AddKernel(one, Nanos(1000));
+  overlap.AddKernel(both, Nanos(2000));
+  overlap.AddCollective(kOne, Nanos(600));    // a fifth of 3,000
+  overlap.AddCollective(kOther, Nanos(200));  // a tenth of 2,000
+  EXPECT_DOUBLE_EQ(overlap.CollectivesOverKernels(one), 0.2);
+  EXPECT_DOUBLE_EQ(overlap.CollectivesOverKernels(both), 0.2 + 0.1);
+}
+
+TEST(Overlap, OfNTimesAsManyIterationsIsTheSame) {
+  const std::vector<FlightId> beside = {kOne};
+  constexpr std::int64_t kCollective = 3'002'399'751'580'331, kKernel = 9'007'199'254'740'881;  // beyond 53 bits soon
+  Overlap overlap, often;
+  overlap.AddCollective(kOne, Nanos(kCollective));
+  overlap.AddKernel(beside, Nanos(kKernel));
+  for (int i = 0; i < 97; ++i) {
+    often.AddCollective(kOne, Nanos(kCollective));
+    often.AddKernel(beside, Nanos(kKernel));
+  }
+  EXPECT_EQ(often.CollectivesOverKernels(beside), overlap.CollectivesOverKernels(beside));
+}
+
+/// What one rank's kernels take in all.
+Nanos KernelsOf(const StepProgram& step, const Machine& machine) {
+  const StepTime time = EvaluateClosedForm(step, PriceAll(step, machine)).time;
+  return time.compute + time.recompute + time.optimizer;
+}
+
+// Buckets of the last backward pass are reduced in a small part of it: a slow-down of 1.5 costs a third of what the
+// collectives take, not half of the backward pass. Each of so many kernels is rounded by half a nanosecond at most.
+TEST(Overlap, OfDdpCostsAThirdOfItsHiddenCollectives) {
+  Job job = OracleJob("ddp-last", 4);
+  const Result<StepProgram> step = Lower(job, StepKind::steady);
+  ASSERT_TRUE(step.ok());
+  const Program& program = step->roles.front();
+  const std::vector<Costs> costs = PriceAll(*step, Stretching(1));
+  Nanos hidden;
+  std::int64_t kernels = 0;
+  ForEachLeafAndTimes(program, [&](std::size_t at, std::int64_t times) {
+    if (const auto* collective = std::get_if<Collective>(&program.nodes[at])) {
+      hidden += collective->flight.valid() ? costs.front().device[at] * times : Nanos();
+    } else if (const auto* compute = std::get_if<Compute>(&program.nodes[at])) {
+      kernels += compute->beside.empty() ? 0 : times;
+    }
+  });
+  ASSERT_GT(hidden, Nanos());
+  const Nanos longer = KernelsOf(*step, Stretching(1.5)) - KernelsOf(*step, Stretching(1));
+  EXPECT_NEAR(static_cast<double>(longer.count()), static_cast<double>(hidden.count()) / 3,
+              static_cast<double>(kernels));
 }
 
 }  // namespace

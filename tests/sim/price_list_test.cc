@@ -20,12 +20,14 @@ StepProgram Lowered(const Job& job) {
   return program ? std::move(*program) : StepProgram{};
 }
 
-/// One that slows kernels beside collectives, and one whose streams take turns.
+/// One that slows kernels beside collectives, another with collectives that outlast them, and one whose streams take
+/// turns.
 std::vector<Machine> Machines() {
-  std::vector<Machine> machines(3, TestMachine());
-  machines[1].overlap_slowdown = 1.5;
+  std::vector<Machine> machines(4, TestMachine());
+  machines[1].overlap_slowdown = machines[3].overlap_slowdown = 1.5;
   machines[2].overlap = false;
   machines[2].devices_per_node = 2;
+  machines[3].inter_node.bandwidth = machines[3].intra_node.bandwidth = BytesPerSec(1e9);
   return machines;
 }
 

@@ -121,11 +121,11 @@ class WellFormedProgram {
                           dice_.Number(0, 1 << 30),
                           stream,
                           Refs(),
-                          Refs()};
+                          Refs(),
+                          dice_.OneIn(2) ? FlightId{} : AnyFlight()};
       default:
-        return Compute{name,          AnyOperator(),  stream, static_cast<Work>(dice_.Roll(3)),
-                       AnyFactor(),   dice_.OneIn(2), Refs(), Refs(),
-                       dice_.OneIn(4)};
+        return Compute{name,   AnyOperator(),  stream,   static_cast<Work>(dice_.Roll(3)), AnyFactor(), Refs(),
+                       Refs(), dice_.OneIn(4), Flights()};
     }
   }
 
@@ -151,6 +151,16 @@ class WellFormedProgram {
       index = dice_.OneIn(2) ? Index{} : AnyIndex();
     }
     return ref;
+  }
+
+  FlightId AnyFlight() { return {static_cast<std::uint32_t>(dice_.Roll(5))}; }
+
+  std::vector<FlightId> Flights() {
+    std::vector<FlightId> flights(dice_.Roll(3));
+    for (FlightId& flight : flights) {
+      flight = AnyFlight();
+    }
+    return flights;
   }
 
   std::vector<BufferRef> Refs() {
@@ -280,12 +290,16 @@ class Facts {
     Add(leaf.group.index);
     Add(static_cast<int>(leaf.dtype));
     Add(leaf.payload_elements);
+    Add(leaf.flight.index);
   }
 
   void AddOperator(Compute leaf) {
     Add(leaf.op.index());
     Add(static_cast<int>(leaf.work));
-    Add(leaf.beside_collective ? 1 : 0);
+    Add(leaf.beside.size());
+    for (const FlightId flight : leaf.beside) {
+      Add(flight.index);
+    }
     Add(leaf.own_part ? 1 : 0);
     const auto add = [this](std::string_view, auto field) { Add(static_cast<std::int64_t>(field)); };
     std::visit([&](auto& op) { ForEachField(op, add); }, leaf.op);

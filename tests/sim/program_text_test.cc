@@ -49,11 +49,11 @@ program:
     recv hidden.in hidden[m][0] from forward.0 on "to stage"
     repeat layer 3..0 x4 {
       alloc full[(layer+1)%2]
-      all_gather layer.gather 11274288 bf16 over dp on all_gather reads shard[layer] writes full[(layer+1)%2]
+      all_gather layer.gather 11274288 bf16 over dp on all_gather in flight 0 reads shard[layer] writes full[(layer+1)%2]
       record gathered on all_gather
       wait gathered on main
       alloc hidden[m][layer+1]
-      compute wq.forward gemm(m=4, n=1024, k=1024, accumulate=true, output=fp32) on main beside collective reads hidden[m][0], full[(layer+1)%2] writes hidden[m][layer+1]
+      compute wq.forward gemm(m=4, n=1024, k=1024, accumulate=true, output=fp32) on main beside flight 0 2 reads hidden[m][0], full[(layer+1)%2] writes hidden[m][layer+1]
       recompute attention.forward attention(batch=1, heads=8, causal=false) on main
       free full[(layer+1)%2]
       free hidden[m][layer+1]

@@ -177,6 +177,17 @@ TEST(Verify, IdsThatLeadNowhereAreNamedAndNotFollowed) {
                           HasSubstr("no name 5"), HasSubstr("no channel 5")));
 }
 
+TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {
+  Program program = SmallRole(kResult);
+  program.names.emplace_back("kernel");
+  Compute kernel;
+  kernel.name = NameId{static_cast<std::uint32_t>(program.names.size() - 1)};
+  kernel.stream = StreamId{1};
+  kernel.beside = {FlightId{3}};
+  program.nodes.push_back(kernel);
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight 3")));
+}
+
 TEST(Verify, ALoopVariableOutsideItsLoopIsFound) {
   Program program = SmallRole("alloc result\nrepeat i 0..0 x1 {\nalloc b[i]\nfree b[i]\n}");
   program.nodes.push_back(Alloc{{BufferId{1}, {Index{.loop = LoopId{0}}, Index{}}}});

@@ -171,7 +171,6 @@ void GeminiChunks::OpenGradient(std::int64_t chunk, bool first_microbatch) {
               role_.compute,
               Work::compute,
               Rational(1),
-              false,
               {backup, whole},
               {whole}};
   add.own_part = !keep && ranks_ > 1;
@@ -243,7 +242,6 @@ void GeminiChunks::UpdateOne(std::int64_t chunk) {
                              role_.compute,
                              Work::optimizer,
                              Rational(1),
-                             false,
                              {FinalGradient(chunk), updated, moments},
                              {updated, moments}});
 }

@@ -75,7 +75,6 @@ void Fp32Exchange::Drain(const GradientBucket& bucket, const std::vector<BufferR
                 role_.compute,
                 Work::compute,
                 Rational(1),
-                false,
                 {sum},
                 gradients};
   store.own_part = true;

@@ -115,7 +115,7 @@ void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gra
                            UpdateFlopsPerElement(role_.job.optimizer)};
   const bool own_part = role_.job.axes.shard.optimizer && role_.job.layout.dp > 1;
   role_.builder.Emit(Compute{role_.builder.Named("optimizer update"), op, role_.compute, Work::optimizer, Rational(1),
-                             false, std::move(reads), std::move(writes), own_part});
+                             std::move(reads), std::move(writes), own_part});
 }
 
 void TrainState::MaskedUpdate(std::int64_t position, const std::vector<BufferRef>& gradients) {
