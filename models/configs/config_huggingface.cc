@@ -28,14 +28,14 @@ class Keys {
  public:
   Keys(const Json& json, const ConfigValue& places) : json_(json), places_(places) {}
 
-  std::int64_t Whole(const std::string& key, std::int64_t missing) {
+  std::int64_t Whole(const std::string& key, std::int64_t missing, std::int64_t least = 1) {
     const Json* value = Find(key);
     if (value == nullptr) {
       return missing;
     }
-    const bool fits = value->is_number_integer() && *value >= 1 && *value <= kLargestShape;
+    const bool fits = value->is_number_integer() && *value >= least && *value <= kLargestShape;
     return fits ? value->get<std::int64_t>()
-                : Refuse(key, fmt::format("a whole number from 1 to {}", kLargestShape), missing);
+                : Refuse(key, fmt::format("a whole number from {} to {}", least, kLargestShape), missing);
   }
 
   double Fraction(const std::string& key, double missing) {
@@ -120,7 +120,7 @@ class Keys {
 constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
                                             "ForQuestionAnswering"};
 
-/// What every model type is refused for.
+/// What any file is refused for, whatever its model type: a mixtral's, or an adapter's, which has none.
 void RequireLanguageModel(Keys& keys) {
   for (const std::string& architecture : keys.Words("architectures")) {
     for (const std::string_view head : kOtherHeads) {
@@ -131,7 +131,7 @@ void RequireLanguageModel(Keys& keys) {
     }
   }
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    keys.Require(keys.Whole(experts, 1) == 1, experts, "expected a network without experts",
+    keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
                  "mixtures of experts cannot be represented: their weights are several times those that are computed "
                  "with");
   }
@@ -310,6 +310,7 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
     return ErrorAt(places, {}, "expected a JSON object", "a config.json holds the keys of one model");
   }
   Keys keys(json, places);
+  RequireLanguageModel(keys);
   const std::string type = keys.Word("model_type", "");
   TIDEMARK_TRY(keys.status());
   const auto known = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
@@ -328,7 +329,6 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
   Network network;
   network.name = NetworkName(origin);
   network.shape = known->read(keys);
-  RequireLanguageModel(keys);
   TIDEMARK_TRY(keys.status());
   return network;
 }

@@ -56,7 +56,7 @@ Result<JobChange> ParseJobChange(const std::string& text, const std::string& opt
   ConfigValue value = std::move(*parsed);
   PlaceAt(value, place, kCommandLine);
   if (value.is_map()) {
-    TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys(), NullableJobKeys()));
+    TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys()));
   } else if (JobKeys().contains(change.key)) {
     change.given[change.key] = std::move(value);
   } else {
@@ -71,7 +71,7 @@ Result<JobChange> ChangeToTable(const std::string& name, const Table& table, con
   TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(TableYaml(name, table), source));
   PlaceAt(value, source, source);
   JobChange change{"network", {}};
-  TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys(), NullableJobKeys()));
+  TIDEMARK_ASSIGN(change.given, Flatten(Nested(change.key, std::move(value)), JobKeys()));
   return change;
 }
 

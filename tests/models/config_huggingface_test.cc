@@ -133,7 +133,9 @@ TEST(HuggingFaceConfig, RefusesWhatWouldTakeOtherMemoryThanALanguageModelInTheDt
       std::string::npos);
   EXPECT_NE(error(R"("num_local_experts": 8)").find("num_local_experts: expected a network without experts"),
             std::string::npos);
-  EXPECT_EQ(Read(R"({"model_type": "llama", "num_local_experts": 1})").hidden, 4096);
+  for (const std::string experts : {"0", "1", "null"}) {
+    EXPECT_EQ(Read(R"({"model_type": "llama", "num_local_experts": )" + experts + "}").hidden, 4096);
+  }
   EXPECT_NE(error(R"("peft_type": "LORA")").find("peft_type: expected a network that is trained itself"),
             std::string::npos);
   for (const std::string head : {"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"}) {

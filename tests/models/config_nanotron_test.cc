@@ -82,6 +82,12 @@ TEST(ConfigNanotron, EveryZeroStageAboveNoneMeansShardedOptimizerStates) {
   }
 }
 
+TEST(ConfigNanotron, NoZeroStageLeavesShardingToTheStrategy) {
+  const Job job = MustParse(Sample());
+  EXPECT_FALSE(job.axes.shard.optimizer);
+  EXPECT_FALSE(job.sources.contains("shard.optimizer"));
+}
+
 TEST(ConfigNanotron, WithoutFp32AccumulationThereAreNoMasters) {
   const Job job = MustParse(SampleWith("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false"));
   EXPECT_EQ(job.axes.precision.accumulate, DType::bf16);
