@@ -162,10 +162,33 @@ class SolveCommand : public Command {
     return solution;
   }
 
+  /// They are part of the layouts: what a stage holds depends on them.
+  static Result<std::vector<std::int64_t>> ModelChunks(const SweepAxis& axis) {
+    std::optional<std::vector<std::int64_t>> numbers = NumbersOf(axis);
+    if (!numbers || std::ranges::any_of(*numbers, [](std::int64_t number) { return number < 1; })) {
+      return BadInput("--vary layout.vpp: expected whole numbers from 1", "for example --vary layout.vpp=1,2,4");
+    }
+    return std::move(*numbers);
+  }
+
   Result<SweepSpace> SpaceOf(const Job& base, std::int64_t global_batch) const {
-    std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()});
+    const bool varies_layout = std::ranges::find(keep_, "layout") == keep_.end();
+    std::vector<SweepAxis> varied;
+    std::vector<std::int64_t> vpp = {base.layout.vpp};
     for (const std::string& vary : vary_) {
       TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
+      if (axis.key == "layout.layers_per_stage" && varies_layout) {
+        return BadInput("--vary: layout.layers_per_stage is as each layout that is tried needs it",
+                        "keep them with --keep layout, or use tidemark sweep");
+      }
+      if (axis.key == "layout.vpp" && varies_layout) {
+        TIDEMARK_ASSIGN(vpp, ModelChunks(axis));
+      } else {
+        varied.push_back(std::move(axis));
+      }
+    }
+    std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()}, vpp);
+    for (SweepAxis& axis : varied) {
       if (IsGivenToAlternatives(axis.key) || SettingOf(base, axis.key).empty()) {
         return BadInput(
             fmt::format("--vary: with another {} it would be another training run, or other ranks", axis.key),

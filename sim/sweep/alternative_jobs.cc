@@ -29,7 +29,7 @@ std::vector<std::string> KeysOf(const SweepSpace& space) {
   std::vector<std::string> keys;
   for (const SweepAxis& axis : space.axes()) {
     if (axis.key == "layout") {
-      keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp", "layout.layers_per_stage"});
+      keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp", "layout.vpp", "layout.layers_per_stage"});
     } else {
       keys.push_back(axis.key);
     }
@@ -41,11 +41,11 @@ std::vector<std::string> KeysOf(const SweepSpace& space) {
 }  // namespace
 
 bool IsGivenToAlternatives(std::string_view key) {
-  constexpr std::string_view kSections[] = {"layout", "machine", "network", "sequence_length", "last_window"};
-  if (key == "layout.vpp") {  // deals out the same layers to the same ranks
-    return false;
-  }
-  return key == "accumulation_steps" || std::ranges::any_of(kSections, [&](std::string_view section) {
+  constexpr std::string_view kSections[] = {"machine", "network", "sequence_length", "last_window"};
+  constexpr std::string_view kKeys[] = {"accumulation_steps", "layout",    "layout.dp", "layout.tp",
+                                        "layout.pp",          "layout.cp", "layout.ep"};
+  return std::ranges::find(kKeys, key) != std::end(kKeys) ||
+         std::ranges::any_of(kSections, [&](std::string_view section) {
            return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
          });
 }
@@ -103,7 +103,7 @@ std::vector<std::string> AlternativeJobs::Differences(const Job& a, const Job& b
   for (const std::string& key : keys_) {
     if (key != "accumulation_steps" && SettingOf(a, key) != SettingOf(b, key)) {
       const std::string shown = key.starts_with("layout.") ? "layout" : key;
-      if (keys.empty() || keys.back() != shown) {
+      if (std::ranges::find(keys, shown) == keys.end()) {
         keys.push_back(shown);
       }
     }

@@ -73,13 +73,12 @@ std::string LayersPerStage(std::int64_t layers, std::int64_t stages) {
   return fmt::format("[{}]", fmt::join(each, ", "));
 }
 
-SweepAxis Layouts(const Job& job, const std::set<std::string>& kept) {
+SweepAxis Layouts(const Job& job, const std::set<std::string>& kept, const std::vector<std::int64_t>& vpp) {
   const Layout& own = job.layout;
   const std::int64_t ranks = job.Ranks() / own.cp;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t most_tp = std::max(own.tp, job.machine.devices_per_node);
   const std::int64_t layers = decoder == nullptr ? 0 : decoder->layers;
-  const std::int64_t most_pp = std::max({std::int64_t{1}, own.pp, layers / own.vpp});
   const auto stays = [&](const char* key, std::int64_t value, std::int64_t of_job) {
     return !kept.contains(key) || value == of_job;
   };
@@ -87,12 +86,17 @@ SweepAxis Layouts(const Job& job, const std::set<std::string>& kept) {
   for (const std::int64_t pp : DivisorsOf(ranks)) {
     for (const std::int64_t tp : DivisorsOf(ranks / pp)) {
       const std::int64_t dp = ranks / pp / tp;
-      if (pp <= most_pp && tp <= most_tp && stays("layout.dp", dp, own.dp) && stays("layout.tp", tp, own.tp) &&
-          stays("layout.pp", pp, own.pp)) {
-        const bool divides = pp == own.pp || layers < pp * own.vpp;  // as the job says, or not at all
-        axis.values.push_back(
-            fmt::format("{{dp: {}, tp: {}, pp: {}{}}}", dp, tp, pp,
-                        divides ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * own.vpp)));
+      if (tp > most_tp || !stays("layout.dp", dp, own.dp) || !stays("layout.tp", tp, own.tp) ||
+          !stays("layout.pp", pp, own.pp)) {
+        continue;
+      }
+      for (const std::int64_t chunks : vpp) {
+        if (pp <= std::max({std::int64_t{1}, own.pp, layers / chunks})) {
+          const bool as_it_is = (pp == own.pp && chunks == own.vpp) || layers / chunks < pp;
+          axis.values.push_back(fmt::format(
+              "{{dp: {}, tp: {}, pp: {}{}{}}}", dp, tp, pp, chunks == own.vpp ? "" : fmt::format(", vpp: {}", chunks),
+              as_it_is ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * chunks)));
+        }
       }
     }
   }
@@ -107,10 +111,11 @@ const std::vector<std::string>& AlternativeKeys() {
   return keys;
 }
 
-std::vector<SweepAxis> Alternatives(const Job& job, std::int64_t global_batch, const std::set<std::string>& kept) {
+std::vector<SweepAxis> Alternatives(const Job& job, std::int64_t global_batch, const std::set<std::string>& kept,
+                                    const std::vector<std::int64_t>& vpp) {
   std::vector<SweepAxis> axes;
   for (SweepAxis axis :
-       {Strategies(), ValuesOf("recompute.policy"), Layouts(job, kept), MicroBatches(job, global_batch)}) {
+       {Strategies(), ValuesOf("recompute.policy"), Layouts(job, kept, vpp), MicroBatches(job, global_batch)}) {
     if (!kept.contains(axis.key)) {
       axes.push_back(std::move(axis));
     }

@@ -65,7 +65,25 @@ class Solve(unittest.TestCase):
         self.assertLess(steps[2], steps[1])
         self.assertEqual(solution["now"]["step_ns"], steps[1])
         self.assertEqual(solution["options"][0]["step_ns"], steps[2])
-        self.assertIn("--set schedule=interleaved --set layout.vpp=2", solution["options"][0]["command"])
+        self.assertLessEqual({"schedule=interleaved", "layout.vpp=2"}, set(shlex.split(solution["options"][0]["command"])))
+
+    def test_model_chunks_are_dealt_out_where_they_do_not_divide_the_layers(self):
+        """Ten layers in two stages of two chunks: 2 + 3 and 3 + 2."""
+        job = ("--set", "network.layers=10", "--set", "strategy=megatron", "--set", "layout={dp: 1, tp: 2, pp: 2}")
+        kept = [word for key in ("strategy", "layout.dp", "layout.tp", "micro_batch_size", "recompute.policy")
+                for word in ("--keep", key)]
+        solution = self.solve(*job, *kept, "--vary", "schedule=interleaved", "--vary", "layout.vpp=2")
+        option = solution["options"][0]
+        self.assertIn("layout.layers_per_stage=[2, 3, 3, 2]", option["change"])
+        self.assertEqual(sorted(option["differs_in"]), [])
+        predicted = json.loads(run(*shlex.split(option["command"])[1:], "--format", "json").stdout)
+        self.assertEqual(predicted["time"]["step_ns"], option["step_ns"])
+
+    def test_the_list_of_layers_of_the_job_is_not_that_of_another_layout(self):
+        listed = ("--set", "strategy=megatron", "--set", "layout={dp: 2, tp: 1, pp: 2, layers_per_stage: [3, 5]}")
+        kept = [word for key in ("strategy", "micro_batch_size", "recompute.policy") for word in ("--keep", key)]
+        solution = self.solve(*listed, *kept)
+        self.assertEqual((solution["size"], solution["refused"]), (len(LAYOUTS), 0))
 
     def test_the_first_is_the_fastest_that_fits(self):
         memory = "6GiB"

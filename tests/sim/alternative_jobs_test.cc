@@ -84,6 +84,10 @@ TEST_F(AlternativeJobsTest, DifferencesNameTheLayoutOnceAndLeaveOutWhatFollows) 
   EXPECT_THAT(jobs.Differences(*jobs.At(0), *jobs.At(3)), ElementsAre("micro_batch_size", "layout"));
   EXPECT_THAT(jobs.Differences(*jobs.At(0), *jobs.At(2)), ElementsAre("micro_batch_size"));
   EXPECT_THAT(jobs.Differences(*jobs.At(1), *jobs.At(1)), IsEmpty());
+  AlternativeJobs chunks = JobsOf({{"layout", {"{dp: 4, tp: 1, pp: 4, vpp: 2}", "{dp: 8, tp: 1, pp: 2}"}},
+                                   {"schedule", {"interleaved", "1f1b"}},
+                                   {"layout.sp", {"true", "false"}}});
+  EXPECT_THAT(chunks.Differences(*chunks.At(0), *chunks.At(7)), ElementsAre("layout", "schedule"));
 }
 
 TEST_F(AlternativeJobsTest, WhatSumsInAnotherDtypeOrIsKnownAsWrongComputesOtherNumbers) {
@@ -94,11 +98,12 @@ TEST_F(AlternativeJobsTest, WhatSumsInAnotherDtypeOrIsKnownAsWrongComputesOtherN
 }
 
 TEST(IsGivenToAlternatives, SectionsOfTheTrainingRunAndTheCountThatFollows) {
-  for (const char* key : {"layout", "layout.sp", "machine.device_memory", "network", "network.layers",
+  for (const char* key : {"layout", "layout.dp", "layout.cp", "machine.device_memory", "network", "network.layers",
                           "sequence_length", "accumulation_steps", "last_window.microbatches"}) {
     EXPECT_TRUE(IsGivenToAlternatives(key)) << key;
   }
-  for (const char* key : {"strategy", "micro_batch_size", "schedule", "recompute.policy", "layouts", "layout.vpp"}) {
+  for (const char* key : {"strategy", "micro_batch_size", "schedule", "recompute.policy", "layouts", "layout.vpp",
+                          "layout.sp", "layout.layers_per_stage"}) {
     EXPECT_FALSE(IsGivenToAlternatives(key)) << key;
   }
 }

@@ -44,7 +44,7 @@ class AlternativesTest : public testing::Test {
 
   std::vector<std::string> ValuesOf(const std::string& key, std::int64_t global_batch,
                                     const std::set<std::string>& kept = {}) {
-    const std::vector<SweepAxis> axes = Alternatives(JobWith({}), global_batch, kept);
+    const std::vector<SweepAxis> axes = Alternatives(JobWith({}), global_batch, kept, {1});
     const auto axis = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& each) { return each.key == key; });
     return axis == axes.end() ? std::vector<std::string>() : axis->values;
   }
@@ -69,7 +69,7 @@ TEST_F(AlternativesTest, HaveEveryLayoutOfAsManyRanksOnce) {
 
 // 30 layers: 15 and 15, but 7, 8, 8, 7.
 TEST_F(AlternativesTest, DivideLayersOverStagesWithTheRestInTheMiddle) {
-  const std::vector<SweepAxis> axes = Alternatives(JobWith({"network.layers=30"}), 48, {"layout.tp"});
+  const std::vector<SweepAxis> axes = Alternatives(JobWith({"network.layers=30"}), 48, {"layout.tp"}, {1});
   const auto axis = std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
   EXPECT_THAT(axis->values, testing::Contains("{dp: 2, tp: 2, pp: 4, layers_per_stage: [7, 8, 8, 7]}"));
   EXPECT_THAT(axis->values, testing::Contains("{dp: 8, tp: 2, pp: 1, layers_per_stage: null}"));
@@ -81,6 +81,34 @@ TEST_F(AlternativesTest, DivideLayersOverStagesWithTheRestInTheMiddle) {
     }
     EXPECT_TRUE(job.layout.layers_per_stage.empty() || sum == 30) << layout;
   }
+}
+
+// Of 30 layers two stages of two chunks each hold 7 + 8 and 8 + 7.
+TEST_F(AlternativesTest, DealOutLayersToModelChunks) {
+  const std::set<std::string> kept = {"layout.tp"};
+  for (const char* own : {"layout.vpp=1", "layout.vpp=2"}) {
+    const Job job = JobWith({"network.layers=30", "schedule=interleaved", own});
+    const std::vector<SweepAxis> axes = Alternatives(job, 48, kept, {1, 2});
+    const auto axis =
+        std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
+    std::set<std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>> found;
+    for (const std::string& layout : axis->values) {
+      const Layout made = JobWith({"network.layers=30", own, "layout=" + layout}).layout;
+      found.insert({made.pp, made.vpp, made.layers_per_stage});
+    }
+    using Found = std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>;
+    EXPECT_THAT(found, testing::IsSupersetOf({Found{4, 1, {7, 8, 8, 7}}, Found{1, 1, {}}, Found{1, 2, {}},
+                                              Found{4, 2, {3, 4, 4, 4, 4, 4, 4, 3}}}));
+    EXPECT_TRUE(found.contains({2, 2, {7, 8, 8, 7}}) || job.layout.vpp == 2) << "as the job says";
+    EXPECT_TRUE(found.contains({2, 1, {}}));
+  }
+}
+
+// A list that the job has is not that of another layout.
+TEST_F(AlternativesTest, TakeNoListOfLayersAlong) {
+  const Job job =
+      JobWith({"layout={layers_per_stage: [10, 22]}", "layout={dp: 8, tp: 2, pp: 1, layers_per_stage: null}"});
+  EXPECT_THAT(job.layout.layers_per_stage, IsEmpty());
 }
 
 TEST_F(AlternativesTest, HaveWhatDividesTheGlobalBatchAndTheJobsOwnMicroBatch) {
