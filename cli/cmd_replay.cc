@@ -104,7 +104,8 @@ class ReplayCommand : public Command {
     }
     TIDEMARK_ASSIGN(const AllocatorOptions own, AllocatorOfJobYaml(trace.job_yaml).At(path_));
     std::vector<std::string> settings = set_;
-    const bool sets_kind = std::ranges::any_of(set_, [](const std::string& set) { return set.starts_with("kind="); });
+    const bool sets_kind = std::ranges::any_of(
+        set_, [](const std::string& set) { return set.starts_with("kind=") || set.starts_with("allocator.kind="); });
     if (!kind_.empty() && sets_kind) {
       return BadInput("--allocator and --set kind=KIND name one allocator each", "leave one of them out");
     }

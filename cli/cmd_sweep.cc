@@ -301,6 +301,8 @@ class SweepCommand : public Command {
       report.device_memory = machine ? std::optional(machine->device_memory) : std::nullopt;
     }
     report.keys = columns.keys();
+    report.shares_device = base.allocator.memory_fraction > 0 ||
+                           std::ranges::find(report.keys, "allocator.memory_fraction") != report.keys.end();
     report.same_batch = all.same_tokens();
     report.x = x_.name;
     report.y = y_.name;

@@ -85,11 +85,14 @@ Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const S
   return job ? std::move(job) : HintingAtTraces(job.error(), options.path);
 }
 
-Status RefuseSet(const JobOptions& options, const std::string& key) {
+Status RefuseSet(const JobOptions& options, const std::string& varied) {
+  const bool section = ReplacesSection({varied, {}});
   for (const std::string& set : options.set) {
     TIDEMARK_ASSIGN(const JobChange change, ParseJobChange(set, "--set"));
-    if (change.key == key) {
-      return BadInput(fmt::format("--set {} says what --vary varies", set), "leave one of them out");
+    for (const auto& [key, value] : change.given) {
+      if (key == varied || (section && key.starts_with(varied + "."))) {
+        return BadInput(fmt::format("--set {} says what --vary {} varies", set, varied), "leave one of them out");
+      }
     }
   }
   return Done{};

@@ -35,8 +35,8 @@ void AddJobChanges(CLI::App& app, JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 
-/// Refuses a --set of a key that --vary varies.
-Status RefuseSet(const JobOptions& options, const std::string& key);
+/// Refuses a --set of the key that --vary varies, or of one in the section that it replaces.
+Status RefuseSet(const JobOptions& options, const std::string& varied);
 
 /// The job's config, to be resolved with one change after the other. The strategies must outlive it.
 Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const StrategyDefaults> strategies);
