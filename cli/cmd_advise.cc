@@ -12,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/lint.h"
 #include "base/text.h"
 #include "cli/changed_job.h"
 #include "cli/command.h"
+#include "cli/first_steps.h"
 #include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/predict_command.h"
@@ -77,6 +80,9 @@ class AdviseCommand : public Command {
       Sort(std::move(candidate.option), advice);
     }
     Finish(advice, static_cast<std::size_t>(top_));
+    for (std::vector<AdvisedOption>* shown : {&advice.saving, &advice.faster}) {
+      TIDEMARK_TRY(CheckFirstSteps(candidates, *shown));
+    }
     TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), advice, {WantsColour()})));
     return 0;
   }
@@ -101,7 +107,7 @@ class AdviseCommand : public Command {
       return;
     }
     AdvisedOption option;
-    option.change = fmt::format("{}", fmt::join(change, " "));
+    option.change = TextOf(change);
     option.cost = CostOf(changed->report);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
@@ -114,6 +120,25 @@ class AdviseCommand : public Command {
       Sort(std::move(option), advice);
     }
   }
+
+  /// Warns of options whose steady step fits, and not those that lead to it.
+  Status CheckFirstSteps(const std::vector<Candidate>& candidates, std::vector<AdvisedOption>& options) const {
+    for (AdvisedOption& option : options) {
+      if (!option.cost.fits || !option.cost.simulated) {
+        continue;
+      }
+      const auto is_it = [&](const Candidate& candidate) { return TextOf(candidate.change) == option.change; };
+      const auto candidate = std::ranges::find_if(candidates, is_it);
+      TIDEMARK_CHECK(candidate != candidates.end());
+      TIDEMARK_ASSIGN(const ChangedJob changed, PredictChanged(job_, candidate->change));
+      if (const std::optional<Lint> lint = FirstStepsThatDoNotFit(changed.job)) {
+        option.lints.push_back(lint->id);
+      }
+    }
+    return Done{};
+  }
+
+  static std::string TextOf(const SingleChange& change) { return fmt::format("{}", fmt::join(change, " ")); }
 
   JobOptions job_;
   ObservedOptions observed_;

@@ -17,7 +17,8 @@ namespace tidemark {
 /// What a job needs: peak of its worst role, and its step.
 struct AdvisedCost {
   Bytes allocated;
-  Band device;  ///< DeviceBytes()
+  Band device;   ///< DeviceBytes()
+  Bytes usable;  ///< of the device's memory; less than all: allocator.memory_fraction
   Nanos step;
   bool fits = false;
   bool simulated = false;  ///< `device` and `fits` are by the simulated allocator, else by the closed form
@@ -33,7 +34,7 @@ struct AdvisedOption {
   Bytes saved;                     ///< of the allocated peak; negative: it needs more
   Nanos lost;                      ///< of the step; negative: it is faster
   bool alters = false;             ///< it computes other numbers, not only in another order
-  std::vector<std::string> lints;  ///< ids of warnings that the job did not have before
+  std::vector<std::string> lints;  ///< ids of new warnings, and of first steps that do not fit
   std::string command;             ///< the command line that predicts it
 
   /// Nothing where no time is lost.
