@@ -13,8 +13,8 @@ namespace tidemark {
 Result<std::vector<Scenario>> LoadScenarios(const std::string& path);
 
 /// Predicts every scenario, or executes it as `tidemark run` does, one after the other. What is wrong with one is its
-/// result; fails as a whole where it is interrupted, where this machine lacks `device` ("cpu", "cuda"), and under a
-/// launcher of ranks, who would each run all of them, and where a `device` is named that no scenario runs on.
+/// result. Fails as a whole where it is interrupted, where this machine lacks `device` ("cpu", "cuda") or no scenario
+/// runs on it, and under a launcher of ranks, who would each run all of them.
 Result<std::vector<ObservedScenario>> Observe(std::vector<Scenario> scenarios, const std::string& device);
 
 }  // namespace tidemark

@@ -209,11 +209,13 @@ TEST(MegatronShapes, TheChunksOfARankShareTheirDummyGradients) {
     // Of keys and values; queries and output; down; gate and up.
     EXPECT_EQ(whole.first, (std::vector<std::int64_t>{262'144, 1'048'576, 2'883'584, 5'767'168}));
     EXPECT_EQ(whole.second, step == StepKind::first ? 4 : 0);
-    job.schedule = Schedule::interleaved;
-    job.layout.vpp = 2;
-    const StepProgram interleaved = Sound(job, step);
-    EXPECT_EQ(DummiesOf(interleaved.roles[1]), whole);
-    ExpectEnginesAgree(interleaved, job);
+    for (const auto& [schedule, vpp] : {std::pair(Schedule::interleaved, 2), std::pair(Schedule::dualpipe, 1)}) {
+      job.schedule = schedule;
+      job.layout.vpp = vpp;
+      const StepProgram chunked = Sound(job, step);
+      EXPECT_EQ(DummiesOf(chunked.roles[1]), whole);
+      ExpectEnginesAgree(chunked, job);
+    }
   }
 }
 
