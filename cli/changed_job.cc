@@ -41,7 +41,8 @@ Result<ChangedJob> SimulateChanged(const JobOptions& options, const std::vector<
 
 AdvisedCost CostOf(const PredictionReport& report) {
   const RoleReport& worst = report.Worst();
-  return {worst.peak.allocated, worst.device, report.time.step, report.Fits(), worst.reserved.has_value()};
+  return {worst.peak.allocated, worst.device,  report.usable_memory,
+          report.time.step,     report.Fits(), worst.reserved.has_value()};
 }
 
 std::vector<std::string> NewWarnings(const std::vector<Lint>& lints, const std::vector<Lint>& before) {

@@ -34,8 +34,9 @@ std::optional<Lint> FirstStepsThatDoNotFit(const Job& job) {
   }
   const Bytes needed = first.Worst().device.high;
   return Lint{"first-steps-do-not-fit", "error",
-              fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than there is",
-                          kFirst, Text(needed), Text(needed - first.UsableMemory())),
+              fmt::format("a steady step fits, but the first {} steps in a row need up to {}, {} more than {}", kFirst,
+                          Text(needed), Text(needed - first.usable_memory),
+                          UsableMemoryText(first.usable_memory, first.device_memory)),
               fmt::format("tidemark predict --steps {} shows them", kFirst)};
 }
 

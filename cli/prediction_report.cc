@@ -182,8 +182,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
   const std::int64_t communicators = Communicators(prediction.communication);
-  report.withheld_memory =
-      report.device_memory - UsableMemory(job.machine, job.allocator.memory_fraction, communicators);
+  report.usable_memory = UsableMemory(job.machine, job.allocator.memory_fraction, communicators).high;
   for (RolePrediction& role : prediction.roles) {
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));
   }
@@ -212,6 +211,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.provenance = MakeProvenance(job, steps);
   for (RoleReport& role : report.roles) {
     if (role.trace) {
+      role.trace->device_memory = report.usable_memory;
       role.trace->assumed = report.provenance.assumed;
       role.trace->not_modelled = report.provenance.not_modelled;
     }

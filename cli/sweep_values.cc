@@ -48,6 +48,7 @@ SweepRow SweepValues::Row(const PricedRow& row, bool on_front) const {
   out.allocated = row.allocated;
   out.host = row.host;
   out.device = row.device;
+  out.usable = row.usable;
   out.by_category = row.by_category;
   out.phase = std::string(Name(row.phase));
   const StepTime& time = row.time;

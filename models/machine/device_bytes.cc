@@ -26,12 +26,16 @@ Band DeviceBytes(const Machine& machine, const DeviceUse& use) {
   return band;
 }
 
-Bytes UsableMemory(const Machine& machine, double share, std::int64_t communicators) {
+Band UsableMemory(const Machine& machine, double share, std::int64_t communicators) {
+  const Bytes all = machine.device_memory;
   if (share == 0) {
-    return machine.device_memory;
+    return {all, all, all};
   }
-  const Bytes allocators(static_cast<std::int64_t>(share * static_cast<double>(machine.device_memory.count())));
-  return std::min(machine.device_memory, allocators + machine.context.high + Libraries(machine, communicators));
+  const Bytes process =
+      Bytes(static_cast<std::int64_t>(share * static_cast<double>(all.count()))) + Libraries(machine, communicators);
+  const Band& context = machine.context;
+  return {std::min(all, process + context.low), std::min(all, process + context.expected),
+          std::min(all, process + context.high)};
 }
 
 bool Fits(const Band& device, Bytes usable_memory) { return device.high <= usable_memory; }

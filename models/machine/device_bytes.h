@@ -33,9 +33,9 @@ struct DeviceUse {
 Band DeviceBytes(const Machine& machine, const DeviceUse& use);
 
 /// How much of the device a process may fill: all of it or, where its allocator may have `share` of it only
-/// (allocator.memory_fraction; 0: not set), that share and what the band has at its high end beside the allocator's
-/// bytes.
-Bytes UsableMemory(const Machine& machine, double share, std::int64_t communicators);
+/// (allocator.memory_fraction; 0: not set), that share and what the band's low, expected and high have beside the
+/// allocator's bytes. What fits at its high end is asked of the high one.
+Band UsableMemory(const Machine& machine, double share, std::int64_t communicators);
 
 /// Whether a role fits, even if all goes as badly as the band admits. The one definition of "fits".
 bool Fits(const Band& device, Bytes usable_memory);

@@ -21,7 +21,8 @@ std::string Signed(Quantity quantity) {
 }
 
 std::string Verdict(const Advice& advice) {
-  const std::string now = fmt::format("{} in {}", advice.now.fits ? "FITS" : "DOES NOT FIT", Text(advice.memory));
+  const std::string now = fmt::format("{} in {}", advice.now.fits ? "FITS" : "DOES NOT FIT",
+                                      UsableMemoryText(advice.now.usable, advice.memory));
   if (advice.saves == 0) {
     return now + "; no single change saves memory";
   }

@@ -32,6 +32,7 @@ void AddOptions(const std::vector<AdvisedOption>& options, const char* kind, Jso
 Json CostJson(const AdvisedCost& cost) {
   return {{"allocated_bytes", cost.allocated.count()},
           {"device_high_bytes", cost.device.high.count()},
+          {"usable_memory_bytes", cost.usable.count()},
           {"step_ns", cost.step.count()},
           {"fits", cost.fits},
           {"engine", cost.simulated ? "simulate" : "closed-form"}};

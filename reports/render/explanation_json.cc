@@ -18,6 +18,7 @@ Json SideJson(const ExplainedSide& side) {
           {"job", JsonOfYaml(side.report.job_yaml)},
           {"fits", side.report.Fits()},
           {"device_memory_bytes", side.report.device_memory.count()},
+          {"usable_memory_bytes", side.report.usable_memory.count()},
           {"peak", RoleJson(side.report.Worst())},
           {"step_ns", side.report.time.step.count()},
           {"microbatches", side.microbatches},

@@ -27,12 +27,12 @@ std::string SizeVerdict(const PredictionReport& report) {
     return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
                        Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
   }
-  const Bytes high = report.Worst().device.high, usable = report.UsableMemory();
+  const Bytes high = report.Worst().device.high, usable = report.usable_memory;
+  const std::string memory = UsableMemoryText(usable, report.device_memory);
   if (report.Fits()) {
-    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(usable - high), report.UsableMemoryText());
+    return fmt::format("FITS on {}, with {} of {} to spare", machine, Text(usable - high), memory);
   }
-  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - usable),
-                     report.UsableMemoryText());
+  return fmt::format("DOES NOT FIT on {}: up to {} too much for its {}", machine, Text(high - usable), memory);
 }
 
 /// A size alone would recommend a job whose numbers are wrong.

@@ -71,6 +71,7 @@ Json MakeJson(const PredictionReport& report) {
                {"steps", StepsJson(report.steps)},
                {"fits", report.Fits()},
                {"device_memory_bytes", report.device_memory.count()},
+               {"usable_memory_bytes", report.usable_memory.count()},
                {"peak", RoleJson(report.Worst())}};
   json["roles"] = Json::array();
   for (const RoleReport& role : report.roles) {

@@ -19,6 +19,15 @@ std::string ChangeText(const SolvedOption& option) {
 
 std::string Ways(std::int64_t count) { return fmt::format("{} way{}", Grouped(count), count == 1 ? "" : "s"); }
 
+/// What the fastest way may fill, or else what needs least, or the job itself.
+std::string MemoryText(const Solution& solution) {
+  const Bytes usable = !solution.options.empty() ? solution.options.front().cost.usable
+                       : solution.nearest        ? solution.nearest->cost.usable
+                       : solution.now            ? solution.now->usable
+                                                 : solution.memory;
+  return UsableMemoryText(usable, solution.memory);
+}
+
 std::string NothingFits(const Solution& solution) {
   if (solution.refused == solution.size && !solution.refusals.empty()) {
     return fmt::format("NOTHING TO CHOOSE FROM: {} tried, and refused; most often: {}", Ways(solution.size),
@@ -27,7 +36,7 @@ std::string NothingFits(const Solution& solution) {
   const std::string nearest = solution.nearest ? fmt::format("; {} needs least, {}", ChangeText(*solution.nearest),
                                                              Text(solution.nearest->cost.device.high))
                                                : "";
-  return fmt::format("NOTHING FITS in {}{}{}", Text(solution.memory),
+  return fmt::format("NOTHING FITS in {}{}{}", MemoryText(solution),
                      solution.altering > 0 ? " that computes the job's numbers" : "", nearest);
 }
 
@@ -36,12 +45,12 @@ std::string Verdict(const Solution& solution) {
   if (solution.options.empty()) {
     const std::int64_t may_fit = solution.fit + solution.near;
     return !solution.complete && may_fit > 0
-               ? fmt::format("INTERRUPTED before the fastest was found; fit in {}, or may: {}", Text(solution.memory),
+               ? fmt::format("INTERRUPTED before the fastest was found; fit in {}, or may: {}", MemoryText(solution),
                              Ways(may_fit))
                : cut_short + NothingFits(solution);
   }
   const SolvedOption& best = solution.options.front();
-  return fmt::format("{}FITS in {}: {}, {} a step", cut_short, Text(solution.memory), ChangeText(best),
+  return fmt::format("{}FITS in {}: {}, {} a step", cut_short, MemoryText(solution), ChangeText(best),
                      Text(best.cost.step));
 }
 

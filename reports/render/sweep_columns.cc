@@ -99,7 +99,8 @@ bool IsDrawn(const Metric& metric, const SweepReport& report) {
 std::string SweepColumns(const SweepReport& report) {
   std::string out = fmt::format(
       "{{\"x\":{},\"y\":{},\"device_memory\":{},\"rows\":{},\"keys\":[", ScriptJson(report.x), ScriptJson(report.y),
-      report.device_memory ? std::to_string(report.device_memory->count()) : "null", report.rows.size());
+      report.device_memory && !report.shares_device ? std::to_string(report.device_memory->count()) : "null",
+      report.rows.size());
   for (std::size_t key = 0; key < report.keys.size(); ++key) {
     out += (key > 0 ? "," : "") + KeyColumn(report, key);
   }

@@ -32,11 +32,16 @@ std::string ShortKey(const std::string& key, const std::vector<std::string>& key
 /// "8, ddp-last": in the order of the columns.
 std::string Values(const SweepRow& row) { return fmt::format("{}", fmt::join(row.values, ", ")); }
 
+/// Of the one machine that all have.
+std::string MemoryText(const SweepReport& report) {
+  return (report.shares_device ? "what allocator.memory_fraction leaves of " : "") + Text(*report.device_memory);
+}
+
 std::string Verdict(const SweepReport& report) {
   const std::string counts = fmt::format("{} combination{}: {} priced, {} pruned, {} refused", Grouped(report.size),
                                          report.size == 1 ? "" : "s", Grouped(report.evaluated), Grouped(report.pruned),
                                          Grouped(report.refused));
-  const std::string where = report.device_memory ? "in " + Text(*report.device_memory) : "into its device";
+  const std::string where = report.device_memory ? "in " + MemoryText(report) : "into its device";
   const std::string fits =
       report.feasible == 0 ? "none fits " + where : fmt::format("{} fit {}", Grouped(report.feasible), where);
   return fmt::format("{}; {}{}", counts, fits, report.complete ? "" : "; interrupted before the rest was looked at");
@@ -47,7 +52,7 @@ std::string MfuText(const SweepRow& row) { return row.mfu ? Percent(*row.mfu) : 
 std::vector<Figure> Figures(const SweepReport& report) {
   std::vector<Figure> figures;
   figures.push_back({"fit", Grouped(report.feasible),
-                     report.device_memory ? fmt::format("in {} of {}", Text(*report.device_memory), report.machine)
+                     report.device_memory ? fmt::format("in {} of {}", MemoryText(report), report.machine)
                                           : "each on its own machine"});
   if (report.first && report.first->fits) {
     figures.push_back({"fastest that fits", Text(report.first->time.step), Values(*report.first)});

@@ -39,6 +39,7 @@ Json RowJson(const std::vector<std::string>& keys, const SweepRow& row, ValueTab
   json["allocated_bytes"] = row.allocated.count();
   json["reserved_bytes"] = OptionalBytes(row.reserved);
   json["device_high_bytes"] = row.device.high.count();
+  json["usable_memory_bytes"] = row.usable.count();
   json["host_bytes"] = row.host.count();
   json.update(TimeJson(row.time));
   json["tokens_per_s_per_gpu"] = row.tokens_per_s_per_gpu;

@@ -83,8 +83,9 @@ class Words {
   std::string FitText() const {
     const bool fitted = before_.report.Fits(), fits = after_.report.Fits();
     const Bytes need = after_.report.Worst().device.high;
-    const std::string need_text = fmt::format("up to {} with the driver and the allocator's cache, on a device of {}",
-                                              tidemark::Text(need), after_.report.UsableMemoryText());
+    const std::string need_text =
+        fmt::format("up to {} with the driver and the allocator's cache, on a device of {}", tidemark::Text(need),
+                    UsableMemoryText(after_.report.usable_memory, after_.report.device_memory));
     if (fitted == fits) {
       return fits ? fmt::format("it still fits ({})", need_text)
                   : fmt::format("it does not fit, as before ({})", need_text);

@@ -8,13 +8,13 @@
 
 namespace tidemark {
 
-bool PredictionReport::Fits() const { return tidemark::Fits(Worst().device, UsableMemory()); }
-
-std::string PredictionReport::UsableMemoryText() const {
-  return withheld_memory == Bytes(0) ? Text(device_memory)
-                                     : fmt::format("{} (allocator.memory_fraction leaves no more of {})",
-                                                   Text(UsableMemory()), Text(device_memory));
+std::string UsableMemoryText(Bytes usable, Bytes device) {
+  return usable == device
+             ? Text(device)
+             : fmt::format("{} (allocator.memory_fraction leaves no more of {})", Text(usable), Text(device));
 }
+
+bool PredictionReport::Fits() const { return tidemark::Fits(Worst().device, usable_memory); }
 
 std::int64_t PredictionReport::Steps() const {
   std::int64_t count = 0;

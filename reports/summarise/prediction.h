@@ -87,13 +87,17 @@ struct Provenance {
   std::vector<std::string> modelled, observed, calibrated, assumed, not_modelled;
 };
 
+/// "5.51 GiB (allocator.memory_fraction leaves no more of 40.0 GiB)": with the reason where it is not all of the
+/// device.
+std::string UsableMemoryText(Bytes usable, Bytes device);
+
 struct PredictionReport {
   std::string title;     ///< the job in one line: JobTitle()
   std::string job_yaml;  ///< the resolved job
   std::string machine;
   bool machine_assumed = false;  ///< nobody named the machine
   Bytes device_memory;
-  Bytes withheld_memory;  ///< of it, where the allocator may have a share only (allocator.memory_fraction)
+  Bytes usable_memory;  ///< of it, by this process; less than all: allocator.memory_fraction
   std::string allocated_name = "torch max_memory_allocated";  ///< what the allocator's users call allocator_bytes
   std::string reserved_name = "torch max_memory_reserved";    ///< and reserved
   std::vector<RoleReport> roles;                              ///< at least one
@@ -109,8 +113,6 @@ struct PredictionReport {
   Provenance provenance;
 
   const RoleReport& Worst() const { return roles.at(worst); }
-  Bytes UsableMemory() const { return device_memory - withheld_memory; }
-  std::string UsableMemoryText() const;  ///< with the reason where it is not all of the device's
   bool Fits() const;
   std::int64_t Steps() const;    ///< how many there are
   std::string StepText() const;  ///< "steady step", "5 steps"

@@ -23,6 +23,7 @@ struct SweepRow {
   std::optional<Bytes> reserved;  ///< nothing: only the closed form ran
   Bytes host;                     ///< of host memory
   Band device;                    ///< DeviceBytes()
+  Bytes usable;                   ///< of the device's memory; less than all: allocator.memory_fraction
   CategoryBytes by_category;      ///< sums to `allocated`
   std::string phase;              ///< of the peak
   TimeReport time;
@@ -41,9 +42,10 @@ struct SweepReport {
   std::string title;     ///< the job that is varied, and which keys are
   std::string job_yaml;  ///< that job, resolved
   std::string version;
-  std::string machine;                                  ///< empty: machines are varied, and each row has its own
-  std::optional<Bytes> device_memory;                   ///< of that machine
-  std::vector<std::string> keys;                        ///< that are varied, dotted
+  std::string machine;                 ///< empty: machines are varied, and each row has its own
+  std::optional<Bytes> device_memory;  ///< of that machine
+  bool shares_device = false;     ///< allocator.memory_fraction is set: each row may fill less of it (SweepRow::usable)
+  std::vector<std::string> keys;  ///< that are varied, dotted
   std::string x = "allocated_bytes", y = "step_ns";     ///< metrics of the front
   std::int64_t size = 0;                                ///< evaluated + pruned + refused, once it is complete
   std::int64_t evaluated = 0, pruned = 0, refused = 0;  ///< pruned: a bound says that it cannot matter

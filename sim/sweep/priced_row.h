@@ -19,6 +19,7 @@ struct PricedRow {
   Bytes allocated, host;         ///< of the role with the most
   CategoryBytes by_category;     ///< sums to `allocated`
   Band device;
+  Bytes usable;  ///< of the device's memory, by this process: UsableMemory()
   StepTime time;
   std::int64_t tokens = 0;  ///< of a step that reach an update, on all ranks together
   double tokens_per_s_per_gpu = 0;

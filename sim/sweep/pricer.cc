@@ -167,9 +167,10 @@ void GroupPricer::PriceSteps(const Job& job, std::int64_t group, std::int64_t ma
     row.by_category = step.peak.by_category;
     row.phase = step.peak.phase;
     row.device = DeviceBytes(job.machine, {step.peak.allocated, std::nullopt, step.communicators});
-    const Bytes usable = UsableMemory(job.machine, job.allocator.memory_fraction, step.communicators);
-    row.fits = Fits(row.device, usable);
-    const bool perhaps = row.device.low <= usable;
+    const Band usable = UsableMemory(job.machine, job.allocator.memory_fraction, step.communicators);
+    row.usable = usable.high;
+    row.fits = Fits(row.device, usable.high);
+    const bool perhaps = row.device.low <= usable.low;
     if ((limits_.fit == SweepLimits::Fit::fitting && !row.fits) ||
         (limits_.fit == SweepLimits::Fit::perhaps_fitting && !perhaps)) {
       priced.Prune(row.combination, row.device.high);

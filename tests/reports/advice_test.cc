@@ -29,14 +29,14 @@ Advice Plain() {
   advice.version = "0.1.0";
   advice.machine = "h100-sxm-80gb";
   advice.memory = Bytes(50 * kGiB);
-  advice.now = {Bytes(60 * kGiB), {}, Nanos(100'000'000), false};
+  advice.now = {Bytes(60 * kGiB), {}, advice.memory, Nanos(100'000'000), false};
   return advice;
 }
 
 AdvisedOption Option(const std::string& change, std::int64_t gib, std::int64_t step_ms) {
   AdvisedOption option;
   option.change = change;
-  option.cost = {Bytes(gib * kGiB), {}, Nanos(step_ms * 1'000'000), gib <= 50};
+  option.cost = {Bytes(gib * kGiB), {}, Bytes(50 * kGiB), Nanos(step_ms * 1'000'000), gib <= 50};
   option.command = "tidemark predict job.yaml --set " + change;
   return option;
 }
@@ -145,8 +145,8 @@ TEST(Advice, jsonHasEveryKeyOfItsSchema) {
   EXPECT_EQ(json["options"][4]["alters"], nullptr);
   for (const char* pointer :
        {"/title", "/job/layout/tp", "/machine", "/device_memory_bytes", "/now/allocated_bytes", "/now/step_ns",
-        "/now/device_high_bytes", "/now/fits", "/tried", "/refused", "/wrong", "/no_effect", "/worse", "/left_out",
-        "/saves", "/saves_and_fits", "/provenance/version"}) {
+        "/now/device_high_bytes", "/now/usable_memory_bytes", "/now/fits", "/tried", "/refused", "/wrong", "/no_effect",
+        "/worse", "/left_out", "/saves", "/saves_and_fits", "/provenance/version"}) {
     EXPECT_TRUE(json.contains(Json::json_pointer(pointer))) << pointer;
   }
 }

@@ -45,12 +45,18 @@ TEST(DeviceBytes, isOrderedFromLowToHigh) {
 TEST(UsableMemory, isTheAllocatorsShareAndWhatTheBandHasBesideIt) {
   Machine machine = SmallMachine();
   machine.device_memory = Bytes(10'000 * kMiB);
-  EXPECT_EQ(UsableMemory(machine, 0, 2), Bytes(10'000 * kMiB));
-  EXPECT_EQ(UsableMemory(machine, 0.25, 2), Bytes((2500 + 500 + 2 * 200 + 32) * kMiB));
-  EXPECT_EQ(UsableMemory(machine, 1, 2), Bytes(10'000 * kMiB));
+  const Bytes all(10'000 * kMiB);
+  for (const double share : {0.0, 1.0}) {
+    const Band usable = UsableMemory(machine, share, 2);
+    EXPECT_TRUE(usable.low == all && usable.expected == all && usable.high == all) << share;
+  }
+  const Band quarter = UsableMemory(machine, 0.25, 2);
+  EXPECT_EQ(quarter.low, Bytes((2500 + 300 + 2 * 200 + 32) * kMiB));
+  EXPECT_EQ(quarter.expected, Bytes((2500 + 400 + 2 * 200 + 32) * kMiB));
+  EXPECT_EQ(quarter.high, Bytes((2500 + 500 + 2 * 200 + 32) * kMiB));
   // What an allocator just may have fits, and a page more does not.
   const auto fits = [&](std::int64_t reserved) {
-    return Fits(DeviceBytes(machine, {Bytes(kMiB), Bytes(reserved * kMiB), 2}), UsableMemory(machine, 0.25, 2));
+    return Fits(DeviceBytes(machine, {Bytes(kMiB), Bytes(reserved * kMiB), 2}), quarter.high);
   };
   EXPECT_TRUE(fits(2500));
   EXPECT_FALSE(fits(2502));

@@ -91,9 +91,9 @@ TEST(TerminalReport, hasTheThreeLinesThatUsersKnow) {
 TEST(TerminalReport, saysByHowMuchAJobFitsOrNot) {
   PredictionReport report = SampleReport();
   const Bytes high = report.Worst().device.high;
-  report.device_memory = high + Bytes(std::int64_t{3} << 30);
+  report.device_memory = report.usable_memory = high + Bytes(std::int64_t{3} << 30);
   EXPECT_THAT(RenderAs("terminal", report), HasSubstr("FITS on h100-sxm-80gb (assumed), with 3.00 GiB of "));
-  report.device_memory = high - Bytes(std::int64_t{3} << 30);
+  report.device_memory = report.usable_memory = high - Bytes(std::int64_t{3} << 30);
   EXPECT_THAT(RenderAs("terminal", report),
               HasSubstr("DOES NOT FIT on h100-sxm-80gb (assumed): up to 3.00 GiB too much"));
 }
@@ -131,6 +131,7 @@ TEST(JsonReport, hasEveryKeyOfItsSchema) {
   for (const char* pointer : {"/job/layout/dp",
                               "/fits",
                               "/device_memory_bytes",
+                              "/usable_memory_bytes",
                               "/peak/role",
                               "/peak/allocated_bytes",
                               "/peak/allocator_bytes",

@@ -183,7 +183,7 @@ inline PredictionReport SampleReport(SampleSize size = {}) {
       "network: llama-3-8b\nlayout: {dp: 8, pp: 2}\nstrategy: fsdp2-scatter-each\nquoted: \"8\"\nnone: null\n";
   report.machine = "h100-sxm-80gb";
   report.machine_assumed = true;
-  report.device_memory = Bytes(std::int64_t{80} << 30);
+  report.device_memory = report.usable_memory = Bytes(std::int64_t{80} << 30);
   report.roles.push_back(SampleRole("stage 0", size));
   report.roles.push_back(SampleRole("stage 1", {size.microbatches, size.layers / 2}));
   const Nanos step = report.roles[0].trace->step;

@@ -52,7 +52,8 @@ inline SweepReport SampleSweep(std::int64_t count) {
     row.time.step = row.time.compute + row.time.host;
     row.tokens_per_s_per_gpu = 8192e9 / static_cast<double>(row.time.step.count());
     row.mfu = 0.5 / static_cast<double>(1 + strategy);
-    row.fits = Fits(row.device, *report.device_memory);
+    row.usable = *report.device_memory;
+    row.fits = Fits(row.device, row.usable);
     report.feasible += row.fits ? 1 : 0;
     report.rows.push_back(row);
   }

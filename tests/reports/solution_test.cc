@@ -24,6 +24,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 AdvisedCost Cost(std::int64_t gib, std::int64_t step_ms) {
   return {Bytes(gib * kGiB),
           {Bytes(gib * kGiB), Bytes((gib + 1) * kGiB), Bytes((gib + 2) * kGiB)},
+          Bytes(50 * kGiB),
           Nanos(step_ms * 1'000'000),
           true};
 }

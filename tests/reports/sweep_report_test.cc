@@ -38,6 +38,7 @@ TEST(SweepReport, jsonHasEveryKeyOfItsSchema) {
                               "/rows/0/allocated_bytes",
                               "/rows/0/reserved_bytes",
                               "/rows/0/device_high_bytes",
+                              "/rows/0/usable_memory_bytes",
                               "/rows/0/step_ns",
                               "/rows/0/compute_ns",
                               "/rows/0/recompute_ns",

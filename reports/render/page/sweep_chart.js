@@ -106,7 +106,7 @@ class SweepChart {
 
   /// The device's memory, across the axis that bytes are on.
   drawDevice(context, area, graph) {
-    if (this.data.device_memory === null) return; // each row has a device of its own
+    if (this.data.device_memory === null) return; // each row has a limit of its own
     context.save();
     context.strokeStyle = context.fillStyle = SWEEP_COLOURS.device;
     context.lineWidth = 1;
