@@ -111,7 +111,7 @@ class AdviseCommand : public Command {
     option.cost = CostOf(changed->report);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
-    option.command = PredictCommand(job_, change);
+    option.command = CommandLineOfPredict(job_, change);
     const bool of_allocator =
         std::ranges::all_of(change, [](const std::string& set) { return set.starts_with("allocator."); });
     if (option.cost.Improves(advice.now) || (of_allocator && !advice.now.fits)) {

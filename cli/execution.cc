@@ -33,7 +33,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kMostSteps = 100'000;
+constexpr std::int64_t kMostExecutedSteps = 100'000;
 constexpr std::int64_t kLargestText = std::int64_t{1} << 30;
 
 /// Unsigned numbers would wrap around, or be cut off.
@@ -214,9 +214,9 @@ Status ExecuteSafely(const Job& job, std::vector<LoweredRun> lowered, const RunO
 }  // namespace
 
 Status CheckExecution(const ExecutionOptions& options) {
-  if (options.steps < 1 || options.steps > kMostSteps) {
+  if (options.steps < 1 || options.steps > kMostExecutedSteps) {
     return BadInput(
-        fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostSteps), options.steps),
+        fmt::format("--steps: expected a number from 1 to {}, found {}", Grouped(kMostExecutedSteps), options.steps),
         "steps are counted from the first one on");
   }
   return Done{};

@@ -109,7 +109,7 @@ constexpr std::size_t kIndent = 3;
 
 /// The features' letters, or one row's marks, with a space between groups.
 template <class Text>
-std::string Grouped(const std::vector<Feature>& features, Text text) {
+std::string InGroups(const std::vector<Feature>& features, Text text) {
   std::string line;
   for (std::size_t i = 0; i < features.size(); ++i) {
     line += i > 0 && features[i].group != features[i - 1].group ? " " : "";
@@ -124,10 +124,10 @@ std::string AsText(const std::vector<MatrixRow>& rows) {
   for (const MatrixRow& row : rows) {
     width = std::max(width, row.strategy.size());
   }
-  std::string text = fmt::format("{:<{}}  {}\n", "", width, Grouped(features, Letter));
+  std::string text = fmt::format("{:<{}}  {}\n", "", width, InGroups(features, Letter));
   for (const MatrixRow& row : rows) {
     text += fmt::format("{:<{}}  {}\n", row.strategy, width,
-                        Grouped(features, [&](std::size_t i) { return MarkOf(row.cells[i].verdict); }));
+                        InGroups(features, [&](std::size_t i) { return MarkOf(row.cells[i].verdict); }));
   }
   text += "\n" + Wrapped(ReadMatrixData().about, 0, kColumns) + "\n";
   for (const Mark& mark : kMarks) {

@@ -5,7 +5,7 @@
 
 namespace tidemark {
 
-std::string PredictCommand(const JobOptions& job, const std::vector<std::string>& change) {
+std::string CommandLineOfPredict(const JobOptions& job, const std::vector<std::string>& change) {
   std::string line = "tidemark predict " + ShellWord(job.path);
   if (!job.format.empty()) {
     line += " --job-format " + ShellWord(job.format);

@@ -9,6 +9,6 @@
 namespace tidemark {
 
 /// The command line, for a shell, that predicts a job with changes on top of its own.
-std::string PredictCommand(const JobOptions& job, const std::vector<std::string>& change);
+std::string CommandLineOfPredict(const JobOptions& job, const std::vector<std::string>& change);
 
 }  // namespace tidemark

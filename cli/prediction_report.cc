@@ -31,7 +31,7 @@ std::string OutcomeName(Outcome::Kind kind) {
 }
 
 /// Groups with which a rank keeps a communicator open.
-std::int64_t Communicators(const std::vector<CommunicationRow>& rows) {
+std::int64_t CommunicatorsIn(const std::vector<CommunicationRow>& rows) {
   std::set<std::string> groups;
   for (const CommunicationRow& row : rows) {
     groups.insert(row.group);
@@ -181,7 +181,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.reserved_name = WordsOf(job.allocator.kind).reserved;
   report.throughput = MakeThroughputOf(job, prediction, steps);
   report.worst = prediction.worst_role;
-  const std::int64_t communicators = Communicators(prediction.communication);
+  const std::int64_t communicators = CommunicatorsIn(prediction.communication);
   report.usable_memory = UsableMemory(job.machine, job.allocator.memory_fraction, communicators).high;
   for (RolePrediction& role : prediction.roles) {
     report.roles.push_back(MakeRole(job, steps, std::move(role), communicators));

@@ -91,7 +91,7 @@ Result<SolvedOptions::Predicted> SolvedOptions::Predict(const std::vector<std::s
     option.mfu = changed.report.throughput.mfu;
   }
   option.lints = NewWarnings(changed.report.lints, lints_);
-  option.command = PredictCommand(job_, change);
+  option.command = CommandLineOfPredict(job_, change);
   return predicted;
 }
 
