@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/lint.h"
 #include "base/text.h"
 #include "cli/changed_job.h"
@@ -72,17 +71,19 @@ class AdviseCommand : public Command {
     for (const SingleChange& change : SingleChanges(now.job)) {
       Try(change, now, advice, candidates);
     }
-    for (Candidate& candidate : candidates) {
-      TIDEMARK_ASSIGN(
-          const ChangedJob changed,
-          SimulateChanged(job_, candidate.change, kMostSimulated / static_cast<std::int64_t>(candidates.size())));
-      candidate.option.cost = CostOf(changed.report);
-      Sort(std::move(candidate.option), advice);
+    for (auto& [change, option] : candidates) {
+      const std::int64_t most_events = kMostSimulated / std::ssize(candidates);
+      TIDEMARK_ASSIGN(const ChangedJob changed, SimulateChanged(job_, change, most_events));
+      option.cost = CostOf(changed.report);
+      if (option.cost.fits && option.cost.simulated) {
+        if (const std::optional<Lint> lint = FirstStepsThatDoNotFit(changed.job, most_events)) {
+          option.begins = false;
+          option.lints.push_back(lint->id);
+        }
+      }
+      Sort(std::move(option), advice);
     }
     Finish(advice, static_cast<std::size_t>(top_));
-    for (std::vector<AdvisedOption>* shown : {&advice.saving, &advice.faster}) {
-      TIDEMARK_TRY(CheckFirstSteps(candidates, *shown));
-    }
     TIDEMARK_TRY(WriteOut(RenderAs(RendererOf(format_), advice, {WantsColour()})));
     return 0;
   }
@@ -107,7 +108,7 @@ class AdviseCommand : public Command {
       return;
     }
     AdvisedOption option;
-    option.change = TextOf(change);
+    option.change = fmt::format("{}", fmt::join(change, " "));
     option.cost = CostOf(changed->report);
     option.alters = !ComputeAlike(now.job, changed->job);
     option.lints = NewWarnings(changed->report.lints, now.report.lints);
@@ -120,25 +121,6 @@ class AdviseCommand : public Command {
       Sort(std::move(option), advice);
     }
   }
-
-  /// Warns of options whose steady step fits, and not those that lead to it.
-  Status CheckFirstSteps(const std::vector<Candidate>& candidates, std::vector<AdvisedOption>& options) const {
-    for (AdvisedOption& option : options) {
-      if (!option.cost.fits || !option.cost.simulated) {
-        continue;
-      }
-      const auto is_it = [&](const Candidate& candidate) { return TextOf(candidate.change) == option.change; };
-      const auto candidate = std::ranges::find_if(candidates, is_it);
-      TIDEMARK_CHECK(candidate != candidates.end());
-      TIDEMARK_ASSIGN(const ChangedJob changed, PredictChanged(job_, candidate->change));
-      if (const std::optional<Lint> lint = FirstStepsThatDoNotFit(changed.job)) {
-        option.lints.push_back(lint->id);
-      }
-    }
-    return Done{};
-  }
-
-  static std::string TextOf(const SingleChange& change) { return fmt::format("{}", fmt::join(change, " ")); }
 
   JobOptions job_;
   ObservedOptions observed_;

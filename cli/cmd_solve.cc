@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -173,10 +174,14 @@ class SolveCommand : public Command {
 
   Result<SweepSpace> SpaceOf(const Job& base, std::int64_t global_batch) const {
     const bool varies_layout = std::ranges::find(keep_, "layout") == keep_.end();
+    std::set<std::string> keys;
     std::vector<SweepAxis> varied;
     std::vector<std::int64_t> vpp = {base.layout.vpp};
     for (const std::string& vary : vary_) {
       TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
+      if (!keys.insert(axis.key).second) {
+        return BadInput(fmt::format("--vary: {} is varied twice", axis.key), "give all its values to one --vary");
+      }
       if (axis.key == "layout.layers_per_stage" && varies_layout) {
         return BadInput("--vary: layout.layers_per_stage is as each layout that is tried needs it",
                         "keep them with --keep layout, or use tidemark sweep");

@@ -16,7 +16,7 @@
 
 namespace tidemark {
 
-std::optional<Lint> FirstStepsThatDoNotFit(const Job& job) {
+std::optional<Lint> FirstStepsThatDoNotFit(const Job& job, std::int64_t most_events) {
   constexpr std::int64_t kFirst = 2;
   if (job.last_window.microbatches > 0) {
     return std::nullopt;
@@ -24,6 +24,7 @@ std::optional<Lint> FirstStepsThatDoNotFit(const Job& job) {
   PredictOptions options;
   options.steps = FirstSteps(kFirst);
   options.traces = false;
+  options.most_events = most_events;
   Result<Prediction> prediction = Predict(job, options);
   if (!prediction) {
     return std::nullopt;

@@ -211,7 +211,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   report.provenance = MakeProvenance(job, steps);
   for (RoleReport& role : report.roles) {
     if (role.trace) {
-      role.trace->device_memory = report.usable_memory;
+      role.trace->usable_memory = report.usable_memory < report.device_memory ? report.usable_memory : Bytes();
       role.trace->assumed = report.provenance.assumed;
       role.trace->not_modelled = report.provenance.not_modelled;
     }

@@ -94,7 +94,8 @@ struct Trace {
   std::string job_yaml;    ///< the resolved job, empty if unknown
   std::string role;        ///< "stage 0"
   std::int64_t ranks = 1;  ///< that did the same
-  Bytes device_memory;     ///< that the process may fill; 0: unknown
+  Bytes device_memory;     ///< capacity; 0: unknown
+  Bytes usable_memory;     ///< of it, where the process may fill a part of it only; 0: all
   /// What the whole process takes from the device (a prediction's band around what nvidia-smi shows); all 0: unknown
   Bytes device_low, device_expected, device_high;
   std::vector<Lint> lints;  ///< of the job that was traced, as its prediction said them

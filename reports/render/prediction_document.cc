@@ -71,7 +71,9 @@ std::vector<Figure> Figures(const PredictionReport& report) {
     figures.push_back({"host memory", Text(worst.host), fmt::format("{} for one rank", AllDigits(worst.host))});
   }
   if (worst.minimum) {
-    figures.push_back({"smallest limit that works", Text(*worst.minimum), AllDigits(*worst.minimum)});
+    const bool shares = report.usable_memory < report.device_memory;  // of which the allocator may fill a part only
+    figures.push_back({shares ? "smallest device that works" : "smallest limit that works", Text(*worst.minimum),
+                       AllDigits(*worst.minimum)});
   }
   const Throughput& throughput = report.throughput;
   if (report.Steps() == 1) {

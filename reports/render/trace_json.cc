@@ -172,9 +172,11 @@ std::string WithoutTags(std::string_view json) {
 }
 
 Json TablesJson(const Trace& trace) {
+  const bool shares = trace.usable_memory > Bytes(0);
   Json json = {{"role", trace.role},
                {"ranks", trace.ranks},
-               {"capacity", trace.device_memory.count()},
+               {"capacity", (shares ? trace.usable_memory : trace.device_memory).count()},
+               {"capacity_name", shares ? "usable memory" : "device memory"},
                {"step", trace.step.count()},
                {"strings", trace.strings}};
   json["tensors"] = Json::array();

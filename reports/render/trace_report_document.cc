@@ -80,7 +80,8 @@ std::string NeedText(const TraceSummary& trace) {
   const bool whole = trace.role.device.high > Bytes(0);
   const char* what = whole ? "up to " : trace.role.reserved ? "reserved " : "tensors ";
   const std::string where = trace.needed_by == trace.role.role ? "" : " in " + trace.needed_by;
-  return fmt::format("{}{} of {}{}", what, Text(trace.needed), Text(trace.device_memory), where);
+  return fmt::format("{}{} of {}{}", what, Text(trace.needed),
+                     UsableMemoryText(trace.usable_memory, trace.device_memory), where);
 }
 
 std::string FitSentence(const TraceSummary& trace) {

@@ -45,6 +45,7 @@ Json TraceJson(const TraceSummary& trace) {
           {"title", trace.title},
           {"cut_short", trace.note.empty() ? Json(nullptr) : Json(trace.note)},
           {"device_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.device_memory.count()) : Json(nullptr)},
+          {"usable_memory_bytes", trace.device_memory > Bytes(0) ? Json(trace.usable_memory.count()) : Json(nullptr)},
           {"fits", fits ? Json(*fits) : Json(nullptr)},
           {"out_of_memory", std::move(refused)},
           {"lints", LintsJson(trace.lints)},

@@ -47,7 +47,7 @@ void Sort(AdvisedOption option, Advice& advice) {
   const bool makes_fit = option.saved == Bytes(0) && option.cost.fits && !advice.now.fits && option.cost.simulated;
   if (option.saved > Bytes(0) || makes_fit) {
     ++advice.saves;
-    advice.saves_and_fits += option.cost.fits ? 1 : 0;
+    advice.saves_and_fits += option.cost.fits && option.begins ? 1 : 0;
     advice.saving.push_back(std::move(option));
   } else if (option.lost < Nanos(0)) {
     advice.faster.push_back(std::move(option));

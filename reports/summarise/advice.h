@@ -33,6 +33,7 @@ struct AdvisedOption {
   AdvisedCost cost;
   Bytes saved;                     ///< of the allocated peak; negative: it needs more
   Nanos lost;                      ///< of the step; negative: it is faster
+  bool begins = true;              ///< where it fits: its first steps are not known not to
   bool alters = false;             ///< it computes other numbers, not only in another order
   std::vector<std::string> lints;  ///< ids of new warnings, and of first steps that do not fit
   std::string command;             ///< the command line that predicts it

@@ -102,7 +102,9 @@ TraceSummary Summarise(ReadTrace read, std::string label, const std::string& wan
   summary.origin = summary.trace().origin;
   summary.title = summary.trace().title;
   summary.job_yaml = summary.trace().job_yaml;
-  summary.device_memory = summary.trace().device_memory;
+  const Trace& trace = summary.trace();
+  summary.device_memory = trace.device_memory;
+  summary.usable_memory = trace.usable_memory > Bytes(0) ? trace.usable_memory : trace.device_memory;
   summary.lints = summary.trace().lints;
   return summary;
 }
@@ -150,7 +152,7 @@ std::optional<bool> TraceSummary::Fits() const {
   if (device_memory <= Bytes(0)) {
     return std::nullopt;
   }
-  const bool fits = tidemark::Fits({Bytes(0), Bytes(0), needed}, device_memory);
+  const bool fits = tidemark::Fits({Bytes(0), Bytes(0), needed}, usable_memory);
   return fits && !note.empty() ? std::nullopt : std::optional(fits);
 }
 

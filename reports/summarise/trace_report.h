@@ -49,6 +49,7 @@ struct TraceSummary {
   RoleReport role;
   std::vector<Lint> lints;      ///< of its job, as far as the trace tells them
   Bytes device_memory;          ///< 0: unknown
+  Bytes usable_memory;          ///< of it, by the process; less than all: allocator.memory_fraction
   std::vector<RolePeak> roles;  ///< all of the file, `role` among them, in its order
   /// What has to fit: of the role that needs most, the process's whole use where the trace knows it, else what is
   /// reserved, else the tensors.

@@ -35,9 +35,9 @@ double Overlap::CollectivesOverKernels(std::span<const FlightId> beside) const {
   return sum;
 }
 
-double OverlapSlowdown(double collectives_over_kernels, const Machine& machine) {
+Nanos TimeBeside(double collectives_over_kernels, double alone, const Machine& machine) {
   const double most = machine.overlap_slowdown;
-  return machine.overlap ? std::min(most, 1 + collectives_over_kernels * (1 - 1 / most)) : 1;
+  return RoundToNanos(machine.overlap ? alone * std::min(most, 1 + collectives_over_kernels * (1 - 1 / most)) : alone);
 }
 
 Overlap OverlapOf(const Program& program, std::span<const Nanos> alone) {

@@ -27,9 +27,10 @@ namespace tidemark {
 // stands, so that a loop's iterations cost alike. Of a kernel beside several flights the C / K add up.
 //
 // Where this stops being true: a stream that has not yet come to the collective when it is waited for has hidden less
-// of it; collectives of two flights that run at the same time slow a kernel once, not twice; and a kernel issued before
-// a collective that does not wait for it (FSDP2's prefetch of the next unit while this one's kernels are queued) may
-// find it running as well, and is not slowed here.
+// of it; collectives of two flights that run at the same time slow a kernel once, not twice; kernels of other streams
+// than the compute stream (FSDP2's copies) suffer as well; and a kernel issued before a collective that does not wait
+// for it (FSDP2's prefetch of the next unit while this one's kernels are queued) may find it running, and is not slowed
+// here.
 
 /// C and K of each flight of a program.
 class Overlap {
@@ -50,8 +51,8 @@ class Overlap {
   std::vector<Flight> flights_;
 };
 
-/// How many times as long as alone a kernel takes: 1 where the machine's streams take turns.
-double OverlapSlowdown(double collectives_over_kernels, const Machine& machine);
+/// What a kernel takes that takes `alone` seconds beside nothing. The same where the machine's streams take turns.
+Nanos TimeBeside(double collectives_over_kernels, double alone, const Machine& machine);
 
 /// Of all flights of a program, priced node by node. `alone`: by node, what it takes beside nothing.
 Overlap OverlapOf(const Program& program, std::span<const Nanos> alone);

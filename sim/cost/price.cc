@@ -56,8 +56,8 @@ Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t r
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     const auto* compute = std::get_if<Compute>(&program.nodes[i]);
     if (compute != nullptr && !compute->beside.empty()) {
-      costs.device[i] = RoundToNanos(KernelSeconds(compute->op, machine) *
-                                     OverlapSlowdown(overlap.CollectivesOverKernels(compute->beside), machine));
+      costs.device[i] =
+          TimeBeside(overlap.CollectivesOverKernels(compute->beside), KernelSeconds(compute->op, machine), machine);
     }
   }
   return costs;

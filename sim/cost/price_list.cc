@@ -169,8 +169,7 @@ std::vector<Nanos> PriceList::Price(const StepProgram& step, const Machine& mach
     overlap.AddKernel(kernel.flights, prices[kernel.alone] * kernel.times);
   }
   for (const Flying& kernel : kernels_) {
-    prices.push_back(
-        RoundToNanos(seconds[kernel.alone] * OverlapSlowdown(overlap.CollectivesOverKernels(kernel.flights), machine)));
+    prices.push_back(TimeBeside(overlap.CollectivesOverKernels(kernel.flights), seconds[kernel.alone], machine));
   }
   return prices;
 }

@@ -50,14 +50,7 @@ void Clock::Run(std::size_t at, std::size_t end, RegimeScratch& scratch) {
 
 StepTime Clock::Time() {
   const std::int64_t end = End();
-  Cause last = kHost;
-  for (std::uint32_t i = 1; i < program_.streams; ++i) {
-    Chose(Stream(i) == end ? 1 : 0);
-    if (Stream(i) == end) {
-      last = std::min(last, program_.stream_cause[i]);
-    }
-  }
-  Idle(last, end);
+  Idle(CauseOfEnd(end), end);
   const auto part = [&](std::uint8_t which) { return Nanos(PartOf(which)); };
   return {Nanos(end),     part(kCompute), part(kRecompute), part(kOptimizer),
           part(kExposed), part(kBubble),  part(kHostIdle)};

@@ -49,11 +49,11 @@ class Clock {
         }
         return;
       case Op::Code::sync:
-        values_[kHostAt] = Later(values_[kHostAt], Stream(op.stream));
-        return;
-      case Op::Code::sync_device:
-        values_[kHostAt] = Later(values_[kHostAt], DeviceEnd());
-        return;
+        return Block(Stream(op.stream), program_.stream_cause[op.stream]);
+      case Op::Code::sync_device: {
+        const std::int64_t end = DeviceEnd();
+        return Block(end, CauseOfEnd(end));
+      }
       case Op::Code::kernels:
       case Op::Code::send:
       case Op::Code::recv:
@@ -109,6 +109,31 @@ class Clock {
   void IssueOn(std::uint32_t stream, std::int64_t duration) {
     values_[kHostAt] += host_issue_;
     Stream(stream) = Later(values_[kHostAt], Stream(stream)) + duration;
+  }
+
+  /// The host waits until `moment`. Where that is for a collective, so does the compute stream, which it gives nothing
+  /// meanwhile.
+  void Block(std::int64_t moment, Cause cause) {
+    const bool waits = moment > values_[kHostAt];
+    Chose(waits ? 1 : 0);
+    if (waits) {
+      values_[kHostAt] = moment;
+    }
+    if (waits && cause == kCollective) {
+      Idle(cause, moment);
+    }
+  }
+
+  /// Of what ends then, of several the lowest.
+  Cause CauseOfEnd(std::int64_t end) {
+    Cause last = kHost;
+    for (std::uint32_t i = 1; i < program_.streams; ++i) {
+      Chose(Stream(i) == end ? 1 : 0);
+      if (Stream(i) == end) {
+        last = std::min(last, program_.stream_cause[i]);
+      }
+    }
+    return last;
   }
 
   /// The compute stream has nothing to do until `moment`.

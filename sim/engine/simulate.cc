@@ -87,13 +87,7 @@ class RoleSimulation {
   StepTime Time() const {
     StepTime time = time_;
     time.step = End();
-    Cause last = kHost;
-    for (std::size_t i = 1; i < ready_.size(); ++i) {
-      if (ready_[i] == time.step) {
-        last = std::min(last, CauseOf(program_.streams[i].kind));
-      }
-    }
-    AddIdle(time, last, time.step - ready_[compute_.index]);
+    AddIdle(time, CauseOfEnd(time.step), time.step - ready_[compute_.index]);
     return time;
   }
 
@@ -115,6 +109,17 @@ class RoleSimulation {
       end = std::max(end, ready_[i]);
     }
     return end;
+  }
+
+  /// Of what ends then, of several the lowest.
+  Cause CauseOfEnd(Nanos end) const {
+    Cause last = kHost;
+    for (std::size_t i = 1; i < ready_.size(); ++i) {
+      if (ready_[i] == end) {
+        last = std::min(last, CauseOf(program_.streams[i].kind));
+      }
+    }
+    return last;
   }
 
   /// The compute stream has nothing to do until `time`.
@@ -303,7 +308,14 @@ class RoleSimulation {
     ready_[leaf.stream.index] = std::max(ready_[leaf.stream.index], event.time);
   }
   void Do(const HostSync& leaf, Nanos) {
-    host_ = std::max(host_, leaf.stream.valid() ? ready_[leaf.stream.index] : DeviceEnd());
+    const Nanos end = leaf.stream.valid() ? ready_[leaf.stream.index] : DeviceEnd();
+    const Cause cause = leaf.stream.valid() ? CauseOf(program_.streams[leaf.stream.index].kind) : CauseOfEnd(end);
+    if (end > host_) {
+      host_ = end;
+      if (cause == kCollective) {  // the compute stream is given nothing meanwhile
+        Idle(cause, end);
+      }
+    }
   }
   void Do(const Begin& leaf, Nanos) {
     phases_.push_back(leaf.phase);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,10 +27,18 @@ class OverlapMarker {
   explicit OverlapMarker(Program& program)
       : program_(program),
         state_{std::vector<Behind>(program.streams.size(), kAll), std::vector<Behind>(program.events.size()),
-               std::vector<FlightId>(program.streams.size())},
-        joined_to_(program.nodes.size()) {
+               std::vector<Flight>(program.streams.size())},
+        joined_to_(program.nodes.size()),
+        has_kernel_behind_(program.nodes.size()) {
     TIDEMARK_CHECK(program.streams.size() <= 64);
     std::iota(joined_to_.begin(), joined_to_.end(), 0);
+    for (Node& node : program.nodes) {
+      if (auto* compute = std::get_if<Compute>(&node)) {
+        compute->beside.clear();
+      } else if (auto* collective = std::get_if<Collective>(&node)) {
+        collective->flight = {};
+      }
+    }
   }
 
   void Walk(std::size_t at, std::size_t end) {
@@ -41,7 +50,7 @@ class OverlapMarker {
         // that is nothing new, it would find the same.
         const State before = state_;
         Walk(at, body_end);
-        if (State start = Either(before, state_); !SameOrder(start, before)) {
+        if (State start = Either(before, state_); start != before) {
           state_ = std::move(start);
           Walk(at, body_end);
         }
@@ -53,20 +62,12 @@ class OverlapMarker {
   }
 
   void Number() {
-    std::vector<bool> has_kernels(program_.nodes.size());  // by root
-    for (const Node& node : program_.nodes) {
-      if (const auto* compute = std::get_if<Compute>(&node)) {
-        for (const FlightId flight : compute->beside) {
-          has_kernels[Root(flight).index] = true;
-        }
-      }
-    }
     std::vector<FlightId> numbers(program_.nodes.size());  // by root
     std::uint32_t next = 0;
     for (std::uint32_t i = 0; i < program_.nodes.size(); ++i) {
       auto* collective = std::get_if<Collective>(&program_.nodes[i]);
-      if (const std::uint32_t root = Root({i}).index; collective != nullptr && has_kernels[root]) {
-        FlightId& number = numbers[root];
+      if (collective != nullptr && has_kernel_behind_[i]) {
+        FlightId& number = numbers[Root({i}).index];
         number = number.valid() ? number : FlightId{next++};
         collective->flight = number;
       }
@@ -82,12 +83,17 @@ class OverlapMarker {
   }
 
  private:
+  /// What one stream was given that the compute streams have not all waited for.
+  struct Flight {
+    FlightId of;                      ///< not valid: nothing
+    std::set<std::uint32_t> unheard;  ///< nodes of collectives that no kernel was issued behind yet
+    friend bool operator==(const Flight&, const Flight&) = default;
+  };
   struct State {
     std::vector<Behind> streams, events;
-    std::vector<FlightId> latest;  ///< of each stream; not valid: it was given none
+    std::vector<Flight> flights;  ///< by stream
+    friend bool operator==(const State&, const State&) = default;
   };
-
-  static bool SameOrder(const State& a, const State& b) { return a.streams == b.streams && a.events == b.events; }
 
   FlightId Root(FlightId flight) {
     while (joined_to_[flight.index] != flight.index) {
@@ -98,26 +104,21 @@ class OverlapMarker {
 
   void Join(FlightId flight, FlightId with) { joined_to_[Root(flight).index] = Root(with).index; }
 
-  /// Whether a compute stream may find the latest collective of a stream running.
-  bool Flies(const State& state, std::size_t stream) const {
-    bool flies = false;
-    for (std::size_t i = 0; i < program_.streams.size(); ++i) {
-      flies |= program_.streams[i].kind == StreamKind::compute && (state.streams[i] & BitOf(stream)) == 0;
-    }
-    return flies;
-  }
+  bool Computes(std::size_t stream) const { return program_.streams[stream].kind == StreamKind::compute; }
 
   /// What may be in flight where either may be what came before.
   State Either(const State& a, const State& b) {
-    State either = b;
+    State either = a;
     std::ranges::transform(a.streams, b.streams, either.streams.begin(), std::bit_and());
     std::ranges::transform(a.events, b.events, either.events.begin(), std::bit_and());
-    for (std::size_t stream = 0; stream < a.latest.size(); ++stream) {
-      if (Flies(a, stream) && Flies(b, stream)) {
-        Join(a.latest[stream], b.latest[stream]);
-      } else if (Flies(a, stream)) {
-        either.latest[stream] = a.latest[stream];
+    for (std::size_t stream = 0; stream < a.flights.size(); ++stream) {
+      Flight& flight = either.flights[stream];
+      const Flight& other = b.flights[stream];
+      if (flight.of.valid() && other.of.valid()) {
+        Join(other.of, flight.of);
       }
+      flight.of = flight.of.valid() ? flight.of : other.of;
+      flight.unheard.insert(other.unheard.begin(), other.unheard.end());
     }
     return either;
   }
@@ -125,30 +126,34 @@ class OverlapMarker {
   void Visit(std::size_t at) {
     Node& node = program_.nodes[at];
     if (auto* compute = std::get_if<Compute>(&node)) {
-      if (program_.streams[compute->stream.index].kind != StreamKind::host) {
+      if (Computes(compute->stream.index)) {
         Mark(*compute);
       }
     } else if (const auto* collective = std::get_if<Collective>(&node)) {
-      Issue(FlightId{static_cast<std::uint32_t>(at)}, collective->stream.index);
+      Issue(static_cast<std::uint32_t>(at), collective->stream.index);
     } else if (const auto* record = std::get_if<Record>(&node)) {
       state_.events[record->event.index] = state_.streams[record->stream.index];
     } else if (const auto* wait = std::get_if<Wait>(&node)) {
       state_.streams[wait->stream.index] |= state_.events[wait->event.index];
+      Land();
     } else if (const auto* sync = std::get_if<HostSync>(&node)) {
       // Whatever the host issues from now on comes behind.
       const Behind behind = sync->stream.valid() ? state_.streams[sync->stream.index] : kAll;
       for (Behind& stream : state_.streams) {
         stream |= behind;
       }
+      Land();
     }
   }
 
-  void Issue(FlightId collective, std::size_t stream) {
-    FlightId& latest = state_.latest[stream];
-    if (Flies(state_, stream)) {
-      Join(collective, latest);
+  void Issue(std::uint32_t collective, std::size_t stream) {
+    Flight& flight = state_.flights[stream];
+    if (flight.of.valid()) {
+      Join({collective}, flight.of);
+    } else {
+      flight.of = {collective};
     }
-    latest = collective;
+    flight.unheard.insert(collective);
     for (std::vector<Behind>* all : {&state_.streams, &state_.events}) {
       for (Behind& behind : *all) {
         behind &= ~BitOf(stream);
@@ -157,12 +162,29 @@ class OverlapMarker {
     state_.streams[stream] |= BitOf(stream);
   }
 
+  /// Ends the flights that all compute streams have waited for.
+  void Land() {
+    for (std::size_t stream = 0; stream < state_.flights.size(); ++stream) {
+      bool flies = false;
+      for (std::size_t i = 0; i < state_.streams.size(); ++i) {
+        flies |= Computes(i) && (state_.streams[i] & BitOf(stream)) == 0;
+      }
+      if (!flies) {
+        state_.flights[stream] = {};
+      }
+    }
+  }
+
   void Mark(Compute& compute) {
     const Behind behind = state_.streams[compute.stream.index];
-    for (std::size_t stream = 0; stream < state_.latest.size(); ++stream) {
-      const FlightId flight = state_.latest[stream];
-      if ((behind & BitOf(stream)) == 0 && std::ranges::find(compute.beside, flight) == compute.beside.end()) {
-        compute.beside.push_back(flight);
+    for (std::size_t stream = 0; stream < state_.flights.size(); ++stream) {
+      Flight& flight = state_.flights[stream];
+      if ((behind & BitOf(stream)) == 0) {
+        compute.beside.push_back(flight.of);
+        for (const std::uint32_t collective : flight.unheard) {
+          has_kernel_behind_[collective] = true;
+        }
+        flight.unheard.clear();
       }
     }
   }
@@ -170,6 +192,7 @@ class OverlapMarker {
   Program& program_;
   State state_;
   std::vector<std::uint32_t> joined_to_;  ///< by node of a collective: another of its flight, or itself
+  std::vector<bool> has_kernel_behind_;   ///< by node of a collective: in its flight
 };
 
 }  // namespace

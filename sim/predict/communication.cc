@@ -8,6 +8,7 @@
 #include "sim/program/walk.h"
 
 namespace tidemark {
+
 std::vector<CommunicationRow> CountCommunication(const Program& program) {
   std::map<std::tuple<std::string, std::string, DType>, CommunicationRow> rows;
   const auto add = [&](std::string_view kind, const std::string& group, DType dtype, std::int64_t times, Bytes payload,

@@ -139,7 +139,7 @@ struct Compute {
   /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update,
   /// of what it writes where a shard is added back or stored.
   bool own_part = false;
-  std::vector<FlightId> beside = {};  ///< set by a pass, ascending: what is in flight when it is issued, which slows it
+  std::vector<FlightId> beside = {};  ///< set by a pass, ascending: what is in flight when it is issued
 };
 
 /// All ranks of `group` take part. `payload_elements` counts the *full* buffer; wire bytes follow from kind and size.
@@ -153,7 +153,7 @@ struct Collective {
   std::int64_t payload_elements = 0;
   StreamId stream;
   std::vector<BufferRef> reads, writes;
-  FlightId flight = {};  ///< set by a pass; not valid: no kernel is issued beside it
+  FlightId flight = {};  ///< set by a pass; not valid: no kernel is beside it
 
   Bytes payload() const { return SizeOf(dtype) * payload_elements; }
 };

@@ -41,10 +41,10 @@ namespace tidemark {
 //
 // A `#` begins a comment; blank lines and indentation mean nothing. Names other than letters, digits, `_`, `.`, `:`
 // and `/` are quoted. Attributes of an operator that have their default value are left out, and so are `sum|avg` for
-// no reduction, `times R` for factor 1, and the microbatch of a phase that belongs to the whole step. A collective `in
-// flight 3` slows the kernels `beside flight 3` (overlap.h). A phase of a
+// no reduction, `times R` for factor 1, and the microbatch of a phase that belongs to the whole step. A phase of a
 // chunk of one side of a dual encoder's pairs begins as `begin C_forward query chunk 0`. What a buffer `holds` of the
-// model (holding.h) are blocks or parameters: `layer`, `layer.wq[3]`, `layer[3..7]`.
+// model (holding.h) are blocks or parameters: `layer`, `layer.wq[3]`, `layer[3..7]`. Collectives `in flight 3` slow the
+// kernels `beside flight 3` (sim/cost/overlap.h).
 
 /// The program as text that a person reads and `ParseProgram` turns back into the same program. Names are unique within
 /// their table; every program can be printed, a dangling id as "?7".

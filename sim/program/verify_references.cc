@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "sim/program/text.h"
@@ -63,8 +65,9 @@ class ReferenceChecker {
 
   void CollectFlights() {
     for (const Node& node : program_.nodes) {
-      if (const auto* collective = std::get_if<Collective>(&node)) {
-        flights_.insert(collective->flight.index);
+      if (const auto* collective = std::get_if<Collective>(&node);
+          collective != nullptr && collective->flight.valid()) {
+        flights_.emplace(collective->flight.index, collective->stream);
       }
     }
   }
@@ -117,13 +120,29 @@ class ReferenceChecker {
     if (const auto* begin = std::get_if<Begin>(&node)) {
       CheckIndex(begin->microbatch);
     } else if (const auto* compute = std::get_if<Compute>(&node)) {
-      for (const FlightId flight : compute->beside) {
-        if (!flights_.contains(flight.index)) {
-          Add(fmt::format("no collective is in flight {}", flight.index));
-        }
+      CheckBeside(*compute);
+    } else if (const auto* collective = std::get_if<Collective>(&node)) {
+      const auto flight = flights_.find(collective->flight.index);
+      if (flight != flights_.end() && flight->second != collective->stream) {
+        Add(fmt::format("flight {} is of another stream", flight->first));
       }
     } else if (const auto* repeat = std::get_if<Repeat>(&node)) {
       CheckRepeat(*repeat);
+    }
+  }
+
+  void CheckBeside(const Compute& compute) {
+    for (const FlightId flight : compute.beside) {
+      if (!flights_.contains(flight.index)) {
+        Add(fmt::format("no collective is in flight {}", flight.index));
+      }
+    }
+    if (!std::ranges::is_sorted(compute.beside, std::ranges::less_equal())) {
+      Add("its flights do not ascend");
+    }
+    if (!compute.beside.empty() && compute.stream.index < program_.streams.size() &&
+        program_.streams[compute.stream.index].kind != StreamKind::compute) {
+      Add("only kernels of the compute stream are beside flights");
     }
   }
 
@@ -185,7 +204,7 @@ class ReferenceChecker {
   const Program& program_;
   Findings& findings_;
   std::vector<Body> around_;
-  std::unordered_set<std::uint32_t> flights_;  ///< that collectives are in
+  std::unordered_map<std::uint32_t, StreamId> flights_;  ///< that collectives are in, each with the first one's stream
   std::size_t at_ = 0;
   std::size_t serial_ = 0;
   bool good_ = true;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/text.h"
@@ -31,6 +32,16 @@ std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string
   return siblings;
 }
 
+/// "; its own is sync.bucket_elements": keys that a strategy has and that begin as one does that it has not, up to the
+/// first underscore.
+std::string OwnKeysLike(const std::string& key, const StrategyDefaults& strategy) {
+  const std::string stem = key.substr(0, key.find('_') + 1);  // empty: no underscore
+  std::vector<std::string> own;
+  std::ranges::copy_if(strategy.keys, std::back_inserter(own),
+                       [&](const std::string& other) { return !stem.empty() && other.starts_with(stem); });
+  return own.empty() ? "" : fmt::format("; its own is {}", fmt::join(own, " and "));
+}
+
 }  // namespace
 
 Status Strategy::Accept(const Job& job) const {
@@ -50,7 +61,7 @@ Status Strategy::Accept(const Job& job) const {
     if (field.write(job) != usual) {
       const std::vector<std::string> siblings = SiblingsWith(field, field.write(job), defaults.name);
       return BadKey(field.key, fmt::format("{} has no such setting", defaults.name),
-                    fmt::format("set {} to {}, or leave it out{}", field.key, usual,
+                    fmt::format("set {} to {}, or leave it out{}{}", field.key, usual, OwnKeysLike(field.key, defaults),
                                 siblings.empty() ? "" : fmt::format("; or use {}", fmt::join(siblings, " or "))));
     }
   }

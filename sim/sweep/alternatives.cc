@@ -60,9 +60,9 @@ SweepAxis MicroBatches(const Job& job, std::int64_t global_batch) {
 }
 
 /// How a pipeline of so many stages divides the layers: evenly where that can be, else with the layers that are left
-/// over on stages in the middle, as the first also holds the embedding and the last the head.
+/// over on stages in the middle, as the first also holds the embedding and the last the head. Too few are not divided.
 std::string LayersPerStage(std::int64_t layers, std::int64_t stages) {
-  if (layers % stages == 0) {
+  if (layers % stages == 0 || layers < stages) {
     return "null";
   }
   std::vector<std::int64_t> each(static_cast<std::size_t>(stages), layers / stages);
@@ -92,7 +92,7 @@ SweepAxis Layouts(const Job& job, const std::set<std::string>& kept, const std::
       }
       for (const std::int64_t chunks : vpp) {
         if (pp <= std::max({std::int64_t{1}, own.pp, layers / chunks})) {
-          const bool as_it_is = (pp == own.pp && chunks == own.vpp) || layers / chunks < pp;
+          const bool as_it_is = pp == own.pp && chunks == own.vpp;
           axis.values.push_back(fmt::format(
               "{{dp: {}, tp: {}, pp: {}{}{}}}", dp, tp, pp, chunks == own.vpp ? "" : fmt::format(", vpp: {}", chunks),
               as_it_is ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * chunks)));

@@ -99,7 +99,11 @@ class ShareOfTheDevice(unittest.TestCase):
             predicted = read("predict", JOB, "--set", "allocator.memory_fraction=0.1", "--trace", trace)
             report = read("report", trace)
         told = report["traces"][0]
-        self.assertEqual((told["fits"], told["device_memory_bytes"]), (False, predicted["usable_memory_bytes"]))
+            text = run("report", trace).stdout
+        for key in ("fits", "device_memory_bytes", "usable_memory_bytes"):
+            self.assertEqual(told[key], predicted[key], key)
+        self.assertFalse(told["fits"])
+        self.assertIn("(allocator.memory_fraction leaves no more of 40.0 GiB)", " ".join(text.split()))
 
     def test_is_told_with_the_verdict(self):
         text = " ".join(run("predict", JOB, "--set", "allocator.memory_fraction=0.1").stdout.split())

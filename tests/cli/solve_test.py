@@ -137,6 +137,11 @@ class Solve(unittest.TestCase):
         self.assertEqual(len(solution["options"]), 1)
         self.assertIsNone(solution["options"][0]["lost_ns"])  # the job's own step is of another batch
 
+    def test_a_key_is_varied_once(self):
+        for key, values in (("layout.vpp", ("1", "2")), ("schedule", ("1f1b", "interleaved"))):
+            done = run("solve", self.job, *(word for value in values for word in ("--vary", f"{key}={value}")))
+            self.assertEqual((done.returncode, f"{key} is varied twice" in done.stderr), (2, True), done.stderr)
+
     def test_what_is_kept_stays(self):
         solution = self.solve("--keep", "layout", "--keep", "strategy", "--keep", "recompute.policy", "--top", 100)
         self.assertEqual(solution["varied"], ["micro_batch_size"])

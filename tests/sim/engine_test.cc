@@ -168,9 +168,35 @@ TEST(EngineTime, TheHostMayWaitForAStream) {
   compute k pointwise() on main
 )")
                             .time;
-  // The host goes on at 251 and issues the kernel at 252.
+  // The host goes on at 251 and issues the kernel at 252. Until 251 it waits for a collective, and so does the kernel.
   EXPECT_EQ(time.step, Nanos(352));
-  EXPECT_EQ(time.host, Nanos(252));
+  EXPECT_EQ(time.exposed_communication, Nanos(251));
+  EXPECT_EQ(time.host, Nanos(1));
+}
+
+TEST(EngineTime, AHostThatDoesNotWaitForACollectiveIsLateByItself) {
+  const StepTime time = EvaluateText(R"(  all_reduce g 4 fp32 sum over dp on comm
+  compute k pointwise() on comm
+  sync device
+  compute k pointwise() on main
+)",
+                                     300)
+                            .time;
+  // Collective 300..550, the other stream's kernel issued at 600, until 700; the host waits for it, issues at 1000.
+  EXPECT_EQ(time.step, Nanos(1100));
+  EXPECT_EQ(time.exposed_communication, Nanos(700));
+  EXPECT_EQ(time.host, Nanos(300));
+  const StepTime late = EvaluateText(R"(  all_reduce g 4 fp32 sum over dp on comm
+  compute k pointwise() on main
+  sync stream comm
+  compute k pointwise() on main
+)",
+                                     300)
+                            .time;
+  // Collective 300..550, kernel 600..700: the host has not waited, and issues the second at 900.
+  EXPECT_EQ(late.step, Nanos(1000));
+  EXPECT_EQ(late.exposed_communication, Nanos(0));
+  EXPECT_EQ(late.host, Nanos(800));
 }
 
 TEST(EngineTime, WorkBehindTheLastKernelBelongsToWhatEndsTheStep) {
@@ -301,7 +327,9 @@ std::string RandomBody(Dice& dice, int depth, int& loops) {
         body += "record reduced on comm\nwait reduced on main\n";
         break;
       case 5:
-        body += dice.OneIn(3) ? "sync stream comm\n" : "compute k pointwise() on comm\n";
+        body += dice.OneIn(3)   ? "sync stream comm\n"
+                : dice.OneIn(6) ? "sync device\n"
+                                : "compute k pointwise() on comm\n";
         break;
       default: {
         const std::int64_t count = dice.Number(1, 40);

@@ -69,6 +69,11 @@ TEST(MarkOverlap, ASecondCollectiveOfTheStreamJoinsTheFlight) {
               ElementsAre("a: 0", "k: 0", "b: 0", "l: 0", "c: 1", "m: 1"));
 }
 
+TEST(MarkOverlap, WhatNoKernelIsIssuedBehindIsExposed) {
+  EXPECT_THAT(Marks(Issue("a", "reduce") + Kernel("k") + Issue("b", "reduce") + kWaitForReduce + Kernel("l")),
+              ElementsAre("a: 0", "k: 0", "b:", "l:"));
+}
+
 TEST(MarkOverlap, AKernelIsBesideTheFlightsOfAllStreams) {
   EXPECT_THAT(Marks(Issue("a", "reduce") + Issue("b", "gather") + Kernel("k") + kWaitForGather + Kernel("l") +
                     kWaitForReduce + Kernel("m")),
@@ -97,6 +102,8 @@ TEST(MarkOverlap, WaitingForWhoHasWaitedIsEnough) {
       "record reduced on reduce\nwait reduced on gather\n" + Kernel("k", "gather") + "record gathered on gather\n";
   EXPECT_THAT(Marks(Issue("a", "reduce") + through_gather + Kernel("l") + "wait gathered on main\n" + Kernel("m")),
               ElementsAre("a: 0", "k:", "l: 0", "m:"));
+  EXPECT_THAT(Marks(Issue("a", "reduce") + Kernel("k", "gather") + Kernel("l")), ElementsAre("a: 0", "k:", "l: 0"))
+      << "kernels of other streams than the compute stream are beside nothing";
   EXPECT_THAT(Marks(Issue("a", "reduce") + through_gather + "sync stream gather\n" + Kernel("m")),
               ElementsAre("a:", "k:", "m:"));
 }
@@ -113,6 +120,22 @@ TEST(MarkOverlap, WhatFliesAtTheEndOfABodyFliesAtItsStart) {
   EXPECT_THAT(Marks("repeat i 0..3 x4 {\n" + Kernel("k") + kWaitForReduce + Issue("a", "reduce") + "}\n" +
                     kWaitForReduce + Kernel("l")),
               ElementsAre("k: 0", "a: 0", "l:"));
+}
+
+TEST(MarkOverlap, WhatIsIssuedLastInABodyIsHeardInTheNextIteration) {
+  EXPECT_THAT(Marks(Issue("first", "reduce") + "repeat i 0..3 x4 {\n" + Kernel("k") + kWaitForReduce +
+                    Issue("next", "reduce") + "}\n" + kWaitForReduce + Kernel("m")),
+              ElementsAre("first: 0", "k: 0", "next: 0", "m:"));
+}
+
+TEST(MarkOverlap, MarksAProgramAnewThatWasMarked) {
+  Result<Program> program = ParseProgram(kHead + Issue("a", "reduce") + Kernel("k") + kWaitForReduce +
+                                         Issue("b", "reduce") + kWaitForReduce + Kernel("l"));
+  ASSERT_TRUE(program.ok());
+  MarkOverlap(*program);
+  const std::string once = Print(*program);
+  MarkOverlap(*program);
+  EXPECT_EQ(Print(*program), once);
 }
 
 TEST(MarkOverlap, ALoopIsBesideWhatFliesOverIt) {

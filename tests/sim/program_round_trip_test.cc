@@ -156,9 +156,11 @@ class WellFormedProgram {
   FlightId AnyFlight() { return {static_cast<std::uint32_t>(dice_.Roll(5))}; }
 
   std::vector<FlightId> Flights() {
-    std::vector<FlightId> flights(dice_.Roll(3));
-    for (FlightId& flight : flights) {
-      flight = AnyFlight();
+    std::vector<FlightId> flights;
+    for (std::uint32_t flight = 0; flight < 5; ++flight) {
+      if (dice_.OneIn(4)) {
+        flights.push_back({flight});
+      }
     }
     return flights;
   }

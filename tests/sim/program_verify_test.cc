@@ -186,6 +186,19 @@ TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {
   kernel.beside = {FlightId{3}};
   program.nodes.push_back(kernel);
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight 3")));
+  kernel.beside = {FlightId{}};
+  program.nodes.back() = kernel;
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight")));
+}
+
+TEST(Verify, FlightsAreOfOneStreamAndAscend) {
+  const std::string fly = "all_reduce g 100 bf16 avg over dp on side in flight 0\n";
+  EXPECT_THAT(Broken(fly + "compute k pointwise(elements=1) on main beside flight 0"), IsEmpty());
+  for (const char* wrong : {"compute k pointwise(elements=1) on main beside flight 0 0",
+                            "compute k pointwise(elements=1) on side beside flight 0",
+                            "all_reduce h 100 bf16 avg over dp on main in flight 0"}) {
+    EXPECT_THAT(Broken(fly + wrong), ElementsAre("bad_reference")) << wrong;
+  }
 }
 
 TEST(Verify, ALoopVariableOutsideItsLoopIsFound) {

@@ -16,6 +16,7 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.role, b.role);
   EXPECT_EQ(a.ranks, b.ranks);
   EXPECT_EQ(a.device_memory, b.device_memory);
+  EXPECT_EQ(a.usable_memory, b.usable_memory);
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.strings, b.strings);
   EXPECT_EQ(a.missing, b.missing);

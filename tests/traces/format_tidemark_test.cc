@@ -29,6 +29,7 @@ std::vector<Trace> TwoRoles() {
   traces[0].marks = {{"reduce", 7}, {"gather", 11}};
   traces[1].clock = "cupti";
   traces[1].role = "stage 1";
+  traces[1].usable_memory = Bytes(2);
   traces[1].device_low = Bytes(3);
   traces[1].device_expected = Bytes(5);
   traces[1].device_high = Bytes(8);

@@ -78,6 +78,7 @@ class Lines {
     AddText("tool_version", trace_.tool_version);
     Add(",\"ranks\":{},\"step_ns\":{}", trace_.ranks, trace_.step.count());
     AddBytes("device_memory_bytes", trace_.device_memory);
+    AddBytes("usable_memory_bytes", trace_.usable_memory);
     AddBytes("device_low_bytes", trace_.device_low);
     AddBytes("device_expected_bytes", trace_.device_expected);
     AddBytes("device_high_bytes", trace_.device_high);

@@ -65,6 +65,7 @@ class Assembler {
     trace.role = header.role();
     trace.ranks = header.ranks();
     trace.device_memory = Bytes(header.device_memory_bytes());
+    trace.usable_memory = Bytes(header.usable_memory_bytes());
     trace.step = Nanos(header.step_ns());
     trace.device_low = Bytes(header.device_low_bytes());
     trace.device_expected = Bytes(header.device_expected_bytes());

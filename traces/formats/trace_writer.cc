@@ -33,6 +33,7 @@ wire::Header HeaderOf(const Trace& trace) {
   header.set_role(Utf8(trace.role));
   header.set_ranks(trace.ranks);
   header.set_device_memory_bytes(trace.device_memory.count());
+  header.set_usable_memory_bytes(trace.usable_memory.count());
   header.set_step_ns(trace.step.count());
   header.set_device_low_bytes(trace.device_low.count());
   header.set_device_expected_bytes(trace.device_expected.count());

@@ -68,8 +68,9 @@ class TotalsChart {
     const area = graph.getArea();
     context.save();
     context.font = '12px system-ui, "DejaVu Sans", sans-serif';
-    const capacities = new Set(this.traces.map(({data}) => data.capacity).filter((bytes) => bytes > 0 && bytes <= this.top));
-    for (const capacity of capacities) drawCapacity(context, area, graph, capacity, this.unit);
+    const shown = this.traces.filter(({data}) => data.capacity > 0 && data.capacity <= this.top);
+    const capacities = new Map(shown.map(({data}) => [data.capacity, data]));
+    for (const data of capacities.values()) drawCapacity(context, area, graph, data, this.unit);
     for (const {data, colour} of this.traces) this.drawPeak(context, area, graph, data, colour);
     context.restore();
   }

@@ -126,7 +126,7 @@ class MemoryChart {
     const area = graph.getArea();
     context.save();
     context.font = '12px system-ui, "DejaVu Sans", sans-serif';
-    if (this.capacityShown && this.data.capacity > 0) drawCapacity(context, area, graph, this.data.capacity, this.unit);
+    if (this.capacityShown && this.data.capacity > 0) drawCapacity(context, area, graph, this.data, this.unit);
     if (this.data.events > 0) this.drawPeak(context, area, graph);
     context.restore();
   }
@@ -139,7 +139,7 @@ class MemoryChart {
   }
 }
 
-function drawCapacity(context, area, graph, capacity, unit) {
+function drawCapacity(context, area, graph, {capacity, capacityName}, unit) {
   const y = Math.round(graph.toDomYCoord(capacity / unit[0])) + 0.5;
   context.beginPath();
   context.setLineDash([8, 4]);
@@ -149,7 +149,7 @@ function drawCapacity(context, area, graph, capacity, unit) {
   context.lineTo(area.x + area.w, y);
   context.stroke();
   context.setLineDash([]);
-  const text = 'device memory ' + bytesText(capacity);
+  const text = capacityName + ' ' + bytesText(capacity);
   context.fillStyle = theme.colours.label;
   context.fillRect(area.x + 5, y + 3, context.measureText(text).width + 6, 16);
   context.fillStyle = theme.colours.limit;

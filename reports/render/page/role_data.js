@@ -39,7 +39,7 @@ function runningSum(differences) {
 
 class RoleData {
   constructor(json) {
-    Object.assign(this, {role: json.role, ranks: json.ranks, capacity: json.capacity, strings: json.strings});
+    Object.assign(this, {role: json.role, ranks: json.ranks, capacity: json.capacity, capacityName: json.capacity_name, strings: json.strings});
     this.tensors = json.tensors.map(([name, category, bytes, dtype]) => ({name, category, bytes, dtype}));
     this.spans = json.spans.map(([phase, microbatch, begin, end, side]) => ({phase, microbatch, begin, end, side}));
     this.steps = json.steps.map(([kind, begin, end, firstEvent]) => ({kind, begin, end, firstEvent}));
