@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "cli/changed_job.h"
@@ -16,6 +18,13 @@
 #include "sim/predict/steps.h"
 
 namespace tidemark {
+namespace {
+
+/// What two rows have alike where one does what the other does: a setting has no effect, or two systems do the same.
+std::tuple<Nanos, Bytes, Bytes> CostOf(const PricedRow& row) { return {row.time.step, row.allocated, row.device.high}; }
+
+}  // namespace
+
 void SolvedOptions::PredictNow() {
   const Result<ChangedJob> now = SimulateChanged(job_, {});
   if (now) {
@@ -29,37 +38,55 @@ void SolvedOptions::PredictNow() {
 
 Status SolvedOptions::Pick(std::vector<PricedRow> rows, std::int64_t others, const std::function<bool()>& cancelled) {
   constexpr std::int64_t kMostLooks = 300;  // at what may fit and does not
-  std::ranges::sort(rows, {}, [](const PricedRow& row) { return std::pair(row.time.step, row.combination); });
+  std::ranges::sort(rows, {}, [](const PricedRow& row) { return std::tuple(CostOf(row), row.combination); });
   std::optional<Job> best;
   std::set<std::vector<std::string>> kinds;
-  for (const PricedRow& row : rows) {
+  for (auto row = rows.begin(); row != rows.end();) {
     if (std::ssize(solution_.options) > others || cancelled()) {
       break;
     }
-    if (!row.fits && solution_.tight >= kMostLooks) {
+    const auto end =
+        std::find_if(row, rows.end(), [&](const PricedRow& other) { return CostOf(other) != CostOf(*row); });
+    const std::span<const PricedRow> alike(std::exchange(row, end), end);
+    if (!alike.front().fits && solution_.tight >= kMostLooks) {
       continue;
     }
-    TIDEMARK_ASSIGN(Job found, jobs_.At(row.combination));
-    if (!jobs_.ComputesTheSame(found)) {
-      solution_.altering += best || !row.fits ? 0 : 1;
+    TIDEMARK_ASSIGN(std::optional<Way> way, LeastChanged(alike, best.has_value()));
+    if (!way) {
       continue;
     }
-    std::vector<std::string> kind = best ? jobs_.Differences(*best, found) : std::vector<std::string>();
+    std::vector<std::string> kind = best ? jobs_.Differences(*best, way->job) : std::vector<std::string>();
     if (kinds.contains(kind)) {
       continue;
     }
-    TIDEMARK_ASSIGN(const std::vector<std::string> change, jobs_.ChangeTo(found));
-    TIDEMARK_ASSIGN(Predicted predicted, Predict(change));
+    TIDEMARK_ASSIGN(Predicted predicted, Predict(way->change));
     if (!predicted.option.cost.fits || !predicted.begins) {
       ++solution_.tight;
       continue;
     }
-    best = best ? std::move(best) : std::optional(std::move(found));
+    best = best ? std::move(best) : std::optional(std::move(way->job));
     predicted.option.differs_in = kind;
     kinds.insert(std::move(kind));
     solution_.options.push_back(std::move(predicted.option));
   }
   return Done{};
+}
+
+Result<std::optional<SolvedOptions::Way>> SolvedOptions::LeastChanged(std::span<const PricedRow> rows,
+                                                                      bool knows_fastest) {
+  std::optional<Way> least;
+  for (const PricedRow& row : rows) {
+    TIDEMARK_ASSIGN(Job found, jobs_.At(row.combination));
+    if (!jobs_.ComputesTheSame(found)) {
+      solution_.altering += knows_fastest || !row.fits ? 0 : 1;
+      continue;
+    }
+    TIDEMARK_ASSIGN(std::vector<std::string> change, jobs_.ChangeTo(found));
+    if (!least || change.size() < least->change.size()) {
+      least = Way{std::move(found), std::move(change)};
+    }
+  }
+  return least;
 }
 
 Status SolvedOptions::PickNearest(std::int64_t combination) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,16 +29,22 @@ class SolvedOptions {
   /// The job itself, which its system may refuse.
   void PredictNow();
   /// The fastest of those that compute the job's numbers, and behind it so many others, each different from it in other
-  /// keys than those before.
+  /// keys than those before. Of ways that cost the same the one that changes less.
   Status Pick(std::vector<PricedRow> rows, std::int64_t others, const std::function<bool()>& cancelled);
   /// What needs least, where nothing fits.
   Status PickNearest(std::int64_t combination);
 
  private:
+  struct Way {
+    Job job;
+    std::vector<std::string> change;
+  };
   struct Predicted {
     SolvedOption option;
     bool begins = true;  ///< the first steps fit as well
   };
+  /// Of rows that cost the same the one that changes least of those that compute the job's numbers, if any does.
+  Result<std::optional<Way>> LeastChanged(std::span<const PricedRow> rows, bool knows_fastest);
   Result<Predicted> Predict(const std::vector<std::string>& change) const;
 
   const JobOptions& job_;

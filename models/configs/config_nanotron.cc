@@ -56,8 +56,8 @@ constexpr std::array kTranslated = {
     Translated{"parallelism.tp_linear_async_communication", "", "", ""},
     Translated{"parallelism.tp_linear_async_communication", "false", "", ""},
     Translated{"parallelism.tp_linear_async_communication", "true", "buffers.tp_gather", "async"},
-    // The code asks only whether the stage is above zero, which is ZeRO-1. Zero is what strategy nanotron does by itself,
-    // and so is not set: with another strategy the job would forbid what that one shards.
+    // The code asks only whether the stage is above zero, which is ZeRO-1. Zero is what strategy nanotron does by
+    // itself, and so is not set: with another strategy the job would forbid what that one shards.
     Translated{"optimizer.zero_stage", "0", "", ""},
     Translated{"optimizer.zero_stage", "1", "shard.optimizer", "true"},
     Translated{"optimizer.zero_stage", "2", "shard.optimizer", "true"},

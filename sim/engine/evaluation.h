@@ -22,9 +22,9 @@ struct MemoryPeak {
 /// Where a step's time went, on the compute stream of the last role to finish (ties: lowest stage). The parts sum to
 /// `step`: every nanosecond is busy (by kind of work) or idle. Idle time is charged as the stream meets its reasons:
 /// while it waits for an event, to what the event was recorded on (a collective, or a message from a peer stage); what
-/// is then left until its host has issued the next kernel, to the host, or to a collective for as long as the host waits
-/// for one itself. So a wait for a peer that a collective follows is a bubble up to the message and exposed communication
-/// after it. Time behind the last kernel belongs to what ends the step.
+/// is then left until its host has issued the next kernel, to the host, or to a collective for as long as the host
+/// waits for one itself. So a wait for a peer that a collective follows is a bubble up to the message and exposed
+/// communication after it. Time behind the last kernel belongs to what ends the step.
 struct StepTime {
   Nanos step;
   Nanos compute, recompute, optimizer;

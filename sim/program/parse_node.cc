@@ -202,10 +202,9 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
   TIDEMARK_ASSIGN(leaf.stream, TakeStream(line));
   if (line.Take("beside")) {
     TIDEMARK_TRY(line.Require("flight"));
-    do {
-      TIDEMARK_ASSIGN(const FlightId flight, TakeFlight(line));
-      leaf.beside.push_back(flight);
-    } while (line.token().kind == Token::Kind::integer);
+    while (leaf.beside.empty() || line.token().kind == Token::Kind::integer) {
+      TIDEMARK_ASSIGN(leaf.beside.emplace_back(), TakeFlight(line));
+    }
   }
   if (line.Take("own")) {
     TIDEMARK_TRY(line.Require("part"));
@@ -336,11 +335,6 @@ Result<NameId> NodeParser::TakeOperation(LineReader& line) {
 Result<StreamId> NodeParser::TakeStream(LineReader& line) {
   TIDEMARK_TRY(line.Require("on"));
   return TakeDeclared(line, names_.streams, "a stream");
-}
-
-Result<FlightId> NodeParser::TakeFlight(LineReader& line) {
-  TIDEMARK_ASSIGN(const std::int64_t number, line.TakeInteger("a flight's number", 0, kMostInFamily));
-  return FlightId{static_cast<std::uint32_t>(number)};
 }
 
 Result<BufferRef> NodeParser::TakeRef(LineReader& line) {

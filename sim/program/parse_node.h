@@ -42,7 +42,6 @@ class NodeParser {
 
   Result<NameId> TakeOperation(LineReader& line);
   Result<StreamId> TakeStream(LineReader& line);
-  Result<FlightId> TakeFlight(LineReader& line);
   Result<BufferRef> TakeRef(LineReader& line);
   Result<Index> TakeIndex(LineReader& line);
   Result<Index> TakeSum(LineReader& line);

@@ -118,4 +118,10 @@ Result<IdType> TakeDeclared(LineReader& line, const NameTable<IdType>& table, st
   return *id;
 }
 
+/// Flights have numbers instead of names.
+inline Result<FlightId> TakeFlight(LineReader& line) {
+  TIDEMARK_ASSIGN(const std::int64_t number, line.TakeInteger("a flight's number", 0, kMostInFamily));
+  return FlightId{static_cast<std::uint32_t>(number)};
+}
+
 }  // namespace tidemark

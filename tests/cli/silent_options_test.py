@@ -97,8 +97,7 @@ class ShareOfTheDevice(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder) / "step.trace"
             predicted = read("predict", JOB, "--set", "allocator.memory_fraction=0.1", "--trace", trace)
-            report = read("report", trace)
-        told = report["traces"][0]
+            told = read("report", trace)["traces"][0]
             text = run("report", trace).stdout
         for key in ("fits", "device_memory_bytes", "usable_memory_bytes"):
             self.assertEqual(told[key], predicted[key], key)

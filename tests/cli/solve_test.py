@@ -137,6 +137,17 @@ class Solve(unittest.TestCase):
         self.assertEqual(len(solution["options"]), 1)
         self.assertIsNone(solution["options"][0]["lost_ns"])  # the job's own step is of another batch
 
+    def test_of_ways_that_cost_the_same_the_one_that_changes_less_is_told(self):
+        """Colossal-AI's DDP plugin is DDP, and without a pipeline a schedule has no effect."""
+        solution = self.solve("--keep", "layout", "--vary", "schedule=1f1b,interleaved", "--top", 100)
+        costs = [(option["allocated_bytes"], option["device_high_bytes"], option["step_ns"]) for option in solution["options"]]
+        self.assertEqual(len(set(costs)), len(costs))
+        self.assertGreater(len(costs), 5)
+        self.assertFalse([option["change"] for option in solution["options"] if "schedule=" in option["change"]])
+        own = self.solve("--keep", "layout", "--keep", "micro_batch_size", "--keep", "recompute.policy", "--top", 100)
+        self.assertIn("", [option["change"] for option in own["options"]])
+        self.assertNotIn("colossalai-ddp", json.dumps(own["options"]))
+
     def test_a_key_is_varied_once(self):
         for key, values in (("layout.vpp", ("1", "2")), ("schedule", ("1f1b", "interleaved"))):
             done = run("solve", self.job, *(word for value in values for word in ("--vary", f"{key}={value}")))

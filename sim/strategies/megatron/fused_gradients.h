@@ -11,8 +11,8 @@ namespace tidemark {
 
 /// With `buffers.fused_accumulation`, the parameters whose gradient's GEMM adds to Megatron's gradient buffer itself:
 /// those of linear layers, and an embedding that a head on the same stage shares, unless its loss is in chunks, which
-/// makes the gradient otherwise. What autograd gets for them is a dummy: one tensor per distinct shape and process, made
-/// at its first use and kept (get_dummy_wgrad of Transformer Engine), so that the chunks of a rank share theirs.
+/// makes the gradient otherwise. What autograd gets for them is a dummy: one tensor per distinct shape and process,
+/// made at its first use and kept (get_dummy_wgrad of Transformer Engine), so that the chunks of a rank share theirs.
 class FusedGradients {
  public:
   explicit FusedGradients(Role& role);
