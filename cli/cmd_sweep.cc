@@ -16,6 +16,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/common_machine.h"
 #include "cli/interruption.h"
 #include "cli/observed_job.h"
 #include "cli/options.h"
@@ -295,10 +296,9 @@ class SweepCommand : public Command {
                                global_batch_ ? fmt::format(", at a global batch of {}", Grouped(*global_batch_)) : "");
     report.job_yaml = JobYaml(base);
     report.version = TIDEMARK_VERSION;
-    if (sweep.groups().machines() == 1) {
-      const Result<Machine> machine = job.MachineWith(sweep.groups().OfMachine(0));
-      report.machine = machine ? machine->name : "";
-      report.device_memory = machine ? std::optional(machine->device_memory) : std::nullopt;
+    if (const std::optional<Machine> machine = CommonMachine(sweep.groups(), job)) {
+      report.machine = machine->name;
+      report.device_memory = machine->device_memory;
     }
     report.keys = columns.keys();
     report.shares_device = base.allocator.memory_fraction > 0 ||

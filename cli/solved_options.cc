@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <span>
@@ -51,20 +53,21 @@ Status SolvedOptions::Pick(std::vector<PricedRow> rows, std::int64_t others, con
     if (!alike.front().fits && solution_.tight >= kMostLooks) {
       continue;
     }
-    TIDEMARK_ASSIGN(std::optional<Way> way, LeastChanged(alike, best.has_value()));
-    if (!way) {
+    TIDEMARK_ASSIGN(std::optional<Job> found, LeastChanged(alike, best.has_value()));
+    if (!found) {
       continue;
     }
-    std::vector<std::string> kind = best ? jobs_.Differences(*best, way->job) : std::vector<std::string>();
+    std::vector<std::string> kind = best ? jobs_.Differences(*best, *found) : std::vector<std::string>();
     if (kinds.contains(kind)) {
       continue;
     }
-    TIDEMARK_ASSIGN(Predicted predicted, Predict(way->change));
+    TIDEMARK_ASSIGN(const std::vector<std::string> change, jobs_.ChangeTo(*found));
+    TIDEMARK_ASSIGN(Predicted predicted, Predict(change));
     if (!predicted.option.cost.fits || !predicted.begins) {
       ++solution_.tight;
       continue;
     }
-    best = best ? std::move(best) : std::optional(std::move(way->job));
+    best = best ? std::move(best) : std::move(found);
     predicted.option.differs_in = kind;
     kinds.insert(std::move(kind));
     solution_.options.push_back(std::move(predicted.option));
@@ -72,21 +75,25 @@ Status SolvedOptions::Pick(std::vector<PricedRow> rows, std::int64_t others, con
   return Done{};
 }
 
-Result<std::optional<SolvedOptions::Way>> SolvedOptions::LeastChanged(std::span<const PricedRow> rows,
-                                                                      bool knows_fastest) {
-  std::optional<Way> least;
+Result<std::optional<Job>> SolvedOptions::LeastChanged(std::span<const PricedRow> rows, bool knows_fastest) {
+  std::vector<Job> found;
   for (const PricedRow& row : rows) {
-    TIDEMARK_ASSIGN(Job found, jobs_.At(row.combination));
-    if (!jobs_.ComputesTheSame(found)) {
+    TIDEMARK_ASSIGN(Job job, jobs_.At(row.combination));
+    if (jobs_.ComputesTheSame(job)) {
+      found.push_back(std::move(job));
+    } else {
       solution_.altering += knows_fastest || !row.fits ? 0 : 1;
-      continue;
-    }
-    TIDEMARK_ASSIGN(std::vector<std::string> change, jobs_.ChangeTo(found));
-    if (!least || change.size() < least->change.size()) {
-      least = Way{std::move(found), std::move(change)};
     }
   }
-  return least;
+  std::size_t least = 0, fewest = SIZE_MAX;
+  for (std::size_t i = 0; i < found.size() && found.size() > 1; ++i) {
+    TIDEMARK_ASSIGN(const std::vector<std::string> change, jobs_.ChangeTo(found[i]));
+    if (change.size() < fewest) {
+      fewest = change.size();
+      least = i;
+    }
+  }
+  return found.empty() ? std::nullopt : std::optional(std::move(found[least]));
 }
 
 Status SolvedOptions::PickNearest(std::int64_t combination) {

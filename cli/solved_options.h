@@ -35,16 +35,12 @@ class SolvedOptions {
   Status PickNearest(std::int64_t combination);
 
  private:
-  struct Way {
-    Job job;
-    std::vector<std::string> change;
-  };
   struct Predicted {
     SolvedOption option;
     bool begins = true;  ///< the first steps fit as well
   };
   /// Of rows that cost the same the one that changes least of those that compute the job's numbers, if any does.
-  Result<std::optional<Way>> LeastChanged(std::span<const PricedRow> rows, bool knows_fastest);
+  Result<std::optional<Job>> LeastChanged(std::span<const PricedRow> rows, bool knows_fastest);
   Result<Predicted> Predict(const std::vector<std::string>& change) const;
 
   const JobOptions& job_;

@@ -36,8 +36,12 @@ std::string NothingFits(const Solution& solution) {
   const std::string nearest = solution.nearest ? fmt::format("; {} needs least, {}", ChangeText(*solution.nearest),
                                                              Text(solution.nearest->cost.device.high))
                                                : "";
-  return fmt::format("NOTHING FITS in {}{}{}", MemoryText(solution),
-                     solution.altering > 0 ? " that computes the job's numbers" : "", nearest);
+  const std::string refused = solution.refused > solution.size / 2
+                                  ? fmt::format("; {} of {} ways are refused, see the remarks",
+                                                Grouped(solution.refused), Grouped(solution.size))
+                                  : "";
+  return fmt::format("NOTHING FITS in {}{}{}{}", MemoryText(solution),
+                     solution.altering > 0 ? " that computes the job's numbers" : "", nearest, refused);
 }
 
 std::string Verdict(const Solution& solution) {

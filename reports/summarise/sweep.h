@@ -42,7 +42,7 @@ struct SweepReport {
   std::string title;     ///< the job that is varied, and which keys are
   std::string job_yaml;  ///< that job, resolved
   std::string version;
-  std::string machine;                 ///< empty: machines are varied, and each row has its own
+  std::string machine;                 ///< empty: each row has its own
   std::optional<Bytes> device_memory;  ///< of that machine
   bool shares_device = false;     ///< allocator.memory_fraction is set: each row may fill less of it (SweepRow::usable)
   std::vector<std::string> keys;  ///< that are varied, dotted

@@ -152,6 +152,13 @@ class Sweep(unittest.TestCase):
             one = json.loads(run("predict", JOB, "--set", "machine.memory_bandwidth=100 MB/s", "--format", "json").stdout)
             self.assertEqual(slow[0]["step_ns"], one["time"]["step_ns"])
 
+    def test_a_machine_of_which_a_rate_is_varied_is_named(self):
+        report = sweep(*vary(machine__overlap_slowdown="1,1.2"))
+        one = json.loads(run("predict", JOB, "--format", "json").stdout)
+        self.assertEqual((report["machine"], report["device_memory_bytes"]), ("h100-sxm-80gb", one["device_memory_bytes"]))
+        memory = sweep(*vary(machine__device_memory="80GiB,90GiB"))
+        self.assertEqual((memory["machine"], memory["device_memory_bytes"]), (None, None))
+
     def test_a_single_varied_machine_is_the_one_that_is_named(self):
         report = sweep(*vary(machine="b200-sxm-180gb", micro_batch_size="1,3"))
         one = json.loads(run("predict", JOB, "--set", "machine=b200-sxm-180gb", "--format", "json").stdout)

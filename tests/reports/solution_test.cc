@@ -112,6 +112,9 @@ TEST(Solution, WhereNothingFitsTheNearestIsSaid) {
   solution.nearest = Option("layout.pp=8", {}, 49, 100);  // and 2 GiB beside tensors
   EXPECT_THAT(RenderAs("terminal", solution), HasSubstr("NOTHING FITS in 50.0 GiB; layout.pp=8 needs least, 51.0 GiB"));
   EXPECT_EQ(Json::parse(RenderAs("json", solution))["nearest"]["device_high_bytes"], 51 * kGiB);
+  solution.size = 40;
+  solution.refused = 30;
+  EXPECT_THAT(RenderAs("terminal", solution), HasSubstr("51.0 GiB; 30 of 40 ways are refused"));
 }
 
 TEST(Solution, WhatIsLeftOutIsCounted) {
