@@ -67,7 +67,9 @@ Status SolvedOptions::Pick(std::vector<PricedRow> rows, std::int64_t others, con
       ++solution_.tight;
       continue;
     }
-    best = best ? std::move(best) : std::move(found);
+    if (!best) {
+      best = std::move(found);
+    }
     predicted.option.differs_in = kind;
     kinds.insert(std::move(kind));
     solution_.options.push_back(std::move(predicted.option));
