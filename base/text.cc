@@ -96,6 +96,9 @@ std::string Text(Flops flops) { return InUnits(static_cast<double>(flops.count()
 std::string Text(BytesPerSec rate) { return InUnits(rate.per_second(), kByteRate); }
 std::string Text(FlopsPerSec rate) { return InUnits(rate.per_second(), kFlopRate); }
 
+std::string Signed(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Text(bytes); }
+std::string Signed(Nanos nanos) { return (nanos > Nanos(0) ? "+" : "") + Text(nanos); }
+
 std::string Grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
   const std::size_t first = number < 0 ? 1 : 0;

@@ -22,6 +22,9 @@ std::string Text(Nanos nanos);
 std::string Text(Flops flops);
 std::string Text(BytesPerSec rate);
 std::string Text(FlopsPerSec rate);
+/// A difference, with its sign: "+606 MiB", "-4.31 ms", "0 B".
+std::string Signed(Bytes bytes);
+std::string Signed(Nanos nanos);
 /// All digits in groups of three: "606,375,936".
 std::string Grouped(std::int64_t number);
 

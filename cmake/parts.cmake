@@ -29,11 +29,30 @@ if(TIDEMARK_SANITIZE)
                                                      <vector> <fmt/format.h>)
 endif()
 
-# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...]): every source below the current folder.
+# tidemark_together(TARGET sources...): the files of a folder are compiled up to eight at a time, as most of what a
+# compiler reads for one it reads for all: names in their anonymous namespaces differ, as if they were one file. Apart are
+# the parts of a table (cmake/table.cmake), which may be alike, and what needs CUDA, as it includes much that others do not.
+function(tidemark_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TIDEMARK_UNITY} UNITY_BUILD_MODE GROUP)
+  foreach(file IN LISTS ARGN)
+    if(NOT file MATCHES "\\.cc$" OR file MATCHES "_cuda\\.cc$")
+      continue()
+    endif()
+    cmake_path(GET file PARENT_PATH folder)
+    file(RELATIVE_PATH group ${PROJECT_SOURCE_DIR} ${folder})
+    string(MAKE_C_IDENTIFIER "${group}" group)
+    math(EXPR count_${group} "0${count_${group}} + 1")
+    math(EXPR batch "(${count_${group}} - 1) / 8")
+    set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group}_${batch})
+  endforeach()
+endfunction()
+
+# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...] [APART]): every source below the current folder, each
+# compiled by itself where they are APART.
 # <part>_cuda.cc needs the CUDA toolkit; <part>_none.cc stands in for it where there is none. Kernels (.cu) are C++ then,
 # which runs on the host.
 function(tidemark_folder name)
-  cmake_parse_arguments(PART "" "" "USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(PART "APART" "" "USES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(TIDEMARK_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "_none\\.cc$")
@@ -44,6 +63,9 @@ function(tidemark_folder name)
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
   endif()
   add_library(tidemark_${name} STATIC ${sources})
+  if(NOT PART_APART)
+    tidemark_together(tidemark_${name} ${sources})
+  endif()
   target_include_directories(tidemark_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(tidemark_${name} PRIVATE tidemark_flags)
   foreach(used IN LISTS PART_USES)

@@ -1,14 +1,18 @@
 # tidemark_table(TARGET target FOLDER folder PREFIX cmd HEADER cli/command.h PART "std::unique_ptr<Command>"
-#                TABLE MakeCommands)
+#                TABLE MakeCommands [APART])
 #
 # Adding a part is adding a file: for every <prefix>_<name>.cc in the folder (relative to the current one), which defines
 #   PART <Prefix><Name>();
 # this generates the source of `std::vector<PART> TABLE()`, which calls them all in the order of their names, and
-# adds it to the target. Explicit, unlike static self-registration, which a linker drops from a static library.
+# adds it to the target. Explicit, unlike static self-registration, which a linker drops from a static library. Parts that
+# are APART are compiled one by one, so that what is alike in them may have the same name.
 function(tidemark_table)
-  cmake_parse_arguments(ARG "" "TARGET;FOLDER;PREFIX;HEADER;PART;TABLE" "" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "TARGET;FOLDER;PREFIX;HEADER;PART;TABLE" "" ${ARGN})
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_FOLDER}/${ARG_PREFIX}_*.cc)
   list(SORT files)
+  if(ARG_APART)
+    set_source_files_properties(${files} TARGET_DIRECTORY ${ARG_TARGET} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   set(declarations "")
   set(calls "")
   foreach(file IN LISTS files)

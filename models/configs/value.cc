@@ -146,6 +146,11 @@ ConfigValue MakeScalar(std::string text, std::string source) {
   return value;
 }
 
+const ConfigValue* Find(const Settings& settings, const std::string& key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? nullptr : &found->second;
+}
+
 Error ErrorAt(const ConfigValue& value, std::string_view key, std::string message, std::string hint) {
   Error error = BadInput(std::move(message), std::move(hint));
   error.where = key.empty() ? value.where : fmt::format("{}: {}", value.where, key);

@@ -13,7 +13,6 @@ namespace {
 // Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
 constexpr WholeNumber kRanks{1, 1 << 20};
 constexpr WholeNumber kCount{1, 1 << 24};
-constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
 constexpr WholeNumber kUnits{0, 64};
 
 /// Master weights: a dtype, or "none".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,10 @@
 #include "models/job/job.h"
 
 namespace tidemark {
+
+/// Of elements, bytes, operations or nanoseconds. Generous: models/job/validate.cc refuses what overflows in
+/// combination.
+inline constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
 
 /// The grammar of a Tidemark job, without `network`, `machine` and `strategy`, in the order in which a job is printed.
 const std::vector<Field<Job>>& JobFields();

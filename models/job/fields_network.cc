@@ -9,9 +9,6 @@
 namespace tidemark {
 namespace {
 
-// Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
-constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
-
 /// An amount that need not be given; then it is not written.
 struct GivenAmount {
   Result<std::optional<std::int64_t>> Read(const ConfigValue& value) const {

@@ -19,11 +19,6 @@
 namespace tidemark {
 namespace {
 
-const ConfigValue* Find(const Settings& settings, const std::string& key) {
-  const auto found = settings.find(key);
-  return found == settings.end() ? nullptr : &found->second;
-}
-
 Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std::string>& wanted) {
   std::vector<std::string> names;
   for (const ConfigFormat& format : ConfigFormats()) {

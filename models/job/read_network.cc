@@ -17,11 +17,6 @@
 namespace tidemark {
 namespace {
 
-const ConfigValue* Find(const Settings& settings, const std::string& key) {
-  const auto found = settings.find(key);
-  return found == settings.end() ? nullptr : &found->second;
-}
-
 /// `network: X`, or `network: {from: X, ...}`.
 const ConfigValue* Base(const Settings& settings) {
   const ConfigValue* base = Find(settings, "network.from");

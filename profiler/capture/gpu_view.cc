@@ -17,9 +17,9 @@
 namespace tidemark {
 namespace {
 
-constexpr std::array kParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
-                               BudgetPart::communication, BudgetPart::workspace, BudgetPart::executor,
-                               BudgetPart::context,       BudgetPart::modules,   BudgetPart::profiler};
+constexpr std::array kGpuParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
+                                  BudgetPart::communication, BudgetPart::workspace, BudgetPart::executor,
+                                  BudgetPart::context,       BudgetPart::modules,   BudgetPart::profiler};
 
 Bytes SizeOfStretch(std::uint64_t begin, std::uint64_t end) { return Bytes(static_cast<std::int64_t>(end - begin)); }
 
@@ -31,7 +31,7 @@ Bytes OfLibraries(const GpuMemoryUse& use) {
 }  // namespace
 
 GpuView::GpuView(TensorMemory& memory, const GpuDevice& device, GpuWatch watch)
-    : memory_(memory), device_(device), watch_(std::move(watch)), highest_(BudgetOf(Budget::Memory::gpu, kParts)) {
+    : memory_(memory), device_(device), watch_(std::move(watch)), highest_(BudgetOf(Budget::Memory::gpu, kGpuParts)) {
   memory_.AfterAllocating([this] { LookWhereItGrew(); });
 }
 

@@ -19,11 +19,11 @@ namespace {
 
 constexpr std::int64_t kFinest = 64;  // a new high is one by this part
 
-constexpr std::array kParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
-                               BudgetPart::communication, BudgetPart::workspace, BudgetPart::trace,
-                               BudgetPart::step_program,  BudgetPart::data,      BudgetPart::executor,
-                               BudgetPart::verification,  BudgetPart::heap_kept, BudgetPart::code,
-                               BudgetPart::stack,         BudgetPart::profiler};
+constexpr std::array kProcessParts = {BudgetPart::tensors,       BudgetPart::rounding,  BudgetPart::cached,
+                                      BudgetPart::communication, BudgetPart::workspace, BudgetPart::trace,
+                                      BudgetPart::step_program,  BudgetPart::data,      BudgetPart::executor,
+                                      BudgetPart::verification,  BudgetPart::heap_kept, BudgetPart::code,
+                                      BudgetPart::stack,         BudgetPart::profiler};
 
 /// Owners of the heap and the parts that they are; what nobody claims is in none.
 constexpr std::array<std::pair<HeapOwner, BudgetPart>, 8> kHeapParts = {{
@@ -43,7 +43,7 @@ ProcessView::ProcessView(TensorMemory& memory, HostMemory& host)
     : memory_(memory),
       host_(host),
       forgot_peak_(ForgetResidentPeak()),
-      highest_(BudgetOf(Budget::Memory::process, kParts)) {
+      highest_(BudgetOf(Budget::Memory::process, kProcessParts)) {
   memory_.AfterAllocating([this] { Look(); });
   host_.BeforeGiving([this] { Look(); });
   BeforeLargeFrees([](void* self) { static_cast<ProcessView*>(self)->Look(); }, this);

@@ -9,7 +9,7 @@
 namespace tidemark {
 namespace {
 
-Error Failed(std::string_view call, int code) {
+Error CounterFailed(std::string_view call, int code) {
   return {ErrorCode::machine_cannot, "", fmt::format("{} failed with MPI's error {}", call, code),
           "has a rank died, or is one-sided communication switched off?"};
 }
@@ -39,7 +39,8 @@ class WindowCounter final : public SharedCounter {
     std::int64_t value = 0;
     int code = MPI_Fetch_and_op(&kOne, &value, MPI_INT64_T, 0, 0, MPI_SUM, window_);
     code = code == MPI_SUCCESS ? MPI_Win_flush(0, window_) : code;
-    return code == MPI_SUCCESS ? Result<std::int64_t>(value) : Result<std::int64_t>(Failed("MPI_Fetch_and_op", code));
+    return code == MPI_SUCCESS ? Result<std::int64_t>(value)
+                               : Result<std::int64_t>(CounterFailed("MPI_Fetch_and_op", code));
   }
 
  private:
@@ -57,7 +58,7 @@ Result<std::unique_ptr<SharedCounter>> OpenSharedCounter() {
   const int code =
       MPI_Win_allocate(bytes, sizeof *value, MPI_INFO_NULL, MPI_COMM_WORLD, static_cast<void*>(&value), &window);
   if (code != MPI_SUCCESS) {
-    return Failed("MPI_Win_allocate", code);
+    return CounterFailed("MPI_Win_allocate", code);
   }
   MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
   return std::unique_ptr<SharedCounter>(std::make_unique<WindowCounter>(window, value));

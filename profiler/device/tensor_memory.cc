@@ -13,7 +13,7 @@ constexpr int kPoison = 0xff;
 /// (c10/cuda/CUDAMallocAsyncAllocator.cpp, dummy_unifying_free_stream): none of these then waits for the others.
 constexpr std::uint32_t kFreeingStream = std::numeric_limits<std::uint32_t>::max();
 
-void* Pointer(std::uint64_t address) {
+void* TensorAt(std::uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): an allocator counts in addresses
 }
 
@@ -48,7 +48,7 @@ std::optional<TensorMemory::Piece> TensorMemory::Allocate(Bytes bytes, std::uint
   if (after_allocating_) {
     after_allocating_();
   }
-  return Piece{Pointer(allocation->address), bytes, allocation->handle, stream};
+  return Piece{TensorAt(allocation->address), bytes, allocation->handle, stream};
 }
 
 void TensorMemory::Free(const Piece& piece) {
@@ -139,7 +139,7 @@ void TensorMemory::TakeWhatWasLeft(std::uint64_t begin, std::uint64_t end, std::
     }
     const std::uint64_t next = stretch == left_.end() ? end : std::min(stretch->first, end);
     if (at < next && poison_ == Poison::everything) {
-      SetToNaN(stream, Pointer(at), Bytes(static_cast<std::int64_t>(next - at)));
+      SetToNaN(stream, TensorAt(at), Bytes(static_cast<std::int64_t>(next - at)));
     }
     at = std::max(at, next);
     if (at == end || stretch == left_.end()) {

@@ -17,7 +17,7 @@ std::int64_t RoundedUp(std::int64_t number, std::int64_t multiple) {
 }
 
 /// One parameter of the model.
-struct Whole {
+struct WholeTensor {
   Model::Weight weight;
   std::int64_t block = 0;
 };
@@ -25,7 +25,7 @@ struct Whole {
 /// Those that a run of equal blocks holds, which `name` tells with its stage; none: the model has no such block or
 /// parameter.
 void Append(const Model& model, const std::string& name, const HeldRun& run, std::int64_t index, bool frozen,
-            std::vector<Whole>& all) {
+            std::vector<WholeTensor>& all) {
   const std::int64_t first = model.FirstOf(name) + run.first + index;
   for (std::int64_t block = first; block < first + run.count; ++block) {
     if (const auto weight = model.WeightOf(name)) {
@@ -43,7 +43,7 @@ void Append(const Model& model, const std::string& name, const HeldRun& run, std
 /// Lays out one holding behind what a buffer has already.
 class Placing {
  public:
-  Placing(const Holding& holding, std::vector<Whole> all, std::int64_t rank, Contents& contents)
+  Placing(const Holding& holding, std::vector<WholeTensor> all, std::int64_t rank, Contents& contents)
       : holding_(holding), all_(std::move(all)), rank_(rank), contents_(contents) {}
 
   void Append() {
@@ -53,7 +53,7 @@ class Placing {
       return;
     }
     if (holding_.cut == Cut::none) {
-      for (const Whole& whole : all_) {
+      for (const WholeTensor& whole : all_) {
         Add(whole, 0, whole.weight.parameter->elements);
       }
     } else if (holding_.parts == Parts::own) {
@@ -68,7 +68,7 @@ class Placing {
 
  private:
   void AppendPart(std::int64_t rank) {
-    for (const Whole& whole : all_) {
+    for (const WholeTensor& whole : all_) {
       const Parameter& parameter = *whole.weight.parameter;
       const std::int64_t unit = holding_.cut == Cut::rows ? parameter.elements / parameter.rows : 1;
       const std::int64_t part = RoundedUp(parameter.elements / unit, holding_.ranks) / holding_.ranks * unit;
@@ -82,7 +82,7 @@ class Placing {
   void AppendTogether() {
     std::vector<std::int64_t> starts;
     std::int64_t end = 0;
-    for (const Whole& whole : all_) {
+    for (const WholeTensor& whole : all_) {
       starts.push_back(RoundedUp(end, holding_.aligned));
       end = starts.back() + whole.weight.parameter->elements;
     }
@@ -105,13 +105,13 @@ class Placing {
     }
   }
 
-  void Add(const Whole& whole, std::int64_t begin, std::int64_t elements) {
+  void Add(const WholeTensor& whole, std::int64_t begin, std::int64_t elements) {
     contents_.stretches.push_back({whole.weight, whole.block, begin, elements, contents_.elements});
     contents_.elements += elements;
   }
 
   const Holding& holding_;
-  std::vector<Whole> all_;
+  std::vector<WholeTensor> all_;
   std::int64_t rank_;
   Contents& contents_;
 };
@@ -131,7 +131,7 @@ std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std
     if (holding.ranks != 1 && holding.ranks != model.shards()) {
       return std::nullopt;
     }
-    std::vector<Whole> all;
+    std::vector<WholeTensor> all;
     for (const HeldRun& run : holding.of) {
       const std::string name = stage ? fmt::format("stage {} {}", *stage, run.name) : run.name;
       Append(model, name, run, index, holding.frozen, all);

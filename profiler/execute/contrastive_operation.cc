@@ -138,7 +138,7 @@ class ContrastiveBinder {
   Result<Operation> OwnRows() const {
     const std::int64_t elements = c_.Read(0).type.elements / op_.ranks;
     return Operation{{{type_, elements}},
-                     [from = Slice(c_.Read(0), c_.model.shard() * elements, elements)](
+                     [from = kernels::Slice(c_.Read(0), c_.model.shard() * elements, elements)](
                          Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
 

@@ -58,7 +58,7 @@ Result<Operation> TakeRoot(const OperationContext& c) {
   const std::int64_t begin = all.elements + std::exchange(root->begin, 0);
   Operation operation;
   operation.outputs = {{state.tensor.type.dtype, root->elements}};
-  operation.run = [second = Slice(c.Read(0), begin, root->elements)](Writes writes, const Queue& queue) {
+  operation.run = [second = kernels::Slice(c.Read(0), begin, root->elements)](Writes writes, const Queue& queue) {
     on::AdamWRoot(queue, second, writes[0]);
   };
   operation.packed = std::move(root);

@@ -157,10 +157,10 @@ class AttentionBinder : public EagerBinder {
     operation.run = [=](Writes writes, const Queue& queue) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         const std::int64_t at = static_cast<std::int64_t>(i) * own;
-        const ConstTensor from = Slice(input, at, own);
-        const kernels::Tensor to = Slice(writes[0], at, own);
-        backward ? on::DropoutBackward(queue, samples[i], from, Slice(mask, at, own), to)
-                 : on::DropoutForward(queue, samples[i], from, to, Slice(writes[1], at, own));
+        const ConstTensor from = kernels::Slice(input, at, own);
+        const kernels::Tensor to = kernels::Slice(writes[0], at, own);
+        backward ? on::DropoutBackward(queue, samples[i], from, kernels::Slice(mask, at, own), to)
+                 : on::DropoutForward(queue, samples[i], from, to, kernels::Slice(writes[1], at, own));
       }
     };
     return operation;

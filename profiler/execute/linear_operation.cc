@@ -88,7 +88,7 @@ class LinearBinder : RowOperands {
     std::vector<ConstTensor> slices;
     for (const ConstTensor& tensor : all) {
       const std::int64_t width = tensor.type.elements / rows;
-      slices.push_back(Slice(tensor, some.from * width, some.count * width));
+      slices.push_back(kernels::Slice(tensor, some.from * width, some.count * width));
     }
     return slices;
   }
@@ -110,9 +110,10 @@ class LinearBinder : RowOperands {
         std::vector<kernels::Tensor> outputs;
         for (const kernels::Tensor& write : writes) {
           const std::int64_t width = write.type.elements / product.written;
-          outputs.push_back(Slice(write, some.to * width, some.count * width));
+          outputs.push_back(kernels::Slice(write, some.to * width, some.count * width));
         }
-        on::LinearForward(queue, op, Slice(input, some.from * op.in, some.count * op.in), weight, bias, outputs);
+        on::LinearForward(queue, op, kernels::Slice(input, some.from * op.in, some.count * op.in), weight, bias,
+                          outputs);
       }
     };
     return operation;
@@ -130,7 +131,7 @@ class LinearBinder : RowOperands {
                        for (const Rows& some : product.rows) {
                          kernels::Linear op = linear;
                          op.rows = some.count;
-                         const kernels::Tensor to = Slice(writes[0], some.to * op.in, some.count * op.in);
+                         const kernels::Tensor to = kernels::Slice(writes[0], some.to * op.in, some.count * op.in);
                          on::LinearInputGradient(queue, op, Slices(gradients, read, some), weight, to);
                        }
                      }};

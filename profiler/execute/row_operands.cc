@@ -26,7 +26,7 @@ Result<ConstTensor> FindWeight(const OperationContext& c, const Operand& operand
   }
   for (const Stretch* stretch : found) {
     if (found.size() == 1 || stretch->block == c.block) {
-      return Slice(static_cast<ConstTensor>(operand.tensor), stretch->offset, stretch->elements);
+      return kernels::Slice(static_cast<ConstTensor>(operand.tensor), stretch->offset, stretch->elements);
     }
   }
   return NotExecuted(fmt::format("'{}', which reads '{}' from '{}'", c.name, weight.name, operand.buffer->name));

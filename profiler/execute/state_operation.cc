@@ -83,7 +83,7 @@ class StateBinder {
     }
     operation.run = [elements = std::move(elements), scale = c_.scale](Writes writes, const Queue& queue) {
       for (std::size_t w = 0; w < writes.size(); ++w) {
-        on::Scale(queue, scale, Slice(writes[w], 0, elements[w]));
+        on::Scale(queue, scale, kernels::Slice(writes[w], 0, elements[w]));
       }
     };
     return operation;
@@ -124,7 +124,8 @@ class StateBinder {
       read += NumbersOf(contents);
       for (std::size_t w = 0; w < writes.size(); ++w) {
         for (const Shared& shared : SharedBy(contents, writes[w])) {
-          parts.push_back({Slice(c_.Read(r), shared.stretch.offset, shared.stretch.elements), w, shared.offset});
+          parts.push_back(
+              {kernels::Slice(c_.Read(r), shared.stretch.offset, shared.stretch.elements), w, shared.offset});
           moved += shared.stretch.elements;
         }
       }
@@ -169,7 +170,7 @@ class StateBinder {
         }
       }
       for (const Part& part : parts) {
-        const Tensor to = Slice(writes[part.write], part.offset, part.from.type.elements);
+        const Tensor to = kernels::Slice(writes[part.write], part.offset, part.from.type.elements);
         adds ? on::Accumulate(queue, part.from, to, scale) : on::Copy(queue, part.from, to, scale);
       }
     };
@@ -196,7 +197,7 @@ class StateBinder {
         continue;
       }
       TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
-      parts.push_back({Slice(c_.Read(r), contents.begin, contents.elements), 0, packed->elements});
+      parts.push_back({kernels::Slice(c_.Read(r), contents.begin, contents.elements), 0, packed->elements});
       for (Stretch stretch : contents.stretches) {
         stretch.offset += packed->elements - contents.begin;
         packed->stretches.push_back(stretch);
@@ -217,7 +218,7 @@ class StateBinder {
   std::function<void(Writes, const Queue&)> Copies(std::vector<Part> parts) const {
     return [parts = std::move(parts), scale = c_.scale](Writes writes, const Queue& queue) {
       for (const Part& part : parts) {
-        on::Copy(queue, part.from, Slice(writes[0], part.offset, part.from.type.elements), scale);
+        on::Copy(queue, part.from, kernels::Slice(writes[0], part.offset, part.from.type.elements), scale);
       }
     };
   }
@@ -235,7 +236,7 @@ class StateBinder {
         if (!stretch.IsWhole()) {
           return NotExecuted(fmt::format("'{}', which reads a part of '{}'", c_.name, stretch.weight.name));
         }
-        all.push_back({stretch, Slice(c_.Read(r), stretch.offset, stretch.elements)});
+        all.push_back({stretch, kernels::Slice(c_.Read(r), stretch.offset, stretch.elements)});
       }
     }
     const std::int64_t ranks = c_.model.shards();
@@ -249,7 +250,7 @@ class StateBinder {
         stretch.elements = std::min(part, stretch.elements - stretch.begin);
         stretch.offset = packed->elements;
         packed->stretches.push_back(stretch);
-        parts.push_back({Slice(whole.numbers, stretch.begin, stretch.elements), 0, stretch.offset});
+        parts.push_back({kernels::Slice(whole.numbers, stretch.begin, stretch.elements), 0, stretch.offset});
         packed->elements += part;
       }
     }

@@ -105,9 +105,9 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOf(const Operand& source, const C
     for (const Shared& shared : SharedBy(contents, held)) {
       const Stretch& stretch = shared.stretch;
       Piece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
-      piece.source = Slice(static_cast<ConstTensor>(source.tensor), stretch.offset, stretch.elements);
+      piece.source = kernels::Slice(static_cast<ConstTensor>(source.tensor), stretch.offset, stretch.elements);
       for (std::int64_t i = 0; i < target.operand->buffer->elements / held.elements; ++i) {
-        const Tensor part = Slice(whole, i * held.elements + shared.offset, stretch.elements);
+        const Tensor part = kernels::Slice(whole, i * held.elements + shared.offset, stretch.elements);
         TIDEMARK_TRY(AddPart(target, stretch, part, piece));
       }
     }
@@ -147,7 +147,7 @@ Result<ConstTensor> UpdateBinder::WeightsOf(const Stretch& stretch) const {
     const auto contents = read.buffer->category == Category::parameter ? ContentsOf(c_.model, read) : std::nullopt;
     const auto shared = contents ? SharedBy({{stretch}, stretch.elements}, *contents) : std::vector<Shared>();
     if (shared.size() == 1 && shared.front().stretch.elements == stretch.elements) {
-      return Slice(static_cast<ConstTensor>(read.tensor), shared.front().offset, stretch.elements);
+      return kernels::Slice(static_cast<ConstTensor>(read.tensor), shared.front().offset, stretch.elements);
     }
   }
   return NotExecuted(fmt::format("'{}', which reads no weights of '{}'", c_.name, stretch.weight.name));

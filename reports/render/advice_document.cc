@@ -15,11 +15,6 @@
 namespace tidemark {
 namespace {
 
-template <class Quantity>
-std::string Signed(Quantity quantity) {
-  return (quantity > Quantity(0) ? "+" : "") + Text(quantity);
-}
-
 std::string Verdict(const Advice& advice) {
   const std::string now = fmt::format("{} in {}", advice.now.fits ? "FITS" : "DOES NOT FIT",
                                       UsableMemoryText(advice.now.usable, advice.memory));

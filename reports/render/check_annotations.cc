@@ -12,7 +12,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kMost = 10;
+constexpr std::size_t kMostAnnotations = 10;
 
 /// `also`: what separates properties is escaped in them, too.
 std::string Escape(std::string_view text, std::string_view also = "") {
@@ -44,7 +44,7 @@ std::string CheckAnnotations(const CheckReport& report, const std::string& root,
         told.push_back(&scenario);
       }
     }
-    const std::size_t shown = told.size() > kMost ? kMost - 1 : told.size();
+    const std::size_t shown = told.size() > kMostAnnotations ? kMostAnnotations - 1 : told.size();
     for (std::size_t i = 0; i < shown; ++i) {
       const CheckedScenario& scenario = *told[i];
       const std::string hint = CheckHint(report, scenario);

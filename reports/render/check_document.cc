@@ -16,7 +16,7 @@ namespace tidemark {
 namespace {
 
 // Whoever reads hundreds of scenarios looks at those that fail; JSON has them all.
-constexpr std::size_t kRows = 100, kExplained = 20, kTensors = 8, kKeys = 8;
+constexpr std::size_t kScenarioRows = 100, kExplained = 20, kTensors = 8, kKeys = 8;
 
 /// Those that fail first, then those that shrank; each group in the order of the file.
 std::vector<const CheckedScenario*> Ordered(const CheckReport& report) {
@@ -65,15 +65,15 @@ Section ScenariosSection(const std::vector<const CheckedScenario*>& ordered) {
   section.table.columns = {{"scenario", false, true}, {"verdict", false, false}, {"baseline", true, false},
                            {"peak", true, false},     {"change", true, false},   {"device", true, false},
                            {"budget", true, false},   {"by", false, false}};
-  for (const CheckedScenario* each : std::span(ordered).first(std::min(kRows, ordered.size()))) {
+  for (const CheckedScenario* each : std::span(ordered).first(std::min(kScenarioRows, ordered.size()))) {
     section.table.rows.push_back({{each->name, std::string(Name(each->verdict())), OptionalText(each->baseline),
                                    OptionalText(each->peak), DeltaText(each->delta()), OptionalText(each->device),
                                    OptionalText(each->budget), each->measured ? "run" : "prediction"},
                                   std::nullopt});
   }
-  if (ordered.size() > kRows) {
-    section.remarks.push_back(
-        {"left out", fmt::format("{} more scenarios", ordered.size() - kRows), "--format json has all", Tone::neutral});
+  if (ordered.size() > kScenarioRows) {
+    section.remarks.push_back({"left out", fmt::format("{} more scenarios", ordered.size() - kScenarioRows),
+                               "--format json has all", Tone::neutral});
   }
   return section;
 }

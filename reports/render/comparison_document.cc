@@ -15,12 +15,7 @@ namespace tidemark {
 namespace {
 
 constexpr std::size_t kCauseRows = 12;
-constexpr std::size_t kRows = 10;
-
-template <class Quantity>
-std::string Signed(Quantity quantity) {
-  return (quantity > Quantity(0) ? "+" : "") + Text(quantity);
-}
+constexpr std::size_t kComparedRows = 10;
 
 std::string SignedDigits(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + AllDigits(bytes); }
 
@@ -191,7 +186,7 @@ Section OperatorsSection(const TraceComparison& worst) {
                            {"predicted", true, false},
                            {"measured", true, false},
                            {"error", true, false}};
-  for (std::size_t i = 0; i < std::min(kRows, worst.operators.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kComparedRows, worst.operators.size()); ++i) {
     const OperatorComparison& row = worst.operators[i];
     if (row.predicted == row.measured && row.predicted_count == row.measured_count) {
       break;  // so are all that follow
@@ -213,14 +208,14 @@ Section UnmatchedSection(const TraceComparison& worst) {
                            {"in", false, true},
                            {"count", true, false},
                            {"bytes", true, false}};
-  for (std::size_t i = 0; i < std::min(kRows, worst.unmatched.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kComparedRows, worst.unmatched.size()); ++i) {
     const UnmatchedTensor& row = worst.unmatched[i];
     section.table.rows.push_back({{row.name, row.predicted ? "predicted" : "measured", PhaseLabel(row.place),
                                    Grouped(row.count), Grouped(row.bytes.count())},
                                   std::nullopt});
   }
-  if (worst.unmatched.size() > kRows) {
-    section.subtitle = fmt::format("the first {} of {}; all with --format json", kRows, worst.unmatched.size());
+  if (worst.unmatched.size() > kComparedRows) {
+    section.subtitle = fmt::format("the first {} of {}; all with --format json", kComparedRows, worst.unmatched.size());
   }
   return section;
 }

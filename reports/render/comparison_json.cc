@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json Percent(std::optional<double> percent) { return percent ? Json(*percent) : Json(nullptr); }
+Json PercentJson(std::optional<double> percent) { return percent ? Json(*percent) : Json(nullptr); }
 
 Json PlaceJson(const PhasePlace& place) {
   return {{"phase", place.phase.empty() ? Json(nullptr) : Json(place.phase)},
@@ -63,7 +63,7 @@ Json StepTimesJson(const TraceComparison& comparison) {
                     {"count", row.count},
                     {"predicted_ns", row.predicted.count()},
                     {"measured_ns", row.measured.count()},
-                    {"error_percent", Percent(ErrorPercent(row.predicted.count(), row.measured.count()))}});
+                    {"error_percent", PercentJson(ErrorPercent(row.predicted.count(), row.measured.count()))}});
   }
   return rows;
 }
@@ -135,16 +135,16 @@ Json FirstJson(const std::optional<FirstDifference>& first) {
 Json RolesJson(const Comparison& comparison) {
   Json roles = Json::array();
   for (const TraceComparison& role : comparison.roles) {
-    roles.push_back(
-        {{"role", role.role},
-         {"predicted_trace", role.predicted_trace},
-         {"measured_trace", role.measured_trace},
-         {"predicted_peak_bytes", role.predicted.peak.count()},
-         {"measured_peak_bytes", role.measured.peak.count()},
-         {"peak_error_bytes", role.peak_error().count()},
-         {"reserved_error_percent", Percent(ReservedPercent(role))},
-         {"step_time_error_percent", Percent(ErrorPercent(role.predicted.step.count(), role.measured.step.count()))},
-         {"phases", PhasesJson(role)}});
+    roles.push_back({{"role", role.role},
+                     {"predicted_trace", role.predicted_trace},
+                     {"measured_trace", role.measured_trace},
+                     {"predicted_peak_bytes", role.predicted.peak.count()},
+                     {"measured_peak_bytes", role.measured.peak.count()},
+                     {"peak_error_bytes", role.peak_error().count()},
+                     {"reserved_error_percent", PercentJson(ReservedPercent(role))},
+                     {"step_time_error_percent",
+                      PercentJson(ErrorPercent(role.predicted.step.count(), role.measured.step.count()))},
+                     {"phases", PhasesJson(role)}});
   }
   return roles;
 }
@@ -160,9 +160,9 @@ Json MakeJson(const ComparisonReport& report) {
       {"peak_of", worst.of_tensors ? "tensors" : "allocator"},
       {"paired_by_bytes", worst.paired_by_bytes},
       {"peak_error_bytes", worst.peak_error().count()},
-      {"peak_error_percent", Percent(ErrorPercent(worst.predicted.peak.count(), worst.measured.peak.count()))},
-      {"reserved_error_percent", Percent(ReservedPercent(worst))},
-      {"step_time_error_percent", Percent(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count()))},
+      {"peak_error_percent", PercentJson(ErrorPercent(worst.predicted.peak.count(), worst.measured.peak.count()))},
+      {"reserved_error_percent", PercentJson(ReservedPercent(worst))},
+      {"step_time_error_percent", PercentJson(ErrorPercent(worst.predicted.step.count(), worst.measured.step.count()))},
       {"steps", worst.steps},
       {"step_times", StepTimesJson(worst)},
       {"phases", PhasesJson(worst)},

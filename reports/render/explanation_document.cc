@@ -15,13 +15,8 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kTensorRows = 14;
+constexpr std::size_t kExplainedTensors = 14;
 constexpr std::size_t kChangeRows = 10;
-
-template <class Quantity>
-std::string Signed(Quantity quantity) {
-  return (quantity > Quantity(0) ? "+" : "") + Text(quantity);
-}
 
 std::string PeakDetail(const ExplainedSide& side) {
   const Peak& peak = side.peak();
@@ -75,7 +70,7 @@ Section TensorsSection(const Explanation& explanation) {
   std::array<std::pair<Bytes, Bytes>, 2> rest;  // smaller differences, and none
   std::array<std::int64_t, 2> counts{};
   for (const ExplainedTensor& tensor : explanation.tensors) {
-    if (IsShown(tensor) && section.table.rows.size() < kTensorRows) {
+    if (IsShown(tensor) && section.table.rows.size() < kExplainedTensors) {
       section.table.rows.push_back({{tensor.name, tensor.dtype, tensor.sharding, Text(tensor.before),
                                      Text(tensor.after), Signed(tensor.delta())},
                                     std::nullopt});
@@ -107,7 +102,7 @@ Section LivesSection(const Explanation& explanation) {
                            {"most before", true, false},
                            {"most after", true, false}};
   for (const ExplainedTensor& tensor : explanation.tensors) {
-    if (IsShown(tensor) && section.table.rows.size() < kTensorRows) {
+    if (IsShown(tensor) && section.table.rows.size() < kExplainedTensors) {
       section.table.rows.push_back(
           {{tensor.name, tensor.born, tensor.dies, Text(tensor.most_before), Text(tensor.most_after)}, std::nullopt});
     }

@@ -18,7 +18,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kRows = 10, kHolders = 2;
+constexpr std::size_t kReplayRows = 10, kHolders = 2;
 
 /// Pinned segments that a table shows as one row.
 struct PinnedRow {
@@ -28,8 +28,6 @@ struct PinnedRow {
 
   double FreeShare() const { return static_cast<double>(free.count()) / static_cast<double>(bytes.count()); }
 };
-
-std::string Percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
 std::string KindOf(const ReplayedSetting& setting) { return setting.allocator.substr(0, setting.allocator.find(' ')); }
 
@@ -120,15 +118,15 @@ Section PinnedSection(const ReplayReport& report) {
   section.table.columns = {{"", true, false},        {"segment", true, false}, {"free in each", true, false},
                            {"stream", false, false}, {"held by", false, true}, {"since", false, false}};
   const std::vector<PinnedRow> rows = PinnedRows(report);
-  for (std::size_t i = 0; i < std::min(rows.size(), kRows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), kReplayRows); ++i) {
     ReportRow row{{rows[i].count > 1 ? fmt::format("{} x", Grouped(rows[i].count)) : ""}, rows[i].FreeShare()};
     row.cells.insert(row.cells.end(), rows[i].cells.begin(), rows[i].cells.end());
     section.table.rows.push_back(std::move(row));
   }
-  if (rows.size() > kRows) {
+  if (rows.size() > kReplayRows) {
     std::int64_t count = 0;
     Bytes free;
-    for (std::size_t i = kRows; i < rows.size(); ++i) {
+    for (std::size_t i = kReplayRows; i < rows.size(); ++i) {
       count += rows[i].count;
       free += rows[i].free;
     }

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kLive = 32;
+constexpr std::size_t kLiveAtPeak = 32;
 
 /// -1 is none.
 Json NumberJson(std::int64_t number) { return number < 0 ? Json(nullptr) : Json(number); }
@@ -75,7 +75,7 @@ Json RoleJson(const RoleReport& role) {
             {"high", role.device.high.count()}}},
           {"at", PlaceJson(role.peak)},
           {"by_category", CategoriesJson(role.peak.by_category)},
-          {"live", LiveJson(role.peak.live, kLive)},
+          {"live", LiveJson(role.peak.live, kLiveAtPeak)},
           {"phases", std::move(phases)}};
 }
 

@@ -16,7 +16,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kRows = 200;
+constexpr std::size_t kSweepRows = 200;
 constexpr std::size_t kRefusals = 12;
 
 std::string LastPart(const std::string& key) { return key.substr(key.rfind('.') + 1); }
@@ -83,7 +83,7 @@ ReportTable RowsTable(const SweepReport& report, bool with_reserved) {
   table.columns.push_back({"fits", false, false});
   table.columns.push_back({"front", false, false});
   for (const SweepRow& row : report.rows) {
-    if (table.rows.size() == kRows) {
+    if (table.rows.size() == kSweepRows) {
       break;
     }
     std::vector<std::string> cells = row.values;

@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::size_t kCauses = 3;
 
-std::string Signed(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Text(bytes); }
-
 Bytes Size(Bytes bytes) { return bytes < Bytes(0) ? Bytes(0) - bytes : bytes; }
 
 std::string PlaceOf(const Peak& peak) { return PhaseText(peak.phase, peak.microbatch, peak.step, peak.side); }

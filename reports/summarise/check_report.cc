@@ -13,7 +13,7 @@ namespace {
 
 std::string Exact(Bytes bytes) { return fmt::format("{} ({} bytes)", Text(bytes), Grouped(bytes.count())); }
 
-std::string PlaceText(const CheckedScenario& scenario) {
+std::string ScenarioPlace(const CheckedScenario& scenario) {
   return scenario.at.empty() ? "before the step" : "in " + scenario.at;
 }
 
@@ -36,13 +36,13 @@ std::string AgainstText(const CheckedScenario& scenario) {
   switch (scenario.against) {
     case PeakVerdict::grown:
       return fmt::format("the peak grew by {} to {} {}{}", Exact(*scenario.delta()), Text(*scenario.peak),
-                         PlaceText(scenario), GrowthText(scenario));
+                         ScenarioPlace(scenario), GrowthText(scenario));
     case PeakVerdict::shrunk:
       return fmt::format("the peak shrank by {} to {}", Exact(*scenario.baseline - *scenario.peak),
                          Text(*scenario.peak));
     case PeakVerdict::new_one:
       return fmt::format("has no baseline{}; its peak is {} {}", scenario.message, Exact(*scenario.peak),
-                         PlaceText(scenario));
+                         ScenarioPlace(scenario));
     case PeakVerdict::lost:
       return "is in the baseline, but no longer among the scenarios";
     case PeakVerdict::error:

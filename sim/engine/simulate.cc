@@ -6,24 +6,11 @@
 #include <map>
 #include <tuple>
 
+#include "sim/engine/cause.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
 namespace {
-
-/// What the compute stream can be idle for, in the order that breaks ties.
-enum Cause : std::uint8_t { kCollective, kPeer, kHost };
-
-Cause CauseOf(StreamKind kind) {
-  switch (kind) {
-    case StreamKind::collective:
-      return kCollective;
-    case StreamKind::peer:
-      return kPeer;
-    default:
-      return kHost;
-  }
-}
 
 /// Messages under way between roles: when each arrives, oldest first.
 class Mail {

@@ -11,10 +11,6 @@
 namespace tidemark {
 namespace {
 
-Cause CauseOf(StreamKind kind) {
-  return kind == StreamKind::collective ? kCollective : kind == StreamKind::peer ? kPeer : kHost;
-}
-
 class Reducer {
  public:
   Reducer(const Program& program, bool streams_take_turns, std::optional<std::size_t> joint_loop)

@@ -11,15 +11,13 @@
 #include "models/machine/machine.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/price_list.h"
+#include "sim/engine/cause.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
 
 // A program reduced to what touches time, for the closed form. Its clock is a list of moments and of accumulated
 // durations.
-
-/// What the compute stream can be idle for, in the order that breaks ties.
-enum Cause : std::uint8_t { kCollective, kPeer, kHost };
 
 struct Op {
   enum class Code : std::uint8_t { kernel, kernels, issue, host, send, recv, record, wait, sync, sync_device, repeat };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kRounding = 256;          // of requests: kMinAllocationSize
 constexpr Bytes kMostUnused = Bytes(128 << 20);  // that a block may have before it is split
-constexpr Bytes kPage = Bytes(2 << 20);          // in which the region is mapped
+constexpr Bytes kRegionPage = Bytes(2 << 20);    // in which the region is mapped
 
 /// One region of addresses for all streams and sizes, from which memory is mapped as far as it was ever used. Requests
 /// are rounded to 256 bytes and get the smallest free block that fits, the lowest of these; where none fits, the
@@ -109,12 +109,12 @@ class ArenaAllocator final : public Allocator {
   ChunkId Grow(Bytes bytes) {
     if (fraction_ > 0) {
       const Bytes used = heap_.device().taken() - FreeAtEnd();
-      const Bytes needed = Bytes(RoundUp((used + bytes).count(), kPage.count()));
+      const Bytes needed = Bytes(RoundUp((used + bytes).count(), kRegionPage.count()));
       if (!heap_.device().Covers(needed, [this](Bytes capacity) { return PartOf(fraction_, capacity); })) {
         return {};
       }
     }
-    return heap_.Expand(kPool, kPage, bytes);
+    return heap_.Expand(kPool, kRegionPage, bytes);
   }
 
   Bytes FreeAtEnd() {

@@ -13,7 +13,7 @@ namespace tidemark {
 namespace {
 
 /// How many members a family has matters only where the program finds them.
-bool SameBuffers(const Buffer& a, const Buffer& b) {
+bool SameButForCounts(const Buffer& a, const Buffer& b) {
   return a.category == b.category && a.place == b.place && a.resident == b.resident && a.dtype == b.dtype &&
          a.elements == b.elements && a.base == b.base && (!a.resident || a.count() == b.count());
 }
@@ -75,13 +75,13 @@ bool SameNode(const Node& a, const Node& b) { return a.index() == b.index() && s
 
 bool SameTables(const Program& low, const Program& high) {
   return low.ranks == high.ranks && low.events.size() == high.events.size() &&
-         std::ranges::equal(low.buffers, high.buffers, SameBuffers) &&
+         std::ranges::equal(low.buffers, high.buffers, SameButForCounts) &&
          std::ranges::equal(low.streams, high.streams, SameStreams) &&
          std::ranges::equal(low.groups, high.groups, SameGroups) &&
          std::ranges::equal(low.channels, high.channels, SameChannels);
 }
 
-bool SameNodes(std::span<const Node> a, std::span<const Node> b) {
+bool SameSequence(std::span<const Node> a, std::span<const Node> b) {
   return std::ranges::equal(a, b, [](const Node& x, const Node& y) { return SameNode(x, y); });
 }
 
@@ -137,7 +137,7 @@ std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high
     return std::nullopt;
   }
   const auto same = [](std::span<const Node> x, std::span<const Node> y) {
-    return SameNodes(x, y) && SameCounts(x, y);
+    return SameSequence(x, y) && SameCounts(x, y);
   };
   return same(a.first(at), b.first(at)) && same(a.subspan(at), b.subspan(at + missing))
              ? std::optional(LongerLoop{at, times, loop->count - times})
@@ -202,7 +202,7 @@ std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high
     return std::nullopt;
   }
   const std::optional<LongerLoop> found =
-      SameNodes(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
+      SameSequence(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
   return found && SameFlights(low.nodes, high.nodes, found->loop) ? found : std::nullopt;
 }
 

@@ -12,9 +12,9 @@
 namespace tidemark {
 namespace {
 
-const std::string& NameOf(const std::string& name) { return name; }
+const std::string& EntryName(const std::string& name) { return name; }
 template <class Entry>
-const std::string& NameOf(const Entry& entry) {
+const std::string& EntryName(const Entry& entry) {
   return entry.name;
 }
 
@@ -187,8 +187,8 @@ class ReferenceChecker {
   void CheckUnique(const Table& table, std::string_view what) {
     std::unordered_set<std::string_view> seen;
     for (const auto& entry : table) {
-      if (!seen.insert(NameOf(entry)).second) {
-        Add(fmt::format("there are two {}s called {}", what, NameOf(entry)));
+      if (!seen.insert(EntryName(entry)).second) {
+        Add(fmt::format("there are two {}s called {}", what, EntryName(entry)));
       }
     }
   }

@@ -32,14 +32,14 @@ std::vector<std::string> SiblingsWith(const Field<Job>& field, const std::string
   return siblings;
 }
 
-/// "; its own is sync.bucket_elements": keys that a strategy has and that begin as one does that it has not, up to the
+/// "; its own: sync.bucket_elements": keys that a strategy has and that begin as one does that it has not, up to the
 /// first underscore.
 std::string OwnKeysLike(const std::string& key, const StrategyDefaults& strategy) {
   const std::string stem = key.substr(0, key.find('_') + 1);  // empty: no underscore
   std::vector<std::string> own;
   std::ranges::copy_if(strategy.keys, std::back_inserter(own),
                        [&](const std::string& other) { return !stem.empty() && other.starts_with(stem); });
-  return own.empty() ? "" : fmt::format("; its own is {}", fmt::join(own, " and "));
+  return own.empty() ? "" : fmt::format("; its own: {}", fmt::join(own, ", "));
 }
 
 }  // namespace

@@ -45,6 +45,14 @@ TEST(Text, GivesRatesAndFlopsInDecimalUnits) {
   EXPECT_EQ(Text(FlopsPerSec(989.4e12)), "989 TFLOP/s");
 }
 
+TEST(Signed, ShowsWhichWayADifferenceGoes) {
+  EXPECT_EQ(Signed(Bytes(3 << 19)), "+1.50 MiB");
+  EXPECT_EQ(Signed(Bytes(-12)), "-12 B");
+  EXPECT_EQ(Signed(Bytes(0)), "0 B");
+  EXPECT_EQ(Signed(Nanos(318)), "+318 ns");
+  EXPECT_EQ(Signed(Nanos(-4'310'000)), "-4.31 ms");
+}
+
 TEST(Grouped, PutsACommaBeforeEveryThirdDigit) {
   EXPECT_EQ(Grouped(0), "0");
   EXPECT_EQ(Grouped(999), "999");

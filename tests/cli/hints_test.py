@@ -183,7 +183,7 @@ class Hints(unittest.TestCase):
 
     def test_a_bucket_is_told_in_the_units_of_its_system(self):
         error = self.refusal("strategy=deepspeed-zero1", "sync.bucket_bytes=1MiB")
-        self.assertIn("its own is sync.bucket_elements", error)
+        self.assertIn("its own: sync.bucket_elements", error)
         self.assertNotIn("its own", self.refusal("strategy=ddp-last", "shard.params=true"))
 
     def test_fsdp1_speaks_of_no_sync_only_where_it_is_used(self):

@@ -6,35 +6,16 @@
 #include <optional>
 #include <string>
 
-#include "sim/program/text.h"
+#include "tests/sim/small_role.h"
 
 namespace tidemark::longer_loop_test {
 namespace {
 
-constexpr const char* kHead = R"(
-role 0 "stage 0", 4 ranks
-groups:
-  dp  4 ranks, 4 per node
-streams:
-  host     host
-  main     compute
-  reduce   collective
-program:
-)";
-
-Program Parsed(const std::string& body) {
-  Result<Program> program = ParseProgram(kHead + body);
-  EXPECT_TRUE(program) << (program ? "" : program.error().Text());
-  return program ? std::move(*program) : Program{};
-}
-
 std::optional<LongerLoop> Between(const std::string& low, const std::string& high) {
-  return FindLongerLoop(Parsed(low), Parsed(high));
+  return FindLongerLoop(SmallRole(low), SmallRole(high));
 }
 
-std::string Collective(const std::string& flight) {
-  return "all_reduce a 8 fp32 sum over dp on reduce" + flight + "\n";
-}
+std::string Collective(const std::string& flight) { return "all_reduce a 8 fp32 sum over dp on side" + flight + "\n"; }
 std::string Kernel(const std::string& flights) { return "compute k pointwise(elements=1) on main" + flights + "\n"; }
 std::string Flying(const std::string& number) {
   return Collective(" in flight " + number) + Kernel(" beside flight " + number);

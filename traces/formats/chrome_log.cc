@@ -13,13 +13,12 @@
 
 #include "base/text.h"
 #include "traces/formats/decimal_micros.h"
+#include "traces/formats/device_recording.h"
 
 namespace tidemark {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< bytes
 
 bool IsBetween(std::int64_t value, std::int64_t low, std::int64_t high) { return low <= value && value <= high; }
 
@@ -145,8 +144,9 @@ class LogBuilder {
     block.allocator_bytes = event.allocator ? *event.allocator : event.allocated.value_or(-1);
     block.reserved_bytes = event.reserved.value_or(-1);
     const bool is_block = &to == &log_.blocks;
-    if (!event.ts || (is_block && (!event.address || !event.bytes)) || !IsBetween(block.n_bytes, -kLargest, kLargest) ||
-        !IsBetween(block.allocator_bytes, -1, kLargest) || !IsBetween(block.reserved_bytes, -1, kLargest)) {
+    if (!event.ts || (is_block && (!event.address || !event.bytes)) ||
+        !IsBetween(block.n_bytes, -kMostRecorded, kMostRecorded) ||
+        !IsBetween(block.allocator_bytes, -1, kMostRecorded) || !IsBetween(block.reserved_bytes, -1, kMostRecorded)) {
       ++log_.unreadable;
       return;
     }

@@ -14,8 +14,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< bytes, or nanoseconds of all slices together
-
 /// Allocations and frees of one device, as events of a trace.
 class MemoryOfDevice {
  public:
@@ -51,7 +49,7 @@ class MemoryOfDevice {
     }
     std::int64_t total = 0;
     for (const RecordedBlock* block : there) {
-      if (block->n_bytes > kLargest - total) {
+      if (block->n_bytes > kMostRecorded - total) {
         return TooMuch();
       }
       total += block->n_bytes;
@@ -88,7 +86,7 @@ class MemoryOfDevice {
     }
     const RecordedBlock& first = recording_.blocks.front();
     return first.alloc ? first.allocator_bytes - first.n_bytes
-                       : std::min(first.allocator_bytes, kLargest - first.n_bytes) + first.n_bytes;
+                       : std::min(first.allocator_bytes, kMostRecorded - first.n_bytes) + first.n_bytes;
   }
 
   Status AddBlock(const RecordedBlock& block) {
@@ -113,10 +111,10 @@ class MemoryOfDevice {
   void Tell(const RecordedBlock& block) {
     MemoryEvent& event = trace_.memory.back();
     if (block.allocator_bytes != kNotTold) {
-      event.allocator_bytes = Bytes(std::min(block.allocator_bytes, kLargest));
+      event.allocator_bytes = Bytes(std::min(block.allocator_bytes, kMostRecorded));
     }
     if (block.reserved_bytes != kNotTold) {
-      event.reserved_bytes = Bytes(std::min(block.reserved_bytes, kLargest));
+      event.reserved_bytes = Bytes(std::min(block.reserved_bytes, kMostRecorded));
     }
   }
 
@@ -129,7 +127,7 @@ class MemoryOfDevice {
   }
 
   Result<Life> Begin(const AllocationSite& site, std::int64_t n_bytes, std::int32_t index) {
-    if (n_bytes > kLargest - total_) {
+    if (n_bytes > kMostRecorded - total_) {
       return TooMuch();
     }
     const auto [found, is_new] = tensors_.try_emplace({site.name, site.category, site.dtype, n_bytes},
@@ -212,7 +210,7 @@ Status AddSlices(const DeviceRecording& recording, const Timeline& timeline, con
     const bool collective = !slice.is_copy && IsCollective(names[slice.name]);
     use.communicates = use.communicates || collective;
     use.computes = use.computes || (!slice.is_copy && !collective);
-    if ((slice.end - slice.start).count() > kLargest - busy) {
+    if ((slice.end - slice.start).count() > kMostRecorded - busy) {
       return BadInput(fmt::format("{}: its slices take more than 146 years together", recording.role));
     }
     busy += (slice.end - slice.start).count();

@@ -21,6 +21,8 @@ namespace tidemark {
 // there before the recording began is added.
 
 inline constexpr std::int64_t kNotTold = -1;
+/// Larger amounts are not a recording's: bytes, or nanoseconds of all slices together.
+inline constexpr std::int64_t kMostRecorded = std::int64_t{1} << 62;
 
 /// An allocation or a free.
 struct RecordedBlock {

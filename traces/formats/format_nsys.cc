@@ -24,8 +24,6 @@
 namespace tidemark {
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 62;  ///< bytes
-
 /// Bytes that pools of the device hold, and those outside of pools.
 class ReservedBytes {
  public:
@@ -33,12 +31,12 @@ class ReservedBytes {
     if (row.pool.value_or(0) != 0) {
       std::int64_t& pool = pools_[*row.pool];
       total_ -= pool;
-      pool = std::clamp<std::int64_t>(row.pool_bytes.value_or(0), 0, kLargest - total_);
+      pool = std::clamp<std::int64_t>(row.pool_bytes.value_or(0), 0, kMostRecorded - total_);
       total_ += pool;
     } else if (row.alloc) {
       std::int64_t& block = outside_[row.address];
       total_ -= block;
-      block = std::min(row.n_bytes, kLargest - total_);
+      block = std::min(row.n_bytes, kMostRecorded - total_);
       total_ += block;
     } else if (const auto found = outside_.find(row.address); found != outside_.end()) {
       total_ -= found->second;

@@ -14,9 +14,8 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kMostDevices = 64;                   ///< of all processes; each becomes a trace
-constexpr std::int64_t kFarthest = std::int64_t{1} << 61;  ///< ns, so that sums of three do not overflow
-constexpr std::int64_t kLargest = std::int64_t{1} << 62;   ///< bytes
+constexpr std::size_t kMostNsysDevices = 64;                    ///< of all processes; each becomes a trace
+constexpr std::int64_t kFarthestStamp = std::int64_t{1} << 61;  ///< ns, so that sums of three do not overflow
 
 /// The identifiers of processes and threads hold the process in bits 24 to 47.
 std::int64_t ProcessOf(std::int64_t global_id) { return (global_id >> 24) & 0xffffff; }
@@ -32,7 +31,7 @@ bool HasAny(const std::string& text, std::span<const std::string_view> words) {
                      [&](std::string_view word) { return text.find(word) != std::string::npos; });
 }
 
-bool IsTime(std::optional<std::int64_t> nanos) { return nanos && -kFarthest < *nanos && *nanos < kFarthest; }
+bool IsTime(std::optional<std::int64_t> nanos) { return nanos && -kFarthestStamp < *nanos && *nanos < kFarthestStamp; }
 
 using Call = std::pair<std::int64_t, std::int64_t>;  ///< process and correlation
 
@@ -62,9 +61,9 @@ class LogReader {
       return BadInput("an export of Nsight Systems with memory events or kernels was expected, but it has neither",
                       "record with nsys profile --cuda-memory-usage=true, then nsys export --type sqlite");
     }
-    if (log_.devices.size() > kMostDevices) {
+    if (log_.devices.size() > kMostNsysDevices) {
       return BadInput(
-          fmt::format("at most {} devices were expected, but there are {}", kMostDevices, log_.devices.size()),
+          fmt::format("at most {} devices were expected, but there are {}", kMostNsysDevices, log_.devices.size()),
           "record fewer processes in one report");
     }
     TIDEMARK_TRY(ReadCalls());
@@ -119,7 +118,7 @@ class LogReader {
           (!is_free && operation.find("ALLOC") == std::string::npos)) {
         return;
       }
-      if (!IsTime(start) || !address || !n_bytes || *n_bytes < 0 || *n_bytes > kLargest) {
+      if (!IsTime(start) || !address || !n_bytes || *n_bytes < 0 || *n_bytes > kMostRecorded) {
         ++log_.unreadable;
         return;
       }

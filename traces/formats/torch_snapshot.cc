@@ -19,13 +19,13 @@
 namespace tidemark {
 namespace {
 
+using Action = TorchEntry::Action;
 using Kind = PickleValue::Kind;
 
 /// What this listener puts in the place of containers (PickleValue::size of a record).
 enum Record : std::uint32_t { kEntry, kFrame, kPlace, kHistory, kBlock, kSegment, kAnnotation };
 
-std::optional<TorchEntry::Action> ActionOf(std::string_view name) {
-  using Action = TorchEntry::Action;
+std::optional<Action> ActionOf(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, Action>, 11> kActions = {{{"alloc", Action::alloc},
                                                                              {"free_requested", Action::free_requested},
                                                                              {"free_completed", Action::free_completed},

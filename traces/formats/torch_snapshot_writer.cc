@@ -20,8 +20,9 @@
 namespace tidemark {
 namespace {
 
-std::string_view NameOf(TorchEntry::Action action) {
-  using Action = TorchEntry::Action;
+using Action = TorchEntry::Action;
+
+std::string_view NameOf(Action action) {
   switch (action) {
     case Action::alloc:
       return "alloc";

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint32_t kFirstDosDate = ((1U << 5) | 1U) << 16;  ///< 1980-01-01: no clock gets into the bytes
 constexpr std::size_t kLargestOfOldZips = 0x7fffffff;            ///< larger files take what ZIP64 adds
-constexpr std::size_t kPiece = std::size_t{1} << 30;             ///< minizip's lengths have 32 bits
+constexpr std::size_t kArchivePiece = std::size_t{1} << 30;      ///< minizip's lengths have 32 bits
 constexpr std::size_t kLongestStem = 100;
 constexpr int kLevel = 3;  ///< of deflate: a tenth of the best's time, a tenth more bytes
 
@@ -123,7 +123,7 @@ class Zip {
     }
     bool written = true;
     while (written && !bytes.empty()) {
-      const std::string_view piece = bytes.substr(0, kPiece);
+      const std::string_view piece = bytes.substr(0, kArchivePiece);
       written = zipWriteInFileInZip(zip_, piece.data(), static_cast<unsigned>(piece.size())) == ZIP_OK;
       bytes.remove_prefix(piece.size());
     }
