@@ -24,7 +24,7 @@ void Overlap::AddKernel(std::span<const FlightId> beside, Nanos time) {
 double Overlap::CollectivesOverKernels(std::span<const FlightId> beside) const {
   double sum = 0;
   for (const FlightId id : beside) {
-    const Flight& flight = flights_[id.index];
+    const Flight flight = id.index < flights_.size() ? flights_[id.index] : Flight{};
     // Reduced, as a quotient of rounded multiples need not be that of the numbers.
     const std::int64_t common = std::gcd(flight.collectives.count(), flight.kernels.count());
     if (flight.kernels > Nanos()) {
@@ -48,7 +48,7 @@ Overlap OverlapOf(const Program& program, std::span<const Nanos> alone) {
         overlap.AddCollective(collective->flight, alone[at] * times);
       }
     } else if (const auto* compute = std::get_if<Compute>(&program.nodes[at])) {
-      overlap.AddKernel(compute->beside, alone[at] * times);
+      overlap.AddKernel(program.FlightsBeside(*compute), alone[at] * times);
     }
   });
   return overlap;

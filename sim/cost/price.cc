@@ -55,9 +55,9 @@ Costs PriceBeside(const Program& program, const Machine& machine, std::int64_t r
   const Overlap overlap = OverlapOf(program, costs.device);
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     const auto* compute = std::get_if<Compute>(&program.nodes[i]);
-    if (compute != nullptr && !compute->beside.empty()) {
-      costs.device[i] =
-          TimeBeside(overlap.CollectivesOverKernels(compute->beside), KernelSeconds(compute->op, machine), machine);
+    if (compute != nullptr && compute->beside.valid()) {
+      costs.device[i] = TimeBeside(overlap.CollectivesOverKernels(program.FlightsBeside(*compute)),
+                                   KernelSeconds(compute->op, machine), machine);
     }
   }
   return costs;

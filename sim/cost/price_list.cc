@@ -2,7 +2,6 @@
 #include "sim/cost/price_list.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
@@ -111,35 +110,41 @@ void PriceList::AddAlone(const StepProgram& step) {
 }
 
 void PriceList::AddFlying(const StepProgram& step) {
-  using Key = std::pair<std::uint32_t, std::vector<FlightId>>;
-  std::map<Key, std::uint32_t> collectives, kernels;
-  std::uint32_t first = 0;  // flight of the role
-  const auto add = [](std::vector<Flying>& flying, std::map<Key, std::uint32_t>& known, Key key, std::int64_t times) {
-    const auto [at, added] = known.try_emplace(key, static_cast<std::uint32_t>(flying.size()));
+  // Places in a list, by `alone` and `flights`.
+  using Known = std::unordered_map<std::uint64_t, std::uint32_t>;
+  Known collectives, kernels;
+  const auto add = [](std::vector<Flying>& list, Known& known, std::uint32_t alone, std::uint32_t flights,
+                      std::int64_t times) {
+    const std::uint64_t key = (std::uint64_t{alone} << 32) + flights;
+    const auto [at, added] = known.try_emplace(key, static_cast<std::uint32_t>(list.size()));
     if (added) {
-      flying.push_back({key.first, std::move(key.second)});
+      list.push_back({alone, flights});
     }
-    flying[at->second].times += times;
+    list[at->second].times += times;
     return at->second;
   };
+  std::uint32_t first = 0;  // flight of the role
   for (std::size_t role = 0; role < step.roles.size(); ++role) {
+    const Program& program = step.roles[role];
+    const auto first_set = static_cast<std::uint32_t>(flight_sets_.size());
+    for (std::vector<FlightId> flights : program.flight_sets) {
+      for (FlightId& flight : flights) {
+        flight.index += first;
+      }
+      flight_sets_.push_back(std::move(flights));
+    }
     std::uint32_t end = first;
-    ForEachLeafAndTimes(step.roles[role], [&](std::size_t node, std::int64_t times) {
+    ForEachLeafAndTimes(program, [&](std::size_t node, std::int64_t times) {
       std::uint32_t& which = which_[role][node];
-      if (const auto* collective = std::get_if<Collective>(&step.roles[role].nodes[node])) {
-        if (collective->flight.valid()) {
-          end = std::max(end, first + collective->flight.index + 1);
-          add(collectives_, collectives, {which, {FlightId{first + collective->flight.index}}}, times);
+      if (const auto* compute = std::get_if<Compute>(&program.nodes[node]); compute != nullptr) {
+        if (compute->beside.valid()) {
+          which = static_cast<std::uint32_t>(alone_.size()) +
+                  add(kernels_, kernels, which, first_set + compute->beside.index, times);
         }
-      } else if (const auto* compute = std::get_if<Compute>(&step.roles[role].nodes[node])) {
-        if (!compute->beside.empty()) {
-          std::vector<FlightId> beside = compute->beside;
-          for (FlightId& flight : beside) {
-            flight.index += first;
-          }
-          const std::uint32_t kernel = add(kernels_, kernels, {which, std::move(beside)}, times);
-          which = static_cast<std::uint32_t>(alone_.size()) + kernel;
-        }
+      } else if (const auto* collective = std::get_if<Collective>(&program.nodes[node]);
+                 collective != nullptr && collective->flight.valid()) {
+        end = std::max(end, first + collective->flight.index + 1);
+        add(collectives_, collectives, which, first + collective->flight.index, times);
       }
     });
     first = end;
@@ -163,13 +168,17 @@ std::vector<Nanos> PriceList::Price(const StepProgram& step, const Machine& mach
   }
   Overlap overlap;
   for (const Flying& collective : collectives_) {
-    overlap.AddCollective(collective.flights.front(), prices[collective.alone] * collective.times);
+    overlap.AddCollective(FlightId{collective.flights}, prices[collective.alone] * collective.times);
   }
   for (const Flying& kernel : kernels_) {
-    overlap.AddKernel(kernel.flights, prices[kernel.alone] * kernel.times);
+    overlap.AddKernel(flight_sets_[kernel.flights], prices[kernel.alone] * kernel.times);
+  }
+  std::vector<double> ratios;  // by set
+  for (const std::vector<FlightId>& flights : flight_sets_) {
+    ratios.push_back(overlap.CollectivesOverKernels(flights));
   }
   for (const Flying& kernel : kernels_) {
-    prices.push_back(TimeBeside(overlap.CollectivesOverKernels(kernel.flights), seconds[kernel.alone], machine));
+    prices.push_back(TimeBeside(ratios[kernel.flights], seconds[kernel.alone], machine));
   }
   return prices;
 }

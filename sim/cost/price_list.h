@@ -28,19 +28,20 @@ class PriceList {
   struct Place {
     std::size_t role, node;
   };
-  /// What has this price alone, and is in this flight or beside these, so often in all.
+  /// What has this price alone, and is in this flight or beside this set of flights, so often in all.
   struct Flying {
-    std::uint32_t alone;            ///< index of alone_
-    std::vector<FlightId> flights;  ///< counted through all roles
+    std::uint32_t alone;    ///< index of alone_
+    std::uint32_t flights;  ///< the flight's number, counted through all roles; or index of flight_sets_
     std::int64_t times = 0;
   };
 
   void AddAlone(const StepProgram& step);
   void AddFlying(const StepProgram& step);
 
-  std::vector<Place> alone_;                       ///< the first node of each price of what is beside nothing
-  std::vector<Flying> collectives_, kernels_;      ///< the prices of kernels_ follow those of alone_
-  std::vector<std::vector<std::uint32_t>> which_;  ///< by role and node: index of its price
+  std::vector<Place> alone_;                        ///< the first node of each price of what is beside nothing
+  std::vector<Flying> collectives_, kernels_;       ///< the prices of kernels_ follow those of alone_
+  std::vector<std::vector<FlightId>> flight_sets_;  ///< of all roles
+  std::vector<std::vector<std::uint32_t>> which_;   ///< by role and node: index of its price
 };
 
 }  // namespace tidemark

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "sim/program/flight_sets.h"
 
 namespace tidemark {
 namespace {
@@ -21,20 +21,21 @@ using Behind = std::uint64_t;
 constexpr Behind kAll = ~Behind{0};
 constexpr Behind BitOf(std::size_t stream) { return Behind{1} << stream; }
 
-/// While it walks, a flight's number is the node of one of its collectives.
+/// While it walks, a flight's number is the node of one of its collectives, and kernels are beside one of `marks_`.
 class OverlapMarker {
  public:
   explicit OverlapMarker(Program& program)
       : program_(program),
         state_{std::vector<Behind>(program.streams.size(), kAll), std::vector<Behind>(program.events.size()),
                std::vector<Flight>(program.streams.size())},
+        current_(program.streams.size()),
         joined_to_(program.nodes.size()),
         has_kernel_behind_(program.nodes.size()) {
     TIDEMARK_CHECK(program.streams.size() <= 64);
     std::iota(joined_to_.begin(), joined_to_.end(), 0);
     for (Node& node : program.nodes) {
       if (auto* compute = std::get_if<Compute>(&node)) {
-        compute->beside.clear();
+        compute->beside = {};
       } else if (auto* collective = std::get_if<Collective>(&node)) {
         collective->flight = {};
       }
@@ -52,6 +53,7 @@ class OverlapMarker {
         Walk(at, body_end);
         if (State start = Either(before, state_); start != before) {
           state_ = std::move(start);
+          Changed();
           Walk(at, body_end);
         }
         at = body_end;
@@ -64,29 +66,39 @@ class OverlapMarker {
   void Number() {
     std::vector<FlightId> numbers(program_.nodes.size());  // by root
     std::uint32_t next = 0;
+    std::vector<Compute*> marked;
     for (std::uint32_t i = 0; i < program_.nodes.size(); ++i) {
-      auto* collective = std::get_if<Collective>(&program_.nodes[i]);
-      if (collective != nullptr && has_kernel_behind_[i]) {
+      if (auto* compute = std::get_if<Compute>(&program_.nodes[i])) {
+        if (compute->beside.valid()) {
+          marked.push_back(compute);
+        }
+      } else if (auto* collective = std::get_if<Collective>(&program_.nodes[i]);
+                 collective != nullptr && has_kernel_behind_[i]) {
         FlightId& number = numbers[Root({i}).index];
         number = number.valid() ? number : FlightId{next++};
         collective->flight = number;
       }
     }
-    for (Node& node : program_.nodes) {
-      if (auto* compute = std::get_if<Compute>(&node)) {
-        std::vector<FlightId>& beside = compute->beside;
-        std::ranges::transform(beside, beside.begin(), [&](FlightId flight) { return numbers[Root(flight).index]; });
-        std::ranges::sort(beside);
-        beside.erase(std::unique(beside.begin(), beside.end()), beside.end());
+    FlightSets sets;
+    std::vector<FlightSetId> numbered(marks_.size());
+    for (Compute* compute : marked) {
+      FlightSetId& set = numbered[compute->beside.index];
+      if (!set.valid()) {
+        std::vector<FlightId>& flights = marks_[compute->beside.index];
+        std::ranges::transform(flights, flights.begin(), [&](FlightId flight) { return numbers[Root(flight).index]; });
+        KeepDistinct(flights);
+        set = sets.Intern(flights);
       }
+      compute->beside = set;
     }
+    program_.flight_sets = sets.sets();
   }
 
  private:
   /// What one stream was given that the compute streams have not all waited for.
   struct Flight {
-    FlightId of;                      ///< not valid: nothing
-    std::set<std::uint32_t> unheard;  ///< nodes of collectives that no kernel was issued behind yet
+    FlightId of;                         ///< not valid: nothing
+    std::vector<std::uint32_t> unheard;  ///< nodes of collectives that no kernel was issued behind yet, ascending
     friend bool operator==(const Flight&, const Flight&) = default;
   };
   struct State {
@@ -94,6 +106,15 @@ class OverlapMarker {
     std::vector<Flight> flights;  ///< by stream
     friend bool operator==(const State&, const State&) = default;
   };
+
+  template <class Element>
+  static void KeepDistinct(std::vector<Element>& elements) {
+    std::ranges::sort(elements);
+    elements.erase(std::unique(elements.begin(), elements.end()), elements.end());
+  }
+
+  /// What is in flight for the next kernel may be another than for the last.
+  void Changed() { std::ranges::fill(current_, FlightSetId{}); }
 
   FlightId Root(FlightId flight) {
     while (joined_to_[flight.index] != flight.index) {
@@ -118,7 +139,8 @@ class OverlapMarker {
         Join(other.of, flight.of);
       }
       flight.of = flight.of.valid() ? flight.of : other.of;
-      flight.unheard.insert(other.unheard.begin(), other.unheard.end());
+      flight.unheard.insert(flight.unheard.end(), other.unheard.begin(), other.unheard.end());
+      KeepDistinct(flight.unheard);
     }
     return either;
   }
@@ -153,7 +175,9 @@ class OverlapMarker {
     } else {
       flight.of = {collective};
     }
-    flight.unheard.insert(collective);
+    flight.unheard.push_back(collective);
+    KeepDistinct(flight.unheard);
+    Changed();
     for (std::vector<Behind>* all : {&state_.streams, &state_.events}) {
       for (Behind& behind : *all) {
         behind &= ~BitOf(stream);
@@ -164,33 +188,59 @@ class OverlapMarker {
 
   /// Ends the flights that all compute streams have waited for.
   void Land() {
+    Behind heard = kAll;
+    for (std::size_t i = 0; i < state_.streams.size(); ++i) {
+      heard &= Computes(i) ? state_.streams[i] : kAll;
+    }
     for (std::size_t stream = 0; stream < state_.flights.size(); ++stream) {
-      bool flies = false;
-      for (std::size_t i = 0; i < state_.streams.size(); ++i) {
-        flies |= Computes(i) && (state_.streams[i] & BitOf(stream)) == 0;
-      }
-      if (!flies) {
-        state_.flights[stream] = {};
+      if ((heard & BitOf(stream)) != 0) {
+        state_.flights[stream].of = {};
+        state_.flights[stream].unheard.clear();
       }
     }
+    Changed();
   }
 
   void Mark(Compute& compute) {
-    const Behind behind = state_.streams[compute.stream.index];
+    if (state_.streams[compute.stream.index] == kAll) {
+      return;
+    }
+    FlightSetId& current = current_[compute.stream.index];
+    current = current.valid() ? current : AddMark(BesideNow(compute.stream.index));
+    if (!compute.beside.valid()) {
+      compute.beside = current;
+    } else if (compute.beside != current) {  // in the body of a loop, for the second time
+      std::vector<FlightId> both = marks_[compute.beside.index];
+      both.insert(both.end(), marks_[current.index].begin(), marks_[current.index].end());
+      compute.beside = AddMark(std::move(both));
+    }
+  }
+
+  FlightSetId AddMark(std::vector<FlightId> flights) {
+    marks_.push_back(std::move(flights));
+    return {static_cast<std::uint32_t>(marks_.size() - 1)};
+  }
+
+  /// What is in flight for a kernel on a stream, which it is issued behind.
+  std::vector<FlightId> BesideNow(std::size_t of) {
+    std::vector<FlightId> flights;
     for (std::size_t stream = 0; stream < state_.flights.size(); ++stream) {
       Flight& flight = state_.flights[stream];
-      if ((behind & BitOf(stream)) == 0) {
-        compute.beside.push_back(flight.of);
+      if ((state_.streams[of] & BitOf(stream)) == 0) {
+        flights.push_back(flight.of);
         for (const std::uint32_t collective : flight.unheard) {
           has_kernel_behind_[collective] = true;
         }
         flight.unheard.clear();
       }
     }
+    return flights;
   }
 
   Program& program_;
   State state_;
+  std::vector<std::vector<FlightId>> marks_;
+  std::vector<FlightSetId> current_;      ///< by stream: of its last kernel; not valid: it has changed since
   std::vector<std::uint32_t> joined_to_;  ///< by node of a collective: another of its flight, or itself
   std::vector<bool> has_kernel_behind_;   ///< by node of a collective: in its flight
 };

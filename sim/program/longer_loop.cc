@@ -34,7 +34,7 @@ struct SameLeaf {
   bool operator()(const Free& a) const { return a.buffer.buffer == std::get<Free>(other).buffer.buffer; }
   bool operator()(const Compute& a) const {
     const auto& b = std::get<Compute>(other);
-    return a.op == b.op && a.stream == b.stream && a.work == b.work && a.beside.size() == b.beside.size();
+    return a.op == b.op && a.stream == b.stream && a.work == b.work && a.beside.valid() == b.beside.valid();
   }
   bool operator()(const Collective& a) const {
     const auto& b = std::get<Collective>(other);
@@ -144,26 +144,26 @@ std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high
              : std::nullopt;
 }
 
-/// The flights of the collectives or kernels of two programs as they are found, node by node.
+/// What a node is in, or beside.
+std::span<const FlightId> FlightsOf(const Program& program, std::size_t node) {
+  if (const auto* compute = std::get_if<Compute>(&program.nodes[node])) {
+    return program.FlightsBeside(*compute);
+  }
+  const auto* collective = std::get_if<Collective>(&program.nodes[node]);
+  return collective != nullptr && collective->flight.valid() ? std::span(&collective->flight, 1)
+                                                             : std::span<const FlightId>();
+}
+
+/// The flights of two programs as they are found, node by node.
 class FlightPairs {
  public:
-  /// Those of a node of each. False where they are other flights than before.
-  bool Add(const Node& low, const Node& high) {
-    const std::vector<FlightId> a = FlightsOf(low), b = FlightsOf(high);
+  /// False where they are other flights than before.
+  bool Add(std::span<const FlightId> a, std::span<const FlightId> b) {
     bool same = a.size() == b.size();
     for (std::size_t i = 0; same && i < a.size(); ++i) {
       same = high_.try_emplace(a[i], b[i]).first->second == b[i] && low_.try_emplace(b[i], a[i]).first->second == a[i];
     }
     return same;
-  }
-
-  static std::vector<FlightId> FlightsOf(const Node& node) {
-    if (const auto* compute = std::get_if<Compute>(&node)) {
-      return compute->beside;
-    }
-    const auto* collective = std::get_if<Collective>(&node);
-    return collective != nullptr && collective->flight.valid() ? std::vector{collective->flight}
-                                                               : std::vector<FlightId>();
   }
 
  private:
@@ -172,23 +172,23 @@ class FlightPairs {
 
 /// Whether kernels of both are beside the same collectives, and none beside some of the loop and some outside: their
 /// relation, which decides how long the kernels take, would depend on how often the loop runs.
-bool SameFlights(std::span<const Node> low, std::span<const Node> high, std::size_t loop) {
-  const std::size_t end = loop + 1 + std::get<Repeat>(high[loop]).size;
+bool SameFlights(const Program& low, const Program& high, std::size_t loop) {
+  const std::size_t end = loop + 1 + std::get<Repeat>(high.nodes[loop]).size;
   std::set<FlightId> inside;
   for (std::size_t i = loop; i < end; ++i) {
-    std::ranges::copy(FlightPairs::FlightsOf(high[i]), std::inserter(inside, inside.end()));
+    std::ranges::copy(FlightsOf(high, i), std::inserter(inside, inside.end()));
   }
   FlightPairs pairs;
   // Of the loop `low` may lack its head, or all.
-  const std::size_t missing = high.size() - low.size();
-  for (std::size_t i = 0; i < high.size(); ++i) {
+  const std::size_t missing = high.nodes.size() - low.nodes.size();
+  for (std::size_t i = 0; i < high.nodes.size(); ++i) {
     const bool in_loop = i >= loop && i < end;
-    const std::vector<FlightId> flights = FlightPairs::FlightsOf(high[i]);
+    const std::span<const FlightId> flights = FlightsOf(high, i);
     if (!in_loop && std::ranges::any_of(flights, [&](FlightId flight) { return inside.contains(flight); })) {
       return false;
     }
     const bool lacks = i >= loop && i < loop + missing;
-    if (!lacks && !pairs.Add(low[i < loop ? i : i - missing], high[i])) {
+    if (!lacks && !pairs.Add(FlightsOf(low, i < loop ? i : i - missing), flights)) {
       return false;
     }
   }
@@ -203,7 +203,7 @@ std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high
   }
   const std::optional<LongerLoop> found =
       SameSequence(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
-  return found && SameFlights(low.nodes, high.nodes, found->loop) ? found : std::nullopt;
+  return found && SameFlights(low, high, found->loop) ? found : std::nullopt;
 }
 
 }  // namespace tidemark

@@ -26,6 +26,7 @@ class ProgramParser {
     TIDEMARK_ASSIGN(program_.nodes, std::move(nodes_).Finish());
     program_.names = names_.operations.names();
     program_.loops = names_.loops.names();
+    program_.flight_sets = names_.flights.sets();
     return std::move(program_);
   }
 

@@ -202,9 +202,11 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
   TIDEMARK_ASSIGN(leaf.stream, TakeStream(line));
   if (line.Take("beside")) {
     TIDEMARK_TRY(line.Require("flight"));
-    while (leaf.beside.empty() || line.token().kind == Token::Kind::integer) {
-      TIDEMARK_ASSIGN(leaf.beside.emplace_back(), TakeFlight(line));
+    std::vector<FlightId> flights;
+    while (flights.empty() || line.token().kind == Token::Kind::integer) {
+      TIDEMARK_ASSIGN(flights.emplace_back(), TakeFlight(line));
     }
+    leaf.beside = names_.flights.Intern(flights);
   }
   if (line.Take("own")) {
     TIDEMARK_TRY(line.Require("part"));

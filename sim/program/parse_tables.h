@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sim/program/flight_sets.h"
 #include "sim/program/program.h"
 #include "sim/program/token.h"
 
@@ -94,7 +95,7 @@ class NameTable {
   std::vector<std::string> names_;
 };
 
-/// All names of a program.
+/// All names of a program, and what has numbers instead.
 struct NameTables {
   NameTable<NameId> operations;
   NameTable<BufferId> buffers;
@@ -103,6 +104,7 @@ struct NameTables {
   NameTable<GroupId> groups;
   NameTable<ChannelId> channels;
   NameTable<LoopId> loops;
+  FlightSets flights;
 };
 
 /// The id of the declared name that is here.

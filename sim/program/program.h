@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,6 +33,7 @@ using GroupId = Id<struct GroupTag>;
 using ChannelId = Id<struct ChannelTag>;
 using LoopId = Id<struct LoopTag>;
 using FlightId = Id<struct FlightTag>;  ///< collectives of one stream, from the first one's issue to the wait for them
+using FlightSetId = Id<struct FlightSetTag>;
 
 /// One coordinate of a buffer family: a constant (no loop), or loop variable + offset, taken modulo `modulus` if not 0.
 struct Index {
@@ -139,7 +141,7 @@ struct Compute {
   /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update,
   /// of what it writes where a shard is added back or stored.
   bool own_part = false;
-  std::vector<FlightId> beside = {};  ///< set by a pass, ascending: what is in flight when it is issued
+  FlightSetId beside = {};  ///< set by a pass: what is in flight when it is issued; not valid: nothing
 };
 
 /// All ranks of `group` take part. `payload_elements` counts the *full* buffer; wire bytes follow from kind and size.
@@ -248,8 +250,15 @@ struct Program {
   std::vector<Group> groups;
   std::vector<Channel> channels;
   std::vector<std::string> loops;
-  std::vector<LayerRun> layers;  ///< those that do not begin with the model's layer 0
+  std::vector<std::vector<FlightId>> flight_sets;  ///< what kernels are beside; each ascends, no two are alike
+  std::vector<LayerRun> layers;                    ///< those that do not begin with the model's layer 0
   std::vector<Node> nodes;
+
+  /// None where it is beside nothing.
+  std::span<const FlightId> FlightsBeside(const Compute& compute) const {
+    return compute.beside.index < flight_sets.size() ? std::span<const FlightId>(flight_sets[compute.beside.index])
+                                                     : std::span<const FlightId>();
+  }
 };
 
 /// All distinct roles of a job, first stage first. One simulation runs them together.

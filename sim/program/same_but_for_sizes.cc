@@ -54,8 +54,8 @@ bool SameNodes(const Node& a, const Node& b) {
 }
 
 bool SamePrograms(const Program& a, const Program& b) {
-  return a.names == b.names && std::ranges::equal(a.buffers, b.buffers, SameBuffers) &&
-         std::ranges::equal(a.nodes, b.nodes, SameNodes);
+  return a.names == b.names && a.flight_sets == b.flight_sets &&
+         std::ranges::equal(a.buffers, b.buffers, SameBuffers) && std::ranges::equal(a.nodes, b.nodes, SameNodes);
 }
 
 }  // namespace

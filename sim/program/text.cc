@@ -99,7 +99,8 @@ class NodePrinter {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);
     const std::string scale = leaf.scale == Rational(1) ? "" : " times " + Text(leaf.scale);
     return fmt::format("{} {} {}{}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
-                       On(leaf.stream), Beside(leaf.beside), leaf.own_part ? " own part" : "", Accesses(leaf));
+                       On(leaf.stream), Beside(program_.FlightsBeside(leaf)), leaf.own_part ? " own part" : "",
+                       Accesses(leaf));
   }
 
   std::string operator()(const Collective& leaf) const {
@@ -176,7 +177,7 @@ class NodePrinter {
   }
 
  private:
-  static std::string Beside(const std::vector<FlightId>& flights) {
+  static std::string Beside(std::span<const FlightId> flights) {
     std::string text;
     for (const FlightId flight : flights) {
       text += fmt::format("{} {}", text.empty() ? " beside flight" : "", flight.index);

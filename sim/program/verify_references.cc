@@ -132,15 +132,19 @@ class ReferenceChecker {
   }
 
   void CheckBeside(const Compute& compute) {
-    for (const FlightId flight : compute.beside) {
+    if (!compute.beside.valid() || !CheckId(compute.beside, program_.flight_sets, "set of flights")) {
+      return;
+    }
+    const std::vector<FlightId>& beside = program_.flight_sets[compute.beside.index];
+    for (const FlightId flight : beside) {
       if (!flights_.contains(flight.index)) {
         Add(fmt::format("no collective is in flight {}", flight.index));
       }
     }
-    if (!std::ranges::is_sorted(compute.beside, std::ranges::less_equal())) {
+    if (beside.empty() || !std::ranges::is_sorted(beside, std::ranges::less_equal())) {
       Add("its flights do not ascend");
     }
-    if (!compute.beside.empty() && compute.stream.index < program_.streams.size() &&
+    if (compute.stream.index < program_.streams.size() &&
         program_.streams[compute.stream.index].kind != StreamKind::compute) {
       Add("only kernels of the compute stream are beside flights");
     }

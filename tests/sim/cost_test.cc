@@ -242,7 +242,8 @@ Program OneOfEach() {
   Compute compute;
   compute.op = Pointwise{.elements = 1, .bytes_moved = 3000};
   Compute beside = compute;
-  beside.beside = {FlightId{0}};
+  beside.beside = FlightSetId{0};
+  program.flight_sets = {{FlightId{0}}};
   Collective collective;
   collective.flight = FlightId{0};
   collective.kind = CollectiveKind::all_gather;

@@ -53,7 +53,7 @@ std::set<std::string> Beside(const Job& job) {
   const Program program = Sound(job).roles.front();
   for (const Node& node : Unroll(program).nodes) {
     const auto* compute = std::get_if<Compute>(&node);
-    if (compute != nullptr && !compute->beside.empty()) {
+    if (compute != nullptr && compute->beside.valid()) {
       names.insert(program.names[compute->name.index]);
     }
   }

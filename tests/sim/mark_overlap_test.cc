@@ -32,7 +32,7 @@ std::vector<std::string> Marks(const std::string& body) {
   for (const Node& node : program.nodes) {
     if (const auto* compute = std::get_if<Compute>(&node)) {
       marks.push_back(program.names[compute->name.index] + ":");
-      for (const FlightId flight : compute->beside) {
+      for (const FlightId flight : program.FlightsBeside(*compute)) {
         marks.back() += " " + std::to_string(flight.index);
       }
     } else if (const auto* collective = std::get_if<Collective>(&node)) {

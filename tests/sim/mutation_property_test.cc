@@ -97,7 +97,7 @@ bool Alias(Flat& flat, Dice& dice) {
 /// What a node does. What flies beside it changes no value.
 std::string TextOf(const Program& program, Node node) {
   if (auto* compute = std::get_if<Compute>(&node)) {
-    compute->beside.clear();
+    compute->beside = {};
   } else if (auto* collective = std::get_if<Collective>(&node)) {
     collective->flight = {};
   }

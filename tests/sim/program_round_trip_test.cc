@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/program/flight_sets.h"
 #include "sim/program/text.h"
 #include "tests/sim/dice.h"
 
@@ -124,8 +125,8 @@ class WellFormedProgram {
                           Refs(),
                           dice_.OneIn(2) ? FlightId{} : AnyFlight()};
       default:
-        return Compute{name,   AnyOperator(),  stream,   static_cast<Work>(dice_.Roll(3)), AnyFactor(), Refs(),
-                       Refs(), dice_.OneIn(4), Flights()};
+        return Compute{name,   AnyOperator(),  stream,      static_cast<Work>(dice_.Roll(3)), AnyFactor(), Refs(),
+                       Refs(), dice_.OneIn(4), AnyFlights()};
     }
   }
 
@@ -155,14 +156,16 @@ class WellFormedProgram {
 
   FlightId AnyFlight() { return {static_cast<std::uint32_t>(dice_.Roll(5))}; }
 
-  std::vector<FlightId> Flights() {
+  FlightSetId AnyFlights() {
     std::vector<FlightId> flights;
     for (std::uint32_t flight = 0; flight < 5; ++flight) {
       if (dice_.OneIn(4)) {
         flights.push_back({flight});
       }
     }
-    return flights;
+    const FlightSetId id = flights_.Intern(flights);
+    program_.flight_sets = flights_.sets();
+    return id;
   }
 
   std::vector<BufferRef> Refs() {
@@ -195,6 +198,7 @@ class WellFormedProgram {
   Dice& dice_;
   Program program_;
   std::vector<LoopId> around_;
+  FlightSets flights_;
   int serial_ = 0;
 };
 
@@ -298,8 +302,9 @@ class Facts {
   void AddOperator(Compute leaf) {
     Add(leaf.op.index());
     Add(static_cast<int>(leaf.work));
-    Add(leaf.beside.size());
-    for (const FlightId flight : leaf.beside) {
+    const std::span<const FlightId> flights = program_.FlightsBeside(leaf);
+    Add(flights.size());
+    for (const FlightId flight : flights) {
       Add(flight.index);
     }
     Add(leaf.own_part ? 1 : 0);

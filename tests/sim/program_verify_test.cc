@@ -183,12 +183,16 @@ TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {
   Compute kernel;
   kernel.name = NameId{static_cast<std::uint32_t>(program.names.size() - 1)};
   kernel.stream = StreamId{1};
-  kernel.beside = {FlightId{3}};
+  program.flight_sets = {{FlightId{3}}, {FlightId{}}};
+  kernel.beside = FlightSetId{0};
   program.nodes.push_back(kernel);
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight 3")));
-  kernel.beside = {FlightId{}};
+  kernel.beside = FlightSetId{1};
   program.nodes.back() = kernel;
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight")));
+  kernel.beside = FlightSetId{2};
+  program.nodes.back() = kernel;
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no set of flights 2")));
 }
 
 TEST(Verify, FlightsAreOfOneStreamAndAscend) {

@@ -52,7 +52,7 @@ std::int64_t KernelsBesideCollectives(const Job& job) {
   const Program program = Unroll(Sound(job).roles.front());
   return std::count_if(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
     const auto* compute = std::get_if<Compute>(&node);
-    return compute != nullptr && !compute->beside.empty();
+    return compute != nullptr && compute->beside.valid();
   });
 }
 

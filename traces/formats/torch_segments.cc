@@ -156,10 +156,10 @@ void TorchSegments::Reserve(std::int64_t n_reserved, std::vector<TorchSegmentCha
   if (reserved_ > n_reserved) {
     Release(reserved_ - n_reserved, changes);
   }
-  constexpr std::uint64_t kHighest = std::uint64_t{1} << 53U;  // that a viewer's numbers tell exactly
+  constexpr std::uint64_t kHighestAddress = std::uint64_t{1} << 53U;  // that a viewer's numbers tell exactly
   constexpr std::uint64_t kApart = std::uint64_t{1} << 21U;
   const std::int64_t missing = n_reserved - reserved_;
-  if (missing > 0 && spare_ < kHighest && static_cast<std::uint64_t>(missing) < kHighest - spare_) {
+  if (missing > 0 && spare_ < kHighestAddress && static_cast<std::uint64_t>(missing) < kHighestAddress - spare_) {
     AddSegment(spare_, missing, 0, changes);
     spare_ = (End(spare_, missing) / kApart + 2) * kApart;  // it touches no other
   }
