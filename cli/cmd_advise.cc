@@ -28,7 +28,8 @@ namespace tidemark {
 namespace {
 
 constexpr std::int64_t kMostOptions = 1000;
-constexpr std::int64_t kMostSimulated = 40'000'000;  // events of all options together, or of their first steps: some seconds
+/// Events of all options together, and of their first steps: some seconds.
+constexpr std::int64_t kMostSimulated = 40'000'000;
 
 class AdviseCommand : public Command {
  public:

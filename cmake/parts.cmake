@@ -24,14 +24,14 @@ if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE})
-  # Only here: the other builds find what a file forgot to include.
+  # Only here: `./dev test --full` finds what a file forgot to include.
   target_precompile_headers(tidemark_flags INTERFACE <algorithm> <functional> <map> <memory> <optional> <set> <string>
                                                      <vector> <fmt/format.h>)
 endif()
 
 # tidemark_together(TARGET sources...): the files of a folder are compiled up to eight at a time, as most of what a
-# compiler reads for one it reads for all: names in their anonymous namespaces differ, as if they were one file. Apart are
-# the parts of a table (cmake/table.cmake), which may be alike, and what needs CUDA, as it includes much that others do not.
+# compiler reads for one it reads for all: no two define the same name in their anonymous namespaces. Apart are the parts
+# of a table (cmake/table.cmake), which may be alike, and what needs CUDA, as it includes much that others do not.
 function(tidemark_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TIDEMARK_UNITY} UNITY_BUILD_MODE GROUP)
   foreach(file IN LISTS ARGN)

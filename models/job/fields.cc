@@ -137,7 +137,7 @@ void AddSync(Fields& fields) {
        FieldAt<J>(
            "sync.first_bucket_bytes", [](J & j) -> auto& { return j.axes.sync.first_bucket_bytes; }, Size{Bytes(1)}),
        FieldAt<J>(
-           "sync.bucket_elements", [](J & j) -> auto& { return j.axes.sync.bucket_elements; }, kAmount),
+           "sync.bucket_elements", [](J & j) -> auto& { return j.axes.sync.bucket_elements; }, kAnyAmount),
        FieldAt<J>(
            "sync.overlap", [](J & j) -> auto& { return j.axes.sync.overlap; }, Truth{}),
        FieldAt<J>(
@@ -192,17 +192,18 @@ void AddShard(Fields& fields) {
        FieldAt<J>(
            "shard.limit_all_gathers", [](J & j) -> auto& { return j.axes.shard.limit_all_gathers; }, Truth{}),
        FieldAt<J>(
-           "shard.reuse_distance", [](J & j) -> auto& { return j.axes.shard.reuse_distance; }, kAmount),
+           "shard.reuse_distance", [](J & j) -> auto& { return j.axes.shard.reuse_distance; }, kAnyAmount),
        FieldAt<J>(
-           "shard.persistence_threshold", [](J & j) -> auto& { return j.axes.shard.persistence_threshold; }, kAmount),
+           "shard.persistence_threshold", [](J & j) -> auto& { return j.axes.shard.persistence_threshold; },
+           kAnyAmount),
        FieldAt<J>(
-           "shard.prefetch_elements", [](J & j) -> auto& { return j.axes.shard.prefetch_elements; }, kAmount),
+           "shard.prefetch_elements", [](J & j) -> auto& { return j.axes.shard.prefetch_elements; }, kAnyAmount),
        FieldAt<J>(
-           "shard.max_live_elements", [](J & j) -> auto& { return j.axes.shard.max_live_elements; }, kAmount),
+           "shard.max_live_elements", [](J & j) -> auto& { return j.axes.shard.max_live_elements; }, kAnyAmount),
        FieldAt<J>(
-           "shard.chunk_elements", [](J & j) -> auto& { return j.axes.shard.chunk_elements; }, kAmount),
+           "shard.chunk_elements", [](J & j) -> auto& { return j.axes.shard.chunk_elements; }, kAnyAmount),
        FieldAt<J>(
-           "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAmount)});
+           "shard.min_chunk_elements", [](J & j) -> auto& { return j.axes.shard.min_chunk_elements; }, kAnyAmount)});
 }
 
 void AddMemoryAxes(Fields& fields) {

@@ -14,7 +14,7 @@ namespace tidemark {
 
 /// Of elements, bytes, operations or nanoseconds. Generous: models/job/validate.cc refuses what overflows in
 /// combination.
-inline constexpr WholeNumber kAmount{0, std::int64_t{1} << 56};
+inline constexpr WholeNumber kAnyAmount{0, std::int64_t{1} << 56};
 
 /// The grammar of a Tidemark job, without `network`, `machine` and `strategy`, in the order in which a job is printed.
 const std::vector<Field<Job>>& JobFields();

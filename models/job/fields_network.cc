@@ -12,11 +12,11 @@ namespace {
 /// An amount that need not be given; then it is not written.
 struct GivenAmount {
   Result<std::optional<std::int64_t>> Read(const ConfigValue& value) const {
-    TIDEMARK_ASSIGN(const std::int64_t amount, kAmount.Read(value));
+    TIDEMARK_ASSIGN(const std::int64_t amount, kAnyAmount.Read(value));
     return std::optional<std::int64_t>(amount);
   }
-  std::string Write(std::optional<std::int64_t> amount) const { return amount ? kAmount.Write(*amount) : ""; }
-  std::string Example() const { return kAmount.Example(); }
+  std::string Write(std::optional<std::int64_t> amount) const { return amount ? kAnyAmount.Write(*amount) : ""; }
+  std::string Example() const { return kAnyAmount.Example(); }
 };
 
 std::vector<Field<Decoder>> MakeDecoderFields() {
@@ -88,23 +88,23 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
       FieldAt<R>(
           "count", [](R & r) -> auto& { return r.count; }, WholeNumber{1, 1 << 16}),
       FieldAt<R>(
-          "parameters", [](R & r) -> auto& { return r.parameters; }, kAmount),
+          "parameters", [](R & r) -> auto& { return r.parameters; }, kAnyAmount),
       FieldAt<R>(
-          "frozen_parameters", [](R & r) -> auto& { return r.frozen_parameters; }, kAmount),
+          "frozen_parameters", [](R & r) -> auto& { return r.frozen_parameters; }, kAnyAmount),
       FieldAt<R>(
-          "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAmount),
+          "saved_bytes", [](R & r) -> auto& { return r.saved_bytes; }, kAnyAmount),
       FieldAt<R>(
-          "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAmount),
+          "transient_bytes", [](R & r) -> auto& { return r.transient_bytes; }, kAnyAmount),
       FieldAt<R>(
           "backward_transient_bytes", [](R & r) -> auto& { return r.backward_transient_bytes; }, GivenAmount{}),
       FieldAt<R>(
-          "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAmount),
+          "forward_flops", [](R & r) -> auto& { return r.forward_flops; }, kAnyAmount),
       FieldAt<R>(
-          "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAmount),
+          "backward_flops", [](R & r) -> auto& { return r.backward_flops; }, kAnyAmount),
       FieldAt<R>(
-          "forward_ns", [](R & r) -> auto& { return r.forward_ns; }, kAmount),
+          "forward_ns", [](R & r) -> auto& { return r.forward_ns; }, kAnyAmount),
       FieldAt<R>(
-          "backward_ns", [](R & r) -> auto& { return r.backward_ns; }, kAmount),
+          "backward_ns", [](R & r) -> auto& { return r.backward_ns; }, kAnyAmount),
   };
 }
 

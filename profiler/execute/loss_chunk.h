@@ -20,7 +20,7 @@ struct LossChunk {
   /// Its rows of `tensor`, which has rows of `width` for all tokens.
   template <class Tensor>
   Tensor RowsOf(const Tensor& tensor, std::int64_t width = 1) const {
-    return Slice(tensor, first * width, tokens * width);
+    return kernels::Slice(tensor, first * width, tokens * width);
   }
 };
 

@@ -15,7 +15,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kExplainedTensors = 14;
+constexpr std::size_t kExplainedRows = 14;
 constexpr std::size_t kChangeRows = 10;
 
 std::string PeakDetail(const ExplainedSide& side) {
@@ -70,7 +70,7 @@ Section TensorsSection(const Explanation& explanation) {
   std::array<std::pair<Bytes, Bytes>, 2> rest;  // smaller differences, and none
   std::array<std::int64_t, 2> counts{};
   for (const ExplainedTensor& tensor : explanation.tensors) {
-    if (IsShown(tensor) && section.table.rows.size() < kExplainedTensors) {
+    if (IsShown(tensor) && section.table.rows.size() < kExplainedRows) {
       section.table.rows.push_back({{tensor.name, tensor.dtype, tensor.sharding, Text(tensor.before),
                                      Text(tensor.after), Signed(tensor.delta())},
                                     std::nullopt});
@@ -102,7 +102,7 @@ Section LivesSection(const Explanation& explanation) {
                            {"most before", true, false},
                            {"most after", true, false}};
   for (const ExplainedTensor& tensor : explanation.tensors) {
-    if (IsShown(tensor) && section.table.rows.size() < kExplainedTensors) {
+    if (IsShown(tensor) && section.table.rows.size() < kExplainedRows) {
       section.table.rows.push_back(
           {{tensor.name, tensor.born, tensor.dies, Text(tensor.most_before), Text(tensor.most_after)}, std::nullopt});
     }

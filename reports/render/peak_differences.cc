@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kTensorRows = 12;
 
-std::string SignedGrouped(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Grouped(bytes.count()); }
+std::string SignedCount(Bytes bytes) { return (bytes > Bytes(0) ? "+" : "") + Grouped(bytes.count()); }
 
 std::vector<ReportColumn> ColumnsOf(const TraceReport& report, const std::string& first, bool numbers) {
   std::vector<ReportColumn> columns = {{first, false, true}};
@@ -25,7 +25,7 @@ std::vector<ReportColumn> ColumnsOf(const TraceReport& report, const std::string
 }
 
 ReportRow DifferenceRow(const std::string& name, const std::string& category, Bytes before, Bytes after) {
-  return {{name, category, Text(before), Text(after), Signed(after - before), SignedGrouped(after - before)},
+  return {{name, category, Text(before), Text(after), Signed(after - before), SignedCount(after - before)},
           std::nullopt};
 }
 

@@ -39,7 +39,8 @@ class Overlap {
   void AddCollective(FlightId flight, Nanos time);
   void AddKernel(std::span<const FlightId> beside, Nanos time);
 
-  /// The sum of C / K. Depends on nothing but the ratio: of n times the collectives and n times the kernels the same.
+  /// The sum of C / K, of flights that nothing was added to 0. Depends on nothing but the ratio: of n times the
+  /// collectives and n times the kernels the same.
   double CollectivesOverKernels(std::span<const FlightId> beside) const;
 
  private:

@@ -110,15 +110,15 @@ void PriceList::AddAlone(const StepProgram& step) {
 }
 
 void PriceList::AddFlying(const StepProgram& step) {
-  // Places in a list, by `alone` and `flights`.
+  // Places in a list, by `alone` and `of`.
   using Known = std::unordered_map<std::uint64_t, std::uint32_t>;
   Known collectives, kernels;
-  const auto add = [](std::vector<Flying>& list, Known& known, std::uint32_t alone, std::uint32_t flights,
+  const auto add = [](std::vector<Flying>& list, Known& known, std::uint32_t alone, std::uint32_t of,
                       std::int64_t times) {
-    const std::uint64_t key = (std::uint64_t{alone} << 32) + flights;
+    const std::uint64_t key = (std::uint64_t{alone} << 32) + of;
     const auto [at, added] = known.try_emplace(key, static_cast<std::uint32_t>(list.size()));
     if (added) {
-      list.push_back({alone, flights});
+      list.push_back({alone, of});
     }
     list[at->second].times += times;
     return at->second;
@@ -168,17 +168,17 @@ std::vector<Nanos> PriceList::Price(const StepProgram& step, const Machine& mach
   }
   Overlap overlap;
   for (const Flying& collective : collectives_) {
-    overlap.AddCollective(FlightId{collective.flights}, prices[collective.alone] * collective.times);
+    overlap.AddCollective(FlightId{collective.of}, prices[collective.alone] * collective.times);
   }
   for (const Flying& kernel : kernels_) {
-    overlap.AddKernel(flight_sets_[kernel.flights], prices[kernel.alone] * kernel.times);
+    overlap.AddKernel(flight_sets_[kernel.of], prices[kernel.alone] * kernel.times);
   }
   std::vector<double> ratios;  // by set
   for (const std::vector<FlightId>& flights : flight_sets_) {
     ratios.push_back(overlap.CollectivesOverKernels(flights));
   }
   for (const Flying& kernel : kernels_) {
-    prices.push_back(TimeBeside(ratios[kernel.flights], seconds[kernel.alone], machine));
+    prices.push_back(TimeBeside(ratios[kernel.of], seconds[kernel.alone], machine));
   }
   return prices;
 }

@@ -30,8 +30,8 @@ class PriceList {
   };
   /// What has this price alone, and is in this flight or beside this set of flights, so often in all.
   struct Flying {
-    std::uint32_t alone;    ///< index of alone_
-    std::uint32_t flights;  ///< the flight's number, counted through all roles; or index of flight_sets_
+    std::uint32_t alone;  ///< index of alone_
+    std::uint32_t of;     ///< the flight's number, counted through all roles; or index of flight_sets_
     std::int64_t times = 0;
   };
 

@@ -175,8 +175,10 @@ class OverlapMarker {
     } else {
       flight.of = {collective};
     }
-    flight.unheard.push_back(collective);
-    KeepDistinct(flight.unheard);
+    const auto at = std::ranges::lower_bound(flight.unheard, collective);
+    if (at == flight.unheard.end() || *at != collective) {
+      flight.unheard.insert(at, collective);
+    }
     Changed();
     for (std::vector<Behind>* all : {&state_.streams, &state_.events}) {
       for (Behind& behind : *all) {
@@ -206,19 +208,11 @@ class OverlapMarker {
       return;
     }
     FlightSetId& current = current_[compute.stream.index];
-    current = current.valid() ? current : AddMark(BesideNow(compute.stream.index));
-    if (!compute.beside.valid()) {
-      compute.beside = current;
-    } else if (compute.beside != current) {  // in the body of a loop, for the second time
-      std::vector<FlightId> both = marks_[compute.beside.index];
-      both.insert(both.end(), marks_[current.index].begin(), marks_[current.index].end());
-      compute.beside = AddMark(std::move(both));
+    if (!current.valid()) {
+      marks_.push_back(BesideNow(compute.stream.index));
+      current = {static_cast<std::uint32_t>(marks_.size() - 1)};
     }
-  }
-
-  FlightSetId AddMark(std::vector<FlightId> flights) {
-    marks_.push_back(std::move(flights));
-    return {static_cast<std::uint32_t>(marks_.size() - 1)};
+    compute.beside = current;  // the second walk of a body finds what the first found, and more
   }
 
   /// What is in flight for a kernel on a stream, which it is issued behind.

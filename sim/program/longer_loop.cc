@@ -81,7 +81,7 @@ bool SameTables(const Program& low, const Program& high) {
          std::ranges::equal(low.channels, high.channels, SameChannels);
 }
 
-bool SameSequence(std::span<const Node> a, std::span<const Node> b) {
+bool AllSame(std::span<const Node> a, std::span<const Node> b) {
   return std::ranges::equal(a, b, [](const Node& x, const Node& y) { return SameNode(x, y); });
 }
 
@@ -136,9 +136,7 @@ std::optional<LongerLoop> FindWrittenOut(const Program& low, const Program& high
   if ((missing != 1 && missing != loop->size + std::size_t{1}) || loop->count <= times) {
     return std::nullopt;
   }
-  const auto same = [](std::span<const Node> x, std::span<const Node> y) {
-    return SameSequence(x, y) && SameCounts(x, y);
-  };
+  const auto same = [](std::span<const Node> x, std::span<const Node> y) { return AllSame(x, y) && SameCounts(x, y); };
   return same(a.first(at), b.first(at)) && same(a.subspan(at), b.subspan(at + missing))
              ? std::optional(LongerLoop{at, times, loop->count - times})
              : std::nullopt;
@@ -202,7 +200,7 @@ std::optional<LongerLoop> FindLongerLoop(const Program& low, const Program& high
     return std::nullopt;
   }
   const std::optional<LongerLoop> found =
-      SameSequence(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
+      AllSame(low.nodes, high.nodes) ? FindAmongLoops(low, high) : FindWrittenOut(low, high);
   return found && SameFlights(low, high, found->loop) ? found : std::nullopt;
 }
 

@@ -254,7 +254,7 @@ struct Program {
   std::vector<LayerRun> layers;                    ///< those that do not begin with the model's layer 0
   std::vector<Node> nodes;
 
-  /// None where it is beside nothing.
+  /// None where it is beside nothing, or beside a set that is not there (Verify says so).
   std::span<const FlightId> FlightsBeside(const Compute& compute) const {
     return compute.beside.index < flight_sets.size() ? std::span<const FlightId>(flight_sets[compute.beside.index])
                                                      : std::span<const FlightId>();

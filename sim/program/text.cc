@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/rational_text.h"
+#include "sim/program/entry_name.h"
 
 namespace tidemark {
 namespace {
@@ -40,12 +41,6 @@ std::string Quoted(std::string_view name) {
     }
   }
   return quoted + '"';
-}
-
-const std::string& NameOf(const std::string& name) { return name; }
-template <class Entry>
-const std::string& NameOf(const Entry& entry) {
-  return entry.name;
 }
 
 /// The quoted name that `id` has in `table`.

@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
+#include "sim/program/entry_name.h"
 #include "sim/program/text.h"
 #include "sim/program/verify_role.h"
 
 namespace tidemark {
 namespace {
-
-const std::string& EntryName(const std::string& name) { return name; }
-template <class Entry>
-const std::string& EntryName(const Entry& entry) {
-  return entry.name;
-}
 
 /// Checks that whatever an id, a loop or a body points to is there.
 class ReferenceChecker {
@@ -26,6 +23,7 @@ class ReferenceChecker {
   bool Run() {
     CheckTables();
     CollectFlights();
+    CheckFlightSets();
     for (at_ = 0; at_ < program_.nodes.size(); ++at_) {
       while (!around_.empty() && around_.back().end <= at_) {
         around_.pop_back();
@@ -68,6 +66,23 @@ class ReferenceChecker {
       if (const auto* collective = std::get_if<Collective>(&node);
           collective != nullptr && collective->flight.valid()) {
         flights_.emplace(collective->flight.index, collective->stream);
+      }
+    }
+  }
+
+  void CheckFlightSets() {
+    std::set<std::vector<FlightId>> seen;
+    for (const std::vector<FlightId>& flights : program_.flight_sets) {
+      for (const FlightId flight : flights) {
+        if (!flights_.contains(flight.index)) {
+          Add(fmt::format("no collective is in flight {}", flight.index));
+        }
+      }
+      if (flights.empty() || !seen.insert(flights).second) {
+        Add("a set of flights is empty, or is there twice");
+      }
+      if (!std::ranges::is_sorted(flights, std::ranges::less_equal())) {
+        Add("flights of a set do not ascend");
       }
     }
   }
@@ -135,15 +150,6 @@ class ReferenceChecker {
     if (!compute.beside.valid() || !CheckId(compute.beside, program_.flight_sets, "set of flights")) {
       return;
     }
-    const std::vector<FlightId>& beside = program_.flight_sets[compute.beside.index];
-    for (const FlightId flight : beside) {
-      if (!flights_.contains(flight.index)) {
-        Add(fmt::format("no collective is in flight {}", flight.index));
-      }
-    }
-    if (beside.empty() || !std::ranges::is_sorted(beside, std::ranges::less_equal())) {
-      Add("its flights do not ascend");
-    }
     if (compute.stream.index < program_.streams.size() &&
         program_.streams[compute.stream.index].kind != StreamKind::compute) {
       Add("only kernels of the compute stream are beside flights");
@@ -191,8 +197,8 @@ class ReferenceChecker {
   void CheckUnique(const Table& table, std::string_view what) {
     std::unordered_set<std::string_view> seen;
     for (const auto& entry : table) {
-      if (!seen.insert(EntryName(entry)).second) {
-        Add(fmt::format("there are two {}s called {}", what, EntryName(entry)));
+      if (!seen.insert(NameOf(entry)).second) {
+        Add(fmt::format("there are two {}s called {}", what, NameOf(entry)));
       }
     }
   }

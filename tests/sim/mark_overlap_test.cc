@@ -113,6 +113,12 @@ TEST(MarkOverlap, WhatIsIssuedLastInABodyIsHeardInTheNextIteration) {
               ElementsAre("first: 0", "k: 0", "next: 0", "m:"));
 }
 
+TEST(MarkOverlap, AKernelIsBesideWhatCameBeforeTheLoopAndWhatComesRoundIt) {
+  EXPECT_THAT(Marks(Issue("a", "third") + "repeat i 0..3 x4 {\n" + Kernel("k") + Issue("b", "side") + "}\n" +
+                    kWaitForSide + kWaitForThird + Kernel("l")),
+              ElementsAre("a: 0", "k: 0 1", "b: 1", "l:"));
+}
+
 TEST(MarkOverlap, MarksAProgramAnewThatWasMarked) {
   Program program =
       SmallRole(Issue("a", "side") + Kernel("k") + kWaitForSide + Issue("b", "side") + kWaitForSide + Kernel("l"));

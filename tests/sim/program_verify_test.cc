@@ -183,16 +183,24 @@ TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {
   Compute kernel;
   kernel.name = NameId{static_cast<std::uint32_t>(program.names.size() - 1)};
   kernel.stream = StreamId{1};
-  program.flight_sets = {{FlightId{3}}, {FlightId{}}};
+  program.flight_sets = {{FlightId{3}}};
   kernel.beside = FlightSetId{0};
   program.nodes.push_back(kernel);
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight 3")));
-  kernel.beside = FlightSetId{1};
-  program.nodes.back() = kernel;
+  program.flight_sets = {{FlightId{}}};
   EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no collective is in flight")));
-  kernel.beside = FlightSetId{2};
-  program.nodes.back() = kernel;
-  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no set of flights 2")));
+  program.flight_sets = {};
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("no set of flights 0")));
+}
+
+TEST(Verify, SetsOfFlightsAreNeitherEmptyNorAlike) {
+  Program program = SmallRole(std::string(kResult) + "all_reduce g 100 bf16 avg over dp on side in flight 0\n");
+  program.flight_sets = {{FlightId{0}}};
+  EXPECT_THAT(Messages(program), IsEmpty());
+  program.flight_sets = {{FlightId{0}}, {FlightId{0}}};
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("is there twice")));
+  program.flight_sets = {{}};
+  EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("is empty")));
 }
 
 TEST(Verify, FlightsAreOfOneStreamAndAscend) {
