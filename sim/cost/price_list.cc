@@ -136,7 +136,7 @@ void PriceList::AddFlying(const StepProgram& step) {
     std::uint32_t end = first;
     ForEachLeafAndTimes(program, [&](std::size_t node, std::int64_t times) {
       std::uint32_t& which = which_[role][node];
-      if (const auto* compute = std::get_if<Compute>(&program.nodes[node]); compute != nullptr) {
+      if (const auto* compute = std::get_if<Compute>(&program.nodes[node])) {
         if (compute->beside.valid()) {
           which = static_cast<std::uint32_t>(alone_.size()) +
                   add(kernels_, kernels, which, first_set + compute->beside.index, times);
