@@ -29,9 +29,10 @@
 namespace tidemark {
 namespace {
 
-void Expect(cudaError_t status) {
+/// `line`: of the call.
+void Expect(cudaError_t status, int line = __builtin_LINE()) {
   if (status != cudaSuccess) {
-    Fail(cudaGetErrorString(status), __FILE__, __LINE__);
+    Fail(cudaGetErrorString(status), __FILE__, line);
   }
 }
 

@@ -10,9 +10,9 @@
 
 namespace tidemark {
 
-/// What one GPU's driver is asked for memory: the few calls that a device's memory is made of. Anything but "no more
-/// memory" is a fault of the caller or of the machine, and ends the process with the driver's own words: after it the
-/// context is lost.
+/// What one GPU is asked for memory, through CUDA's runtime or, where that has no call for it, its driver: the few
+/// calls that a device's memory is made of. Anything but "no more memory" is a fault of the caller or of the machine,
+/// and ends the process with the driver's own words: after it the context is lost.
 class GpuDriver {
  public:
   /// Finds the driver's calls at run time, so that programs start where there is no driver. Makes the GPU's context.
@@ -21,7 +21,7 @@ class GpuDriver {
 
   virtual ~GpuDriver() = default;
 
-  /// cuMemAlloc: empty where there is no more.
+  /// cudaMalloc: empty where there is no more.
   virtual std::optional<std::uint64_t> Allocate(Bytes bytes) = 0;
   virtual void Free(std::uint64_t address) = 0;
 
@@ -63,7 +63,7 @@ class GpuDriver {
   };
   virtual PoolUse UseOf(std::uint64_t pool) const = 0;
 
-  /// cuMemGetInfo: of the whole GPU, whoever has it.
+  /// cudaMemGetInfo: of the whole GPU, whoever has it.
   struct Totals {
     Bytes free, total;
   };

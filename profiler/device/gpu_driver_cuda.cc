@@ -18,9 +18,6 @@ constexpr unsigned kVersion = 12000;  // of the calls: what a driver for CUDA 12
 
 /// The driver's calls. It is never linked: where there is none a program that was would not start.
 struct Calls {
-  decltype(&cuMemAlloc) allocate = nullptr;
-  decltype(&cuMemFree) free = nullptr;
-  decltype(&cuMemGetInfo) totals = nullptr;
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
   decltype(&cuMemAddressReserve) reserve = nullptr;
   decltype(&cuMemAddressFree) free_addresses = nullptr;
@@ -54,8 +51,7 @@ bool Find(const char* name, Call& call) {
 }
 
 bool FindAll(Calls& calls) {
-  return Find("cuMemAlloc", calls.allocate) && Find("cuMemFree", calls.free) && Find("cuMemGetInfo", calls.totals) &&
-         Find("cuMemGetAllocationGranularity", calls.granularity) && Find("cuMemAddressReserve", calls.reserve) &&
+  return Find("cuMemGetAllocationGranularity", calls.granularity) && Find("cuMemAddressReserve", calls.reserve) &&
          Find("cuMemAddressFree", calls.free_addresses) && Find("cuMemCreate", calls.make) &&
          Find("cuMemRelease", calls.release) && Find("cuMemMap", calls.map) && Find("cuMemUnmap", calls.unmap) &&
          Find("cuMemSetAccess", calls.set_access) && Find("cuMemPoolCreate", calls.make_pool) &&
@@ -76,28 +72,36 @@ class CudaDriver final : public GpuDriver {
   }
 
   std::optional<std::uint64_t> Allocate(Bytes bytes) override {
-    CUdeviceptr address = 0;
-    return IfThereIsRoom(calls_.allocate(&address, Size(bytes)), address);
+    void* address = nullptr;
+    const cudaError_t result = cudaMalloc(&address, Size(bytes));
+    if (result == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // the runtime tells it to whoever asks next, too
+      return std::nullopt;
+    }
+    Expect(result);
+    return reinterpret_cast<std::uint64_t>(address);
   }
   /// Work that still writes there is waited for, as PyTorch waits before it unmaps (CUDACachingAllocator.cpp,
   /// unmapHandles): the driver's calls do not say that they do.
   void Free(std::uint64_t address) override {
     FinishWork();
-    Expect(calls_.free(address));
+    Expect(cudaFree(reinterpret_cast<void*>(address)));  // NOLINT(performance-no-int-to-ptr): memory is in addresses
   }
 
   Bytes granularity() const override { return granularity_; }
   std::optional<std::uint64_t> ReserveAddresses(Bytes bytes) override {
     constexpr std::size_t kDefaultAlignment = 0;  // others must be powers of two, which pages of 20 MiB are not
     CUdeviceptr address = 0;
-    return IfThereIsRoom(calls_.reserve(&address, Size(bytes), kDefaultAlignment, 0, 0), address);
+    const CUresult result = calls_.reserve(&address, Size(bytes), kDefaultAlignment, 0, 0);
+    return IfThereIsRoom(result, address);
   }
   void FreeAddresses(std::uint64_t address, Bytes bytes) override {
     Expect(calls_.free_addresses(address, Size(bytes)));
   }
   std::optional<std::uint64_t> MakeMemory(Bytes bytes) override {
     CUmemGenericAllocationHandle handle = 0;
-    return IfThereIsRoom(calls_.make(&handle, Size(bytes), &properties_, 0), handle);
+    const CUresult result = calls_.make(&handle, Size(bytes), &properties_, 0);
+    return IfThereIsRoom(result, handle);
   }
   void ReleaseMemory(std::uint64_t handle) override { Expect(calls_.release(handle)); }
   void Map(std::uint64_t address, Bytes bytes, std::uint64_t handle) override {
@@ -158,16 +162,12 @@ class CudaDriver final : public GpuDriver {
 
   Totals totals() const override {
     std::size_t free = 0, total = 0;
-    Expect(calls_.totals(&free, &total));
+    Expect(cudaMemGetInfo(&free, &total));
     return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
   }
 
  private:
-  static void FinishWork() {
-    if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
-      Fail(cudaGetErrorString(error), __FILE__, __LINE__);
-    }
-  }
+  static void FinishWork() { Expect(cudaDeviceSynchronize()); }
 
   static CUmemoryPool PoolOf(std::uint64_t pool) {
     return reinterpret_cast<CUmemoryPool>(pool);  // NOLINT(performance-no-int-to-ptr): the number of a handle
@@ -182,11 +182,17 @@ class CudaDriver final : public GpuDriver {
     return what;
   }
 
-  void Expect(CUresult result) const {
+  /// `line`: of the call.
+  void Expect(CUresult result, int line = __builtin_LINE()) const {
     if (result != CUDA_SUCCESS) {
       const char* name = nullptr;
       calls_.error_name(result, &name);
-      Fail(name == nullptr ? "a call of the CUDA driver" : name, __FILE__, __LINE__);
+      Fail(name == nullptr ? "a call of the CUDA driver" : name, __FILE__, line);
+    }
+  }
+  static void Expect(cudaError_t result, int line = __builtin_LINE()) {
+    if (result != cudaSuccess) {
+      Fail(cudaGetErrorString(result), __FILE__, line);
     }
   }
 

@@ -12,10 +12,10 @@
 
 namespace tidemark {
 
-/// A GPU's memory, or a part of it, below an allocator: pieces by cuMemAlloc, as cudaMalloc takes them, and ranges by
-/// cuMemAddressReserve, where each page is physical memory of its own, as in PyTorch's expandable segments
-/// (c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment). Where the GPU has no more it is as if the capacity were used
-/// up. What is still there when it goes is given back.
+/// A GPU's memory, or a part of it, below an allocator: pieces by cudaMalloc, and ranges by cuMemAddressReserve, where
+/// each page is physical memory of its own, as in PyTorch's expandable segments (c10/cuda/CUDACachingAllocator.cpp,
+/// ExpandableSegment). Where the GPU has no more it is as if the capacity were used up. What is still there when it
+/// goes is given back.
 class GpuMemory final : public DeviceMemory {
  public:
   /// `driver` outlives this.

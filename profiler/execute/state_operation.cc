@@ -59,6 +59,8 @@ class StateBinder {
       case Does::take:
       case Does::add_taken:
         return Move(does);
+      case Does::add_alike:
+        return AddAlike();
       case Does::interleave:
         return Interleave();
       case Does::scale:
@@ -89,13 +91,30 @@ class StateBinder {
     return operation;
   }
 
+  /// Of a buffer that does not say what it holds, all of it.
   Result<Operation> Zero() const {
-    TIDEMARK_ASSIGN(std::vector<TensorType> types, StateTypes(c_));
+    std::vector<TensorType> types;
+    for (const Operand& write : c_.writes) {
+      const auto contents = ContentsOf(c_.model, *write.buffer, write.index);
+      const TensorType type = contents ? StateType(c_.job, *write.buffer, *contents)
+                                       : TensorType{write.buffer->dtype, write.buffer->elements};
+      types.push_back({c_.Stored(type.dtype), type.elements});
+    }
     return Operation{std::move(types), [](Writes writes, const Queue& queue) {
                        for (const Tensor& write : writes) {
                          on::Zero(queue, write);
                        }
                      }};
+  }
+
+  Result<Operation> AddAlike() const {
+    const Operand& write = c_.writes[0];
+    const ConstTensor read = c_.Read(0);
+    if (c_.writes.size() != 1 || !c_.Adds(0) || read.type.elements != write.tensor.type.elements) {
+      return NotExecuted(fmt::format("'{}'", c_.name));
+    }
+    return Operation{{write.tensor.type},
+                     [read](Writes writes, const Queue& queue) { on::Accumulate(queue, read, writes[0], 1); }};
   }
 
   /// Numbers of a read that a write is to have as well.

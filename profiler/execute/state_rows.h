@@ -16,6 +16,7 @@ enum class Does : std::uint8_t {
   pack,  ///< as copy; into a buffer that does not say what it holds: behind what was put in before, where it is kept
   take,  ///< as copy, of what is shared, however little
   add_taken,   ///< as add, of what is shared, however little
+  add_alike,   ///< as add, number by number, of a buffer that does not say what it holds
   interleave,  ///< as pack, with one rank's parts of all parameters behind the other's
 };
 
@@ -27,6 +28,7 @@ struct StateRow {
 /// Every operation that systems have around the network, by the name that sim/strategies and sim/lower give it.
 inline constexpr std::array kStateRows = {
     StateRow{"accumulate averaged gradients", Does::add},
+    StateRow{"accumulate dummy gradient", Does::add_alike},
     StateRow{"accumulate flat gradient", Does::add},
     StateRow{"accumulate gradient", Does::add},
     StateRow{"accumulate mean", Does::add},
@@ -97,6 +99,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"sum stacked gradients", Does::add},
     StateRow{"unpack parameters", Does::copy},
     StateRow{"unscale gradient part", Does::scale},
+    StateRow{"zero dummy gradient", Does::zero},
     StateRow{"zero flat gradient", Does::zero},
     StateRow{"zero gradient buffer", Does::zero},
     StateRow{"zero gradient chunk", Does::zero},

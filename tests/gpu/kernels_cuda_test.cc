@@ -40,6 +40,7 @@ class Gpu final : public Place {
             .workspace_bytes = workspace_bytes_};
   }
   std::int64_t elements_before() const override { return elements_before_; }
+  bool rounds_before_adding() const override { return blas_ != nullptr; }
   void* Take(std::size_t bytes) const override {
     void* data = nullptr;
     if (bytes > 0) {

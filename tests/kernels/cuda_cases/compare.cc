@@ -50,7 +50,8 @@ std::vector<Numbers> ResultOf(const Place& place, const std::vector<Operand>& op
   return results;
 }
 
-void ExpectWithin(const Numbers& result, const Numbers& truth, double lost) {
+/// `added`: to what has been rounded as the result is, if anything.
+void ExpectWithin(const Numbers& result, const Numbers& truth, double lost, std::optional<double> added) {
   const std::vector<double> values = result.values(), expected = truth.values();
   const double stored = Roundoff(result.type().dtype), smallest = SmallestLoss(result.type().dtype);
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -59,7 +60,8 @@ void ExpectWithin(const Numbers& result, const Numbers& truth, double lost) {
     } else if (std::isinf(expected[i])) {
       ASSERT_EQ(values[i], expected[i]) << "element " << i;
     } else {
-      ASSERT_LE(std::abs(values[i] - expected[i]), 1.01 * stored * std::abs(expected[i]) + lost + smallest)
+      const double rounded = std::abs(expected[i]) + (added ? std::abs(expected[i]) + *added : 0);
+      ASSERT_LE(std::abs(values[i] - expected[i]), 1.01 * stored * rounded + lost + smallest)
           << "element " << i << ": " << values[i] << " for " << expected[i];
     }
   }
@@ -77,7 +79,8 @@ void CompareOnce(const Place& place, const std::vector<Operand>& operands,
     } else if (!IsFloating(operands[i].numbers)) {
       EXPECT_EQ(results[i].bytes(), expected[i].bytes());
     } else {
-      ExpectWithin(results[i], expected[i], 2 * ArithmeticRoundoff(operands) * operands[i].lost);
+      ExpectWithin(results[i], expected[i], 2 * ArithmeticRoundoff(operands) * operands[i].lost,
+                   place.rounds_before_adding() ? operands[i].added : std::nullopt);
     }
   }
 }

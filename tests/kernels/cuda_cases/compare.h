@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -12,25 +13,31 @@ namespace tidemark::kernels::cuda {
 
 /// An operand of a call. One that is written is compared with the truth: `lost` says how far from it the arithmetic may
 /// be, in roundings of numbers of size 1. That is the roundings on the longest way from an operand to the result, a sum
-/// of n counting n, times the largest size of what is rounded.
+/// of n counting n, times the largest size of what is rounded. `added`: the largest size of what is added to a product
+/// when that is made, if anything is.
 struct Operand {
   Numbers numbers;
   bool is_written = false;
   double lost = 0;
+  std::optional<double> added{};
 };
 
 inline Operand Read(Numbers numbers) { return {std::move(numbers)}; }
 inline Operand Written(TensorType type, double lost) { return {Numbers(type), true, lost}; }
 inline Operand Updated(Numbers numbers, double lost) { return {std::move(numbers), true, lost}; }
+/// A product, to which numbers up to 1 are added where `adds`.
+inline Operand Product(Numbers numbers, double lost, bool adds) {
+  return {std::move(numbers), true, lost, adds ? std::optional(1.0) : std::nullopt};
+}
 
 using Tensors = std::vector<Tensor>;
 
 /// Expects of two calls that they give the same within the roundings of the second:
 ///   |second - first| <= v |first| + 2 u lost
-/// with v the unit roundoff of what is stored, u that of the arithmetic. The first has the operands in fp64, where it
-/// loses as much itself: hence 2. What is NaN or infinite must be so in both. The second call is made twice, which must
-/// give the same bits, and must leave alone what it only reads. All of that again with a NaN, then with an infinity in
-/// each operand.
+/// with v the unit roundoff of what is stored, u that of the arithmetic; and v (|first| + added) more where a product
+/// is rounded before something is added. The first has the operands in fp64, where it loses as much itself: hence 2.
+/// What is NaN or infinite must be so in both. The second call is made twice, which must give the same bits, and must
+/// leave alone what it only reads. All of that again with a NaN, then with an infinity in each operand.
 void CompareCalls(const Place& place, const std::vector<Operand>& operands,
                   const std::function<void(const Tensors&)>& truth, const std::function<void(const Tensors&)>& tested);
 

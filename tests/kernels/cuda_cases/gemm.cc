@@ -15,8 +15,8 @@ void CheckProduct(const Place& place, const Gemm& op, const DTypes& dtypes) {
                std::string(Name(dtypes.a)) + " " + std::string(Name(dtypes.b)) + " " + std::string(Name(dtypes.c)));
   const std::vector<Operand> operands = {
       Read(Some(dtypes.a, op.batch * op.m * op.k, 1)), Read(Some(dtypes.b, op.batch * op.k * op.n, 2)),
-      Updated(op.accumulate ? Some(dtypes.c, op.batch * op.m * op.n, 3) : Numbers(GemmOutput(op, dtypes.c)),
-              ProductLost(op.k))};
+      Product(op.accumulate ? Some(dtypes.c, op.batch * op.m * op.n, 3) : Numbers(GemmOutput(op, dtypes.c)),
+              ProductLost(op.k), op.accumulate)};
   Compare(place, operands, &kernels::Multiply, &cuda::Multiply,
           [&](auto run, const Tensors& t) { run(op, t[0], t[1], t[2]); });
 }

@@ -60,7 +60,7 @@ void CheckForward(const Place& place) {
     for (const bool with_bias : {false, true}) {
       std::vector<Operand> operands = {Read(p.Input()), Read(p.Weight()), Read(Some(p.wide, p.op.out, 3))};
       for (const std::int64_t part : p.parts) {
-        operands.push_back(Written(LinearOutput(p.op, p.dtype, part), ProductLost(p.op.in)));
+        operands.push_back(Product(Numbers(LinearOutput(p.op, p.dtype, part)), ProductLost(p.op.in), with_bias));
       }
       Compare(place, operands, &kernels::LinearForward, &cuda::LinearForward, [&](auto run, const Tensors& t) {
         const auto outputs = LastOf<Tensor>(t, p.parts.size());
@@ -88,8 +88,9 @@ void CheckWeightGradient(const Place& place) {
   EachProblem([&](Problem p) {
     for (const bool accumulate : {false, true}) {
       p.op.accumulate = accumulate;
-      const std::vector<Operand> operands = Join(
-          {Read(p.Input()), Updated(Some(p.wide, p.op.out * p.op.in, 4), ProductLost(p.op.rows))}, p.OutputGradients());
+      const std::vector<Operand> operands =
+          Join({Read(p.Input()), Product(Some(p.wide, p.op.out * p.op.in, 4), ProductLost(p.op.rows), accumulate)},
+               p.OutputGradients());
       Compare(place, operands, &kernels::LinearWeightGradient, &cuda::LinearWeightGradient,
               [&](auto run, const Tensors& t) {
                 const auto gradients = LastOf<ConstTensor>(t, p.parts.size());
