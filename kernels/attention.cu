@@ -17,19 +17,7 @@ __host__ __device__ C Larger(C a, C b) {
   return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression): NaN
 }
 
-/// 2^x, for weights of elements T: in one instruction where these are narrow, whose 0 below 2^-126 is nothing in a sum
-/// of 1 or more.
-template <class T, class C>
-__host__ __device__ C Power(C x) {
-#ifdef __CUDA_ARCH__
-  if constexpr (kIsNarrow<T>) {
-    return ptx::PowerOf2(x);
-  }
-#endif
-  return std::exp2(x);
-}
-
-inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.69314718055994531;
+inline constexpr double kLn2 = 0.69314718055994531;
 
 /// Algorithm 1. The online softmax is that of the CPU's, in powers of 2: after each tile of keys, the output and the
 /// sum are those of all keys so far, in units of 2^(the largest score so far). Neither scores nor weights go through

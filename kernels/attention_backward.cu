@@ -5,19 +5,72 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-/// What both kinds of blocks of the backward pass hold: rows of one sort of tokens, columns of the other.
+/// Of rows: what is multiplied by Q K^T, and by dO V^T.
 template <class T, int kWidth>
-struct BackwardMemory {
-  Tile<T, kWidth> q, k, v, gradient;
-  Room<T> weights;
-  WideOf<T> lse[kSide], delta[kSide], half_sum[2 * kSide];
+struct Pair {
+  Tile<T, kWidth> first, second;
+};
+/// Q and dO, or K and V, as left factors.
+template <class T, int kWidth>
+struct Factors {
+  Factor<T, kWidth> first, second;
+
+  __host__ __device__ void Keep(const TileTeam& team, const Pair<T, kWidth>& pair) {
+    first.Keep(team, pair.first);
+    second.Keep(team, pair.second);
+  }
 };
 
-/// delta and dQ of a tile of queries.
-template <class T, int kWidth>
+/// What both kinds of blocks of the backward pass hold: rows of one sort of tokens, which are the block's own, columns
+/// of the other. Where heads are whole there are two of these: one is copied while the other is worked on.
+template <class T, int kWidth, bool kIsWhole>
+struct BackwardMemory {
+  static constexpr int kTurns = kIsWhole ? 2 : 1;
+  /// Of each query.
+  struct Statistics {
+    WideOf<T> lse[kSide], delta[kSide];
+  };
+
+  Pair<T, kWidth> own, others[kTurns];
+  Room<T> weights;
+  Statistics queries[kTurns];
+  WideOf<T> half_sum[2 * kSide];
+};
+
+/// P by the saved denominator, and dS / scale = P (dP - delta). kIsMasked: the mask hides something.
+template <class T, bool kIsMasked>
+struct Softmax {
+  using C = WideOf<T>;
+  Mask<C> mask;
+  C scale;  ///< of scores, for powers of 2
+
+  __host__ __device__ C Weight(int query, int key, C score, C lse) const {
+    const C exponent = score * scale - lse * static_cast<C>(kLog2E);
+    return Power<T>(!kIsMasked || mask.Sees(query, key) ? exponent : -std::numeric_limits<C>::infinity());
+  }
+  __host__ __device__ C Gradient(int query, int key, C weight, C product, C delta) const {
+    return !kIsMasked || mask.IsThere(query, key) ? weight * (product - delta) : C(0);
+  }
+};
+
+/// Calls body(softmax) for a tile of queries and one of keys.
+template <class T, int kWidth, class Body>
+__host__ __device__ void WithSoftmax(const Plan<T, kWidth>& plan, std::int64_t queries, std::int64_t keys, Body body) {
+  using C = WideOf<T>;
+  const Mask<C> mask = plan.MaskOf(queries, keys);
+  const C scale = plan.scale * static_cast<C>(kLog2E);
+  if (mask.HidesNothing()) {
+    body(Softmax<T, false>{mask, scale});
+  } else {
+    body(Softmax<T, true>{mask, scale});
+  }
+}
+
+/// delta and dQ of a tile of queries. kIsWhole: heads are not in parts, and narrow; parts come one by one.
+template <class T, int kWidth, bool kIsWhole>
 struct QueriesBlock {
   using C = WideOf<T>;
-  using Memory = BackwardMemory<T, kWidth>;
+  using Memory = BackwardMemory<T, kWidth, kIsWhole>;
 
   Plan<T, kWidth> plan;
   HeadTiles<T> q, k, v, output, gradient;
@@ -29,13 +82,39 @@ struct QueriesBlock {
     const Share share = plan.At(block, plan.shape.heads, true);
     const Tokens queries = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, queries), last = plan.causal ? share.tile : plan.tiles - 1;
+    if constexpr (kIsWhole) {
+      q.Load(team, token, queries.count, share.head, 0, memory.own.first);
+      LoadKeys(team, memory, share, 0, 0);
+    }
     Delta(team, memory, share);
+    Factors<T, kWidth> own;
+    if constexpr (kIsWhole) {
+      own.Keep(team, memory.own);
+    }
     Sums<T, kWidth> sums;
     sums.Clear();
     for (std::int64_t tile = 0; tile <= last; ++tile) {
-      Sums<T, kSide> gradients;
-      ScoreGradients(team, memory, share, tile, gradients);
-      sums.AddRounded(team, memory.weights, gradients, memory.k);
+      Sums<T, kSide> scores, products;
+      scores.Clear();
+      products.Clear();
+      const int turn = kIsWhole ? static_cast<int>(tile % 2) : 0;
+      if constexpr (kIsWhole) {
+        team.Sync();  // this tile is there for all, and all of the last one has been read
+        if (tile < last) {
+          LoadKeys(team, memory, share, tile + 1, 0);
+        }
+        scores.AddTransposed(team, own.first, memory.others[turn].first);
+        products.AddTransposed(team, own.second, memory.others[turn].second);
+      } else {
+        MultiplyParts(team, memory, share, tile, scores, products);
+      }
+      WithSoftmax(plan, share.tile, tile, [&](const auto& softmax) {
+        scores.EachWith(team, products, [&](int row, int column, C& score, C product) {
+          const C weight = softmax.Weight(row, column, score, memory.queries[0].lse[row]);
+          score = softmax.Gradient(row, column, weight, product, memory.queries[0].delta[row]);
+        });
+      });
+      sums.AddRounded(team, memory.weights, scores, memory.others[turn].first);
     }
     sums.Each(team, [&](int, int, C& sum) { sum *= plan.scale; });
     const auto store = [&](const HeadResults<C>& to) {
@@ -45,18 +124,20 @@ struct QueriesBlock {
     store(dq_accumulator);
   }
 
+  /// Leaves dO in its place. Of the tiles for others it takes the last.
   __host__ __device__ void Delta(const TileTeam& team, Memory& memory, const Share& share) const {
     const Tokens queries = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, queries);
+    Tile<T, kWidth>&outputs = memory.others[Memory::kTurns - 1].first, &gradients = memory.own.second;
     team.Each(2 * kSide, [&](int i) { memory.half_sum[i] = 0; });
     for (std::int64_t part = 0; part < plan.parts; ++part) {
       team.Sync();
-      output.Load(team, token, queries.count, share.head, part * kWidth, memory.q);
-      gradient.Load(team, token, queries.count, share.head, part * kWidth, memory.gradient);
+      output.Load(team, token, queries.count, share.head, part * kWidth, outputs);
+      gradient.Load(team, token, queries.count, share.head, part * kWidth, gradients);
       team.Sync();
       team.Each(2 * kSide, [&](int i) {
         for (int column = i % 2; column < kWidth; column += 2) {
-          memory.half_sum[i] += Widened(memory.q.At(i / 2, column)) * Widened(memory.gradient.At(i / 2, column));
+          memory.half_sum[i] += Widened(outputs.At(i / 2, column)) * Widened(gradients.At(i / 2, column));
         }
       });
     }
@@ -65,106 +146,152 @@ struct QueriesBlock {
       const int row = i / 2;
       if (i % 2 == 0) {
         const std::int64_t at = (token + row) * plan.shape.heads + share.head;
-        memory.delta[row] = memory.half_sum[i] + memory.half_sum[i + 1];
-        memory.lse[row] = row < queries.count ? lse[at] : C(0);
+        memory.queries[0].delta[row] = memory.half_sum[i] + memory.half_sum[i + 1];
+        memory.queries[0].lse[row] = row < queries.count ? lse[at] : C(0);
         if (row < queries.count && share.part == 0) {
-          delta.Set(at, memory.delta[row]);
+          delta.Set(at, memory.queries[0].delta[row]);
         }
       }
     });
+    team.SyncStrip();
   }
 
-  /// dS / scale of a tile of keys, whose part of K stays.
-  __host__ __device__ void ScoreGradients(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile,
-                                          Sums<T, kSide>& scores) const {
-    const Tokens queries = plan.TileAt(share.tile), keys = plan.TileAt(tile);
-    const std::int64_t token = plan.Token(share, queries), key = plan.Token(share, keys);
-    const std::int64_t kv_head = share.head / plan.Group();
-    Sums<T, kSide> products;  // dO V^T; the scores are Q K^T
-    scores.Clear();
-    products.Clear();
+  __host__ __device__ void LoadKeys(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile,
+                                    std::int64_t part) const {
+    const Tokens keys = plan.TileAt(tile);
+    const std::int64_t key = plan.Token(share, keys), kv_head = share.head / plan.Group();
+    Pair<T, kWidth>& to = memory.others[tile % Memory::kTurns];
+    k.Load(team, key, keys.count, kv_head, part, to.first);
+    v.Load(team, key, keys.count, kv_head, part, to.second);
+  }
+
+  /// The last part of K stays.
+  __host__ __device__ void MultiplyParts(const TileTeam& team, Memory& memory, const Share& share, std::int64_t tile,
+                                         Sums<T, kSide>& scores, Sums<T, kSide>& products) const {
+    const Tokens queries = plan.TileAt(share.tile);
+    const std::int64_t token = plan.Token(share, queries);
     for (std::int64_t i = 0; i < plan.parts; ++i) {
       const std::int64_t part = plan.Part(i, share.part);
       team.Sync();  // all that was in the tiles has been read
       if (tile == 0 || plan.parts > 1) {
-        q.Load(team, token, queries.count, share.head, part, memory.q);
-        gradient.Load(team, token, queries.count, share.head, part, memory.gradient);
+        q.Load(team, token, queries.count, share.head, part, memory.own.first);
+        gradient.Load(team, token, queries.count, share.head, part, memory.own.second);
       }
-      k.Load(team, key, keys.count, kv_head, part, memory.k);
-      v.Load(team, key, keys.count, kv_head, part, memory.v);
+      LoadKeys(team, memory, share, tile, part);
       team.Sync();
-      scores.AddTransposed(team, memory.q, memory.k);
-      products.AddTransposed(team, memory.gradient, memory.v);
+      scores.AddTransposed(team, memory.own.first, memory.others[0].first);
+      products.AddTransposed(team, memory.own.second, memory.others[0].second);
     }
-    scores.EachWith(team, products,
-                    [&, mask = plan.MaskOf(share.tile, tile)](int row, int column, C& score, C product) {
-                      const C weight = mask.Weight(row, column, score, memory.lse[row]);
-                      score = mask.Gradient(row, column, weight, product, memory.delta[row]);
-                    });
   }
 };
 
 /// dK and dV of a tile of keys: sums over the queries of all heads that share them. Scores have a row per key here.
-template <class T, int kWidth>
+template <class T, int kWidth, bool kIsWhole>
 struct KeysBlock {
   using C = WideOf<T>;
-  using Memory = BackwardMemory<T, kWidth>;
+  using Memory = BackwardMemory<T, kWidth, kIsWhole>;
+
+  /// A tile of queries of one of the heads.
+  struct Place {
+    std::int64_t head, tile;
+  };
 
   Plan<T, kWidth> plan;
   HeadTiles<T> q, k, v, gradient;
   Input<C> lse, delta;
+  const C *whole_lse, *whole_delta;
   HeadResults<C> dk, dv;
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.shape.kv_heads, false);
     const Tokens keys = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, keys), first = plan.causal ? share.tile : 0;
+    Place now{share.head * plan.Group(), first};
+    Factors<T, kWidth> own;
+    if constexpr (kIsWhole) {
+      LoadOwn(team, memory, share, 0);
+      LoadQueries(team, memory, share, now, 0, 0);
+      team.Sync();
+      own.Keep(team, memory.own);
+    }
     Sums<T, kWidth> dk_sums, dv_sums;
     dk_sums.Clear();
     dv_sums.Clear();
-    const std::int64_t tiles = plan.tiles - first;
-    for (std::int64_t i = 0; i < plan.Group() * tiles; ++i) {
-      const std::int64_t head = share.head * plan.Group() + i / tiles, tile = first + i % tiles;
-      const Mask<C> mask = plan.MaskOf(tile, share.tile);
+    const std::int64_t count = plan.Group() * (plan.tiles - first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bool is_heads_last = now.tile + 1 == plan.tiles;
+      const Place next{now.head + (is_heads_last ? 1 : 0), is_heads_last ? first : now.tile + 1};
+      const int turn = kIsWhole ? static_cast<int>(i % 2) : 0;
+      const Pair<T, kWidth>& others = memory.others[turn];
       Sums<T, kSide> weights, products;  // from (Q K^T)^T, and (dO V^T)^T
-      Products(team, memory, share, head, tile, i == 0, weights, products);
-      weights.Each(
-          team, [&](int row, int column, C& weight) { weight = mask.Weight(column, row, weight, memory.lse[column]); });
-      dv_sums.AddRounded(team, memory.weights, weights, memory.gradient);
-      weights.EachWith(team, products, [&](int row, int column, C& weight, C product) {
-        weight = mask.Gradient(column, row, weight, product, memory.delta[column]);
+      weights.Clear();
+      products.Clear();
+      if constexpr (kIsWhole) {
+        team.Sync();
+        if (i + 1 < count) {
+          LoadQueries(team, memory, share, next, 0, 1 - turn);
+        }
+        weights.AddTransposed(team, own.first, others.first);
+        products.AddTransposed(team, own.second, others.second);
+      } else {
+        MultiplyParts(team, memory, share, now, i == 0, weights, products);
+      }
+      const auto& queries = memory.queries[turn];
+      WithSoftmax(plan, now.tile, share.tile, [&](const auto& softmax) {
+        weights.Each(team, [&](int row, int column, C& weight) {
+          weight = softmax.Weight(column, row, weight, queries.lse[column]);
+        });
+        dv_sums.AddRounded(team, memory.weights, weights, others.second);
+        weights.EachWith(team, products, [&](int row, int column, C& weight, C product) {
+          weight = softmax.Gradient(column, row, weight, product, queries.delta[column]);
+        });
+        dk_sums.AddRounded(team, memory.weights, weights, others.first);
       });
-      dk_sums.AddRounded(team, memory.weights, weights, memory.q);
+      now = next;
     }
     const std::int64_t part = share.part * kWidth;
     dk.Store(team, token, keys.count, share.head, part, dk_sums, [&](int, C sum) { return sum * plan.scale; });
     dv.Store(team, token, keys.count, share.head, part, dv_sums, [](int, C sum) { return sum; });
   }
 
-  __host__ __device__ void Products(const TileTeam& team, Memory& memory, const Share& share, std::int64_t head,
-                                    std::int64_t tile, bool is_first, Sums<T, kSide>& scores,
-                                    Sums<T, kSide>& products) const {
-    const Tokens keys = plan.TileAt(share.tile), queries = plan.TileAt(tile);
-    const std::int64_t token = plan.Token(share, keys), query = plan.Token(share, queries);
-    scores.Clear();
-    products.Clear();
+  __host__ __device__ void LoadOwn(const TileTeam& team, Memory& memory, const Share& share, std::int64_t part) const {
+    const Tokens keys = plan.TileAt(share.tile);
+    const std::int64_t token = plan.Token(share, keys);
+    k.Load(team, token, keys.count, share.head, part, memory.own.first);
+    v.Load(team, token, keys.count, share.head, part, memory.own.second);
+  }
+  __host__ __device__ void LoadQueries(const TileTeam& team, Memory& memory, const Share& share, const Place& place,
+                                       std::int64_t part, int turn) const {
+    const Tokens queries = plan.TileAt(place.tile);
+    const std::int64_t query = plan.Token(share, queries);
+    q.Load(team, query, queries.count, place.head, part, memory.others[turn].first);
+    gradient.Load(team, query, queries.count, place.head, part, memory.others[turn].second);
+    auto& to = memory.queries[turn];
+    team.Each(kSide, [&](int i) {
+      const bool is_there = i < queries.count;
+      const std::int64_t at = (query + i) * plan.shape.heads + place.head;
+      if constexpr (kIsWhole) {
+        CopyNumber(is_there, whole_lse + at, to.lse + i);
+        CopyNumber(is_there, whole_delta + at, to.delta + i);
+      } else {
+        to.lse[i] = is_there ? lse[at] : C(0);
+        to.delta[i] = is_there ? delta[at] : C(0);
+      }
+    });
+  }
+
+  __host__ __device__ void MultiplyParts(const TileTeam& team, Memory& memory, const Share& share, const Place& place,
+                                         bool is_first, Sums<T, kSide>& scores, Sums<T, kSide>& products) const {
     for (std::int64_t i = 0; i < plan.parts; ++i) {
       const std::int64_t part = plan.Part(i, share.part);
       team.Sync();  // all that was in the tiles has been read
       if (is_first || plan.parts > 1) {
-        k.Load(team, token, keys.count, share.head, part, memory.k);
-        v.Load(team, token, keys.count, share.head, part, memory.v);
+        LoadOwn(team, memory, share, part);
       }
-      q.Load(team, query, queries.count, head, part, memory.q);
-      gradient.Load(team, query, queries.count, head, part, memory.gradient);
-      team.Each(kSide, [&](int column) {
-        const std::int64_t at = (query + column) * plan.shape.heads + head;
-        memory.lse[column] = column < queries.count ? lse[at] : C(0);
-        memory.delta[column] = column < queries.count ? delta[at] : C(0);
-      });
+      LoadQueries(team, memory, share, place, part, 0);
       team.Sync();
-      scores.AddTransposed(team, memory.k, memory.q);
-      products.AddTransposed(team, memory.v, memory.gradient);
+      scores.AddTransposed(team, memory.own.first, memory.others[0].first);
+      products.AddTransposed(team, memory.own.second, memory.others[0].second);
     }
   }
 };
@@ -183,33 +310,46 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
   TIDEMARK_CHECK(dq_accumulator.type == types.dq_accumulator && delta.type == types.delta);
   TIDEMARK_CHECK(shape.heads % shape.kv_heads == 0);
   InTilesOf({q.type, k.type, v.type}, shape.head_size, [&]<class T, int kWidth>(TileKind<T, kWidth>) {
+    using C = WideOf<T>;
     const Plan<T, kWidth> plan(op);
     const std::int64_t size = shape.head_size;
     const HeadRows dense{shape.heads * size, 0};
     const HeadTiles<T> queries(q, QueryRows(shape, q.type), size), keys(k, KeyRows(shape, k.type), size),
         values(v, ValueRows(shape, v.type), size), outputs(output, dense, size),
         gradients(output_gradient, dense, size);
-    EachBlock(queue, plan.Blocks(shape.heads),
-              QueriesBlock<T, kWidth>{plan,
-                                      queries,
-                                      keys,
-                                      values,
-                                      outputs,
-                                      gradients,
-                                      lse,
-                                      delta,
-                                      {dq, shape.heads, size},
-                                      {dq_accumulator, shape.heads, size}});
-    EachBlock(queue, plan.Blocks(shape.kv_heads),
-              KeysBlock<T, kWidth>{plan,
-                                   queries,
-                                   keys,
-                                   values,
-                                   gradients,
-                                   lse,
-                                   delta,
-                                   {dk, shape.kv_heads, size},
-                                   {dv, shape.kv_heads, size}});
+    const auto run = [&]<bool kIsWhole>(std::bool_constant<kIsWhole>) {
+      TIDEMARK_CHECK(!kIsWhole || (lse.type.dtype == kArithmetic<C> && delta.type.dtype == kArithmetic<C>));
+      EachBlock(queue, plan.Blocks(shape.heads),
+                QueriesBlock<T, kWidth, kIsWhole>{plan,
+                                                  queries,
+                                                  keys,
+                                                  values,
+                                                  outputs,
+                                                  gradients,
+                                                  lse,
+                                                  delta,
+                                                  {dq, shape.heads, size},
+                                                  {dq_accumulator, shape.heads, size}});
+      EachBlock(queue, plan.Blocks(shape.kv_heads),
+                KeysBlock<T, kWidth, kIsWhole>{plan,
+                                               queries,
+                                               keys,
+                                               values,
+                                               gradients,
+                                               lse,
+                                               delta,
+                                               static_cast<const C*>(lse.data),
+                                               static_cast<const C*>(delta.data),
+                                               {dk, shape.kv_heads, size},
+                                               {dv, shape.kv_heads, size}});
+    };
+    if constexpr (!kIsNarrow<T>) {
+      run(std::false_type());
+    } else if constexpr (kWidth == kWidest<T>) {
+      plan.parts > 1 ? run(std::false_type()) : run(std::true_type());
+    } else {
+      run(std::true_type());
+    }
   });
 }
 

@@ -5,11 +5,26 @@
 
 #include "kernels/attention.h"
 #include "kernels/head_tiles.cuh"
+#include "kernels/ptx.cuh"
 #include "kernels/tile_sum.cuh"
 
 namespace tidemark::kernels::cuda {
 
 // What the blocks of attention.cu and attention_backward.cu have in common.
+
+inline constexpr double kLog2E = 1.4426950408889634;
+
+/// 2^x, for weights of elements T: in one instruction where these are narrow, whose 0 below 2^-126 is nothing in a sum
+/// of 1 or more.
+template <class T, class C>
+__host__ __device__ C Power(C x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kIsNarrow<T>) {
+    return ptx::PowerOf2(x);
+  }
+#endif
+  return std::exp2(x);
+}
 
 /// Tokens [begin, begin + count) of a sequence.
 struct Tokens {
@@ -30,22 +45,16 @@ struct Mask {
 
   /// Whether each query sees all keys of a whole tile.
   __host__ __device__ bool SeesAll() const { return keys == kSide && ahead >= kSide - 1; }
+  /// Of a whole tile of queries, too.
+  __host__ __device__ bool HidesNothing() const { return queries == kSide && SeesAll(); }
 
   __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
   /// -infinity where a query does not see a key.
   __host__ __device__ C Score(int query, int key, C product) const {
     return key < keys && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
   }
-  /// The softmax by its saved denominator.
-  __host__ __device__ C Weight(int query, int key, C product, C lse) const {
-    // Without a branch, so that the exponentials of a thread's scores overlap: e^-infinity is 0.
-    const bool sees = IsThere(query, key) && key <= query + ahead;
-    return std::exp((sees ? product * scale : -std::numeric_limits<C>::infinity()) - lse);
-  }
-  /// dS / scale = P (dP - delta).
-  __host__ __device__ C Gradient(int query, int key, C weight, C product, C delta) const {
-    return IsThere(query, key) ? weight * (product - delta) : C(0);
-  }
+  /// Without a branch, so that the exponentials of a thread's scores overlap: 2^-infinity is 0.
+  __host__ __device__ bool Sees(int query, int key) const { return IsThere(query, key) && key <= query + ahead; }
 };
 
 /// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements.

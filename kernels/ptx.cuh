@@ -15,14 +15,18 @@
 
 namespace tidemark::kernels::cuda::ptx {
 
-/// cp.async: 16 bytes into shared memory, under way until WaitForCopies; `bytes` of them from there, 0 or 16, and
-/// zeros.
+/// cp.async: kSize bytes, 16 or 4, into shared memory, under way until WaitForCopies; `bytes` of them from there, 0 or
+/// all, and zeros.
+template <int kSize>
 __device__ inline void CopyAsync(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)),
-                 "r"(bytes)
-               : "memory");
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  const auto there = __cvta_generic_to_global(from);
+  if constexpr (kSize == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(there), "r"(bytes) : "memory");
+  } else {
+    static_assert(kSize == 4);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(at), "l"(there), "r"(bytes) : "memory");
+  }
 }
 /// Of this thread's.
 __device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }

@@ -124,13 +124,21 @@ inline constexpr int kPerWord = 16 / static_cast<int>(sizeof(T));
 template <class T>
 __host__ __device__ inline void CopyWord(bool is_there, const T* from, T* to) {
 #ifdef __CUDA_ARCH__
-  ptx::CopyAsync(to, from, is_there ? 16 : 0);  // without a branch
+  ptx::CopyAsync<sizeof(Word)>(to, from, is_there ? sizeof(Word) : 0);  // without a branch
 #else
   if (is_there) {
     std::memcpy(to, from, sizeof(Word));
   } else {
     std::memset(to, 0, sizeof(Word));
   }
+#endif
+}
+/// The same of one number.
+__host__ __device__ inline void CopyNumber(bool is_there, const float* from, float* to) {
+#ifdef __CUDA_ARCH__
+  ptx::CopyAsync<sizeof(float)>(to, from, is_there ? sizeof(float) : 0);
+#else
+  *to = is_there ? *from : 0;
 #endif
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/matrices.cuh"
 #include "kernels/tile.cuh"
+#include "kernels/tile_factor.cuh"
 
 namespace tidemark::kernels::cuda {
 
@@ -11,7 +12,7 @@ namespace tidemark::kernels::cuda {
 // a rounding of their own; else by fused multiply-adds. The host keeps all strips. Three kinds of one interface:
 //
 //   Clear()
-//   AddTransposed(team, a, b)      += a b^T, with as many columns as b has rows
+//   AddTransposed(team, a, b)      += a b^T, with as many columns as b has rows; a is a tile or a Factor
 //   AddRounded(team, room, a, b)   += a b, where a's elements are the sums a, rounded
 //   AddTransposedToAll<kTall>(team, sums, a, b), AddRoundedToAll<kTall>(team, room, sums, a, b)
 //                                  of kTall sums with an a each: what is loaded of b serves all
@@ -47,6 +48,11 @@ class SumsOnHost {
   __host__ __device__ void AddTransposed(const TileTeam& /*team*/, const Tile<T, kInner>& a, const Tile<T, kInner>& b) {
     static_assert(kColumns == kSide);
     AddProducts<kInner>(a, [&](int k, int column) { return Widened(b.At(column, k)); });
+  }
+  template <int kInner>
+  __host__ __device__ void AddTransposed(const TileTeam& team, const FactorOnHost<T, kInner>& a,
+                                         const Tile<T, kInner>& b) {
+    AddTransposed(team, a.tile(), b);
   }
   void AddRounded(const TileTeam& /*team*/, Room<T>& /*room*/, const SumsOnHost<T, kSide>& a,
                   const Tile<T, kColumns>& b) {
@@ -137,6 +143,18 @@ class SumsOnTensorCores {
   __device__ void AddTransposed(const TileTeam& team, const Tile<T, kInner>& a, const Tile<T, kInner>& b) {
     AddTransposedToAll<1>(team, this, &a, b);
   }
+  template <int kInner>
+  __device__ void AddTransposed(const TileTeam& team, const FactorOnTensorCores<T, kInner>& a,
+                                const Tile<T, kInner>& b) {
+    static_assert(kColumns == kSide && kInner % kStrip == 0);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kInner; k += kStrip) {
+      unsigned left[1][4];
+      a.Get(k, left[0]);
+      AddColumns(team, this, k, left, b);
+    }
+  }
   __device__ void AddRounded(const TileTeam& team, NoRoom& room, const SumsOnTensorCores<T, kSide>& a,
                              const Tile<T, kColumns>& b) {
     AddRoundedToAll<1>(team, room, this, &a, b);
@@ -155,12 +173,7 @@ class SumsOnTensorCores {
       for (int tall = 0; tall < kTall; ++tall) {
         ptx::LoadMatrices(left[tall], &a[tall].At(FirstRow(team) + lane % kStrip, k + lane / kStrip * 8));
       }
-#pragma unroll
-      for (int column = 0; column < kColumns; column += kStrip) {
-        unsigned right[4];  // columns 0 to 7 and 8 to 15 of the first 8 of b's rows, then of the next 8
-        ptx::LoadMatrices(right, &b.At(column + lane / kStrip * 8 + lane % 8, k + lane / 8 % 2 * 8));
-        AddProducts(sums, column, left, right);
-      }
+      AddColumns(team, sums, k, left, b);
     }
   }
 
@@ -236,6 +249,18 @@ class SumsOnTensorCores {
   /// Of the thread's i-th row.
   static __device__ int Row(const TileTeam& team, int i) { return FirstRow(team) + team.rank() % kWarp / 4 + i * 8; }
 
+  /// Of columns [k, k + 16) of the left ones and of b.
+  template <int kTall, int kInner>
+  static __device__ void AddColumns(const TileTeam& team, SumsOnTensorCores* sums, int k,
+                                    const unsigned (&left)[kTall][4], const Tile<T, kInner>& b) {
+    const int lane = team.rank() % kWarp;
+#pragma unroll
+    for (int column = 0; column < kColumns; column += kStrip) {
+      unsigned right[4];  // columns 0 to 7 and 8 to 15 of the first 8 of b's rows, then of the next 8
+      ptx::LoadMatrices(right, &b.At(column + lane / kStrip * 8 + lane % 8, k + lane / 8 % 2 * 8));
+      AddProducts(sums, column, left, right);
+    }
+  }
   /// To 16 columns of all.
   template <int kTall>
   static __device__ void AddProducts(SumsOnTensorCores* sums, int column, const unsigned (&left)[kTall][4],

@@ -33,7 +33,7 @@ struct Warp {
 struct Copy {
   void* to;
   const void* from;
-  int bytes;
+  int size, bytes;
 };
 
 /// A thread of a block, on a stack of its own that it keeps from block to block.
@@ -258,13 +258,13 @@ const std::byte* Share(const void* mine, std::size_t bytes) {
   return all[0];
 }
 
-void CopyAsync(void* to, const void* from, int bytes) {
-  std::memset(to, 0xFF, 16);
-  TheGpu().current().copies.push_back({to, from, bytes});
+void CopyAsync(void* to, const void* from, int size, int bytes) {
+  std::memset(to, 0xFF, static_cast<std::size_t>(size));
+  TheGpu().current().copies.push_back({to, from, size, bytes});
 }
 void WaitForCopies() {
   for (const Copy& copy : std::exchange(TheGpu().current().copies, {})) {
-    std::memset(copy.to, 0, 16);
+    std::memset(copy.to, 0, static_cast<std::size_t>(copy.size));
     std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
   }
 }

@@ -52,7 +52,7 @@ T SharedBy(const std::byte* all, unsigned lane) {
   return value;
 }
 
-void CopyAsync(void* to, const void* from, int bytes);
+void CopyAsync(void* to, const void* from, int size, int bytes);
 void WaitForCopies();
 
 }  // namespace tidemark::emulated
@@ -138,7 +138,10 @@ inline cudaError_t cudaMemsetAsync(void* at, int byte, std::size_t bytes, cudaSt
 
 namespace tidemark::kernels::cuda::ptx {
 
-inline void CopyAsync(void* to, const void* from, int bytes) { emulated::CopyAsync(to, from, bytes); }
+template <int kSize>
+void CopyAsync(void* to, const void* from, int bytes) {
+  emulated::CopyAsync(to, from, kSize, bytes);
+}
 inline void WaitForCopies() { emulated::WaitForCopies(); }
 void LoadMatrices(unsigned (&to)[4], const void* from);
 void LoadTurnedMatrices(unsigned (&to)[4], const void* from);

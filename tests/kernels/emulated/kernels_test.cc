@@ -80,7 +80,7 @@ TEST(EmulatedGpu, HasCopiesUnderWayUntilTheyAreWaitedFor) {
   Launch(1, 32, 16, [&] {
     if (ThreadIndex().x == 0) {
       const auto* const to = reinterpret_cast<const float*>(SharedMemory());
-      CopyAsync(SharedMemory(), from.data(), 16);
+      CopyAsync(SharedMemory(), from.data(), 16, 16);
       seen[0] = to[2];
       WaitForCopies();
       seen[1] = to[2];
@@ -88,7 +88,7 @@ TEST(EmulatedGpu, HasCopiesUnderWayUntilTheyAreWaitedFor) {
   });
   EXPECT_TRUE(std::isnan(seen[0]));
   EXPECT_EQ(seen[1], 3);
-  EXPECT_DEATH(Launch(1, 32, 512, [&] { CopyAsync(SharedMemory() + 16 * ThreadIndex().x, from.data(), 16); }),
+  EXPECT_DEATH(Launch(1, 32, 512, [&] { CopyAsync(SharedMemory() + 16 * ThreadIndex().x, from.data(), 16, 16); }),
                "nobody waited for");
 }
 
