@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -42,6 +43,68 @@ struct AddBiasRow {
   }
 };
 
+/// Tensors of two bytes side by side, row by row.
+struct JoinRow {
+  std::size_t count;
+  std::int64_t widths[kMostTerms];
+  Input<float> parts[kMostTerms];
+  Output<float> joined;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    std::int64_t begin = row * Width();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t there = begin - row * widths[i];
+      team.Each(begin, begin + widths[i], [&, i](auto at) { joined.Set(at, parts[i][at - there]); });
+      begin += widths[i];
+    }
+  }
+  __host__ __device__ std::int64_t Width() const {
+    std::int64_t width = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      width += widths[i];
+    }
+    return width;
+  }
+};
+
+/// How many rows of several tensors of two bytes have room side by side in half of the workspace, from which a library
+/// then multiplies them at once; 0 where it is to multiply them one by one.
+std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, const TensorType& result,
+                        const Queue& queue) {
+  constexpr std::int64_t kEven = 64;
+  const bool are_alike = std::all_of(parts.begin(), parts.end(), [&](const ConstTensor& part) {
+    return part.type.dtype == result.dtype && SizeOf(part.type.dtype) == Bytes(2);
+  });
+  if (queue.blas == nullptr || parts.size() < 2 || parts.size() > kMostTerms || !are_alike || op.rows == 0) {
+    return 0;
+  }
+  const std::int64_t most = queue.workspace_bytes / 2 / (2 * op.out);
+  if (most < std::min(op.rows, kEven)) {
+    return 0;
+  }
+  const std::int64_t times = (op.rows - 1) / most + 1, each = (op.rows - 1) / times + 1;
+  return std::min(most, RoundUp(each, kEven));
+}
+
+void InputGradientOfJoined(const Linear& op, std::span<const ConstTensor> parts, const ConstTensor& weight,
+                           const Tensor& input_gradient, std::int64_t most, const Queue& queue) {
+  Queue library = queue;
+  library.workspace_bytes = queue.workspace_bytes / 2 / 256 * 256;
+  char* const room = static_cast<char*>(queue.workspace) + library.workspace_bytes;
+  for (std::int64_t row = 0; row < op.rows; row += most) {
+    const std::int64_t rows = std::min(most, op.rows - row);
+    const Tensor joined{{weight.type.dtype, rows * op.out}, room};
+    JoinRow join{parts.size(), {}, {}, joined};
+    std::size_t i = 0;
+    EachPart(op, parts, [&](const ConstTensor& part, std::int64_t, std::int64_t width) {
+      join.widths[i] = width;
+      join.parts[i++] = Slice(part, row * width, rows * width);
+    });
+    EachRow(queue, rows, join);
+    const BatchTerm term{{joined, 0, rows, op.out, op.out}, WeightRows(op, weight, 0, op.out, false)};
+    SumOfProducts({&term, 1}, {{input_gradient, row * op.in, rows, op.in, op.in}}, library);
+  }
+}
+
 }  // namespace
 
 void LinearForward(const Linear& op, const ConstTensor& input, const ConstTensor& weight,
@@ -62,6 +125,10 @@ void LinearInputGradient(const Linear& op, std::span<const ConstTensor> output_g
                          const Tensor& input_gradient, const Queue& queue) {
   CheckWeight(op, weight.type);
   TIDEMARK_CHECK(input_gradient.type.elements == op.rows * op.in);
+  if (const std::int64_t rows = RowsToJoin(op, output_gradients, weight.type, queue); rows > 0) {
+    InputGradientOfJoined(op, output_gradients, weight, input_gradient, rows, queue);
+    return;
+  }
   std::vector<BatchTerm> terms;
   EachPart(op, output_gradients, [&](const ConstTensor& gradient, std::int64_t first, std::int64_t width) {
     terms.push_back({Rows(op, gradient, width), WeightRows(op, weight, first, width, false)});
