@@ -167,9 +167,13 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
   norm_op.backward = true;
   curves.Measure(norm_op,
                  [&](const Queue& queue) { on::NormBackward(queue, norm, c, a, rstd, {}, row, d, d_row, {}); });
-  const std::int64_t heads = width / kHeadSize;
-  const kernels::Rope rope{
-      .shape = {.batch = 1, .sequence = rows, .heads = heads, .kv_heads = heads, .head_size = kHeadSize}};
+  // A token's angles are computed once for all of its heads: these are as many as attention's.
+  const std::int64_t heads = std::min(sizes.heads, width / kHeadSize);
+  const kernels::Rope rope{.shape = {.batch = 1,
+                                     .sequence = elements / (heads * kHeadSize),
+                                     .heads = heads,
+                                     .kv_heads = heads,
+                                     .head_size = kHeadSize}};
   curves.Measure(Rope{.elements = 2 * elements, .dtype = dtype},
                  [&](const Queue& queue) { on::RopeForward(queue, rope, a, b, c, d); });
   const ConstTensor addends[] = {a, b};
@@ -193,16 +197,17 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
 /// Kernels whose operands are fp32 whatever the model's dtype is.
 void MeasureWide(Curves& curves, Device& device, const CalibrationSizes& sizes, std::int64_t rows) {
   Operands operands(device, sizes.memory);
-  const std::int64_t width = sizes.width, elements = rows * width, bytes = 4 * elements;
+  const std::int64_t elements = rows * sizes.width, bytes = 4 * elements;
+  const std::int64_t columns = std::min(elements, sizes.vocabulary), tokens = elements / columns;
   const kernels::Tensor a = operands.Make(DType::fp32, elements), b = operands.Make(DType::fp32, elements);
   const kernels::Tensor m = operands.Make(DType::fp32, elements), v = operands.Make(DType::fp32, elements);
-  const kernels::Tensor row_max = operands.Make(DType::fp32, rows), row_sum = operands.Make(DType::fp32, rows);
-  const kernels::Tensor labels = operands.MakeIds(rows, width);
+  const kernels::Tensor row_max = operands.Make(DType::fp32, tokens), row_sum = operands.Make(DType::fp32, tokens);
+  const kernels::Tensor labels = operands.MakeIds(tokens, columns);
   curves.Measure(Pointwise{.elements = elements, .bytes_moved = bytes},
                  [&](const Queue& queue) { on::Zero(queue, v); });
-  const kernels::CrossEntropy loss{.rows = rows, .columns = width, .divisor = 1};
+  const kernels::CrossEntropy loss{.rows = tokens, .columns = columns, .divisor = 1};
   const auto pass = [&](std::int64_t times, bool backward) {
-    return CrossEntropy{.rows = rows, .vocabulary = width, .bytes_moved = times * bytes, .backward = backward};
+    return CrossEntropy{.rows = tokens, .vocabulary = columns, .bytes_moved = times * bytes, .backward = backward};
   };
   curves.Measure(
       {{pass(1, false), [&](const Queue& queue) { on::RowMax(queue, loss, a, row_max); }},

@@ -32,10 +32,11 @@ CalibrationSizes ProcessorSizes() {
   return sizes;
 }
 
-// A narrow layer has few tiles in its weight gradient, which is then a long sum (k = rows); a wide one has many. The
-// largest caches of GPUs are of 50 to 126 MiB, so that 256 MiB are in none.
+// A narrow layer has few tiles in its weight gradient, which is then a long sum (k = rows); a wide one has many. What
+// streams through rows has twice 1024 columns: networks have from 768 to 8192, and a row costs something beside its
+// columns. The largest caches of GPUs are of 50 to 126 MiB, so that 256 MiB are in none.
 CalibrationSizes GpuSizes() {
-  constexpr std::int64_t kLarge = 8192, kWidth = 4096;
+  constexpr std::int64_t kLarge = 8192, kWidth = 2048;
   CalibrationSizes sizes;
   for (const std::int64_t small : {16, 64, 128, 256, 512, 1024, 2048, 4096}) {
     sizes.products.push_back(
@@ -48,7 +49,7 @@ CalibrationSizes GpuSizes() {
   sizes.head_sizes = {64, 128};
   sizes.heads = 16;
   sizes.attention_tokens = 16384;
-  sizes.rows = {16, 128, 1024, 8192, 32768};
+  sizes.rows = {32, 256, 2048, 16384, 65536};
   sizes.width = kWidth;
   sizes.vocabulary = 32768;
   sizes.copied = Bytes(kGiB);

@@ -27,7 +27,7 @@ struct CalibrationSizes {
 
   std::vector<std::int64_t> rows;  ///< of what streams through rows of `width`
   std::int64_t width = 0;
-  std::int64_t vocabulary = 0;  ///< of the embedding
+  std::int64_t vocabulary = 0;  ///< of the embedding, and of the loss
 
   Bytes copied;                ///< by what stands for the memory's rate
   std::int64_t exchanged = 0;  ///< elements of what ranks exchange
