@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,11 +37,20 @@ using Layer = CalibrationSizes::Layer;
 /// Operators of one kind and size, which count as one, with the time of all.
 using Runs = std::vector<std::pair<Operator, Device::Work>>;
 
+bool IsOfBytes(const std::string& key) {
+  const std::span<const RatedKind> kinds = RatedKinds();
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const RatedKind& known) { return known.key == key; });
+  TIDEMARK_CHECK(kind != kinds.end());
+  return !kind->arithmetic;
+}
+
 /// Curves under way: each kind's points in the order in which they are measured, by rising size.
 class Curves {
  public:
-  Curves(Device& device, const CalibrationSizes& sizes, Nanos launch)
-      : stopwatch_(device, sizes.held), launch_(static_cast<double>(launch.count()) * 1e-9) {}
+  Curves(Device& device, const CalibrationSizes& sizes, const RateLimits& limits)
+      : stopwatch_(device, sizes.held),
+        launch_(static_cast<double>(limits.launch.count()) * 1e-9),
+        most_(limits.bytes) {}
 
   void Measure(const Runs& runs) {
     constexpr double kLeastShare = 0.1;
@@ -53,7 +63,11 @@ class Curves {
       const double taken = stopwatch_.SecondsOfWork(run);
       seconds += std::max(taken - launch_, kLeastShare * taken);
     }
-    rates_[rated->key].push_back({rated->size, FourDigits(work / seconds)});
+    double rate = work / seconds;
+    if (most_ && IsOfBytes(rated->key)) {
+      rate = std::min(rate, most_->per_second());
+    }
+    rates_[rated->key].push_back({rated->size, FourDigits(rate)});
   }
   void Measure(const Operator& op, const Device::Work& run) { Measure({{op, run}}); }
   std::map<std::string, RateCurve> Take() && { return std::move(rates_); }
@@ -61,6 +75,7 @@ class Curves {
  private:
   Stopwatch stopwatch_;
   double launch_;
+  std::optional<BytesPerSec> most_;
   std::map<std::string, RateCurve> rates_;
 };
 
@@ -221,8 +236,8 @@ void MeasureWide(Curves& curves, Device& device, const CalibrationSizes& sizes, 
 
 }  // namespace
 
-std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch) {
-  Curves curves(device, sizes, launch);
+std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, const RateLimits& limits) {
+  Curves curves(device, sizes, limits);
   for (const DType dtype : {DType::bf16, DType::fp32}) {
     MeasureGemms(curves, device, sizes, dtype);
     MeasureAttention(curves, device, sizes, dtype);
