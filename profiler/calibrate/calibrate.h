@@ -30,7 +30,7 @@ struct RateLimits {
   std::optional<BytesPerSec> bytes = std::nullopt;
 };
 
-/// Rates of every kind of kernel (models/machine/rates.h), by the keys of a machine file.
+/// Rates of every kind of kernel (models/machine/rates.h) that `sizes` has points for, by the keys of a machine file.
 std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, const RateLimits& limits);
 
 /// Keeps the device at work for sizes.warm with the product of sizes.peak: a GPU's clocks fall from what they are at
