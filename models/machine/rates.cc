@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -18,25 +19,53 @@ namespace tidemark {
 namespace {
 
 constexpr std::array kRatedDTypes = {DType::bf16, DType::fp32};
-constexpr std::int64_t kStreamBytes = 4, kHalfWidthBytes = 10, kActivationFlops = 5;
+constexpr std::int64_t kStreamBytes = 4, kHalfWidthBytes = 10, kHalfWidthUpdateBytes = 14, kActivationFlops = 5;
+constexpr std::int64_t kAlignedBytes = 16, kNarrowHead = 64;
 constexpr double kLowestRate = 1000;
+
+/// The smallest dimension of a product, and whether all are rows that a GPU copies in its pieces.
+struct Sides {
+  std::int64_t smallest;
+  bool aligned;
+};
+Sides SidesOf(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) {
+  const auto aligned = [dtype](std::int64_t side) { return (SizeOf(dtype) * side).count() % kAlignedBytes == 0; };
+  return {std::min({m, n, k}), aligned(m) && aligned(n) && aligned(k)};
+}
+
+/// Of an operator that is made of matrix products.
+std::optional<Sides> SidesOf(const Operator& op) {
+  if (const auto* gemm = std::get_if<Gemm>(&op)) {
+    return SidesOf(gemm->m, gemm->n, gemm->k, gemm->dtype);
+  }
+  if (const auto* products = std::get_if<InfoNce>(&op)) {
+    return SidesOf(products->rows, products->columns, products->width, products->dtype);
+  }
+  return std::nullopt;
+}
 
 bool IsRated(DType dtype) { return std::find(kRatedDTypes.begin(), kRatedDTypes.end(), dtype) != kRatedDTypes.end(); }
 
 struct FindKind {
-  std::string operator()(const Gemm& op) const { return Of("gemm", false, op.dtype); }
-  std::string operator()(const InfoNce& op) const { return Of("gemm", false, op.dtype); }
-  std::string operator()(const Attention& op) const { return Of("attention", op.backward, op.dtype); }
-  std::string operator()(const Norm& op) const { return Of("norm", op.backward, op.dtype); }
+  std::string operator()(const Gemm& op) const { return OfProducts(op); }
+  std::string operator()(const InfoNce& op) const { return OfProducts(op); }
+  std::string operator()(const Attention& op) const {
+    return Of(op.head_size > kNarrowHead ? "attention_wide" : "attention", op.backward, op.dtype);
+  }
+  std::string operator()(const Norm& op) const {
+    return Of(op.layer_norm ? "layer_norm" : "norm", op.backward, op.dtype);
+  }
   std::string operator()(const Rope& op) const { return Of("rope", false, op.dtype); }
   std::string operator()(const Embedding& op) const { return Of("embedding", op.backward, op.dtype); }
   std::string operator()(const CrossEntropy& op) const {
     return op.backward ? "cross_entropy_backward" : "cross_entropy";
   }
-  std::string operator()(const OptimizerUpdate&) const { return "optimizer_update"; }
+  std::string operator()(const OptimizerUpdate& op) const {
+    return BytesOfElement(op) <= kHalfWidthUpdateBytes ? "optimizer_update_narrow" : "optimizer_update";
+  }
   std::string operator()(const Tabulated&) const { return {}; }
   std::string operator()(const Pointwise& op) const {
-    const std::int64_t bytes = op.elements == 0 ? 0 : op.bytes_moved / op.elements;
+    const std::int64_t bytes = BytesOfElement(op);
     if (bytes <= kStreamBytes) {
       return "stream";
     }
@@ -45,25 +74,50 @@ struct FindKind {
   }
 
  private:
+  template <class Products>
+  static std::string OfProducts(const Products& op) {
+    return Of(SidesOf(op)->aligned ? "gemm" : "gemm_unaligned", false, op.dtype);
+  }
+  template <class Streaming>
+  static std::int64_t BytesOfElement(const Streaming& op) {
+    return op.elements == 0 ? 0 : op.bytes_moved / op.elements;
+  }
   static std::string Of(std::string_view kind, bool backward, DType dtype) {
     return IsRated(dtype) ? fmt::format("{}{}.{}", kind, backward ? "_backward" : "", Name(dtype)) : std::string();
   }
 };
 
+/// The kind that stands in for one that a machine was not measured for.
+std::string Otherwise(std::string_view key) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kStandIns = {
+      {{"gemm_unaligned", "gemm"},
+       {"attention_wide", "attention"},
+       {"layer_norm", "norm"},
+       {"optimizer_update_narrow", "optimizer_update"}}};
+  for (const auto& [kind, other] : kStandIns) {
+    if (key.starts_with(kind)) {
+      return fmt::format("{}{}", other, key.substr(kind.size()));
+    }
+  }
+  return {};
+}
+
 std::vector<RatedKind> MakeKinds() {
   std::vector<RatedKind> kinds;
-  for (const char* kind : {"gemm", "attention", "attention_backward"}) {
+  for (const char* kind : {"gemm", "gemm_unaligned", "gemm_small", "attention", "attention_backward", "attention_wide",
+                           "attention_wide_backward"}) {
     for (const DType dtype : kRatedDTypes) {
       kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), true});
     }
   }
-  for (const char* kind :
-       {"norm", "norm_backward", "rope", "embedding", "embedding_backward", "pointwise", "activation"}) {
+  for (const char* kind : {"norm", "norm_backward", "layer_norm", "layer_norm_backward", "rope", "embedding",
+                           "embedding_backward", "pointwise", "activation"}) {
     for (const DType dtype : kRatedDTypes) {
       kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), false});
     }
   }
-  for (const char* kind : {"stream", "cross_entropy", "cross_entropy_backward", "optimizer_update"}) {
+  for (const char* kind :
+       {"stream", "cross_entropy", "cross_entropy_backward", "optimizer_update", "optimizer_update_narrow"}) {
     kinds.push_back({kind, false});
   }
   return kinds;
@@ -109,18 +163,29 @@ std::optional<RatedWork> WorkOf(const Operator& op) {
   if (key.empty()) {
     return std::nullopt;
   }
-  const auto flops = static_cast<double>(FlopsOf(op).count());
-  if (const auto* gemm = std::get_if<Gemm>(&op)) {
-    return RatedWork{std::move(key), std::min({gemm->m, gemm->n, gemm->k}), flops};
-  }
-  if (const auto* products = std::get_if<InfoNce>(&op)) {
-    return RatedWork{std::move(key), std::min({products->rows, products->columns, products->width}), flops};
+  std::string otherwise = Otherwise(key);
+  const auto rated = [&](std::int64_t size, std::int64_t work) {
+    return RatedWork{std::move(key), size, static_cast<double>(work), std::move(otherwise)};
+  };
+  if (const std::optional<Sides> sides = SidesOf(op)) {
+    return rated(sides->smallest, FlopsOf(op).count());
   }
   if (const auto* attention = std::get_if<Attention>(&op)) {
-    return RatedWork{std::move(key), attention->sequence, flops};
+    return rated(attention->sequence, FlopsOf(op).count());
   }
   const std::int64_t bytes = BytesMovedBy(op).count();
-  return RatedWork{std::move(key), bytes, static_cast<double>(bytes)};
+  return rated(bytes, bytes);
+}
+
+std::optional<RatedWork> SmallWorkOf(const Operator& op) {
+  const auto* products = std::get_if<InfoNce>(&op);
+  const auto* gemm = std::get_if<Gemm>(&op);
+  if ((products == nullptr && gemm == nullptr) || !IsRated(gemm != nullptr ? gemm->dtype : products->dtype)) {
+    return std::nullopt;
+  }
+  const std::int64_t flops = FlopsOf(op).count();
+  return RatedWork{fmt::format("gemm_small.{}", Name(gemm != nullptr ? gemm->dtype : products->dtype)),
+                   products != nullptr && products->backward ? flops / 2 : flops, static_cast<double>(flops)};
 }
 
 double RateAt(const RateCurve& curve, std::int64_t size) {

@@ -18,9 +18,22 @@ namespace tidemark {
 // work of an operator are is said here and nowhere else: who measures and who predicts mean the same.
 //
 //   kind                                      size                        work
-//   gemm                                      smallest of m, n and k      operations
-//   attention, attention_backward             sequence                    operations
+//   gemm, gemm_unaligned                      smallest of m, n and k      operations
+//   gemm_small                                operations                  operations
+//   attention, attention_wide, and backward   sequence                    operations
 //   all others                                bytes moved                 bytes moved
+//
+// gemm_unaligned: a side is no multiple of 16 bytes (GPT-2's vocabulary of 50257). A GPU copies matrices in pieces of
+// 16 bytes (CUDA driver API, cuTensorMapEncodeTiled: strides are multiples of 16), and a library's products of other
+// rows take several times as long. Which two sides lie in memory as rows a Gemm does not say: a number of tokens that
+// is no multiple counts as well, though it costs nothing.
+//
+// gemm_small: a product takes no less than one with as many operations whose sides are alike, however well its smallest
+// dimension does in a larger one: its few tiles fill the processors unevenly, and begin and end together.
+//
+// attention_wide: heads of more than 64, which the executor's kernels compute in other tiles
+// (kernels/attention_plan.cuh). layer_norm has two statistics and two vectors, norm one. optimizer_update_narrow: see
+// below.
 
 /// A kind of kernel that a machine may have a curve for: the end of its key in a machine file.
 struct RatedKind {
@@ -33,6 +46,7 @@ struct RatedWork {
   std::string key;
   std::int64_t size = 0;
   double work = 0;
+  std::string otherwise = {};  ///< the kind to take where a machine has no curve of this one; none: empty
 };
 
 /// Nothing for what has no kind: rows of a table network, and dtypes that nobody measures.
@@ -40,8 +54,12 @@ struct RatedWork {
 /// An operator that streams through memory once (Pointwise) does not say its dtypes. It is taken for one that only
 /// writes or copies ("stream") where it moves up to 4 bytes an element, for one of 16-bit tensors up to 10 (a GLU's
 /// backward pass moves five), and else for one of fp32; and for one that takes an exponential ("activation") from 5
-/// operations an element on.
+/// operations an element on. Nor does an update: up to 14 bytes an element (AdamW reads four tensors and writes three)
+/// are of 16-bit tensors.
 std::optional<RatedWork> WorkOf(const Operator& op);
+
+/// Of matrix products: by "gemm_small", which they are not faster than. An operator of two products is sized as one.
+std::optional<RatedWork> SmallWorkOf(const Operator& op);
 
 /// The curve at a size: a power law between two points, its ends beyond them.
 double RateAt(const RateCurve& curve, std::int64_t size);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/dtype.h"
@@ -20,10 +21,17 @@ namespace tidemark {
 // GPU one stream. Each number is that of the fastest of many repetitions: what else runs on the machine only makes them
 // slower.
 
-/// Rates of every kind of kernel (models/machine/rates.h), by the keys of a machine file. `launch` is what a kernel
-/// takes that does nothing, which predictions add to each: it is no part of them. Where that is nearly all, a tenth of
-/// the time is left for the work, so that rates stay finite.
-std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch);
+struct RateLimits {
+  /// What a kernel takes that does nothing, which predictions add to each: it is no part of rates. Where it is nearly
+  /// all, a tenth of the time is left for the work, so that rates stay finite.
+  Nanos launch;
+  /// What the memory moves in a second: no kernel that streams is rated above it. A call that is repeated finds its
+  /// operands in a GPU's cache (50 MiB of an H100's); in a step they come from memory, as others were used since.
+  std::optional<BytesPerSec> bytes = std::nullopt;
+};
+
+/// Rates of every kind of kernel (models/machine/rates.h) that `sizes` has points for, by the keys of a machine file.
+std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, const RateLimits& limits);
 
 /// Keeps the device at work for sizes.warm with the product of sizes.peak: a GPU's clocks fall from what they are at
 /// first to what they are in a long step.

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::int64_t kOne = 1;
 
-void PutRates(Calibration& to, Device& device, const CalibrationSizes& sizes, Nanos launch, std::string_view where) {
-  for (auto& [key, curve] : MeasureRates(device, sizes, launch)) {
+void PutRates(Calibration& to, Device& device, const CalibrationSizes& sizes, const RateLimits& limits,
+              std::string_view where) {
+  for (auto& [key, curve] : MeasureRates(device, sizes, limits)) {
     to.Measured("rates." + key, to.machine().rates[key], std::move(curve),
                 fmt::format("kernels of this kind on {}", where));
   }
@@ -48,10 +49,9 @@ double Fraction(double reached, double of) { return std::clamp(reached / of, 0.0
 
 /// Peaks and bandwidth of NVIDIA's sheet stay, for they say how well hardware is used; what was reached of them is the
 /// fraction. Without a sheet they are what was reached, all of it.
-void PutReached(Calibration& to, Device& device, const CalibrationSizes& sizes, bool has_sheet) {
+void PutReached(Calibration& to, const std::map<DType, FlopsPerSec>& peaks, BytesPerSec copy,
+                const CalibrationSizes& sizes, bool has_sheet) {
   Machine& machine = to.machine();
-  const std::map<DType, FlopsPerSec> peaks = MeasurePeaks(device, sizes);
-  const BytesPerSec copy = MeasureCopy(device, sizes);
   const std::string products = PeakWords(sizes, "the GPU"), copies = "a copy within the GPU's memory";
   if (has_sheet) {
     to.Measured("achievable_flops", machine.achievable_flops,
@@ -135,7 +135,7 @@ void CalibrateProcessor(Calibration& to, Device& device, const CalibrationSizes&
            "all streams of a rank take turns on its thread, and MPI moves messages while it waits for them");
   to.Known("overlap_slowdown", machine.overlap_slowdown, 1.0, "kernels and collectives take turns");
   PutPeaks(to, MeasurePeaks(device, sizes), PeakWords(sizes, "one thread"));
-  PutRates(to, device, sizes, Nanos(), "one thread");
+  PutRates(to, device, sizes, {.launch = Nanos()}, "one thread");
   const BytesPerSec copy = MeasureCopy(device, sizes);
   constexpr std::string_view kCopy = "a copy of 256 MiB by one thread";
   to.Measured("memory_bandwidth", machine.memory_bandwidth, copy, kCopy);
@@ -152,8 +152,9 @@ void CalibrateGpu(Calibration& to, Device& device, const CalibrationSizes& sizes
   to.Measured(
       "kernel_launch", machine.kernel_launch, launch.device,
       fmt::format("a kernel of one element behind another; the host takes {} ns to launch it", launch.host.count()));
-  PutRates(to, device, sizes, launch.device, "one stream");
-  PutReached(to, device, sizes, gpu.has_sheet);
+  const BytesPerSec copy = MeasureCopy(device, sizes);
+  PutRates(to, device, sizes, {.launch = launch.device, .bytes = copy}, "one stream");
+  PutReached(to, MeasurePeaks(device, sizes), copy, sizes, gpu.has_sheet);
   const GpuDescription now = gpu.describe();
   PutDescription(to, now);
   const Link host = MeasureHostLink(device, sizes);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,24 +37,40 @@ using Layer = CalibrationSizes::Layer;
 /// Operators of one kind and size, which count as one, with the time of all.
 using Runs = std::vector<std::pair<Operator, Device::Work>>;
 
+/// By which curve an operator is measured.
+using Rating = std::optional<RatedWork> (*)(const Operator&);
+
+bool IsOfBytes(const std::string& key) {
+  const std::span<const RatedKind> kinds = RatedKinds();
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const RatedKind& known) { return known.key == key; });
+  TIDEMARK_CHECK(kind != kinds.end());
+  return !kind->arithmetic;
+}
+
 /// Curves under way: each kind's points in the order in which they are measured, by rising size.
 class Curves {
  public:
-  Curves(Device& device, const CalibrationSizes& sizes, Nanos launch)
-      : stopwatch_(device, sizes.held), launch_(static_cast<double>(launch.count()) * 1e-9) {}
+  Curves(Device& device, const CalibrationSizes& sizes, const RateLimits& limits)
+      : stopwatch_(device, sizes.held),
+        launch_(static_cast<double>(limits.launch.count()) * 1e-9),
+        most_(limits.bytes) {}
 
-  void Measure(const Runs& runs) {
+  void Measure(const Runs& runs, Rating rating = WorkOf) {
     constexpr double kLeastShare = 0.1;
     double work = 0, seconds = 0;
     std::optional<RatedWork> rated;
     for (const auto& [op, run] : runs) {
-      rated = WorkOf(op);
+      rated = rating(op);
       TIDEMARK_CHECK(rated);
       work += rated->work;
       const double taken = stopwatch_.SecondsOfWork(run);
       seconds += std::max(taken - launch_, kLeastShare * taken);
     }
-    rates_[rated->key].push_back({rated->size, FourDigits(work / seconds)});
+    double rate = work / seconds;
+    if (most_ && IsOfBytes(rated->key)) {
+      rate = std::min(rate, most_->per_second());
+    }
+    rates_[rated->key].push_back({rated->size, FourDigits(rate)});
   }
   void Measure(const Operator& op, const Device::Work& run) { Measure({{op, run}}); }
   std::map<std::string, RateCurve> Take() && { return std::move(rates_); }
@@ -61,6 +78,7 @@ class Curves {
  private:
   Stopwatch stopwatch_;
   double launch_;
+  std::optional<BytesPerSec> most_;
   std::map<std::string, RateCurve> rates_;
 };
 
@@ -96,15 +114,16 @@ void AddProducts(const LayerOperands& layer, Runs& runs) {
   });
 }
 
-void MeasureGemms(Curves& curves, Device& device, const CalibrationSizes& sizes, DType dtype) {
-  for (const std::vector<Layer>& point : sizes.products) {
+void MeasureGemms(Curves& curves, Device& device, const CalibrationSizes& sizes,
+                  const std::vector<std::vector<Layer>>& points, Rating rating, DType dtype) {
+  for (const std::vector<Layer>& point : points) {
     Operands operands(device, sizes.memory);
     std::deque<LayerOperands> layers;
     Runs runs;
     for (const Layer& layer : point) {
       AddProducts(layers.emplace_back(operands, layer, dtype), runs);
     }
-    curves.Measure(runs);
+    curves.Measure(runs, rating);
   }
 }
 
@@ -124,10 +143,8 @@ struct AttentionOperands {
 
 void MeasureAttention(Curves& curves, Device& device, const CalibrationSizes& sizes, DType dtype) {
   for (const std::int64_t sequence : sizes.sequences) {
-    Operands operands(device, sizes.memory);
-    std::deque<AttentionOperands> of_sizes;
-    Runs forward, backward;
     for (const std::int64_t head_size : sizes.head_sizes) {
+      Operands operands(device, sizes.memory);
       const std::int64_t batch = std::max<std::int64_t>(1, sizes.attention_tokens / sequence);
       Attention op{.batch = batch,
                    .heads = sizes.heads,
@@ -135,19 +152,40 @@ void MeasureAttention(Curves& curves, Device& device, const CalibrationSizes& si
                    .sequence = sequence,
                    .head_size = head_size,
                    .dtype = dtype};
-      const AttentionOperands& of = of_sizes.emplace_back(
-          operands, kernels::HeadShape{batch, sequence, sizes.heads, sizes.heads, head_size}, dtype);
-      forward.emplace_back(op, [&of](const Queue& queue) {
+      const AttentionOperands of(operands, {batch, sequence, sizes.heads, sizes.heads, head_size}, dtype);
+      curves.Measure(op, [&of](const Queue& queue) {
         on::AttentionForward(queue, of.attention, of.q, of.k, of.v, of.out, of.lse);
       });
       op.backward = true;
-      backward.emplace_back(op, [&of](const Queue& queue) {
+      curves.Measure(op, [&of](const Queue& queue) {
         on::AttentionBackward(queue, of.attention, of.q, of.k, of.v, of.out, of.lse, of.d_out, of.dq, of.dk, of.dv,
                               of.sum, of.delta);
       });
     }
-    curves.Measure(forward);
-    curves.Measure(backward);
+  }
+}
+
+/// What a norm reads and writes, in the order of the kernels' arguments.
+struct NormOperands {
+  kernels::Tensor input, weight, output, rstd, mean, gradient, input_gradient, weight_gradient, bias_gradient;
+};
+
+/// Both norms: LayerNorm has a bias and a mean more.
+void MeasureNorms(Curves& curves, const NormOperands& of, std::int64_t rows, std::int64_t width, DType dtype) {
+  for (const bool layer_norm : {false, true}) {
+    const kernels::Norm norm{.rows = rows, .width = width, .layer_norm = layer_norm};
+    const auto where = [layer_norm](const kernels::Tensor& tensor) {
+      return layer_norm ? std::optional(tensor) : std::nullopt;
+    };
+    Norm op{.rows = rows, .width = width, .layer_norm = layer_norm, .dtype = dtype};
+    curves.Measure(op, [&](const Queue& queue) {
+      on::NormForward(queue, norm, of.input, of.weight, where(of.weight), of.output, of.rstd, where(of.mean));
+    });
+    op.backward = true;
+    curves.Measure(op, [&](const Queue& queue) {
+      on::NormBackward(queue, norm, of.gradient, of.input, of.rstd, where(of.mean), of.weight, of.input_gradient,
+                       of.weight_gradient, where(of.bias_gradient));
+    });
   }
 }
 
@@ -161,15 +199,15 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
   const kernels::Tensor d = operands.Make(dtype, elements), e = operands.Make(dtype, elements),
                         row = operands.Make(dtype, width);
   const kernels::Tensor d_row = operands.Make(dtype, width), rstd = operands.Make(DType::fp32, rows);
-  const kernels::Norm norm{.rows = rows, .width = width};
-  Norm norm_op{.rows = rows, .width = width, .dtype = dtype};
-  curves.Measure(norm_op, [&](const Queue& queue) { on::NormForward(queue, norm, a, row, {}, b, rstd, {}); });
-  norm_op.backward = true;
-  curves.Measure(norm_op,
-                 [&](const Queue& queue) { on::NormBackward(queue, norm, c, a, rstd, {}, row, d, d_row, {}); });
-  const std::int64_t heads = width / kHeadSize;
-  const kernels::Rope rope{
-      .shape = {.batch = 1, .sequence = rows, .heads = heads, .kv_heads = heads, .head_size = kHeadSize}};
+  MeasureNorms(curves, {a, row, b, rstd, operands.Make(DType::fp32, rows), c, d, d_row, operands.Make(dtype, width)},
+               rows, width, dtype);
+  // A token's angles are computed once for all of its heads: these are as many as attention's.
+  const std::int64_t heads = std::min(sizes.heads, width / kHeadSize);
+  const kernels::Rope rope{.shape = {.batch = 1,
+                                     .sequence = elements / (heads * kHeadSize),
+                                     .heads = heads,
+                                     .kv_heads = heads,
+                                     .head_size = kHeadSize}};
   curves.Measure(Rope{.elements = 2 * elements, .dtype = dtype},
                  [&](const Queue& queue) { on::RopeForward(queue, rope, a, b, c, d); });
   const ConstTensor addends[] = {a, b};
@@ -190,36 +228,47 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
   curves.Measure(embedding_op, [&](const Queue& queue) { on::EmbeddingBackward(queue, embedding, ids, a, table); });
 }
 
+/// Updates of tensors that are all of a dtype.
+void MeasureUpdate(Curves& curves, Operands& operands, std::int64_t elements, DType dtype) {
+  const kernels::Tensor gradient = operands.Make(dtype, elements), weight = operands.Make(dtype, elements);
+  const kernels::Tensor first = operands.Make(dtype, elements), second = operands.Make(dtype, elements);
+  const kernels::AdamW adamw;
+  curves.Measure(OptimizerUpdate{.elements = elements, .bytes_moved = 7 * (SizeOf(dtype) * elements).count()},
+                 [&](const Queue& queue) { on::AdamWUpdate(queue, adamw, gradient, weight, first, second); });
+}
+
 /// Kernels whose operands are fp32 whatever the model's dtype is.
 void MeasureWide(Curves& curves, Device& device, const CalibrationSizes& sizes, std::int64_t rows) {
   Operands operands(device, sizes.memory);
-  const std::int64_t width = sizes.width, elements = rows * width, bytes = 4 * elements;
+  const std::int64_t elements = rows * sizes.width, bytes = 4 * elements;
   const kernels::Tensor a = operands.Make(DType::fp32, elements), b = operands.Make(DType::fp32, elements);
-  const kernels::Tensor m = operands.Make(DType::fp32, elements), v = operands.Make(DType::fp32, elements);
-  const kernels::Tensor row_max = operands.Make(DType::fp32, rows), row_sum = operands.Make(DType::fp32, rows);
-  const kernels::Tensor labels = operands.MakeIds(rows, width);
   curves.Measure(Pointwise{.elements = elements, .bytes_moved = bytes},
-                 [&](const Queue& queue) { on::Zero(queue, v); });
-  const kernels::CrossEntropy loss{.rows = rows, .columns = width, .divisor = 1};
+                 [&](const Queue& queue) { on::Zero(queue, b); });
+  const std::int64_t columns = std::min(elements, sizes.vocabulary), tokens = elements / columns;
+  const kernels::Tensor row_max = operands.Make(DType::fp32, tokens), row_sum = operands.Make(DType::fp32, tokens);
+  const kernels::Tensor labels = operands.MakeIds(tokens, columns);
+  const kernels::CrossEntropy loss{.rows = tokens, .columns = columns, .divisor = 1};
   const auto pass = [&](std::int64_t times, bool backward) {
-    return CrossEntropy{.rows = rows, .vocabulary = width, .bytes_moved = times * bytes, .backward = backward};
+    return CrossEntropy{.rows = tokens, .vocabulary = columns, .bytes_moved = times * bytes, .backward = backward};
   };
   curves.Measure(
       {{pass(1, false), [&](const Queue& queue) { on::RowMax(queue, loss, a, row_max); }},
        {pass(1, false), [&](const Queue& queue) { on::RowSumOfExponentials(queue, loss, a, row_max, row_sum); }},
        {pass(2, false), [&](const Queue& queue) { on::SoftmaxShift(queue, loss, a, row_max, b); }}});
   curves.Measure(pass(2, true), [&](const Queue& queue) { on::SoftmaxBackward(queue, loss, labels, b); });
-  const kernels::AdamW adamw;
-  curves.Measure(OptimizerUpdate{.elements = elements, .bytes_moved = 7 * bytes},
-                 [&](const Queue& queue) { on::AdamWUpdate(queue, adamw, a, b, m, v); });
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    MeasureUpdate(curves, operands, elements, dtype);
+  }
 }
 
 }  // namespace
 
-std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, Nanos launch) {
-  Curves curves(device, sizes, launch);
+std::map<std::string, RateCurve> MeasureRates(Device& device, const CalibrationSizes& sizes, const RateLimits& limits) {
+  Curves curves(device, sizes, limits);
   for (const DType dtype : {DType::bf16, DType::fp32}) {
-    MeasureGemms(curves, device, sizes, dtype);
+    MeasureGemms(curves, device, sizes, sizes.products, WorkOf, dtype);
+    MeasureGemms(curves, device, sizes, sizes.unaligned_products, WorkOf, dtype);
+    MeasureGemms(curves, device, sizes, sizes.small_products, SmallWorkOf, dtype);
     MeasureAttention(curves, device, sizes, dtype);
     for (const std::int64_t rows : sizes.rows) {
       MeasureRows(curves, device, sizes, dtype, rows);

@@ -17,17 +17,19 @@ struct CalibrationSizes {
     std::int64_t rows = 0, in = 0, out = 0;
     friend bool operator==(const Layer&, const Layer&) = default;
   };
-  std::vector<std::vector<Layer>> products;  ///< each a point, of layers with the same smallest dimension
-  Layer peak;                                ///< whose product stands for the device's rate of arithmetic
+  /// Each a point, of layers with the same smallest dimension; of those that a GPU copies in pieces, and of others.
+  std::vector<std::vector<Layer>> products, unaligned_products;
+  std::vector<std::vector<Layer>> small_products;  ///< each a point, of layers with as many operations
+  Layer peak;                                      ///< whose product stands for the device's rate of arithmetic
   std::vector<DType> peak_dtypes;
 
-  std::vector<std::int64_t> sequences, head_sizes;
+  std::vector<std::int64_t> sequences, head_sizes;  ///< head sizes: of one kind each (models/machine/rates.h)
   std::int64_t heads = 0;
   std::int64_t attention_tokens = 0;  ///< in so many sequences as they make, one at least
 
   std::vector<std::int64_t> rows;  ///< of what streams through rows of `width`
   std::int64_t width = 0;
-  std::int64_t vocabulary = 0;  ///< of the embedding
+  std::int64_t vocabulary = 0;  ///< of the embedding, and of the loss
 
   Bytes copied;                ///< by what stands for the memory's rate
   std::int64_t exchanged = 0;  ///< elements of what ranks exchange

@@ -71,14 +71,24 @@ struct ArithmeticSeconds {
   }
 };
 
+std::optional<double> SecondsByCurve(const std::optional<RatedWork>& rated, const Machine& machine) {
+  if (!rated) {
+    return std::nullopt;
+  }
+  auto curve = machine.rates.find(rated->key);
+  if (curve == machine.rates.end()) {
+    curve = machine.rates.find(rated->otherwise);
+  }
+  return curve == machine.rates.end() ? std::nullopt : std::optional(rated->work / RateAt(curve->second, rated->size));
+}
+
 /// Where the machine's kernels of this kind were measured: how long this one takes by them, without its launch.
 std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine) {
   if (machine.rates.empty()) {
     return std::nullopt;
   }
-  const std::optional<RatedWork> rated = WorkOf(op);
-  const auto curve = rated ? machine.rates.find(rated->key) : machine.rates.end();
-  return curve == machine.rates.end() ? std::nullopt : std::optional(rated->work / RateAt(curve->second, rated->size));
+  const std::optional<double> seconds = SecondsByCurve(WorkOf(op), machine);
+  return seconds ? std::max(seconds, SecondsByCurve(SmallWorkOf(op), machine)) : std::nullopt;
 }
 
 }  // namespace

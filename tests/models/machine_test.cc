@@ -171,6 +171,22 @@ TEST(Machines, AMeasuredCurveIsReadAndWrittenBack) {
   EXPECT_EQ(*again, *machine);
 }
 
+// As calibration writes it: each number with its source.
+TEST(Machines, CurvesOfAllKindsStandInOneFile) {
+  Machine machine = *FromText("from: cpu\n");
+  for (const RatedKind& kind : RatedKinds()) {
+    machine.rates[kind.key] = {{64, 40e9}};
+    machine.sources["rates." + kind.key] = "measured";
+  }
+  std::string text;
+  for (const auto& [key, value] : MachineYaml(machine)) {
+    text += key + ": " + value + "\n";
+  }
+  const Result<Machine> again = FromText(text);
+  ASSERT_TRUE(again.ok()) << again.error().Text();
+  EXPECT_EQ(*again, machine);
+}
+
 TEST(Machines, ACurveThatIsNoneIsRefused) {
   const auto error = [](const std::string& curve) {
     const Result<Machine> machine = FromText("from: cpu\nrates: {gemm.fp32: \"" + curve + "\"}\n");
@@ -200,20 +216,64 @@ TEST(Rates, AnOperatorIsRatedByItsKindDTypeAndSize) {
     const auto rated = WorkOf(op);
     return rated ? fmt::format("{} {} {}", rated->key, rated->size, rated->work) : std::string("none");
   };
-  EXPECT_EQ(work(Gemm{.m = 8, .n = 2, .k = 4}), "gemm.bf16 2 128");  // 2 * 8 * 2 * 4
+  EXPECT_EQ(work(Gemm{.m = 16, .n = 8, .k = 24}), "gemm.bf16 8 6144");  // 2 * 16 * 8 * 24
   // 2 products, 2 * 16 * 16 * 4 operations each, half of them seen.
   EXPECT_EQ(
       work(Attention{.batch = 1, .heads = 1, .kv_heads = 1, .sequence = 16, .head_size = 4, .dtype = DType::fp32}),
       "attention.fp32 16 2048");
+  EXPECT_EQ(WorkOf(Attention{.head_size = 64})->key, "attention.bf16");
+  EXPECT_EQ(WorkOf(Attention{.head_size = 80, .backward = true})->key, "attention_wide_backward.bf16");
   EXPECT_EQ(work(Rope{.elements = 10, .backward = true}), "rope.bf16 40 40");
   EXPECT_EQ(work(Norm{.rows = 1, .width = 4, .backward = true}), "norm_backward.bf16 44 44");  // 3 * 8 + 2 * 8 + 4
+  // A row in and out, weight and bias of 8 bytes each; and two statistics of 4.
+  EXPECT_EQ(work(Norm{.rows = 1, .width = 4, .layer_norm = true}), "layer_norm.bf16 40 40");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 40}), "stream 40 40");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 60}), "pointwise.bf16 60 60");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 120, .flops_per_element = 5}), "activation.fp32 120 120");
   EXPECT_EQ(work(CrossEntropy{.bytes_moved = 7, .backward = true}), "cross_entropy_backward 7 7");
   EXPECT_EQ(work(OptimizerUpdate{.elements = 1, .bytes_moved = 28}), "optimizer_update 28 28");
+  EXPECT_EQ(work(OptimizerUpdate{.elements = 1, .bytes_moved = 14}), "optimizer_update_narrow 14 14");
   EXPECT_EQ(work(Tabulated{.flops = 5}), "none");
   EXPECT_EQ(work(Gemm{.m = 8, .n = 2, .k = 4, .dtype = DType::fp64}), "none") << "nobody measures it";
+}
+
+// Pieces are of 16 bytes: of 8 elements of bf16, of 4 of fp32. Which side is none does not matter.
+TEST(Rates, AProductIsUnalignedWhereASideIsNotWholePieces) {
+  const auto key = [](const Operator& op) { return WorkOf(op)->key; };
+  for (const Gemm& op : {Gemm{.m = 9, .n = 8, .k = 8}, Gemm{.m = 8, .n = 9, .k = 8}, Gemm{.m = 8, .n = 8, .k = 12}}) {
+    EXPECT_EQ(key(op), "gemm_unaligned.bf16");
+  }
+  EXPECT_EQ(key(Gemm{.m = 8, .n = 8, .k = 12, .dtype = DType::fp32}), "gemm.fp32");
+  EXPECT_EQ(key(InfoNce{.rows = 8, .columns = 10, .width = 8, .dtype = DType::fp32}), "gemm_unaligned.fp32");
+}
+
+TEST(Rates, AProductIsRatedAsASmallOneByItsOperationsToo) {
+  const auto small = [](const Operator& op) {
+    const auto rated = SmallWorkOf(op);
+    return rated ? fmt::format("{} {} {}", rated->key, rated->size, rated->work) : std::string("none");
+  };
+  EXPECT_EQ(small(Gemm{.m = 16, .n = 8, .k = 24, .batch = 3}), "gemm_small.bf16 18432 18432");  // 3 * 2 * 16 * 8 * 24
+  EXPECT_EQ(small(Gemm{.m = 9, .n = 8, .k = 8}), "gemm_small.bf16 1152 1152");
+  // Two products one after the other, each of 2 * 8 * 4 * 2.
+  EXPECT_EQ(small(InfoNce{.rows = 8, .columns = 4, .width = 2, .backward = true}), "gemm_small.fp32 128 256");
+  EXPECT_EQ(small(Gemm{.m = 8, .n = 8, .k = 8, .dtype = DType::fp64}), "none");
+  EXPECT_EQ(small(Norm{.rows = 1, .width = 4}), "none");
+}
+
+// A machine file may lack a kind: of the processor, or written by hand.
+TEST(Rates, AKindOfFewShapesHasAnotherThatStandsInForIt) {
+  const auto otherwise = [](const Operator& op) { return WorkOf(op)->otherwise; };
+  EXPECT_EQ(otherwise(Gemm{.m = 9, .n = 8, .k = 8}), "gemm.bf16");
+  EXPECT_EQ(otherwise(Attention{.head_size = 128, .backward = true}), "attention_backward.bf16");
+  EXPECT_EQ(otherwise(Norm{.rows = 1, .width = 4, .layer_norm = true, .dtype = DType::fp32}), "norm.fp32");
+  EXPECT_EQ(otherwise(OptimizerUpdate{.elements = 1, .bytes_moved = 14}), "optimizer_update");
+  EXPECT_EQ(otherwise(Gemm{.m = 8, .n = 8, .k = 8}), "");
+  for (const RatedKind& kind : RatedKinds()) {
+    EXPECT_EQ(std::count_if(RatedKinds().begin(), RatedKinds().end(),
+                            [&](const RatedKind& other) { return other.key == kind.key; }),
+              1)
+        << kind.key;
+  }
 }
 
 TEST(Machines, AFileWithoutAPresetMustBeComplete) {

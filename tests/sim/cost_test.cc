@@ -74,6 +74,28 @@ TEST(KernelTime, WhatWasMeasuredOnTheMachineGoesBeforeTheRoofline) {
   EXPECT_EQ(Time(Pointwise{.elements = 100, .bytes_moved = 1000}, machine), Nanos(1000 + 7));
 }
 
+// 2 * 100 * 100 * 1000 operations: 500 us at the 40 GFLOP/s of its smallest dimension, 1 ms at the 20 of a product with
+// as many operations.
+TEST(KernelTime, AProductIsAsSlowAsTheSlowerOfItsCurves) {
+  Machine machine = Toy();
+  const Gemm op{.m = 100, .n = 100, .k = 1000, .dtype = DType::fp32, .output = DType::fp32};
+  machine.rates["gemm.fp32"] = {{100, 40e9}};
+  machine.rates["gemm_small.fp32"] = {{20'000'000, 20e9}};
+  EXPECT_EQ(Time(op, machine), Nanos(1'000'000));
+  machine.rates["gemm_small.fp32"] = {{20'000'000, 80e9}};
+  EXPECT_EQ(Time(op, machine), Nanos(500'000));
+}
+
+// 2 * 101 * 100 * 1000 operations at 40 GFLOP/s, or at 4 where products of odd sides were measured.
+TEST(KernelTime, AnUnalignedProductHasItsOwnCurveWhereThereIsOne) {
+  Machine machine = Toy();
+  const Gemm op{.m = 101, .n = 100, .k = 1000, .dtype = DType::fp32, .output = DType::fp32};
+  machine.rates["gemm.fp32"] = {{100, 40e9}};
+  EXPECT_EQ(Time(op, machine), Nanos(505'000));
+  machine.rates["gemm_unaligned.fp32"] = {{100, 4e9}};
+  EXPECT_EQ(Time(op, machine), Nanos(5'050'000));
+}
+
 TEST(KernelTime, WhatWasMeasuredIsStretchedBesideACollective) {
   Machine machine = Toy();
   machine.rates["stream"] = {{1, 1e9}};
