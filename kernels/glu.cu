@@ -17,47 +17,57 @@ struct Rows {
   View elements;
   Half begin;
 };
-template <class C>
-struct InputRows : Rows<Input<C>> {
+template <class In>
+struct InputRows : Rows<In> {
   template <class Column>
   __host__ __device__ auto At(std::int64_t row, Column column) const {
     return this->elements[column + this->begin(row)];
   }
 };
-template <class C>
-struct OutputRows : Rows<Output<C>> {
+template <class Out>
+struct OutputRows : Rows<Out> {
   template <class Column, class Value>
   __host__ __device__ void Set(std::int64_t row, Column column, const Value& value) const {
     this->elements.Set(column + this->begin(row), value);
   }
 };
 
-template <class C>
-InputRows<C> GateOf(const Glu& op, const ConstTensor& tensor) {
+template <class In>
+InputRows<In> GateOf(const Glu& op, const ConstTensor& tensor) {
   return {{tensor, Gate(op, tensor.type)}};
 }
-template <class C>
-InputRows<C> UpOf(const Glu& op, const ConstTensor& tensor) {
+template <class In>
+InputRows<In> UpOf(const Glu& op, const ConstTensor& tensor) {
   return {{tensor, Up(op, tensor.type)}};
 }
-template <class C>
-OutputRows<C> GateTo(const Glu& op, const Tensor& tensor) {
+template <class Out>
+OutputRows<Out> GateTo(const Glu& op, const Tensor& tensor) {
   return {{tensor, Gate(op, tensor.type)}};
 }
-template <class C>
-OutputRows<C> UpTo(const Glu& op, const Tensor& tensor) {
+template <class Out>
+OutputRows<Out> UpTo(const Glu& op, const Tensor& tensor) {
   return {{tensor, Up(op, tensor.type)}};
 }
 
-template <class C>
-InputRows<C> DenseOf(const Glu& op, const ConstTensor& tensor) {
+template <class In>
+InputRows<In> DenseOf(const Glu& op, const ConstTensor& tensor) {
   CheckDense(op, tensor.type);
   return {{tensor, {op.width, 0}}};
 }
-template <class C>
-OutputRows<C> DenseTo(const Glu& op, const Tensor& tensor) {
+template <class Out>
+OutputRows<Out> DenseTo(const Glu& op, const Tensor& tensor) {
   CheckDense(op, tensor.type);
   return {{tensor, {op.width, 0}}};
+}
+
+/// Calls `body` with the views of these operands: typed where their rows are of packs alone.
+template <class C, class Body>
+void InViewsOfRows(const Glu& op, std::initializer_list<ConstTensor> tensors, Body body) {
+  if (op.width % kPack == 0) {
+    InViewsOf<C>(tensors, body);
+  } else {
+    body(AnyViews<C>{});
+  }
 }
 
 template <class C>
@@ -70,11 +80,11 @@ __host__ __device__ C SiluSlope(C x) {
   return sigmoid * (C(1) + x * (C(1) - sigmoid));
 }
 
-template <class C>
+template <class C, class Views>
 struct GluRow {
   std::int64_t width;
-  InputRows<C> gate, up;
-  OutputRows<C> output;
+  InputRows<typename Views::In> gate, up;
+  OutputRows<typename Views::Out> output;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width, [&](auto at) {
       output.Set(row, at, Map([](C x, C u) { return Silu(x) * u; }, gate.At(row, at), up.At(row, at)));
@@ -82,11 +92,11 @@ struct GluRow {
   }
 };
 
-template <class C>
+template <class C, class Views>
 struct GluBackwardRow {
   std::int64_t width;
-  InputRows<C> gate, up, output_gradient;
-  OutputRows<C> gate_gradient, up_gradient;
+  InputRows<typename Views::In> gate, up, output_gradient;
+  OutputRows<typename Views::Out> gate_gradient, up_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     const auto d_up = [](C dy, C x) { return dy * Silu(x); };
     const auto d_gate = [](C dy, C u, C x) { return dy * u * SiluSlope(x); };
@@ -101,8 +111,8 @@ struct GluBackwardRow {
 template <class C>
 struct SiluRow {
   std::int64_t width;
-  InputRows<C> gate;
-  OutputRows<C> silu;
+  InputRows<Input<C>> gate;
+  OutputRows<Output<C>> silu;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width, [&](auto at) { silu.Set(row, at, Map([](C x) { return Silu(x); }, gate.At(row, at))); });
   }
@@ -111,8 +121,8 @@ struct SiluRow {
 template <class C>
 struct ProductRow {
   std::int64_t width;
-  InputRows<C> silu, up;
-  OutputRows<C> output;
+  InputRows<Input<C>> silu, up;
+  OutputRows<Output<C>> output;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width,
               [&](auto at) { output.Set(row, at, Map(std::multiplies<>(), silu.At(row, at), up.At(row, at))); });
@@ -122,8 +132,8 @@ struct ProductRow {
 template <class C>
 struct ProductBackwardRow {
   std::int64_t width;
-  InputRows<C> output_gradient, silu, up;
-  OutputRows<C> silu_gradient, up_gradient;
+  InputRows<Input<C>> output_gradient, silu, up;
+  OutputRows<Output<C>> silu_gradient, up_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width, [&](auto at) {
       const auto dy = output_gradient.At(row, at), s = silu.At(row, at), u = up.At(row, at);
@@ -136,8 +146,8 @@ struct ProductBackwardRow {
 template <class C>
 struct SiluBackwardRow {
   std::int64_t width;
-  InputRows<C> silu_gradient, gate;
-  OutputRows<C> gate_gradient;
+  InputRows<Input<C>> silu_gradient, gate;
+  OutputRows<Output<C>> gate_gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width, [&](auto at) {
       const auto slope = [](C ds, C x) { return ds * SiluSlope(x); };
@@ -149,8 +159,8 @@ struct SiluBackwardRow {
 template <class C>
 struct JoinRow {
   std::int64_t width;
-  InputRows<C> gate, up;
-  OutputRows<C> packed_gate, packed_up;
+  InputRows<Input<C>> gate, up;
+  OutputRows<Output<C>> packed_gate, packed_up;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
     team.Each(0, width, [&](auto at) {
       packed_gate.Set(row, at, gate.At(row, at));
@@ -164,29 +174,41 @@ struct JoinRow {
 void GluForward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const Tensor& output,
                 const Queue& queue) {
   InArithmeticOf({gate.type, up.type, output.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows, GluRow<C>{op.width, GateOf<C>(op, gate), UpOf<C>(op, up), DenseTo<C>(op, output)});
+    InViewsOfRows<C>(op, {gate, up, output}, [&]<class Views>(Views) {
+      using In = typename Views::In;
+      EachRow(
+          queue, op.rows,
+          GluRow<C, Views>{op.width, GateOf<In>(op, gate), UpOf<In>(op, up), DenseTo<typename Views::Out>(op, output)});
+    });
   });
 }
 
 void GluBackward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, const ConstTensor& output_gradient,
                  const Tensor& gate_gradient, const Tensor& up_gradient, const Queue& queue) {
   InArithmeticOf({gate.type, up.type, output_gradient.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows,
-            GluBackwardRow<C>{op.width, GateOf<C>(op, gate), UpOf<C>(op, up), DenseOf<C>(op, output_gradient),
-                              GateTo<C>(op, gate_gradient), UpTo<C>(op, up_gradient)});
+    InViewsOfRows<C>(op, {gate, up, output_gradient, gate_gradient, up_gradient}, [&]<class Views>(Views) {
+      using In = typename Views::In;
+      using Out = typename Views::Out;
+      EachRow(
+          queue, op.rows,
+          GluBackwardRow<C, Views>{op.width, GateOf<In>(op, gate), UpOf<In>(op, up), DenseOf<In>(op, output_gradient),
+                                   GateTo<Out>(op, gate_gradient), UpTo<Out>(op, up_gradient)});
+    });
   });
 }
 
 void SiluForward(const Glu& op, const ConstTensor& gate, const Tensor& silu, const Queue& queue) {
   InArithmeticOf({gate.type, silu.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows, SiluRow<C>{op.width, GateOf<C>(op, gate), DenseTo<C>(op, silu)});
+    EachRow(queue, op.rows, SiluRow<C>{op.width, GateOf<Input<C>>(op, gate), DenseTo<Output<C>>(op, silu)});
   });
 }
 
 void ProductForward(const Glu& op, const ConstTensor& silu, const ConstTensor& up, const Tensor& output,
                     const Queue& queue) {
   InArithmeticOf({silu.type, up.type, output.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows, ProductRow<C>{op.width, DenseOf<C>(op, silu), UpOf<C>(op, up), DenseTo<C>(op, output)});
+    EachRow(
+        queue, op.rows,
+        ProductRow<C>{op.width, DenseOf<Input<C>>(op, silu), UpOf<Input<C>>(op, up), DenseTo<Output<C>>(op, output)});
   });
 }
 
@@ -194,17 +216,18 @@ void ProductBackward(const Glu& op, const ConstTensor& output_gradient, const Co
                      const Tensor& silu_gradient, const Tensor& up_gradient, const Queue& queue) {
   InArithmeticOf({output_gradient.type, silu.type, up.type}, [&]<class C>(C) {
     EachRow(queue, op.rows,
-            ProductBackwardRow<C>{op.width, DenseOf<C>(op, output_gradient), DenseOf<C>(op, silu), UpOf<C>(op, up),
-                                  DenseTo<C>(op, silu_gradient), UpTo<C>(op, up_gradient)});
+            ProductBackwardRow<C>{op.width, DenseOf<Input<C>>(op, output_gradient), DenseOf<Input<C>>(op, silu),
+                                  UpOf<Input<C>>(op, up), DenseTo<Output<C>>(op, silu_gradient),
+                                  UpTo<Output<C>>(op, up_gradient)});
   });
 }
 
 void SiluBackward(const Glu& op, const ConstTensor& silu_gradient, const ConstTensor& gate, const Tensor& gate_gradient,
                   const Queue& queue) {
   InArithmeticOf({silu_gradient.type, gate.type}, [&]<class C>(C) {
-    EachRow(
-        queue, op.rows,
-        SiluBackwardRow<C>{op.width, DenseOf<C>(op, silu_gradient), GateOf<C>(op, gate), GateTo<C>(op, gate_gradient)});
+    EachRow(queue, op.rows,
+            SiluBackwardRow<C>{op.width, DenseOf<Input<C>>(op, silu_gradient), GateOf<Input<C>>(op, gate),
+                               GateTo<Output<C>>(op, gate_gradient)});
   });
 }
 
@@ -212,7 +235,8 @@ void JoinHalves(const Glu& op, const ConstTensor& gate, const ConstTensor& up, c
                 const Queue& queue) {
   InArithmeticOf({gate.type, up.type, packed.type}, [&]<class C>(C) {
     EachRow(queue, op.rows,
-            JoinRow<C>{op.width, DenseOf<C>(op, gate), DenseOf<C>(op, up), GateTo<C>(op, packed), UpTo<C>(op, packed)});
+            JoinRow<C>{op.width, DenseOf<Input<C>>(op, gate), DenseOf<Input<C>>(op, up), GateTo<Output<C>>(op, packed),
+                       UpTo<Output<C>>(op, packed)});
   });
 }
 

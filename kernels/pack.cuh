@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/ptx.cuh"
 #include "kernels/words.cuh"
 
 namespace tidemark::kernels::cuda {
@@ -180,6 +181,29 @@ __host__ __device__ inline void Write(const Pack<T>& pack, T* to, PackAt at) {
   }
 #else
   std::memcpy(to, &pack, sizeof(pack));
+#endif
+}
+
+/// Of packs that are known to be aligned, to 16 bytes.
+template <class T>
+__host__ __device__ inline Pack<T> ReadAligned(const T* from, PackAt at) {
+#ifdef __CUDA_ARCH__
+  return *reinterpret_cast<const Pack<T>*>(from + at.first);
+#else
+  return Read(from, at);
+#endif
+}
+template <class T>
+__host__ __device__ inline void WriteAligned(const Pack<T>& pack, T* to, PackAt at) {
+#ifdef __CUDA_ARCH__
+  TIDEMARK_UNROLL
+  for (int part = 0; part < static_cast<int>(sizeof(pack) / 16); ++part) {
+    unsigned words[4];
+    std::memcpy(words, reinterpret_cast<const char*>(&pack) + 16 * part, sizeof(words));
+    ptx::StoreWords(reinterpret_cast<char*>(to + at.first) + 16 * part, words);
+  }
+#else
+  Write(pack, to, at);
 #endif
 }
 

@@ -64,10 +64,23 @@ __device__ inline void AddProductOfFp16(float (&sums)[4], const unsigned (&left)
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
+/// st.global.v4: 16 bytes at once, which a compiler that finds out how they came about may make several of.
+__device__ inline void StoreWords(void* to, const unsigned (&words)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
 /// max: NaN where there is one.
 __device__ inline float LargerOrNaN(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
   return a;
+}
+/// rcp: 1 / x within a unit in the last place, 0 below 2^-126.
+__device__ inline float Reciprocal(float x) {
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(x));
+  return x;
 }
 /// ex2: 2^x within 2 units in the last place, 0 below 2^-126.
 __device__ inline float PowerOf2(float x) {

@@ -72,6 +72,18 @@ __host__ __device__ inline T Rounded(WideOf<T> value) {
   }
 }
 
+#ifdef __CUDA_ARCH__
+/// The same of two, side by side.
+template <class T>
+__device__ inline auto RoundedTwo(float low, float high) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return __floats2bfloat162_rn(low, high);
+  } else {
+    return __floats2half2_rn(low, high);
+  }
+}
+#endif
+
 inline bool IsFloating(DType dtype) {
   return dtype == DType::fp64 || dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/join.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/queue.h"
@@ -21,9 +22,19 @@ namespace tidemark::kernels::cuda {
 // the threads of a warp fold in halves, then the warps. The error of a sum of n is about (n / kThreads + kPack + log2
 // kThreads) roundings, and its last bit may depend on where in a tensor it begins.
 
-inline constexpr int kWarp = 32, kWarps = 8, kThreads = kWarp * kWarps;
 /// A tile of column sums: the threads that share a column, and its columns, a pack of each thread.
 inline constexpr int kTile = kThreads / kPack, kTilePacks = kThreads / kTile, kTileColumns = kTilePacks * kPack;
+
+/// A view of what lies `less` before.
+template <class View>
+struct Beside {
+  View view;
+  std::int64_t less;
+  template <class At>
+  __host__ __device__ auto operator[](At at) const {
+    return view[at - less];
+  }
+};
 
 class Team {
  public:
@@ -40,6 +51,23 @@ class Team {
 #else
     return 1;
 #endif
+  }
+
+  /// In a block.
+  int threads() const { return kThreads; }
+
+  /// What a view has at `at - less`. Teams of another kind read it once (kernels/held.cuh).
+  template <class View>
+  __host__ __device__ Beside<View> Hold(const View& view, std::int64_t, std::int64_t less) const {
+    return {view, less};
+  }
+
+  /// Calls `body()` on one thread.
+  template <class Body>
+  __host__ __device__ void Once(const Body& body) const {
+    if (rank() == 0) {
+      body();
+    }
   }
 
   /// Calls `body(i)` for i in [0, count), each i on one thread. No thread waits for the others.
@@ -132,36 +160,13 @@ class Team {
 #ifdef __CUDA_ARCH__
     C value = start;
     EachTerm(begin, end, term, [&](std::int64_t, const auto& some) { value = Fold(value, some, join); });
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      value = join(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
-    }
-    __shared__ C warps[kWarps];
-    __syncthreads();  // the last call's have been read
-    if (rank() % kWarp == 0) {
-      warps[rank() / kWarp] = value;
-    }
-    __syncthreads();
-    value = warps[rank() % kWarps];
-    for (int offset = kWarps / 2; offset > 0; offset /= 2) {
-      value = join(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
-    }
-    return value;
+    return JoinThreads(value, kThreads, join);
 #else
     C values[kThreads];
     std::fill_n(values, kThreads, start);
     EachTerm(begin, end, term,
              [&](std::int64_t thread, const auto& some) { values[thread] = Fold(values[thread], some, join); });
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      for (int i = 0; i < kThreads; ++i) {
-        values[i] = i % kWarp < offset ? join(values[i], values[i + offset]) : values[i];
-      }
-    }
-    for (int offset = kThreads / 2; offset >= kWarp; offset /= 2) {
-      for (int i = 0; i < offset; i += kWarp) {
-        values[i] = join(values[i], values[i + offset]);
-      }
-    }
-    return values[0];
+    return JoinValues(values, kThreads, join);
 #endif
   }
 };
@@ -184,11 +189,13 @@ __global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count,
          static_cast<std::int64_t>(gridDim.x) * kThreads, body);
 }
 
-template <class Body>
-__global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body body) {
+template <class Body, class Team>
+__global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body body, Team team) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    body(Team(), row);
-    __syncthreads();  // the next row's writes wait for this one's reads
+    if (row != blockIdx.x) {
+      __syncthreads();  // this row's writes wait for the last one's reads
+    }
+    body(team, row);
   }
 }
 
@@ -236,9 +243,9 @@ void LaunchElements(const Queue& queue, std::int64_t count, const Body& body) {
   TIDEMARK_LAUNCH(ElementsOnDevice, Blocks(pieces / kThreads + 1), kThreads, 0, Stream(queue), count, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
-template <class Body>
-void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
-  TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), kThreads, 0, Stream(queue), rows, body);
+template <class Body, class Team>
+void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body, const Team& team) {
+  TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), team.threads(), 0, Stream(queue), rows, body, team);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class C, class Terms, class Sums>
@@ -255,8 +262,8 @@ template <class Body>
 void LaunchElements(const Queue&, std::int64_t, const Body&) {
   Fail("a kernel for a GPU, in a program built without CUDA", __FILE__, __LINE__);
 }
-template <class Body>
-void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body) {
+template <class Body, class Team>
+void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body, const Team&) {
   LaunchElements(queue, rows, body);
 }
 template <class C, class Terms, class Sums>
@@ -280,14 +287,14 @@ void EachElement(const Queue& queue, std::int64_t count, const Body& body) {
 }
 
 /// Calls `body(team, row)` for row in [0, rows), in any order.
-template <class Body>
-void EachRow(const Queue& queue, std::int64_t rows, const Body& body) {
+template <class Body, class Team = cuda::Team>
+void EachRow(const Queue& queue, std::int64_t rows, const Body& body, const Team& team = {}) {
   if (queue.kind == Queue::Kind::host) {
     for (std::int64_t row = 0; row < rows; ++row) {
-      body(Team(), row);
+      body(team, row);
     }
   } else if (rows > 0) {
-    LaunchRows(queue, rows, body);
+    LaunchRows(queue, rows, body, team);
   }
 }
 
@@ -334,8 +341,10 @@ struct PartialSums {
   __host__ __device__ auto Term(std::int64_t share, At column) const {
     return Read(sums, column + share * columns);
   }
-  __host__ __device__ void Store(std::int64_t share, std::int64_t column, C sum) const {
-    sums[share * columns + column] = sum;
+  /// Of a C, or of a Pack<C>.
+  template <class At, class Value>
+  __host__ __device__ void Store(std::int64_t share, At column, const Value& sum) const {
+    Write(sum, sums, column + share * columns);
   }
 };
 

@@ -28,11 +28,16 @@ void EachNorm(std::span<const RowsOf> matrices, Body body) {
   }
 }
 
+/// Rows that are kept in registers: by a warp, by several of which some have less to keep, the longest.
+constexpr RowsOf kHeld[] = {{3, 8}, {2, 1096}, {2, 8192}};
+/// The same that blocks share, and so many that their sums are shared as well.
+constexpr RowsOf kHeldByShares[] = {{9, 8}, {8, 1096}, {8, 4104}, {1040, 8}};
+
 /// 1 / sqrt(mean square + eps) <= 1 / sqrt(0.01).
 constexpr double kMostRstd = 10;
 
 void CheckForward(const Place& place) {
-  EachNorm(kMatrices, [&](const Norm& op, DType dtype) {
+  const auto check = [&](const Norm& op, DType dtype) {
     const NormTypes types = NormOutputs(op, dtype);
     // With s a sum's roundings: the mean loses s + 1; the mean square, of terms up to 4, 4 (3 s + 5) at most; but what
     // it loses is at most that part of itself, so that rstd loses half of it relatively. y = (x - mean) rstd w + b adds
@@ -45,7 +50,9 @@ void CheckForward(const Place& place) {
     Compare(place, operands, &kernels::NormForward, &cuda::NormForward, [&](auto run, const Tensors& t) {
       run(op, t[0], t[1], IfLayerNorm(op, t[2]), t[3], t[4], MadeIfLayerNorm(op, t[5]));
     });
-  });
+  };
+  EachNorm(kMatrices, check);
+  EachNorm(kHeld, check);
 }
 
 void CheckBackward(const Place& place) {
@@ -71,6 +78,7 @@ void CheckBackward(const Place& place) {
     }
   };
   EachNorm(kMatrices, check);
+  EachNorm(kHeldByShares, check);
   const RowsOf shared = {kSharedRows, 5};
   EachNorm({&shared, 1}, check);
 }

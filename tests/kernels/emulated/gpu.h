@@ -147,7 +147,14 @@ void LoadMatrices(unsigned (&to)[4], const void* from);
 void LoadTurnedMatrices(unsigned (&to)[4], const void* from);
 void AddProductOfBf16(float (&sums)[4], const unsigned (&left)[4], const unsigned* right);
 void AddProductOfFp16(float (&sums)[4], const unsigned (&left)[4], const unsigned* right);
+inline void StoreWords(void* to, const unsigned (&words)[4]) {
+  struct alignas(16) Words {
+    unsigned words[4];
+  };
+  *static_cast<Words*>(to) = {{words[0], words[1], words[2], words[3]}};
+}
 inline float LargerOrNaN(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
+inline float Reciprocal(float x) { return std::abs(x) > 0x1p126F ? std::copysign(0.F, x) : 1 / x; }
 inline float PowerOf2(float x) {
   const float power = std::exp2(x);
   return power < 0x1p-126F ? 0 : power;
