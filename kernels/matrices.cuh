@@ -9,19 +9,6 @@ namespace tidemark::kernels::cuda {
 // What a warp does on tensor cores, of elements T of two bytes.
 
 #ifdef __CUDACC__
-template <class T>
-__device__ inline unsigned RoundedTwo(float first, float second) {
-  unsigned bits = 0;
-  if constexpr (std::is_same_v<T, Bf16>) {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(first, second);
-    std::memcpy(&bits, &two, sizeof(bits));
-  } else {
-    const __half2 two = __floats2half2_rn(first, second);
-    std::memcpy(&bits, &two, sizeof(bits));
-  }
-  return bits;
-}
-
 /// The product of T's (ptx.cuh).
 template <class T>
 __device__ inline void AddProduct(float (&sums)[4], const unsigned (&left)[4], const unsigned* right) {
