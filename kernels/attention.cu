@@ -26,6 +26,7 @@ inline constexpr double kLn2 = 0.69314718055994531;
 template <class T, int kWidth, bool kIsWhole>
 struct ForwardBlock {
   using C = WideOf<T>;
+  static constexpr int kResident = 2;
   using Scores = Sums<T, kSide>;
   using Results = Sums<T, kWidth>;
   static constexpr int kTall = kIsNarrow<T> && kIsWhole ? 2 : 1;

@@ -45,8 +45,8 @@ struct Softmax {
   C scale;  ///< of scores, for powers of 2
 
   __host__ __device__ C Weight(int query, int key, C score, C lse) const {
-    const C exponent = score * scale - lse * static_cast<C>(kLog2E);
-    return Power<T>(!kIsMasked || mask.Sees(query, key) ? exponent : -std::numeric_limits<C>::infinity());
+    const C seen = !kIsMasked || mask.Sees(query, key) ? score * scale : -std::numeric_limits<C>::infinity();
+    return Power<T>(seen - lse * static_cast<C>(kLog2E));  // NaN where lse is, seen or not
   }
   __host__ __device__ C Gradient(int query, int key, C weight, C product, C delta) const {
     return !kIsMasked || mask.IsThere(query, key) ? weight * (product - delta) : C(0);
@@ -71,6 +71,7 @@ template <class T, int kWidth, bool kIsWhole>
 struct QueriesBlock {
   using C = WideOf<T>;
   using Memory = BackwardMemory<T, kWidth, kIsWhole>;
+  static constexpr int kResident = kIsWhole && kWidth <= 64 ? 3 : 2;
 
   Plan<T, kWidth> plan;
   HeadTiles<T> q, k, v, output, gradient;
@@ -190,6 +191,7 @@ template <class T, int kWidth, bool kIsWhole>
 struct KeysBlock {
   using C = WideOf<T>;
   using Memory = BackwardMemory<T, kWidth, kIsWhole>;
+  static constexpr int kResident = 2;
 
   /// A tile of queries of one of the heads.
   struct Place {

@@ -153,8 +153,9 @@ __host__ __device__ inline void StoreWord(const T* from, T* to) {
 }
 
 #ifdef __CUDACC__
+/// Body::kResident: how many blocks a processor has registers for at a time.
 template <class Body>
-__global__ void __launch_bounds__(kTileThreads, 2) BlocksOnDevice(std::int64_t blocks, Body body) {
+__global__ void __launch_bounds__(kTileThreads, Body::kResident) BlocksOnDevice(std::int64_t blocks, Body body) {
   TIDEMARK_SHARED_MEMORY(memory);
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     body(TileTeam(), *reinterpret_cast<typename Body::Memory*>(memory), block);
