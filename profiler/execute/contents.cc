@@ -165,12 +165,21 @@ std::vector<Shared> SharedBy(const Contents& first, const Contents& second) {
 }
 
 bool IsMoments(const Buffer& buffer) {
-  return buffer.category == Category::optimizer && buffer.name.find("moments") != std::string::npos;
+  return buffer.category == Category::optimizer && buffer.name.find("moment") != std::string::npos;
 }
 
 std::int64_t StatesPerWeight(OptimizerKind kind) {
   return kind == OptimizerKind::adamw ? 2 : kind == OptimizerKind::sgd_momentum ? 1 : 0;
 }
+
+namespace {
+
+/// One in "first moment of layer.wq", all that there are in "moments of layer".
+std::int64_t MomentsIn(const Job& job, const Buffer& buffer) {
+  return buffer.name.find("moments") == std::string::npos ? 1 : StatesPerWeight(job.optimizer);
+}
+
+}  // namespace
 
 kernels::TensorType StateType(const Job& job, const Buffer& buffer, const Contents& contents) {
   const Precision& precision = job.axes.precision;
@@ -187,7 +196,7 @@ kernels::TensorType StateType(const Job& job, const Buffer& buffer, const Conten
     case Category::accumulator:
       return {precision.accumulate, elements};
     case Category::optimizer:
-      return IsMoments(buffer) ? kernels::TensorType{precision.optimizer, elements * StatesPerWeight(job.optimizer)}
+      return IsMoments(buffer) ? kernels::TensorType{precision.optimizer, elements * MomentsIn(job, buffer)}
                                : kernels::TensorType{masters, elements};
     default:
       return {buffer.dtype, elements};

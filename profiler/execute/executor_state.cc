@@ -13,6 +13,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
+#include "sim/program/residents.h"
 #include "sim/program/stages.h"
 
 namespace tidemark {
@@ -69,26 +70,29 @@ Status Executor::TakeOver(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     first_slot_.push_back(held_.size());
     held_.resize(held_.size() + static_cast<std::size_t>(buffer.count()));
-    for (std::int64_t i = 0; buffer.resident && !buffer.is_view() && i < buffer.count(); ++i) {
-      if (outcome_.out_of_memory) {
-        return Done{};
-      }
-      const std::size_t slot = first_slot_.back() + static_cast<std::size_t>(i);
-      const std::int64_t index0 = i / buffer.extents[1], index1 = i % buffer.extents[1];
-      if (first) {
-        TIDEMARK_TRY(MakeResident(buffer, slot, index0, index1));
-        continue;
-      }
-      const auto found = kept.find({buffer.name, index0, index1});
-      if (found == kept.end()) {
-        return Error{ErrorCode::internal, "",
-                     fmt::format("a step begins with '{}', which the step before did not keep", buffer.name),
-                     "the program is wrong: please report the job"};
-      }
-      held_[slot] = found->second;
-      held_[slot].users.clear();  // their work has ended
-      kept.erase(found);
+  }
+  for (const auto& [id, index0, index1] : ResidentsOf(program)) {
+    const Buffer& buffer = program.buffers[id.index];
+    if (buffer.is_view()) {
+      continue;
     }
+    if (outcome_.out_of_memory) {
+      return Done{};
+    }
+    const std::size_t slot = first_slot_[id.index] + static_cast<std::size_t>(index0 * buffer.extents[1] + index1);
+    if (first) {
+      TIDEMARK_TRY(MakeResident(buffer, slot, index0, index1));
+      continue;
+    }
+    const auto found = kept.find({buffer.name, index0, index1});
+    if (found == kept.end()) {
+      return Error{ErrorCode::internal, "",
+                   fmt::format("a step begins with '{}', which the step before did not keep", buffer.name),
+                   "the program is wrong: please report the job"};
+    }
+    held_[slot] = found->second;
+    held_[slot].users.clear();  // their work has ended
+    kept.erase(found);
   }
   if (!kept.empty()) {
     return Error{

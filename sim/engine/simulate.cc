@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "sim/engine/cause.h"
+#include "sim/program/residents.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
@@ -130,18 +131,14 @@ class RoleSimulation {
   }
 
   void AllocateResidents() {
-    for (std::uint32_t id = 0; id < program_.buffers.size(); ++id) {
-      const Buffer& buffer = program_.buffers[id];
-      if (!buffer.resident) {
-        continue;
-      }
-      for (std::int64_t i = 0; i < buffer.count(); ++i) {
-        const BufferInstance instance{BufferId{id}, i / buffer.extents[1], i % buffer.extents[1],
-                                      first_slot_[id] + static_cast<std::uint32_t>(i)};
-        Count(instance);
-        if (listener_ != nullptr) {
-          listener_->OnResident(instance);
-        }
+    for (const Resident& resident : ResidentsOf(program_)) {
+      const std::uint32_t id = resident.buffer.index;
+      const std::int64_t i = resident.index0 * program_.buffers[id].extents[1] + resident.index1;
+      const BufferInstance instance{resident.buffer, resident.index0, resident.index1,
+                                    first_slot_[id] + static_cast<std::uint32_t>(i)};
+      Count(instance);
+      if (listener_ != nullptr) {
+        listener_->OnResident(instance);
       }
     }
   }

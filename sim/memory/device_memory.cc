@@ -11,12 +11,14 @@ namespace {
 
 constexpr Bytes kMost = Bytes(std::numeric_limits<std::int64_t>::max());
 
-/// Hands out addresses one behind the other. Ranges that were given up are used again, as they are long.
+/// Hands out addresses from the top down, as CUDA does: among free chunks of one size the one with the lowest address is
+/// taken, which is then the youngest segment's. Ranges lie above, one behind the other. Those that were given up are
+/// used again, as they are long.
 class PretendMemory final : public DeviceMemory {
  public:
   explicit PretendMemory(Bytes capacity) : DeviceMemory(capacity) {}
   PretendMemory(const PretendMemory& other, Bytes capacity)
-      : DeviceMemory(other, capacity), next_(other.next_), spare_ranges_(other.spare_ranges_) {}
+      : DeviceMemory(other, capacity), lowest_(other.lowest_), next_(other.next_), spare_ranges_(other.spare_ranges_) {}
 
   std::unique_ptr<DeviceMemory> On(Bytes capacity) const override {
     return std::make_unique<PretendMemory>(*this, capacity);
@@ -27,7 +29,10 @@ class PretendMemory final : public DeviceMemory {
   Bytes RangeOf(Bytes page) const override { return page * (std::int64_t{1} << 32); }
 
  private:
-  std::optional<std::uint64_t> DoTake(Bytes bytes) override { return Advance(bytes); }
+  std::optional<std::uint64_t> DoTake(Bytes bytes) override {
+    TIDEMARK_CHECK(!__builtin_sub_overflow(lowest_, static_cast<std::uint64_t>(bytes.count()), &lowest_));
+    return lowest_;
+  }
   void DoGive(std::uint64_t, Bytes) override {}
   bool DoMap(std::uint64_t, Bytes) override { return true; }
   void DoUnmap(std::uint64_t, Bytes) override {}
@@ -52,7 +57,8 @@ class PretendMemory final : public DeviceMemory {
     return address;
   }
 
-  std::uint64_t next_ = 1 << 21;
+  static constexpr std::uint64_t kTop = std::uint64_t{1} << 47;  // of what a process can address on x86-64
+  std::uint64_t lowest_ = kTop, next_ = kTop;
   std::map<Bytes, std::vector<std::uint64_t>> spare_ranges_;  // by page
 };
 

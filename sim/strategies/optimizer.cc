@@ -33,6 +33,45 @@ std::vector<std::int64_t> SizesOf(const std::vector<TensorSizes>& sizes, std::si
   return elements;
 }
 
+std::int64_t SumOf(const TensorSizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
+
+/// Names of what a block trains, as a name of a buffer has them behind the block's: ".wq".
+std::vector<std::string> TrainedNames(const Block& block) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : block.parameters) {
+    if (IsTrained(parameter)) {
+      names.push_back("." + parameter.name);
+    }
+  }
+  return names;
+}
+
+/// Whether each block's tensors are the parameters that it trains, in order.
+bool AreParameters(const Role& role, const std::vector<TensorSizes>& sizes) {
+  for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
+    if (sizes[static_cast<std::size_t>(position)].size() != TrainedNames(role.stage.BlockAt(position)).size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Of what a block holds, the parameter of this name behind the block's.
+std::vector<Holding> Only(std::vector<Holding> holds, const std::string& part) {
+  for (Holding& holding : holds) {
+    for (HeldRun& run : holding.of) {
+      run.name += part;
+    }
+  }
+  return holds;
+}
+
+/// "first moment of" and "second moment of", of "moments of".
+std::vector<std::string> MomentNames(const std::string& moments) {
+  const std::string rest = moments.substr(moments.find("moments") + std::string("moments").size());
+  return {"first moment" + rest, "second moment" + rest};
+}
+
 }  // namespace
 
 TensorSizes TrainedSizes(const Role& role, std::int64_t position) {
@@ -54,17 +93,54 @@ void OptimizerState::Declare(Role& role, const std::vector<Slot>& slots) {
   moments_ = MomentsOf(role.job.optimizer);
   std::int64_t tensors = 0;
   for (const Slot& slot : slots) {
-    std::vector<std::int64_t> elements;
     for (const TensorSizes& sizes : slot.sizes) {
       tensors += static_cast<std::int64_t>(sizes.size()) - std::count(sizes.begin(), sizes.end(), 0);
-      elements.push_back(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) * moments_);
     }
-    states_.emplace_back().Declare(role, slot.name, Category::optimizer, role.job.axes.precision.optimizer, elements,
-                                   role.step != StepKind::first, ExistsAtEnd(role), StatePlace(role.job), slot.holds);
+    DeclareStates(role, slot, states_.emplace_back());
   }
   clip_.emplace(role, tensors);
   if (UpdateKernels::MakesRoots(role.job)) {
     DeclareTemporaries(role, slots);
+  }
+}
+
+void OptimizerState::DeclareStates(Role& role, const Slot& slot, std::vector<PartTable>& states) {
+  const auto declare = [&](const std::string& name, const std::vector<std::int64_t>& elements,
+                           const PartTable::HoldsAt& holds, const PartTable::PartOf& part) {
+    states.emplace_back().Declare(role, name, Category::optimizer, role.job.axes.precision.optimizer, elements,
+                                  role.step != StepKind::first, ExistsAtEnd(role), StatePlace(role.job), holds, part);
+  };
+  if (moments_ < 2 || UpdateKernels::MakesRoots(role.job)) {
+    std::vector<std::int64_t> elements;
+    for (const TensorSizes& sizes : slot.sizes) {
+      elements.push_back(SumOf(sizes) * moments_);
+    }
+    declare(slot.name, elements, slot.holds, {});
+    return;
+  }
+  if (joined_ || !AreParameters(role, slot.sizes)) {
+    std::vector<std::int64_t> elements;
+    for (const TensorSizes& sizes : slot.sizes) {
+      elements.push_back(SumOf(sizes));
+    }
+    for (const std::string& name : MomentNames(slot.name)) {
+      declare(name, elements, slot.holds, {});
+    }
+    return;
+  }
+  std::size_t most = 0;
+  for (const TensorSizes& sizes : slot.sizes) {
+    most = std::max(most, sizes.size());
+  }
+  for (std::size_t tensor = 0; tensor < most; ++tensor) {
+    const auto part = [tensor](const Block& block) { return TrainedNames(block).at(tensor); };
+    const auto holds = [&, part](std::int64_t position) {
+      const Block& block = role.stage.BlockAt(position);
+      return tensor < TrainedNames(block).size() ? Only(slot.holds(position), part(block)) : std::vector<Holding>();
+    };
+    for (const std::string& name : MomentNames(slot.name)) {
+      declare(name, SizesOf(slot.sizes, tensor), slot.holds ? PartTable::HoldsAt(holds) : PartTable::HoldsAt(), part);
+    }
   }
 }
 
@@ -100,8 +176,10 @@ void OptimizerState::DeclareTemporaries(Role& role, const std::vector<Slot>& slo
 UpdatePiece OptimizerState::PieceOf(const Role& role, std::int64_t position, TensorUpdate update) const {
   UpdatePiece piece{std::move(update), {}, {}, {}};
   const std::size_t slot = piece.update.slot;
-  if (moments_ > 0) {
-    piece.state = states_[slot](role, position);
+  for (const PartTable& state : states_[slot]) {
+    if (state.Has(position)) {
+      piece.states.push_back(state(role, position));
+    }
   }
   if (UpdateKernels::MakesRoots(role.job)) {
     piece.root = roots_[slot].front()(role, position);
@@ -191,7 +269,7 @@ void OptimizerState::UpdateTensor(Role& role, const UpdatePiece& piece, const Te
   const BufferRef root = roots_[tensor.slot][tensor.index](role, tensor.position);
   const BufferRef denominator = DenominatorOf(role, tensor);
   role.Alloc(root);
-  write.TakeRoot(piece.state, root);
+  write.TakeRoot(piece.states.front(), root);
   role.Alloc(denominator);
   write.Divide(root, denominator);
   role.Free(root);

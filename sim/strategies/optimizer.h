@@ -32,6 +32,8 @@ using TensorSizes = std::vector<std::int64_t>;
 TensorSizes TrainedSizes(const Role& role, std::int64_t position);
 
 /// The optimizer's state per block, and its step. AdamW keeps two moments per element, SGD with momentum one, SGD none.
+/// Each tensor has moments of its own, each of them in memory of its own (torch.optim: exp_avg, exp_avg_sq). They are
+/// one buffer per block where other operations than a fused kernel read them.
 /// The state is made lazily: the first step makes that of all blocks before the first update, and it is there ever
 /// after, also for the updates of later windows of that step (torch.optim: _init_group).
 ///
@@ -53,7 +55,9 @@ class OptimizerState {
   /// For blocks with several states.
   void Declare(Role& role, const std::vector<Slot>& slots);
   /// As PartTable::FamilyOf.
-  std::int64_t FamilyOf(std::size_t slot, std::int64_t position) const { return states_[slot].FamilyOf(position); }
+  std::int64_t FamilyOf(std::size_t slot, std::int64_t position) const {
+    return states_[slot].front().FamilyOf(position);
+  }
 
   /// Clips the gradients, then updates with them.
   void Step(Role& role, const Updates& updates);
@@ -75,6 +79,7 @@ class OptimizerState {
   };
 
   bool TakesOneByOne(const Job& job) const;
+  void DeclareStates(Role& role, const Slot& slot, std::vector<PartTable>& states);
   void DeclareTemporaries(Role& role, const std::vector<Slot>& slots);
   EachPiece Pieces(Role& role, const Updates& updates) const;
   UpdatePiece PieceOf(const Role& role, std::int64_t position, TensorUpdate update) const;
@@ -87,7 +92,7 @@ class OptimizerState {
   }
   std::vector<std::optional<Tensor>> TensorsBefore(BlockOrder order) const;
 
-  std::vector<PartTable> states_;                             ///< by slot
+  std::vector<std::vector<PartTable>> states_;                ///< by slot; moment after moment, tensor after tensor
   std::vector<std::vector<PartTable>> roots_, denominators_;  ///< by slot and tensor
   std::vector<std::vector<TensorSizes>> sizes_;               ///< by slot and position
   std::optional<GradientClip> clip_;

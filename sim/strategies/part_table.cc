@@ -25,7 +25,7 @@ bool HoldsAlike(std::vector<Holding> first, const std::vector<Holding>& holds, s
 
 void PartTable::Declare(Role& role, const std::string& what, Category category, DType dtype,
                         const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place,
-                        const HoldsAt& holds) {
+                        const HoldsAt& holds, const PartOf& part) {
   TIDEMARK_CHECK(static_cast<std::int64_t>(elements.size()) == role.stage.blocks);
   const auto size = [&](std::int64_t position) { return elements[static_cast<std::size_t>(position)]; };
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
@@ -42,7 +42,8 @@ void PartTable::Declare(Role& role, const std::string& what, Category category, 
       family_of_.resize(static_cast<std::size_t>(end),
                         size(base) == 0 ? -1 : static_cast<std::int64_t>(families_.size()));
       if (size(base) > 0) {
-        const std::string name = fmt::format("{} {}", what, role.stage.runs[run].block().name);
+        const Block& block = role.stage.runs[run].block();
+        const std::string name = fmt::format("{} {}{}", what, block.name, part ? part(block) : std::string());
         families_.push_back({role.builder.AddBuffer({whole_run ? name : fmt::format("{} {}", name, base - first),
                                                      category,
                                                      dtype,

@@ -16,12 +16,14 @@ class PartTable {
  public:
   /// What the block's buffer holds (program.h), where its family starts there.
   using HoldsAt = std::function<std::vector<Holding>(std::int64_t position)>;
+  /// What follows the name of a run's block; nothing: its name alone.
+  using PartOf = std::function<std::string(const Block& block)>;
 
   /// `elements` by position. Names are "<what> <block>", with the position within its run where that has several
   /// families.
   void Declare(Role& role, const std::string& what, Category category, DType dtype,
                const std::vector<std::int64_t>& elements, bool resident, bool kept, Place place = Place::device,
-               const HoldsAt& holds = {});
+               const HoldsAt& holds = {}, const PartOf& part = {});
 
   bool Has(std::int64_t position) const { return FamilyOf(position) >= 0; }
   BufferRef operator()(const Role& role, std::int64_t position) const;

@@ -26,8 +26,10 @@ bool UpdateKernels::IsOne(const Job& job) {
 }
 
 void UpdateKernels::MakeState(const UpdatePiece& piece) const {
-  role_.Alloc(piece.state);
-  role_.ZeroKernel("zero moments", stream_, Work::optimizer, piece.state);
+  for (const BufferRef& state : piece.states) {
+    role_.Alloc(state);
+    role_.ZeroKernel("zero moments", stream_, Work::optimizer, state);
+  }
 }
 
 Bytes UpdateKernels::GradientBytes(const UpdatePiece& piece) const {
@@ -38,9 +40,7 @@ Bytes UpdateKernels::GradientBytes(const UpdatePiece& piece) const {
 void UpdateKernels::Emit(const char* name, const UpdatePiece& piece, Bytes moved_per_element) const {
   std::vector<BufferRef> reads = piece.update.gradients;
   std::vector<BufferRef> writes = piece.update.updated;
-  if (piece.state.buffer.valid()) {
-    writes.push_back(piece.state);
-  }
+  writes.insert(writes.end(), piece.states.begin(), piece.states.end());
   reads.insert(reads.end(), writes.begin(), writes.end());
   const std::int64_t elements = piece.update.elements;
   Compute update{
@@ -91,7 +91,7 @@ void UpdateKernels::AddEpsilon(const BufferRef& denominator) const {
 
 void UpdateKernels::Apply(const UpdatePiece& piece, const BufferRef& denominator, std::int64_t elements) const {
   std::vector<BufferRef> reads = piece.update.updated;
-  reads.push_back(piece.state);
+  reads.insert(reads.end(), piece.states.begin(), piece.states.end());
   if (denominator.buffer.valid()) {
     reads.push_back(denominator);
   }
@@ -113,7 +113,7 @@ void UpdateInLists(Role& role, const EachPiece& each, bool divides_apart) {
   const auto denominator = [&](const UpdatePiece& piece) { return divides_apart ? piece.denominator : piece.root; };
   each([&](const UpdatePiece& piece) {
     role.Alloc(piece.root);
-    write.TakeRoot(piece.state, piece.root);
+    write.TakeRoot(piece.states.front(), piece.root);
   });
   each([&](const UpdatePiece& piece) {
     if (divides_apart) {

@@ -27,7 +27,8 @@ struct TensorUpdate {
 /// The same with its moments and with buffers for what AdamW divides by, which is made of the second moments.
 struct UpdatePiece {
   TensorUpdate update;
-  BufferRef state, root, denominator;  ///< invalid: there is none
+  std::vector<BufferRef> states;
+  BufferRef root, denominator;  ///< invalid: there is none
 };
 
 using PieceVisitor = std::function<void(const UpdatePiece&)>;

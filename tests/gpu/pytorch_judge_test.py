@@ -144,11 +144,13 @@ class Comparison(unittest.TestCase):
 
     def write(self, allocations, more):
         predicted = self.program.prediction(self.job)
-        peaks = [{"peak": {"requested_bytes": step["allocated_bytes"] + 1000 + more,
+        blocks = predicted["peak"]["allocator_bytes"]
+        peaks = [{"peak": {"requested_bytes": step["allocated_bytes"] + 1000 + more, "allocated_bytes": blocks + more,
                            "reserved_bytes": step["reserved_bytes"]}, "after": {"requested_bytes": 0}}
                  for step in predicted["steps"]]
         record = {"rehearsal": False, "job": self.job, "predicted": None, "snapshot": f"{self.NAME}.pickle.gz",
-                  "measured": {"before_parameters": {"requested_bytes": 1000, "reserved_bytes": 0}, "steps": peaks}}
+                  "measured": {"before_parameters": {"requested_bytes": 1000, "allocated_bytes": 0, "reserved_bytes": 0},
+                               "steps": peaks}}
         (self.folder / f"{self.NAME}.json").write_text(json.dumps(record), encoding="utf-8")
         events = []
         for phase, name in enumerate(STEPS):
@@ -173,18 +175,22 @@ class Comparison(unittest.TestCase):
 
     def row(self, done):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(self.NAME + " ")]
-        return dict(zip(("predicted", "first", "second", "third", "events", "reserved", "matched", "parts", "moved",
-                         "known", "open"), line.split()[1:]))
+        return dict(zip(("predicted", "first", "second", "third", "events", "allocated", "allocated %", "reserved",
+                         "reserved %", "matched", "parts", "moved", "known", "open"), line.split()[1:]))
 
     def test_an_equal_step_matches_whole(self):
         done = self.compared(self.allocations)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         row = self.row(done)
-        self.assertEqual((row["first"], row["third"], row["reserved"], row["moved"], row["open"]),
-                         ("+0", "+0", "+0", "0", "0"))
+        self.assertEqual((row["first"], row["third"], row["allocated"], row["reserved"], row["moved"], row["open"]),
+                         ("+0", "+0", "+0", "+0", "0", "0"))
 
     def test_peaks_differ_by_what_was_measured_more(self):
-        self.assertEqual(self.row(self.compared(self.allocations, more=4096))["third"], "+4,096")
+        row = self.row(self.compared(self.allocations, more=self.predicted_blocks() // 100))
+        self.assertEqual((row["third"], row["allocated %"]), (row["allocated"], "+0.99%"))
+
+    def predicted_blocks(self):
+        return self.program.prediction(self.job)["peak"]["allocator_bytes"]
 
     def test_a_snapshot_without_marks_is_no_step(self):
         self.compared(self.allocations)
@@ -224,6 +230,14 @@ class Comparison(unittest.TestCase):
                     prediction.Allocation("forward 0", 8192, "aten.mm < attention decoder.py:78")]
         matching = comparison.match([], measured, is_rehearsal=False)
         self.assertEqual([each.who for each in matching.measured_only], ["aten.mm < attention decoder.py:78"])
+        self.assertEqual(sum(matching.explained.values()), 1)
+
+    def test_a_reason_of_what_stands_alone_takes_no_partner_away(self):
+        who = "aten.embedding_backward < EmbeddingBackward0"
+        gradient, workspace = (prediction.Allocation("backward 0", size, who) for size in (65536000, 18452480))
+        predicted = prediction.Allocation("backward 0", 65536000, "gradient of embedding.embedding")
+        matching = comparison.match([predicted], [gradient, workspace], is_rehearsal=False)
+        self.assertEqual((matching.matched, matching.predicted_only, matching.measured_only), (1, [], []))
         self.assertEqual(sum(matching.explained.values()), 1)
 
 

@@ -130,7 +130,7 @@ TEST(Steps, WhatOneStepLeavesIsNotAllocatedAgain) {
     allocated[trace.tensors[event.tensor.index].name] += event.alloc ? 1 : 0;
   }
   EXPECT_EQ(allocated["weight of layer.gate_up"], 4);  // one a layer
-  EXPECT_EQ(allocated["moments of layer"], 4);
+  EXPECT_EQ(allocated["second moment of layer.gate_up"], 4);
 }
 
 TEST(Steps, TheAllocatorKeepsItsCacheFromStepToStep) {

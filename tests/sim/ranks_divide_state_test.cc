@@ -20,7 +20,8 @@ constexpr std::int64_t kParameters = 110'633'984;  // of the worked model
 std::int64_t MomentBytes(const Program& program) {
   Bytes sum;
   for (const Buffer& buffer : program.buffers) {
-    sum += buffer.name.starts_with("moments") ? buffer.bytes() * buffer.count() : Bytes();
+    const bool is_moment = buffer.category == Category::optimizer && buffer.name.find("moment") != std::string::npos;
+    sum += is_moment ? buffer.bytes() * buffer.count() : Bytes();
   }
   return sum.count();
 }

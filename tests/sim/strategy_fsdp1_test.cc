@@ -273,7 +273,7 @@ TEST(Fsdp1, AMiddleLayersEventsComeInTheirOrder) {
                                           R"(free "cast shard of layer"[1] recorded)",
                                           R"(alloc "gradient of layer.wo"[2])",
                                           R"(alloc "flat gradient of layer"[2])",  // all of layer 2's gradients in one
-                                          R"(free "gradient of layer.wo"[2])",
+                                          R"(free "gradient of layer.wo"[2] recorded)",
                                           R"(alloc "cast gradient of layer"[2])",
                                           R"(alloc "sharded gradient of layer"[2])",
                                           R"(free "cast gradient of layer"[2])",

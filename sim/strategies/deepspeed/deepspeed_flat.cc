@@ -79,7 +79,10 @@ std::vector<Holding> FlatParameters::Holds(Parts parts, bool masters) const {
 
 void FlatParameters::Update(const BufferRef& gradient) {
   const Bytes moved = SizeOf(master_type_) * 2 + SizeOf(role_.builder.buffer(gradient.buffer).dtype);
-  const UpdatePiece piece{{0, part(), {gradient}, {master()}, moved}, {moments_, {}}, root_, denominator_};
+  UpdatePiece piece{{0, part(), {gradient}, {master()}, moved}, {}, root_, denominator_};
+  if (moments_.valid()) {
+    piece.states.push_back({moments_, {}});
+  }
   const EachPiece each = [&](const PieceVisitor& visit) { visit(piece); };
   Clip(gradient);
   if (moments_.valid() && !std::exchange(moments_exist_, true)) {

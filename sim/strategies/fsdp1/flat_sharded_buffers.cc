@@ -88,8 +88,8 @@ void FlatLayout::DeclareGradients() {
   };
   gradients.Declare(role, "gradient of", Category::gradient, precision.gradients, ParameterTable::Of::trained, false,
                     false);
-  flat_gradient = declare("flat gradient of", Category::gradient, precision.gradients, role.compute, Size::whole);
-  fresh_gradient = declare("new flat gradient of", Category::gradient, precision.gradients, role.compute, Size::whole);
+  flat_gradient = declare("flat gradient of", Category::gradient, precision.gradients, flat_stream(), Size::whole);
+  fresh_gradient = declare("new flat gradient of", Category::gradient, precision.gradients, flat_stream(), Size::whole);
   widened = declare("cast gradient of", Category::bucket, precision.reduce, scatter_stream, Size::whole);
   padded = declare("padded gradient of", Category::bucket, precision.reduce, scatter_stream, Size::padded);
   scattered = declare("scattered gradient of", Category::bucket, precision.reduce, scatter_stream, Size::shard);

@@ -24,21 +24,27 @@ FlatGradients::FlatGradients(FlatLayout& layout)
 }
 
 /// The weights are views of the flat parameter, so autograd concatenates their gradients when the last is there.
+/// Gradients that another stream reads are recorded on it.
 void FlatGradients::Flatten(const Microbatch& microbatch, std::int64_t unit) {
   Role& role = layout_.role;
   const bool adds = microbatch.place.pending || AddsToFinal(microbatch);
   const BufferRef made = At(adds ? layout_.fresh_gradient : layout_.flat_gradient, unit);
   std::vector<BufferRef> parts;
   layout_.EachParameter(unit, [&](const ParameterAt& at) { parts.push_back(layout_.gradients(role, at)); });
+  const StreamId stream = layout_.flat_stream();
+  const bool crosses = stream != role.compute;
   role.Alloc(made);
+  if (crosses) {
+    role.builder.Order(stream, role.compute, "gradients made");
+  }
   const std::int64_t elements = layout_.SizeOfUnit(unit).elements;
-  role.MemoryKernel("concatenate gradients", role.compute, Work::compute, parts, {made}, elements,
+  role.MemoryKernel("concatenate gradients", stream, Work::compute, parts, {made}, elements,
                     SizeOf(layout_.precision.gradients) * 2 * elements);
   for (const BufferRef& part : parts) {
-    role.Free(part);
+    role.builder.Emit(Free{part, crosses});
   }
   if (adds) {
-    role.AddKernel("accumulate flat gradient", role.compute, made,
+    role.AddKernel("accumulate flat gradient", stream, made,
                    AddsToFinal(microbatch) ? Final(unit) : At(layout_.flat_gradient, unit));
     role.Free(made);
   }
@@ -49,7 +55,7 @@ void FlatGradients::Reduce(const Microbatch& microbatch, std::int64_t unit) {
   if (AddsToFinal(microbatch)) {
     return;
   }
-  role.builder.Order(layout_.scatter_stream, role.compute, "gradients ready");
+  role.builder.Order(layout_.scatter_stream, layout_.flat_stream(), "gradients ready");
   if (layout_.whole()) {
     return ReduceWhole(unit);
   }

@@ -9,7 +9,7 @@ import array
 import collections
 import dataclasses
 
-from judge.explanations import JOINED, measured_reason, predicted_reason
+from judge.explanations import JOINED, lone_reason, measured_reason, predicted_reason
 from judge.frames import as_text
 from judge.marks import phase_name, phase_of_mark
 from judge.prediction import Allocation, Step
@@ -48,12 +48,14 @@ class Matching:
 
 def match(predicted, measured, is_rehearsal):
     """Of two lists of allocations. Neighbours that are known to be one are added up. What explains itself by who asked
-    is set aside first: it must not be anyone's partner because of its size."""
+    is set aside first: it must not be anyone's partner because of its size. What only explains itself beside others of
+    the same operator comes last."""
     result = Matching()
     ours = _by_phase(_unexplained(predicted, predicted_reason, is_rehearsal, result))
     theirs = _by_phase(_unexplained(_joined(measured, result), measured_reason, is_rehearsal, result))
     for phase in dict.fromkeys([*ours, *theirs]):
         _match_phase(ours.get(phase, []), theirs.get(phase, []), result)
+    result.measured_only = _unexplained(result.measured_only, lone_reason, is_rehearsal, result)
     return result
 
 

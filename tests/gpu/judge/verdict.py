@@ -10,8 +10,8 @@ import zlib
 from judge.comparison import Matching, match, measured_step
 from judge.snapshot import read_snapshot
 
-HEADER = ("case", "predicted peak", "1st", "2nd", "3rd step", "by events", "reserved", "matched", "parts", "moved",
-          "known", "open")
+HEADER = ("case", "predicted peak", "1st", "2nd", "3rd step", "by events", "allocated", "of it", "reserved", "of it",
+          "matched", "parts", "moved", "known", "open")
 MOST_LINES = 24  # of a case's details
 
 
@@ -19,15 +19,16 @@ MOST_LINES = 24  # of a case's details
 class Verdict:
     """Differences are measured minus predicted bytes. Measured bytes leave out what was there before parameters.
 
-    The allocator counts requested bytes down only when other streams are done with them, events when they are freed:
-    where FSDP1 leaves tensors to its streams, the peak by events is what a prediction means.
+    The allocator counts requested bytes down only when other streams are done with them, allocated bytes (which are
+    blocks) and events when they are freed: where FSDP1 leaves tensors to its streams, a prediction means the latter.
     """
 
     name: str
     predicted: int = 0  # bytes of tensors in the third step
     differences: tuple = ()  # of the peaks of tensors, step by step
     by_events: int = 0  # of the third step's peak, recounted from its events
-    reserved: int | None = None  # of the third step's reserved bytes
+    allocated: tuple = ()  # (of the highest peak of blocks, that peak as it was measured)
+    reserved: tuple = ()  # the same of reserved bytes; both empty in a rehearsal
     phases: dict = dataclasses.field(default_factory=dict)  # kind of phase: (predicted, measured) peak above the start
     matching: Matching | None = None
     error: str | None = None
@@ -40,9 +41,14 @@ class Verdict:
     def row(self):
         if self.error:
             return (self.name, self.error)
-        found, reserved = self.matching, "-" if self.reserved is None else f"{self.reserved:+,}"
+        found = self.matching
         return (self.name, f"{self.predicted:,}", *(f"{each:+,}" for each in self.differences), f"{self.by_events:+,}",
-                reserved, found.matched, found.parted, found.moved, sum(found.explained.values()), self.open)
+                *_with_share(self.allocated), *_with_share(self.reserved), found.matched, found.parted, found.moved,
+                sum(found.explained.values()), self.open)
+
+
+def _with_share(pair):
+    return (f"{pair[0]:+,}", f"{pair[0] / pair[1]:+.2%}") if pair else ("-", "-")
 
 
 def case_of(path):
@@ -69,15 +75,24 @@ def _judge(path, record, program):
     if not theirs.peaks:
         return Verdict(case_of(path), error="no marks of phases among its snapshot's allocations")
     by_events = measured["steps"][-2]["after"]["requested_bytes"] + max(theirs.peaks.values())
-    last, last_peak = pairs[-1][0], pairs[-1][1]["peak"]
+    last = pairs[-1][0]
     return Verdict(
         path.stem, last["allocated_bytes"],
         tuple(step["peak"]["requested_bytes"] - before["requested_bytes"] - expected["allocated_bytes"]
               for expected, step in pairs),
         by_events - before["requested_bytes"] - last["allocated_bytes"],
-        None if last_peak["reserved_bytes"] is None else
-        last_peak["reserved_bytes"] - before["reserved_bytes"] - last["reserved_bytes"],
+        _highest("allocated_bytes", measured, predicted["peak"]["allocator_bytes"]),
+        _highest("reserved_bytes", measured, predicted["peak"]["reserved_bytes"]),
         _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]))
+
+
+def _highest(kind, measured, predicted):
+    """(measured minus predicted, measured) of the highest peak of all steps; nothing where it was not counted."""
+    peaks = [step["peak"].get(kind) for step in measured["steps"]]
+    if None in peaks:
+        return ()
+    highest = max(peaks) - measured["before_parameters"][kind]
+    return highest - predicted, highest
 
 
 def _phases(ours, theirs):
