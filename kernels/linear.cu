@@ -7,6 +7,7 @@
 #include "kernels/linear_parts.h"
 #include "kernels/product_cuda.h"
 #include "kernels/team.cuh"
+#include "kernels/tile.cuh"
 
 namespace tidemark::kernels::cuda {
 namespace {
@@ -43,38 +44,37 @@ struct AddBiasRow {
   }
 };
 
-/// Tensors of two bytes side by side, row by row.
-struct JoinRow {
-  std::size_t count;
-  std::int64_t widths[kMostTerms];
-  Input<float> parts[kMostTerms];
-  Output<float> joined;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    std::int64_t begin = row * Width();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t there = begin - row * widths[i];
-      team.Each(begin, begin + widths[i], [&, i](auto at) { joined.Set(at, parts[i][at - there]); });
-      begin += widths[i];
+/// Matrices side by side, a word at a time.
+struct JoinWord {
+  std::uint32_t count, width;                ///< words of a row of all
+  std::uint32_t first[kMostTerms + 1] = {};  ///< words of a row before those of each; of all
+  const Word* parts[kMostTerms] = {};
+  Word* joined;
+  __host__ __device__ void operator()(std::int64_t i) const {
+    const auto at = static_cast<std::uint32_t>(i);
+    const std::uint32_t row = at / width, column = at - row * width;
+    std::uint32_t part = 0;
+    while (part + 1 < count && column >= first[part + 1]) {
+      ++part;
     }
-  }
-  __host__ __device__ std::int64_t Width() const {
-    std::int64_t width = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      width += widths[i];
-    }
-    return width;
+    joined[at] = parts[part][row * (first[part + 1] - first[part]) + column - first[part]];
   }
 };
 
 /// How many rows of several tensors of two bytes have room side by side in half of the workspace, from which a library
-/// then multiplies them at once; 0 where it is to multiply them one by one.
+/// then multiplies them at once; 0 where it is to multiply them one by one, as rows that are not in words.
 std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, const TensorType& result,
                         const Queue& queue) {
   constexpr std::int64_t kEven = 64;
+  if (parts.size() < 2 || op.rows == 0) {
+    return 0;
+  }
   const bool are_alike = std::all_of(parts.begin(), parts.end(), [&](const ConstTensor& part) {
-    return part.type.dtype == result.dtype && SizeOf(part.type.dtype) == Bytes(2);
+    return part.type.dtype == result.dtype && SizeOf(part.type.dtype) == Bytes(2) &&
+           part.type.elements % (op.rows * kPerWord<Bf16>) == 0 &&
+           reinterpret_cast<std::uintptr_t>(part.data) % sizeof(Word) == 0;
   });
-  if (queue.blas == nullptr || parts.size() < 2 || parts.size() > kMostTerms || !are_alike || op.rows == 0) {
+  if (queue.blas == nullptr || parts.size() > kMostTerms || !are_alike) {
     return 0;
   }
   const std::int64_t most = queue.workspace_bytes / 2 / (2 * op.out);
@@ -93,13 +93,15 @@ void InputGradientOfJoined(const Linear& op, std::span<const ConstTensor> parts,
   for (std::int64_t row = 0; row < op.rows; row += most) {
     const std::int64_t rows = std::min(most, op.rows - row);
     const Tensor joined{{weight.type.dtype, rows * op.out}, room};
-    JoinRow join{parts.size(), {}, {}, joined};
-    std::size_t i = 0;
-    EachPart(op, parts, [&](const ConstTensor& part, std::int64_t, std::int64_t width) {
-      join.widths[i] = width;
-      join.parts[i++] = Slice(part, row * width, rows * width);
+    JoinWord join{.count = 0,
+                  .width = static_cast<std::uint32_t>(op.out / kPerWord<Bf16>),
+                  .joined = reinterpret_cast<Word*>(room)};
+    EachPart(op, parts, [&](const ConstTensor& part, std::int64_t first, std::int64_t width) {
+      join.parts[join.count] = static_cast<const Word*>(Slice(part, row * width, rows * width).data);
+      join.first[join.count] = static_cast<std::uint32_t>(first / kPerWord<Bf16>);
+      join.first[++join.count] = static_cast<std::uint32_t>((first + width) / kPerWord<Bf16>);
     });
-    EachRow(queue, rows, join);
+    EachElement(queue, rows * join.width, join);
     const BatchTerm term{{joined, 0, rows, op.out, op.out}, WeightRows(op, weight, 0, op.out, false)};
     SumOfProducts({&term, 1}, {{input_gradient, row * op.in, rows, op.in, op.in}}, library);
   }

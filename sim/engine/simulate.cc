@@ -131,7 +131,7 @@ class RoleSimulation {
   }
 
   void AllocateResidents() {
-    for (const Resident& resident : ResidentsOf(program_)) {
+    for (const ResidentBuffer& resident : ResidentsOf(program_)) {
       const std::uint32_t id = resident.buffer.index;
       const std::int64_t i = resident.index0 * program_.buffers[id].extents[1] + resident.index1;
       const BufferInstance instance{resident.buffer, resident.index0, resident.index1,

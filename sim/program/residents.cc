@@ -3,9 +3,9 @@
 
 namespace tidemark {
 
-std::vector<Resident> ResidentsOf(const Program& program) {
+std::vector<ResidentBuffer> ResidentsOf(const Program& program) {
   const std::vector<Buffer>& buffers = program.buffers;
-  std::vector<Resident> residents;
+  std::vector<ResidentBuffer> residents;
   for (std::uint32_t first = 0, end = 0; first < buffers.size(); first = end) {
     const Buffer& buffer = buffers[first];
     const auto belongs = [&](const Buffer& other) {
