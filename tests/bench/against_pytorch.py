@@ -31,7 +31,7 @@ WARM = 3  # steps that are not counted on a GPU: kernels are loaded and chosen, 
 
 # By device. demo is the shape of tests/jobs/demo-small.yaml, 1b that of models/zoo/tinyllama-1.1b.json. On a GPU there is
 # one microbatch, so that peaks are of the same tensors: all graphs are kept until one backward pass (single-backward).
-# PyTorch's decoder is not wrapped in DDP, and ours has nobody to reduce with: gradients are views of its buckets.
+# PyTorch's decoder is not wrapped in DDP; ours copies its gradients into buckets and back.
 SHAPES = {
     "cpu": {"demo": {"layers": 3, "hidden": 192, "ffn": 768, "heads": 4, "kv_heads": 4, "vocabulary": 1536,
                      "sequence": 128, "batch": 8, "microbatches": 2}},
@@ -55,7 +55,6 @@ accumulation_steps: {microbatches}
 layout: {{dp: 1}}
 strategy: single-backward
 packing: {{qkv: packed, gate_up: packed}}
-buffers: {{gradient_as_bucket_view: true}}
 precision: {{params: {dtype}, gradients: {dtype}, reduce: {dtype}, accumulate: {dtype}, optimizer: {dtype}}}
 """
 PLACES = {"cpu": ("cpu", "fp32"), "cuda": ("h100-sxm-80gb", "bf16")}  # machine, dtype
