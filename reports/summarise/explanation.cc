@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "reports/summarise/family_name.h"
+
 namespace tidemark {
 namespace {
 
@@ -28,7 +30,7 @@ std::map<Key, Life> LivesOf(const Trace& trace) {
   for (std::size_t i = 0; i < trace.memory.size(); ++i) {
     const MemoryEvent& event = trace.memory[i];
     const TraceTensor& tensor = trace.tensors[event.tensor.index];
-    Life& life = lives[{tensor.name, tensor.category}];
+    Life& life = lives[{FamilyName(tensor.name), tensor.category}];
     if (life.dtype.empty()) {
       life.dtype = Name(tensor.dtype);
       life.sharding = tensor.sharding;

@@ -6,6 +6,16 @@
 
 namespace tidemark {
 
+namespace {
+
+/// Vectors of a block may be cut as before where its matrices are not.
+bool IsNearlyGone(Bytes before, Bytes after) {
+  constexpr std::int64_t kFew = 100;
+  return after * kFew < before;
+}
+
+}  // namespace
+
 Causes::Key Causes::KeyOf(const LiveBuffers& live) {
   return {live.category, std::string(Name(live.dtype)), live.sharding};
 }
@@ -33,8 +43,8 @@ void Causes::Add(const Peak& peak, bool is_after) {
   }
 }
 
-/// Where all of a category is of one kind before and of another one after, it is one thing that has changed; so is what
-/// alone of its category and dtype is cut into other parts, which is looked for first.
+/// Where (nearly) all of a category is of one kind before and of another one after, it is one thing that has changed;
+/// so is what alone of its category and dtype is cut into other parts, which is looked for first.
 void Causes::JoinChanged() {
   JoinAlone([](const Cause& cause) { return std::pair(cause.category, cause.dtype_before); });
   JoinAlone([](const Cause& cause) { return std::pair(cause.category, std::string()); });
@@ -43,8 +53,8 @@ void Causes::JoinChanged() {
 void Causes::JoinAlone(const std::function<std::pair<Category, std::string>(const Cause&)>& kind_of) {
   std::map<std::pair<Category, std::string>, std::vector<Key>> gone, come;
   for (const auto& [key, cause] : causes_) {
-    if (cause.after == Bytes(0) || cause.before == Bytes(0)) {
-      (cause.after == Bytes(0) ? gone : come)[kind_of(cause)].push_back(key);
+    if (IsNearlyGone(cause.before, cause.after) || IsNearlyGone(cause.after, cause.before)) {
+      (cause.after < cause.before ? gone : come)[kind_of(cause)].push_back(key);
     }
   }
   for (const auto& [kind, keys] : gone) {
@@ -53,7 +63,8 @@ void Causes::JoinAlone(const std::function<std::pair<Category, std::string>(cons
     }
     const Cause old = causes_.at(keys.front());
     Cause& now = causes_.at(come[kind].front());
-    now.before = old.before;
+    now.before += old.before;
+    now.after += old.after;
     now.copies_before = old.copies_before;
     now.dtype_before = old.dtype_before;
     now.sharding_before = old.sharding_before;

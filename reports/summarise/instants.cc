@@ -5,8 +5,11 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "reports/summarise/family_name.h"
 
 namespace tidemark {
 namespace {
@@ -16,11 +19,6 @@ bool IsBackward(std::string_view phase) { return phase == "backward" || phase ==
 
 /// Phases that are instants by themselves: the highest point within them.
 bool IsInstant(std::string_view phase) { return phase == "reduce" || phase == "clip" || phase == "gather"; }
-
-/// Of a family of tensors.
-InstantTensors MakeTensors(const TraceTensor& tensor, std::int64_t count) {
-  return {tensor.name, tensor.category, count, tensor.bytes * count};
-}
 
 /// An instant before what is alive then is known: after so many memory events.
 struct Found {
@@ -177,10 +175,19 @@ Instant MakeInstant(const Trace& trace, const std::string& name, const Found& fo
                       : PhasePlace{found.quiet->phase, found.quiet->microbatch, -1, found.quiet->side};
   instant.at = trace.memory[found.events - 1].issue;
   instant.allocated = found.allocated;
+  std::map<std::pair<std::string, Category>, std::size_t> families;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] > 0) {
-      instant.live.push_back(MakeTensors(trace.tensors[i], counts[i]));
-      instant.by_category[trace.tensors[i].category] += instant.live.back().bytes;
+      const TraceTensor& tensor = trace.tensors[i];
+      const Bytes bytes = tensor.bytes * counts[i];
+      const std::pair family(FamilyName(tensor.name), tensor.category);
+      const auto [place, is_new] = families.emplace(family, instant.live.size());
+      if (is_new) {
+        instant.live.push_back({family.first, family.second, 0, Bytes()});
+      }
+      instant.live[place->second].count += counts[i];
+      instant.live[place->second].bytes += bytes;
+      instant.by_category[tensor.category] += bytes;
     }
   }
   std::stable_sort(instant.live.begin(), instant.live.end(),

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 
+#include "reports/summarise/family_name.h"
 #include "reports/summarise/instant_names.h"
 
 namespace tidemark {
@@ -66,7 +68,7 @@ std::map<Member, std::size_t> FreesOf(const Trace& trace, const std::map<Member,
 
 LiveBuffers Summarise(const Trace& trace, const TraceTensor& tensor, std::size_t first_alloc) {
   LiveBuffers live;
-  live.name = tensor.name;
+  live.name = FamilyName(tensor.name);
   live.category = tensor.category;
   live.dtype = tensor.dtype;
   live.sharding = tensor.sharding;
@@ -79,15 +81,26 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
   const std::map<Member, std::size_t> alive = AliveAfter(trace, events);
   const std::map<Member, std::size_t> frees = FreesOf(trace, alive, events);
   struct Family {
+    std::uint32_t tensor = 0;  ///< the first of them
     std::int64_t count = 0;
+    Bytes bytes;
     std::size_t first_alloc = ~std::size_t{0}, last_free = 0;
     bool outlives = false;
     std::set<std::int64_t> microbatches;
   };
-  std::map<std::uint32_t, Family> families;
+  using Kind = std::tuple<std::string, Category, DType, std::string>;
+  std::map<Kind, std::size_t> places;
+  std::vector<Family> families;
   for (const auto& [member, alloc] : alive) {
-    Family& family = families[std::get<0>(member)];
+    const TraceTensor& tensor = trace.tensors[std::get<0>(member)];
+    const auto [place, is_new] =
+        places.emplace(Kind(FamilyName(tensor.name), tensor.category, tensor.dtype, tensor.sharding), families.size());
+    if (is_new) {
+      families.emplace_back().tensor = std::get<0>(member);
+    }
+    Family& family = families[place->second];
     ++family.count;
+    family.bytes += tensor.bytes;
     family.first_alloc = std::min(family.first_alloc, alloc);
     const std::uint16_t span = trace.memory[alloc].span;
     family.microbatches.insert(span == kNoSpan ? -1 : trace.spans[span].microbatch);
@@ -97,11 +110,11 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
   }
   const InstantNames names(trace);
   std::vector<LiveBuffers> all;
-  for (const auto& [id, family] : families) {
-    LiveBuffers live = Summarise(trace, trace.tensors[id], family.first_alloc);
+  for (const Family& family : families) {
+    LiveBuffers live = Summarise(trace, trace.tensors[family.tensor], family.first_alloc);
     live.since_phase = names.Born(family.first_alloc);
     live.count = family.count;
-    live.bytes = trace.tensors[id].bytes * family.count;
+    live.bytes = family.bytes;
     live.copies = static_cast<std::int64_t>(family.microbatches.size());
     live.died = family.outlives ? PhasePlace() : PlaceOf(trace, family.last_free);
     live.until_phase = family.outlives ? names.Never() : names.Died(family.last_free);
