@@ -46,8 +46,8 @@ struct AddBiasRow {
 
 /// Matrices side by side, a word at a time.
 struct JoinWord {
-  std::uint32_t count, width;                ///< words of a row of all
-  std::uint32_t first[kMostTerms + 1] = {};  ///< words of a row before those of each; of all
+  std::uint32_t count, width;                ///< of matrices; of all together, words of a row
+  std::uint32_t first[kMostTerms + 1] = {};  ///< where a matrix begins in such a row; the next one's is its end
   const Word* parts[kMostTerms] = {};
   Word* joined;
   __host__ __device__ void operator()(std::int64_t i) const {
@@ -63,14 +63,14 @@ struct JoinWord {
 
 /// How many rows of several tensors of two bytes have room side by side in half of the workspace, from which a library
 /// then multiplies them at once; 0 where it is to multiply them one by one, as rows that are not in words.
-std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, const TensorType& result,
+std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, const TensorType& weight,
                         const Queue& queue) {
   constexpr std::int64_t kEven = 64;
-  if (parts.size() < 2 || op.rows == 0) {
+  if (parts.size() < 2 || op.rows * op.out == 0) {
     return 0;
   }
   const bool are_alike = std::all_of(parts.begin(), parts.end(), [&](const ConstTensor& part) {
-    return part.type.dtype == result.dtype && SizeOf(part.type.dtype) == Bytes(2) &&
+    return part.type.dtype == weight.dtype && SizeOf(part.type.dtype) == Bytes(2) &&
            part.type.elements % (op.rows * kPerWord<Bf16>) == 0 &&
            reinterpret_cast<std::uintptr_t>(part.data) % sizeof(Word) == 0;
   });

@@ -25,8 +25,8 @@ namespace tidemark {
 //
 // gemm_unaligned: a side is no multiple of 16 bytes (GPT-2's vocabulary of 50257). A GPU copies matrices in pieces of
 // 16 bytes (CUDA driver API, cuTensorMapEncodeTiled: strides are multiples of 16), and a library's products of other
-// rows take several times as long. Which two sides lie in memory as rows a Gemm does not say: a number of tokens that
-// is no multiple counts as well, though it costs nothing.
+// rows of 16 bits take several times as long. Which two sides lie in memory as rows a Gemm does not say: a number of
+// tokens that is no multiple counts as well, though it costs nothing.
 //
 // gemm_small: a product takes no less than one with as many operations whose sides are alike, however well its smallest
 // dimension does in a larger one: its few tiles fill the processors unevenly, and begin and end together.

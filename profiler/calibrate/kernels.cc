@@ -70,7 +70,9 @@ class Curves {
     if (most_ && IsOfBytes(rated->key)) {
       rate = std::min(rate, most_->per_second());
     }
-    rates_[rated->key].push_back({rated->size, FourDigits(rate)});
+    RateCurve& curve = rates_[rated->key];
+    TIDEMARK_CHECK(curve.empty() || rated->size > curve.back().size);
+    curve.push_back({rated->size, FourDigits(rate)});
   }
   void Measure(const Operator& op, const Device::Work& run) { Measure({{op, run}}); }
   std::map<std::string, RateCurve> Take() && { return std::move(rates_); }

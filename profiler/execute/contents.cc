@@ -12,6 +12,11 @@
 namespace tidemark {
 namespace {
 
+/// One in "first moment of layer.wq", all that there are in "moments of layer".
+std::int64_t MomentsIn(const Job& job, const Buffer& buffer) {
+  return buffer.name.find("moments of") == std::string::npos ? 1 : StatesPerWeight(job.optimizer);
+}
+
 std::int64_t RoundedUp(std::int64_t number, std::int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
@@ -165,21 +170,14 @@ std::vector<Shared> SharedBy(const Contents& first, const Contents& second) {
 }
 
 bool IsMoments(const Buffer& buffer) {
-  return buffer.category == Category::optimizer && buffer.name.find("moment") != std::string::npos;
+  const auto is = [&](const char* what) { return buffer.name.find(what) != std::string::npos; };
+  return buffer.category == Category::optimizer &&
+         (is("moments of") || is("first moment of") || is("second moment of"));
 }
 
 std::int64_t StatesPerWeight(OptimizerKind kind) {
   return kind == OptimizerKind::adamw ? 2 : kind == OptimizerKind::sgd_momentum ? 1 : 0;
 }
-
-namespace {
-
-/// One in "first moment of layer.wq", all that there are in "moments of layer".
-std::int64_t MomentsIn(const Job& job, const Buffer& buffer) {
-  return buffer.name.find("moments") == std::string::npos ? 1 : StatesPerWeight(job.optimizer);
-}
-
-}  // namespace
 
 kernels::TensorType StateType(const Job& job, const Buffer& buffer, const Contents& contents) {
   const Precision& precision = job.axes.precision;

@@ -108,12 +108,11 @@ class StateBinder {
   }
 
   Result<Operation> AddAlike() const {
-    const Operand& write = c_.writes[0];
-    const ConstTensor read = c_.Read(0);
-    if (c_.writes.size() != 1 || !c_.Adds(0) || read.type.elements != write.tensor.type.elements) {
+    if (c_.writes.size() != 1 || !c_.Adds(0) || c_.Read(0).type.elements != c_.writes[0].tensor.type.elements) {
       return NotExecuted(fmt::format("'{}'", c_.name));
     }
-    return Operation{{write.tensor.type},
+    const ConstTensor read = c_.Read(0);
+    return Operation{{c_.writes[0].tensor.type},
                      [read](Writes writes, const Queue& queue) { on::Accumulate(queue, read, writes[0], 1); }};
   }
 

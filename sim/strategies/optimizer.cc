@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "sim/strategies/host_optimizer.h"
 #include "sim/strategies/parameter_table.h"
 
@@ -46,14 +47,11 @@ std::vector<std::string> TrainedNames(const Block& block) {
   return names;
 }
 
-/// Whether each block's tensors are the parameters that it trains, in order.
-bool AreParameters(const Role& role, const std::vector<TensorSizes>& sizes) {
+void CheckParameters(const Role& role, const std::vector<TensorSizes>& sizes) {
   for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
-    if (sizes[static_cast<std::size_t>(position)].size() != TrainedNames(role.stage.BlockAt(position)).size()) {
-      return false;
-    }
+    TIDEMARK_CHECK(sizes[static_cast<std::size_t>(position)].size() ==
+                   TrainedNames(role.stage.BlockAt(position)).size());
   }
-  return true;
 }
 
 /// Of what a block holds, the parameter of this name behind the block's.
@@ -68,7 +66,9 @@ std::vector<Holding> Only(std::vector<Holding> holds, const std::string& part) {
 
 /// "first moment of" and "second moment of", of "moments of".
 std::vector<std::string> MomentNames(const std::string& moments) {
-  const std::string rest = moments.substr(moments.find("moments") + std::string("moments").size());
+  const std::string plural = "moments";
+  TIDEMARK_CHECK(moments.starts_with(plural));
+  const std::string rest = moments.substr(plural.size());
   return {"first moment" + rest, "second moment" + rest};
 }
 
@@ -80,9 +80,9 @@ TensorSizes TrainedSizes(const Role& role, std::int64_t position) {
   return sizes;
 }
 
-void OptimizerState::Declare(Role& role, const SizesAt& sizes, bool joined, const PartTable::HoldsAt& holds) {
-  joined_ = joined;
-  Slot slot{"moments of", {}, holds};
+void OptimizerState::Declare(Role& role, const SizesAt& sizes, Tensors tensors, const PartTable::HoldsAt& holds) {
+  joined_ = tensors == Tensors::joined;
+  Slot slot{"moments of", {}, holds, tensors};
   for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
     slot.sizes.push_back(sizes(position));
   }
@@ -118,7 +118,7 @@ void OptimizerState::DeclareStates(Role& role, const Slot& slot, std::vector<Par
     declare(slot.name, elements, slot.holds, {});
     return;
   }
-  if (joined_ || !AreParameters(role, slot.sizes)) {
+  if (slot.tensors != Tensors::parameters) {
     std::vector<std::int64_t> elements;
     for (const TensorSizes& sizes : slot.sizes) {
       elements.push_back(SumOf(sizes));
@@ -128,6 +128,7 @@ void OptimizerState::DeclareStates(Role& role, const Slot& slot, std::vector<Par
     }
     return;
   }
+  CheckParameters(role, slot.sizes);
   std::size_t most = 0;
   for (const TensorSizes& sizes : slot.sizes) {
     most = std::max(most, sizes.size());

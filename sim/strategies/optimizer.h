@@ -42,16 +42,24 @@ TensorSizes TrainedSizes(const Role& role, std::int64_t position);
 /// its root and the quotient beside it, while the denominator of the one before is still bound to the loop's variable.
 class OptimizerState {
  public:
+  /// What sizes are of.
+  enum class Tensors : std::uint8_t {
+    parameters,  ///< those that a block trains, in order, or a rank's part of each
+    flat,        ///< tensors that several parameters lie in, or a part of one
+    joined       ///< pieces of one tensor, which is all that one Step updates, whichever blocks they are of
+  };
   using SizesAt = std::function<TensorSizes(std::int64_t position)>;
   /// What a block has beside others: with a name as in PartTable.
   struct Slot {
     std::string name;
     std::vector<TensorSizes> sizes;  ///< by position
     PartTable::HoldsAt holds{};      ///< nothing: what the block trains, whole
+    Tensors tensors = Tensors::flat;
   };
 
-  /// One state per block. `joined`: all that one Step updates is one tensor, whichever blocks its pieces are of.
-  void Declare(Role& role, const SizesAt& sizes, bool joined = false, const PartTable::HoldsAt& holds = {});
+  /// One state per block.
+  void Declare(Role& role, const SizesAt& sizes, Tensors tensors = Tensors::parameters,
+               const PartTable::HoldsAt& holds = {});
   /// For blocks with several states.
   void Declare(Role& role, const std::vector<Slot>& slots);
   /// As PartTable::FamilyOf.

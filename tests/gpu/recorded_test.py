@@ -17,22 +17,34 @@ from steps.verdict import FIRST_ALIKE, is_of_steps, verdict_of
 PROGRAM = os.environ["TIDEMARK_PROGRAM"]
 RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 
-# Of PyTorch's reserved memory, measured minus predicted. The issue's bound is 0.5 %; beyond it are those whose buckets
-# (DDP) and shards (FSDP2) are one block for each parameter or unit here, and FSDP1, whose frees depend on timing.
-CLOSE_PERCENT = 0.5
-FARTHEST_PERCENT = {"1b-ddp-": 2.7, "1b-fsdp1": 1.9, "oracle-fsdp1-n4-m2": 4.0, "oracle-fsdp1-n8": 0.8, "1b-fsdp2": 1.6,
-                    "oracle-fsdp2-keep-all-n8-m1": 0.6}
+MOST_BYTES = 1252  # above the predicted peak of tensors: scalars and counters of a network of a billion parameters
+CLOSE_PERCENT = 0.5  # what we are after, of PyTorch's blocks and reserved memory
+# Beyond it are, measured minus predicted: DDP, whose buckets are one block for each parameter here where PyTorch rebuilds
+# them; FSDP2, whose unsharded weights are one block for each unit here; FSDP1, whose streams free memory when they get there.
+FARTHEST_PERCENT = {"1b-ddp-": (-0.4, 2.7), "1b-fsdp1": (-0.3, 1.9), "oracle-fsdp1-n4-m2": (3.8, 4.0), "oracle-fsdp1-n8": (0, 0.8),
+                    "1b-fsdp2": (-1.6, 0.8), "oracle-fsdp2-keep-all-n8-m1": (-0.6, 0)}
+FARTHEST_TIME_PERCENT = {"real-": 15, "accumulation-": 35}  # all too short when they were recorded: 5 to 14, 11 to 35
 
 
-def predicted_steady_ns(record):
-    """What is predicted today of a recorded job, whose machine's file lies beside it."""
+def predicted_today(record):
+    """tidemark.prediction/1 of a recorded job, whose machine's file lies beside it."""
+    calibrated = ["--set", f"machine={RECORDED / 'h200.machine.yaml'}"] if is_calibrated(record) else []
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as job:
         job.write(record["job"])
         job.flush()
-        done = subprocess.run([PROGRAM, "predict", job.name, "--set", f"machine={RECORDED / 'h200.machine.yaml'}", "--steps",
+        done = subprocess.run([PROGRAM, "predict", job.name, *calibrated, "--steps",
                                str(len(record["predicted"]["steps"])), "--format", "json", "--exit-zero"],
                               capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["steps"][-1]["step_ns"]
+    return json.loads(done.stdout)
+
+
+def is_calibrated(record):
+    return "h200.machine.yaml" in record["job"]
+
+
+def range_of(name):
+    return next((bounds for start, bounds in FARTHEST_PERCENT.items() if name.startswith(start)),
+                (-CLOSE_PERCENT, CLOSE_PERCENT))
 
 
 class PyTorchAsTheJudge(unittest.TestCase):
@@ -53,6 +65,15 @@ class PyTorchAsTheJudge(unittest.TestCase):
                 self.assertIsNone(verdict.error)
                 self.assertEqual(verdict.open, 0)
 
+    def test_tensors_peak_where_predicted_up_to_scalars(self):
+        for verdict in self.verdicts:
+            with self.subTest(verdict.name):
+                self.assertLessEqual(0, verdict.by_events)
+                self.assertLessEqual(verdict.by_events, MOST_BYTES)
+                if "fsdp1" not in verdict.name:  # whose requested bytes fall when streams have caught up
+                    self.assertLessEqual(max(verdict.differences), MOST_BYTES)
+                    self.assertGreaterEqual(min(verdict.differences), 0)
+
     def test_allocated_memory_is_within_half_a_percent(self):
         for verdict in self.verdicts:
             with self.subTest(verdict.name):
@@ -62,21 +83,30 @@ class PyTorchAsTheJudge(unittest.TestCase):
     def test_reserved_memory_is_within_half_a_percent_but_for_those_named(self):
         for verdict in self.verdicts:
             with self.subTest(verdict.name):
-                bound = max((percent for name, percent in FARTHEST_PERCENT.items() if verdict.name.startswith(name)),
-                            default=CLOSE_PERCENT)
+                low, high = range_of(verdict.name)
                 difference, of = verdict.reserved
-                self.assertLessEqual(abs(difference) / of * 100, bound)
+                self.assertLessEqual(low, difference / of * 100)
+                self.assertLessEqual(difference / of * 100, high)
 
 
 class OurOwnSteps(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.glob("*.json"))
-                       if is_of_steps(path)}
-        cls.on_gpu = {path: record for path, record in cls.records.items() if record["gpu"]}
+        records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.glob("*.json"))
+                   if is_of_steps(path)}
+        cls.on_gpu = {path: record for path, record in records.items() if record["gpu"]}
+        cls.predicted = {path: predicted_today(record) for path, record in cls.on_gpu.items()}
 
-    def test_memory_was_predicted_to_the_byte_and_losses_fell(self):
+    def test_they_took_the_memory_that_is_predicted_today_to_the_byte(self):
         self.assertGreater(len(self.on_gpu), 25)
+        for path, record in self.on_gpu.items():
+            with self.subTest(path.name):
+                predicted, peak = self.predicted[path], record["measured"]["peak"]
+                self.assertEqual(max(step["allocated_bytes"] for step in predicted["steps"]), peak["allocated_bytes"])
+                if is_calibrated(record):  # the other was recorded before moments were apart
+                    self.assertEqual(predicted["peak"]["reserved_bytes"], peak["reserved_bytes"])
+
+    def test_nobody_else_had_a_hundredth_of_the_gpu_and_what_learned_did(self):
         for path in self.on_gpu:
             with self.subTest(path.name):
                 verdict = verdict_of(path)
@@ -84,13 +114,27 @@ class OurOwnSteps(unittest.TestCase):
                 self.assertLess(abs(verdict.residual_percent), 1)
 
     def test_calibrated_times_are_as_near_as_they_were(self):
-        """A guard, not the goal, which is a median of 5 %."""
-        errors = {}
+        """A guard, not the goal, which is a median of 5 %; it was 14.8 %."""
+        errors = []
         for path, record in self.on_gpu.items():
-            if "h200.machine.yaml" in record["job"]:
-                measured = statistics.median(step["step_ns"] for step in record["measured"]["steps"][FIRST_ALIKE:])
-                errors[path.name] = abs(predicted_steady_ns(record) / measured - 1) * 100
-        self.assertLess(statistics.median(errors.values()), 16, errors)
+            if is_calibrated(record):
+                with self.subTest(path.name):
+                    measured = statistics.median(step["step_ns"] for step in record["measured"]["steps"][FIRST_ALIKE:])
+                    errors.append(abs(self.predicted[path]["steps"][-1]["step_ns"] / measured - 1) * 100)
+                    bound = next(percent for name, percent in FARTHEST_TIME_PERCENT.items() if path.name.startswith(name))
+                    self.assertLess(errors[-1], bound)
+        self.assertLess(statistics.median(errors), 15)
+
+
+class Checks(unittest.TestCase):
+    """The demo's job on the H200: one rank and two, other allocators."""
+
+    def test_memory_and_gradients_agreed(self):
+        measured = json.loads((RECORDED / "checks-h200.json").read_text(encoding="utf-8"))["measured"]
+        for name, compared in measured["compared"].items():
+            self.assertEqual((compared["peak_error_bytes"], compared["reserved_error_percent"]), (0, 0), name)
+        for name, numerics in measured["numerics"].items():
+            self.assertTrue(numerics["equal"] and numerics["exact"]["equal"], name)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,30 @@ TEST(SumOfProducts, AsksTheBlasWhereItHasTheDTypesAndRoundsOnce) {
   EXPECT_EQ(ProductsAsked(DType::bf16, DType::fp32, 1 << 20), 0);
 }
 
+/// The same of so many rows, of two bf16 outputs of whole words, in a workspace of which half has room for 64 rows.
+int JoinedProducts(std::int64_t rows) {
+  const Linear op{.rows = rows, .in = 4, .out = 16};
+  Numbers dx(LinearInputGradientOutput(op, DType::bf16));
+  const Numbers dy1 = Some(DType::bf16, rows * 8, 1), dy2 = Some(DType::bf16, rows * 8, 2),
+                w = Some(DType::bf16, 64, 3);
+  const ConstTensor gradients[] = {dy1, dy2};
+  ColumnMajor blas;
+  const Host host(&blas, std::size_t{2} * 64 * 16 * 2);
+  LinearInputGradient(op, gradients, w, dx, host.queue());
+  Numbers expected(LinearInputGradientOutput(op, DType::fp64));
+  const Numbers wide1 = dy1.As(DType::fp64), wide2 = dy2.As(DType::fp64);
+  const ConstTensor wide[] = {wide1, wide2};
+  kernels::LinearInputGradient(op, wide, w.As(DType::fp64), expected);
+  ExpectNear(dx, expected.values(), 16 * UnitRoundoff(DType::bf16));
+  return blas.products();
+}
+
+TEST(SumOfProducts, OfOutputsInWholeWordsIsOneProductOfAsManyRowsAsHaveRoom) {
+  EXPECT_EQ(JoinedProducts(3), 1);
+  EXPECT_EQ(JoinedProducts(64), 1);
+  EXPECT_EQ(JoinedProducts(130), 3) << "64, 64 and 2 rows";
+}
+
 /// Refuses everything, as a library does that has no way to do a product.
 class Unable final : public Blas {
  public:

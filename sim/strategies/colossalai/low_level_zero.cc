@@ -166,7 +166,7 @@ class LowLevelZero : public DataParallel {
           });
           return sizes;
         },
-        false,
+        OptimizerState::Tensors::parameters,
         [&](std::int64_t position) {
           return std::vector{HoldsParts(ranks_, Parts::own, {{role_.stage.BlockAt(position).name}})};
         });

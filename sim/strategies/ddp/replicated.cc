@@ -168,10 +168,14 @@ class Replicated : public DataParallel {
       DeclareStatesOfParameters();
       return;
     }
-    optimizer_.Declare(role_, [&](std::int64_t position) {
-      return axes_.shard.optimizer ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
-                                   : TrainedSizes(role_, position);
-    });
+    const bool is_part = axes_.shard.optimizer;
+    optimizer_.Declare(
+        role_,
+        [&](std::int64_t position) {
+          return is_part ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
+                         : TrainedSizes(role_, position);
+        },
+        is_part ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters);
   }
 
   /// Each has an optimizer of its own.
@@ -181,7 +185,9 @@ class Replicated : public DataParallel {
       ForEachTrained(role_, position, [&](const ParameterAt& at) {
         while (slots.size() <= at.parameter) {
           slots.push_back({fmt::format("moments of parameter {} of", slots.size()),
-                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks))});
+                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks)),
+                           {},
+                           OptimizerState::Tensors::flat});
         }
         slots[at.parameter].sizes[static_cast<std::size_t>(position)] = {ParameterOf(role_, at).elements};
       });

@@ -40,7 +40,7 @@ class Zero3 : public DataParallel {
     }
     const std::vector<Holding> holds = PartitionsOf(role, false);
     optimizer_.Declare(
-        role, [&](std::int64_t position) { return PartSizes(position); }, true,
+        role, [&](std::int64_t position) { return PartSizes(position); }, OptimizerState::Tensors::joined,
         [&](std::int64_t position) { return std::vector{holds[role.stage.RunOf(position)]}; });
     joined_ = role.PerBlock("joined gradients of", reducer_.partition_category(), role.job.axes.precision.accumulate,
                             role.compute, elements, false, false, PartitionsOf(role, false));

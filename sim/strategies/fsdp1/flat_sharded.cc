@@ -28,7 +28,8 @@ class FlatSharded : public DataParallel {
           const bool unit = layout_.IsTrainedUnit(position);
           return unit ? TensorSizes{layout_.shard_elements(position)} : TensorSizes{};
         },
-        false, [&](std::int64_t position) { return std::vector<Holding>{holds[role.stage.RunOf(position)]}; });
+        OptimizerState::Tensors::flat,
+        [&](std::int64_t position) { return std::vector<Holding>{holds[role.stage.RunOf(position)]}; });
   }
 
   /// The root's pre-forward: gathers wait for whatever updated the shards, and the root comes first.

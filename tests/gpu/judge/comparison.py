@@ -51,11 +51,11 @@ def match(predicted, measured, is_rehearsal):
     is set aside first: it must not be anyone's partner because of its size. What only explains itself beside others of
     the same operator comes last."""
     result = Matching()
-    ours = _by_phase(_unexplained(predicted, predicted_reason, is_rehearsal, result))
-    theirs = _by_phase(_unexplained(_joined(measured, result), measured_reason, is_rehearsal, result))
+    ours = _by_phase(_unexplained(predicted, lambda one: predicted_reason(one, is_rehearsal), result))
+    theirs = _by_phase(_unexplained(_joined(measured, result), lambda one: measured_reason(one, is_rehearsal), result))
     for phase in dict.fromkeys([*ours, *theirs]):
         _match_phase(ours.get(phase, []), theirs.get(phase, []), result)
-    result.measured_only = _unexplained(result.measured_only, lone_reason, is_rehearsal, result)
+    result.measured_only = _unexplained(result.measured_only, lone_reason, result)
     return result
 
 
@@ -71,10 +71,10 @@ def _joined(allocations, result):
     return joined
 
 
-def _unexplained(allocations, reason_of, is_rehearsal, result):
+def _unexplained(allocations, reason_of, result):
     rest = []
     for each in allocations:
-        reason = reason_of(each, is_rehearsal)
+        reason = reason_of(each)
         if reason is None:
             rest.append(each)
         else:

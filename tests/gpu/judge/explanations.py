@@ -46,7 +46,7 @@ def measured_reason(allocation, is_rehearsal):
     return _reason(allocation, MEASURED + (MEASURED_REHEARSAL if is_rehearsal else ()))
 
 
-def lone_reason(allocation, _is_rehearsal):
+def lone_reason(allocation):
     return _reason(allocation, MEASURED_ALONE)
 
 
