@@ -39,7 +39,7 @@ class FullySharded : public DataParallel {
     const std::vector<Holding> holds = units_.Holds(Parts::own, false, false);
     optimizer_.Declare(
         role, [&](std::int64_t position) { return units_.ShardsOf(role_, position); },
-        OptimizerState::Tensors::parameters,
+        units_.tied ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
         [&](std::int64_t position) { return std::vector{holds[role_.stage.RunOf(position)]}; });
     for (const StageRun& run : role.stage.runs) {
       loss_kernels_.push_back(LossKernels(role.job, run.block()));
