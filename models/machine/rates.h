@@ -31,6 +31,8 @@ namespace tidemark {
 // gemm_small: a product takes no less than one with as many operations whose sides are alike, however well its smallest
 // dimension does in a larger one: its few tiles fill the processors unevenly, and begin and end together.
 //
+// Both are measured of products whose tiles fill the processors; what others lack is sim/cost/kernel_time.cc's to say.
+//
 // attention_wide: heads of more than 64, which the executor's kernels compute in other tiles
 // (kernels/attention_plan.cuh). layer_norm has two statistics and two vectors, norm one. optimizer_update_narrow: see
 // below.

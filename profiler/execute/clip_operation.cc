@@ -64,7 +64,7 @@ Result<Operation> Norms(const OperationContext& c) {
 
 /// Of one tensor, for the host alone.
 Result<Operation> NormOfOne(const OperationContext& c) {
-  const auto contents = ContentsOf(c.model, *c.reads[0].buffer, c.reads[0].index);
+  const auto contents = SaidContents(c.model, c.reads[0]);
   if (!contents) {
     return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, c.reads[0].buffer->name));
   }

@@ -149,21 +149,47 @@ std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std
   return contents;
 }
 
+std::shared_ptr<const Contents> ContentsTable::Of(const Model& model, const Buffer& buffer, std::int64_t index) {
+  const auto [at, is_new] = known_.try_emplace({&buffer, index});
+  if (is_new) {
+    if (auto contents = ContentsOf(model, buffer, index)) {
+      at->second = std::make_shared<const Contents>(std::move(*contents));
+    }
+  }
+  return at->second;
+}
+
+namespace {
+
+void AppendShared(const Stretch& stretch, const Stretch& other, std::vector<Shared>& shared) {
+  const std::int64_t from = std::max(stretch.begin, other.begin), to = std::min(stretch.end(), other.end());
+  if (from < to) {
+    shared.push_back({{stretch.weight, stretch.block, from, to - from, stretch.offset + from - stretch.begin},
+                      other.offset + from - other.begin});
+  }
+}
+
+}  // namespace
+
 std::vector<Shared> SharedBy(const Contents& first, const Contents& second) {
+  std::vector<Shared> shared;
+  if (first.stretches.size() == 1) {  // an index of the second would take longer than a look at all of it
+    const Stretch& one = first.stretches.front();
+    for (const Stretch& other : second.stretches) {
+      if (other.block == one.block && other.weight.name == one.weight.name) {
+        AppendShared(one, other, shared);
+      }
+    }
+    return shared;
+  }
   std::multimap<std::pair<std::string_view, std::int64_t>, const Stretch*> known;
   for (const Stretch& stretch : second.stretches) {
     known.emplace(std::pair<std::string_view, std::int64_t>(stretch.weight.name, stretch.block), &stretch);
   }
-  std::vector<Shared> shared;
   for (const Stretch& stretch : first.stretches) {
     const auto [begin, end] = known.equal_range({stretch.weight.name, stretch.block});
     for (auto at = begin; at != end; ++at) {
-      const Stretch& other = *at->second;
-      const std::int64_t from = std::max(stretch.begin, other.begin), to = std::min(stretch.end(), other.end());
-      if (from < to) {
-        shared.push_back({{stretch.weight, stretch.block, from, to - from, stretch.offset + from - stretch.begin},
-                          other.offset + from - other.begin});
-      }
+      AppendShared(stretch, *at->second, shared);
     }
   }
   return shared;

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -37,6 +40,17 @@ struct Contents {
 /// weights. Sizes are the model's, divided and rounded up as Holding says. Empty: nothing of the model's, not as
 /// many numbers, or divided between other ranks than the job divides it between.
 std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std::int64_t index);
+
+/// The same of one program's buffers, which stay where they are: each is worked out once. A buffer of the whole model
+/// names all of its parameters, and operations of one parameter each ask for it as often as there are such.
+class ContentsTable {
+ public:
+  /// nullptr: none.
+  std::shared_ptr<const Contents> Of(const Model& model, const Buffer& buffer, std::int64_t index);
+
+ private:
+  std::map<std::pair<const Buffer*, std::int64_t>, std::shared_ptr<const Contents>> known_;
+};
 
 /// Numbers that two buffers share.
 struct Shared {

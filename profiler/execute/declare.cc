@@ -91,8 +91,12 @@ class Declarer {
     std::vector<Operand> operands;
     for (const BufferRef& ref : refs) {
       const Slot& slot = SlotOf(ref, loops);
-      operands.push_back(
-          {{slot.type, nullptr}, &program_.buffers[ref.buffer.index], Resolve(ref.index[0], loops), ref, slot.packed});
+      operands.push_back({{slot.type, nullptr},
+                          &program_.buffers[ref.buffer.index],
+                          Resolve(ref.index[0], loops),
+                          ref,
+                          slot.packed,
+                          &contents_});
     }
     return operands;
   }
@@ -358,6 +362,7 @@ class Declarer {
   const Program& program_;
   bool exact_;
   NormedTensors normed_;
+  ContentsTable contents_;
   std::vector<std::size_t> first_slot_;
   std::vector<Slot> slots_;
   DeclaredTypes declared_;

@@ -52,10 +52,10 @@ Contents OnlyTensor(const Contents& all, std::size_t wanted) {
 /// A new tensor like the second moments, which lie behind the first.
 Result<Operation> TakeRoot(const OperationContext& c) {
   const Operand& state = c.reads[0];
-  TIDEMARK_ASSIGN(const Contents all, KnownContents(c, state));
+  TIDEMARK_ASSIGN(const auto all, KnownContents(c, state));
   const auto tensor = TensorIn(WithoutStage(c.writes[0].buffer->name));
-  auto root = std::make_shared<Contents>(tensor ? OnlyTensor(all, *tensor) : all);
-  const std::int64_t begin = all.elements + std::exchange(root->begin, 0);
+  auto root = std::make_shared<Contents>(tensor ? OnlyTensor(*all, *tensor) : *all);
+  const std::int64_t begin = all->elements + std::exchange(root->begin, 0);
   Operation operation;
   operation.outputs = {{state.tensor.type.dtype, root->elements}};
   operation.run = [second = kernels::Slice(c.Read(0), begin, root->elements)](Writes writes, const Queue& queue) {

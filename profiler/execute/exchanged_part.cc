@@ -15,8 +15,8 @@ bool IsInPlace(const Program& program, const Collective& leaf) {
 std::optional<kernels::Tensor> PartToGather(const Model& model, const Operand& from, const Operand& to) {
   const std::vector<Holding>& holds = from.buffer->holds;
   const bool has_parts = !holds.empty() && holds.front().cut == Cut::elements && holds.front().parts == Parts::own;
-  const auto sent = has_parts ? ContentsOf(model, from) : std::nullopt;
-  const auto gathered = has_parts ? ContentsOf(model, to) : std::nullopt;
+  const auto sent = has_parts ? ContentsOf(model, from) : nullptr;
+  const auto gathered = has_parts ? ContentsOf(model, to) : nullptr;
   if (!sent || !gathered || sent->elements == gathered->elements / model.shards()) {
     return std::nullopt;
   }
@@ -31,7 +31,7 @@ std::optional<kernels::Tensor> PartToGather(const Model& model, const Operand& f
 
 std::shared_ptr<const Contents> ScatteredPart(const Program& program, const Collective& leaf, const Model& model,
                                               const Operand& read, const Operand& write) {
-  if (leaf.kind != CollectiveKind::reduce_scatter || ContentsOf(model, *write.buffer, write.index)) {
+  if (leaf.kind != CollectiveKind::reduce_scatter || SaidContents(model, write)) {
     return nullptr;
   }
   const auto whole = ContentsOf(model, read);

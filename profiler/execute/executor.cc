@@ -110,13 +110,13 @@ void* Executor::DataAt(const BufferRef& ref, Loops loops) const {
   return held_[buffer.is_view() ? first_slot_[buffer.base.index] : SlotOf(ref, loops)].piece.data;
 }
 
-std::vector<Operand> Executor::OperandsAt(std::span<const BufferRef> refs, Loops loops) const {
+std::vector<Operand> Executor::OperandsAt(std::span<const BufferRef> refs, Loops loops) {
   std::vector<Operand> operands;
   operands.reserve(refs.size());
   for (const BufferRef& ref : refs) {
     const Held& held = held_[SlotOf(ref, loops)];
     operands.push_back(
-        {{held.type, DataAt(ref, loops)}, &BufferOf(ref), Resolve(ref.index[0], loops), ref, held.packed});
+        {{held.type, DataAt(ref, loops)}, &BufferOf(ref), Resolve(ref.index[0], loops), ref, held.packed, &contents_});
   }
   return operands;
 }
@@ -263,9 +263,9 @@ void Executor::KeepGradients(std::span<const Operand> reads, std::span<const Ope
     const bool gradient = read.buffer->category == Category::gradient ||
                           read.buffer->category == Category::accumulator ||
                           (reads_buckets && read.buffer->category == Category::bucket);  // elsewhere: perhaps weights
-    auto contents = gradient ? ContentsOf(model_, read) : std::nullopt;
+    auto contents = gradient ? ContentsOf(model_, read) : nullptr;
     if (contents) {
-      contents = UpdatedPart(model_, std::move(*contents), updated);
+      contents = std::make_shared<const Contents>(UpdatedPart(model_, *contents, updated));
     }
     for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
       const Stretch& stretch = contents->stretches[i];

@@ -131,7 +131,7 @@ class Executor {
   std::pair<std::int64_t, std::int64_t> IndicesOf(const BufferRef& ref, Loops loops) const;
   std::size_t SlotOf(const BufferRef& ref, Loops loops) const;
   const Buffer& BufferOf(const BufferRef& ref) const { return program_->buffers[ref.buffer.index]; }
-  std::vector<Operand> OperandsAt(std::span<const BufferRef> refs, Loops loops) const;
+  std::vector<Operand> OperandsAt(std::span<const BufferRef> refs, Loops loops);
   void* DataAt(const BufferRef& ref, Loops loops) const;
   /// Work on a stream uses these from now on.
   void UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops);
@@ -227,6 +227,7 @@ class Executor {
   std::vector<Held> held_;  ///< by slot
   DeclaredTypes types_;
   NormedTensors normed_;
+  ContentsTable contents_;  ///< of program_
   std::size_t next_allocation_ = 0;
   std::vector<Pending> pending_;
   std::vector<std::pair<Communicator*, Communicator::Ticket>> on_streams_;

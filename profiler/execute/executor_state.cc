@@ -64,6 +64,9 @@ Status Executor::TakeOver(const Program& program) {
     }
   }
   const bool first = program_ == nullptr;
+  if (program_ != &program) {
+    contents_ = {};
+  }
   program_ = &program;
   first_slot_.clear();
   held_.clear();

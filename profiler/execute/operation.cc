@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/bytes_cuda.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/loss_chunk.h"
@@ -20,8 +21,13 @@ DType Stored(DType dtype, bool exact) {
   return exact && floating ? DType::fp64 : dtype;
 }
 
-std::optional<Contents> ContentsOf(const Model& model, const Operand& operand) {
-  return operand.packed ? *operand.packed : ContentsOf(model, *operand.buffer, operand.index);
+std::shared_ptr<const Contents> SaidContents(const Model& model, const Operand& operand) {
+  TIDEMARK_CHECK(operand.table != nullptr);
+  return operand.table->Of(model, *operand.buffer, operand.index);
+}
+
+std::shared_ptr<const Contents> ContentsOf(const Model& model, const Operand& operand) {
+  return operand.packed ? operand.packed : SaidContents(model, operand);
 }
 
 bool OperationContext::Adds(std::size_t i) const {
@@ -42,9 +48,9 @@ RenamedTensor::RenamedTensor(const kernels::ConstTensor& tensor, LentRooms& room
   kernels::MoveBytes(queue, tensor.data, room_->data(), bytes);
 }
 
-Result<Contents> KnownContents(const OperationContext& c, const Operand& operand) {
+Result<std::shared_ptr<const Contents>> KnownContents(const OperationContext& c, const Operand& operand) {
   if (auto contents = ContentsOf(c.model, operand)) {
-    return std::move(*contents);
+    return contents;
   }
   return NotExecuted(fmt::format("'{}', whose numbers in '{}' have no known place", c.name, operand.buffer->name));
 }
@@ -52,8 +58,8 @@ Result<Contents> KnownContents(const OperationContext& c, const Operand& operand
 Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& c) {
   std::vector<kernels::TensorType> types;
   for (const Operand& write : c.writes) {
-    TIDEMARK_ASSIGN(const Contents contents, KnownContents(c, write));
-    const kernels::TensorType type = StateType(c.job, *write.buffer, contents);
+    TIDEMARK_ASSIGN(const auto contents, KnownContents(c, write));
+    const kernels::TensorType type = StateType(c.job, *write.buffer, *contents);
     types.push_back({c.Stored(type.dtype), type.elements});
   }
   return types;
@@ -63,10 +69,10 @@ Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Oper
   if (writes.empty()) {
     return gradient;
   }
-  std::vector<Contents> states, weights;
+  std::vector<std::shared_ptr<const Contents>> states, weights;
   for (const Operand& write : writes) {
-    if (auto contents = ContentsOf(model, *write.buffer, write.index)) {
-      (write.buffer->category == Category::optimizer ? states : weights).push_back(std::move(*contents));
+    if (auto contents = SaidContents(model, write)) {
+      (write.buffer->category == Category::optimizer ? states : weights).push_back(std::move(contents));
     }
   }
   // A rank's part may be empty: its state has a stretch of the parameter all the same, without a number.
@@ -78,15 +84,15 @@ Contents UpdatedPart(const Model& model, Contents gradient, std::span<const Oper
   std::vector<Stretch> updated;
   for (const Stretch& stretch : gradient.stretches) {
     const bool has_state =
-        std::any_of(states.begin(), states.end(), [&](const Contents& one) { return has(one, stretch); });
+        std::any_of(states.begin(), states.end(), [&](const auto& one) { return has(*one, stretch); });
     Contents part;
     bool known = false;
     part.stretches = {stretch};
-    for (const Contents& written : has_state ? states : weights) {
-      if (has(written, stretch)) {
+    for (const auto& written : has_state ? states : weights) {
+      if (has(*written, stretch)) {
         known = true;
         std::vector<Stretch> narrowed;
-        for (const Shared& shared : SharedBy(part, written)) {
+        for (const Shared& shared : SharedBy(part, *written)) {
           narrowed.push_back(shared.stretch);
         }
         part.stretches = std::move(narrowed);

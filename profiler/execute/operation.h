@@ -35,10 +35,13 @@ struct Operand {
   BufferRef ref;
   /// What operations have put into it, where the buffer itself does not say.
   std::shared_ptr<const Contents> packed{};
+  ContentsTable* table = nullptr;  ///< of the program's buffers
 };
 
-/// What the buffer says that it holds, or what was put into it.
-std::optional<Contents> ContentsOf(const Model& model, const Operand& operand);
+/// What the buffer says that it holds; nullptr: it does not say.
+std::shared_ptr<const Contents> SaidContents(const Model& model, const Operand& operand);
+/// The same, or what was put into it.
+std::shared_ptr<const Contents> ContentsOf(const Model& model, const Operand& operand);
 
 /// How a dtype is stored: floating ones as fp64 where the run is exact.
 DType Stored(DType dtype, bool exact);
@@ -96,7 +99,7 @@ struct OperationContext {
 };
 
 /// ContentsOf, of an operand whose numbers must have a known place.
-Result<Contents> KnownContents(const OperationContext& context, const Operand& operand);
+Result<std::shared_ptr<const Contents>> KnownContents(const OperationContext& context, const Operand& operand);
 /// Types of all writes, as the job has them (StateType).
 Result<std::vector<kernels::TensorType>> StateTypes(const OperationContext& context);
 

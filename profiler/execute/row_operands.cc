@@ -14,7 +14,7 @@ using kernels::ConstTensor;
 
 /// Where a weight lies in a buffer that holds others beside it.
 Result<ConstTensor> FindWeight(const OperationContext& c, const Operand& operand, const Model::Weight& weight) {
-  const auto contents = ContentsOf(c.model, *operand.buffer, operand.index);
+  const auto contents = SaidContents(c.model, operand);
   if (!contents) {
     return static_cast<ConstTensor>(operand.tensor);
   }

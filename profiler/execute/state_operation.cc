@@ -46,7 +46,7 @@ class StateBinder {
            std::any_of(c_.reads.begin(), c_.reads.end(), [](const Operand& read) { return IsMoments(*read.buffer); });
   }
 
-  Result<Contents> Of(const Operand& operand) const { return KnownContents(c_, operand); }
+  Result<std::shared_ptr<const Contents>> Of(const Operand& operand) const { return KnownContents(c_, operand); }
 
   Result<Operation> Do(Does does) const {
     switch (does) {
@@ -54,7 +54,7 @@ class StateBinder {
         return ContentsOf(c_.model, c_.writes[0]) || !c_.writes[0].buffer->holds.empty() ? Move(does)
                                                                                          : Pack(std::nullopt);
       case Does::pack:
-        return SaysWhatItHolds(c_, c_.writes[0]) ? Move(does) : Pack(c_.job.axes.sync.bucket_elements);
+        return SaidContents(c_.model, c_.writes[0]) ? Move(does) : Pack(c_.job.axes.sync.bucket_elements);
       case Does::add:
       case Does::take:
       case Does::add_taken:
@@ -69,10 +69,6 @@ class StateBinder {
         return Zero();
     }
     TIDEMARK_CHECK(false && "an unknown movement");
-  }
-
-  static bool SaysWhatItHolds(const OperationContext& c, const Operand& operand) {
-    return ContentsOf(c.model, *operand.buffer, operand.index).has_value();
   }
 
   /// Of what operations have put into a buffer, no more.
@@ -95,7 +91,7 @@ class StateBinder {
   Result<Operation> Zero() const {
     std::vector<TensorType> types;
     for (const Operand& write : c_.writes) {
-      const auto contents = ContentsOf(c_.model, *write.buffer, write.index);
+      const auto contents = SaidContents(c_.model, write);
       const TensorType type = contents ? StateType(c_.job, *write.buffer, *contents)
                                        : TensorType{write.buffer->dtype, write.buffer->elements};
       types.push_back({c_.Stored(type.dtype), type.elements});
@@ -128,20 +124,20 @@ class StateBinder {
   Result<std::vector<Part>> Parts(bool any) const {
     std::vector<Part> parts;
     std::int64_t read = 0, written = 0, moved = 0;
-    std::vector<Contents> writes;
+    std::vector<std::shared_ptr<const Contents>> writes;
     for (const Operand& write : c_.writes) {
-      TIDEMARK_ASSIGN(Contents contents, Of(write));
-      written += NumbersOf(contents);
+      TIDEMARK_ASSIGN(auto contents, Of(write));
+      written += NumbersOf(*contents);
       writes.push_back(std::move(contents));
     }
     for (std::size_t r = 0; r < c_.reads.size(); ++r) {
       if (IsWritten(c_.reads[r])) {
         continue;
       }
-      TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
-      read += NumbersOf(contents);
+      TIDEMARK_ASSIGN(const auto contents, Of(c_.reads[r]));
+      read += NumbersOf(*contents);
       for (std::size_t w = 0; w < writes.size(); ++w) {
-        for (const Shared& shared : SharedBy(contents, writes[w])) {
+        for (const Shared& shared : SharedBy(*contents, *writes[w])) {
           parts.push_back(
               {kernels::Slice(c_.Read(r), shared.stretch.offset, shared.stretch.elements), w, shared.offset});
           moved += shared.stretch.elements;
@@ -214,13 +210,13 @@ class StateBinder {
       if (IsWritten(c_.reads[r])) {
         continue;
       }
-      TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
-      parts.push_back({kernels::Slice(c_.Read(r), contents.begin, contents.elements), 0, packed->elements});
-      for (Stretch stretch : contents.stretches) {
-        stretch.offset += packed->elements - contents.begin;
+      TIDEMARK_ASSIGN(const auto contents, Of(c_.reads[r]));
+      parts.push_back({kernels::Slice(c_.Read(r), contents->begin, contents->elements), 0, packed->elements});
+      for (Stretch stretch : contents->stretches) {
+        stretch.offset += packed->elements - contents->begin;
         packed->stretches.push_back(stretch);
       }
-      packed->elements += contents.elements;
+      packed->elements += contents->elements;
     }
     Operation operation;
     operation.outputs = {{c_.Stored(write.buffer->dtype), elements.value_or(packed->elements)}};
@@ -249,8 +245,8 @@ class StateBinder {
     };
     std::vector<Whole> all;
     for (std::size_t r = 0; r < c_.reads.size(); ++r) {
-      TIDEMARK_ASSIGN(const Contents contents, Of(c_.reads[r]));
-      for (const Stretch& stretch : contents.stretches) {
+      TIDEMARK_ASSIGN(const auto contents, Of(c_.reads[r]));
+      for (const Stretch& stretch : contents->stretches) {
         if (!stretch.IsWhole()) {
           return NotExecuted(fmt::format("'{}', which reads a part of '{}'", c_.name, stretch.weight.name));
         }

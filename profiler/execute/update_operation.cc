@@ -101,13 +101,13 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOf(const Operand& source, const C
   std::map<Key, Piece> pieces;
   for (const Target& target : targets_) {
     const Tensor whole{target.type, target.operand->tensor.data};
-    TIDEMARK_ASSIGN(const Contents held, KnownContents(c_, *target.operand));
-    for (const Shared& shared : SharedBy(contents, held)) {
+    TIDEMARK_ASSIGN(const auto held, KnownContents(c_, *target.operand));
+    for (const Shared& shared : SharedBy(contents, *held)) {
       const Stretch& stretch = shared.stretch;
       Piece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
       piece.source = kernels::Slice(static_cast<ConstTensor>(source.tensor), stretch.offset, stretch.elements);
-      for (std::int64_t i = 0; i < target.operand->buffer->elements / held.elements; ++i) {
-        const Tensor part = kernels::Slice(whole, i * held.elements + shared.offset, stretch.elements);
+      for (std::int64_t i = 0; i < target.operand->buffer->elements / held->elements; ++i) {
+        const Tensor part = kernels::Slice(whole, i * held->elements + shared.offset, stretch.elements);
         TIDEMARK_TRY(AddPart(target, stretch, part, piece));
       }
     }
@@ -144,7 +144,7 @@ Status UpdateBinder::AddPart(const Target& target, const Stretch& stretch, const
 /// Where the same numbers of the weights that it reads lie.
 Result<ConstTensor> UpdateBinder::WeightsOf(const Stretch& stretch) const {
   for (const Operand& read : c_.reads) {
-    const auto contents = read.buffer->category == Category::parameter ? ContentsOf(c_.model, read) : std::nullopt;
+    const auto contents = read.buffer->category == Category::parameter ? ContentsOf(c_.model, read) : nullptr;
     const auto shared = contents ? SharedBy({{stretch}, stretch.elements}, *contents) : std::vector<Shared>();
     if (shared.size() == 1 && shared.front().stretch.elements == stretch.elements) {
       return kernels::Slice(static_cast<ConstTensor>(read.tensor), shared.front().offset, stretch.elements);
@@ -172,15 +172,15 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOfGradients() const {
     if (!IsGradient(*read.buffer)) {
       continue;
     }
-    TIDEMARK_ASSIGN(Contents contents, KnownContents(c_, read));
+    TIDEMARK_ASSIGN(auto contents, KnownContents(c_, read));
     if (c_.own_part) {
       const auto is_state = [](const Operand& write) { return write.buffer->category == Category::optimizer; };
       if (std::none_of(c_.writes.begin(), c_.writes.end(), is_state)) {
         return NotExecuted(fmt::format("'{}' of a rank's part, without state that tells which", c_.name));
       }
-      contents = UpdatedPart(c_.model, std::move(contents), c_.writes);
+      contents = std::make_shared<const Contents>(UpdatedPart(c_.model, *contents, c_.writes));
     }
-    TIDEMARK_ASSIGN(const std::vector<Piece> more, PiecesOf(read, contents));
+    TIDEMARK_ASSIGN(const std::vector<Piece> more, PiecesOf(read, *contents));
     pieces.insert(pieces.end(), more.begin(), more.end());
   }
   return pieces;
@@ -194,10 +194,10 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOfMoments() {
     }
   }
   const Operand& source = c_.reads.back();
-  TIDEMARK_ASSIGN(const Contents contents, KnownContents(c_, source));
-  TIDEMARK_ASSIGN(std::vector<Piece> pieces, PiecesOf(source, contents));
+  TIDEMARK_ASSIGN(const auto contents, KnownContents(c_, source));
+  TIDEMARK_ASSIGN(std::vector<Piece> pieces, PiecesOf(source, *contents));
   std::int64_t missing = 0;
-  for (const Stretch& stretch : contents.stretches) {
+  for (const Stretch& stretch : contents->stretches) {
     missing += stretch.elements;
   }
   for (const Piece& piece : pieces) {

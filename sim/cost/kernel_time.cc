@@ -16,6 +16,9 @@ namespace {
 // tiles run at once, an unfilled wave costing as much as a full one. So the arithmetic is that of waves * processors
 // full tiles.
 //
+// Measured rates (models/machine/rates.h) are those of products that fill their waves, and say nothing of others: what
+// a product's waves are emptier than theirs comes on top.
+//
 // Where this stops being true: libraries pick from several tile shapes and split k (or stream it, "stream-K") where m *
 // n gives too few tiles, so small products and weight gradients of narrow layers are faster than said here; attention
 // balances the unequal rows of a causal mask; and clocks fall under long matrix work, which `achievable_flops` must
@@ -82,13 +85,39 @@ std::optional<double> SecondsByCurve(const std::optional<RatedWork>& rated, cons
   return curve == machine.rates.end() ? std::nullopt : std::optional(rated->work / RateAt(curve->second, rated->size));
 }
 
+/// Outputs that waves of full tiles have room for, to those that there are, in the better of two tiles: libraries pick.
+/// Of so few tiles that they share out the sums of each: 1.
+double RoomOfWaves(std::int64_t m, std::int64_t n, std::int64_t batch, const Machine& machine) {
+  const auto tiles = [&](std::int64_t columns) { return CeilDiv(m, machine.tile_m) * CeilDiv(n, columns) * batch; };
+  if (tiles(machine.tile_n) <= machine.processors) {
+    return 1;
+  }
+  const auto room = [&](std::int64_t columns) {
+    return CeilDiv(tiles(columns), machine.processors) * machine.processors * machine.tile_m * columns;
+  };
+  const std::int64_t least = std::min(room(machine.tile_n), room(std::max<std::int64_t>(1, machine.tile_n / 2)));
+  return static_cast<double>(least) / (static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(batch));
+}
+
+/// How many times as long as by its curve a product takes whose last wave or last tiles are emptier than those of the
+/// curve's products. A fuller one is not taken for faster: it has other limits.
+double Unfilled(const Operator& op, const Machine& machine) {
+  constexpr std::int64_t kMeasured = 8192;  // rows and columns of a GPU's (profiler/calibrate/sizes.cc)
+  const auto* gemm = std::get_if<Gemm>(&op);
+  return gemm == nullptr ? 1.0
+                         : std::max(1.0, RoomOfWaves(gemm->m, gemm->n, gemm->batch, machine) /
+                                             RoomOfWaves(kMeasured, kMeasured, 1, machine));
+}
+
 /// Where the machine's kernels of this kind were measured: how long this one takes by them, without its launch.
 std::optional<double> MeasuredSeconds(const Operator& op, const Machine& machine) {
   if (machine.rates.empty()) {
     return std::nullopt;
   }
   const std::optional<double> seconds = SecondsByCurve(WorkOf(op), machine);
-  return seconds ? std::max(seconds, SecondsByCurve(SmallWorkOf(op), machine)) : std::nullopt;
+  return seconds ? std::optional(std::max(*seconds, SecondsByCurve(SmallWorkOf(op), machine).value_or(0)) *
+                                 Unfilled(op, machine))
+                 : std::nullopt;
 }
 
 }  // namespace

@@ -86,6 +86,34 @@ TEST(KernelTime, AProductIsAsSlowAsTheSlowerOfItsCurves) {
   EXPECT_EQ(Time(op, machine), Nanos(500'000));
 }
 
+// Tiles of 128 x 128, or of 64 columns, four at once, which 8192 x 8192 outputs fill. 384 x 384 are nine, in three
+// waves with room for twelve, or eighteen of the narrow ones in five with room for twenty. Of 128 x 1025 the last
+// narrow one of seventeen is all but empty.
+TEST(KernelTime, AProductTakesTheWavesThatItDoesNotFillBesideItsCurve) {
+  Machine machine = Toy();
+  machine.tile_m = machine.tile_n = 128;
+  machine.rates["gemm.bf16"] = {{100, 40e9}};
+  EXPECT_EQ(Time(Gemm{.m = 384, .n = 384, .k = 1000}, machine), Nanos(7'372'800 * 20 / 18));
+  EXPECT_EQ(Time(Gemm{.m = 128, .n = 1025, .k = 800}, machine), Nanos(std::int64_t{2} * 128 * 20 * 64 * 800 / 40));
+  EXPECT_EQ(Time(Gemm{.m = 384, .n = 384, .k = 1000, .batch = 4}, machine), Nanos(4 * 7'372'800));
+}
+
+// Three tiles, for four processors: the fourth takes a part of the sums.
+TEST(KernelTime, OfFewTilesTheCurveHasTheWaves) {
+  Machine machine = Toy();
+  machine.tile_m = machine.tile_n = 128;
+  machine.rates["gemm.bf16"] = {{100, 40e9}};
+  EXPECT_EQ(Time(Gemm{.m = 384, .n = 128, .k = 1000}, machine), Nanos(2 * 384 * 128 * 1000 / 40));
+}
+
+// Tiles of 100 x 100, of which 8192 x 8192 outputs do not fill the last: twelve in three waves fill theirs, and
+// are taken for no faster.
+TEST(KernelTime, NoProductIsTakenForFasterThanItsCurve) {
+  Machine machine = Toy();
+  machine.rates["gemm.bf16"] = {{100, 40e9}};
+  EXPECT_EQ(Time(Gemm{.m = 100, .n = 1200, .k = 1000}, machine), Nanos(6'000'000));
+}
+
 // 2 * 101 * 100 * 1000 operations at 40 GFLOP/s, or at 4 where products of odd sides were measured.
 TEST(KernelTime, AnUnalignedProductHasItsOwnCurveWhereThereIsOne) {
   Machine machine = Toy();

@@ -141,6 +141,33 @@ TEST(Contents, TwoLayoutsShareWhatBothHold) {
   EXPECT_TRUE(SharedBy(rows, *ContentsOf(model, Holds({.of = {{"layer.wq"}}}, 4096), 1)).empty());  // another block's
 }
 
+// A single parameter is looked for in all that another buffer holds, by a way of its own.
+TEST(Contents, OneParameterIsFoundWhereverSeveralLayoutsHaveItsParts) {
+  const Model model = ModelOfShard(1, 2);
+  const Contents one = *ContentsOf(model, Holds({.of = {{"layer.wq"}}}, 4096), 0);
+  const Buffer parts =
+      Holds({.cut = Cut::rows, .ranks = 2, .parts = Parts::all, .of = {{"layer.wk"}, {"layer.wq"}}}, 2048 + 4096);
+  const std::vector<Shared> found = SharedBy(one, *ContentsOf(model, parts, 0));
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(std::tuple(found[0].stretch.begin, found[0].stretch.elements), std::tuple(0, 2048));
+  EXPECT_EQ(std::tuple(found[1].stretch.begin, found[1].stretch.elements), std::tuple(2048, 2048));
+  EXPECT_LT(found[0].offset, found[1].offset);
+  EXPECT_TRUE(SharedBy(one, *ContentsOf(model, parts, 1)).empty());  // another block's
+}
+
+TEST(Contents, ATableHasWhatIsWorkedOutAnew) {
+  const Model model = ModelOfShard(0, 4);
+  const Buffer known = Holds({.of = {{"layer.wq"}}}, 4096), unknown = Holds({.of = {{"layer.none"}}}, 4096);
+  ContentsTable table;
+  const auto first = table.Of(model, known, 0);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(Lines(*first), Lines(*ContentsOf(model, known, 0)));
+  EXPECT_EQ(table.Of(model, known, 0), first);
+  EXPECT_EQ(Lines(*table.Of(model, known, 1)), Lines(*ContentsOf(model, known, 1)));
+  EXPECT_EQ(table.Of(model, unknown, 0), nullptr);
+  EXPECT_EQ(table.Of(model, unknown, 0), nullptr);
+}
+
 // What a buffer says must fit what the kernels make of it.
 TEST(Contents, ABufferThatSaysSomethingElseIsRefused) {
   const Job job = SmallJob("fsdp2-scatter-each");
