@@ -16,4 +16,10 @@ std::string FamilyName(const std::string& tensor) {
   return tensor;
 }
 
+FamilyKey FamilyKeyOf(const std::string& tensor, std::uint32_t index) {
+  std::string name = FamilyName(tensor);
+  const bool is_alone = name == tensor;
+  return {std::move(name), is_alone ? index : ~std::uint32_t{0}};
+}
+
 }  // namespace tidemark

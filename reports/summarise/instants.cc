@@ -175,15 +175,15 @@ Instant MakeInstant(const Trace& trace, const std::string& name, const Found& fo
                       : PhasePlace{found.quiet->phase, found.quiet->microbatch, -1, found.quiet->side};
   instant.at = trace.memory[found.events - 1].issue;
   instant.allocated = found.allocated;
-  std::map<std::pair<std::string, Category>, std::size_t> families;
+  std::map<FamilyKey, std::size_t> families;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] > 0) {
       const TraceTensor& tensor = trace.tensors[i];
       const Bytes bytes = tensor.bytes * counts[i];
-      const std::pair family(FamilyName(tensor.name), tensor.category);
+      const FamilyKey family = FamilyKeyOf(tensor.name, static_cast<std::uint32_t>(i));
       const auto [place, is_new] = families.emplace(family, instant.live.size());
       if (is_new) {
-        instant.live.push_back({family.first, family.second, 0, Bytes()});
+        instant.live.push_back({family.first, tensor.category, 0, Bytes()});
       }
       instant.live[place->second].count += counts[i];
       instant.live[place->second].bytes += bytes;

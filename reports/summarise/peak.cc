@@ -88,15 +88,16 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
     bool outlives = false;
     std::set<std::int64_t> microbatches;
   };
-  using Kind = std::tuple<std::string, Category, DType, std::string>;
+  using Kind = std::tuple<FamilyKey, DType, std::string>;
   std::map<Kind, std::size_t> places;
   std::vector<Family> families;
   for (const auto& [member, alloc] : alive) {
-    const TraceTensor& tensor = trace.tensors[std::get<0>(member)];
+    const std::uint32_t id = std::get<0>(member);
+    const TraceTensor& tensor = trace.tensors[id];
     const auto [place, is_new] =
-        places.emplace(Kind(FamilyName(tensor.name), tensor.category, tensor.dtype, tensor.sharding), families.size());
+        places.emplace(Kind(FamilyKeyOf(tensor.name, id), tensor.dtype, tensor.sharding), families.size());
     if (is_new) {
-      families.emplace_back().tensor = std::get<0>(member);
+      families.emplace_back().tensor = id;
     }
     Family& family = families[place->second];
     ++family.count;
