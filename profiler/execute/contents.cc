@@ -12,9 +12,19 @@
 namespace tidemark {
 namespace {
 
-/// One in "first moment of layer.wq", all that there are in "moments of layer".
+/// Whether a buffer has all moments that there are ("moments of layer", a flat system's "moments"), not one of them
+/// ("first moment of layer.wq").
+bool HasAllMoments(const Buffer& buffer) {
+  const std::string_view name = buffer.name;
+  return name.find("moments of") != std::string_view::npos || name == "moments" || name.ends_with(" moments");
+}
+bool HasOneMoment(const Buffer& buffer) {
+  return buffer.name.find("first moment of") != std::string::npos ||
+         buffer.name.find("second moment of") != std::string::npos;
+}
+
 std::int64_t MomentsIn(const Job& job, const Buffer& buffer) {
-  return buffer.name.find("moments of") == std::string::npos ? 1 : StatesPerWeight(job.optimizer);
+  return HasAllMoments(buffer) ? StatesPerWeight(job.optimizer) : 1;
 }
 
 std::int64_t RoundedUp(std::int64_t number, std::int64_t multiple) {
@@ -196,9 +206,7 @@ std::vector<Shared> SharedBy(const Contents& first, const Contents& second) {
 }
 
 bool IsMoments(const Buffer& buffer) {
-  const auto is = [&](const char* what) { return buffer.name.find(what) != std::string::npos; };
-  return buffer.category == Category::optimizer &&
-         (is("moments of") || is("first moment of") || is("second moment of"));
+  return buffer.category == Category::optimizer && (HasAllMoments(buffer) || HasOneMoment(buffer));
 }
 
 std::int64_t StatesPerWeight(OptimizerKind kind) {
