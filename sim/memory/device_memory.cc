@@ -11,8 +11,8 @@ namespace {
 
 constexpr Bytes kMost = Bytes(std::numeric_limits<std::int64_t>::max());
 
-/// Hands out addresses from the top down, as CUDA does: among free chunks of one size the one with the lowest address is
-/// taken, which is then the youngest segment's. Ranges lie above, one behind the other. Those that were given up are
+/// Hands out addresses from the top down, as CUDA does: among free chunks of one size the one with the lowest address
+/// is taken, which is then the youngest segment's. Ranges lie above, one behind the other. Those that were given up are
 /// used again, as they are long.
 class PretendMemory final : public DeviceMemory {
  public:

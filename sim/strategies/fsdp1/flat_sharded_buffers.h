@@ -28,8 +28,9 @@ struct FlatLayout {
   bool casts_shards() const { return precision.reduce != master; }
   /// NO_SHARD: nothing to gather or to scatter.
   bool whole() const { return shards == 1; }
-  /// Where autograd makes a unit's gradients one: on the stream on which the weights became views of the flat parameter,
-  /// which is that of its gather (tests/gpu/pytorch_judge.py records it). NO_SHARD makes them views on compute.
+  /// Where autograd makes a unit's gradients one: on the stream on which the weights became views of the flat
+  /// parameter, which is that of its gather (tests/gpu/pytorch_judge.py records it). NO_SHARD makes them views on
+  /// compute.
   StreamId flat_stream() const { return whole() ? role.compute : gather_stream; }
   bool pads(std::int64_t unit) const { return SizeOfUnit(unit).padded != SizeOfUnit(unit).elements; }
 
