@@ -36,21 +36,23 @@ std::vector<std::int64_t> SizesOf(const std::vector<TensorSizes>& sizes, std::si
 
 std::int64_t SumOf(const TensorSizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
 
-/// Names of what a block trains, as a name of a buffer has them behind the block's: ".wq".
-std::vector<std::string> TrainedNames(const Block& block) {
-  std::vector<std::string> names;
+std::size_t TrainedCount(const Block& block) {
+  return static_cast<std::size_t>(std::count_if(block.parameters.begin(), block.parameters.end(), IsTrained));
+}
+
+/// Of what a block trains, the name of this number, as a name of a buffer has it behind the block's: ".wq".
+std::string TrainedName(const Block& block, std::size_t number) {
   for (const Parameter& parameter : block.parameters) {
-    if (IsTrained(parameter)) {
-      names.push_back("." + parameter.name);
+    if (IsTrained(parameter) && number-- == 0) {
+      return "." + parameter.name;
     }
   }
-  return names;
+  TIDEMARK_CHECK(false && "a block trains fewer");
 }
 
 void CheckParameters(const Role& role, const std::vector<TensorSizes>& sizes) {
   for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
-    TIDEMARK_CHECK(sizes[static_cast<std::size_t>(position)].size() ==
-                   TrainedNames(role.stage.BlockAt(position)).size());
+    TIDEMARK_CHECK(sizes[static_cast<std::size_t>(position)].size() == TrainedCount(role.stage.BlockAt(position)));
   }
 }
 
@@ -134,10 +136,10 @@ void OptimizerState::DeclareStates(Role& role, const Slot& slot, std::vector<Par
     most = std::max(most, sizes.size());
   }
   for (std::size_t tensor = 0; tensor < most; ++tensor) {
-    const auto part = [tensor](const Block& block) { return TrainedNames(block).at(tensor); };
+    const auto part = [tensor](const Block& block) { return TrainedName(block, tensor); };
     const auto holds = [&, part](std::int64_t position) {
       const Block& block = role.stage.BlockAt(position);
-      return tensor < TrainedNames(block).size() ? Only(slot.holds(position), part(block)) : std::vector<Holding>();
+      return tensor < TrainedCount(block) ? Only(slot.holds(position), part(block)) : std::vector<Holding>();
     };
     for (const std::string& name : MomentNames(slot.name)) {
       declare(name, SizesOf(slot.sizes, tensor), slot.holds ? PartTable::HoldsAt(holds) : PartTable::HoldsAt(), part);
