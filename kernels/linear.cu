@@ -77,7 +77,7 @@ std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, co
   if (queue.blas == nullptr || parts.size() > kMostTerms || !are_alike) {
     return 0;
   }
-  const std::int64_t most = queue.workspace_bytes / 2 / (2 * op.out);
+  const std::int64_t most = HalvesOf(queue).upper_bytes / (2 * op.out);
   if (most < std::min(op.rows, kEven)) {
     return 0;
   }
@@ -87,15 +87,13 @@ std::int64_t RowsToJoin(const Linear& op, std::span<const ConstTensor> parts, co
 
 void InputGradientOfJoined(const Linear& op, std::span<const ConstTensor> parts, const ConstTensor& weight,
                            const Tensor& input_gradient, std::int64_t most, const Queue& queue) {
-  Queue library = queue;
-  library.workspace_bytes = queue.workspace_bytes / 2 / 256 * 256;
-  char* const room = static_cast<char*>(queue.workspace) + library.workspace_bytes;
+  const Halves halves = HalvesOf(queue);
   for (std::int64_t row = 0; row < op.rows; row += most) {
     const std::int64_t rows = std::min(most, op.rows - row);
-    const Tensor joined{{weight.type.dtype, rows * op.out}, room};
+    const Tensor joined{{weight.type.dtype, rows * op.out}, halves.upper};
     JoinWord join{.count = 0,
                   .width = static_cast<std::uint32_t>(op.out / kPerWord<Bf16>),
-                  .joined = reinterpret_cast<Word*>(room)};
+                  .joined = reinterpret_cast<Word*>(halves.upper)};
     EachPart(op, parts, [&](const ConstTensor& part, std::int64_t first, std::int64_t width) {
       join.parts[join.count] = static_cast<const Word*>(Slice(part, row * width, rows * width).data);
       join.first[join.count] = static_cast<std::uint32_t>(first / kPerWord<Bf16>);
@@ -103,7 +101,7 @@ void InputGradientOfJoined(const Linear& op, std::span<const ConstTensor> parts,
     });
     EachElement(queue, rows * join.width, join);
     const BatchTerm term{{joined, 0, rows, op.out, op.out}, WeightRows(op, weight, 0, op.out, false)};
-    SumOfProducts({&term, 1}, {{input_gradient, row * op.in, rows, op.in, op.in}}, library);
+    SumOfProducts({&term, 1}, {{input_gradient, row * op.in, rows, op.in, op.in}}, halves.library);
   }
 }
 

@@ -119,7 +119,7 @@ void SumInWorkspace(const std::vector<BatchTerm>& terms, const BatchResult& c, c
 
 /// Rows of fp32 that have room in the upper half of the workspace.
 std::int64_t RowsInWorkspace(const Queue& queue, std::int64_t columns) {
-  return queue.workspace == nullptr || columns == 0 ? 0 : queue.workspace_bytes / 2 / (4 * columns);
+  return columns == 0 ? 0 : HalvesOf(queue).upper_bytes / (4 * columns);
 }
 
 /// A product that the library has no way for, or none with a row: then it may have one without.
@@ -186,9 +186,7 @@ void SumRows(std::span<const BatchTerm> terms, const ProductResult& c, const Ten
 
 /// With the upper half of the workspace for sums: as many rows at a time as have room there.
 void SumInWorkspace(const std::vector<BatchTerm>& terms, const BatchResult& c, const Queue& queue, std::int64_t room) {
-  Queue library = queue;
-  library.workspace_bytes = queue.workspace_bytes / 2 / 256 * 256;
-  char* sums = static_cast<char*>(queue.workspace) + library.workspace_bytes;
+  const Halves halves = HalvesOf(queue);
   for (std::int64_t matrix = 0; matrix < c.outer * c.inner; ++matrix) {
     const std::int64_t outer = matrix / c.inner, inner = matrix % c.inner;
     for (std::int64_t row = 0; row < c.first.rows; row += room) {
@@ -201,7 +199,7 @@ void SumInWorkspace(const std::vector<BatchTerm>& terms, const BatchResult& c, c
         term.a.begin += At(term.a_steps, outer, inner, 0);
         term.b.begin += At(term.b_steps, outer, inner, 0);
       }
-      SumRows(some, result, {{DType::fp32, result.rows * result.columns}, sums}, library);
+      SumRows(some, result, {{DType::fp32, result.rows * result.columns}, halves.upper}, halves.library);
     }
   }
 }
@@ -232,6 +230,17 @@ bool HasAll(std::span<const BatchTerm> terms, const BatchResult& c) {
 }
 
 }  // namespace
+
+Halves HalvesOf(const Queue& queue) {
+  if (queue.workspace == nullptr) {
+    return {queue};
+  }
+  constexpr std::int64_t kAligned = 256;
+  Halves halves{queue, static_cast<char*>(queue.workspace), queue.workspace_bytes / 2};
+  halves.library.workspace_bytes = halves.upper_bytes / kAligned * kAligned;
+  halves.upper += halves.library.workspace_bytes;
+  return halves;
+}
 
 void SumOfProducts(std::span<const BatchTerm> terms, const BatchResult& c, const Queue& queue) {
   if (c.outer * c.inner * c.first.rows * c.first.columns == 0) {

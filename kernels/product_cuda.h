@@ -29,6 +29,15 @@ struct BatchResult {
   std::int64_t outer = 1, inner = 1;
 };
 
+/// A queue whose library works in the lower half of its workspace, while what that multiplies or makes lies in the
+/// upper.
+struct Halves {
+  Queue library;
+  char* upper = nullptr;
+  std::int64_t upper_bytes = 0;  ///< none without a workspace
+};
+Halves HalvesOf(const Queue& queue);
+
 /// As many terms as SumOfProducts takes at once.
 inline constexpr std::size_t kMostTerms = 8;
 

@@ -10,7 +10,7 @@ namespace tidemark::kernels::cuda {
 //
 //   Keep(team, tile)               the tile, which has been synchronized, and stays as it is
 
-/// A tile that many products have as their left one. The host reads it where it is.
+/// The host reads it where it is.
 template <class T, int kInner>
 class FactorOnHost {
  public:
