@@ -23,8 +23,18 @@ bool HasOneMoment(const Buffer& buffer) {
          buffer.name.find("second moment of") != std::string::npos;
 }
 
+/// Of each number of what the buffer holds.
 std::int64_t MomentsIn(const Job& job, const Buffer& buffer) {
   return HasAllMoments(buffer) ? StatesPerWeight(job.optimizer) : 1;
+}
+
+/// What both have, of one parameter of one block.
+void AppendShared(const Stretch& stretch, const Stretch& other, std::vector<Shared>& shared) {
+  const std::int64_t from = std::max(stretch.begin, other.begin), to = std::min(stretch.end(), other.end());
+  if (from < to) {
+    shared.push_back({{stretch.weight, stretch.block, from, to - from, stretch.offset + from - stretch.begin},
+                      other.offset + from - other.begin});
+  }
 }
 
 std::int64_t RoundedUp(std::int64_t number, std::int64_t multiple) {
@@ -168,18 +178,6 @@ std::shared_ptr<const Contents> ContentsTable::Of(const Model& model, const Buff
   }
   return at->second;
 }
-
-namespace {
-
-void AppendShared(const Stretch& stretch, const Stretch& other, std::vector<Shared>& shared) {
-  const std::int64_t from = std::max(stretch.begin, other.begin), to = std::min(stretch.end(), other.end());
-  if (from < to) {
-    shared.push_back({{stretch.weight, stretch.block, from, to - from, stretch.offset + from - stretch.begin},
-                      other.offset + from - other.begin});
-  }
-}
-
-}  // namespace
 
 std::vector<Shared> SharedBy(const Contents& first, const Contents& second) {
   std::vector<Shared> shared;

@@ -40,7 +40,7 @@ class Model {
     bool is_copy = false;    ///< of a tied embedding, on the last stage of a pipeline
   };
 
-  /// The block that a name ends in ("moments of layer", "stage 2 moments of layer"), nullptr: none.
+  /// The block that a name ends in ("master weights of layer", "stage 2 moments of layer"), nullptr: none.
   const Block* BlockOf(std::string_view name) const;
   /// The parameter, or the one of another block that it is a second use of.
   const Weight& Stored(const Block& block, const Parameter& parameter) const;

@@ -11,9 +11,9 @@ namespace {
 
 constexpr Bytes kMost = Bytes(std::numeric_limits<std::int64_t>::max());
 
-/// Hands out addresses from the top down, as CUDA does: among free chunks of one size the one with the lowest address
-/// is taken, which is then the youngest segment's. Ranges lie above, one behind the other. Those that were given up are
-/// used again, as they are long.
+/// Hands out addresses from the top down, as CUDA mostly does (the segments of the snapshots in tests/gpu/recorded):
+/// among free chunks of one size the one with the lowest address is taken, which is then the youngest segment's. Ranges
+/// lie above, one behind the other. Those that were given up are used again, as they are long.
 class PretendMemory final : public DeviceMemory {
  public:
   explicit PretendMemory(Bytes capacity) : DeviceMemory(capacity) {}
@@ -57,7 +57,7 @@ class PretendMemory final : public DeviceMemory {
     return address;
   }
 
-  static constexpr std::uint64_t kTop = std::uint64_t{1} << 47;  // of what a process can address on x86-64
+  static constexpr std::uint64_t kTop = std::uint64_t{1} << 47;  // below it more than any device has; ranges above
   std::uint64_t lowest_ = kTop, next_ = kTop;
   std::map<Bytes, std::vector<std::uint64_t>> spare_ranges_;  // by page
 };

@@ -67,8 +67,8 @@ struct Buffer {
   bool resident = false;  ///< alive when the step begins
   bool kept = false;      ///< alive when the step ends
   BufferId base{};        ///< valid: these are views of it
-  /// What it holds of the model's numbers, one stretch behind the other. None: what its name ends in ("moments of
-  /// layer.wq"), whole, or nothing of the model.
+  /// What it holds of the model's numbers, one stretch behind the other. None: what its name ends in ("gradient
+  /// of layer.wq"), whole, or nothing of the model.
   std::vector<Holding> holds{};
 
   bool is_view() const { return base.valid(); }

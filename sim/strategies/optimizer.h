@@ -100,7 +100,7 @@ class OptimizerState {
   }
   std::vector<std::optional<Tensor>> TensorsBefore(BlockOrder order) const;
 
-  std::vector<std::vector<PartTable>> states_;                ///< by slot; moment after moment, tensor after tensor
+  std::vector<std::vector<PartTable>> states_;                ///< by slot; tensor after tensor, of each its moments
   std::vector<std::vector<PartTable>> roots_, denominators_;  ///< by slot and tensor
   std::vector<std::vector<TensorSizes>> sizes_;               ///< by slot and position
   std::optional<GradientClip> clip_;

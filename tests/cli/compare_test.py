@@ -140,6 +140,8 @@ class Compare(unittest.TestCase):
         renamed = [cause for cause in causes if cause["kind"] in ("renamed", "missing", "extra")]
         for tensor in (tensor for cause in renamed for tensor in cause["tensors"]):
             self.assertIn("moment", tensor)  # foreach has a block's in one buffer
+        self.assertEqual(sum(cause["bytes"] for cause in renamed), 0)
+        self.assertEqual(report["predicted"]["by_category"]["optimizer"], report["measured"]["by_category"]["optimizer"])
         self.assertEqual({cause["kind"] for cause in causes if cause not in renamed}, {"workspace"})
         self.assertEqual({(row["only"], row["phase"], row["category"]) for row in report["unmatched"]
                           if row["category"] != "optimizer"}, {("measured", "optimizer", "workspace")})

@@ -185,9 +185,7 @@ class Replicated : public DataParallel {
       ForEachTrained(role_, position, [&](const ParameterAt& at) {
         while (slots.size() <= at.parameter) {
           slots.push_back({fmt::format("moments of parameter {} of", slots.size()),
-                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks)),
-                           {},
-                           OptimizerState::Tensors::flat});
+                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks))});
         }
         slots[at.parameter].sizes[static_cast<std::size_t>(position)] = {ParameterOf(role_, at).elements};
       });
