@@ -62,11 +62,15 @@ def parts(results):
     recorded, machine = results / "recorded", results / "machine.yaml"
     small = (HERE / "jobs/demo-small.yaml", "--set", "layout.tp=1", "--set", "layout.sp=false")
     compare = ("--device", "cuda", "--steps", "6", "--format", "json")
-    # A kernel that fails ends its process: a process each for kernels, products, grids, and steps.
+    # A kernel that fails ends its process: a process each for steps, kernels, products, and grids. Products and norms, whose
+    # truth takes a processor most of a minute each, are parts of their own behind the others.
+    slow = ("Multiply", "LinearForward", "LinearInputGradient", "LinearWeightGradient", "NormBackward")
     found = [Part(f"device-{name}", 120, (gpu_test, f"--gtest_filter={tests}"))
-             for name, tests in (("probe", "ProbeDevicesOnGpu.*"), ("kernels", "Kernels/CudaOnGpu.*-*Attention*"),
+             for name, tests in (("probe", "ProbeDevicesOnGpu.*"), ("steps", "*StepOnAGpu.*"), ("pools", "StepInAPool.*"),
+                                 ("kernels", "Kernels/CudaOnGpu.*-*Attention*:" + ":".join(f"*/{name}" for name in slow)),
                                  ("attention", "Kernels/CudaOnGpu.*Attention*"), ("grids", "CudaGrids.*"),
-                                 ("products", "*CublasLt*"), ("steps", "*StepOnAGpu.*"), ("pools", "StepInAPool.*"))]
+                                 ("products", "*CublasLt*-" + ":".join(f"*/{name}" for name in slow)),
+                                 *((name, f"Kernels/*/{name}") for name in slow))]
     # Recording begins before a context is made: a process each.
     found += [Part(f"watched-{test}", 60, (gpu_test, f"--gtest_filter=AWatchedGpu.{test}"))
               for test in ("ClosesItsBudget", "ClosesTheBudgetOfAPool", "FindsWhatIsHiddenBehindTheAllocator",
@@ -83,7 +87,7 @@ def parts(results):
     if (HERE / "mpirun").exists():
         found.append(Part("mpi-ranks-2", 150, (HERE / "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to",
                                                "none", "-np", "2", HERE / "gpu_ranks")))
-        for strategy in ("ddp-last", "fsdp2-scatter-each", "megatron-dist-opt", "deepspeed-zero3"):
+        for strategy in ("ddp-last", "fsdp2-scatter-each", "megatron", "deepspeed-zero3"):
             job = (*small, "--set", "layout.dp=2", "--set", f"strategy={strategy}")
             found.append(Part(f"step-{strategy}-2", 60, (tidemark, "compare", *job, *compare)))
     found.append(Part("pytorch-judge", 420, (python, HERE / "experiments/gpu/pytorch_judge.py", "--tidemark", tidemark, "--out",

@@ -2,7 +2,13 @@
 #include "reports/summarise/peak.h"
 #include "traces/trace.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace tidemark::peak_test {
 namespace {
@@ -44,6 +50,34 @@ TEST(SummarisePeak, takesTheFirstInstantOfTheHighestTotal) {
   EXPECT_EQ(peak.at, Nanos(20));
   EXPECT_EQ(peak.phase, "forward");
   EXPECT_EQ(peak.microbatch, 2);
+}
+
+/// A block's moments are one family, of another sharding another; two tensors that are only called alike are none.
+TEST(SummarisePeak, tellsABlocksMomentsTogether) {
+  Trace trace;
+  const auto add = [&](const char* name, Category category, std::int64_t bytes, const char* sharding) {
+    MemoryEvent event;
+    event.alloc = true;
+    event.tensor = TensorNameId{static_cast<std::uint32_t>(trace.tensors.size())};
+    event.span = kNoSpan;
+    TraceTensor tensor{name, category, DType::fp32, Bytes(bytes)};
+    tensor.sharding = sharding;
+    trace.tensors.push_back(std::move(tensor));
+    trace.memory.push_back(event);
+  };
+  add("first moment of layer.wq", Category::optimizer, 10, "1/2 over tp");
+  add("first moment of layer.norm", Category::optimizer, 1, "whole");
+  add("second moment of layer.wq", Category::optimizer, 10, "1/2 over tp");
+  add("second moment of layer.norm", Category::optimizer, 1, "whole");
+  add("second moment of head.norm", Category::optimizer, 3, "whole");
+  add("aten::mm", Category::unknown, 5, "");
+  add("aten::mm", Category::unknown, 4, "");
+  std::vector<std::string> told;
+  for (const LiveBuffers& live : SummarisePeak(trace).live) {
+    told.push_back(fmt::format("{} {} {}", live.name, live.count, live.bytes.count()));
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"moments of layer 2 20", "aten::mm 1 5", "aten::mm 1 4",
+                                            "moments of head 1 3", "moments of layer 2 2"}));
 }
 
 TEST(SummarisePeak, tellsInstantsOutsideOfPhasesByTheClock) {
