@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -35,10 +36,15 @@ class Declarer {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(slots_.size());
       slots_.resize(slots_.size() + static_cast<std::size_t>(buffer.count()));
-      for (std::int64_t i = 0; buffer.resident && !buffer.is_view() && i < buffer.count(); ++i) {
+      for (std::int64_t i = 0; buffer.resident && i < buffer.count(); ++i) {
         Slot& slot = slots_[first_slot_.back() + static_cast<std::size_t>(i)];
         slot.type = ResidentType(job, model, buffer, i / buffer.extents[1], exact);
         slot.alive = true;
+      }
+      for (std::size_t i = 0; i < buffer.slices.size(); ++i) {
+        const std::uint32_t whole = buffer.slices[i].of.index;
+        sliced_.insert(whole);
+        slots_[first_slot_.back() + i].type = program.buffers[whole].resident ? TypeOf(buffer) : Slot().type;
       }
     }
   }
@@ -77,14 +83,19 @@ class Declarer {
     return {ErrorCode::internal, "", std::string(what), std::string(hint)};
   }
 
+  TensorType TypeOf(const Buffer& buffer) const { return {Stored(buffer.dtype, exact_), buffer.elements}; }
+
   std::size_t EndOf(std::size_t buffer) const {
     return buffer + 1 < first_slot_.size() ? first_slot_[buffer + 1] : slots_.size();
   }
 
-  Slot& SlotOf(const BufferRef& ref, Loops loops) {
+  std::int64_t MemberOf(const BufferRef& ref, Loops loops) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
-    const std::int64_t at = Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
-    return slots_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(at)];
+    return Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
+  }
+
+  Slot& SlotOf(const BufferRef& ref, Loops loops) {
+    return slots_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(ref, loops))];
   }
 
   std::vector<Operand> Operands(std::span<const BufferRef> refs, Loops loops) {
@@ -109,8 +120,8 @@ class Declarer {
         return NotExecuted(fmt::format(
             "parts of the optimizer's state that have no known place: '{}' (shard.optimizer)", buffer.name));
       }
-      const TensorType expected{Stored(buffer.dtype, exact_), buffer.elements};
-      if (buffer.resident && !buffer.is_view() && slots_[first_slot_[b]].type != expected) {
+      const TensorType expected = TypeOf(buffer);
+      if (buffer.resident && slots_[first_slot_[b]].type != expected) {
         return Fault(fmt::format("the job has {} for '{}', for which the program has a buffer of {}",
                                  TextOf(slots_[first_slot_[b]].type), buffer.name, TextOf(expected)),
                      "the program is wrong: please report the job");
@@ -121,14 +132,14 @@ class Declarer {
 
   Status Make(const BufferRef& ref, Loops loops, const TensorType& type, std::string_view who) {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
-    const TensorType expected{Stored(buffer.dtype, exact_), buffer.elements};
+    const TensorType expected = TypeOf(buffer);
     if (type != expected) {
       return Fault(fmt::format("'{}' makes '{}' of {}, for which the program has a buffer of {}", who, buffer.name,
                                TextOf(type), TextOf(expected)),
                    "the program is wrong, or the kernel: please report the job");
     }
     Slot& slot = SlotOf(ref, loops);
-    Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.base.index]] : slot;
+    Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.MemoryOf(MemberOf(ref, loops)).of.index]] : slot;
     if (!memory.alive) {
       return Fault(fmt::format("'{}' writes '{}', which has no memory", who, buffer.name),
                    "the program is wrong: please report the job");
@@ -147,7 +158,10 @@ class Declarer {
     slot = {};
     slot.alive = true;
     slot.allocation = declared_.allocations.size();
-    declared_.allocations.push_back({DType::fp32, 0});
+    // What has slices is as large as the program says; all else as what is written there.
+    const BufferId id = leaf.buffer.buffer;
+    declared_.allocations.push_back(sliced_.contains(id.index) ? TypeOf(program_.buffers[id.index])
+                                                               : TensorType{DType::fp32, 0});
     return Done{};
   }
 
@@ -164,7 +178,7 @@ class Declarer {
       return Done{};
     }
     if (buffer.category == Category::workspace || buffer.category == Category::rng) {
-      declared_.allocations[*slot.allocation] = {Stored(buffer.dtype, exact_), buffer.elements};
+      declared_.allocations[*slot.allocation] = TypeOf(buffer);
       return Done{};
     }
     if (buffer.category == Category::bucket) {
@@ -363,6 +377,7 @@ class Declarer {
   bool exact_;
   NormedTensors normed_;
   ContentsTable contents_;
+  std::set<std::uint32_t> sliced_;  ///< buffers of which others are slices
   std::vector<std::size_t> first_slot_;
   std::vector<Slot> slots_;
   DeclaredTypes declared_;

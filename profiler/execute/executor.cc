@@ -105,9 +105,20 @@ std::size_t Executor::SlotOf(const BufferRef& ref, Loops loops) const {
   return first_slot_[ref.buffer.index] + static_cast<std::size_t>(index0 * BufferOf(ref).extents[1] + index1);
 }
 
+std::size_t Executor::MemoryOf(const BufferRef& ref, Loops loops) const {
+  const std::size_t slot = SlotOf(ref, loops), first = first_slot_[ref.buffer.index];
+  const Buffer& buffer = BufferOf(ref);
+  return buffer.is_view() ? first_slot_[buffer.MemoryOf(static_cast<std::int64_t>(slot - first)).of.index] : slot;
+}
+
 void* Executor::DataAt(const BufferRef& ref, Loops loops) const {
   const Buffer& buffer = BufferOf(ref);
-  return held_[buffer.is_view() ? first_slot_[buffer.base.index] : SlotOf(ref, loops)].piece.data;
+  void* const data = held_[MemoryOf(ref, loops)].piece.data;
+  if (buffer.slices.empty() || data == nullptr) {
+    return data;
+  }
+  const std::size_t slot = SlotOf(ref, loops), member = slot - first_slot_[ref.buffer.index];
+  return static_cast<std::byte*>(data) + (SizeOf(held_[slot].type.dtype) * buffer.slices[member].first).count();
 }
 
 std::vector<Operand> Executor::OperandsAt(std::span<const BufferRef> refs, Loops loops) {

@@ -132,6 +132,8 @@ class Executor {
   std::size_t SlotOf(const BufferRef& ref, Loops loops) const;
   const Buffer& BufferOf(const BufferRef& ref) const { return program_->buffers[ref.buffer.index]; }
   std::vector<Operand> OperandsAt(std::span<const BufferRef> refs, Loops loops);
+  /// The slot whose memory it is: its own, or that of which it is a view.
+  std::size_t MemoryOf(const BufferRef& ref, Loops loops) const;
   void* DataAt(const BufferRef& ref, Loops loops) const;
   /// Work on a stream uses these from now on.
   void UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops);

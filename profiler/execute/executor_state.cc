@@ -30,7 +30,7 @@ Executor::~Executor() {
 void Executor::UseOn(StreamId stream, std::span<const BufferRef> refs, Loops loops) {
   for (const BufferRef& ref : refs) {
     const Buffer& buffer = BufferOf(ref);
-    std::vector<StreamId>& users = held_[buffer.is_view() ? first_slot_[buffer.base.index] : SlotOf(ref, loops)].users;
+    std::vector<StreamId>& users = held_[MemoryOf(ref, loops)].users;
     const bool known = stream == buffer.stream || std::find(users.begin(), users.end(), stream) != users.end();
     if (!known) {
       users.push_back(stream);
@@ -58,7 +58,7 @@ Status Executor::TakeOver(const Program& program) {
   std::map<Key, Held> kept;
   for (std::size_t b = 0; program_ != nullptr && b < program_->buffers.size(); ++b) {
     const Buffer& buffer = program_->buffers[b];
-    for (std::int64_t i = 0; buffer.kept && !buffer.is_view() && i < buffer.count(); ++i) {
+    for (std::int64_t i = 0; buffer.kept && i < buffer.count(); ++i) {
       kept[{buffer.name, i / buffer.extents[1], i % buffer.extents[1]}] =
           held_[first_slot_[b] + static_cast<std::size_t>(i)];
     }
@@ -73,12 +73,12 @@ Status Executor::TakeOver(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     first_slot_.push_back(held_.size());
     held_.resize(held_.size() + static_cast<std::size_t>(buffer.count()));
+    for (std::size_t i = 0; i < buffer.slices.size(); ++i) {  // what was written there before is theirs
+      held_[first_slot_.back() + i].type = {Stored(buffer.dtype, options_.exact), buffer.elements};
+    }
   }
   for (const auto& [id, index0, index1] : ResidentsOf(program)) {
     const Buffer& buffer = program.buffers[id.index];
-    if (buffer.is_view()) {
-      continue;
-    }
     if (outcome_.out_of_memory) {
       return Done{};
     }

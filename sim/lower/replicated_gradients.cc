@@ -125,6 +125,7 @@ BufferRef ReplicatedGradientSum::Flat(const Role& role, const BufferRef& gradien
     copy.category = Category::bucket;
     copy.stream = role.compute;
     copy.resident = copy.kept = false;
+    copy.slices.clear();
     found->second = builder.AddBuffer(std::move(copy));
   }
   return {found->second, gradient.index};

@@ -103,6 +103,7 @@ BufferRef StageLinks::DeclareOther(const BufferRef& own, ProgramBuilder builder,
   other.extents = {1, 1};
   other.stream = role_.compute;
   other.resident = other.kept = false;
+  other.slices.clear();
   return {builder.AddBuffer(std::move(other)), {}};
 }
 

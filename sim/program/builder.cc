@@ -28,6 +28,17 @@ auto Intern(Ids& ids, std::vector<std::string>& table, std::string_view text) {
   return id;
 }
 
+/// Calls `visit(id)` for the buffers that hold the memory of a view.
+template <class AnyBuffer, class Visit>
+void ForEachWhole(AnyBuffer& buffer, Visit visit) {
+  if (buffer.base.valid()) {
+    visit(buffer.base);
+  }
+  for (auto& slice : buffer.slices) {
+    visit(slice.of);
+  }
+}
+
 template <class Change>
 void ChangeRefs(std::vector<BufferRef>& refs, Change change) {
   for (BufferRef& ref : refs) {
@@ -78,7 +89,7 @@ void ProgramBuilder::AddLayers(LayerRun run) {
 
 BufferId ProgramBuilder::AddBuffer(Buffer buffer) {
   TIDEMARK_CHECK(buffer.stream.valid());
-  TIDEMARK_CHECK(!buffer.is_view() || buffer.base.index < state_->program.buffers.size());
+  ForEachWhole(buffer, [&](const BufferId& whole) { TIDEMARK_CHECK(whole.index < state_->program.buffers.size()); });
   buffer.name = prefix_ + buffer.name;
   return Append<BufferId>(state_->program.buffers, std::move(buffer));
 }
@@ -145,8 +156,8 @@ Program ProgramBuilder::Build() && {
     ForEachAccess(node, [&](const BufferRef& ref, Access) { named[ref.buffer.index] = true; });
   }
   for (std::size_t i = 0; i < named.size(); ++i) {
-    if (named[i] && program.buffers[i].is_view()) {
-      named[program.buffers[i].base.index] = true;
+    if (named[i]) {
+      ForEachWhole(program.buffers[i], [&](BufferId& whole) { named[whole.index] = true; });
     }
   }
   std::vector<BufferId> moved(program.buffers.size());
@@ -154,9 +165,7 @@ Program ProgramBuilder::Build() && {
   for (std::size_t i = 0; i < named.size(); ++i) {
     if (named[i] || program.buffers[i].resident) {
       moved[i] = Append<BufferId>(kept, std::move(program.buffers[i]));
-      if (kept.back().is_view()) {
-        kept.back().base = moved[kept.back().base.index];
-      }
+      ForEachWhole(kept.back(), [&](BufferId& whole) { whole = moved[whole.index]; });
     }
   }
   program.buffers = std::move(kept);

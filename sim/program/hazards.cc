@@ -49,6 +49,9 @@ class ValueFollower {
 
   void Touch(const BufferRef& ref, Access access) {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
+    if (!buffer.slices.empty()) {
+      return;  // each has its bytes to itself
+    }
     const BufferId base = buffer.is_view() ? buffer.base : ref.buffer;
     if (access == Access::free || program_.buffers[base.index].count() != 1) {
       return;  // families of several buffers have no views
@@ -109,7 +112,7 @@ class ValueFollower {
 
 std::vector<Hazard> FindHazards(const Program& program) {
   const bool shares = std::any_of(program.buffers.begin(), program.buffers.end(),
-                                  [](const Buffer& buffer) { return buffer.is_view(); });
+                                  [](const Buffer& buffer) { return buffer.base.valid(); });
   return shares ? ValueFollower(program).Run() : std::vector<Hazard>();
 }
 

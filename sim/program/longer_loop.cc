@@ -15,7 +15,8 @@ namespace {
 /// How many members a family has matters only where the program finds them.
 bool SameButForCounts(const Buffer& a, const Buffer& b) {
   return a.category == b.category && a.place == b.place && a.resident == b.resident && a.dtype == b.dtype &&
-         a.elements == b.elements && a.base == b.base && (!a.resident || a.count() == b.count());
+         a.elements == b.elements && a.base == b.base && a.slices == b.slices &&
+         (!a.resident || a.count() == b.count());
 }
 
 bool SameStreams(const Stream& a, const Stream& b) { return a.kind == b.kind; }

@@ -46,6 +46,8 @@ class ProgramParser {
   Status ReadStream(LineReader& line);
   Status ReadEvent(LineReader& line);
   Status ReadBuffer(LineReader& line);
+  Status ReadBase(LineReader& line, Buffer& buffer);
+  Status ReadSlices(LineReader& line, Buffer& buffer);
   Status ReadExtents(LineReader& line, Buffer& buffer);
   Status ReadFlags(LineReader& line, Buffer& buffer);
   Status ReadHolding(LineReader& line, Buffer& buffer);
@@ -183,6 +185,7 @@ Status ProgramParser::ReadEvent(LineReader& line) {
 
 /// shard[32]   parameter  1409286 fp32  born on main, resident, kept
 /// gathered    activation  409600 bf16  view of pool
+/// slot[2]     bucket        4096 bf16  slices of bucket at 4096 and bucket at 0
 Status ProgramParser::ReadBuffer(LineReader& line) {
   Buffer buffer;
   TIDEMARK_ASSIGN(buffer.name, TakeNew(line, names_.buffers, "a buffer"));
@@ -190,10 +193,10 @@ Status ProgramParser::ReadBuffer(LineReader& line) {
   TIDEMARK_ASSIGN(buffer.category, TakeOne<Category>(line, "a category"));
   TIDEMARK_ASSIGN(buffer.elements, line.TakeInteger("a number of elements", 0, kMostElements));
   TIDEMARK_ASSIGN(buffer.dtype, TakeOne<DType>(line, "a dtype"));
-  if (line.Take("view")) {
+  const bool names_view = line.Take("view");
+  if (names_view || line.Take("slices")) {
     TIDEMARK_TRY(line.Require("of"));
-    TIDEMARK_ASSIGN(buffer.base, TakeDeclared(line, names_.buffers, "a buffer"));
-    buffer.stream = program_.buffers[buffer.base.index].stream;
+    TIDEMARK_TRY(names_view ? ReadBase(line, buffer) : ReadSlices(line, buffer));
     while (line.Take(",")) {
       TIDEMARK_TRY(line.Require("holds"));
       TIDEMARK_TRY(ReadHolding(line, buffer));
@@ -207,6 +210,24 @@ Status ProgramParser::ReadBuffer(LineReader& line) {
   TIDEMARK_TRY(ReadFlags(line, buffer));
   program_.buffers.push_back(std::move(buffer));
   return line.RequireEnd();
+}
+
+Status ProgramParser::ReadBase(LineReader& line, Buffer& buffer) {
+  TIDEMARK_ASSIGN(buffer.base, TakeDeclared(line, names_.buffers, "a buffer"));
+  buffer.stream = program_.buffers[buffer.base.index].stream;
+  return Done{};
+}
+
+Status ProgramParser::ReadSlices(LineReader& line, Buffer& buffer) {
+  do {
+    BufferSlice slice;
+    TIDEMARK_ASSIGN(slice.of, TakeDeclared(line, names_.buffers, "a buffer"));
+    TIDEMARK_TRY(line.Require("at"));
+    TIDEMARK_ASSIGN(slice.first, line.TakeInteger("the element at which it begins", 0, kMostElements));
+    buffer.slices.push_back(slice);
+  } while (line.Take("and"));
+  buffer.stream = program_.buffers[buffer.slices.front().of.index].stream;
+  return Done{};
 }
 
 Status ProgramParser::ReadExtents(LineReader& line, Buffer& buffer) {

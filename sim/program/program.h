@@ -52,10 +52,19 @@ struct BufferRef {
 
 enum class Place : std::uint8_t { device, host };
 
-/// A family of `extents[0] * extents[1]` buffers of equal size; or of equal views, where `base` is valid: each is
-/// another name for the first bytes of that one buffer, which stands before it in the table. A view has no memory and
-/// no life of its own, but a value: what was last written under its name. Where another view of the base was written
-/// since, that value is gone (hazards.h).
+/// Where a view lies: from element `first` of a buffer on, which is of the view's dtype where that is not 0.
+struct BufferSlice {
+  BufferId of;
+  std::int64_t first = 0;
+  friend bool operator==(const BufferSlice&, const BufferSlice&) = default;
+};
+
+/// A family of `extents[0] * extents[1]` buffers of equal size; or of equal views, which have neither memory nor a life
+/// of their own, but that of buffers which stand before them in the table:
+/// - where `base` is valid, each is another name for the first bytes of that one buffer, and has a value: what was last
+///   written under its name. Where another view of the base was written since, that value is gone (hazards.h);
+/// - where there are `slices`, each has one to itself. Slices of a buffer do not overlap, and it is only allocated and
+///   freed itself, as a bucket of gradients is.
 struct Buffer {
   std::string name;
   Category category = Category::activation;
@@ -70,8 +79,13 @@ struct Buffer {
   /// What it holds of the model's numbers, one stretch behind the other. None: what its name ends in ("gradient
   /// of layer.wq"), whole, or nothing of the model.
   std::vector<Holding> holds{};
+  std::vector<BufferSlice> slices{};  ///< where these are views, each with bytes to itself: one for each of the family
 
-  bool is_view() const { return base.valid(); }
+  bool is_view() const { return base.valid() || !slices.empty(); }
+  /// Where a view's member lies, which is counted along the last extent first.
+  BufferSlice MemoryOf(std::int64_t member) const {
+    return slices.empty() ? BufferSlice{base, 0} : slices[static_cast<std::size_t>(member)];
+  }
   Bytes bytes() const { return SizeOf(dtype) * elements; }
   std::int64_t count() const { return extents[0] * extents[1]; }
 };

@@ -10,7 +10,8 @@ namespace {
 
 bool SameBuffers(const Buffer& a, const Buffer& b) {
   return a.name == b.name && a.category == b.category && a.extents == b.extents && a.base == b.base &&
-         a.resident == b.resident && a.kept == b.kept;
+         std::ranges::equal(a.slices, b.slices, {}, &BufferSlice::of, &BufferSlice::of) && a.resident == b.resident &&
+         a.kept == b.kept;
 }
 
 /// What of a leaf is no size, beside the buffers that it names.

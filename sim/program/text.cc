@@ -269,6 +269,19 @@ std::string Text(const Holding& holding) {
   return text;
 }
 
+/// "view of pool", "slices of bucket at 0 and bucket at 4096".
+std::string WhereViewIs(const Program& program, const Buffer& view) {
+  if (view.slices.empty()) {
+    return fmt::format("view of {}", NameIn(program.buffers, view.base));
+  }
+  std::string text;
+  for (const BufferSlice& slice : view.slices) {
+    text +=
+        fmt::format("{} {} at {}", text.empty() ? "slices of" : " and", NameIn(program.buffers, slice.of), slice.first);
+  }
+  return text;
+}
+
 Row BufferRow(const Program& program, const Buffer& buffer) {
   std::string name = Quoted(buffer.name);
   for (std::size_t i = 0; i < Dimensions(buffer); ++i) {
@@ -276,7 +289,7 @@ Row BufferRow(const Program& program, const Buffer& buffer) {
   }
   std::vector<std::string> row = {name, std::string(Name(buffer.category)), fmt::format("{}", buffer.elements),
                                   std::string(Name(buffer.dtype))};
-  row.push_back(buffer.is_view() ? fmt::format("view of {}", NameIn(program.buffers, buffer.base))
+  row.push_back(buffer.is_view() ? WhereViewIs(program, buffer)
                                  : fmt::format("born on {}{}{}{}", NameIn(program.streams, buffer.stream),
                                                buffer.place == Place::host ? ", host memory" : "",
                                                buffer.resident ? ", resident" : "", buffer.kept ? ", kept" : ""));

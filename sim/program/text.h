@@ -27,6 +27,8 @@ namespace tidemark {
 //     buffers:
 //       shard[32]  parameter   1409286  fp32  born on main, resident, kept, holds own rows of 8 from layer
 //       full[2]    parameter  11274288  bf16  born on gather, holds own whole of 1 from layer
+//       bucket     bucket         8192  bf16  born on main, resident, kept
+//       slot[2]    bucket         4096  bf16  slices of bucket at 4096 and bucket at 0
 //
 //     program:
 //       begin forward microbatch 0

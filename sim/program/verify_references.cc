@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "sim/program/entry_name.h"
@@ -49,10 +51,13 @@ class ReferenceChecker {
       if (buffer.extents[0] < 0 || buffer.extents[1] < 0) {
         Add(fmt::format("buffer {} has a negative extent", buffer.name));
       }
-      if (buffer.is_view()) {
+      if (buffer.base.valid()) {
         CheckView(buffer);
+      } else if (!buffer.slices.empty()) {
+        CheckSlices(buffer);
       }
     }
+    CheckOverlaps();
     CheckUnique(program_.groups, "group");
     CheckUnique(program_.channels, "channel");
     CheckUnique(program_.streams, "stream");
@@ -100,6 +105,38 @@ class ReferenceChecker {
     }
   }
 
+  void CheckSlices(const Buffer& view) {
+    if (std::ssize(view.slices) != view.count()) {
+      Add(fmt::format("{} are {} buffers and {} slices", view.name, view.count(), view.slices.size()));
+    }
+    for (const BufferSlice& slice : view.slices) {
+      if (!CheckId(slice.of, program_.buffers, "buffer")) {
+        continue;
+      }
+      const Buffer& whole = program_.buffers[slice.of.index];
+      const bool fits = slice.first >= 0 && slice.first + view.elements <= whole.elements;
+      if (whole.is_view() || whole.count() != 1 || whole.dtype != view.dtype || !fits) {
+        Add(fmt::format("{} is a slice of {} at {}, which is not one buffer with so many elements of its dtype",
+                        view.name, whole.name, slice.first));
+      }
+      slices_[slice.of.index].emplace_back(slice.first, view.elements);
+    }
+  }
+
+  void CheckOverlaps() {
+    for (auto& [whole, slices] : slices_) {
+      std::ranges::sort(slices);
+      const auto overlap = std::ranges::adjacent_find(
+          slices, [](const auto& one, const auto& next) { return one.first + one.second > next.first; });
+      if (overlap != slices.end()) {
+        Add(fmt::format("two slices of {} overlap at {}", program_.buffers[whole].name, std::next(overlap)->first));
+      }
+      if (std::ranges::any_of(program_.buffers, [&](const Buffer& buffer) { return buffer.base.index == whole; })) {
+        Add(fmt::format("{} has slices, and a view that is all of it", program_.buffers[whole].name));
+      }
+    }
+  }
+
   void CheckNode(const Node& node) {
     std::visit(
         [&](const auto& leaf) {
@@ -127,6 +164,10 @@ class ReferenceChecker {
       if (CheckId(ref.buffer, program_.buffers, "buffer") && program_.buffers[ref.buffer.index].is_view() &&
           (access == Access::alloc || access == Access::free)) {
         Add(fmt::format("{} is a view: only its base can be allocated and freed",
+                        program_.buffers[ref.buffer.index].name));
+      }
+      if (slices_.contains(ref.buffer.index) && access != Access::alloc && access != Access::free) {
+        Add(fmt::format("{} has slices: it is only allocated and freed itself",
                         program_.buffers[ref.buffer.index].name));
       }
       CheckIndex(ref.index[0]);
@@ -213,6 +254,7 @@ class ReferenceChecker {
 
   const Program& program_;
   Findings& findings_;
+  std::map<std::uint32_t, std::vector<std::pair<std::int64_t, std::int64_t>>> slices_;  ///< by whole: first, elements
   std::vector<Body> around_;
   std::unordered_map<std::uint32_t, StreamId> flights_;  ///< that collectives are in, each with the first one's stream
   std::size_t at_ = 0;

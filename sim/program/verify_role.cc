@@ -211,12 +211,13 @@ void RoleVerifier::CollectRace(const BufferRef& ref, Access access, std::uint32_
     return;
   }
   const Buffer& buffer = program_.buffers[ref.buffer.index];
+  const std::int64_t member = Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
   const Issued& before = issued_[other][count - 1];
   const bool later_reads = access == Access::read;
   const Node& now = program_.nodes[at_];
   const std::string earlier = OperationName(program_, program_.nodes[before.node]);
   races_->push_back({.kind = Hazard::Kind::race,
-                     .buffer = buffer.is_view() ? buffer.base : ref.buffer,
+                     .buffer = buffer.is_view() ? buffer.MemoryOf(member).of : ref.buffer,
                      .value = Resolved(ref),
                      .overwritten_by = later_reads ? earlier : OperationName(program_, now),
                      .read_by = later_reads ? OperationName(program_, now) : earlier,
@@ -308,10 +309,11 @@ std::int64_t RoleVerifier::SlotOf(const BufferRef& ref) const {
   if (first < 0 || first >= buffer.extents[0] || second < 0 || second >= buffer.extents[1]) {
     return -1;
   }
+  const std::int64_t member = first * buffer.extents[1] + second;
   if (buffer.is_view()) {
-    return static_cast<std::int64_t>(first_slot_[buffer.base.index]);
+    return static_cast<std::int64_t>(first_slot_[buffer.MemoryOf(member).of.index]);
   }
-  return static_cast<std::int64_t>(first_slot_[ref.buffer.index]) + first * buffer.extents[1] + second;
+  return static_cast<std::int64_t>(first_slot_[ref.buffer.index]) + member;
 }
 
 std::string RoleVerifier::Resolved(const BufferRef& ref) const {

@@ -66,7 +66,7 @@ struct RoleTraffic {
 /// later leaves of that stream reuse the memory, so it is a write that knows what that stream and the host know. An
 /// Alloc hands out memory that whatever the stream of birth knows may have used until now, so the first write must come
 /// after all of that: the clock of the stream of birth is entered as reads.
-/// A view is touched where its base is.
+/// A view is touched where its memory is: slices of one buffer are not told apart.
 /// A Free of a recorded buffer needs no order: the allocator itself waits before it hands the memory out again.
 class RoleVerifier {
  public:

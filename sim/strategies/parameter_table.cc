@@ -40,4 +40,29 @@ void ParameterTable::Declare(Role& role, const std::string& what, Category categ
   }
 }
 
+void ParameterTable::DeclareSlices(Role& role, const std::string& what, Category category, DType dtype,
+                                   const std::function<BufferSlice(const ParameterAt&)>& where) {
+  for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
+    const std::int64_t first = role.stage.first[run], count = role.stage.runs[run].count;
+    const Block& block = role.stage.runs[run].block();
+    buffers_.emplace_back(block.parameters.size());
+    for (std::uint32_t i = 0; i < block.parameters.size(); ++i) {
+      const Parameter& parameter = block.parameters[i];
+      if (!IsTrained(parameter)) {
+        continue;
+      }
+      Buffer slices{.name = fmt::format("{} {}.{}", what, block.name, parameter.name),
+                    .category = category,
+                    .dtype = dtype,
+                    .elements = parameter.elements,
+                    .extents = {count, 1},
+                    .stream = role.compute};
+      for (std::int64_t position = first; position < first + count; ++position) {
+        slices.slices.push_back(where({position, i}));
+      }
+      buffers_.back()[i] = role.builder.AddBuffer(std::move(slices));
+    }
+  }
+}
+
 }  // namespace tidemark

@@ -32,6 +32,9 @@ class ParameterTable {
   /// `as`: how a buffer holds its parameter; nothing: whole, and nothing else.
   void Declare(Role& role, const std::string& what, Category category, DType dtype, const Elements& elements_of,
                bool resident, bool kept, const std::optional<Holding>& as = {});
+  /// Slices of other buffers: `where` tells which one of which. Only what is trained.
+  void DeclareSlices(Role& role, const std::string& what, Category category, DType dtype,
+                     const std::function<BufferSlice(const ParameterAt&)>& where);
   bool declared() const { return !buffers_.empty(); }
 
   BufferRef operator()(const Role& role, const ParameterAt& at) const {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "sim/engine/closed_form.h"
 #include "sim/program/text.h"
@@ -206,6 +208,95 @@ TEST(DdpBuckets, AShortSecondStepRebuildsAsAFullOneDoes) {
   EXPECT_GT(full, 0);
   job.last_window = {LastWindow::Policy::rescaled, 2};
   EXPECT_EQ(rebuilds(), full);
+}
+
+/// Where the gradients of an all-reduce lie: slices of one buffer, one behind the other, from its beginning to its end.
+void ExpectWholeBucket(const Program& role, const Collective& collective) {
+  std::int64_t end = 0;
+  BufferId bucket;
+  for (const BufferRef& ref : collective.reads) {
+    const Buffer& slot = role.buffers[ref.buffer.index];
+    ASSERT_FALSE(slot.slices.empty()) << slot.name;
+    const BufferSlice& slice = slot.slices[static_cast<std::size_t>(ref.index[0].offset)];
+    EXPECT_EQ(slice.first, end) << slot.name;
+    bucket = end == 0 ? slice.of : bucket;
+    EXPECT_EQ(slice.of, bucket) << slot.name;
+    end += slot.elements;
+  }
+  EXPECT_EQ(role.buffers[bucket.index].elements, end);
+  EXPECT_EQ(collective.payload_elements, end);
+}
+
+TEST(DdpBuckets, EachIsOneBlockInWhichItsGradientsLieAsTheyAreReduced) {
+  for (const bool by_definition : {false, true}) {
+    for (const StepKind kind : {StepKind::first, StepKind::second, StepKind::steady}) {
+      Job job = Fp32Job("ddp-every", 2);
+      job.axes.sync.find_unused_parameters = by_definition;
+      const Program role = Unroll(Sound(job, kind).roles.front());
+      for (const Node& node : role.nodes) {
+        const auto* collective = std::get_if<Collective>(&node);
+        if (collective != nullptr && collective->dtype != DType::int32) {
+          ExpectWholeBucket(role, *collective);
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::string> BucketsThat(const StepProgram& step, bool Buffer::*stay) {
+  std::vector<std::string> names;
+  for (const Buffer& buffer : step.roles.front().buffers) {
+    if (buffer.category == Category::bucket && buffer.dtype != DType::int32 && buffer.*stay) {
+      names.push_back(buffer.name);
+    }
+  }
+  return names;
+}
+
+// A reducer is made with one bucket (DistributedDataParallel._ddp_init_helper gives it a first limit of sys.maxsize),
+// and rebuilds once. With a static graph that is in the third step, and stands at the end of the second here.
+TEST(DdpBuckets, AStepBeginsWithTheBucketsThatTheOneBeforeHasLeft) {
+  const std::vector<std::string> one{"first bucket 0"};
+  for (const char* strategy : {"ddp-every", "ddp-last"}) {
+    for (const bool static_graph : {false, true}) {
+      for (const std::int64_t microbatches : {1, 2, 3}) {
+        Job job = Fp32Job(strategy, microbatches);
+        job.axes.sync.static_graph = static_graph;
+        const StepProgram first = Sound(job, StepKind::first), second = Sound(job, StepKind::second),
+                          steady = Sound(job, StepKind::steady);
+        const std::int64_t passes = std::string(strategy) == "ddp-every" ? microbatches : 1;
+        const bool rebuilt_at_once = passes > (static_graph ? 2 : 1);
+        const std::vector<std::string> rebuilt = BucketsThat(steady, &Buffer::resident);
+        EXPECT_EQ(rebuilt.size(), static_graph && !rebuilt_at_once ? 6U : rebuilt.size());
+        EXPECT_EQ(BucketsThat(first, &Buffer::resident), one);
+        EXPECT_EQ(BucketsThat(first, &Buffer::kept), rebuilt_at_once ? rebuilt : one);
+        EXPECT_EQ(BucketsThat(second, &Buffer::resident), BucketsThat(first, &Buffer::kept));
+        EXPECT_EQ(BucketsThat(second, &Buffer::kept), rebuilt);
+        EXPECT_EQ(BucketsThat(steady, &Buffer::kept), rebuilt);
+      }
+    }
+  }
+}
+
+TEST(DdpBuckets, GradientsInTheFirstBucketHoldItUntilTheyHaveMovedAndNobodyElseDoes) {
+  for (const bool views_stay : {false, true}) {
+    Job job = Fp32Job("ddp-last", 1);
+    job.axes.buffers.gradient_as_bucket_view = true;
+    job.axes.buffers.set_to_none = !views_stay;
+    const Program role = Sound(job, StepKind::second).roles.front();
+    std::int64_t now = 0, most = 0;
+    for (const Node& node : role.nodes) {
+      const auto* born = std::get_if<Alloc>(&node);
+      const auto* dead = std::get_if<Free>(&node);
+      const BufferRef* ref = born != nullptr ? &born->buffer : dead != nullptr ? &dead->buffer : nullptr;
+      if (ref != nullptr && role.buffers[ref->buffer.index].category == Category::bucket) {
+        now += (born != nullptr ? 1 : -1) * role.buffers[ref->buffer.index].bytes().count();
+        most = std::max(most, now);
+      }
+    }
+    EXPECT_EQ(most, views_stay ? kPFp32 : 0);  // above the bucket that was there
+    EXPECT_EQ(now, 0);
+  }
 }
 
 }  // namespace

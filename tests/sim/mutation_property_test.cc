@@ -75,8 +75,10 @@ bool Alias(Flat& flat, Dice& dice) {
   const std::uint32_t base = dice.Roll(static_cast<std::uint32_t>(buffers.size()));
   const Buffer& of = buffers[base];
   Buffer& buffer = buffers[alias];
-  const bool is_base = std::any_of(buffers.begin(), buffers.end(),
-                                   [&](const Buffer& view) { return view.is_view() && view.base.index == alias; });
+  const bool is_base = std::any_of(buffers.begin(), buffers.end(), [&](const Buffer& view) {
+    return view.base.index == alias ||
+           std::ranges::any_of(view.slices, [&](const BufferSlice& slice) { return slice.of.index == alias; });
+  });
   if (alias == base || is_base || buffer.is_view() || of.is_view() || buffer.count() != 1 || of.count() != 1 ||
       buffer.resident || buffer.kept || buffer.bytes() > of.bytes()) {
     return false;

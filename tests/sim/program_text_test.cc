@@ -38,6 +38,9 @@ buffers:
   full[2]       parameter   11274288  bf16   born on all_gather
   hidden[2][5]  activation      4096  bf16   born on main
   ids           input              4  int64  born on host, host memory, resident, kept
+  "bucket 0"    bucket          4096  bf16   born on main, resident, kept
+  again         bucket            16  bf16   view of ids
+  slot[2]       bucket          2048  bf16   slices of "bucket 0" at 2048 and "bucket 0" at 0, holds own whole of 1 from layer.wq
 
 program:
   begin load

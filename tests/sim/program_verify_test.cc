@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/program/verify.h"
@@ -175,6 +176,51 @@ TEST(Verify, IdsThatLeadNowhereAreNamedAndNotFollowed) {
   EXPECT_THAT(Messages(program),
               ElementsAre(HasSubstr("no buffer 99"), HasSubstr("no event 9"), HasSubstr("no stream 4294967295"),
                           HasSubstr("no name 5"), HasSubstr("no channel 5")));
+}
+
+/// A bucket of 16 bytes, with `slots` as they stand in its table.
+Program Bucketed(const std::string& slots, const std::string& lines = "") {
+  Result<Program> program = ParseProgram(
+      "role 0 \"stage 0\", 1 ranks\nstreams:\n  host host\n  main compute\nbuffers:\n"
+      "  bucket bucket 16 u8 born on main, kept\n  family[2] bucket 16 u8 born on main\n" +
+      slots + "program:\nalloc bucket\n" + lines);
+  EXPECT_TRUE(program.ok()) << program.error().Text();
+  return program ? *program : Program{};
+}
+
+TEST(Verify, SlicesLieWithinTheirBufferAndNotOverEachOther) {
+  EXPECT_THAT(Messages(Bucketed("  slot[2] bucket 8 u8 slices of bucket at 8 and bucket at 0\n")), IsEmpty());
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"  slot[2] bucket 8 u8 slices of bucket at 8\n", "are 2 buffers and 1 slices"},
+      {"  slot bucket 8 u8 slices of bucket at 9\n", "slice of bucket at 9, which is not one buffer with so many"},
+      {"  slot bucket 4 bf16 slices of bucket at 0\n", "elements of its dtype"},
+      {"  slot bucket 8 u8 slices of family at 0\n", "is not one buffer"},
+      {"  slot[2] bucket 8 u8 slices of bucket at 0 and bucket at 7\n", "two slices of bucket overlap at 7"},
+      {"  slot bucket 8 u8 slices of bucket at 0\n  other bucket 8 u8 slices of bucket at 4\n", "overlap at 4"},
+      {"  slot bucket 8 u8 slices of bucket at 0\n  all bucket 16 u8 view of bucket\n", "a view that is all of it"},
+  };
+  for (const auto& [slots, message] : wrong) {
+    EXPECT_THAT(Messages(Bucketed(slots)), ElementsAre(HasSubstr(message))) << slots;
+  }
+}
+
+TEST(Verify, ASlicedBufferIsOnlyAllocatedAndFreedAndItsSlicesOnlyReadAndWritten) {
+  const std::string slot = "  slot bucket 8 u8 slices of bucket at 0\n";
+  EXPECT_THAT(Messages(Bucketed(slot, "compute w rope() on main writes slot\n")), IsEmpty());
+  EXPECT_THAT(Messages(Bucketed(slot, "compute w rope() on main writes bucket\n")),
+              ElementsAre(HasSubstr("it is only allocated and freed itself")));
+  EXPECT_THAT(Messages(Bucketed(slot, "alloc slot\n")), ElementsAre(HasSubstr("is a view")));
+}
+
+TEST(Verify, ASliceLivesAsLongAsItsBuffer) {
+  const std::string slot = "  slot bucket 8 u8 slices of bucket at 0\n";
+  const auto rule = [&](const std::string& lines) {
+    const std::vector<Finding> findings = Verify({{Bucketed(slot, lines)}});
+    return findings.empty() ? std::string() : std::string(Name(findings.front().rule));
+  };
+  EXPECT_EQ(rule("compute w rope() on main writes slot\nfree bucket\nalloc bucket\n"), "");
+  EXPECT_EQ(rule("free bucket\ncompute w rope() on main writes slot\nalloc bucket\n"), "used_before_alloc");
+  EXPECT_EQ(rule("compute r rope() on main reads slot\n"), "read_before_write");
 }
 
 TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {

@@ -43,8 +43,12 @@ class SymbolMachine {
 
   SymbolMachine(const Flat& flat, Dice& dice, bool lazy) : flat_(flat), dice_(dice), lazy_(lazy) {
     const Program& program = flat.program;
+    slices_of_.resize(program.buffers.size());
     for (const Buffer& buffer : program.buffers) {
       first_.push_back(cell_of_.size());
+      for (const BufferSlice& slice : buffer.slices) {
+        slices_of_[slice.of.index].push_back(first_.back() + static_cast<std::size_t>(&slice - buffer.slices.data()));
+      }
       for (std::int64_t i = 0; i < buffer.count(); ++i) {
         cell_of_.push_back(cells_.size());
         cells_.push_back(Mix(1, cells_.size()));
@@ -86,9 +90,18 @@ class SymbolMachine {
     } else if (const auto* born = std::get_if<Alloc>(&node)) {
       cell_of_[SlotOf(born->buffer)] = cells_.size();
       cells_.push_back(Mix(3, flat_.ids[at]));
+      for (const std::size_t slice : slices_of_[born->buffer.buffer.index]) {
+        cell_of_[slice] = cells_.size();
+        cells_.push_back(Mix(3, flat_.ids[at]));
+      }
     } else if (const std::optional<std::uint32_t> stream = StreamOf(node)) {
       Entry entry{at, {}, std::nullopt};
       ForEachAccess(node, [&](const BufferRef& ref, Access) { entry.cells.push_back(cell_of_[SlotOf(ref)]); });
+      if (const auto* dead = std::get_if<Free>(&node)) {
+        for (const std::size_t slice : slices_of_[dead->buffer.buffer.index]) {
+          entry.cells.push_back(cell_of_[slice]);
+        }
+      }
       Give(*stream, std::move(entry));
     }
   }
@@ -179,11 +192,14 @@ class SymbolMachine {
         cell = Mix(read, number);
       }
     });
+    for (; number < entry.cells.size(); ++number) {  // of what is freed with a buffer that it is a slice of
+      cells_[entry.cells[number]] = Mix(4, id);
+    }
   }
 
   std::size_t SlotOf(const BufferRef& ref) const {
     const Buffer& buffer = flat_.program.buffers[ref.buffer.index];
-    return buffer.is_view()
+    return buffer.base.valid()
                ? first_[buffer.base.index]
                : first_[ref.buffer.index] +
                      static_cast<std::size_t>(ref.index[0].offset * buffer.extents[1] + ref.index[1].offset);
@@ -192,8 +208,9 @@ class SymbolMachine {
   const Flat& flat_;
   Dice& dice_;
   bool lazy_;
-  std::vector<std::size_t> first_;    ///< slot of each family
-  std::vector<std::size_t> cell_of_;  ///< by slot: its present memory
+  std::vector<std::size_t> first_;                   ///< slot of each family
+  std::vector<std::size_t> cell_of_;                 ///< by slot: its present memory
+  std::vector<std::vector<std::size_t>> slices_of_;  ///< by family: their slots
   std::vector<std::uint64_t> cells_;
   std::vector<std::deque<Entry>> queues_;
   std::map<std::uint32_t, std::size_t> given_, done_;

@@ -95,9 +95,6 @@ Strategy DdpPreset(std::string name, std::string summary, Sync::When when) {
   strategy.data_parallel = MakeReplicated;
   strategy.keeps = {
       {{"gradient of *"}, "`.grad` stays until optimizer.zero_grad(set_to_none=True), behind all updates"},
-      {{"buckets before their rebuild"},
-       "gradients view the reducer's old buckets until the last of them has moved into the new ones (reducer.cpp, "
-       "rebuild_buckets; gradient_as_bucket_view)"},
   };
   return strategy;
 }

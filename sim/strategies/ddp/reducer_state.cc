@@ -46,8 +46,8 @@ Synchronised CountSynchronised(const std::vector<WindowRun>& windows, std::int64
 /// Where in a schedule a pass is: run, iteration, slot.
 using When = std::array<std::int64_t, 3>;
 
-/// Whether a forward pass of the same step comes after the `order`-th backward pass. A step that has fewer of them, or
-/// that runs the chunk on one half of the microbatches only, ends before it.
+/// Whether a forward pass of the same step comes after the `order`-th backward pass, or at all where that is -1. A step
+/// that has fewer of them, or that runs the chunk on one half of the microbatches only, ends before it.
 bool ForwardFollows(const Role& role, std::int64_t order) {
   When backward{-1, 0, 0}, last_forward{-1, 0, 0};
   std::int64_t before = 0;  // backward passes
@@ -71,7 +71,7 @@ bool ForwardFollows(const Role& role, std::int64_t order) {
     }
     before += passes;
   }
-  return backward.front() >= 0 && last_forward > backward;
+  return (order < 0 || backward.front() >= 0) && last_forward > backward;
 }
 
 }  // namespace
@@ -89,6 +89,15 @@ ReducerState::ReducerState(const Role& role, const Rules& rules) : rules_(rules)
   if (rules.stay) {
     gradients_ = rules.views && before.count > 0 ? Gradients::in_bucket : Gradients::own;
   }
+}
+
+bool ReducerState::IsRebuiltAtEnd(const Role& role) const {
+  const std::int64_t left = rules_.UntilRebuilt() - synchronised_;
+  if (rebuilt_) {
+    return true;
+  }
+  const Synchronised now = CountSynchronised(WindowsOfAccepted(role.job), left);
+  return now.count == left && ForwardFollows(role, now.last);
 }
 
 bool ReducerState::BeginForward() {

@@ -42,6 +42,9 @@ class ReducerState {
   /// Where gradients are when the role's program has come to its end.
   Gradients GradientsAtEnd(const Role& role) const;
   bool rebuilt() const { return rebuilt_; }
+  /// Whether the buckets are rebuilt by then.
+  bool IsRebuiltAtEnd(const Role& role) const;
+  void Rebuild() { rebuilt_ = true; }
   /// With a static graph the first pass that synchronises does so after its last gradient only.
   bool Delays() const { return rules_.static_graph && synchronised_ == 0; }
   std::vector<std::int64_t> Key() const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/strategies/ddp/bucket_layout.h"
+#include "sim/strategies/ddp/buckets.h"
 #include "sim/strategies/ddp/launch_bucket.h"
 #include "sim/strategies/ddp/reducer_state.h"
 #include "sim/strategies/optimizer.h"
@@ -28,10 +29,10 @@ class Replicated : public DataParallel {
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         state_(role, {View(), StaysAllocated(), axes_.sync.static_graph, axes_.sync.find_unused_parameters}),
         everything_(OneBucket(role)),
-        buckets_(FindsUnused() ? BucketsByDefinition(role) : BucketsByArrival(role)) {
+        layout_(FindsUnused() ? BucketsByDefinition(role) : BucketsByArrival(role)) {
     DeclareParameters();
     DeclareStates();
-    DeclareBuckets();
+    DeclareUsed();
   }
 
   void BeginMicrobatch(const Microbatch&) override {
@@ -63,6 +64,10 @@ class Replicated : public DataParallel {
     } else {
       optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
       ZeroGradients();
+      if (IsRebuiltLate()) {
+        state_.Rebuild();
+        Rebuild();
+      }
     }
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
@@ -128,14 +133,20 @@ class Replicated : public DataParallel {
   bool FindsUnused() const { return axes_.sync.find_unused_parameters && !axes_.sync.static_graph; }
   bool CountsParameters() const { return axes_.sync.find_unused_parameters || axes_.sync.static_graph; }
 
-  BucketLayout& layout() const { return state_.rebuilt() ? *buckets_ : *everything_; }
+  BucketLayout& layout() const { return state_.rebuilt() ? *layout_ : *everything_; }
   /// With views, a synchronised backward re-points `.grad` to the bucket.
   bool LivesInBucket() const { return state_.gradients() == ReducerState::Gradients::in_bucket; }
   /// The backward pass writes `.grad` itself, because none exists.
   bool GradientIsNew() const { return HasAccumulator() || state_.gradients() == ReducerState::Gradients::absent; }
 
   BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
-  BufferRef Slot(const ParameterAt& at) const { return slots_(role_, at); }
+  BufferRef Slot(const ParameterAt& at) const { return (state_.rebuilt() ? buckets_ : first_).Slot(role_, at); }
+  /// With a static graph the forward pass of the third step rebuilds the buckets. All steps from there on are alike, so
+  /// that is done as the second one ends.
+  bool IsRebuiltLate() const {
+    return role_.step == StepKind::second && axes_.sync.static_graph && role_.job.last_window == LastWindow{} &&
+           !state_.rebuilt();
+  }
 
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
@@ -147,7 +158,9 @@ class Replicated : public DataParallel {
                        !HasAccumulator() && state_.GradientsAtEnd(role_) == own);
     contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
     if (!InBackward()) {
-      slots_.Declare(role_, "bucket slot of", Category::bucket, precision.gradients, trained, true);
+      const bool at_start = state_.rebuilt(), at_end = state_.IsRebuiltAtEnd(role_) || IsRebuiltLate();
+      first_.Declare(role_, "first ", precision.gradients, *everything_, !at_start, !at_end);
+      buckets_.Declare(role_, "", precision.gradients, *layout_, at_start, at_end);
     }
     if (HasAccumulator()) {
       accumulators_.Declare(role_, "accumulated gradient of", Category::accumulator, precision.accumulate, trained,
@@ -193,15 +206,11 @@ class Replicated : public DataParallel {
     optimizer_.Declare(role_, slots);
   }
 
-  void DeclareBuckets() {
-    std::int64_t elements = 0;
+  void DeclareUsed() {
     for (const StageRun& run : role_.stage.runs) {
-      elements += TrainableElements(run.block()) * run.count;
       const auto trained = std::count_if(run.block().parameters.begin(), run.block().parameters.end(), IsTrained);
       parameters_ += trained * run.count;
     }
-    old_buckets_ = role_.builder.AddBuffer(
-        {"buckets before their rebuild", Category::bucket, axes_.precision.gradients, elements, {1, 1}, role_.compute});
     if (CountsParameters()) {
       used_ = role_.builder.AddBuffer({"used parameters",
                                        Category::bucket,
@@ -215,19 +224,19 @@ class Replicated : public DataParallel {
     }
   }
 
-  /// Gradients that still view the old buckets hold them until they have moved into the new ones. Otherwise the old
-  /// buckets are gone before the new ones appear.
+  /// Gradients that still view the first bucket hold it until they have moved into the new ones. Otherwise it is gone
+  /// before the new ones appear.
   void Rebuild() {
     if (!LivesInBucket()) {
+      first_.Free(role_);
+      buckets_.Alloc(role_);
       return;
     }
-    role_.Alloc({old_buckets_, {}});
+    buckets_.Alloc(role_);
     EachTrained(role_, [&](const ParameterAt& at) {
-      const Buffer& slot = role_.builder.buffer(Slot(at).buffer);
-      role_.MemoryKernel("gradient to rebuilt bucket", role_.compute, Work::compute, {Slot(at)}, {Slot(at)},
-                         slot.elements, slot.bytes() * 2);
+      role_.CopyKernel("gradient to rebuilt bucket", role_.compute, first_.Slot(role_, at), buckets_.Slot(role_, at));
     });
-    role_.Free({old_buckets_, {}});
+    first_.Free(role_);
   }
 
   /// The division by the number of ranks is part of the copy; a gradient that is in its bucket already is divided
@@ -366,10 +375,11 @@ class Replicated : public DataParallel {
   StreamId stream_;
   GroupId group_;
   ReducerState state_;
-  std::unique_ptr<BucketLayout> everything_, buckets_;
+  std::unique_ptr<BucketLayout> everything_, layout_;
+  Buckets first_, buckets_;  ///< one of everything; and those that are rebuilt from it
   bool in_forward_ = false;
-  ParameterTable weights_, gradients_, contributions_, slots_, accumulators_;
-  BufferId old_buckets_, used_;
+  ParameterTable weights_, gradients_, contributions_, accumulators_;
+  BufferId used_;
   std::int64_t parameters_ = 0;  ///< trained ones: tensors, not elements
   RunBuffers masters_;
   OptimizerState optimizer_;
