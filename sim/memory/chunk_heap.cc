@@ -11,8 +11,8 @@ ChunkId ChunkHeap::NewSegment(PoolId pool, Bytes bytes) {
   if (!address) {
     return {};
   }
-  const ChunkId chunk = chunks.Create(pool, next_piece_, bytes, *address - next_piece_);
-  next_piece_ += static_cast<std::uint64_t>(bytes.count());
+  lowest_piece_ -= static_cast<std::uint64_t>(bytes.count());
+  const ChunkId chunk = chunks.Create(pool, lowest_piece_, bytes, *address - lowest_piece_);
   chunks.Settle(chunk, Chunk::State::free);
   return chunk;
 }

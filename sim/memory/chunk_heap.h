@@ -18,15 +18,15 @@ namespace tidemark {
 /// grow in place by pages that are mapped.
 ///
 /// Which of two equal chunks comes first must not depend on where the device puts memory: else what is predicted is not
-/// what happens. So pieces lie one behind the other in the order in which they were taken (as on a device that hands
-/// out rising addresses), whatever their addresses on the device.
+/// what happens. So each piece lies right below the one that was taken before it, whatever their addresses on the
+/// device: CUDA mostly hands them out from the top down, and of equal chunks PyTorch's allocator takes the lowest.
 class ChunkHeap {
  public:
   explicit ChunkHeap(std::unique_ptr<DeviceMemory> device) : device_(std::move(device)) {}
   ChunkHeap(const ChunkHeap& other, Bytes capacity)
       : chunks(other.chunks),
         device_(other.device_->On(capacity)),
-        next_piece_(other.next_piece_),
+        lowest_piece_(other.lowest_piece_),
         has_ranges_(other.has_ranges_) {}
 
   /// A segment of its own: one free chunk, if the device has so much left.
@@ -57,8 +57,8 @@ class ChunkHeap {
   bool MapFront(ChunkId id, Bytes page, Bytes bytes);
 
   std::unique_ptr<DeviceMemory> device_;
-  std::uint64_t next_piece_ = 0;
-  bool has_ranges_ = false;  // and then nothing else
+  std::uint64_t lowest_piece_ = std::uint64_t{1} << 62;  // more than any device has lies below it
+  bool has_ranges_ = false;                              // and then nothing else
 };
 
 }  // namespace tidemark

@@ -11,9 +11,8 @@ namespace {
 
 constexpr Bytes kMost = Bytes(std::numeric_limits<std::int64_t>::max());
 
-/// Hands out addresses from the top down, as CUDA mostly does (the segments of the snapshots in tests/gpu/recorded):
-/// among free chunks of one size the one with the lowest address is taken, which is then the youngest segment's. Ranges
-/// lie above, one behind the other. Those that were given up are used again, as they are long.
+/// Hands out addresses from the top down, as CUDA mostly does (the segments of the snapshots in tests/gpu/recorded).
+/// Ranges lie above, one behind the other. Those that were given up are used again, as they are long.
 class PretendMemory final : public DeviceMemory {
  public:
   explicit PretendMemory(Bytes capacity) : DeviceMemory(capacity) {}

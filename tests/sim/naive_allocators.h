@@ -67,7 +67,7 @@ class Caching {
           return std::nullopt;
         }
       }
-      place = {&segments_.back(), 0};
+      place = {&segments_.front(), 0};
     }
     std::vector<Piece>& pieces = place.segment->pieces;
     const std::int64_t rest = pieces[place.piece].size - need;
@@ -212,7 +212,7 @@ class Caching {
     if (reserved() + size > capacity_ || (knobs_.fraction > 0 && reserved() + size > Allowed())) {
       return false;
     }
-    segments_.push_back({stream, small, {{size, 0}}});
+    segments_.insert(segments_.begin(), {stream, small, {{size, 0}}});  // below those that there are
     return true;
   }
 
