@@ -245,7 +245,8 @@ class Explain(unittest.TestCase):
         self.assertLessEqual(usual, set(names[1]))
         self.assertNotIn("gather", names[1])  # every rank updates whole weights
         self.assertNotIn("clip", names[0])
-        clips = explain("--set", "optimizer_step.clip_norm=1.0", "--against", "accumulation_steps=2")
+        clips = explain("--set", "strategy=deepspeed-zero1", "--set", "optimizer_step.clip_norm=1.0", "--against",
+                        "accumulation_steps=2")
         for side in ("before", "after"):
             instants = {instant["name"]: instant for instant in clips[side]["instants"]}
             self.assertIn("gradient norms", [live["name"] for live in instants["clip"]["live"]])

@@ -105,7 +105,7 @@ TEST(Sharding, ofGradientsTellsWhatIsScatteredFromWhatWaits) {
   const Shardings defer = ShardingsIn(JobOf("fsdp2-defer", 4), StepKind::steady, kState);
   EXPECT_EQ(defer.at("accumulated gradient of layer.wq"), "whole");
   EXPECT_EQ(defer.at("sharded gradient of layer"), "1/4 over dp");
-  EXPECT_EQ(defer.at("unsharded layer"), "whole");
+  EXPECT_EQ(defer.at("unsharded layer.wq"), "whole");
   const Shardings hybrid = ShardingsIn(JobOf("hsdp", 4), StepKind::steady, kState);
   EXPECT_EQ(hybrid.at("sharded gradient of layer"), "1/2 over dp");
   const Shardings two = ShardingsIn(JobOf("deepspeed-zero2", 4), StepKind::steady, kState);

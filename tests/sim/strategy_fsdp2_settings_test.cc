@@ -55,7 +55,7 @@ std::int64_t WorkingSetBefore(const Program& rolled, Phase phase, const std::str
 constexpr std::int64_t kLayer = 11'274'240;
 
 TEST(Fsdp2Settings, AMiddleLayersForwardHoldsTwoCopiesOfItsUnit) {
-  const std::string end = R"(free "unsharded layer"[2])";
+  const std::string end = R"(free "unsharded layer.norm1"[2])";
   const Job job = OracleJob("fsdp2-scatter-each", 1);
   // The gather buffer and the parameters copied out of it.
   EXPECT_EQ(WorkingSetBefore(Sound(job).roles.front(), Phase::forward, end), 2 * 2 * kLayer);
@@ -66,7 +66,7 @@ TEST(Fsdp2Settings, EachUnitPrefetchedInForwardIsOneCopyMore) {
   std::get<Decoder>(job.network.shape).layers = 12;
   for (const std::int64_t ahead : {0, 1, 2, 4}) {
     job.axes.shard.prefetch_forward = ahead;
-    EXPECT_EQ(WorkingSetBefore(Sound(job).roles.front(), Phase::forward, R"(free "unsharded layer"[5])"),
+    EXPECT_EQ(WorkingSetBefore(Sound(job).roles.front(), Phase::forward, R"(free "unsharded layer.norm1"[5])"),
               (2 + ahead) * 2 * kLayer);
   }
 }
@@ -74,7 +74,7 @@ TEST(Fsdp2Settings, EachUnitPrefetchedInForwardIsOneCopyMore) {
 TEST(Fsdp2Settings, AMiddleLayersBackwardHoldsTenBytesAParameter) {
   const Program program = Sound(OracleJob("fsdp2-scatter-each", 1)).roles.front();
   // Parameters 2u, the next unit's gather buffer 2u, the previous scatter's input 4u, gradients 2u.
-  EXPECT_EQ(WorkingSetBefore(program, Phase::backward, R"(free "unsharded layer"[1])"), 112'742'400);
+  EXPECT_EQ(WorkingSetBefore(program, Phase::backward, R"(free "unsharded layer.norm1"[1])"), 112'742'400);
   // Behind it: next gather buffer 2u, this scatter's input 4u, gradients 2u.
   EXPECT_EQ(WorkingSetBefore(program, Phase::backward, R"(free "gradient of layer.norm1"[1])"), 8 * kLayer);
 }
@@ -84,7 +84,7 @@ TEST(Fsdp2Settings, PrefetchingInBackwardChangesTheWorkingSetByUnits) {
   std::get<Decoder>(job.network.shape).layers = 12;
   for (const std::int64_t ahead : {0, 1, 2, 3}) {
     job.axes.shard.prefetch_backward = ahead;
-    EXPECT_EQ(WorkingSetBefore(Sound(job).roles.front(), Phase::backward, R"(free "unsharded layer"[5])"),
+    EXPECT_EQ(WorkingSetBefore(Sound(job).roles.front(), Phase::backward, R"(free "unsharded layer.norm1"[5])"),
               (2 + 4 + 2 + 2 * ahead) * kLayer);
   }
 }
@@ -133,7 +133,7 @@ TEST(Fsdp2Settings, LayersKeptGatheredAreHeldFromForwardToBackward) {
     Job job = OracleJob("fsdp2-scatter-each", 1);
     job.axes.shard.gathered_layers = layers;
     const Program program = Sound(job).roles.front();
-    return WorkingSetBefore(program, Phase::backward, R"(free "unsharded head")");
+    return WorkingSetBefore(program, Phase::backward, R"(free "unsharded head.norm")");
   };
   // At the head's backward no layer is there but those kept and the one gathered ahead.
   EXPECT_EQ(held(0) - 2 * kLayer, held(2) - 2 * 2 * kLayer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -174,21 +175,37 @@ std::vector<std::string> EventsOf(const Program& program, Phase phase, const std
   return events;
 }
 
+// fully_shard keeps a storage for each parameter (FSDPParam), and one buffer for a unit's gather.
+TEST(Fsdp2, EachParameterHasAShardAndAnUnshardedTensorOfItsOwn) {
+  const Program program = Sound(OracleJob("fsdp2-scatter-each", 1)).roles.front();
+  std::map<std::string, std::int64_t> elements;
+  for (const Buffer& buffer : program.buffers) {
+    elements[buffer.name] = buffer.elements;
+  }
+  // h 1024, k 4 of a 16 heads, f 2816, N 4.
+  EXPECT_EQ(elements.at("unsharded layer.wk"), 256 * 1024);
+  EXPECT_EQ(elements.at("shard of layer.wk"), 256 * 1024 / 4);
+  EXPECT_EQ(elements.at("unsharded layer.norm1"), 1024);
+  EXPECT_EQ(elements.at("shard of layer.down"), 2816 * 1024 / 4);
+  EXPECT_EQ(elements.at("gathered layer"), 11'274'240);
+  EXPECT_FALSE(elements.contains("unsharded layer"));
+}
+
 TEST(Fsdp2, AMiddleLayersEventsComeInTheirOrder) {
   const Result<StepProgram> step = Lower(OracleJob("fsdp2-scatter-each", 1), StepKind::steady);
   ASSERT_TRUE(step.ok());
   const Program program = Unroll(step->roles.front());
-  const std::vector<std::string> forward = {R"(alloc "cast shard of layer"[1])", R"(alloc "gathered layer"[1])",
-                                            R"(free "cast shard of layer"[1])",  R"(free "gathered layer"[0])",
-                                            R"(alloc "unsharded layer"[1])",     R"(free "unsharded layer"[1])"};
+  const std::vector<std::string> forward = {
+      R"(alloc "cast shard of layer"[1])", R"(alloc "gathered layer"[1])",        R"(free "cast shard of layer"[1])",
+      R"(free "gathered layer"[0])",       R"(alloc "unsharded layer.norm1"[1])", R"(free "unsharded layer.norm1"[1])"};
   EXPECT_EQ(EventsOf(program, Phase::forward, forward), forward);
   const std::vector<std::string> backward = {
       R"(alloc "gathered layer"[1])",          // ahead, while layer 2 is at work
-      R"(free "unsharded layer"[2])",          // layer 2 reshards
+      R"(free "unsharded layer.norm1"[2])",    // layer 2 reshards
       R"(alloc "scatter input of layer"[2])",  // and scatters
-      R"(alloc "unsharded layer"[1])",          R"(free "gathered layer"[1])",
+      R"(alloc "unsharded layer.norm1"[1])",    R"(free "gathered layer"[1])",
       R"(alloc "gathered layer"[0])",  // the unit below, before this one's gradients
-      R"(alloc "gradient of layer.wo"[1])",     R"(free "unsharded layer"[1])",
+      R"(alloc "gradient of layer.wo"[1])",     R"(free "unsharded layer.norm1"[1])",
       R"(free "scatter input of layer"[2])",  // waited for only now
       R"(alloc "scatter input of layer"[1])",   R"(free "gradient of layer.wo"[1])",
       R"(alloc "sharded gradient of layer"[1])"};
@@ -252,7 +269,7 @@ TEST(Fsdp2, OneRankComputesInTheDtypeOfItsParameters) {
   const Program& program = step.roles.front();
   bool found = false;
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.name == "unsharded layer") {
+    if (buffer.name == "unsharded layer.wq") {
       EXPECT_EQ(buffer.dtype, DType::bf16);
       found = true;
     }

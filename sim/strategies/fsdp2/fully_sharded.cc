@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/network/loss_in_chunks.h"
@@ -134,7 +135,7 @@ class FullySharded : public DataParallel {
     }
   }
 
-  BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(units_.Of(at.position)); }
+  BufferRef Weight(const ParameterAt& at) override { return gather_.Unsharded(at); }
 
   BufferRef BeginGradient(const Microbatch& microbatch, const ParameterAt& at) override {
     const bool starts = !microbatch.place.pending && (!microbatch.place.synchronises || ReducesBehind());
@@ -202,7 +203,9 @@ class FullySharded : public DataParallel {
     if (elements == 0 || !units_.Opens(position)) {
       return {};
     }
-    return {{0, elements, {scatter_.Sharded(position)}, {gather_.Shard(position)}, SizeOf(gather_.StoredType()) * 3}};
+    std::vector<BufferRef> weights;
+    ForEachGradient(position, [&](const ParameterAt& at) { weights.push_back(gather_.Shard(at)); });
+    return {{0, elements, {scatter_.Sharded(position)}, std::move(weights), SizeOf(gather_.StoredType()) * 3}};
   }
 
   template <class Visit>

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tidemark {
 
@@ -16,15 +17,16 @@ UnitGather::UnitGather(Role& role, const Units& units, GroupId group)
       copy_in_stream_(role.builder.AddStream("all_gather_copy_in", StreamKind::collective)),
       gather_stream_(role.builder.AddStream("all_gather", StreamKind::collective)) {
   const auto padded = &UnitSize::padded;
-  const std::vector<std::int64_t> shards = units.Sizes(padded, units.shards);
-  shard_ = role.PerBlock("shard of", Category::parameter, StoredType(), role.compute, shards, true, true,
-                         units.Holds(Parts::own, true, true));
-  cast_ = role.PerBlock("cast shard of", Category::bucket, precision_.params, copy_in_stream_, shards, false, false,
-                        units.Holds(Parts::own, true, false));
+  Holding own_rows = units.Rows();
+  own_rows.frozen = own_rows.masters = true;
+  shards_.Declare(
+      role, "shard of", Category::parameter, StoredType(),
+      [&](const Parameter& parameter) { return units.ShardOf(parameter); }, true, true, own_rows);
+  cast_ = role.PerBlock("cast shard of", Category::bucket, precision_.params, copy_in_stream_,
+                        units.Sizes(padded, units.shards), false, false, units.Holds(Parts::own, true, false));
   gathered_buffer_ = role.PerBlock("gathered", Category::bucket, precision_.params, copy_in_stream_,
                                    units.Sizes(padded, 1), false, false, units.Holds(Parts::all, true, false));
-  full_ = role.PerBlock("unsharded", Category::parameter, precision_.params, role.compute,
-                        units.Sizes(&UnitSize::elements, 1), false, false, units.HoldsWhole());
+  unsharded_.Declare(role, "unsharded", Category::parameter, precision_.params, ParameterTable::Of::all, false);
   if (units.shards == 1 && Casts()) {
     cast_alone_.Declare(role, "cast", Category::bucket, precision_.params, ParameterTable::Of::all, false);
   }
@@ -133,16 +135,19 @@ void UnitGather::Gather(std::int64_t unit) {
   const BufferRef gathered = role_.Ref(gathered_buffer_, unit);
   const UnitSize& size = units_.SizeAt(unit);
   const std::int64_t elements = size.padded / units_.shards;
-  const BufferRef input = Casts() ? role_.Ref(cast_, unit) : Shard(unit);
+  std::vector<BufferRef> inputs;
+  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) { inputs.push_back(Shard(at)); });
   if (Casts()) {
-    role_.Alloc(input);
-    role_.CopyKernel("cast shard", copy_in_stream_, Shard(unit), input);
+    const BufferRef cast = role_.Ref(cast_, unit);
+    role_.Alloc(cast);
+    role_.MemoryKernel("cast shard", copy_in_stream_, Work::compute, std::exchange(inputs, {cast}), {cast}, elements,
+                       (SizeOf(StoredType()) + SizeOf(precision_.params)) * elements);
   }
   role_.Alloc(gathered);
-  role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, {input}, {gathered}, elements,
+  role_.MemoryKernel("copy shard in", copy_in_stream_, Work::compute, std::move(inputs), {gathered}, elements,
                      SizeOf(precision_.params) * 2 * elements);
   if (Casts()) {
-    role_.Free(input);
+    role_.Free(role_.Ref(cast_, unit));
   }
   role_.builder.Order(gather_stream_, copy_in_stream_, "copied in");
   role_.builder.Emit(Collective{role_.builder.Named("gather parameters"),
@@ -160,36 +165,37 @@ void UnitGather::Gather(std::int64_t unit) {
 
 /// Copies gathered parameters to where kernels read them.
 void UnitGather::Unpack(std::int64_t unit) {
-  const BufferRef full = Unsharded(unit);
-  role_.Alloc(full);
   if (units_.shards == 1) {
     CopyAlone(unit);
     return;
   }
+  std::vector<BufferRef> unsharded;
+  units_.ForEachOf(role_, unit, [&](const ParameterAt& at) {
+    unsharded.push_back(Unsharded(at));
+    role_.Alloc(unsharded.back());
+  });
   role_.builder.Emit(Wait{Gathered(unit), role_.compute});
-  role_.CopyKernel("unpack parameters", role_.compute, role_.Ref(gathered_buffer_, unit), full);
+  const std::int64_t elements = units_.SizeAt(unit).elements;
+  role_.MemoryKernel("unpack parameters", role_.compute, Work::compute, {role_.Ref(gathered_buffer_, unit)},
+                     std::move(unsharded), elements, SizeOf(precision_.params) * 2 * elements);
   role_.builder.Emit(Record{role_.builder.Event("unpacked"), role_.compute});
 }
 
 void UnitGather::CopyAlone(std::int64_t unit) {
-  if (!Casts()) {
-    role_.CopyKernel("copy parameters", role_.compute, Shard(unit), Unsharded(unit));
-    return;
-  }
   std::optional<BufferRef> before;
   units_.ForEachOf(role_, unit, [&](const ParameterAt& at) {
-    const BufferRef cast = cast_alone_(role_, at);
-    const std::int64_t elements = ParameterOf(role_, at).elements;
-    const Bytes size = SizeOf(precision_.params), stored = SizeOf(StoredType());
-    role_.Alloc(cast);
-    role_.MemoryKernel("cast shard", role_.compute, Work::compute, {Shard(unit)}, {cast}, elements,
-                       (size + stored) * elements);
-    if (before) {
-      role_.Free(*before);
+    BufferRef input = Shard(at);
+    if (Casts()) {
+      input = cast_alone_(role_, at);
+      role_.Alloc(input);
+      role_.CopyKernel("cast shard", role_.compute, Shard(at), input);
+      if (before) {
+        role_.Free(*before);
+      }
+      before = input;
     }
-    role_.MemoryKernel("copy parameters", role_.compute, Work::compute, {cast}, {Unsharded(unit)}, elements,
-                       size * 2 * elements);
-    before = cast;
+    role_.Alloc(Unsharded(at));
+    role_.CopyKernel("copy parameters", role_.compute, input, Unsharded(at));
   });
   if (before) {
     role_.Free(*before);

@@ -20,9 +20,10 @@ namespace tidemark {
 /// once. `shard.prefetch_forward` further units are gathered behind the copy-out of a forward pass, and
 /// `shard.prefetch_backward` lower ones in a backward pass (1 is what fully_shard does by itself).
 ///
+/// Each parameter of a unit has a shard and an unsharded copy of its own; cast and gather buffer are one for the unit.
+///
 /// A group of one rank gathers nothing (wait_for_unshard, current PyTorch): one parameter after another is cast,
-/// while the one before is still bound to the loop's variable, and copied. The unsharded parameters come into being
-/// with their casts there; here they are one buffer, so that up to one parameter more is seen while they are filled.
+/// while the one before is still bound to the loop's variable, and copied.
 class UnitGather {
  public:
   UnitGather(Role& role, const Units& units, GroupId group);
@@ -34,12 +35,14 @@ class UnitGather {
   void EndForward();
   void BeforeBackward(std::int64_t position);
   /// Frees the unsharded parameters of a unit.
-  void Reshard(std::int64_t unit) { role_.Free(Unsharded(unit)); }
+  void Reshard(std::int64_t unit) {
+    units_.ForEachOf(role_, unit, [&](const ParameterAt& at) { role_.Free(Unsharded(at)); });
+  }
   /// Frees those of all units.
   void ReshardAll();
 
-  BufferRef Shard(std::int64_t unit) const { return role_.Ref(shard_, unit); }
-  BufferRef Unsharded(std::int64_t unit) const { return role_.Ref(full_, unit); }
+  BufferRef Shard(const ParameterAt& at) const { return shards_(role_, at); }
+  BufferRef Unsharded(const ParameterAt& at) const { return unsharded_(role_, at); }
   /// dtype of the shards: the parameters' original one.
   DType StoredType() const { return precision_.master.value_or(precision_.params); }
 
@@ -66,7 +69,8 @@ class UnitGather {
   const Precision& precision_;
   GroupId group_;
   StreamId copy_in_stream_, gather_stream_;
-  RunBuffers shard_, cast_, gathered_buffer_, full_;
+  RunBuffers cast_, gathered_buffer_;
+  ParameterTable shards_, unsharded_;
   ParameterTable cast_alone_;  ///< of a group of one rank
 
   bool forward_ = false;  ///< the direction of the walk

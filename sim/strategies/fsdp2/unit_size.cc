@@ -28,33 +28,31 @@ std::vector<std::int64_t> Units::Sizes(std::int64_t UnitSize::*member, std::int6
   return all;
 }
 
+std::int64_t Units::ShardOf(const Parameter& parameter) const { return Padded(parameter, shards) / shards; }
+
 std::vector<std::int64_t> Units::ShardsOf(const Role& role, std::int64_t position) const {
   std::vector<std::int64_t> elements;
   if (Opens(position)) {
-    ForEachTrainedOf(role, position, [&](const ParameterAt& at) {
-      elements.push_back(Padded(ParameterOf(role, at), shards) / shards);
-    });
+    ForEachTrainedOf(role, position,
+                     [&](const ParameterAt& at) { elements.push_back(ShardOf(ParameterOf(role, at))); });
   }
   return elements;
 }
 
+Holding Units::Rows() const {
+  Holding rows;
+  rows.cut = Cut::rows;
+  rows.ranks = shards;
+  return rows;
+}
+
 std::vector<Holding> Units::Holds(Parts parts, bool frozen, bool masters) const {
-  std::vector<Holding> holds = HoldsWhole();
-  for (Holding& holding : holds) {
-    holding.cut = Cut::rows;
-    holding.ranks = shards;
+  std::vector<Holding> holds;
+  for (const StageRun& run : stage->runs) {
+    Holding& holding = holds.emplace_back(Rows());
     holding.parts = parts;
     holding.frozen = frozen;
     holding.masters = masters;
-  }
-  return holds;
-}
-
-std::vector<Holding> Units::HoldsWhole() const {
-  std::vector<Holding> holds;
-  for (const StageRun& run : stage->runs) {
-    Holding& holding = holds.emplace_back();
-    holding.frozen = true;
     holding.of = {{run.block().name}};
     if (tied && holds.size() == 1) {
       holding.of.push_back({stage->runs.back().block().name});

@@ -32,16 +32,18 @@ struct Units {
   /// The last one.
   bool Closes(std::int64_t position) const { return !(tied && position == 0) && SizeAt(position).elements > 0; }
 
+  /// Elements of this rank's shard of one parameter.
+  std::int64_t ShardOf(const Parameter& parameter) const;
   /// Elements of this rank's shards of what is trained of the unit that begins at `position`, by parameter.
   std::vector<std::int64_t> ShardsOf(const Role& role, std::int64_t position) const;
 
   /// Per run, elements of `member` over `divisor`.
   std::vector<std::int64_t> Sizes(std::int64_t UnitSize::*member, std::int64_t divisor) const;
 
+  /// How a parameter is divided.
+  Holding Rows() const;
   /// Per run, what a unit's buffers hold: this rank's rows of each parameter, or those of every rank.
   std::vector<Holding> Holds(Parts parts, bool frozen, bool masters) const;
-  /// Per run, all of each parameter.
-  std::vector<Holding> HoldsWhole() const;
 
   /// Calls `visit(ParameterAt)` for all parameters of a unit.
   template <class Visit>

@@ -180,13 +180,13 @@ TEST(Contents, ABufferThatSaysSomethingElseIsRefused) {
     }
     return RunAlone(job, lowered.steps()).ok();
   };
-  Holding layer{.cut = Cut::rows, .frozen = true, .masters = true, .of = {{"layer"}}};
-  EXPECT_TRUE(run("shard of layer", layer));
-  layer.masters = false;  // bf16 in place of fp32
-  EXPECT_FALSE(run("shard of layer", layer));
-  EXPECT_FALSE(run("unsharded layer", {.of = {{"layer.wq"}}}));  // others are missing
-  EXPECT_FALSE(run("unsharded layer", {.of = {{"layer", 1}}}));  // another layer's
-  EXPECT_FALSE(run("unsharded embedding", {.of = {{"head.norm"}}}));
+  Holding shard{.cut = Cut::rows, .frozen = true, .masters = true, .of = {{"layer.wq"}}};
+  EXPECT_TRUE(run("shard of layer.wq", shard));
+  shard.masters = false;  // bf16 in place of fp32
+  EXPECT_FALSE(run("shard of layer.wq", shard));
+  EXPECT_FALSE(run("unsharded layer.gate_up", {.of = {{"layer.wq"}}}));  // of another size
+  EXPECT_FALSE(run("unsharded layer.wq", {.of = {{"layer.wq", 1}}}));    // another layer's
+  EXPECT_FALSE(run("sharded gradient of embedding", {.of = {{"head.norm"}}}));
 }
 
 }  // namespace
