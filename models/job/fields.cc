@@ -240,6 +240,8 @@ void AddMemoryAxes(Fields& fields) {
        FieldAt<J>(
            "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
        FieldAt<J>(
+           "buffers.fused_rope", [](J & j) -> auto& { return j.axes.buffers.fused_rope; }, Truth{}),
+       FieldAt<J>(
            "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),
        FieldAt<J>(
            "packing.gate_up", [](J & j) -> auto& { return j.axes.packing.gate_up; }, packed)});
@@ -373,7 +375,8 @@ bool IsAxis(std::string_view key) {
 }
 
 bool IsCommonAxis(std::string_view key) {
-  constexpr std::array kCommon = {"recompute.", "packing.", "precision.", "loss", "buffers.fused_glu"};
+  constexpr std::array kCommon = {"recompute.", "packing.",          "precision.",
+                                  "loss",       "buffers.fused_glu", "buffers.fused_rope"};
   return key != "loss_scale" &&
          std::any_of(kCommon.begin(), kCommon.end(), [&](std::string_view axis) { return key.starts_with(axis); });
 }

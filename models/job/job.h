@@ -106,6 +106,7 @@ struct Buffers {
   bool fused_accumulation = false;           ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
   bool deallocate_pipeline_outputs = false;  ///< Megatron, Alpa: a stage's output goes when sent, not with its graph
   bool fused_glu = true;
+  bool fused_rope = true;  ///< else queries and keys are rotated into new tensors
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };
 

@@ -43,6 +43,7 @@ Partition PartitionOf(const Job& job) {
   partition.loss = job.axes.loss;
   partition.loss_chunk_tokens = job.axes.loss_chunk_tokens;
   partition.fused_glu = job.axes.buffers.fused_glu;
+  partition.fused_rope = job.axes.buffers.fused_rope;
   partition.packed_qkv = job.axes.packing.qkv;
   partition.packed_gate_up = job.axes.packing.gate_up;
   partition.compute = job.axes.precision.params;

@@ -175,6 +175,7 @@ struct Partition {
   /// either. 0: this one.
   std::int64_t longest_sequence = 0;
   bool fused_glu = true;
+  bool fused_rope = true;  ///< queries and keys are rotated where they are; else each into a new tensor
   bool packed_qkv = false, packed_gate_up = false;
   DType compute = DType::bf16;    ///< activations and the weights as computed with
   DType gradients = DType::bf16;  ///< of weights, as the backward pass writes them

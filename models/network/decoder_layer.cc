@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,7 +77,7 @@ class LayerTable {
   TensorId AttentionForward(TensorId input) {
     const std::int64_t tokens = shape().tokens;
     qkv_ = NormAndGather("norm1", input, "qkv_in");
-    MakeQkv(tokens);
+    MakeQkv();
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
     const std::size_t begin = Done();
     if (IsFlash()) {
@@ -93,9 +94,10 @@ class LayerTable {
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
 
   /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
-  /// new tensors of q and k, which are views as well where nothing rotates them.
-  void MakeQkv(std::int64_t tokens) {
-    const std::int64_t queries = tokens * shape().query_width(), keys = tokens * shape().key_width();
+  /// new tensors of q and k, which are views as well where nothing rotates them. Elsewhere fused rotation turns both
+  /// where they are; the other turns each into a new tensor, as soon as its projection has run.
+  void MakeQkv() {
+    const std::int64_t queries = Queries(), keys = Keys();
     const bool views = decoder().qkv_views && parts_.partition().packed_qkv;
     if (views) {
       packed_ = q_ = k_ = v_ = b().AddTensor("qkv", queries + 2 * keys);
@@ -107,13 +109,39 @@ class LayerTable {
     if (!views) {
       v_ = b().AddTensor("v", keys);
     }
+    if (RotatesEach()) {
+      q_projected_ = b().AddTensor("q_projected", queries);
+      k_projected_ = b().AddTensor("k_projected", keys);
+    }
     ProjectQkv();
-    if (decoder().rope) {
+    if (decoder().rope && !RotatesEach()) {
       const std::vector<TensorId> rotated = {q_, k_};
-      b().Add(b().forward(), "rope.forward", MakeRope(false), views ? std::vector<TensorId>{packed_} : rotated,
-              rotated);
+      b().Add(b().forward(), "rope.forward", MakeRope(queries + keys, false),
+              views ? std::vector<TensorId>{packed_} : rotated, rotated);
     }
   }
+
+  bool RotatesEach() const { return decoder().rope && !parts_.partition().fused_rope && !packed_.valid(); }
+
+  void Rotate(std::vector<Action>& pass, const std::string& name, std::int64_t elements, TensorId from, TensorId to) {
+    b().Add(pass, name, MakeRope(elements, &pass == &b().backward()), {from}, {to});
+  }
+
+  void RotateQueries() { Rotate(b().forward(), "rope.q.forward", Queries(), q_projected_, q_); }
+  void RotateKeys() { Rotate(b().forward(), "rope.k.forward", Keys(), k_projected_, k_); }
+  TensorId TurnQueriesBack(TensorId dq) {
+    const TensorId turned = b().AddTensor("d_q_projected", Queries());
+    Rotate(b().backward(), "rope.q.backward", Queries(), dq, turned);
+    return turned;
+  }
+  TensorId TurnKeysBack(TensorId dk) {
+    const TensorId turned = b().AddTensor("d_k_projected", Keys());
+    Rotate(b().backward(), "rope.k.backward", Keys(), dk, turned);
+    return turned;
+  }
+
+  std::int64_t Queries() const { return shape().tokens * shape().query_width(); }
+  std::int64_t Keys() const { return shape().tokens * shape().key_width(); }
 
   /// What attention reads: three tensors, or one where all are views of it.
   std::vector<TensorId> Qkv() const { return q_ == v_ ? std::vector<TensorId>{q_} : std::vector<TensorId>{q_, k_, v_}; }
@@ -124,21 +152,46 @@ class LayerTable {
     const std::int64_t full_q = decoder().heads * decoder().head_size;
     const std::int64_t full_kv = decoder().kv_heads * decoder().head_size;
     const bool bias = decoder().qkv_bias;
-    std::vector<LinearPart> linears;
+    const TensorId q_out = RotatesEach() ? q_projected_ : q_, k_out = RotatesEach() ? k_projected_ : k_;
     if (parts_.partition().packed_qkv) {
-      linears.push_back(parts_.AddColumnLinear("qkv", q + 2 * kv, full_q + 2 * full_kv, bias));
-      linears.back().outputs = packed_.valid() ? std::vector<TensorId>{packed_} : Qkv();
-    } else {
-      linears.push_back(parts_.AddColumnLinear("wq", q, full_q, bias));
-      linears.back().outputs = {q_};
-      linears.push_back(parts_.AddColumnLinear("wk", kv, full_kv, bias));
-      linears.back().outputs = {k_};
-      linears.push_back(parts_.AddColumnLinear("wv", kv, full_kv, bias));
-      linears.back().outputs = {v_};
+      LinearPart linear = parts_.AddColumnLinear("qkv", q + 2 * kv, full_q + 2 * full_kv, bias);
+      linear.outputs = packed_.valid() ? std::vector<TensorId>{packed_} : std::vector<TensorId>{q_out, k_out, v_};
+      ProjectAndRotate(
+          std::move(linear),
+          [this] {
+            RotateQueries();
+            RotateKeys();
+          },
+          [this](std::vector<TensorId> gradients) {
+            gradients[1] = TurnKeysBack(gradients[1]);
+            gradients[0] = TurnQueriesBack(gradients[0]);
+            return gradients;
+          });
+      return;
     }
-    for (LinearPart& linear : linears) {
-      parts_.ColumnForward(qkv_, std::move(linear));
+    std::vector<LinearPart> linears;
+    for (const auto& [name, width, full, out] :
+         {std::tuple{"wq", q, full_q, q_out}, {"wk", kv, full_kv, k_out}, {"wv", kv, full_kv, v_}}) {
+      linears.push_back(parts_.AddColumnLinear(name, width, full, bias));
+      linears.back().outputs = {out};
     }
+    ProjectAndRotate(
+        std::move(linears[0]), [this] { RotateQueries(); },
+        [this](const std::vector<TensorId>& dq) { return std::vector{TurnQueriesBack(dq.front())}; });
+    ProjectAndRotate(
+        std::move(linears[1]), [this] { RotateKeys(); },
+        [this](const std::vector<TensorId>& dk) { return std::vector{TurnKeysBack(dk.front())}; });
+    parts_.ColumnForward(qkv_, std::move(linears[2]));
+  }
+
+  template <class Rotation, class Back>
+  void ProjectAndRotate(LinearPart linear, Rotation rotate, Back turn_back) {
+    if (!RotatesEach()) {
+      return parts_.ColumnForward(qkv_, std::move(linear));
+    }
+    linear.turn_back = turn_back;
+    parts_.ColumnForward(qkv_, std::move(linear));
+    rotate();
   }
 
   TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {
@@ -152,8 +205,8 @@ class LayerTable {
     } else {
       eager_.Backward(d_out, dq, dk, dv);
     }
-    if (decoder().rope) {
-      b().Add(b().backward(), "rope.backward", MakeRope(true), {dq, dk}, {dq, dk});
+    if (decoder().rope && !RotatesEach()) {
+      b().Add(b().backward(), "rope.backward", MakeRope(Queries() + Keys(), true), {dq, dk}, {dq, dk});
     }
     std::vector<std::vector<TensorId>> gradients = {{dq}, {dk}, {dv}};
     if (parts_.partition().packed_qkv) {
@@ -294,8 +347,8 @@ class LayerTable {
     return op;
   }
 
-  Rope MakeRope(bool backward) const {
-    return Rope{shape().tokens * (shape().query_width() + shape().key_width()), backward, parts_.partition().compute};
+  Rope MakeRope(std::int64_t elements, bool backward) const {
+    return Rope{elements, backward, parts_.partition().compute};
   }
 
   DecoderParts parts_;
@@ -303,6 +356,7 @@ class LayerTable {
   ColumnPart qkv_, ffn_in_;
   RowPart wo_, down_;
   TensorId packed_, q_, k_, v_, attention_out_, lse_;  // packed_: where q, k and v are views
+  TensorId q_projected_, k_projected_;                 // where each is rotated into a tensor of its own
   TensorId gate_, up_, silu_, down_in_;  // gate_ and up_ are one tensor when packed; two_layer has gate_ only
 };
 

@@ -184,7 +184,7 @@ void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
 
 // In the order of autograd: the linear that ran last first. Their input gradients are summed as they arrive, in place
 // in the first, which is what autograd's accumulation does; each later one is a transient of the full size.
-TensorId DecoderParts::ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients) {
+TensorId DecoderParts::ColumnBackward(const ColumnPart& part, std::vector<std::vector<TensorId>> gradients) {
   auto& backward = builder_.backward();
   const std::string gather = part.input_name + ".gather_again";
   const bool any_trainable = std::any_of(part.linears.begin(), part.linears.end(),
@@ -249,13 +249,17 @@ void DecoderParts::AddCollective(bool asynchronous, CollectiveKind kind, const s
   }
 }
 
-/// With `weights_input`, each linear's weight gradient is taken just before its input gradient.
-TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+/// With `weights_input`, each linear's weight gradient is taken just before its input gradient. `gradients` become
+/// those of the linears' own outputs.
+TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, std::vector<std::vector<TensorId>>& gradients,
                                            const std::optional<TensorId>& weights_input) {
   const std::int64_t elements = shape_.tokens * shape_.hidden;
   TensorId sum;
   for (std::size_t i = part.linears.size(); i-- > 0;) {
     const LinearPart& linear = part.linears[i];
+    if (linear.turn_back) {
+      gradients.at(i) = linear.turn_back(std::move(gradients.at(i)));
+    }
     if (weights_input) {
       BiasGradient(linear, gradients.at(i));
       WeightGradient(linear, *weights_input, gradients.at(i));

@@ -39,6 +39,9 @@ struct LinearPart {
   ParameterId weight, bias;
   std::int64_t in = 0, out = 0;
   std::vector<TensorId> outputs;  ///< several where one packed GEMM makes them
+  /// Where something turns the outputs before others read them: adds its backward pass, from gradients of what those
+  /// read to gradients of the outputs.
+  std::function<std::vector<TensorId>(std::vector<TensorId>)> turn_back;
 };
 
 /// Linears that share one normalised input; their outputs are divided over the tensor-parallel group.
@@ -99,7 +102,7 @@ class DecoderParts {
   ColumnPart ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);
   /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
-  TensorId ColumnBackward(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients);
+  TensorId ColumnBackward(const ColumnPart& part, std::vector<std::vector<TensorId>> gradients);
 
   /// The last part of ColumnBackward by itself: sums an input gradient over the group, down to the own rows where they
   /// are scattered. Nothing runs beside it.
@@ -131,7 +134,7 @@ class DecoderParts {
   /// The result of a collective over `rows` rows of the residual stream.
   TensorId AddCollected(std::string name, std::int64_t rows, Category category);
   TensorId AddGathered(const ColumnPart& part, bool again);
-  TensorId ColumnInputGradient(const ColumnPart& part, const std::vector<std::vector<TensorId>>& gradients,
+  TensorId ColumnInputGradient(const ColumnPart& part, std::vector<std::vector<TensorId>>& gradients,
                                const std::optional<TensorId>& weights_input);
   /// As ReduceColumnGradient, but with InputGradientFirst the result must be awaited.
   TensorId ReduceInputGradient(const ColumnPart& part, TensorId partial);

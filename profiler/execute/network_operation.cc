@@ -29,7 +29,17 @@ class RowBinder : RowOperands {
   Result<Operation> operator()(const Norm& op) const { return op.backward ? NormBackward(op) : NormForward(op); }
 
   Result<Operation> operator()(const Rope& op) const {
-    const kernels::Rope rope{.shape = shape_};
+    kernels::Rope rope{.shape = shape_};
+    if (row_.writes.size() == 1) {  // queries or keys alone: heads of which none are keys'
+      const ConstTensor from = c_.Read(0);
+      rope.shape.heads = from.type.elements / (shape_.tokens() * shape_.head_size);
+      rope.shape.kv_heads = 0;
+      const kernels::RopeTypes types = RopeOutputs(rope, from.type.dtype);
+      return Operation{{types.q}, [=, backward = op.backward](Writes writes, const Queue& queue) {
+                         (backward ? on::RopeBackward : on::RopeForward)(queue, rope, from, {types.k, nullptr},
+                                                                         writes[0], {types.k, nullptr});
+                       }};
+    }
     const ConstTensor q = c_.Read(0), k = c_.Read(tensors() > 1 ? 1 : 0);
     const kernels::RopeTypes types = RopeOutputs(rope, q.type.dtype);
     return Operation{{types.q, types.k}, [=, backward = op.backward](Writes writes, const Queue& queue) {

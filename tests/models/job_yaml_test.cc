@@ -82,7 +82,7 @@ TEST(JobYaml, ReadsBackAsTheSameJobForRandomJobs) {
       {"sync.when=last", "sync.overlap=false", "sync.collective=reduce_scatter", "sync.bucket_bytes=1 GB"},
       {"shard.params=true", "shard.optimizer=true", "shard.replicas=3", "shard.reshard_after_forward=false"},
       {"buffers.tp_gather=cached", "buffers.tp_gather=fresh", "buffers.gradient_as_bucket_view=true",
-       "buffers.fused_glu=false"},
+       "buffers.fused_glu=false", "buffers.fused_rope=false"},
       {"precision.params=fp32", "precision.master=none", "precision.master=fp32", "precision.optimizer=fp16"},
       {"optimizer=sgd", "optimizer=sgd-momentum", "schedule=gpipe", "loss=softmax-saving", "packing.qkv=packed"},
       {"allocator.kind=exact", "allocator.expandable_segments=true", "accumulation_steps=7"},

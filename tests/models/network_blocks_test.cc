@@ -107,21 +107,6 @@ TEST(NetworkParameters, TrainOnlyWhatAPatternNames) {
   EXPECT_EQ(SavedTotal(all) - SavedTotal(runs.at(1).block), 4'194'304 + 11'534'336);
 }
 
-/// The actions of a pass, from the first whose name begins with `from` to the first that is called `to`.
-std::vector<std::string> Between(const std::vector<Action>& pass, const std::string& from, const std::string& to) {
-  std::vector<std::string> names;
-  for (const Action& action : pass) {
-    const std::string name = std::visit([](const auto& leaf) { return leaf.name; }, action);
-    if (!names.empty() || name.starts_with(from)) {
-      names.push_back(name);
-    }
-    if (!names.empty() && name == to) {
-      break;
-    }
-  }
-  return names;
-}
-
 // nanotron's tp_linear_async_communication: the gather of X beside the product with the own rows; in the backward pass
 // the gather of X beside dX, the scatter of dX beside dW, and the gather of dY beside the product with the own rows.
 TEST(NetworkCommunication, RunsBesideProductsWhereItIsAsynchronous) {
@@ -275,6 +260,7 @@ TEST(NetworkBlocks, AreSoundForEveryCombination) {
     p.gathered = bit(8) ? Partition::Gathered::kept : Partition::Gathered::again_pooled;
     p.packed_qkv = p.packed_gate_up = bit(9);
     p.fused_glu = p.packed_qkv != bit(8);
+    p.fused_rope = bit(7) == bit(9);
     p.loss = static_cast<Partition::Loss>(bits / 7 % 5);
     if (bit(9) && bit(10)) {
       network.trainable = {"*norm*", "*.lm_head"};

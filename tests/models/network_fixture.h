@@ -137,4 +137,20 @@ inline std::string Refusal(const Network& network, const Partition& partition) {
   return runs.ok() ? std::string() : runs.error().Text();
 }
 
+/// The actions of a pass, from the first whose name begins with `from` to the first that is called `to`.
+inline std::vector<std::string> Between(const std::vector<Action>& pass, const std::string& from,
+                                        const std::string& to) {
+  std::vector<std::string> names;
+  for (const Action& action : pass) {
+    const std::string name = std::visit([](const auto& leaf) { return leaf.name; }, action);
+    if (!names.empty() || name.starts_with(from)) {
+      names.push_back(name);
+    }
+    if (!names.empty() && name == to) {
+      break;
+    }
+  }
+  return names;
+}
+
 }  // namespace tidemark

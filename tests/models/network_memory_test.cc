@@ -61,6 +61,16 @@ TEST(LayerMemory, SavesTheSameWhateverIsPacked) {
   }
 }
 
+// Of rotated queries and keys the backward pass needs what is rotated, not what was.
+TEST(LayerMemory, SavesTheSameWhereverQueriesAreRotated) {
+  Partition p = WorkedPartition(2, true);
+  p.fused_rope = false;
+  for (const bool packed : {false, true}) {
+    p.packed_qkv = packed;
+    EXPECT_EQ(SavedTotal(Layer(p)), 62'013'440);
+  }
+}
+
 TEST(LayerMemory, SavesTheWorkedTensorsOneByOne) {
   const std::map<std::string, std::int64_t> expected = {
       {"norm1_in", 4'194'304}, {"rstd1", 8'192},        {"qkv_in", 4'194'304},  // 2nh/t, 4n/t, 2nh/t

@@ -240,6 +240,7 @@ class JobGenerator {
   void Vary(Job& job, const Strategy& strategy) {
     job.axes.packing = {dice_.OneIn(2), dice_.OneIn(2)};
     job.axes.buffers.fused_glu = dice_.OneIn(2);
+    job.axes.buffers.fused_rope = dice_.OneIn(2);
     VaryLoss(job, strategy);
     for (const std::string& key : strategy.defaults.keys) {
       if (dice_.OneIn(3) && key != "sync.expression" && key != "sync.step_expression") {

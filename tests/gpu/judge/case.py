@@ -49,7 +49,8 @@ class Case:
         return self.strategy.startswith("ddp-")
 
     def job(self):
-        """The same as Tidemark's job. A gated activation is not fused: PyTorch runs silu and the product apart."""
+        """The same as Tidemark's job. A gated activation is not fused: PyTorch runs silu and the product apart. Nor is
+        rotary embedding, which makes new tensors."""
         shape = self.shape
         lines = [
             f"network: {{name: {shape.name}, layers: {shape.layers}, hidden: {shape.hidden}, ffn: {shape.ffn}, "
@@ -61,7 +62,7 @@ class Case:
             f"layout: {{dp: {self.ranks}}}",
             f"strategy: {self.strategy}",
             "packing: {qkv: separate, gate_up: packed}",
-            f"buffers: {{fused_glu: false{self._ddp_buffers()}}}",
+            f"buffers: {{fused_glu: false, fused_rope: false{self._ddp_buffers()}}}",
         ]
         if self.strategy == "hsdp":
             lines.append(f"shard: {{replicas: {HSDP_REPLICAS}}}")

@@ -11,7 +11,8 @@ PREDICTED = (
     (r"head\.(row_max|row_sum|target_logit)$", "row statistics of the loss, which CUDA's kernels keep in registers"),
 )
 MEASURED = (
-    (r"\bturned decoder\.py", "rotary embedding into new tensors, predicted in place"),
+    (r"^aten\.add_Tensor$",
+     "autograd's first sum behind q, k and v, a new tensor since a view is not added to, predicted in place"),
 )
 # Of what has found no partner: who asks for these asks for tensors that are predicted as well. All are gone by the end
 # of the call, and none stands at a peak of a recorded case.
@@ -22,8 +23,6 @@ MEASURED_ALONE = (
      "sorted tokens and partial sums of the embedding's gradient, workspace of PyTorch's kernel, not predicted"),
     (r"^aten\.(_chunk_cat_out|split_with_sizes_copy_out)\b",
      "tables of addresses that FSDP2's copies take along to the GPU"),
-    (r"^aten\.add_Tensor$",
-     "autograd's first sum behind q, k and v, a new tensor since a view is not added to, predicted in place"),
 )
 # Without a GPU no kernel runs. Autograd adds gradients up in place only where no dispatch mode is on; a CPU without one
 # shows three of a layer's four sums in place, and a new tensor for the first of those behind q, k and v.

@@ -32,6 +32,12 @@ const std::vector<OtherKernels> kOthers = {
     {"eager_norms_in_low_precision",
      [](Job& job) { DecoderOf(job).norm_kernel = Decoder::NormKernel::eager_low_precision; }},
     {"eager_glu", [](Job& job) { job.axes.buffers.fused_glu = false; }},
+    {"eager_rope", [](Job& job) { job.axes.buffers.fused_rope = false; }},
+    {"eager_rope_of_packed_projections",
+     [](Job& job) {
+       job.axes.buffers.fused_rope = false;
+       job.axes.packing.qkv = !job.axes.packing.qkv;
+     }},
     {"updates_over_lists", [](Job& job) { job.axes.optimizer_step.kernel = OptimizerStep::Kernel::foreach_; }},
 };
 
@@ -85,8 +91,10 @@ TEST_P(EveryKernel, AllocatesWhatWasPredictedEventByEvent) {
 // to well within a step's effect.
 TEST_P(EveryKernel, LearnsAlike) {
   const RunOptions exact{.seed = 7, .exact = true};
+  Job packed_alike = Plain();
+  packed_alike.axes.packing = Chosen().axes.packing;
   const std::vector<RunOutcome> chosen = ExecutedTogether(Chosen(), 3, exact),
-                                plain = ExecutedTogether(Plain(), 3, exact);
+                                plain = ExecutedTogether(packed_alike, 3, exact);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_NEAR(chosen.front().steps[i].loss.value(), plain.front().steps[i].loss.value(), 1e-9);
   }
