@@ -74,8 +74,11 @@ void Causes::JoinAlone(const std::function<std::pair<Category, std::string>(cons
 }
 
 void Causes::AddLife(const LiveBuffers& live, bool is_after) {
-  const auto joined = joined_.find(KeyOf(live));
-  Cause& cause = causes_.at(joined == joined_.end() ? KeyOf(live) : joined->second);
+  Key key = KeyOf(live);
+  for (auto joined = joined_.find(key); joined != joined_.end(); joined = joined_.find(key)) {
+    key = joined->second;  // which may have been joined to another one since
+  }
+  Cause& cause = causes_.at(key);
   if (cause.grows() != is_after) {
     return;
   }

@@ -5,7 +5,24 @@
 
 namespace tidemark {
 
+namespace {
+
+/// Of "bucket 12" and "stage 1 bucket 12", how long it is without its number; 0: it is neither.
+std::size_t BucketIn(std::string_view tensor) {
+  const std::size_t space = tensor.rfind(' ');
+  if (space == std::string_view::npos || tensor.find_first_not_of("0123456789", space + 1) != std::string_view::npos) {
+    return 0;
+  }
+  const std::string_view head = tensor.substr(0, space);
+  return head == "bucket" || (head.starts_with("stage ") && head.ends_with(" bucket")) ? head.size() : 0;
+}
+
+}  // namespace
+
 std::string FamilyName(const std::string& tensor) {
+  if (const std::size_t bucket = BucketIn(tensor); bucket > 0) {
+    return tensor.substr(0, bucket) + "s";
+  }
   for (const std::string_view of : {"first moment of ", "second moment of "}) {
     const std::size_t at = tensor.find(of);
     if (at != std::string::npos) {

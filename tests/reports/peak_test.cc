@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +79,27 @@ TEST(SummarisePeak, tellsABlocksMomentsTogether) {
   }
   EXPECT_EQ(told, (std::vector<std::string>{"moments of layer 2 20", "aten::mm 1 5", "aten::mm 1 4",
                                             "moments of head 1 3", "moments of layer 2 2"}));
+}
+
+TEST(SummarisePeak, tellsBucketsTogether) {
+  Trace trace;
+  for (const char* name :
+       {"bucket 0", "stage 1 bucket 0", "bucket 12", "first bucket 0", "gradient bucket", "chunk 3"}) {
+    MemoryEvent event;
+    event.alloc = true;
+    event.tensor = TensorNameId{static_cast<std::uint32_t>(trace.tensors.size())};
+    event.span = kNoSpan;
+    trace.tensors.push_back({name, Category::bucket, DType::bf16, Bytes(10)});
+    trace.memory.push_back(event);
+  }
+  std::map<std::string, std::int64_t> told;
+  for (const LiveBuffers& live : SummarisePeak(trace).live) {
+    told[live.name] = live.count;
+  }
+  EXPECT_EQ(
+      told,
+      (std::map<std::string, std::int64_t>{
+          {"buckets", 2}, {"chunk 3", 1}, {"first bucket 0", 1}, {"gradient bucket", 1}, {"stage 1 buckets", 1}}));
 }
 
 TEST(SummarisePeak, tellsInstantsOutsideOfPhasesByTheClock) {
