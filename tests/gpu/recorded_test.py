@@ -19,10 +19,12 @@ RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
 
 MOST_BYTES = 1252  # above the predicted peak of tensors: scalars and counters of a network of a billion parameters
 CLOSE_PERCENT = 0.5  # what we are after, of PyTorch's blocks and reserved memory
-# Beyond it are, measured minus predicted: DDP, whose buckets are one block for each parameter here where PyTorch rebuilds
-# them; FSDP2, whose unsharded weights are one block for each unit here; FSDP1, whose streams free memory when they get there.
-FARTHEST_PERCENT = {"1b-ddp-": (-0.4, 2.7), "1b-fsdp1": (-0.3, 1.9), "oracle-fsdp1-n4-m2": (3.8, 4.0), "oracle-fsdp1-n8": (0, 0.8),
-                    "1b-fsdp2": (-1.6, 0.8), "oracle-fsdp2-keep-all-n8-m1": (-0.6, 0)}
+# Beyond it are, measured minus predicted: FSDP1, whose streams free memory when they get there; and three of DDP, for whose
+# logits there is room here: which of equally large free blocks is taken first depends on where CUDA put them.
+FARTHEST_PERCENT = {"1b-ddp-every-n4-m4": (2.4, 2.5), "1b-ddp-forward-outside-n4-m4": (2.4, 2.5),
+                    "1b-ddp-last-view-n4-m2": (2.6, 2.7), "1b-fsdp1": (-0.3, 1.9), "oracle-fsdp1-n4-m2": (3.8, 4.0),
+                    "oracle-fsdp1-n8": (0, 0.8)}
+FARTHEST_RESERVED_PERCENT = {"real-gpt2-xl": 2.5}  # of what today's order of blocks is from that of the records
 FARTHEST_TIME_PERCENT = {"real-": 15, "accumulation-": 35}  # all too short when they were recorded: 5 to 14, 11 to 35
 
 
@@ -101,10 +103,12 @@ class OurOwnSteps(unittest.TestCase):
         self.assertGreater(len(self.on_gpu), 25)
         for path, record in self.on_gpu.items():
             with self.subTest(path.name):
-                predicted, peak = self.predicted[path], record["measured"]["peak"]
-                self.assertEqual(max(step["allocated_bytes"] for step in predicted["steps"]), peak["allocated_bytes"])
-                if is_calibrated(record):  # the other was recorded before moments were apart
-                    self.assertEqual(predicted["peak"]["reserved_bytes"], peak["reserved_bytes"])
+                today, peak = self.predicted[path], record["measured"]["peak"]
+                self.assertEqual(max(step["allocated_bytes"] for step in today["steps"]), peak["allocated_bytes"])
+                then = record["predicted"]["peak"]  # equal blocks had another order, and buckets were blocks for each slot
+                self.assertEqual(then["reserved_bytes"], peak["reserved_bytes"])
+                farthest = FARTHEST_RESERVED_PERCENT.get(path.stem, CLOSE_PERCENT)
+                self.assertLess(abs(today["peak"]["reserved_bytes"] / peak["reserved_bytes"] - 1) * 100, farthest)
 
     def test_nobody_else_had_a_hundredth_of_the_gpu_and_what_learned_did(self):
         for path in self.on_gpu:
