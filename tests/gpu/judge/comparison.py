@@ -9,7 +9,7 @@ import array
 import collections
 import dataclasses
 
-from judge.explanations import JOINED, lone_reason, measured_reason, predicted_reason
+from judge.explanations import lone_reason, measured_reason, predicted_reason
 from judge.frames import as_text
 from judge.marks import phase_name, phase_of_mark
 from judge.prediction import Allocation, Step
@@ -47,28 +47,15 @@ class Matching:
 
 
 def match(predicted, measured, is_rehearsal):
-    """Of two lists of allocations. Neighbours that are known to be one are added up. What explains itself by who asked
-    is set aside first: it must not be anyone's partner because of its size. What only explains itself beside others of
-    the same operator comes last."""
+    """Of two lists of allocations. What explains itself by who asked is set aside first: it must not be anyone's partner
+    because of its size. What only explains itself beside others of the same operator comes last."""
     result = Matching()
     ours = _by_phase(_unexplained(predicted, lambda one: predicted_reason(one, is_rehearsal), result))
-    theirs = _by_phase(_unexplained(_joined(measured, result), lambda one: measured_reason(one, is_rehearsal), result))
+    theirs = _by_phase(_unexplained(measured, lambda one: measured_reason(one, is_rehearsal), result))
     for phase in dict.fromkeys([*ours, *theirs]):
         _match_phase(ours.get(phase, []), theirs.get(phase, []), result)
     result.measured_only = _unexplained(result.measured_only, lone_reason, result)
     return result
-
-
-def _joined(allocations, result):
-    joined = []
-    for each in allocations:
-        before = joined[-1] if joined else None
-        if before and JOINED.search(each.who) and (before.phase, before.who) == (each.phase, each.who):
-            joined[-1] = dataclasses.replace(before, size=before.size + each.size)
-            result.parted += 1
-        else:
-            joined.append(each)
-    return joined
 
 
 def _unexplained(allocations, reason_of, result):

@@ -33,9 +33,6 @@ MEASURED_REHEARSAL = (
     (r"aten\.add\.Tensor < _step session\.py", "autograd's sum of two gradients, mostly in place outside a rehearsal"),
 )
 
-# Neighbours that are one buffer in a prediction: FSDP2 gives each weight of a unit a storage of its own.
-JOINED = re.compile(r"\balloc_storage _fsdp_param\.py")
-
 
 def predicted_reason(allocation, is_rehearsal):
     return _reason(allocation, PREDICTED + (PREDICTED_REHEARSAL if is_rehearsal else ()))
