@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
+#include "sim/program/slices.h"
 #include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
@@ -42,11 +42,11 @@ class Declarer {
         slot.alive = true;
       }
       for (std::size_t i = 0; i < buffer.slices.size(); ++i) {
-        const std::uint32_t whole = buffer.slices[i].of.index;
-        sliced_.insert(whole);
-        slots_[first_slot_.back() + i].type = program.buffers[whole].resident ? TypeOf(buffer) : Slot().type;
+        slots_[first_slot_.back() + i].type =
+            program.buffers[buffer.slices[i].of.index].resident ? TypeOf(buffer) : Slot().type;
       }
     }
+    slices_ = SlicesByWhole(program, first_slot_);
   }
 
   Result<DeclaredTypes> All() {
@@ -89,13 +89,9 @@ class Declarer {
     return buffer + 1 < first_slot_.size() ? first_slot_[buffer + 1] : slots_.size();
   }
 
-  std::int64_t MemberOf(const BufferRef& ref, Loops loops) const {
-    const Buffer& buffer = program_.buffers[ref.buffer.index];
-    return Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
-  }
-
   Slot& SlotOf(const BufferRef& ref, Loops loops) {
-    return slots_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(ref, loops))];
+    const Buffer& buffer = program_.buffers[ref.buffer.index];
+    return slots_[first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(buffer, ref, loops))];
   }
 
   std::vector<Operand> Operands(std::span<const BufferRef> refs, Loops loops) {
@@ -139,7 +135,8 @@ class Declarer {
                    "the program is wrong, or the kernel: please report the job");
     }
     Slot& slot = SlotOf(ref, loops);
-    Slot& memory = buffer.is_view() ? slots_[first_slot_[buffer.MemoryOf(MemberOf(ref, loops)).of.index]] : slot;
+    Slot& memory =
+        buffer.is_view() ? slots_[first_slot_[buffer.MemoryOf(MemberOf(buffer, ref, loops)).of.index]] : slot;
     if (!memory.alive) {
       return Fault(fmt::format("'{}' writes '{}', which has no memory", who, buffer.name),
                    "the program is wrong: please report the job");
@@ -160,7 +157,7 @@ class Declarer {
     slot.allocation = declared_.allocations.size();
     // What has slices is as large as the program says; all else as what is written there.
     const BufferId id = leaf.buffer.buffer;
-    declared_.allocations.push_back(sliced_.contains(id.index) ? TypeOf(program_.buffers[id.index])
+    declared_.allocations.push_back(!slices_[id.index].empty() ? TypeOf(program_.buffers[id.index])
                                                                : TensorType{DType::fp32, 0});
     return Done{};
   }
@@ -192,6 +189,9 @@ class Declarer {
     Slot& slot = SlotOf(leaf.buffer, loops);
     TIDEMARK_TRY(CheckWritten(program_.buffers[leaf.buffer.buffer.index], slot));
     slot = {};
+    for (const std::size_t slice : slices_[leaf.buffer.buffer.index]) {
+      slots_[slice] = {};
+    }
     return Done{};
   }
 
@@ -377,8 +377,8 @@ class Declarer {
   bool exact_;
   NormedTensors normed_;
   ContentsTable contents_;
-  std::set<std::uint32_t> sliced_;  ///< buffers of which others are slices
   std::vector<std::size_t> first_slot_;
+  std::vector<std::vector<std::size_t>> slices_;  ///< by family: their slots
   std::vector<Slot> slots_;
   DeclaredTypes declared_;
 };

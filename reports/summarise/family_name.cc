@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/summarise/family_name.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace tidemark {
@@ -14,7 +15,11 @@ std::size_t BucketIn(std::string_view tensor) {
     return 0;
   }
   const std::string_view head = tensor.substr(0, space);
-  return head == "bucket" || (head.starts_with("stage ") && head.ends_with(" bucket")) ? head.size() : 0;
+  std::string_view name = head;
+  if (name.starts_with("stage ")) {
+    name.remove_prefix(std::min(name.size(), name.find_first_not_of("0123456789 ", 6)));
+  }
+  return name == "bucket" ? head.size() : 0;
 }
 
 }  // namespace

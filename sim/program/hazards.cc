@@ -50,7 +50,7 @@ class ValueFollower {
   void Touch(const BufferRef& ref, Access access) {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
     if (!buffer.slices.empty()) {
-      return;  // each has its bytes to itself
+      return;  // each has its bytes to itself while their buffer lives: RoleVerifier sees whether it was written
     }
     const BufferId base = buffer.is_view() ? buffer.base : ref.buffer;
     if (access == Access::free || program_.buffers[base.index].count() != 1) {

@@ -90,7 +90,8 @@ class IdleFinder {
 
   void Touch(const BufferRef& ref, Access access, const Node& node) {
     const Buffer& named = program_.buffers[ref.buffer.index];
-    const BufferId family = named.is_view() ? named.MemoryOf(MemberOf(ref)).of : ref.buffer;  // one without an index
+    const BufferId family =
+        named.is_view() ? named.MemoryOf(MemberOf(named, ref, loops_)).of : ref.buffer;  // one without an index
     Slot& slot = slots_[named.is_view() ? first_slot_[family.index] : SlotOf(ref)];
     if (access == Access::free) {
       if (std::exchange(slot.allocated, false)) {
@@ -137,13 +138,9 @@ class IdleFinder {
     return most;
   }
 
-  std::int64_t MemberOf(const BufferRef& ref) const {
-    const Buffer& buffer = program_.buffers[ref.buffer.index];
-    return Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
-  }
-
   std::size_t SlotOf(const BufferRef& ref) const {
-    return first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(ref));
+    return first_slot_[ref.buffer.index] +
+           static_cast<std::size_t>(MemberOf(program_.buffers[ref.buffer.index], ref, loops_));
   }
 
   const Program& program_;

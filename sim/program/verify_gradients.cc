@@ -14,6 +14,7 @@
 #include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
 #include "sim/program/kernel_reads.h"
+#include "sim/program/slices.h"
 
 namespace tidemark {
 namespace {
@@ -35,6 +36,7 @@ class GradientFollower {
       first_slot_.push_back(values_.size());
       values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
     }
+    slices_ = SlicesByWhole(program, first_slot_);
     for (const Group& group : program.groups) {
       shards_ = group.name == "dp" ? group.size : shards_;
       replicas_ = group.name == "replicas" ? group.size : replicas_;
@@ -77,15 +79,20 @@ class GradientFollower {
  private:
   std::size_t SlotOf(const BufferRef& ref) const {
     const Buffer& buffer = program_.buffers[ref.buffer.index];
-    const std::int64_t index = Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
-    return first_slot_[ref.buffer.index] + static_cast<std::size_t>(index);
+    return first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(buffer, ref, loops_));
   }
   GradientValue& Value(const BufferRef& ref) { return values_[SlotOf(ref)]; }
 
   template <class Other>
   void On(const Other&) {}
-  void On(const Alloc& leaf) { Value(leaf.buffer) = {}; }
-  void On(const Free& leaf) { Value(leaf.buffer) = {}; }
+  void Forget(const BufferRef& ref) {
+    Value(ref) = {};
+    for (const std::size_t slice : slices_[ref.buffer.index]) {
+      values_[slice] = {};
+    }
+  }
+  void On(const Alloc& leaf) { Forget(leaf.buffer); }
+  void On(const Free& leaf) { Forget(leaf.buffer); }
   void On(const Scale& leaf) { Value(leaf.buffer).Scale(leaf.factor); }
   void On(const Copy& leaf) { Write(leaf.writes, Sum(leaf.reads)); }
   std::deque<GradientValue>& Messages(ChannelId channel) {
@@ -356,8 +363,9 @@ class GradientFollower {
   LeafCursor cursor_;
   std::int64_t shards_ = 1, replicas_ = 1;
   WindowMeter meter_{1, 1};
-  std::vector<std::size_t> first_slot_;  ///< by family
-  std::vector<GradientValue> values_;    ///< by slot
+  std::vector<std::size_t> first_slot_;           ///< by family
+  std::vector<std::vector<std::size_t>> slices_;  ///< by family: their slots
+  std::vector<GradientValue> values_;             ///< by slot
   std::size_t at_ = 0;
   std::span<const std::int64_t> loops_;
   std::optional<Phase> phase_;

@@ -7,6 +7,7 @@
 #include <concepts>
 
 #include "sim/program/layers.h"
+#include "sim/program/slices.h"
 #include "sim/program/text.h"
 
 namespace tidemark {
@@ -66,6 +67,11 @@ RoleVerifier::RoleVerifier(const Program& program, Findings& findings)
                    State{.alive = buffer.resident});
   }
   reads_.resize(states_.size() * program.streams.size());
+  for (const Buffer& buffer : program.buffers) {
+    first_slice_.push_back(blank_slices_.size());
+    blank_slices_.resize(blank_slices_.size() + buffer.slices.size());
+  }
+  slices_ = SlicesByWhole(program, first_slice_);
   for (const Group& group : program.groups) {
     if (SpansRoles(group)) {
       traffic_.collectives.try_emplace(group.name);
@@ -152,6 +158,9 @@ void RoleVerifier::OnAlloc(const Buffer& buffer, std::size_t slot, const BufferR
     Add(Rule::allocated_twice, ref.buffer.index, fmt::format("{} is allocated while it is alive", Resolved(ref)));
   }
   states_[slot] = {.alive = true, .blank = true};
+  for (const std::size_t slice : slices_[ref.buffer.index]) {
+    blank_slices_[slice] = true;
+  }
   std::ranges::copy(clocks_[buffer.stream.index], &reads_[slot * clocks_.size()]);
 }
 
@@ -168,8 +177,15 @@ void RoleVerifier::OnAccess(std::size_t slot, const BufferRef& ref, Access acces
   const Clock& clock = clocks_[stream_];
   CheckOrder(slot, ref, access, stream_, clock);
   std::uint32_t* const reads = &reads_[slot * clocks_.size()];
+  const Buffer& buffer = program_.buffers[ref.buffer.index];
+  bool blank = states_[slot].blank;
+  if (!buffer.slices.empty()) {
+    const std::size_t slice = first_slice_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(buffer, ref, loops_));
+    blank = blank_slices_[slice];
+    blank_slices_[slice] = blank && access == Access::read;
+  }
   if (access == Access::read) {
-    if (states_[slot].blank) {
+    if (blank) {
       Add(Rule::read_before_write, ref.buffer.index, fmt::format("{} is read before it was written", Resolved(ref)));
     }
     reads[stream_] = clock[stream_];
@@ -211,13 +227,12 @@ void RoleVerifier::CollectRace(const BufferRef& ref, Access access, std::uint32_
     return;
   }
   const Buffer& buffer = program_.buffers[ref.buffer.index];
-  const std::int64_t member = Resolve(ref.index[0], loops_) * buffer.extents[1] + Resolve(ref.index[1], loops_);
   const Issued& before = issued_[other][count - 1];
   const bool later_reads = access == Access::read;
   const Node& now = program_.nodes[at_];
   const std::string earlier = OperationName(program_, program_.nodes[before.node]);
   races_->push_back({.kind = Hazard::Kind::race,
-                     .buffer = buffer.is_view() ? buffer.MemoryOf(member).of : ref.buffer,
+                     .buffer = buffer.is_view() ? buffer.MemoryOf(MemberOf(buffer, ref, loops_)).of : ref.buffer,
                      .value = Resolved(ref),
                      .overwritten_by = later_reads ? earlier : OperationName(program_, now),
                      .read_by = later_reads ? OperationName(program_, now) : earlier,

@@ -66,7 +66,7 @@ struct RoleTraffic {
 /// later leaves of that stream reuse the memory, so it is a write that knows what that stream and the host know. An
 /// Alloc hands out memory that whatever the stream of birth knows may have used until now, so the first write must come
 /// after all of that: the clock of the stream of birth is entered as reads.
-/// A view is touched where its memory is: slices of one buffer are not told apart.
+/// A view is touched where its memory is. Of slices of one buffer it is told apart which were written, but not by whom.
 /// A Free of a recorded buffer needs no order: the allocator itself waits before it hands the memory out again.
 class RoleVerifier {
  public:
@@ -125,14 +125,17 @@ class RoleVerifier {
   const Program& program_;
   Findings& findings_;
   RoleTraffic traffic_;
-  std::vector<std::size_t> first_slot_;      ///< by family
-  std::vector<State> states_;                ///< by slot
-  std::vector<std::uint32_t> reads_;         ///< by slot and stream: count of the last read since the last write
-  std::vector<Clock> clocks_;                ///< by stream
-  std::vector<Clock> recorded_;              ///< by event; empty before the first Record
-  std::vector<std::vector<Issued>> issued_;  ///< by stream: its leaves, for messages
-  std::vector<Phase> phases_;                ///< open ones, outermost first
-  std::vector<Hazard>* races_ = nullptr;     ///< nullptr: not wanted
+  std::vector<std::size_t> first_slot_;           ///< by family
+  std::vector<State> states_;                     ///< by slot
+  std::vector<std::size_t> first_slice_;          ///< by family
+  std::vector<bool> blank_slices_;                ///< nothing was written since their buffer was allocated
+  std::vector<std::vector<std::size_t>> slices_;  ///< by family: which slices are of it
+  std::vector<std::uint32_t> reads_;              ///< by slot and stream: count of the last read since the last write
+  std::vector<Clock> clocks_;                     ///< by stream
+  std::vector<Clock> recorded_;                   ///< by event; empty before the first Record
+  std::vector<std::vector<Issued>> issued_;       ///< by stream: its leaves, for messages
+  std::vector<Phase> phases_;                     ///< open ones, outermost first
+  std::vector<Hazard>* races_ = nullptr;          ///< nullptr: not wanted
   std::size_t most_races_ = 0;
   std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t, std::size_t>> raced_;  ///< slot, stream, leaf, node
   std::int64_t microbatch_ = -1;

@@ -23,6 +23,11 @@ inline std::int64_t Resolve(const Index& index, std::span<const std::int64_t> lo
   return rest < 0 ? rest + index.modulus : rest;
 }
 
+/// Which member of its family a reference names, counted along the last extent first.
+inline std::int64_t MemberOf(const Buffer& buffer, const BufferRef& ref, std::span<const std::int64_t> loops) {
+  return Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops);
+}
+
 /// How a leaf touches a buffer. A Scale reads and writes, and counts as a write.
 enum class Access : std::uint8_t { alloc, free, read, write };
 

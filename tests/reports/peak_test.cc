@@ -83,8 +83,8 @@ TEST(SummarisePeak, tellsABlocksMomentsTogether) {
 
 TEST(SummarisePeak, tellsBucketsTogether) {
   Trace trace;
-  for (const char* name :
-       {"bucket 0", "stage 1 bucket 0", "bucket 12", "first bucket 0", "gradient bucket", "chunk 3"}) {
+  for (const char* name : {"bucket 0", "stage 1 bucket 0", "bucket 12", "first bucket 0", "stage 1 first bucket 0",
+                           "gradient bucket", "chunk 3"}) {
     MemoryEvent event;
     event.alloc = true;
     event.tensor = TensorNameId{static_cast<std::uint32_t>(trace.tensors.size())};
@@ -96,10 +96,12 @@ TEST(SummarisePeak, tellsBucketsTogether) {
   for (const LiveBuffers& live : SummarisePeak(trace).live) {
     told[live.name] = live.count;
   }
-  EXPECT_EQ(
-      told,
-      (std::map<std::string, std::int64_t>{
-          {"buckets", 2}, {"chunk 3", 1}, {"first bucket 0", 1}, {"gradient bucket", 1}, {"stage 1 buckets", 1}}));
+  EXPECT_EQ(told, (std::map<std::string, std::int64_t>{{"buckets", 2},
+                                                       {"chunk 3", 1},
+                                                       {"first bucket 0", 1},
+                                                       {"stage 1 first bucket 0", 1},
+                                                       {"gradient bucket", 1},
+                                                       {"stage 1 buckets", 1}}));
 }
 
 TEST(SummarisePeak, tellsInstantsOutsideOfPhasesByTheClock) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/closed_form.h"
@@ -273,6 +274,29 @@ TEST(DdpBuckets, AStepBeginsWithTheBucketsThatTheOneBeforeHasLeft) {
         EXPECT_EQ(BucketsThat(second, &Buffer::resident), BucketsThat(first, &Buffer::kept));
         EXPECT_EQ(BucketsThat(second, &Buffer::kept), rebuilt);
         EXPECT_EQ(BucketsThat(steady, &Buffer::kept), rebuilt);
+      }
+    }
+  }
+}
+
+// The loops are declared wrong; programs fit together all the same. In the second one what the rebuild waits for, a
+// second pass that synchronises, comes behind the second step's last update.
+TEST(DdpBuckets, StepsOfALoopThatNeverGetsThereFitTogether) {
+  for (const auto& [when, step] : {std::pair{"i == 9", "i == 3"}, {"i == 3", "i == 1"}, {"i == 3", "i % 2 == 1"}}) {
+    for (const bool static_graph : {false, true}) {
+      Job job = Fp32Job("ddp-last", 4);
+      job.axes.sync.when = Sync::When::custom;
+      job.axes.sync.expression = when;
+      job.axes.sync.step_expression = step;
+      job.axes.sync.static_graph = static_graph;
+      std::vector<std::string> left;
+      for (const StepKind kind : {StepKind::first, StepKind::second, StepKind::steady, StepKind::steady}) {
+        const StepProgram program = *Lower(job, kind);
+        if (!left.empty()) {
+          EXPECT_EQ(BucketsThat(program, &Buffer::resident), left) << when << step << static_graph;
+        }
+        left = BucketsThat(program, &Buffer::kept);
+        EXPECT_FALSE(left.empty());
       }
     }
   }

@@ -13,6 +13,7 @@ namespace tidemark::program_verify_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -221,6 +222,29 @@ TEST(Verify, ASliceLivesAsLongAsItsBuffer) {
   EXPECT_EQ(rule("compute w rope() on main writes slot\nfree bucket\nalloc bucket\n"), "");
   EXPECT_EQ(rule("free bucket\ncompute w rope() on main writes slot\nalloc bucket\n"), "used_before_alloc");
   EXPECT_EQ(rule("compute r rope() on main reads slot\n"), "read_before_write");
+  EXPECT_EQ(rule("compute w rope() on main writes slot\ncompute r rope() on main reads slot\n"), "");
+  EXPECT_EQ(
+      rule("compute w rope() on main writes slot\nfree bucket\nalloc bucket\ncompute r rope() on main reads slot\n"),
+      "read_before_write");
+}
+
+TEST(Verify, ASliceIsNotWrittenByItsNeighbour) {
+  const Program program = Bucketed("  slot[2] bucket 8 u8 slices of bucket at 0 and bucket at 8\n",
+                                   "compute w rope() on main writes slot[0]\ncompute r rope() on main reads slot[1]\n");
+  const std::vector<Finding> findings = Verify({{program}});
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().rule, Finding::Rule::read_before_write);
+}
+
+TEST(Verify, AViewHasNoLifeOfItsOwn) {
+  Program program = Bucketed("  slot bucket 8 u8 slices of bucket at 0\n");
+  for (bool Buffer::*stays : {&Buffer::resident, &Buffer::kept}) {
+    program.buffers.back().*stays = true;
+    EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("slot is a view, and has no life of its own")));
+    program.buffers.back().*stays = false;
+  }
+  program.buffers.back().base = BufferId{0};
+  EXPECT_THAT(Messages(program), Contains(HasSubstr("or is one twice")));
 }
 
 TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/program/slices.h"
 #include "sim/program/text.h"
 #include "sim/program/walk.h"
 #include "tests/sim/dice.h"
@@ -43,17 +44,14 @@ class SymbolMachine {
 
   SymbolMachine(const Flat& flat, Dice& dice, bool lazy) : flat_(flat), dice_(dice), lazy_(lazy) {
     const Program& program = flat.program;
-    slices_of_.resize(program.buffers.size());
     for (const Buffer& buffer : program.buffers) {
       first_.push_back(cell_of_.size());
-      for (const BufferSlice& slice : buffer.slices) {
-        slices_of_[slice.of.index].push_back(first_.back() + static_cast<std::size_t>(&slice - buffer.slices.data()));
-      }
       for (std::int64_t i = 0; i < buffer.count(); ++i) {
         cell_of_.push_back(cells_.size());
         cells_.push_back(Mix(1, cells_.size()));
       }
     }
+    slices_of_ = SlicesByWhole(program, first_);
     queues_.resize(program.streams.size());
     recorded_.resize(program.events.size());
   }

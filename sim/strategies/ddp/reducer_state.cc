@@ -43,6 +43,15 @@ Synchronised CountSynchronised(const std::vector<WindowRun>& windows, std::int64
   return found;
 }
 
+/// Whether the optimizer steps behind the `order`-th backward pass of a step.
+bool UpdateFollows(const std::vector<WindowRun>& windows, std::int64_t order) {
+  std::int64_t end = 0;
+  return std::ranges::any_of(windows, [&](const WindowRun& run) {
+    end += run.count;
+    return run.place.last && end > order;
+  });
+}
+
 /// Where in a schedule a pass is: run, iteration, slot.
 using When = std::array<std::int64_t, 3>;
 
@@ -78,30 +87,36 @@ bool ForwardFollows(const Role& role, std::int64_t order) {
 
 ReducerState::ReducerState(const Role& role, const Rules& rules) : rules_(rules) {
   const std::int64_t limit = rules.UntilRebuilt();
-  rebuilt_ = limit == 0 || role.step == StepKind::steady;
+  const std::vector<WindowRun> windows = UsualWindows(role.job);
+  const Synchronised before = CountSynchronised(windows, std::max<std::int64_t>(limit, 1));
+  rebuilt_ = limit == 0;
+  never_ = before.count == 0 || (before.count < limit && !UpdateFollows(windows, before.last));
   if (role.step == StepKind::first) {
     return;
   }
-  const std::vector<WindowRun> windows = UsualWindows(role.job);
-  const Synchronised before = CountSynchronised(windows, std::max<std::int64_t>(limit, 1));
-  synchronised_ = role.step == StepKind::steady ? limit : std::min(before.count, limit);
-  rebuilt_ = rebuilt_ || (before.count == limit && ForwardFollows(role, before.last));
+  const bool steady = role.step == StepKind::steady;
+  synchronised_ = steady && before.count > 0 ? limit : std::min(before.count, limit);
+  rebuilt_ = rebuilt_ || (!never_ && (steady || (before.count == limit && ForwardFollows(role, before.last))));
   if (rules.stay) {
     gradients_ = rules.views && before.count > 0 ? Gradients::in_bucket : Gradients::own;
   }
 }
 
 bool ReducerState::IsRebuiltAtEnd(const Role& role) const {
-  const std::int64_t left = rules_.UntilRebuilt() - synchronised_;
-  if (rebuilt_) {
-    return true;
+  if (rebuilt_ || never_) {
+    return rebuilt_;
   }
-  const Synchronised now = CountSynchronised(WindowsOfAccepted(role.job), left);
-  return now.count == left && ForwardFollows(role, now.last);
+  const std::int64_t left = rules_.UntilRebuilt() - synchronised_;
+  const std::vector<WindowRun> windows = WindowsOfAccepted(role.job);
+  const Synchronised now = CountSynchronised(windows, left);
+  const bool behind_update = role.step == StepKind::second && UpdateFollows(windows, now.last);
+  return now.count == left && (behind_update || ForwardFollows(role, now.last));
 }
 
+bool ReducerState::EndUpdate(const Role& role) { return role.step == StepKind::second && BeginForward(); }
+
 bool ReducerState::BeginForward() {
-  const bool rebuilds = !rebuilt_ && synchronised_ == rules_.UntilRebuilt();
+  const bool rebuilds = !rebuilt_ && !never_ && synchronised_ == rules_.UntilRebuilt();
   rebuilt_ |= rebuilds;
   return rebuilds;
 }

@@ -13,7 +13,9 @@ namespace tidemark {
 /// Buckets: the first backward pass that synchronises uses one bucket of everything, because nobody knows yet in which
 /// order gradients arrive; the next forward pass rebuilds the buckets. With a static graph the first such pass only
 /// counts parameters, the second one learns the order, and the forward before the third rebuilds. With
-/// find_unused_parameters the buckets made at construction stay.
+/// find_unused_parameters the buckets made at construction stay. Steps are alike from the third one on: where its
+/// first forward pass would rebuild, the second step does so behind its update; where nothing is updated behind the
+/// pass that they wait for (a loop that is declared wrong), buckets stay as they are.
 ///
 /// Gradients: absent until a backward pass makes them; then tensors of their own; with bucket views, part of the bucket
 /// once they were synchronised. zero_grad makes them absent, or leaves them where they are.
@@ -42,9 +44,10 @@ class ReducerState {
   /// Where gradients are when the role's program has come to its end.
   Gradients GradientsAtEnd(const Role& role) const;
   bool rebuilt() const { return rebuilt_; }
-  /// Whether the buckets are rebuilt by then.
+  /// Whether buckets are rebuilt when the role's program has come to its end.
   bool IsRebuiltAtEnd(const Role& role) const;
-  void Rebuild() { rebuilt_ = true; }
+  /// The optimizer has stepped and gradients are zeroed. True if that rebuilds the buckets.
+  bool EndUpdate(const Role& role);
   /// With a static graph the first pass that synchronises does so after its last gradient only.
   bool Delays() const { return rules_.static_graph && synchronised_ == 0; }
   std::vector<std::int64_t> Key() const {
@@ -56,6 +59,7 @@ class ReducerState {
   Gradients gradients_ = Gradients::absent;
   std::int64_t synchronised_ = 0;  ///< backward passes so far, up to UntilRebuilt()
   bool rebuilt_ = false;           ///< or nothing to rebuild
+  bool never_ = false;             ///< nor will be
 };
 
 }  // namespace tidemark

@@ -64,8 +64,7 @@ class Replicated : public DataParallel {
     } else {
       optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
       ZeroGradients();
-      if (IsRebuiltLate()) {
-        state_.Rebuild();
+      if (state_.EndUpdate(role_)) {
         Rebuild();
       }
     }
@@ -141,12 +140,6 @@ class Replicated : public DataParallel {
 
   BufferRef Gradient(const ParameterAt& at) const { return gradients_(role_, at); }
   BufferRef Slot(const ParameterAt& at) const { return (state_.rebuilt() ? buckets_ : first_).Slot(role_, at); }
-  /// With a static graph the forward pass of the third step rebuilds the buckets. All steps from there on are alike, so
-  /// that is done as the second one ends.
-  bool IsRebuiltLate() const {
-    return role_.step == StepKind::second && axes_.sync.static_graph && role_.job.last_window == LastWindow{} &&
-           !state_.rebuilt();
-  }
 
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
@@ -158,7 +151,7 @@ class Replicated : public DataParallel {
                        !HasAccumulator() && state_.GradientsAtEnd(role_) == own);
     contributions_.Declare(role_, "new gradient of", Category::gradient, precision.gradients, trained, false);
     if (!InBackward()) {
-      const bool at_start = state_.rebuilt(), at_end = state_.IsRebuiltAtEnd(role_) || IsRebuiltLate();
+      const bool at_start = state_.rebuilt(), at_end = state_.IsRebuiltAtEnd(role_);
       first_.Declare(role_, "first ", precision.gradients, *everything_, !at_start, !at_end);
       buckets_.Declare(role_, "", precision.gradients, *layout_, at_start, at_end);
     }

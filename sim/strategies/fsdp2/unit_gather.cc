@@ -127,7 +127,7 @@ EventId UnitGather::Gathered(std::int64_t position) {
   return role_.builder.Event(events == 1 ? "gathered" : fmt::format("gathered {}", position % events));
 }
 
-/// Casts the shard, copies it into its place in the gather buffer, and gathers in place.
+/// Casts a unit's shards, copies them into their place in the gather buffer, and gathers in place.
 void UnitGather::Gather(std::int64_t unit) {
   if (units_.shards == 1) {
     return;
