@@ -124,8 +124,7 @@ constexpr Meaning kMeanings[] = {
     {"buffers.fused_accumulation", "whether gradients are added to the sum by the kernel that computes them"},
     {"buffers.deallocate_pipeline_outputs", "whether what a stage has sent on is freed at once"},
     {"buffers.fused_glu", "whether a gated activation is one kernel, which keeps less"},
-    {"buffers.fused_rope",
-     "whether queries and keys are rotated where they are, or each into a new tensor (as always where they are views)"},
+    {"buffers.fused_rope", "whether queries and keys are rotated where they are, or each into a new tensor"},
     {"packing.qkv", "whether the weights for queries, keys and values are one tensor"},
     {"packing.gate_up", "whether the first two weights of a gated feed-forward part are one tensor"},
 

@@ -155,10 +155,10 @@ class Declarer {
     slot = {};
     slot.alive = true;
     slot.allocation = declared_.allocations.size();
-    // What has slices is as large as the program says; all else as what is written there.
+    // What has slices is as large as the program says, written or not; all else as what is written there.
     const BufferId id = leaf.buffer.buffer;
-    declared_.allocations.push_back(!slices_[id.index].empty() ? TypeOf(program_.buffers[id.index])
-                                                               : TensorType{DType::fp32, 0});
+    slot.written = !slices_[id.index].empty();
+    declared_.allocations.push_back(slot.written ? TypeOf(program_.buffers[id.index]) : TensorType{DType::fp32, 0});
     return Done{};
   }
 

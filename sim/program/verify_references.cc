@@ -133,7 +133,8 @@ class ReferenceChecker {
       if (overlap != slices.end()) {
         Add(fmt::format("two slices of {} overlap at {}", program_.buffers[whole].name, std::next(overlap)->first));
       }
-      if (std::ranges::any_of(program_.buffers, [&](const Buffer& buffer) { return buffer.base.index == whole; })) {
+      const auto is_all_of_it = [id = whole](const Buffer& buffer) { return buffer.base.index == id; };
+      if (std::ranges::any_of(program_.buffers, is_all_of_it)) {
         Add(fmt::format("{} has slices, and a view that is all of it", program_.buffers[whole].name));
       }
     }

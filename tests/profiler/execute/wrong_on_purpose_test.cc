@@ -202,6 +202,16 @@ TEST(WrongOnPurpose, ThePredicateThatIsRightMakesOneWindow) {
   EXPECT_EQ(Executed(job, 1).steps.front().parameters_changed_at, std::vector<std::int64_t>{3});
 }
 
+// The next forward pass rebuilds the buckets, which nobody uses again: they are made all the same. On one rank, where
+// nothing is lost by it, the gradient is that of both microbatches.
+TEST(WrongOnPurpose, AWindowThatSynchronisesItsFirstMicrobatchOnlyIsExecuted) {
+  Job job = StillJob("ddp-last", 2);
+  job.axes.sync.when = Sync::When::custom;
+  job.axes.sync.expression = "i == 0";
+  job.axes.sync.step_expression = "i == 1";
+  EXPECT_LT(Off(GradientOf(job), 0.5, SumOf(job, 0, 2)), kBound);
+}
+
 // A sum in bf16 (8 significant bits) of equal addends g = m 2^q, 1 <= m < 2, from 0 on. Where the sum is in
 // [2^(q+8), 2^(q+9)) its last place is 2^(q+1), so that g is more than half of it unless m = 1 (then the tie is broken
 // to even, and the sum stays at 2^(q+8)): it goes on in whole places up to 2^(q+9), where g is less than half a place.
