@@ -155,14 +155,15 @@ class Declarer {
     slot = {};
     slot.alive = true;
     slot.allocation = declared_.allocations.size();
-    // What has slices is as large as the program says, written or not; all else as what is written there.
+    // What has slices is as large as the program says; all else as what is written there.
     const BufferId id = leaf.buffer.buffer;
-    slot.written = !slices_[id.index].empty();
-    declared_.allocations.push_back(slot.written ? TypeOf(program_.buffers[id.index]) : TensorType{DType::fp32, 0});
+    declared_.allocations.push_back(slices_[id.index].empty() ? TensorType{DType::fp32, 0}
+                                                              : TypeOf(program_.buffers[id.index]));
     return Done{};
   }
 
-  /// What is a placeholder in the real system as well has the size that the program gives it. A copy of the model's
+  /// What is a placeholder in the real system as well, as a bucket that is rebuilt behind its last use, has the size that
+  /// the program gives it. A copy of the model's
   /// state that nobody touches (of a conditional's other branch; of an executable that returns what it does not donate,
   /// which here stays where it was) has that of what it would hold.
   Status CheckWritten(const Buffer& buffer, const Slot& slot) {
@@ -174,12 +175,10 @@ class Declarer {
       declared_.allocations[*slot.allocation] = {Stored(type.dtype, exact_), type.elements};
       return Done{};
     }
-    if (buffer.category == Category::workspace || buffer.category == Category::rng) {
+    if (buffer.category == Category::workspace || buffer.category == Category::rng ||
+        buffer.category == Category::bucket) {
       declared_.allocations[*slot.allocation] = TypeOf(buffer);
       return Done{};
-    }
-    if (buffer.category == Category::bucket) {
-      return NotExecuted(fmt::format("'{}', which is made and not used", buffer.name));
     }
     return Fault(fmt::format("'{}' is allocated, and no kernel writes it", buffer.name),
                  "the program is wrong: please report the job");

@@ -219,4 +219,8 @@ void GradientValue::Reduce(Axis axis, std::int64_t ranks, Rational scale, bool i
   }
 }
 
+std::string GradientValue::Term::Microbatches() const {
+  return first == last ? fmt::format("microbatch {}", first) : fmt::format("microbatches {} to {}", first, last);
+}
+
 }  // namespace tidemark

@@ -47,6 +47,9 @@ class GradientValue {
   struct Term {
     std::int64_t source = 0, first = 0, last = 0;
     Parts parts;
+
+    /// "microbatch 3", "microbatches 3 to 5".
+    std::string Microbatches() const;
   };
   /// An axis of the data-parallel layout: "dp" or "replicas".
   enum class Axis : std::uint8_t { shards, replicas };

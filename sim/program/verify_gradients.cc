@@ -254,9 +254,8 @@ class GradientFollower {
       }
       const std::int64_t source = SourceOf(leaf, i);
       made_.insert({source, microbatch_});
-      const bool adds = Reads(leaf, ref);
       GradientValue value = GradientValue::Of(source, microbatch_, factors);
-      if (adds) {
+      if (Reads(leaf, ref)) {
         value.Add(Value(ref));
       }
       Value(ref) = std::move(value);
@@ -330,7 +329,7 @@ class GradientFollower {
     const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
     if (!factors.AreAll(right)) {
       Report(Rule::wrong_factor,
-             fmt::format("{} of {} arrives {}, not {}", NameOf(term), Microbatches(term), Text(factors), Text(right)));
+             fmt::format("{} of {} arrives {}, not {}", NameOf(term), term.Microbatches(), Text(factors), Text(right)));
     }
   }
 
@@ -347,10 +346,6 @@ class GradientFollower {
   }
 
   const std::string& NameOf(const GradientValue::Term& term) const { return exchange_.sources.Name(term.source); }
-  static std::string Microbatches(const GradientValue::Term& term) {
-    return term.first == term.last ? fmt::format("microbatch {}", term.first)
-                                   : fmt::format("microbatches {} to {}", term.first, term.last);
-  }
 
   void Report(Rule rule, const std::string& message) {
     findings_.Add({rule, program_.role_index, at_, 0},
@@ -393,12 +388,10 @@ std::vector<WindowFactor> CheckGradients(const StepProgram& step, Findings& find
       moved |= follower.Advance();
     }
   }
-  for (GradientFollower& follower : followers) {
-    follower.ReportUnfinished();
-  }
   // The windows are those of the last stage, with the worst factor of all stages.
   std::vector<WindowFactor> windows;
   for (GradientFollower& follower : followers) {
+    follower.ReportUnfinished();
     JoinWindows(windows, follower.windows());
   }
   return windows;
