@@ -162,10 +162,9 @@ class Declarer {
     return Done{};
   }
 
-  /// What is a placeholder in the real system as well, as a bucket that is rebuilt behind its last use, has the size that
-  /// the program gives it. A copy of the model's
-  /// state that nobody touches (of a conditional's other branch; of an executable that returns what it does not donate,
-  /// which here stays where it was) has that of what it would hold.
+  /// What is a placeholder in the real system as well, as a bucket that is rebuilt behind its last use, has the size
+  /// that the program gives it. A copy of the model's state that nobody touches (of a conditional's other branch; of an
+  /// executable that returns what it does not donate, which here stays where it was) has that of what it would hold.
   Status CheckWritten(const Buffer& buffer, const Slot& slot) {
     if (!slot.allocation || slot.written) {
       return Done{};
