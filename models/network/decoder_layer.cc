@@ -109,10 +109,6 @@ class LayerTable {
     if (!views) {
       v_ = b().AddTensor("v", keys);
     }
-    if (RotatesEach()) {
-      q_projected_ = b().AddTensor("q_projected", queries);
-      k_projected_ = b().AddTensor("k_projected", keys);
-    }
     ProjectQkv();
     if (decoder().rope && !RotatesEach()) {
       const std::vector<TensorId> rotated = {q_, k_};
@@ -123,20 +119,21 @@ class LayerTable {
 
   bool RotatesEach() const { return decoder().rope && !parts_.partition().fused_rope && !packed_.valid(); }
 
-  void Rotate(std::vector<Action>& pass, const std::string& name, std::int64_t elements, TensorId from, TensorId to) {
-    b().Add(pass, name, MakeRope(elements, &pass == &b().backward()), {from}, {to});
+  /// What a projection writes and a rotation of its own turns into another tensor.
+  struct Rotated {
+    std::string name;
+    std::int64_t elements = 0;
+    TensorId projected, rotated;
+  };
+
+  Rotated ToBeRotated(std::string name, std::int64_t elements, TensorId rotated) {
+    const TensorId projected = b().AddTensor(name + "_projected", elements);
+    return {std::move(name), elements, projected, rotated};
   }
 
-  void RotateQueries() { Rotate(b().forward(), "rope.q.forward", Queries(), q_projected_, q_); }
-  void RotateKeys() { Rotate(b().forward(), "rope.k.forward", Keys(), k_projected_, k_); }
-  TensorId TurnQueriesBack(TensorId dq) {
-    const TensorId turned = b().AddTensor("d_q_projected", Queries());
-    Rotate(b().backward(), "rope.q.backward", Queries(), dq, turned);
-    return turned;
-  }
-  TensorId TurnKeysBack(TensorId dk) {
-    const TensorId turned = b().AddTensor("d_k_projected", Keys());
-    Rotate(b().backward(), "rope.k.backward", Keys(), dk, turned);
+  TensorId TurnBack(const Rotated& part, TensorId gradient) {
+    const TensorId turned = b().AddTensor("d_" + part.name + "_projected", part.elements);
+    b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements, true), {gradient}, {turned});
     return turned;
   }
 
@@ -151,47 +148,43 @@ class LayerTable {
     const std::int64_t kv = shape().key_width();
     const std::int64_t full_q = decoder().heads * decoder().head_size;
     const std::int64_t full_kv = decoder().kv_heads * decoder().head_size;
-    const bool bias = decoder().qkv_bias;
-    const TensorId q_out = RotatesEach() ? q_projected_ : q_, k_out = RotatesEach() ? k_projected_ : k_;
+    std::vector<Rotated> queries, keys;
+    if (RotatesEach()) {
+      queries = {ToBeRotated("q", Queries(), q_)};
+      keys = {ToBeRotated("k", Keys(), k_)};
+    }
     if (parts_.partition().packed_qkv) {
-      LinearPart linear = parts_.AddColumnLinear("qkv", q + 2 * kv, full_q + 2 * full_kv, bias);
-      linear.outputs = packed_.valid() ? std::vector<TensorId>{packed_} : std::vector<TensorId>{q_out, k_out, v_};
-      ProjectAndRotate(
-          std::move(linear),
-          [this] {
-            RotateQueries();
-            RotateKeys();
-          },
-          [this](std::vector<TensorId> gradients) {
-            gradients[1] = TurnKeysBack(gradients[1]);
-            gradients[0] = TurnQueriesBack(gradients[0]);
-            return gradients;
-          });
-      return;
+      const std::vector<TensorId> whole = packed_.valid() ? std::vector<TensorId>{packed_} : std::vector{q_, k_, v_};
+      queries.insert(queries.end(), keys.begin(), keys.end());
+      return Project("qkv", q + 2 * kv, full_q + 2 * full_kv, whole, std::move(queries));
     }
-    std::vector<LinearPart> linears;
-    for (const auto& [name, width, full, out] :
-         {std::tuple{"wq", q, full_q, q_out}, {"wk", kv, full_kv, k_out}, {"wv", kv, full_kv, v_}}) {
-      linears.push_back(parts_.AddColumnLinear(name, width, full, bias));
-      linears.back().outputs = {out};
-    }
-    ProjectAndRotate(
-        std::move(linears[0]), [this] { RotateQueries(); },
-        [this](const std::vector<TensorId>& dq) { return std::vector{TurnQueriesBack(dq.front())}; });
-    ProjectAndRotate(
-        std::move(linears[1]), [this] { RotateKeys(); },
-        [this](const std::vector<TensorId>& dk) { return std::vector{TurnKeysBack(dk.front())}; });
-    parts_.ColumnForward(qkv_, std::move(linears[2]));
+    Project("wq", q, full_q, {q_}, std::move(queries));
+    Project("wk", kv, full_kv, {k_}, std::move(keys));
+    Project("wv", kv, full_kv, {v_}, {});
   }
 
-  template <class Rotation, class Back>
-  void ProjectAndRotate(LinearPart linear, Rotation rotate, Back turn_back) {
-    if (!RotatesEach()) {
-      return parts_.ColumnForward(qkv_, std::move(linear));
+  /// A linear layer for `outputs`, of which the first ones are `rotated` after it. Autograd turns their gradients back
+  /// in the opposite order.
+  void Project(const std::string& name, std::int64_t width, std::int64_t full_width, std::vector<TensorId> outputs,
+               std::vector<Rotated> rotated) {
+    LinearPart linear = parts_.AddColumnLinear(name, width, full_width, decoder().qkv_bias);
+    linear.outputs = std::move(outputs);
+    for (std::size_t i = 0; i < rotated.size(); ++i) {
+      linear.outputs[i] = rotated[i].projected;
     }
-    linear.turn_back = turn_back;
+    if (!rotated.empty()) {
+      linear.turn_back = [this, rotated](std::vector<TensorId> gradients) {
+        for (std::size_t i = rotated.size(); i-- > 0;) {
+          gradients[i] = TurnBack(rotated[i], gradients[i]);
+        }
+        return gradients;
+      };
+    }
     parts_.ColumnForward(qkv_, std::move(linear));
-    rotate();
+    for (const Rotated& part : rotated) {
+      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements, false), {part.projected},
+              {part.rotated});
+    }
   }
 
   TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {
@@ -356,7 +349,6 @@ class LayerTable {
   ColumnPart qkv_, ffn_in_;
   RowPart wo_, down_;
   TensorId packed_, q_, k_, v_, attention_out_, lse_;  // packed_: where q, k and v are views
-  TensorId q_projected_, k_projected_;                 // where each is rotated into a tensor of its own
   TensorId gate_, up_, silu_, down_in_;  // gate_ and up_ are one tensor when packed; two_layer has gate_ only
 };
 
