@@ -101,14 +101,12 @@ std::pair<std::int64_t, std::int64_t> Executor::IndicesOf(const BufferRef& ref, 
 }
 
 std::size_t Executor::SlotOf(const BufferRef& ref, Loops loops) const {
-  const auto [index0, index1] = IndicesOf(ref, loops);
-  return first_slot_[ref.buffer.index] + static_cast<std::size_t>(index0 * BufferOf(ref).extents[1] + index1);
+  return first_slot_[ref.buffer.index] + static_cast<std::size_t>(MemberOf(BufferOf(ref), ref, loops));
 }
 
 std::size_t Executor::MemoryOf(const BufferRef& ref, Loops loops) const {
-  const std::size_t slot = SlotOf(ref, loops), first = first_slot_[ref.buffer.index];
   const Buffer& buffer = BufferOf(ref);
-  return buffer.is_view() ? first_slot_[buffer.MemoryOf(static_cast<std::int64_t>(slot - first)).of.index] : slot;
+  return buffer.is_view() ? first_slot_[buffer.MemoryOf(MemberOf(buffer, ref, loops)).of.index] : SlotOf(ref, loops);
 }
 
 void* Executor::DataAt(const BufferRef& ref, Loops loops) const {
@@ -117,8 +115,8 @@ void* Executor::DataAt(const BufferRef& ref, Loops loops) const {
   if (buffer.slices.empty() || data == nullptr) {
     return data;
   }
-  const std::size_t slot = SlotOf(ref, loops), member = slot - first_slot_[ref.buffer.index];
-  return static_cast<std::byte*>(data) + (SizeOf(held_[slot].type.dtype) * buffer.slices[member].first).count();
+  const std::int64_t first = buffer.MemoryOf(MemberOf(buffer, ref, loops)).first;
+  return static_cast<std::byte*>(data) + (SizeOf(Stored(buffer.dtype, options_.exact)) * first).count();
 }
 
 std::vector<Operand> Executor::OperandsAt(std::span<const BufferRef> refs, Loops loops) {

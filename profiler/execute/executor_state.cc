@@ -73,7 +73,7 @@ Status Executor::TakeOver(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     first_slot_.push_back(held_.size());
     held_.resize(held_.size() + static_cast<std::size_t>(buffer.count()));
-    for (std::size_t i = 0; i < buffer.slices.size(); ++i) {  // what was written there before is theirs
+    for (std::size_t i = 0; i < buffer.slices.size(); ++i) {  // their values may be of the step before
       held_[first_slot_.back() + i].type = {Stored(buffer.dtype, options_.exact), buffer.elements};
     }
   }

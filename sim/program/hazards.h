@@ -14,9 +14,9 @@ namespace tidemark {
 /// A value that its reader may not find.
 ///
 /// clobber  A value that is read although its memory was written since under another name. A buffer that is shared
-///          (as Buffer::base) holds one value at a time: the one written last. Whoever reads a view expects what was
-///          last written through that very view. There is one hazard per (value, last write before the read), with the
-///          first read that falls for it. A view that is read and was never written is one too.
+///          (Buffer::base) holds one value at a time: the one written last. Whoever reads a view expects what was last
+///          written through that very view. There is one hazard per (value, last write before the read), with the first
+///          read that falls for it. A view that is read and was never written is one too.
 /// race     Two streams touch the same bytes, one writes, and nothing orders them (verify_role.h). One per pair of
 ///          accesses. Of two writes the earlier one stands as the reader; a free is a write.
 struct Hazard {
