@@ -51,8 +51,10 @@ class ReferenceChecker {
       if (buffer.extents[0] < 0 || buffer.extents[1] < 0) {
         Add(fmt::format("buffer {} has a negative extent", buffer.name));
       }
-      if (buffer.is_view() && (buffer.resident || buffer.kept || (buffer.base.valid() && !buffer.slices.empty()))) {
-        Add(fmt::format("{} is a view, and has no life of its own, or is one twice", buffer.name));
+      if (buffer.is_view() && (buffer.resident || buffer.kept)) {
+        Add(fmt::format("{} is a view: only its base can be resident or kept", buffer.name));
+      } else if (buffer.base.valid() && !buffer.slices.empty()) {
+        Add(fmt::format("{} is a view of a base, and of slices", buffer.name));
       } else if (buffer.base.valid()) {
         CheckView(buffer);
       } else if (!buffer.slices.empty()) {

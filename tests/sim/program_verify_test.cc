@@ -240,11 +240,11 @@ TEST(Verify, AViewHasNoLifeOfItsOwn) {
   Program program = Bucketed("  slot bucket 8 u8 slices of bucket at 0\n");
   for (bool Buffer::*stays : {&Buffer::resident, &Buffer::kept}) {
     program.buffers.back().*stays = true;
-    EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("slot is a view, and has no life of its own")));
+    EXPECT_THAT(Messages(program), ElementsAre(HasSubstr("slot is a view: only its base can be resident or kept")));
     program.buffers.back().*stays = false;
   }
   program.buffers.back().base = BufferId{0};
-  EXPECT_THAT(Messages(program), Contains(HasSubstr("or is one twice")));
+  EXPECT_THAT(Messages(program), Contains(HasSubstr("slot is a view of a base, and of slices")));
 }
 
 TEST(Verify, AKernelBesideAFlightOfNoCollectiveIsFound) {
