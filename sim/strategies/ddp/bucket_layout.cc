@@ -4,22 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <utility>
-#include <variant>
 
 #include "sim/strategies/parameter_order.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 namespace {
-
-/// The trained parameters of the stage, in definition order.
-BucketMembers AllTrained(const Role& role) {
-  BucketMembers all;
-  for (std::int64_t position = 0; position < role.stage.blocks; ++position) {
-    ForEachTrained(role, position, [&](const ParameterAt& at) { all.push_back(at); });
-  }
-  return all;
-}
 
 /// A bucket that is being filled up to its limit.
 class Filling {
@@ -60,7 +50,7 @@ class Everything : public BucketLayout {
  public:
   explicit Everything(const Role& role) : role_(role) {}
   std::vector<BucketMembers> Arrive(const ParameterAt&) override { return {}; }
-  std::vector<BucketMembers> Finish() override { return {AllTrained(role_)}; }
+  std::vector<BucketMembers> Finish() override { return {DefinitionOrder(role_)}; }
   std::vector<std::int64_t> Key(std::int64_t) const override { return {}; }
   void Shift(std::int64_t) override {}
 
@@ -94,21 +84,6 @@ class ByArrival : public BucketLayout {
   Filling filling_;
 };
 
-/// The trained parameters of a block in the order in which its backward pass completes their gradients.
-std::vector<std::uint32_t> ArrivalsOf(const Block& block) {
-  std::vector<std::uint32_t> arrivals;
-  for (const Action& action : block.backward) {
-    if (const auto* kernel = std::get_if<Calculate>(&action)) {
-      for (const ParameterId parameter : kernel->gradients) {
-        if (IsTrained(block.parameters[parameter.index])) {
-          arrivals.push_back(parameter.index);
-        }
-      }
-    }
-  }
-  return arrivals;
-}
-
 /// The layout never changes, so what each arrival launches is worked out once; nothing is remembered on the way.
 class ByDefinition : public BucketLayout {
  public:
@@ -133,7 +108,7 @@ class ByDefinition : public BucketLayout {
   std::vector<BucketMembers> LaunchOrder() const {
     std::vector<BucketMembers> buckets;
     Filling filling(role_);
-    for (const ParameterAt& at : AllTrained(role_)) {
+    for (const ParameterAt& at : DefinitionOrder(role_)) {
       if (filling.Add(at)) {
         buckets.push_back(filling.Close());
       }
@@ -155,12 +130,10 @@ class ByDefinition : public BucketLayout {
       missing.push_back(bucket.size());
     }
     std::size_t next = 0;
-    for (std::int64_t position = role_.stage.blocks - 1; position >= 0; --position) {
-      for (const std::uint32_t parameter : ArrivalsOf(role_.stage.BlockAt(position))) {
-        --missing[bucket_of.at({position, parameter})];
-        for (; next < buckets.size() && missing[next] == 0; ++next) {
-          launches_[{position, parameter}].push_back(buckets[next]);
-        }
+    for (const auto& [position, parameter] : ArrivalOrder(role_)) {
+      --missing[bucket_of.at({position, parameter})];
+      for (; next < buckets.size() && missing[next] == 0; ++next) {
+        launches_[{position, parameter}].push_back(buckets[next]);
       }
     }
     TIDEMARK_CHECK(next == buckets.size());
