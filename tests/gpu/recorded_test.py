@@ -24,7 +24,7 @@ CLOSE_PERCENT = 0.5  # what we are after, of PyTorch's blocks and reserved memor
 FARTHEST_PERCENT = {"1b-ddp-every-n4-m4": (2.4, 2.5), "1b-ddp-forward-outside-n4-m4": (2.4, 2.5),
                     "1b-ddp-last-view-n4-m2": (2.6, 2.7), "1b-fsdp1": (-0.3, 1.9), "oracle-fsdp1-n4-m2": (3.8, 4.0),
                     "oracle-fsdp1-n8": (0, 0.8)}
-FARTHEST_RESERVED_PERCENT = {"real-gpt2-xl": 2.5}  # of what today's order of blocks is from that of the records
+FARTHEST_RESERVED_PERCENT = {"real-gpt2-xl": 2.5}  # by what today's order of equal blocks changes what is reserved
 FARTHEST_TIME_PERCENT = {"real-": 15, "accumulation-": 35}  # all too short when they were recorded: 5 to 14, 11 to 35
 
 

@@ -337,7 +337,7 @@ Job RandomJob(Dice& dice) {
 TEST(DdpWindows, HundredsOfVariantsAreRightAndBothEnginesAgree) {
   Dice dice(7);
   int accepted = 0;
-  for (int round = 0; round < Rounds(200); ++round) {
+  for (int round = 0; round < Rounds(500); ++round) {
     const Job job = RandomJob(dice);
     if (!Accepts(job)) {
       continue;
@@ -350,7 +350,7 @@ TEST(DdpWindows, HundredsOfVariantsAreRightAndBothEnginesAgree) {
       ASSERT_FALSE(HasFailure()) << round;
     }
   }
-  EXPECT_GT(accepted, Rounds(100));
+  EXPECT_GT(accepted, Rounds(250));
 }
 
 }  // namespace
