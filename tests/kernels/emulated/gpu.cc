@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/emulated/gpu.h"
 
-#include <sys/mman.h>
-#include <ucontext.h>
-
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -38,8 +37,7 @@ struct Copy {
 
 /// A thread of a block, on a stack of its own that it keeps from block to block.
 struct Fiber {
-  ucontext_t context{};
-  void* stack = nullptr;
+  boost::context::fiber context;  ///< while others run
   Index index;
   unsigned number = 0;  ///< in the block
   bool done = true;
@@ -90,7 +88,7 @@ class Gpu {
     }
     self.waits = &barrier;
     self.round = barrier.round;
-    swapcontext(&self.context, &scheduler_);
+    Yield();
   }
 
  private:
@@ -99,25 +97,19 @@ class Gpu {
   void AddFiber() {
     Fiber& fiber = *fibers_.emplace_back(std::make_unique<Fiber>());
     fiber.number = static_cast<unsigned>(fibers_.size() - 1);
-    fiber.stack =
-        mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (fiber.stack == MAP_FAILED) {
-      Fail("no memory for a thread's stack");
-    }
-    getcontext(&fiber.context);
-    fiber.context.uc_stack = {fiber.stack, 0, kStackBytes};
-    fiber.context.uc_link = &scheduler_;
-    makecontext(&fiber.context, &Begin, 0);
+    const auto live = [this](boost::context::fiber&& scheduler) -> boost::context::fiber {
+      scheduler_ = std::move(scheduler);
+      for (;;) {
+        (*kernel_)();
+        current_->done = true;
+        Yield();
+      }
+    };
+    fiber.context = {std::allocator_arg, boost::context::fixedsize_stack(kStackBytes), live};
   }
 
-  static void Begin();
-  void Live() {
-    for (;;) {
-      (*kernel_)();
-      current_->done = true;
-      swapcontext(&current_->context, &scheduler_);
-    }
-  }
+  /// Until the scheduler comes back to the calling thread.
+  void Yield() { scheduler_ = std::move(scheduler_).resume(); }
 
   void RunBlock(Size threads, unsigned count) {
     std::memset(shared_.data(), 0xFF, shared_.size());
@@ -145,7 +137,7 @@ class Gpu {
         goes_on = true;
         fiber.waits = nullptr;
         current_ = &fiber;
-        swapcontext(&scheduler_, &fiber.context);
+        fiber.context = std::move(fiber.context).resume();
         left -= fiber.done ? 1 : 0;
       }
       if (!goes_on && left == before) {
@@ -169,15 +161,13 @@ class Gpu {
   Index block_;
   Size grid_{1};
   Fiber* current_ = nullptr;
-  ucontext_t scheduler_{};
+  boost::context::fiber scheduler_;  ///< while a thread runs
 };
 
 Gpu& TheGpu() {
   static Gpu gpu;
   return gpu;
 }
-
-void Gpu::Begin() { TheGpu().Live(); }
 
 float Widened(std::uint16_t bits, bool is_bf16) {
   return is_bf16 ? static_cast<float>(Eigen::numext::bit_cast<Eigen::bfloat16>(bits))
