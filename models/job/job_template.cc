@@ -55,21 +55,20 @@ Result<const StrategyDefaults*> FindStrategy(const Settings& settings, std::span
       nearest.empty() ? fmt::format("known: {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", nearest));
 }
 
-Result<Machine> MachineOf(const Settings& settings, const std::string& folder) {
+constexpr std::string_view kMachinePrefix = "machine.";
+
+/// What a job says about its machine, with the keys of a machine file.
+Settings MachineSettings(const Settings& settings) {
   Settings own;
   if (const ConfigValue* name = Find(settings, "machine")) {
     own["from"] = *name;
   }
-  constexpr std::string_view kPrefix = "machine.";
   for (const auto& [key, value] : settings) {
-    if (key.starts_with(kPrefix)) {
-      own[key.substr(kPrefix.size())] = value;
+    if (key.starts_with(kMachinePrefix)) {
+      own[key.substr(kMachinePrefix.size())] = value;
     }
   }
-  if (own.empty()) {
-    return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
-  }
-  return ReadMachine(own, folder, kPrefix);
+  return own;
 }
 
 bool Contains(const std::vector<std::string>& keys, const std::string& key) {
@@ -288,10 +287,30 @@ Result<Machine> JobTemplate::FindMachine(const Settings& settings) {
   std::string described = Described(settings, "machine");
   auto known = machines_.find(described);
   if (known == machines_.end()) {
-    TIDEMARK_ASSIGN(Machine machine, MachineOf(settings, folder_));
+    TIDEMARK_ASSIGN(Machine machine, ReadMachine(settings));
     known = Remember(machines_, std::move(described), std::move(machine));
   }
   return known->second;
+}
+
+/// Somebody may vary a number of a machine thousands of times: its file is read once.
+Result<Machine> JobTemplate::ReadMachine(const Settings& settings) {
+  const Settings own = MachineSettings(settings);
+  if (own.empty()) {
+    return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
+  }
+  const auto from = own.find("from");
+  if (from == own.end()) {
+    return tidemark::ReadMachine(own, folder_, kMachinePrefix);
+  }
+  std::string described;
+  AppendTo(described, from->second);
+  auto named = named_machines_.find(described);
+  if (named == named_machines_.end()) {
+    TIDEMARK_ASSIGN(Machine machine, tidemark::ReadMachine({*from}, folder_, kMachinePrefix));
+    named = Remember(named_machines_, std::move(described), std::move(machine));
+  }
+  return ChangedMachine(named->second, own, kMachinePrefix);
 }
 
 Result<Job> JobTemplate::Resolve(const Settings& settings) {

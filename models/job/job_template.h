@@ -45,12 +45,13 @@ class JobTemplate {
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
   Result<Machine> FindMachine(const Settings& settings);
+  Result<Machine> ReadMachine(const Settings& settings);
 
   Settings settings_;
   std::string path_, folder_;
   std::span<const StrategyDefaults> strategies_;
-  std::map<std::string, KnownNetwork> networks_;  ///< by all that the settings say about them
-  std::map<std::string, Machine> machines_;
+  std::map<std::string, KnownNetwork> networks_;              ///< by all that the settings say about them
+  std::map<std::string, Machine> machines_, named_machines_;  ///< the latter as files have them, by their names
 };
 
 }  // namespace tidemark

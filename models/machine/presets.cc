@@ -148,15 +148,19 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
   return std::pair(*value, source->text);
 }
 
-Status CheckMachine(const Machine& machine, const Settings& settings, bool has_base) {
+Status CheckMachine(const Machine& machine) {
   if (machine.peak.empty()) {
     return BadInput("the machine has no peak; expected at least peak.bf16 or peak.fp32");
   }
   if (machine.context.low > machine.context.expected || machine.context.expected > machine.context.high) {
     return BadInput("context must have low <= expected <= high");
   }
+  return Done{};
+}
+
+Status CheckComplete(const Settings& settings) {
   for (const Field<Machine>& field : MachineFields()) {
-    if (!has_base && !IsOptional(field.key) && !settings.contains(field.key)) {
+    if (!IsOptional(field.key) && !settings.contains(field.key)) {
       return BadInput(fmt::format("the machine lacks '{}'", field.key),
                       "give it, or `from: <preset>` for all that is not given");
     }
@@ -190,16 +194,21 @@ std::vector<MachineSummary> MachinePresets() {
 }
 
 Result<Machine> ReadMachine(const Settings& settings, const std::string& folder, std::string_view section) {
-  Machine machine;
-  const auto base = settings.find("from");
-  if (base != settings.end()) {
-    TIDEMARK_ASSIGN(const std::string name, Word{}.Read(base->second));
-    Result<Machine> found = FindMachine(name, FolderOf(base->second, folder));
-    if (!found) {
-      return found.error().where.empty() ? std::move(found).At(base->second.where) : std::move(found);
-    }
-    machine = *std::move(found);
+  const auto from = settings.find("from");
+  if (from == settings.end()) {
+    TIDEMARK_ASSIGN(Machine machine, ChangedMachine({}, settings, section));
+    TIDEMARK_TRY(CheckComplete(settings));
+    return machine;
   }
+  TIDEMARK_ASSIGN(const std::string name, Word{}.Read(from->second));
+  Result<Machine> found = FindMachine(name, FolderOf(from->second, folder));
+  if (!found) {
+    return found.error().where.empty() ? std::move(found).At(from->second.where) : std::move(found);
+  }
+  return ChangedMachine(*std::move(found), settings, section);
+}
+
+Result<Machine> ChangedMachine(Machine machine, const Settings& settings, std::string_view section) {
   if (const auto name = settings.find("name"); name != settings.end()) {
     TIDEMARK_ASSIGN(machine.name, Word{}.Read(name->second).At(fmt::format("{}: {}name", name->second.where, section)));
   }
@@ -216,7 +225,7 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder,
     TIDEMARK_TRY(ReadField(field, machine, parts->first, key));
     machine.sources[field.key] = parts->second;
   }
-  TIDEMARK_TRY(CheckMachine(machine, settings, base != settings.end()));
+  TIDEMARK_TRY(CheckMachine(machine));
   return machine;
 }
 

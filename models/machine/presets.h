@@ -37,6 +37,9 @@ std::set<std::string> MachineKeys();
 /// enough. Errors put `section` before keys: "machine." of a job's.
 Result<Machine> ReadMachine(const Settings& settings, const std::string& folder, std::string_view section = {});
 
+/// A machine that is there, with what dotted keys say otherwise; `from` is not looked at.
+Result<Machine> ChangedMachine(Machine machine, const Settings& settings, std::string_view section = {});
+
 /// A preset by name, or a machine file by path (relative to `folder`). Errors name the nearest preset.
 Result<Machine> FindMachine(const std::string& name_or_path, const std::string& folder);
 
