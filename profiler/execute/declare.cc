@@ -12,6 +12,7 @@
 
 #include "profiler/execute/contents.h"
 #include "profiler/execute/exchanged_part.h"
+#include "profiler/execute/host_copy.h"
 #include "profiler/execute/joint.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
@@ -315,13 +316,9 @@ class Declarer {
 
   Status See(const Copy& leaf, Loops loops) {
     const std::string& name = program_.names[leaf.name.index];
-    if (WithoutStage(name) != "load.ids" && WithoutStage(name) != "load.labels") {
-      return NotExecuted(fmt::format("'{}', a copy between host and device", name));
-    }
     for (const BufferRef& ref : leaf.writes) {
-      const Block& block = model_.BlockOfAction(WithoutStage(program_.buffers[ref.buffer.index].name));
-      const TensorType ids{DType::int64, model_.SequencesOf(block) * job_.sequence_length};
-      TIDEMARK_TRY(Make(ref, loops, ids, name));
+      TIDEMARK_ASSIGN(const TensorType type, HostCopyType(job_, model_, name, program_.buffers[ref.buffer.index]));
+      TIDEMARK_TRY(Make(ref, loops, type, name));
     }
     return Done{};
   }

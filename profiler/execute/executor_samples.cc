@@ -10,10 +10,11 @@
 #include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
 #include "profiler/execute/executor.h"
+#include "profiler/execute/host_copy.h"
 #include "profiler/execute/name_hash.h"
 #include "sim/program/stages.h"
 
-// What a rank reads of the training's samples, and by which random numbers it drops.
+// What a rank takes from the host, the training's samples above all, and by which random numbers it drops.
 
 namespace tidemark {
 
@@ -24,27 +25,40 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
   UseOn(leaf.stream, leaf.writes, loops);
   const Started started = StartOn(leaf.stream, name);
   for (const BufferRef& ref : leaf.writes) {
-    const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
-    const std::int64_t sequences = model_.SequencesOf(block);
-    held_[SlotOf(ref, loops)].type = {DType::int64, sequences * job_.sequence_length};
-    std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
-    const std::int64_t first = FirstSample(microbatch_);
-    for (std::int64_t i = 0; i < sequences; ++i) {
-      const std::span<std::int64_t> row(ids.data() + i * job_.sequence_length,
-                                        static_cast<std::size_t>(job_.sequence_length));
-      // Of a pair's second side, or of both in one batch, the queries in front.
-      const bool second = block.tower == 1 || side_ == Side::passage;
-      const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
-      const bool passage = i >= queries;
-      const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
-      const Batches& batches = batches_[passage ? 1 : 0];
-      name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
-    }
-    device_.Put(leaf.stream.index, ids.data(), DataAt(ref, loops),
-                SizeOf(DType::int64) * static_cast<std::int64_t>(ids.size()));
+    IsUsedParameters(name) ? PutUsed(leaf.stream, ref, loops) : PutSamples(leaf.stream, name, ref, loops);
   }
   EndOn(leaf.stream, name, started);
   return Done{};
+}
+
+void Executor::PutSamples(StreamId stream, std::string_view name, const BufferRef& ref, Loops loops) {
+  const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
+  const std::int64_t sequences = model_.SequencesOf(block);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
+  const std::int64_t first = FirstSample(microbatch_);
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    const std::span<std::int64_t> row(ids.data() + i * job_.sequence_length,
+                                      static_cast<std::size_t>(job_.sequence_length));
+    // Of a pair's second side, or of both in one batch, the queries in front.
+    const bool second = block.tower == 1 || side_ == Side::passage;
+    const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
+    const bool passage = i >= queries;
+    const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
+    const Batches& batches = batches_[passage ? 1 : 0];
+    name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
+  }
+  Put(stream, DType::int64, std::ssize(ids), ids.data(), ref, loops);
+}
+
+void Executor::PutUsed(StreamId stream, const BufferRef& ref, Loops loops) {
+  const std::vector<std::int32_t> used(static_cast<std::size_t>(BufferOf(ref).elements), 1);
+  Put(stream, DType::int32, std::ssize(used), used.data(), ref, loops);
+}
+
+void Executor::Put(StreamId stream, DType dtype, std::int64_t elements, const void* from, const BufferRef& ref,
+                   Loops loops) {
+  held_[SlotOf(ref, loops)].type = {dtype, elements};
+  device_.Put(stream.index, from, DataAt(ref, loops), SizeOf(dtype) * elements);
 }
 
 std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {

@@ -115,9 +115,6 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.axes.precision.params == DType::fp64) {
     return NotExecuted("a network in fp64 (precision.params), whose statistics would be fp64 as well");
   }
-  if (job.axes.buffers.gradient_as_bucket_view) {
-    return NotExecuted("gradients that are views of a bucket (buffers.gradient_as_bucket_view)");
-  }
   TIDEMARK_ASSIGN(const Model model, Model::Of(job, {0, job.layout.tp}));  // of all stages
   for (const Decoder* one : {&model.decoder(), model.pair() ? &model.pair()->second : &model.decoder()}) {
     if (one->rope && one->head_size % 2 != 0) {

@@ -81,6 +81,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"gradient to bucket", Does::pack},
     StateRow{"gradient to chunk", Does::copy},
     StateRow{"gradient to contiguous buffer", Does::copy},
+    StateRow{"gradient to rebuilt bucket", Does::copy},
     StateRow{"interleave and divide gradients", Does::interleave},
     StateRow{"join gathered parameter", Does::copy},
     StateRow{"join gathered parts", Does::copy},

@@ -220,8 +220,6 @@ class Run(ExecutedJob):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("4000 ranks on", done.stderr)
         for changes, words in ((("layout.tp=2", "network.kv_heads=1"), "1 key and value heads on 2"),
-                               (("buffers.gradient_as_bucket_view=true",), "views of a bucket"),
-                               (("sync.find_unused_parameters=true",), "copy used parameters"),
                                (("network.head_size=7",), "an odd size"),
                                (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
                                 "a network in fp64"),

@@ -91,6 +91,18 @@ class Meeting {
   std::int64_t here_ = 0, round_ = 0;
 };
 
+/// Numbers as others, counts among them.
+inline void Convert(const kernels::ConstTensor& from, const kernels::Tensor& to) {
+  const auto each = [&](auto* target, const auto* source) { std::copy_n(source, from.type.elements, target); };
+  if (from.type.dtype == DType::int32) {
+    each(static_cast<double*>(to.data), static_cast<const std::int32_t*>(from.data));
+  } else if (to.type.dtype == DType::int32) {
+    each(static_cast<std::int32_t*>(to.data), static_cast<const double*>(from.data));
+  } else {
+    kernels::Copy(from, to);
+  }
+}
+
 /// What an exchange of all ranks leaves with one of them. Sums are made in fp64 and rounded once.
 inline std::vector<char> ResultOf(const std::vector<Exchange>& all, std::int64_t rank) {
   const Exchange& any = all.front();
@@ -115,8 +127,7 @@ inline std::vector<char> ResultOf(const std::vector<Exchange>& all, std::int64_t
   std::vector<double> sum(static_cast<std::size_t>(elements)), other(sum.size());
   for (const Exchange& one : all) {
     const kernels::ConstTensor whole{{one.dtype, one.elements}, one.from};
-    kernels::Copy(kernels::Slice(whole, scatters ? rank * elements : 0, elements),
-                  {{DType::fp64, elements}, other.data()});
+    Convert(kernels::Slice(whole, scatters ? rank * elements : 0, elements), {{DType::fp64, elements}, other.data()});
     if (&one == &any) {
       sum = other;
       continue;
@@ -126,7 +137,7 @@ inline std::vector<char> ResultOf(const std::vector<Exchange>& all, std::int64_t
     }
   }
   bytes.resize(static_cast<std::size_t>((SizeOf(any.dtype) * elements).count()));
-  kernels::Copy({{DType::fp64, elements}, sum.data()}, {{any.dtype, elements}, bytes.data()});
+  Convert({{DType::fp64, elements}, sum.data()}, {{any.dtype, elements}, bytes.data()});
   return bytes;
 }
 
