@@ -14,6 +14,7 @@
 #include "models/job/validate.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/window.h"
+#include "sim/predict/option_lints.h"
 #include "sim/schedules/pipeline_schedule.h"
 #include "sim/strategies/strategy.h"
 
@@ -46,8 +47,7 @@ class Linter {
     LowPrecision();
     Memory();
     Gathers();
-    NetworkOptions();
-    UpdateOptions();
+    AppendIdleOptions(job_, lints_);
     Recomputation();
     Contrastive();
     Pipeline();
@@ -149,6 +149,7 @@ class Linter {
   }
 
   void Synchronisation() {
+    StaticGraph();
     if (!Accumulates() || job_.layout.dp == 1) {
       return;
     }
@@ -164,6 +165,17 @@ class Linter {
           fmt::format("gradients are all-reduced {} times a step, although only their sum is used",
                       job_.Microbatches()),
           HowToDefer());
+    }
+  }
+
+  void StaticGraph() {
+    const Result<std::vector<WindowRun>> windows = WindowsOf(job_);
+    if (axes_.sync.static_graph && axes_.sync.forward_in_no_sync && windows && !windows->front().place.synchronises) {
+      Add("static-graph-with-no-sync", "warning",
+          "PyTorch since 2.1 counts static_graph's first iteration by backward passes: a first one inside no_sync "
+          "fails "
+          "an internal assertion, or gradients are reduced no more; what is predicted is what it is meant to do",
+          "leave sync.static_graph at false while microbatches accumulate inside no_sync");
     }
   }
 
@@ -248,46 +260,6 @@ class Linter {
   }
 
   /// Options of how modelling code computes that change nothing in this job.
-  void NetworkOptions() {
-    const auto* dual = std::get_if<DualEncoder>(&job_.network.shape);
-    const auto* decoder = dual != nullptr ? &dual->first : std::get_if<Decoder>(&job_.network.shape);
-    const auto add = [&](const std::string& message, const std::string& hint) {
-      Add("option-without-effect", "note", message, hint);
-    };
-    const auto any = [&](auto holds) {
-      return decoder != nullptr && (holds(*decoder) || (dual != nullptr && holds(dual->second)));
-    };
-    if (!axes_.packing.qkv && any([](const Decoder& d) { return d.qkv_views; })) {
-      add("qkv_views changes nothing: without packing.qkv there is no packed projection to be a view of",
-          "leave qkv_views out, or set packing.qkv to packed");
-    }
-    const auto keeps_no_mask = [](const Decoder& d) {
-      return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;
-    };
-    if (any(keeps_no_mask) && job_.SourceOf("network.attention_dropout") == kCommandLine) {
-      add("attention_dropout changes nothing: a flash kernel keeps no mask",
-          "leave attention_dropout out, or choose an attention_kernel that keeps one: eager");
-    }
-    const bool returned =
-        axes_.loss == Partition::Loss::upcast_returned || axes_.loss == Partition::Loss::upcast_fp32_returned;
-    if (dual != nullptr && dual->lm_loss && returned) {
-      add("loss holds no logits for a caller here: a language model's loss beside a contrastive one returns none",
-          "set loss to upcast-logits, which is the same");
-    }
-    if (std::holds_alternative<Table>(job_.network.shape) && job_.SourceOf("sequence_length") == kCommandLine) {
-      add("sequence_length changes neither bytes nor times of a table network: those of its rows are of whole samples",
-          "give the rows of other samples: measure or write them again");
-    }
-  }
-
-  void UpdateOptions() {
-    if (job_.optimizer == OptimizerKind::sgd && axes_.optimizer_step.kernel != OptimizerStep::Kernel::fused) {
-      Add("option-without-effect", "note",
-          "optimizer_step.kernel changes nothing: SGD without momentum is one operation in place",
-          "leave optimizer_step.kernel out, or choose another optimizer");
-    }
-  }
-
   /// Keys of `recompute` that another policy does not look at, or whose work changes no byte.
   void Recomputation() {
     const Recompute& recompute = axes_.recompute;

@@ -15,6 +15,7 @@ namespace tidemark {
 ///   left-over-microbatches    a loop's own predicate does not step behind its last microbatches: their gradients leak
 ///                             into the next window unless they are zeroed
 ///   forward-outside-no-sync   DDP synchronises every microbatch, against the user's intention
+///   static-graph-with-no-sync  DDP's static_graph in a loop whose first backward pass is inside no_sync
 ///   sync-every-microbatch     all-reduces repeated for each microbatch of a window whose sum would have been enough
 ///   mean-of-means             sequences of unequal length, each microbatch's loss the mean over its own tokens
 ///   low-precision-sum         many microbatches summed in bf16: zero-mean gradients lose about 1.2e-3 sqrt(M) relative

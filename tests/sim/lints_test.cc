@@ -252,6 +252,39 @@ TEST(Lints, OptionsOfANetworkThatChangeNothingAreNamed) {
   EXPECT_FALSE(Has(job, kId));
 }
 
+TEST(Lints, FusionsOfWhatANetworkDoesNotHaveAreNamed) {
+  constexpr const char* kId = "option-without-effect";
+  Job job = OracleJob("ddp-last", 4);
+  Decoder& decoder = std::get<Decoder>(job.network.shape);
+  job.axes.buffers.fused_rope = job.axes.buffers.fused_glu = false;
+  EXPECT_FALSE(Has(job, kId));
+  decoder.qkv_views = job.axes.packing.qkv = true;  // rotated out of the packed projection in any case
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("buffers.fused_rope"));
+  decoder.qkv_views = false;
+  decoder.rope = false;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("buffers.fused_rope"));
+  job.axes.buffers.fused_rope = true;
+  EXPECT_FALSE(Has(job, kId));
+  decoder.ffn_kind = Decoder::Ffn::two_layer;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("buffers.fused_glu"));
+}
+
+TEST(Lints, AStaticGraphWhoseFirstBackwardPassIsInNoSyncIsPointedOut) {
+  constexpr const char* kId = "static-graph-with-no-sync";
+  Job job = OracleJob("ddp-last", 4);
+  EXPECT_FALSE(Has(job, kId));
+  job.axes.sync.static_graph = true;
+  EXPECT_TRUE(Has(job, kId));
+  job.axes.sync.forward_in_no_sync = false;
+  EXPECT_FALSE(Has(job, kId));
+  job.axes.sync.forward_in_no_sync = true;
+  job.accumulation_steps = 1;
+  EXPECT_FALSE(Has(job, kId));
+  job = OracleJob("ddp-every", 4);
+  job.axes.sync.static_graph = true;
+  EXPECT_FALSE(Has(job, kId));
+}
+
 TEST(Lints, AKernelOfAnUpdateThatIsOneOperationAnywayIsPointedOut) {
   constexpr const char* kId = "option-without-effect";
   Job job = OracleJob("ddp-last", 4);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/predict/option_lints.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "models/job/fields.h"
+
+namespace tidemark {
+namespace {
+
+class IdleOptions {
+ public:
+  IdleOptions(const Job& job, std::vector<Lint>& lints)
+      : job_(job),
+        axes_(job.axes),
+        dual_(std::get_if<DualEncoder>(&job.network.shape)),
+        decoder_(dual_ != nullptr ? &dual_->first : std::get_if<Decoder>(&job.network.shape)),
+        lints_(lints) {}
+
+  void Append() {
+    OfAttention();
+    OfBuffers();
+    const bool returned =
+        axes_.loss == Partition::Loss::upcast_returned || axes_.loss == Partition::Loss::upcast_fp32_returned;
+    if (dual_ != nullptr && dual_->lm_loss && returned) {
+      Add("loss holds no logits for a caller here: a language model's loss beside a contrastive one returns none",
+          "set loss to upcast-logits, which is the same");
+    }
+    if (std::holds_alternative<Table>(job_.network.shape) && job_.SourceOf("sequence_length") == kCommandLine) {
+      Add("sequence_length changes neither bytes nor times of a table network: those of its rows are of whole samples",
+          "give the rows of other samples: measure or write them again");
+    }
+    if (job_.optimizer == OptimizerKind::sgd && axes_.optimizer_step.kernel != OptimizerStep::Kernel::fused) {
+      Add("optimizer_step.kernel changes nothing: SGD without momentum is one operation in place",
+          "leave optimizer_step.kernel out, or choose another optimizer");
+    }
+  }
+
+ private:
+  void Add(std::string message, std::string hint) {
+    lints_.push_back({"option-without-effect", "note", std::move(message), std::move(hint)});
+  }
+
+  /// Of the decoder, or of one of a pair.
+  template <class Holds>
+  bool Any(Holds holds) const {
+    return decoder_ != nullptr && (holds(*decoder_) || (dual_ != nullptr && holds(dual_->second)));
+  }
+
+  void OfAttention() {
+    if (!axes_.packing.qkv && Any([](const Decoder& d) { return d.qkv_views; })) {
+      Add("qkv_views changes nothing: without packing.qkv there is no packed projection to be a view of",
+          "leave qkv_views out, or set packing.qkv to packed");
+    }
+    const auto keeps_no_mask = [](const Decoder& d) {
+      return d.attention_dropout > 0 && d.attention_kernel == Decoder::AttentionKernel::flash;
+    };
+    if (Any(keeps_no_mask) && job_.SourceOf("network.attention_dropout") == kCommandLine) {
+      Add("attention_dropout changes nothing: a flash kernel keeps no mask",
+          "leave attention_dropout out, or choose an attention_kernel that keeps one: eager");
+    }
+  }
+
+  void OfBuffers() {
+    const auto rotates = [&](const Decoder& d) { return d.rope && !(d.qkv_views && axes_.packing.qkv); };
+    if (!axes_.buffers.fused_rope && !Any(rotates)) {
+      Add("buffers.fused_rope changes nothing: no queries are rotated that are tensors of their own",
+          "leave buffers.fused_rope out");
+    }
+    if (!axes_.buffers.fused_glu && !Any([](const Decoder& d) { return d.ffn_kind == Decoder::Ffn::glu; })) {
+      Add("buffers.fused_glu changes nothing: the network has no gated activation", "leave buffers.fused_glu out");
+    }
+  }
+
+  const Job& job_;
+  const Axes& axes_;
+  const DualEncoder* dual_;
+  const Decoder* decoder_;
+  std::vector<Lint>& lints_;
+};
+
+}  // namespace
+
+void AppendIdleOptions(const Job& job, std::vector<Lint>& lints) { IdleOptions(job, lints).Append(); }
+
+}  // namespace tidemark
