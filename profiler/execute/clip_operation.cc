@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -23,41 +24,29 @@ bool CountsHere(const Model& model, const Model::Weight& weight) {
   return !weight.is_copy && (model.place().rank == 0 || parameter.elements_full > parameter.elements);
 }
 
-/// One tensor of the optimizer, of which some stretches may count on another rank.
-struct NormedTensor {
-  std::int64_t index = 0;
-  std::vector<ConstTensor> parts;
-};
-
 Result<Operation> Norms(const OperationContext& c) {
-  std::vector<NormedTensor> tensors;
+  std::map<std::int64_t, std::vector<ConstTensor>> tensors;  // by number; of one, some or all may count on another rank
   for (std::size_t r = 0; r < c.reads.size(); ++r) {
     const Operand& read = c.reads[r];
     if (read.ref == c.writes[0].ref) {
       continue;
     }
     const auto contents = ContentsOf(c.model, read);
-    if (!contents) {
+    const auto parts = contents ? c.normed.PartsOf(*read.buffer, *contents) : std::nullopt;
+    if (!parts) {
       return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, read.buffer->name));
     }
-    if (!read.buffer->holds.empty() && read.buffer->holds.front().aligned > 1) {
-      return NotExecuted(
-          fmt::format("the norm of gradients of which a rank has reduced a range (optimizer_step.clip_norm): '{}'",
-                      read.buffer->name));
-    }
-    for (const Stretch& stretch : contents->stretches) {
-      if (!stretch.joined) {
-        tensors.push_back({c.normed.NumberOf(stretch), {}});
-      }
-      if (CountsHere(c.model, stretch.weight)) {
-        tensors.back().parts.push_back(kernels::Slice(c.Read(r), stretch.offset, stretch.elements));
+    for (const auto& [stretch, tensor] : *parts) {
+      std::vector<ConstTensor>& counted = tensors[tensor];
+      if (stretch.elements > 0 && CountsHere(c.model, stretch.weight)) {
+        counted.push_back(kernels::Slice(c.Read(r), stretch.offset, stretch.elements));
       }
     }
   }
   return Operation{{{c.Stored(DType::fp32), c.normed.count()}},
                    [tensors = std::move(tensors)](Writes writes, const Queue& queue) {
-                     for (const NormedTensor& tensor : tensors) {
-                       on::GradientNorm(queue, tensor.parts, writes[0], tensor.index);
+                     for (const auto& [tensor, parts] : tensors) {
+                       on::GradientNorm(queue, parts, writes[0], tensor);
                      }
                    }};
 }

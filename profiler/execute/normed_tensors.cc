@@ -8,6 +8,14 @@
 #include "sim/program/walk.h"
 
 namespace tidemark {
+namespace {
+
+/// Gradients of parameters that lie one behind the other in a buffer, whose ranges the ranks reduce.
+bool IsReducedInRanges(const Buffer& gradient) { return !gradient.holds.empty() && gradient.holds.front().aligned > 1; }
+
+std::pair<std::string, std::int64_t> KeyOf(const Stretch& stretch) { return {stretch.weight.name, stretch.block}; }
+
+}  // namespace
 
 NormedTensors::NormedTensors(const Model& model, const Program& program) {
   const auto has = [&](std::string_view name) {
@@ -17,22 +25,78 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
     return;
   }
   host_takes_coefficient_ = !has(kClipCoefficient);
+  if (std::any_of(program.buffers.begin(), program.buffers.end(), IsReducedInRanges)) {
+    FindUpdated(model, program);
+  }
   ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
     const auto* compute = std::get_if<Compute>(&program.nodes[at]);
     if (compute == nullptr || program.names[compute->name.index] != kGradientNorms) {
       return true;
     }
     for (const BufferRef& read : compute->reads) {
-      const auto contents = ContentsOf(model, program.buffers[read.buffer.index], Resolve(read.index.front(), loops));
-      for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
-        const Stretch& stretch = contents->stretches[i];
-        if (!stretch.joined) {
-          numbers_.try_emplace({stretch.weight.name, stretch.block}, count());
-        }
+      const Buffer& gradient = program.buffers[read.buffer.index];
+      if (const auto contents = ContentsOf(model, gradient, Resolve(read.index.front(), loops))) {
+        Number(gradient, *contents);
       }
     }
     return true;
   });
+}
+
+void NormedTensors::FindUpdated(const Model& model, const Program& program) {
+  ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
+    const auto* compute = std::get_if<Compute>(&program.nodes[at]);
+    const auto is_reduced_in_ranges = [&](const BufferRef& read) {
+      return IsReducedInRanges(program.buffers[read.buffer.index]);
+    };
+    if (compute == nullptr || std::none_of(compute->reads.begin(), compute->reads.end(), is_reduced_in_ranges)) {
+      return true;
+    }
+    for (const BufferRef& write : compute->writes) {
+      const Buffer& state = program.buffers[write.buffer.index];
+      const std::int64_t index = Resolve(write.index.front(), loops);
+      const auto contents = state.category == Category::optimizer ? ContentsOf(model, state, index) : std::nullopt;
+      for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
+        updated_.try_emplace(KeyOf(contents->stretches[i]), Updated{contents->stretches[i], {state.name, index}});
+      }
+    }
+    return true;
+  });
+}
+
+void NormedTensors::Number(const Buffer& gradient, const Contents& contents) {
+  for (const Stretch& stretch : contents.stretches) {
+    if (IsReducedInRanges(gradient)) {
+      if (const auto updated = updated_.find(KeyOf(stretch)); updated != updated_.end()) {
+        numbers_.try_emplace(updated->second.state, count());
+      }
+    } else if (!stretch.joined) {
+      numbers_.try_emplace(KeyOf(stretch), count());
+    }
+  }
+}
+
+std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Buffer& gradient,
+                                                                       const Contents& contents) const {
+  std::vector<Part> parts;
+  for (const Stretch& stretch : contents.stretches) {
+    if (IsReducedInRanges(gradient)) {
+      const auto found = updated_.find(KeyOf(stretch));
+      if (found == updated_.end()) {
+        return std::nullopt;
+      }
+      const auto& [own, state] = found->second;
+      const std::int64_t begin = std::max(stretch.begin, own.begin), end = std::min(stretch.end(), own.end());
+      Stretch part = stretch;
+      part.begin = begin;
+      part.elements = std::max<std::int64_t>(end - begin, 0);
+      part.offset += begin - stretch.begin;
+      parts.push_back({part, numbers_.at(state)});
+    } else {
+      parts.push_back({stretch, stretch.joined ? parts.back().tensor : numbers_.at(KeyOf(stretch))});
+    }
+  }
+  return parts;
 }
 
 }  // namespace tidemark

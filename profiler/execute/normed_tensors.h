@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "profiler/execute/contents.h"
 #include "profiler/execute/model.h"
@@ -19,20 +21,37 @@ inline constexpr std::string_view kGradientNorms = "gradient norms";
 inline constexpr std::string_view kClipCoefficient = "clip coefficient";
 
 /// The tensors whose norms a step takes, in the order in which it first takes them: parameters, or what is cut or
-/// updated as one flat tensor (Stretch::joined).
+/// updated as one flat tensor (Stretch::joined). Of gradients of which a rank has reduced a range, as Megatron's
+/// distributed optimizer has them, it takes the numbers that this rank updates: those of each flat state are a tensor.
 class NormedTensors {
  public:
+  /// Numbers of a gradient, and the tensor that they are part of.
+  struct Part {
+    Stretch stretch;
+    std::int64_t tensor = 0;
+  };
+
   NormedTensors() = default;
   NormedTensors(const Model& model, const Program& program);
 
   /// No operation of the step makes the coefficient: the host reads the norm and does.
   bool host_takes_coefficient() const { return host_takes_coefficient_; }
   std::int64_t count() const { return static_cast<std::int64_t>(numbers_.size()); }
-  /// Of the tensor that begins with this stretch.
-  std::int64_t NumberOf(const Stretch& first) const { return numbers_.at({first.weight.name, first.block}); }
+  /// What a gradient has of each tensor; a part may have no numbers. Nothing: who updates them has no known place here.
+  std::optional<std::vector<Part>> PartsOf(const Buffer& gradient, const Contents& contents) const;
 
  private:
-  std::map<std::pair<std::string, std::int64_t>, std::int64_t> numbers_;
+  using Key = std::pair<std::string, std::int64_t>;
+  struct Updated {
+    Stretch own;  ///< what this rank updates of a parameter
+    Key state;    ///< the flat tensor that it is part of
+  };
+
+  void FindUpdated(const Model& model, const Program& program);
+  void Number(const Buffer& gradient, const Contents& contents);
+
+  std::map<Key, std::int64_t> numbers_;
+  std::map<Key, Updated> updated_;
   bool host_takes_coefficient_ = false;
 };
 

@@ -45,8 +45,8 @@ inline std::string StrategyName(const testing::TestParamInfo<std::string>& strat
 /// The first `steps` steps of a job, lowered.
 class LoweredSteps {
  public:
-  LoweredSteps(const Job& job, std::int64_t steps) {
-    auto lowered = LowerRuns(job, FirstSteps(steps));
+  LoweredSteps(const Job& job, std::int64_t steps, std::int64_t shard = 0) {
+    auto lowered = LowerRuns(job, FirstSteps(steps), shard);
     EXPECT_TRUE(lowered.ok()) << lowered.error().Text();
     runs_ = std::move(*lowered);
     for (const LoweredRun& run : runs_) {
