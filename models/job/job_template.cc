@@ -280,34 +280,34 @@ Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {
 }
 
 Result<Machine> JobTemplate::MachineWith(std::span<const JobChange* const> changes) {
-  return FindMachine(Changed(changes));
+  return MachineOf(Changed(changes));
 }
 
-Result<Machine> JobTemplate::FindMachine(const Settings& settings) {
+Result<Machine> JobTemplate::MachineOf(const Settings& settings) {
   std::string described = Described(settings, "machine");
   auto known = machines_.find(described);
   if (known == machines_.end()) {
-    TIDEMARK_ASSIGN(Machine machine, ReadMachine(settings));
+    TIDEMARK_ASSIGN(Machine machine, ReadMachineOf(settings));
     known = Remember(machines_, std::move(described), std::move(machine));
   }
   return known->second;
 }
 
 /// Somebody may vary a number of a machine thousands of times: its file is read once.
-Result<Machine> JobTemplate::ReadMachine(const Settings& settings) {
+Result<Machine> JobTemplate::ReadMachineOf(const Settings& settings) {
   const Settings own = MachineSettings(settings);
   if (own.empty()) {
     return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
   }
   const auto from = own.find("from");
   if (from == own.end()) {
-    return tidemark::ReadMachine(own, folder_, kMachinePrefix);
+    return ReadMachine(own, folder_, kMachinePrefix);
   }
   std::string described;
   AppendTo(described, from->second);
   auto named = named_machines_.find(described);
   if (named == named_machines_.end()) {
-    TIDEMARK_ASSIGN(Machine machine, tidemark::ReadMachine({*from}, folder_, kMachinePrefix));
+    TIDEMARK_ASSIGN(Machine machine, ReadMachine({*from}, folder_, kMachinePrefix));
     named = Remember(named_machines_, std::move(described), std::move(machine));
   }
   return ChangedMachine(named->second, own, kMachinePrefix);
@@ -321,7 +321,7 @@ Result<Job> JobTemplate::Resolve(const Settings& settings) {
   job.axes = strategy.axes;
   job.sources["strategy"] = Find(settings, "strategy")->source;
   TIDEMARK_TRY(FindNetwork(settings, job));
-  TIDEMARK_ASSIGN(job.machine, FindMachine(settings));
+  TIDEMARK_ASSIGN(job.machine, MachineOf(settings));
   const ConfigValue* machine = Find(settings, "machine");
   job.sources["machine"] = machine == nullptr ? "inline" : machine->source;
   TIDEMARK_TRY(ReadFields(job, settings, strategy));

@@ -44,14 +44,14 @@ class JobTemplate {
   Result<Job> Resolve(const Settings& settings);
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
-  Result<Machine> FindMachine(const Settings& settings);
-  Result<Machine> ReadMachine(const Settings& settings);
+  Result<Machine> MachineOf(const Settings& settings);
+  Result<Machine> ReadMachineOf(const Settings& settings);
 
   Settings settings_;
   std::string path_, folder_;
   std::span<const StrategyDefaults> strategies_;
   std::map<std::string, KnownNetwork> networks_;              ///< by all that the settings say about them
-  std::map<std::string, Machine> machines_, named_machines_;  ///< the latter as files have them, by their names
+  std::map<std::string, Machine> machines_, named_machines_;  ///< the latter by all that is said of `from`
 };
 
 }  // namespace tidemark

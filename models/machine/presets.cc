@@ -153,7 +153,8 @@ Status CheckMachine(const Machine& machine) {
     return BadInput("the machine has no peak; expected at least peak.bf16 or peak.fp32");
   }
   if (machine.context.low > machine.context.expected || machine.context.expected > machine.context.high) {
-    return BadInput("context must have low <= expected <= high");
+    return BadInput(fmt::format("context has low {}, expected {} and high {}; expected low <= expected <= high",
+                                Text(machine.context.low), Text(machine.context.expected), Text(machine.context.high)));
   }
   return Done{};
 }

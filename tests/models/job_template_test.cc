@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,24 @@ TEST_F(JobTemplates, SayOfEachChangeWhatAReadingOfItsOwnSays) {
       EXPECT_EQ(changed->SourceOf("machine"), read->SourceOf("machine"));
     }
   }
+}
+
+// The file, found from the job's folder, is gone when the second change comes.
+TEST_F(JobTemplates, ReadTheFileOfAMachineOnce) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "job_template_test";
+  std::filesystem::create_directories(folder / "machines");
+  std::ofstream(folder / "machines" / "own.yaml") << "from: h100-sxm-80gb\nworkspace: 3 MiB\n";
+  std::string text = SmallJob();
+  text.replace(text.find("h100-sxm-80gb"), 13, "machines/own.yaml");
+  Result<JobTemplate> source = JobTemplate::Parse(text, (folder / "job.yaml").string(), {}, strategies_);
+  ASSERT_TRUE(source.ok()) << source.error().Text();
+  const Result<Job> first = Changed(*source, {"machine.processors=7"});
+  std::filesystem::remove_all(folder);
+  const Result<Job> second = Changed(*source, {"machine.processors=8"});
+  ASSERT_TRUE(first.ok() && second.ok()) << (first.ok() ? second : first).error().Text();
+  EXPECT_EQ(second->machine.processors, 8);
+  EXPECT_EQ(second->machine.workspace, Bytes(3 << 20));
+  EXPECT_EQ(first->machine.workspace, second->machine.workspace);
 }
 
 TEST_F(JobTemplates, AChangeToAMachineIsNotRememberedForTheNext) {
