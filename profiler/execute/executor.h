@@ -171,9 +171,7 @@ class Executor {
   Status Do(const Compute& leaf, Loops loops);
   Status Do(const Collective& leaf, Loops loops);
   Status Do(const Copy& leaf, Loops loops);
-  void PutSamples(StreamId stream, std::string_view name, const BufferRef& ref, Loops loops);
-  void PutUsed(StreamId stream, const BufferRef& ref, Loops loops);
-  void Put(StreamId stream, DType dtype, std::int64_t elements, const void* from, const BufferRef& ref, Loops loops);
+  std::vector<std::int64_t> SamplesOf(std::string_view name, const Buffer& to) const;
   Status Do(const Scale& leaf, Loops loops);
   Status Do(const Record& leaf, Loops loops);
   Status Do(const Wait& leaf, Loops loops);

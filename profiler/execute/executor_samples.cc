@@ -25,14 +25,23 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
   UseOn(leaf.stream, leaf.writes, loops);
   const Started started = StartOn(leaf.stream, name);
   for (const BufferRef& ref : leaf.writes) {
-    IsUsedParameters(name) ? PutUsed(leaf.stream, ref, loops) : PutSamples(leaf.stream, name, ref, loops);
+    TIDEMARK_ASSIGN(const kernels::TensorType type, HostCopyType(job_, model_, name, BufferOf(ref)));
+    held_[SlotOf(ref, loops)].type = type;
+    const auto put = [&](const void* from) {
+      device_.Put(leaf.stream.index, from, DataAt(ref, loops), SizeOf(type.dtype) * type.elements);
+    };
+    if (IsUsedParameters(name)) {
+      put(std::vector<std::int32_t>(static_cast<std::size_t>(type.elements), 1).data());
+    } else {
+      put(SamplesOf(name, BufferOf(ref)).data());
+    }
   }
   EndOn(leaf.stream, name, started);
   return Done{};
 }
 
-void Executor::PutSamples(StreamId stream, std::string_view name, const BufferRef& ref, Loops loops) {
-  const Block& block = model_.BlockOfAction(WithoutStage(BufferOf(ref).name));
+std::vector<std::int64_t> Executor::SamplesOf(std::string_view name, const Buffer& to) const {
+  const Block& block = model_.BlockOfAction(WithoutStage(to.name));
   const std::int64_t sequences = model_.SequencesOf(block);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
   const std::int64_t first = FirstSample(microbatch_);
@@ -47,18 +56,7 @@ void Executor::PutSamples(StreamId stream, std::string_view name, const BufferRe
     const Batches& batches = batches_[passage ? 1 : 0];
     name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
   }
-  Put(stream, DType::int64, std::ssize(ids), ids.data(), ref, loops);
-}
-
-void Executor::PutUsed(StreamId stream, const BufferRef& ref, Loops loops) {
-  const std::vector<std::int32_t> used(static_cast<std::size_t>(BufferOf(ref).elements), 1);
-  Put(stream, DType::int32, std::ssize(used), used.data(), ref, loops);
-}
-
-void Executor::Put(StreamId stream, DType dtype, std::int64_t elements, const void* from, const BufferRef& ref,
-                   Loops loops) {
-  held_[SlotOf(ref, loops)].type = {dtype, elements};
-  device_.Put(stream.index, from, DataAt(ref, loops), SizeOf(dtype) * elements);
+  return ids;
 }
 
 std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {

@@ -12,7 +12,7 @@ bool IsUsedParameters(std::string_view copy) { return WithoutStage(copy) == "cop
 
 Result<kernels::TensorType> HostCopyType(const Job& job, const Model& model, std::string_view copy, const Buffer& to) {
   if (IsUsedParameters(copy)) {
-    return kernels::TensorType{DType::int32, to.elements};
+    return kernels::TensorType{DType::int32, model.TrainedOf(to.name)};
   }
   if (WithoutStage(copy) != "load.ids" && WithoutStage(copy) != "load.labels") {
     return NotExecuted(fmt::format("'{}', a copy between host and device", copy));

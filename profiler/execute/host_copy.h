@@ -11,7 +11,8 @@
 
 namespace tidemark {
 
-/// DDP's map of used parameters: a 1 for each that this rank has used. In what is executed that is every trained one.
+/// Whether a copy of this name brings DDP's map of used parameters: a 1 for each that this rank has used. In what is
+/// executed that is every trained one.
 bool IsUsedParameters(std::string_view copy);
 
 /// What a copy from the host, by its name in the program, makes of a buffer: a microbatch's ids or labels, or the map

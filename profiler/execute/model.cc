@@ -135,6 +135,16 @@ std::optional<Model::Weight> Model::WeightOf(std::string_view name) const {
   return weight;
 }
 
+std::int64_t Model::TrainedOf(std::string_view name) const {
+  std::int64_t trained = 0;
+  for (const BlockRun& run : ChunkOf(name).blocks.runs) {
+    const auto& all = run.block.parameters;
+    trained += run.count *
+               std::count_if(all.begin(), all.end(), [](const Parameter& one) { return one.trainable && !one.tied; });
+  }
+  return trained;
+}
+
 std::int64_t Model::FirstOf(std::string_view name) const {
   const StageBlocks& stage = ChunkOf(name).blocks;
   const BlockRun& layers = stage.runs[stage.layer_run];

@@ -59,6 +59,9 @@ class Model {
   /// where stages before have two layers, 0 of "head.norm".
   std::int64_t FirstOf(std::string_view name) const;
   const Block& BlockOfAction(std::string_view name) const;
+  /// Trained parameters of the stage that a name tells, those of equal blocks one by one; what is used twice counts
+  /// once.
+  std::int64_t TrainedOf(std::string_view name) const;
   /// The decoder, or the first encoder of a pair.
   const Decoder& decoder() const { return decoder_; }
   /// The one that a block belongs to.

@@ -91,6 +91,18 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Streams,
                                          "nanotron", "alpa", "jax-multisteps"),
                          StrategyName);
 
+/// Gradients that lie in buckets, which are rebuilt in the third step, and a map from the host in each.
+TEST(StreamsOfBucketViews, GiveTheSameBits) {
+  for (const bool static_graph : {false, true}) {
+    Job job = TwoRanks("ddp-every");
+    job.axes.buffers.gradient_as_bucket_view = true;
+    job.axes.sync.static_graph = static_graph;
+    job.axes.sync.find_unused_parameters = !static_graph;
+    ExpectTheSameBits<StagedWorld>(job);
+    ExpectTheSameBits<StreamWorld>(job);
+  }
+}
+
 /// Buckets of parameters that are one tensor to an exchange.
 TEST(StreamsOfJointBuckets, GiveTheSameBits) {
   Job job = TwoRanks("megatron-dist-opt");
