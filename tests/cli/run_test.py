@@ -42,6 +42,23 @@ class Run(ExecutedJob):
         for strategy in STRATEGIES:
             self.assert_numbers(*setting(strategy), "layout.dp=4")
 
+    def test_settings_of_ddp_change_neither_gradients_nor_memory_that_was_predicted(self):
+        for strategy in ("ddp-every", "ddp-last"):
+            for changes in (("buffers.gradient_as_bucket_view=true", "sync.static_graph=true"),
+                            ("sync.find_unused_parameters=true", "buffers.set_to_none=false")):
+                self.assert_numbers(f"strategy={strategy}", *changes)
+                self.assert_memory(f"strategy={strategy}", *changes, steps=4)
+
+    def test_ranks_of_one_machine_look_for_no_network_unless_told(self):
+        """A mpirun of ours tells what it was called with."""
+        launcher = self.folder / "mpirun"
+        launcher.write_text("#!/bin/sh\necho \"$@\" >&2\nexit 1\n", encoding="utf-8")
+        launcher.chmod(0o755)
+        path = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        path.pop("OMPI_MCA_pml", None)
+        self.assertIn("--mca pml ob1", call("run", self.job, env=path).stderr)
+        self.assertNotIn("pml", call("run", self.job, env={**path, "OMPI_MCA_pml": "ucx"}).stderr)
+
     def test_padded_state_is_divided_between_ranks_of_unlike_size(self):
         """64 is no multiple of 3: the last rank has less of a parameter, of a bucket or of a chunk. Small buckets hold
         parameters of several layers; a part of a whole parameter is sent where there are no masters."""
@@ -224,8 +241,7 @@ class Run(ExecutedJob):
                                (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
                                 "a network in fp64"),
                                (("strategy=nanotron", "shard.optimizer=true", "sync.collective=reduce_scatter"),
-                                "parts of the optimizer's state"),
-                               (("strategy=megatron-dist-opt", "optimizer_step.clip_norm=1"), "optimizer_step.clip_norm")):
+                                "parts of the optimizer's state")):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)

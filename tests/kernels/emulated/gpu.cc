@@ -2,7 +2,7 @@
 #include "tests/kernels/emulated/gpu.h"
 
 #include <boost/context/fiber.hpp>
-#include <boost/context/fixedsize_stack.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -105,7 +105,7 @@ class Gpu {
         Yield();
       }
     };
-    fiber.context = {std::allocator_arg, boost::context::fixedsize_stack(kStackBytes), live};
+    fiber.context = {std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes), live};
   }
 
   /// Until the scheduler comes back to the calling thread.
