@@ -98,7 +98,7 @@ class SolveCommand : public Command {
     TIDEMARK_TRY(CheckKept());
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
-    TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
+    TIDEMARK_ASSIGN(const Job base, job.Base());
     if (base.last_window.microbatches > 0) {
       return BadInput("last_window.microbatches: a step that is cut short is no training run",
                       "remove the key: --set last_window.microbatches=0");

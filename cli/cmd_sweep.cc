@@ -97,7 +97,7 @@ class SweepCommand : public Command {
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
     // Whether it is a job by itself does not matter: what is varied may be what is wrong with it.
-    TIDEMARK_ASSIGN(const Job base, job.Unchecked({}).At(job_.path));
+    TIDEMARK_ASSIGN(const Job base, job.Base());
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
     const SweepValues columns(sweep.groups().space(), global_batch_, base);
     TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());

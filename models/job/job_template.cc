@@ -253,6 +253,10 @@ Result<Job> JobTemplate::With(std::span<const JobChange* const> changes) {
       job = checked.error();
     }
   }
+  return InFile(std::move(job));
+}
+
+Result<Job> JobTemplate::InFile(Result<Job> job) const {
   return !job && job.error().where.empty() ? std::move(job).At(path_) : std::move(job);
 }
 

@@ -29,6 +29,8 @@ class JobTemplate {
   /// The same before anything asks whether the values go together (models/job/validate.h) and whether the strategy's
   /// system takes them: every value by itself is one that its key may have.
   Result<Job> Unchecked(std::span<const JobChange* const> changes);
+  /// The same without changes. An error that knows no place is the file's.
+  Result<Job> Base() { return InFile(Resolve(settings_)); }
   /// Its machine alone, which no other key has a part in.
   Result<Machine> MachineWith(std::span<const JobChange* const> changes);
 
@@ -42,6 +44,7 @@ class JobTemplate {
 
   Settings Changed(std::span<const JobChange* const> changes) const;
   Result<Job> Resolve(const Settings& settings);
+  Result<Job> InFile(Result<Job> job) const;
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
   Result<Machine> MachineOf(const Settings& settings);

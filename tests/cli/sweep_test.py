@@ -163,6 +163,14 @@ class Sweep(unittest.TestCase):
         one = json.loads(run("predict", JOB, "--set", "machine=b200-sxm-180gb", "--format", "json").stdout)
         self.assertEqual((report["machine"], report["device_memory_bytes"]), ("b200-sxm-180gb", one["device_memory_bytes"]))
 
+    def test_a_mistake_in_the_file_is_told_with_its_place_once(self):
+        job = self.folder / "job.yaml"
+        job.write_text(JOB.read_text() + "machine.processors: 0\n")
+        for verb in (("sweep", job, *vary(micro_batch_size="1,2")), ("solve", job)):
+            done = run(*verb)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertEqual(re.findall(r"job\.yaml:?[0-9]*", done.stderr.splitlines()[0]), ["job.yaml:9"], done.stderr)
+
     def test_what_is_varied_may_be_what_is_wrong_with_the_job(self):
         job = self.folder / "job.yaml"
         job.write_text(JOB.read_text() + "layout.tp: 3\n")
