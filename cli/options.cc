@@ -91,7 +91,9 @@ Status RefuseSet(const JobOptions& options, const std::string& varied) {
     TIDEMARK_ASSIGN(const JobChange change, ParseJobChange(set, "--set"));
     for (const auto& [key, value] : change.given) {
       if (key == varied || (section && key.starts_with(varied + "."))) {
-        return BadInput(fmt::format("--set {} says what --vary {} varies", set, varied), "leave one of them out");
+        return BadInput(
+            fmt::format("--set {} says what --vary {} varies", set, varied),
+            section ? fmt::format("leave one of them out, or vary both: --vary {}", set) : "leave one of them out");
       }
     }
   }

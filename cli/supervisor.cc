@@ -17,6 +17,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/process_sample.h"
@@ -295,6 +297,18 @@ std::string Supervisor::Hint(const std::string& hint) const {
   return run_.left_behind.empty() ? hint : hint.empty() ? run_.left_behind : hint + "; " + run_.left_behind;
 }
 
+/// With what Open MPI was told by whoever calls: what it cannot do with that it does not say.
+std::string WithMpiSettings(std::string hint) {
+  const char* separator = "; this environment sets ";
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with("OMPI_MCA_")) {
+      hint.append(std::exchange(separator, ", ")).append(text.substr(0, text.find('=')));
+    }
+  }
+  return hint;
+}
+
 Error Supervisor::Lost(std::size_t rank, int code) const {
   const int signal = code > 128 ? code - 128 : 0;
   const char* name = sigabbrev_np(signal);
@@ -309,7 +323,8 @@ Error Supervisor::Lost(std::size_t rank, int code) const {
                                            "tidemark predict says what a rank needs"
                                          : "somebody else has ended it: a time limit, a scheduler, a person";
   return {crashed ? ErrorCode::internal : ErrorCode::machine_cannot, "",
-          fmt::format("{} {} {}", run_.ranks[rank], how, progress_[rank].place().Text()), Hint(hint)};
+          fmt::format("{} {} {}", run_.ranks[rank], how, progress_[rank].place().Text()),
+          Hint(signal == 0 ? WithMpiSettings(hint) : hint)};
 }
 
 Error Supervisor::Stalled() const {

@@ -57,7 +57,12 @@ class Run(ExecutedJob):
         path = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
         path.pop("OMPI_MCA_pml", None)
         self.assertIn("--mca pml ob1", call("run", self.job, env=path).stderr)
-        self.assertNotIn("pml", call("run", self.job, env={**path, "OMPI_MCA_pml": "ucx"}).stderr)
+        self.assertNotIn("ob1", call("run", self.job, env={**path, "OMPI_MCA_pml": "ucx"}).stderr)
+
+    def test_what_mpi_cannot_do_with_its_settings_names_them(self):
+        done = call("run", self.job, env={**os.environ, "OMPI_MCA_pml": "nosuch"})
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("this environment sets OMPI_MCA_pml", done.stderr)
 
     def test_padded_state_is_divided_between_ranks_of_unlike_size(self):
         """64 is no multiple of 3: the last rank has less of a parameter, of a bucket or of a chunk. Small buckets hold
