@@ -47,6 +47,18 @@ Result<Pipe> MakePipe() {
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
+/// With the names of Open MPI's settings in this environment: what it cannot do with them it does not say.
+std::string WithMpiSettings(std::string hint) {
+  const char* separator = "; this environment sets ";
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with("OMPI_MCA_")) {
+      hint.append(std::exchange(separator, ", ")).append(text.substr(0, text.find('=')));
+    }
+  }
+  return hint;
+}
+
 /// Signals that arrive as something to read. Before it goes, the signals are as they were.
 class Signals {
  public:
@@ -295,18 +307,6 @@ class Supervisor {
 
 std::string Supervisor::Hint(const std::string& hint) const {
   return run_.left_behind.empty() ? hint : hint.empty() ? run_.left_behind : hint + "; " + run_.left_behind;
-}
-
-/// With what Open MPI was told by whoever calls: what it cannot do with that it does not say.
-std::string WithMpiSettings(std::string hint) {
-  const char* separator = "; this environment sets ";
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    if (text.starts_with("OMPI_MCA_")) {
-      hint.append(std::exchange(separator, ", ")).append(text.substr(0, text.find('=')));
-    }
-  }
-  return hint;
 }
 
 Error Supervisor::Lost(std::size_t rank, int code) const {

@@ -171,7 +171,6 @@ class Executor {
   Status Do(const Compute& leaf, Loops loops);
   Status Do(const Collective& leaf, Loops loops);
   Status Do(const Copy& leaf, Loops loops);
-  std::vector<std::int64_t> SamplesOf(std::string_view name, const Buffer& to) const;
   Status Do(const Scale& leaf, Loops loops);
   Status Do(const Record& leaf, Loops loops);
   Status Do(const Wait& leaf, Loops loops);
@@ -212,6 +211,8 @@ class Executor {
   /// Which of how many ranks this one is that read different samples.
   std::pair<std::int64_t, std::int64_t> DataRank() const;
   std::int64_t FirstSample(std::int64_t microbatch) const;
+  /// What a copy from the host brings of the training's samples: ids or labels.
+  std::vector<std::int64_t> SamplesOf(std::string_view copy, const Buffer& to) const;
   CountedLabels CountLabels() const;
   /// The labels of a microbatch, where kernels of this stream read them until the next microbatch's come.
   kernels::ConstTensor PutLabels(StreamId stream);

@@ -40,7 +40,7 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
   return Done{};
 }
 
-std::vector<std::int64_t> Executor::SamplesOf(std::string_view name, const Buffer& to) const {
+std::vector<std::int64_t> Executor::SamplesOf(std::string_view copy, const Buffer& to) const {
   const Block& block = model_.BlockOfAction(WithoutStage(to.name));
   const std::int64_t sequences = model_.SequencesOf(block);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
@@ -54,7 +54,7 @@ std::vector<std::int64_t> Executor::SamplesOf(std::string_view name, const Buffe
     const bool passage = i >= queries;
     const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
     const Batches& batches = batches_[passage ? 1 : 0];
-    name.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
+    copy.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
   }
   return ids;
 }
