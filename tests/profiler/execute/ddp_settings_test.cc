@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,6 +25,8 @@ struct Settings {
   const char* name;
   bool view, keeps, static_graph, finds_unused;
 };
+
+void PrintTo(const Settings& settings, std::ostream* out) { *out << settings.name; }
 
 /// In several buckets once they are rebuilt: what is no norm has 4 KiB or more.
 Job JobOf(const std::string& strategy, std::int64_t microbatches, const Settings& settings) {
