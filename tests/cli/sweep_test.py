@@ -8,27 +8,10 @@ import pathlib
 import re
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
-JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
-JOB = JOBS / "llama-3-8b-fsdp2.yaml"
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=280)
-
-
-def vary(**keys):
-    return [word for key, values in keys.items() for word in ("--vary", f"{key.replace('__', '.')}={values}")]
-
-
-def sweep(*arguments):
-    done = run("sweep", JOB, *arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+from swept_job import JOB, PROGRAM, SweptJob, run, sweep, vary
 
 
 def mpirun(ranks, *arguments):
@@ -53,16 +36,7 @@ def beats(a, b):
     return x != y and x[0] <= y[0] and x[1] <= y[1]
 
 
-class Sweep(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def assert_adds_up(self, report):
-        self.assertEqual(report["size"], report["evaluated"] + report["pruned"] + report["refused"])
-        self.assertEqual(report["refused"], sum(refusal["count"] for refusal in report["refusals"]))
-
+class Sweep(SweptJob):
     def test_a_row_is_a_prediction(self):
         report = sweep(*vary(strategy="ddp-last,fsdp2-defer,deepspeed-zero2", micro_batch_size="1,3",
                              accumulation_steps="1,2,7..9"))
@@ -124,45 +98,6 @@ class Sweep(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(run("sweep", JOB, *vary(layout__tp="3,5"), "--exit-zero").returncode, 0)
 
-    def test_machines_have_memories_of_their_own(self):
-        report = sweep(*vary(machine="h100-sxm-80gb,b200-sxm-180gb", strategy="ddp-last"))
-        self.assertIsNone(report["device_memory_bytes"])
-        self.assertEqual({row["machine"]: row["fits"] for row in report["rows"]},
-                         {"h100-sxm-80gb": False, "b200-sxm-180gb": True})
-
-    def test_one_machine_refuses_nothing_for_another(self):
-        preset = JOBS.parents[1] / "models/machine/presets/h100-sxm-80gb.yaml"
-        lines = [line for line in preset.read_text().splitlines() if not line.startswith("  bf16:")]
-        fp16 = self.folder / "fp16.yaml"
-        fp16.write_text("\n".join(lines))
-        for machines in (f"{fp16},h100-sxm-80gb", f"h100-sxm-80gb,{fp16}"):
-            report = sweep(*vary(machine=machines))
-            self.assert_adds_up(report)
-            self.assertEqual([row["machine"] for row in report["rows"]], ["h100-sxm-80gb"])
-            self.assertIn("states no peak for bf16", report["refusals"][0]["reason"])
-
-    def test_a_count_that_takes_too_long_refuses_no_shorter_one(self):
-        for bandwidths in ("3 TB/s,100 MB/s", "100 MB/s,3 TB/s"):
-            report = sweep(*vary(machine__memory_bandwidth=bandwidths, accumulation_steps="4,1000000"))
-            self.assert_adds_up(report)
-            self.assertEqual(report["refused"], 1)
-            self.assertIn("1000000", report["refusals"][0]["reason"])
-            slow = [row for row in report["rows"] if row["machine.memory_bandwidth"] == "100 MB/s"]
-            self.assertEqual([row["accumulation_steps"] for row in slow], [4])
-            one = json.loads(run("predict", JOB, "--set", "machine.memory_bandwidth=100 MB/s", "--format", "json").stdout)
-            self.assertEqual(slow[0]["step_ns"], one["time"]["step_ns"])
-
-    def test_a_machine_of_which_a_rate_is_varied_is_named(self):
-        report = sweep(*vary(machine__overlap_slowdown="1,1.2"))
-        self.assertEqual((report["machine"], report["device_memory_bytes"]), ("h100-sxm-80gb", 81559 << 20))
-        memory = sweep(*vary(machine__device_memory="80GiB,90GiB"))
-        self.assertEqual((memory["machine"], memory["device_memory_bytes"]), (None, None))
-
-    def test_a_single_varied_machine_is_the_one_that_is_named(self):
-        report = sweep(*vary(machine="b200-sxm-180gb", micro_batch_size="1,3"))
-        one = json.loads(run("predict", JOB, "--set", "machine=b200-sxm-180gb", "--format", "json").stdout)
-        self.assertEqual((report["machine"], report["device_memory_bytes"]), ("b200-sxm-180gb", one["device_memory_bytes"]))
-
     def test_a_mistake_in_the_file_is_told_with_its_place_once(self):
         job = self.folder / "job.yaml"
         job.write_text(JOB.read_text() + "machine.processors: 0\n")
@@ -202,11 +137,6 @@ class Sweep(unittest.TestCase):
         row = sweep(*vary(micro_batch_size="1,2"))["rows"][0]
         for metric in metrics:
             self.assertIn(metric.strip(), row)
-
-    def test_very_many_machines_are_no_more_than_their_rows(self):
-        report = sweep(*vary(machine__processors="1..40000"), "--top", 1)
-        self.assert_adds_up(report)
-        self.assertEqual(report["evaluated"], 40000)
 
     def test_a_global_batch_decides_the_number_of_microbatches(self):
         report = sweep("--global-batch", 96, *vary(layout__dp="4,8,16", micro_batch_size="1,2,5"))
