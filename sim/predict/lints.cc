@@ -170,7 +170,9 @@ class Linter {
 
   void StaticGraph() {
     const Result<std::vector<WindowRun>> windows = WindowsOf(job_);
-    if (axes_.sync.static_graph && axes_.sync.forward_in_no_sync && windows && !windows->front().place.synchronises) {
+    const bool one_pass = axes_.gradient_flow == GradientFlow::single_backward;  // which synchronises
+    if (axes_.sync.static_graph && axes_.sync.forward_in_no_sync && !one_pass && windows &&
+        !windows->front().place.synchronises) {
       Add("static-graph-with-no-sync", "warning",
           "PyTorch since 2.1 counts static_graph's first iteration by backward passes: a first one inside no_sync "
           "fails "

@@ -280,9 +280,11 @@ TEST(Lints, AStaticGraphWhoseFirstBackwardPassIsInNoSyncIsPointedOut) {
   job.axes.sync.forward_in_no_sync = true;
   job.accumulation_steps = 1;
   EXPECT_FALSE(Has(job, kId));
-  job = OracleJob("ddp-every", 4);
-  job.axes.sync.static_graph = true;
-  EXPECT_FALSE(Has(job, kId));
+  for (const char* strategy : {"ddp-every", "single-backward"}) {
+    job = OracleJob(strategy, 4);
+    job.axes.sync.static_graph = true;
+    EXPECT_FALSE(Has(job, kId)) << strategy;
+  }
 }
 
 TEST(Lints, AKernelOfAnUpdateThatIsOneOperationAnywayIsPointedOut) {
