@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark::ddp_settings_test {
@@ -41,14 +42,6 @@ Job JobOf(const std::string& strategy, std::int64_t microbatches, const Settings
   axes.buffers.gradient_as_bucket_view = settings.view;
   axes.buffers.set_to_none = !settings.keeps;
   return job;
-}
-
-/// One batch of all samples on one rank.
-Job OneBatch(const Job& job) {
-  Job one = SmallJob("ddp-every");
-  one.micro_batch_size = job.micro_batch_size * job.accumulation_steps * job.layout.dp;
-  one.accumulation_steps = 1;
-  return one;
 }
 
 class DdpSettings : public testing::TestWithParam<Settings> {
@@ -87,20 +80,13 @@ TEST_P(DdpSettings, LearnAsOneRankDoes) {
 }
 
 TEST_P(DdpSettings, AllocateWhatWasPredictedEventByEvent) {
-  const auto text = [](const Trace& trace, const MemoryEvent& event) {
-    const TraceTensor& tensor = trace.tensors[event.tensor.index];
-    return tensor.name + (event.alloc ? " +" : " -") + std::to_string(tensor.bytes.count());
-  };
   EachJob([&](const Job& job) {
     PredictOptions options;
     options.steps = FirstSteps(kSteps);
     const Prediction prediction = *Predict(job, options);
     const Trace& predicted = *prediction.roles.front().trace;
     for (const RunOutcome& run : ExecutedTogether(job, kSteps)) {
-      ASSERT_EQ(run.trace.memory.size(), predicted.memory.size());
-      for (std::size_t i = 0; i < predicted.memory.size(); ++i) {
-        ASSERT_EQ(text(run.trace, run.trace.memory[i]), text(predicted, predicted.memory[i])) << "event " << i;
-      }
+      EXPECT_EQ(MemoryEventsOf(run.trace), MemoryEventsOf(predicted));
     }
   });
 }

@@ -35,6 +35,16 @@ inline Job SmallJob(const std::string& strategy) {
   return huge && FindStrategy(strategy)->Accept(small_bucket) ? small_bucket : job;
 }
 
+/// All samples of a step of `job` as one batch on one rank, without accumulation.
+inline Job OneBatch(const Job& job) {
+  Job one = SmallJob("ddp-every");
+  one.network = job.network;
+  one.axes.packing = job.axes.packing;
+  one.micro_batch_size = job.micro_batch_size * job.accumulation_steps * job.layout.dp;
+  one.accumulation_steps = 1;
+  return one;
+}
+
 /// Of a test of one strategy: GoogleTest takes no hyphens.
 inline std::string StrategyName(const testing::TestParamInfo<std::string>& strategy) {
   std::string name = strategy.param;

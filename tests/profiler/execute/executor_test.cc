@@ -48,16 +48,6 @@ const std::vector<std::string> kExecuted = {
     "colossalai-gemini",
 };
 
-/// One batch of all samples, without accumulation.
-Job OneBatch(const Job& job) {
-  Job one = SmallJob("ddp-every");
-  one.network = job.network;
-  one.axes.packing = job.axes.packing;
-  one.micro_batch_size = job.micro_batch_size * job.accumulation_steps;
-  one.accumulation_steps = 1;
-  return one;
-}
-
 ParameterParts GradientsOf(const Job& job, bool exact) {
   return Executed(job, 1, {.seed = 7, .exact = exact, .keep_gradients = true}).gradients;
 }

@@ -33,7 +33,7 @@ Job PairJob(const std::string& strategy, std::int64_t ranks) {
 }
 
 /// All pairs as one batch on one rank, whose loss is over the same pairs.
-Job OneBatch(const Job& job) {
+Job OneBatchOfPairs(const Job& job) {
   Job one = job;
   const Job plain = SmallJob("ddp-every");
   one.strategy = plain.strategy;
@@ -48,7 +48,7 @@ class EveryGradCache : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryGradCache, HasTheGradientsOfOneLossOverThePairsOfAllRanks) {
   const Job job = PairJob(GetParam(), 2);
-  const ParameterParts one = Executed(OneBatch(job), 1, Exact()).gradients;
+  const ParameterParts one = Executed(OneBatchOfPairs(job), 1, Exact()).gradients;
   for (const RunOutcome& rank : ExecutedTogether(job, 1, Exact())) {
     EXPECT_EQ(rank.gradients.size(), one.size());
     EXPECT_LT(FarthestFrom(rank.gradients, [&](const ParameterKey& key, std::int64_t begin,
@@ -64,7 +64,7 @@ TEST_P(EveryGradCache, HasThemWithEagerKernelsInOneEncoderToo) {
   Decoder& second = std::get<DualEncoder>(eager.network.shape).second;
   second.attention_kernel = Decoder::AttentionKernel::eager;
   second.norm_kernel = Decoder::NormKernel::eager;
-  const ParameterParts one = Executed(OneBatch(fused), 1, Exact()).gradients;
+  const ParameterParts one = Executed(OneBatchOfPairs(fused), 1, Exact()).gradients;
   for (const RunOutcome& rank : ExecutedTogether(eager, 1, Exact())) {
     EXPECT_LT(FarthestFrom(rank.gradients, [&](const ParameterKey& key, std::int64_t begin,
                                                std::size_t i) { return one.at(key).at(begin)[i]; }),
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Execute, EveryGradCache,
 TEST(GradCacheUnscaled, IsTooSmallByExactlyTheNumberOfRanks) {
   for (const std::int64_t ranks : {2, 4}) {
     const Job job = PairJob("gradcache-unscaled", ranks);
-    const ParameterParts one = Executed(OneBatch(job), 1, Exact()).gradients;
+    const ParameterParts one = Executed(OneBatchOfPairs(job), 1, Exact()).gradients;
     const auto too_small = [&](const ParameterKey& key, std::int64_t begin, std::size_t i) {
       return one.at(key).at(begin)[i] / static_cast<double>(ranks);
     };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/memory_events.h"
 #include "tests/profiler/execute/thread_ranks.h"
 
 namespace tidemark::zero3_test {
@@ -44,13 +45,6 @@ class Zero3 : public testing::TestWithParam<Sizes> {
     job.axes.shard.prefetch_elements = GetParam().prefetch;
     job.axes.shard.persistence_threshold = GetParam().persistence;
     return job;
-  }
-  static Job OneBatch(const Job& job) {
-    Job one = SmallJob("ddp-every");
-    one.axes.packing = job.axes.packing;
-    one.micro_batch_size = job.micro_batch_size * job.accumulation_steps * job.layout.dp;
-    one.accumulation_steps = 1;
-    return one;
   }
 };
 
@@ -126,15 +120,8 @@ TEST_P(Zero3, AllocatesWhatWasPredictedEventByEvent) {
   options.steps = FirstSteps(3);
   const Prediction prediction = *Predict(job, options);
   const Trace& predicted = *prediction.roles.front().trace;
-  const auto text = [](const Trace& trace, const MemoryEvent& event) {
-    const TraceTensor& tensor = trace.tensors[event.tensor.index];
-    return tensor.name + (event.alloc ? " +" : " -") + std::to_string(tensor.bytes.count());
-  };
   for (const RunOutcome& run : ExecutedTogether(job, 3)) {
-    ASSERT_EQ(run.trace.memory.size(), predicted.memory.size());
-    for (std::size_t i = 0; i < predicted.memory.size(); ++i) {
-      ASSERT_EQ(text(run.trace, run.trace.memory[i]), text(predicted, predicted.memory[i])) << "event " << i;
-    }
+    EXPECT_EQ(MemoryEventsOf(run.trace), MemoryEventsOf(predicted));
   }
 }
 
