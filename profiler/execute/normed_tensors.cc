@@ -86,11 +86,9 @@ std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Buf
         return std::nullopt;
       }
       const auto& [own, state] = found->second;
-      const std::int64_t begin = std::max(stretch.begin, own.begin), end = std::min(stretch.end(), own.end());
-      Stretch part = stretch;
-      part.begin = begin;
-      part.elements = std::max<std::int64_t>(end - begin, 0);
-      part.offset += begin - stretch.begin;
+      const std::vector<Shared> shared = SharedBy({{stretch}, stretch.elements}, {{own}, own.elements});
+      Stretch part = shared.empty() ? stretch : shared.front().stretch;
+      part.elements = shared.empty() ? 0 : part.elements;
       parts.push_back({part, numbers_.at(state)});
     } else {
       parts.push_back({stretch, stretch.joined ? parts.back().tensor : numbers_.at(KeyOf(stretch))});
