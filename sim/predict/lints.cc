@@ -261,38 +261,10 @@ class Linter {
                             : "leave buffers.tp_gather out, or set layout.sp to true");
   }
 
-  /// Options of how modelling code computes that change nothing in this job.
-  /// Keys of `recompute` that another policy does not look at, or whose work changes no byte.
   void Recomputation() {
     const Recompute& recompute = axes_.recompute;
-    const auto add = [&](const std::string& message, const std::string& hint) {
-      Add("option-without-effect", "note", message, hint);
-    };
-    if (recompute.policy != Recompute::Policy::every_n && recompute.every != Recompute().every) {
-      add("recompute.every changes nothing: another recompute.policy does not count layers",
-          "leave recompute.every out, or set recompute.policy to every_n");
-    }
-    const bool parts = recompute.norm || recompute.activation || recompute.feed_forward;
-    if (recompute.policy != Recompute::Policy::selective) {
-      if (parts || !recompute.attention) {
-        add("the parts that recompute names change nothing: only recompute.policy selective looks at them",
-            "leave them out, or set recompute.policy to selective");
-      }
-      return;
-    }
-    if (!parts && !recompute.attention) {
-      add("recompute.policy selective changes nothing: no part is selected",
-          "set recompute.norm to true, or recompute.policy to none");
-    }
-    if (recompute.activation && recompute.feed_forward) {
-      add("recompute.activation changes nothing: the activation is part of the feed-forward",
-          "set recompute.activation to false");
-    }
-    if (recompute.norm && job_.GathersRows() && !axes_.buffers.gathers_again()) {
-      add("recompute.norm drops no norm's output: linear layers keep the rows they gathered from it",
-          "set recompute.norm to false, or gather again where the strategy can: buffers.tp_gather: pooled");
-    }
-    if (recompute.attention && HasFlashAttention()) {
+    const bool selects = recompute.policy == Recompute::Policy::selective;
+    if (selects && recompute.attention && HasFlashAttention()) {
       Add("recompute-without-gain", "warning",
           "a flash kernel keeps no scores: doing attention again costs its forward pass and saves the row sums only",
           "set recompute.attention to false and a part that saves something, as recompute.activation, to true");

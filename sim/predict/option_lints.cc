@@ -36,6 +36,7 @@ class IdleOptions {
       Add("optimizer_step.kernel changes nothing: SGD without momentum is one operation in place",
           "leave optimizer_step.kernel out, or choose another optimizer");
     }
+    OfRecomputation();
   }
 
  private:
@@ -71,6 +72,35 @@ class IdleOptions {
     }
     if (!axes_.buffers.fused_glu && !Any([](const Decoder& d) { return d.ffn_kind == Decoder::Ffn::glu; })) {
       Add("buffers.fused_glu changes nothing: the network has no gated activation", "leave buffers.fused_glu out");
+    }
+  }
+
+  /// Keys of `recompute` that another policy does not look at, or whose work changes no byte.
+  void OfRecomputation() {
+    const Recompute& recompute = axes_.recompute;
+    if (recompute.policy != Recompute::Policy::every_n && recompute.every != Recompute().every) {
+      Add("recompute.every changes nothing: another recompute.policy does not count layers",
+          "leave recompute.every out, or set recompute.policy to every_n");
+    }
+    const bool parts = recompute.norm || recompute.activation || recompute.feed_forward;
+    if (recompute.policy != Recompute::Policy::selective) {
+      if (parts || !recompute.attention) {
+        Add("the parts that recompute names change nothing: only recompute.policy selective looks at them",
+            "leave them out, or set recompute.policy to selective");
+      }
+      return;
+    }
+    if (!parts && !recompute.attention) {
+      Add("recompute.policy selective changes nothing: no part is selected",
+          "set recompute.norm to true, or recompute.policy to none");
+    }
+    if (recompute.activation && recompute.feed_forward) {
+      Add("recompute.activation changes nothing: the activation is part of the feed-forward",
+          "set recompute.activation to false");
+    }
+    if (recompute.norm && job_.GathersRows() && !axes_.buffers.gathers_again()) {
+      Add("recompute.norm drops no norm's output: linear layers keep the rows they gathered from it",
+          "set recompute.norm to false, or gather again where the strategy can: buffers.tp_gather: pooled");
     }
   }
 

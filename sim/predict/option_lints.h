@@ -8,8 +8,8 @@
 
 namespace tidemark {
 
-/// Appends a note (option-without-effect) for each option of the network, of its kernels or of the update that is not
-/// at its default and changes nothing in this job.
+/// Appends a note (option-without-effect) for each option of the network, of its kernels, of the update or of
+/// recomputation that is not at its default and changes nothing in this job.
 void AppendIdleOptions(const Job& job, std::vector<Lint>& lints);
 
 }  // namespace tidemark
