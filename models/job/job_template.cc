@@ -287,18 +287,8 @@ Result<Machine> JobTemplate::MachineWith(std::span<const JobChange* const> chang
   return MachineOf(Changed(changes));
 }
 
-Result<Machine> JobTemplate::MachineOf(const Settings& settings) {
-  std::string described = Described(settings, "machine");
-  auto known = machines_.find(described);
-  if (known == machines_.end()) {
-    TIDEMARK_ASSIGN(Machine machine, ReadMachineOf(settings));
-    known = Remember(machines_, std::move(described), std::move(machine));
-  }
-  return known->second;
-}
-
 /// Somebody may vary a number of a machine thousands of times: its file is read once.
-Result<Machine> JobTemplate::ReadMachineOf(const Settings& settings) {
+Result<Machine> JobTemplate::MachineOf(const Settings& settings) {
   const Settings own = MachineSettings(settings);
   if (own.empty()) {
     return BadInput("the job has no machine", "add `machine: h100-sxm-80gb`, or another of `tidemark list machines`");
@@ -309,10 +299,10 @@ Result<Machine> JobTemplate::ReadMachineOf(const Settings& settings) {
   }
   std::string described;
   AppendTo(described, from->second);
-  auto named = named_machines_.find(described);
-  if (named == named_machines_.end()) {
+  auto named = machines_.find(described);
+  if (named == machines_.end()) {
     TIDEMARK_ASSIGN(Machine machine, ReadMachine({*from}, folder_, kMachinePrefix));
-    named = Remember(named_machines_, std::move(described), std::move(machine));
+    named = Remember(machines_, std::move(described), std::move(machine));
   }
   return ChangedMachine(named->second, own, kMachinePrefix);
 }

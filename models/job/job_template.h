@@ -48,13 +48,12 @@ class JobTemplate {
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
   Result<Machine> MachineOf(const Settings& settings);
-  Result<Machine> ReadMachineOf(const Settings& settings);
 
   Settings settings_;
   std::string path_, folder_;
   std::span<const StrategyDefaults> strategies_;
-  std::map<std::string, KnownNetwork> networks_;              ///< by all that the settings say about them
-  std::map<std::string, Machine> machines_, named_machines_;  ///< the latter by all that is said of `from`
+  std::map<std::string, KnownNetwork> networks_;  ///< by all that the settings say about them
+  std::map<std::string, Machine> machines_;       ///< as their files have them, by all that is said of `from`
 };
 
 }  // namespace tidemark
