@@ -108,6 +108,11 @@ std::string Grouped(std::int64_t number) {
   return digits;
 }
 
+std::string Counted(std::int64_t count, std::string_view noun) {
+  const bool hisses = noun.ends_with("h") || noun.ends_with("s") || noun.ends_with("x");
+  return fmt::format("{} {}{}", Grouped(count), noun, count == 1 ? "" : hisses ? "es" : "s");
+}
+
 Result<Bytes> ParseBytes(std::string_view text) {
   const double bytes = std::round(ParseNumber(text, kByteSuffixes));
   if (bytes < 0) {

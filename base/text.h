@@ -27,6 +27,8 @@ std::string Signed(Bytes bytes);
 std::string Signed(Nanos nanos);
 /// All digits in groups of three: "606,375,936".
 std::string Grouped(std::int64_t number);
+/// "1 rank", "1,024 ranks", "2 microbatches".
+std::string Counted(std::int64_t count, std::string_view noun);
 
 /// "80GiB", "24 GiB", "512 MB", "1048576" (bytes). Refuses negative numbers and more than 2^62 bytes.
 Result<Bytes> ParseBytes(std::string_view text);

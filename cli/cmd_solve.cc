@@ -153,9 +153,8 @@ class SolveCommand : public Command {
     solution.global_batch = global_batch_.value_or(own_batch);
     solution.same_batch = solution.global_batch == own_batch;
     solution.ranks = base.Ranks();
-    solution.title = fmt::format("{} on {} rank{}, {} sequence{} a step", job_.path, Grouped(solution.ranks),
-                                 solution.ranks == 1 ? "" : "s", Grouped(solution.global_batch),
-                                 solution.global_batch == 1 ? "" : "s");
+    solution.title = fmt::format("{} on {}, {} a step", job_.path, Counted(solution.ranks, "rank"),
+                                 Counted(solution.global_batch, "sequence"));
     solution.job_yaml = JobYaml(base);
     solution.version = TIDEMARK_VERSION;
     solution.machine = base.machine.name;

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "base/text.h"
+
 namespace tidemark {
 
 // Open MPI: "Environment variables set for your application" of mpirun(1). Slurm: "OUTPUT ENVIRONMENT VARIABLES" of
@@ -50,12 +52,13 @@ Result<Meeting> MeetingOf(const Launcher& launcher, std::int64_t ranks, bool on_
     return ranks == 1 ? Meeting::alone : Meeting::starts;
   }
   if (launcher.ranks != ranks) {
-    return BadInput(fmt::format("the job has {} ranks, and the launcher has started {}", ranks, launcher.ranks),
-                    fmt::format("start {} processes, or none: tidemark run starts mpirun itself", ranks));
+    return BadInput(
+        fmt::format("the job has {}, and the launcher has started {}", Counted(ranks, "rank"), launcher.ranks),
+        fmt::format("start {}, or none: tidemark run starts mpirun itself", Counted(ranks, "process")));
   }
   if (launcher.kind == Kind::srun && !launcher.speaks_pmi) {
     return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("srun has started {} processes that MPI cannot bring together", ranks),
+                 fmt::format("srun has started {} that MPI cannot bring together", Counted(ranks, "process")),
                  "srun --mpi=pmix; srun --mpi=list shows what there is"};
   }
   if (launcher.kind != Kind::torchrun) {

@@ -16,11 +16,6 @@ namespace {
 constexpr std::size_t kHazardRows = 40;
 constexpr std::size_t kWindowRows = 12;
 
-/// "1 hazard", "3 hazards"
-std::string Counted(std::int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", Grouped(count), noun, count == 1 ? "" : "s");
-}
-
 /// "0 to 3" of microbatches in a row, which those of a window are.
 std::string Range(const std::vector<std::int64_t>& microbatches) {
   return microbatches.size() == 1 ? fmt::format("{}", microbatches.front())

@@ -17,7 +17,7 @@ std::string ChangeText(const SolvedOption& option) {
   return option.change.empty() ? "the job as it is" : option.change;
 }
 
-std::string Ways(std::int64_t count) { return fmt::format("{} way{}", Grouped(count), count == 1 ? "" : "s"); }
+std::string Ways(std::int64_t count) { return Counted(count, "way"); }
 
 /// What the fastest way may fill, or else what needs least, or the job itself.
 std::string MemoryText(const Solution& solution) {

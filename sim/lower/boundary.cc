@@ -49,9 +49,7 @@ Result<std::vector<Boundary::Place>> Boundary::Places() const {
 }
 
 Error Boundary::NeverSteps() const {
-  return BadKey(step_key_,
-                fmt::format("the optimizer never steps within {} microbatch{}", Grouped(microbatches_),
-                            microbatches_ == 1 ? "" : "es"),
+  return BadKey(step_key_, fmt::format("the optimizer never steps within {}", Counted(microbatches_, "microbatch")),
                 "an ordinary window is (i + 1) % steps == 0");
 }
 

@@ -63,6 +63,14 @@ TEST(Grouped, PutsACommaBeforeEveryThirdDigit) {
   EXPECT_EQ(Grouped(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
+TEST(Counted, SaysOneOfThemAndManyOfThem) {
+  EXPECT_EQ(Counted(1, "rank"), "1 rank");
+  EXPECT_EQ(Counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(Counted(1024, "rank"), "1,024 ranks");
+  EXPECT_EQ(Counted(1, "microbatch"), "1 microbatch");
+  EXPECT_EQ(Counted(2, "microbatch"), "2 microbatches");
+}
+
 TEST(ParseBytes, TakesBinaryAndDecimalUnitsWithOrWithoutASpace) {
   EXPECT_EQ(*ParseBytes("80GiB"), Bytes(80 * kGiB));
   EXPECT_EQ(*ParseBytes("24 GiB"), Bytes(24 * kGiB));
