@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/pointwise_cuda.h"
+#include "profiler/execute/adjacent.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/state_rows.h"
 
@@ -117,6 +118,12 @@ class StateBinder {
     ConstTensor from;
     std::size_t write = 0;
     std::int64_t offset = 0;
+
+    bool Continues(const Part& previous) const {
+      return write == previous.write && offset == previous.offset + previous.from.type.elements &&
+             AreAdjacent(previous.from, from);
+    }
+    void Extend(const Part& next) { from.type.elements += next.from.type.elements; }
   };
 
   /// What reads and writes share. Fails where that is neither all that is read nor all that is written: a movement
@@ -166,7 +173,7 @@ class StateBinder {
 
   Result<Operation> Move(Does does) const {
     const bool adds = does == Does::add || does == Does::add_taken;
-    TIDEMARK_ASSIGN(std::vector<Part> parts, Parts(does == Does::take || does == Does::add_taken));
+    TIDEMARK_ASSIGN(const std::vector<Part> parts, Parts(does == Does::take || does == Does::add_taken));
     Operation operation;
     TIDEMARK_ASSIGN(operation.outputs, StateTypes(c_));
     std::vector<bool> starts;
@@ -176,8 +183,8 @@ class StateBinder {
         operation.outputs[w] = c_.writes[w].tensor.type;
       }
     }
-    operation.run = [parts = std::move(parts), starts = std::move(starts), adds, scale = c_.scale](Writes writes,
-                                                                                                   const Queue& queue) {
+    operation.run = [parts = Joined(parts), starts = std::move(starts), adds, scale = c_.scale](Writes writes,
+                                                                                                const Queue& queue) {
       for (std::size_t w = 0; w < writes.size(); ++w) {
         if (starts[w]) {
           on::Zero(queue, writes[w]);
@@ -225,12 +232,12 @@ class StateBinder {
                                      write.buffer->name, operation.outputs[0].elements));
     }
     operation.packed = std::move(packed);
-    operation.run = Copies(std::move(parts));
+    operation.run = Copies(parts);
     return operation;
   }
 
-  std::function<void(Writes, const Queue&)> Copies(std::vector<Part> parts) const {
-    return [parts = std::move(parts), scale = c_.scale](Writes writes, const Queue& queue) {
+  std::function<void(Writes, const Queue&)> Copies(const std::vector<Part>& parts) const {
+    return [parts = Joined(parts), scale = c_.scale](Writes writes, const Queue& queue) {
       for (const Part& part : parts) {
         on::Copy(queue, part.from, kernels::Slice(writes[0], part.offset, part.from.type.elements), scale);
       }
@@ -271,7 +278,7 @@ class StateBinder {
     Operation operation;
     operation.outputs = {{c_.Stored(c_.writes[0].buffer->dtype), packed->elements}};
     operation.packed = std::move(packed);
-    operation.run = Copies(std::move(parts));
+    operation.run = Copies(parts);
     return operation;
   }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "kernels/optimizer_cuda.h"
 #include "kernels/pointwise_cuda.h"
+#include "profiler/execute/adjacent.h"
 #include "profiler/execute/operation.h"
 
 namespace tidemark {
@@ -27,6 +29,10 @@ Does DoesOf(std::string_view name) {
   return name == "update moments" ? Does::moments : name == kApplyUpdate ? Does::weights : Does::all;
 }
 
+bool AreAllAdjacent(const std::vector<Tensor>& first, const std::vector<Tensor>& second) {
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(), AreAdjacent<Tensor>);
+}
+
 /// One update of one parameter, in pieces: what it is made of, what is updated, and its moments.
 struct Piece {
   ConstTensor source;  ///< the gradient; where that is in the moments already, AdamW's denominator or SGD's momentum
@@ -34,6 +40,27 @@ struct Piece {
   std::vector<Tensor> copies;  ///< weights that are cast from it
   std::vector<Tensor> moments;
   std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
+
+  bool Continues(const Piece& previous) const {
+    return AreAdjacent(previous.source, source) && AreAdjacent(previous.updated, updated) &&
+           AreAllAdjacent(previous.copies, copies) && AreAllAdjacent(previous.moments, moments) &&
+           weights.has_value() == previous.weights.has_value() &&
+           (!weights || AreAdjacent(*previous.weights, *weights));
+  }
+  void Extend(const Piece& next) {
+    const std::int64_t more = next.source.type.elements;
+    source.type.elements += more;
+    updated.type.elements += more;
+    for (Tensor& copy : copies) {
+      copy.type.elements += more;
+    }
+    for (Tensor& moment : moments) {
+      moment.type.elements += more;
+    }
+    if (weights) {
+      weights->type.elements += more;
+    }
+  }
 };
 
 void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, const Piece& piece) {
@@ -216,7 +243,10 @@ Result<Operation> UpdateBinder::Bind() {
     targets_.push_back({&c_.writes[w], operation.outputs[w], IsChange(w)});
   }
   TIDEMARK_ASSIGN(std::vector<Piece> pieces, does_ == Does::weights ? PiecesOfMoments() : PiecesOfGradients());
-  operation.run = [pieces = std::move(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& one, const Piece& other) {
+    return std::less<const void*>()(one.source.data, other.source.data);
+  });
+  operation.run = [pieces = Joined(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](
                       Writes, const Queue& queue) {
     kernels::AdamW adamw;
     adamw.step = step;
