@@ -18,6 +18,7 @@
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
 #include "reports/summarise/yaml_json.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -63,7 +64,7 @@ std::string NumericsText(const RunNumerics& numerics) {
 
 std::string OutOfMemoryText(const OutOfMemory& out, const Trace& trace) {
   constexpr std::size_t kShown = 5;
-  const std::string place = out.microbatch < 0 ? out.phase : "in " + PhaseText(out.phase, out.microbatch);
+  const std::string place = InPhaseText(out.at.phase, out.at.microbatch, out.at.step, out.at.side);
   std::string text =
       fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} of {} reserved\n", out.tensor,
                   Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved), Text(out.capacity));
@@ -83,13 +84,17 @@ ordered_json JsonOf(const OutOfMemory& out, const Trace& trace) {
                      {"count", live.count},
                      {"since_phase", live.since_phase}});
   }
+  const bool chunk = !out.at.side.empty();
   return {{"requested_bytes", out.requested.count()},
           {"capacity_bytes", out.capacity.count()},
           {"reserved_bytes", out.reserved.count()},
           {"cache_flushes", out.cache_flushes},
-          {"phase", out.phase},
+          {"phase", out.at.phase.empty() ? kBeforeStep : out.at.phase},
           {"tensor", out.tensor},
-          {"microbatch", out.microbatch},
+          {"microbatch", chunk || out.at.microbatch < 0 ? ordered_json() : ordered_json(out.at.microbatch)},
+          {"side", chunk ? ordered_json(out.at.side) : ordered_json()},
+          {"chunk", chunk ? ordered_json(out.at.microbatch) : ordered_json()},
+          {"step", out.at.step},
           {"live", alive}};
 }
 
@@ -155,11 +160,11 @@ bool RunReport::Finding() const { return NumbersDiffer() || outcome.ran_out; }
 std::string RenderText(const RunReport& report) {
   const RunOutcome& outcome = report.outcome;
   const Peak& peak = report.peak.peak;
-  const std::int64_t ranks = report.job.Ranks();
-  std::string text = fmt::format("{}\nmeasured on {}, {} rank{}{}\n{}\n{}", JobTitle(report.job), report.device, ranks,
-                                 ranks == 1 ? "" : "s", report.exchanges.empty() ? "" : ", by " + report.exchanges,
-                                 LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps)) +
-                     ClockText(outcome.clock);
+  std::string text =
+      fmt::format("{}\nmeasured on {}, {}{}\n{}\n{}", JobTitle(report.job), report.device,
+                  Counted(report.job.Ranks(), "rank"), report.exchanges.empty() ? "" : ", by " + report.exchanges,
+                  LintsText(report.lints, report.NumbersDiffer()), StepsText(outcome.steps)) +
+      ClockText(outcome.clock);
   for (const std::string& note : NotesOf(outcome)) {
     text += note + "\n";
   }
@@ -167,9 +172,8 @@ std::string RenderText(const RunReport& report) {
     text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
                         fmt::join(outcome.steps.back().parameters_changed_at, ", "));
   }
-  const std::string phase = PhaseText(peak.phase, peak.microbatch, peak.step, peak.side);
   text += fmt::format("memory peak of rank {}: {} of tensors ({} bytes), {}\n", report.peak.rank, Text(peak.allocated),
-                      Grouped(peak.allocated.count()), phase.empty() ? "before the step" : "in " + phase);
+                      Grouped(peak.allocated.count()), InPhaseText(peak.phase, peak.microbatch, peak.step, peak.side));
   text += fmt::format("with the allocator's rounding {}, reserved {}\n", Text(report.peak.allocator),
                       Text(report.peak.reserved));
   if (outcome.steps.back().out_of_memory) {

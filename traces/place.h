@@ -8,6 +8,9 @@
 
 namespace tidemark {
 
+/// What is said in place of a phase of what happens before any.
+inline constexpr const char* kBeforeStep = "before the step";
+
 /// Where in a step something happens. No phase: before or after everything.
 struct PhasePlace {
   std::string phase;

@@ -174,7 +174,7 @@ Status CheckContrastive(const Job& job) {
   }
   if (!dual) {
     return Wrong("gradient_flow.kind", "GradCache is for contrastive losses: the network must be a dual encoder",
-                 "leave gradient_flow.kind at microbatch, or give network.dual_encoder");
+                 "give network.dual_encoder, or a strategy such as ddp-last with gradient_flow.kind: microbatch");
   }
   const std::int64_t batch = job.micro_batch_size * job.accumulation_steps;
   if (batch % job.Microbatches() != 0) {

@@ -201,8 +201,12 @@ Result<Machine> ReadMachine(const Settings& settings, const std::string& folder,
     TIDEMARK_TRY(CheckComplete(settings));
     return machine;
   }
-  TIDEMARK_ASSIGN(const std::string name, Word{}.Read(from->second));
-  Result<Machine> found = FindMachine(name, FolderOf(from->second, folder));
+  const Result<std::string> name = Word{}.Read(from->second);
+  if (!name) {
+    const std::string_view key = section.empty() ? "from" : section.substr(0, section.size() - 1);
+    return Explain(name.error(), from->second, std::string(key), "h100-sxm-80gb");
+  }
+  Result<Machine> found = FindMachine(*name, FolderOf(from->second, folder));
   if (!found) {
     return found.error().where.empty() ? std::move(found).At(from->second.where) : std::move(found);
   }
@@ -251,7 +255,8 @@ Result<Machine> FindMachine(const std::string& name_or_path, const std::string& 
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
     const std::string nearest = Nearest(name_or_path, names);
-    return BadInput(fmt::format("'{}' is neither a known machine nor a file", name_or_path),
+    return BadInput(fmt::format("'{}' is neither a known machine nor a file: there is no {}", name_or_path,
+                                std::filesystem::absolute(path).lexically_normal().string()),
                     nearest.empty() ? "tidemark list machines" : fmt::format("did you mean {}?", nearest));
   }
   TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));

@@ -26,6 +26,7 @@
 #include "profiler/execute/operation.h"
 #include "profiler/execute/recorder.h"
 #include "sim/program/program.h"
+#include "traces/place.h"
 
 namespace tidemark {
 
@@ -62,8 +63,8 @@ std::string_view Name(WorkClock clock);
 struct OutOfMemory {
   Bytes requested, reserved, capacity;
   std::int64_t cache_flushes = 0;
-  std::string tensor, phase;
-  std::int64_t microbatch = -1;
+  std::string tensor;
+  PhasePlace at;
 };
 
 /// What CUPTI recorded of the host in a step.

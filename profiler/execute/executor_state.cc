@@ -150,8 +150,7 @@ Status Executor::Allocate(const Buffer& buffer, std::size_t slot, std::int64_t i
                                          .capacity = allocator.device().capacity(),
                                          .cache_flushes = allocator.cache_flushes(),
                                          .tensor = buffer.name,
-                                         .phase = recorder_.phase().empty() ? "before the step" : recorder_.phase(),
-                                         .microbatch = microbatch_};
+                                         .at = recorder_.place()};
     recorder_.Refuse(outcome_.out_of_memory->requested);
     return Done{};
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "profiler/capture/heap.h"
@@ -59,6 +60,18 @@ void Recorder::BeginStep(const Program& program, std::string_view kind) {
   if (progress_ != nullptr) {
     progress_->BeginStep();
   }
+}
+
+PhasePlace Recorder::place() const {
+  PhasePlace place;
+  place.step = std::max<std::int64_t>(std::ssize(trace_.steps) - 1, 0);
+  if (!open_.empty()) {
+    const Span& span = trace_.spans[open_.back().span];
+    place.phase = span.phase;
+    place.microbatch = span.microbatch;
+    place.side = span.side;
+  }
+  return place;
 }
 
 void Recorder::EndStep() {

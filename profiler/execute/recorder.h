@@ -19,6 +19,7 @@
 #include "profiler/device/tensor_memory.h"
 #include "profiler/execute/progress.h"
 #include "sim/program/program.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -67,8 +68,8 @@ class Recorder {
 
   /// Of the phase that runs: its place in the trace's spans.
   std::uint16_t open_span() const { return open_.empty() ? kNoSpan : open_.back().span; }
-  /// The phase that runs, "" outside of any.
-  std::string phase() const { return open_.empty() ? std::string() : trace_.spans[open_.back().span].phase; }
+  /// The phase that runs, none outside of any, and the step, which is the first one before there is any.
+  PhasePlace place() const;
   Trace Take() && { return std::move(trace_); }
 
  private:

@@ -51,10 +51,11 @@ Status DeclareAll(const Job& job, const StepProgram& program) {
 }
 
 Error AloneWithoutMemory(const OutOfMemory& out) {
-  return {ErrorCode::machine_cannot, "",
-          fmt::format("this rank's device has no {} for '{}' in {}: {} of {} are taken", Text(out.requested),
-                      out.tensor, out.phase, Text(out.reserved), Text(out.capacity)),
-          "tidemark predict says what a rank needs, and when"};
+  return {
+      ErrorCode::machine_cannot, "",
+      fmt::format("this rank's device has no {} for '{}' {}: {} of {} are taken", Text(out.requested), out.tensor,
+                  out.at.phase.empty() ? kBeforeStep : "in " + out.at.phase, Text(out.reserved), Text(out.capacity)),
+      "tidemark predict says what a rank needs, and when"};
 }
 
 /// What a device hands out itself needs no announcement: tools know where it lies.
@@ -134,7 +135,7 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
 
 Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, const RunOptions& options, World& world) {
   if (job.Ranks() != world.size()) {
-    return BadInput(fmt::format("the job has {} ranks, and this run has {}", job.Ranks(), world.size()),
+    return BadInput(fmt::format("the job has {}, and this run has {}", Counted(job.Ranks(), "rank"), world.size()),
                     "start one process for each rank");
   }
   TIDEMARK_ASSIGN(Communicators groups, GroupsOf(job, world));

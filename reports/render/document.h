@@ -38,6 +38,7 @@ struct ReportColumn {
   std::string title;
   bool number = false;   ///< right-aligned
   bool shrinks = false;  ///< may be cut where the medium is narrow
+  bool wraps = false;    ///< one that shrinks goes on in the next line instead of being cut
 };
 
 struct ReportRow {

@@ -17,14 +17,14 @@ namespace tidemark {
 namespace {
 
 std::string PlaceOf(const CapacityReport& capacity) {
-  return PhaseText(capacity.phase, capacity.microbatch, capacity.step, capacity.side);
+  return InPhaseText(capacity.phase, capacity.microbatch, capacity.step, capacity.side);
 }
 
 /// Whether it fits.
 std::string SizeVerdict(const PredictionReport& report) {
   const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
   if (report.capacity && report.capacity->outcome == "out_of_memory") {
-    return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} in {} finds no room",
+    return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} {} finds no room",
                        Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
   }
   const Bytes high = report.Worst().device.high, usable = report.usable_memory;
@@ -185,8 +185,8 @@ Section CapacitySection(const CapacityReport& capacity) {
               "each flush stalls the device; a little more memory avoids it", Tone::warning};
   } else if (capacity.outcome == "out_of_memory") {
     remark = {"outcome",
-              fmt::format("out of memory: a request of {} in {} fails after {} cache flushes",
-                          AllDigits(capacity.request), PlaceOf(capacity), capacity.cache_flushes),
+              fmt::format("out of memory: a request of {} {} fails after {} cache flushes", AllDigits(capacity.request),
+                          PlaceOf(capacity), capacity.cache_flushes),
               "", Tone::bad};
   }
   section.remarks.push_back(std::move(remark));

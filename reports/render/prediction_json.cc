@@ -7,6 +7,7 @@
 #include "reports/render/role_json.h"
 #include "reports/render/time_json.h"
 #include "reports/summarise/yaml_json.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -22,7 +23,7 @@ Json CapacityJson(const CapacityReport& capacity) {
           {"outcome", capacity.outcome},
           {"cache_flushes", capacity.cache_flushes},
           {"request_bytes", failed ? Json(capacity.request.count()) : Json(nullptr)},
-          {"phase", failed ? Json(capacity.phase) : Json(nullptr)},
+          {"phase", failed ? Json(capacity.phase.empty() ? kBeforeStep : capacity.phase) : Json(nullptr)},
           {"microbatch", failed && !chunk && capacity.microbatch >= 0 ? Json(capacity.microbatch) : Json(nullptr)},
           {"side", chunk ? Json(capacity.side) : Json(nullptr)},
           {"chunk", chunk ? Json(capacity.microbatch) : Json(nullptr)},

@@ -118,9 +118,11 @@ class TableLayout {
   std::string Render(const Painter& painter) const {
     std::string out = fmt::format("{}\n", painter.Dim(Trimmed(Line(Titles()))));
     for (const ReportRow& row : table_.rows) {
-      const std::string line = Line(row.cells);
+      const std::vector<std::string> lines = Lines(row.cells);
       const std::size_t room = std::min(kBar, kWidth - std::min(kWidth, LineWidth() + 2));
-      out += Trimmed(row.share ? fmt::format("{}  {}", line, Bar(*row.share, room)) : line) + "\n";
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        out += Trimmed(row.share && i == 0 ? fmt::format("{}  {}", lines[i], Bar(*row.share, room)) : lines[i]) + "\n";
+      }
     }
     return out;
   }
@@ -167,6 +169,24 @@ class TableLayout {
       }
       --widths_[widest];
     }
+  }
+
+  /// Of one row: more than one where a cell goes on in the next.
+  std::vector<std::string> Lines(const std::vector<std::string>& cells) const {
+    std::vector<std::vector<std::string>> all(1, std::vector<std::string>(cells.size()));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const bool wraps = table_.columns[i].wraps;
+      const std::vector<std::string> parts = wraps ? Wrap(Printable(cells[i]), widths_[i]) : std::vector{cells[i]};
+      for (std::size_t part = 0; part < parts.size(); ++part) {
+        all.resize(std::max(all.size(), part + 1), std::vector<std::string>(cells.size()));
+        all[part][i] = parts[part];
+      }
+    }
+    std::vector<std::string> lines;
+    for (const std::vector<std::string>& line : all) {
+      lines.push_back(Line(line));
+    }
+    return lines;
   }
 
   std::string Line(const std::vector<std::string>& cells) const {

@@ -38,9 +38,8 @@ std::string MemoryText(const SweepReport& report) {
 }
 
 std::string Verdict(const SweepReport& report) {
-  const std::string counts = fmt::format("{} combination{}: {} priced, {} pruned, {} refused", Grouped(report.size),
-                                         report.size == 1 ? "" : "s", Grouped(report.evaluated), Grouped(report.pruned),
-                                         Grouped(report.refused));
+  const std::string counts = fmt::format("{}: {} priced, {} pruned, {} refused", Counted(report.size, "combination"),
+                                         Grouped(report.evaluated), Grouped(report.pruned), Grouped(report.refused));
   const std::string where = report.device_memory ? "in " + MemoryText(report) : "into its device";
   const std::string fits =
       report.feasible == 0 ? "none fits " + where : fmt::format("{} fit {}", Grouped(report.feasible), where);
@@ -136,7 +135,7 @@ Section RowsSection(const SweepReport& report) {
 
 Section RefusalsSection(const SweepReport& report) {
   Section section{"Refused", "combinations that were not priced, by the reason", {}, {}};
-  section.table.columns = {{"count", true, false}, {"reason", false, true}};
+  section.table.columns = {{"count", true, false}, {"reason", false, true, true}};
   std::int64_t rest = 0;
   for (const SweepRefusal& refusal : report.refusals) {
     if (section.table.rows.size() < kRefusals) {

@@ -176,15 +176,14 @@ Section SourcesSection(const TraceReport& report) {
   for (const TraceSummary& trace : report.traces) {
     const Trace& events = trace.trace();
     const std::size_t steps = std::max<std::size_t>(events.steps.size(), 1);
-    section.remarks.push_back(
-        {trace.label,
-         fmt::format("{}; {}, {}{} of {} rank{}, {} memory events over {} in {} step{}, from {}",
-                     trace.title.empty() ? "a job without a title" : trace.title,
-                     trace.origin.empty() ? "of unknown origin" : trace.origin, trace.role.role,
-                     trace.role.role.empty() ? "one role" : "", Grouped(trace.role.ranks),
-                     trace.role.ranks == 1 ? "" : "s", Grouped(static_cast<std::int64_t>(events.memory.size())),
-                     Text(events.step), Grouped(static_cast<std::int64_t>(steps)), steps == 1 ? "" : "s", trace.path),
-         "", Tone::neutral});
+    section.remarks.push_back({trace.label,
+                               fmt::format("{}; {}, {}{} of {}, {} memory events over {} in {}, from {}",
+                                           trace.title.empty() ? "a job without a title" : trace.title,
+                                           trace.origin.empty() ? "of unknown origin" : trace.origin, trace.role.role,
+                                           trace.role.role.empty() ? "one role" : "", Counted(trace.role.ranks, "rank"),
+                                           Grouped(static_cast<std::int64_t>(events.memory.size())), Text(events.step),
+                                           Counted(static_cast<std::int64_t>(steps), "step"), trace.path),
+                               "", Tone::neutral});
   }
   return section;
 }

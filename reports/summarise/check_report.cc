@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 std::string Exact(Bytes bytes) { return fmt::format("{} ({} bytes)", Text(bytes), Grouped(bytes.count())); }
 
 std::string ScenarioPlace(const CheckedScenario& scenario) {
-  return scenario.at.empty() ? "before the step" : "in " + scenario.at;
+  return scenario.at.empty() ? kBeforeStep : "in " + scenario.at;
 }
 
 /// The tensors of which there is more, the largest ones by name.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reports/summarise/family_name.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -34,7 +35,7 @@ std::map<Key, Life> LivesOf(const Trace& trace) {
     if (life.dtype.empty()) {
       life.dtype = Name(tensor.dtype);
       life.sharding = tensor.sharding;
-      life.born = LabelOr(trace, i, "before the step");
+      life.born = LabelOr(trace, i, kBeforeStep);
     }
     life.alive = event.alloc ? life.alive + tensor.bytes : life.alive - tensor.bytes;
     life.most = std::max(life.most, life.alive);

@@ -14,6 +14,7 @@
 #include "reports/summarise/explanation.h"
 #include "reports/summarise/explanation_causes.h"
 #include "reports/summarise/explanation_phrases.h"
+#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -136,7 +137,7 @@ class Words {
     if (born == died && !born.empty()) {
       return "alive within " + born;
     }
-    return fmt::format("alive from {} {}", born.empty() ? "before the step" : born,
+    return fmt::format("alive from {} {}", born.empty() ? kBeforeStep : born,
                        !cause.until   ? "on, beyond the step"
                        : died.empty() ? "to the end of the step"
                                       : "to " + died);

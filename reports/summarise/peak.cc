@@ -129,14 +129,14 @@ std::vector<LiveBuffers> SummariseLive(const Trace& trace, std::size_t events) {
 }
 
 /// "microbatch 2", "query chunk 2".
-std::string Counted(const std::string& side, std::int64_t number) {
+std::string Numbered(const std::string& side, std::int64_t number) {
   return side.empty() ? fmt::format("microbatch {}", number) : fmt::format("{} chunk {}", side, number);
 }
 
 /// Which of all spans of its phase the one of memory event `at` is; empty where it is the only one.
 std::string WhichOf(const Trace& trace, std::size_t at) {
   const Span& span = trace.spans[trace.memory[at].span];
-  const std::string number = span.microbatch < 0 ? std::string() : Counted(span.side, span.microbatch);
+  const std::string number = span.microbatch < 0 ? std::string() : Numbered(span.side, span.microbatch);
   const std::int64_t step = StepOf(trace, at);
   return step < 0         ? number
          : number.empty() ? fmt::format("step {}", step + 1)
@@ -157,8 +157,12 @@ std::string PhaseLabel(const std::string& phase, std::int64_t microbatch, std::i
 
 std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step, const std::string& side) {
   const std::string text =
-      phase.empty() || microbatch < 0 ? phase : fmt::format("{} of {}", phase, Counted(side, microbatch));
+      phase.empty() || microbatch < 0 ? phase : fmt::format("{} of {}", phase, Numbered(side, microbatch));
   return text.empty() || step < 0 ? text : fmt::format("{} of step {}", text, step + 1);
+}
+
+std::string InPhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step, const std::string& side) {
+  return phase.empty() ? kBeforeStep : "in " + PhaseText(phase, microbatch, step, side);
 }
 
 Peak SummarisePeak(const Trace& trace) {

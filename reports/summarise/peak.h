@@ -70,5 +70,8 @@ std::string PhaseLabel(const PhasePlace& place);
 /// phase.
 std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
                       const std::string& side = {});
+/// "in backward of microbatch 2"; kBeforeStep for no phase.
+std::string InPhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
+                        const std::string& side = {});
 
 }  // namespace tidemark

@@ -42,7 +42,7 @@ struct CapacityReport {
   std::string outcome;  ///< fine, flushed, out_of_memory
   std::int64_t cache_flushes = 0;
   Bytes request;                            ///< the request that failed; 0: none did
-  std::string phase;                        ///< in which it failed
+  std::string phase;                        ///< in which it failed; empty: before the step
   std::string side = {};                    ///< as in Span
   std::int64_t microbatch = -1, step = -1;  ///< of that phase, counted from 0; -1: the whole step, the only step
 };

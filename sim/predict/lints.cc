@@ -231,7 +231,8 @@ class Linter {
       Add("retained-graphs", "warning",
           fmt::format("the activations of all {} microbatches are held until the one backward pass",
                       job_.Microbatches()),
-          "give every microbatch its own backward pass: gradient_flow.kind: microbatch");
+          "give every microbatch its own backward pass: a strategy such as ddp-last, with gradient_flow.kind: "
+          "microbatch");
     }
     if (axes_.buffers.stack_gradients && Accumulates()) {
       Add("stacked-gradients", "warning",

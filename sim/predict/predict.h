@@ -45,7 +45,7 @@ struct RolePrediction {
 /// most.
 struct CapacityOutcome {
   Outcome outcome;
-  std::string role, phase;       ///< phase of the request that failed
+  std::string role, phase;       ///< phase of the request that failed; empty: before the step
   std::string side;              ///< as in Span
   std::int64_t microbatch = -1;  ///< of that phase; -1: of the whole step
   std::int64_t step = 0;         ///< that it failed in, counted from 0

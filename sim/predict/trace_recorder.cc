@@ -260,7 +260,7 @@ void TraceRecorder::OnEnd(Phase, Nanos host) {
 
 TraceRecorder::Origin TraceRecorder::OriginOf(std::size_t request) const {
   const MemoryEvent& event = trace_.memory[request];
-  Origin origin{"before the step", {}, -1, 0};
+  Origin origin;
   if (event.span != kNoSpan) {
     origin.phase = trace_.spans[event.span].phase;
     origin.microbatch = trace_.spans[event.span].microbatch;

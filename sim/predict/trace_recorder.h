@@ -44,7 +44,7 @@ class TraceRecorder : public Listener {
   const std::vector<Request>& log() const { return log_; }
   /// Where in the steps a request of the log was made.
   struct Origin {
-    std::string phase;             ///< "before the step" for what is resident
+    std::string phase;             ///< empty for what is resident
     std::string side;              ///< as in Span
     std::int64_t microbatch = -1;  ///< -1: of the whole step
     std::int64_t step = 0;         ///< counted from 0

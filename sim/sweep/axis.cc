@@ -20,7 +20,10 @@ namespace {
 constexpr std::size_t kMostValues = 1'000'000;
 constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64:x2";
 
-constexpr const char* kRanges = "a range is 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two)";
+constexpr const char* kRanges =
+    "a range is of whole numbers: 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two); name others one by "
+    "one: "
+    "6GiB,7GiB";
 
 /// "8..64:+8"
 struct Range {
@@ -95,7 +98,7 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     error.where.clear();
     return error;
   }
-  static const std::regex kAlmostRange(R"(^-?\d+\.\.)");
+  static const std::regex kAlmostRange(R"(^-?\d+\.\.|^-?\d[\d.]* ?[A-Za-z]*\.\.-?\d)");
   static const std::regex kRange(R"((\d+)\.\.(\d+)(?::([+x])(\d+))?)");
   for (const ConfigValue& item : parsed->items) {
     std::smatch range;

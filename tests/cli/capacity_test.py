@@ -35,7 +35,8 @@ class Capacity(ExecutedJob):
         self.assertEqual(found is not None, expected["outcome"] == "out_of_memory", case)
         if found:
             self.assertEqual(found["requested_bytes"], expected["request_bytes"], case)
-            self.assertEqual(found["phase"], expected["phase"], case)
+            for key in ("phase", "microbatch", "side", "chunk", "step"):
+                self.assertEqual(found[key], expected[key], (key, case))
             self.assertEqual(found["capacity_bytes"], capacity)
             # What is alive fits, and with what was asked for it would not, or the allocator's rounding is in the way.
             self.assertLessEqual(sum(live["bytes"] for live in found["live"]), found["reserved_bytes"])

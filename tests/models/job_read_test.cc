@@ -323,6 +323,10 @@ TEST(JobRead, MissingPartsAreNamed) {
   EXPECT_THAT(Refusal("network: gpt-2\nstrategy: plain\nmachine: cpu\nsequence_length: 1\n"),
               HasSubstr("did you mean gpt2?"));
   EXPECT_THAT(Refusal(SmallJob(), {"machine=h100"}), HasSubstr("neither a known machine nor a file"));
+  EXPECT_THAT(Refusal(SmallJob(), {"machine=fast/mine.yaml"}), HasSubstr("there is no /"));
+  EXPECT_THAT(Refusal(SmallJob(), {"machine=fast/mine.yaml"}), HasSubstr("/fast/mine.yaml"));
+  EXPECT_THAT(Refusal("network: gpt2\nstrategy: plain\nmachine: [cpu]\nsequence_length: 1\n"),
+              HasSubstr("machine: expected a word, found a list"));
 }
 
 TEST(JobRead, TheResidualNetworkHasItsPublishedParameters) {

@@ -127,6 +127,19 @@ TEST(SweepReport, textShowsValuesWholeAndSaysHowManyRowsItLeavesOut) {
   EXPECT_THAT(text, HasSubstr("1,034 more that were priced"));  // 1000 - 200 shown + 234
 }
 
+TEST(SweepReport, textTellsAReasonToItsEnd) {
+  SweepReport report = SampleSweep(1);
+  std::string words;
+  for (int i = 0; i < 40; ++i) {
+    words += "word" + std::to_string(i) + " ";
+  }
+  report.refusals[0].reason = words;
+  const std::string text = RenderAs("terminal", report);
+  EXPECT_THAT(text, HasSubstr("5  word0 word1 "));
+  EXPECT_THAT(text, HasSubstr("\n         word"));  // below its beginning
+  EXPECT_THAT(text, HasSubstr(" word39\n"));
+}
+
 TEST(SweepReport, aKeyIsShortUnlessAnotherEndsAlike) {
   SweepReport report = SampleSweep(1);
   report.keys = {"layout.tp", "shard.optimizer", "precision.optimizer"};

@@ -92,7 +92,10 @@ class EveryStrategyUnderALimit : public testing::TestWithParam<std::string> {
     if (out && !expected.outcome.succeeded()) {
       EXPECT_EQ(out->requested, expected.outcome.failed_bytes);
       EXPECT_EQ(out->cache_flushes, expected.outcome.cache_flushes);
-      EXPECT_EQ(out->phase, expected.phase);
+      EXPECT_EQ(out->at.phase, expected.phase);
+      EXPECT_EQ(out->at.microbatch, expected.microbatch);
+      EXPECT_EQ(out->at.side, expected.side);
+      EXPECT_EQ(out->at.step, expected.step);
       EXPECT_EQ(std::ssize(run->steps) - 1, expected.step);
       EXPECT_LE(out->reserved, capacity);
     }
