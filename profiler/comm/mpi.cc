@@ -4,53 +4,68 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
+#include "kernels/stretch.h"
 #include "profiler/capture/heap.h"
 #include "profiler/comm/communicator.h"
 
 namespace tidemark {
 namespace {
 
-float Widen(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
-
-/// To the nearest, ties to even; a NaN stays one.
-std::uint16_t Narrow(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) {
-    return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
-  }
-  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-}
-
-/// MPI has no bf16: two values are added as fp32 and rounded, as NCCL does it.
-void AddBf16(void* in, void* in_out, int* length, MPI_Datatype*) {
-  const auto* addend = static_cast<const std::uint16_t*>(in);
-  auto* sum = static_cast<std::uint16_t*>(in_out);
-  for (int i = 0; i < *length; ++i) {
-    sum[i] = Narrow(Widen(sum[i]) + Widen(addend[i]));
+/// MPI has no floats of 16 bits: two values are widened to fp32, put together and rounded, as NCCL does it.
+template <DType dtype, class PutTogether>
+void OfHalves(const void* in, void* in_out, std::int64_t elements, PutTogether put_together) {
+  const kernels::ConstTensor other{{dtype, elements}, in};
+  const kernels::Tensor result{{dtype, elements}, in_out};
+  std::array<float, kernels::kStretch> one{}, two{};
+  for (std::int64_t begin = 0; begin < elements; begin += kernels::kStretch) {
+    const std::int64_t count = std::min(kernels::kStretch, elements - begin);
+    kernels::Widen(result, begin, count, one.data());
+    kernels::Widen(other, begin, count, two.data());
+    std::transform(one.begin(), one.begin() + count, two.begin(), one.begin(), put_together);
+    kernels::Narrow(one.data(), result, begin, count);
   }
 }
 
-void MaximumBf16(void* in, void* in_out, int* length, MPI_Datatype*) {
-  const auto* other = static_cast<const std::uint16_t*>(in);
-  auto* highest = static_cast<std::uint16_t*>(in_out);
-  for (int i = 0; i < *length; ++i) {
-    highest[i] = Widen(highest[i]) >= Widen(other[i]) || std::isnan(Widen(highest[i])) ? highest[i] : other[i];
-  }
+template <DType dtype>
+void Add(void* in, void* in_out, int* elements, MPI_Datatype*) {
+  OfHalves<dtype>(in, in_out, *elements, std::plus<float>());
 }
+
+/// A NaN stays one.
+template <DType dtype>
+void Maximum(void* in, void* in_out, int* elements, MPI_Datatype*) {
+  OfHalves<dtype>(in, in_out, *elements,
+                  [](float one, float other) { return one >= other || std::isnan(one) ? one : other; });
+}
+
+struct HalfOperations {
+  MPI_Op add = MPI_OP_NULL, maximum = MPI_OP_NULL;
+
+  template <DType dtype>
+  void Create() {
+    MPI_Op_create(Add<dtype>, 1, &add);
+    MPI_Op_create(Maximum<dtype>, 1, &maximum);
+  }
+  void Free() {
+    MPI_Op_free(&add);
+    MPI_Op_free(&maximum);
+  }
+};
 
 struct Operations {
-  MPI_Op add_bf16 = MPI_OP_NULL, maximum_bf16 = MPI_OP_NULL;
+  HalfOperations bf16, fp16;
 };
 
 Error Failed(std::string_view what, int code) {
@@ -61,13 +76,14 @@ Error Failed(std::string_view what, int code) {
           "a rank that died or a network that fails shows like this: see what the other ranks said"};
 }
 
-Result<MPI_Datatype> TypeOf(DType dtype) {
+MPI_Datatype TypeOf(DType dtype) {
   switch (dtype) {
     case DType::fp64:
       return MPI_DOUBLE;
     case DType::fp32:
       return MPI_FLOAT;
     case DType::bf16:
+    case DType::fp16:
       return MPI_UINT16_T;
     case DType::int64:
       return MPI_INT64_T;
@@ -75,10 +91,8 @@ Result<MPI_Datatype> TypeOf(DType dtype) {
       return MPI_INT32_T;
     case DType::u8:
       return MPI_UINT8_T;
-    case DType::fp16:
-      break;
   }
-  return BadInput(fmt::format("{} cannot be sent between CPU ranks", Name(dtype)), "use bf16 or fp32");
+  TIDEMARK_CHECK(false && "an unknown dtype");
 }
 
 Result<MPI_Datatype> TypeOf(const Message& message) {
@@ -114,7 +128,7 @@ class MpiCommunicator final : public Communicator {
 
   Result<Ticket> Begin(const Exchange& exchange) override {
     const HeapScope scope(HeapOwner::communication);
-    TIDEMARK_ASSIGN(const MPI_Datatype type, TypeOf(exchange.dtype));
+    const MPI_Datatype type = TypeOf(exchange.dtype);
     if (exchange.elements > INT_MAX) {
       return Error{ErrorCode::machine_cannot, "",
                    fmt::format("a collective of {} elements: MPI takes {} at most", exchange.elements, INT_MAX),
@@ -229,8 +243,9 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Op OperationOf(const Exchange& exchange) const {
     const bool maximum = exchange.reduction == Reduction::max;
-    if (exchange.dtype == DType::bf16) {
-      return maximum ? operations_.maximum_bf16 : operations_.add_bf16;
+    if (exchange.dtype == DType::bf16 || exchange.dtype == DType::fp16) {
+      const HalfOperations& of = exchange.dtype == DType::bf16 ? operations_.bf16 : operations_.fp16;
+      return maximum ? of.maximum : of.add;
     }
     return maximum ? MPI_MAX : MPI_SUM;
   }
@@ -247,8 +262,8 @@ class MpiWorld final : public World {
   MpiWorld() {
     const HeapScope scope(HeapOwner::communication);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Op_create(AddBf16, 1, &operations_.add_bf16);
-    MPI_Op_create(MaximumBf16, 1, &operations_.maximum_bf16);
+    operations_.bf16.Create<DType::bf16>();
+    operations_.fp16.Create<DType::fp16>();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
     MPI_Comm here = MPI_COMM_NULL;
@@ -258,8 +273,8 @@ class MpiWorld final : public World {
     }
   }
   ~MpiWorld() override {
-    MPI_Op_free(&operations_.add_bf16);
-    MPI_Op_free(&operations_.maximum_bf16);
+    operations_.bf16.Free();
+    operations_.fp16.Free();
     MPI_Finalize();
   }
   MpiWorld(const MpiWorld&) = delete;

@@ -32,7 +32,7 @@ Result<Operation> Norms(const OperationContext& c) {
       continue;
     }
     const auto contents = ContentsOf(c.model, read);
-    const auto parts = contents ? c.normed.PartsOf(*read.buffer, *contents) : std::nullopt;
+    const auto parts = contents ? c.normed.PartsOf(*contents, c.own_part) : std::nullopt;
     if (!parts) {
       return NotExecuted(fmt::format("'{}' of '{}', whose numbers have no known place", c.name, read.buffer->name));
     }

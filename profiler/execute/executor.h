@@ -208,7 +208,8 @@ class Executor {
   void TakeRecordedTimes();
   void Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes);
   bool Measures(const Compute& leaf) const;
-  void KeepGradients(std::span<const Operand> reads, std::span<const Operand> updated, bool reads_buckets);
+  void KeepGradients(std::span<const Operand> reads, const std::function<Contents(const Contents&)>& counted,
+                     bool reads_buckets);
   /// Which of how many ranks this one is that read different samples.
   std::pair<std::int64_t, std::int64_t> DataRank() const;
   std::int64_t FirstSample(std::int64_t microbatch) const;

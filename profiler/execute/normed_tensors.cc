@@ -10,9 +10,6 @@
 namespace tidemark {
 namespace {
 
-/// Gradients of parameters that lie one behind the other in a buffer, whose ranges the ranks reduce.
-bool IsReducedInRanges(const Buffer& gradient) { return !gradient.holds.empty() && gradient.holds.front().aligned > 1; }
-
 std::pair<std::string, std::int64_t> KeyOf(const Stretch& stretch) { return {stretch.weight.name, stretch.block}; }
 
 }  // namespace
@@ -25,9 +22,7 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
     return;
   }
   host_takes_coefficient_ = !has(kClipCoefficient);
-  if (std::any_of(program.buffers.begin(), program.buffers.end(), IsReducedInRanges)) {
-    FindUpdated(model, program);
-  }
+  FindUpdated(model, program);
   ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
     const auto* compute = std::get_if<Compute>(&program.nodes[at]);
     if (compute == nullptr || program.names[compute->name.index] != kGradientNorms) {
@@ -36,7 +31,7 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
     for (const BufferRef& read : compute->reads) {
       const Buffer& gradient = program.buffers[read.buffer.index];
       if (const auto contents = ContentsOf(model, gradient, Resolve(read.index.front(), loops))) {
-        Number(gradient, *contents);
+        Number(*contents, compute->own_part);
       }
     }
     return true;
@@ -46,10 +41,7 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
 void NormedTensors::FindUpdated(const Model& model, const Program& program) {
   ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
     const auto* compute = std::get_if<Compute>(&program.nodes[at]);
-    const auto is_reduced_in_ranges = [&](const BufferRef& read) {
-      return IsReducedInRanges(program.buffers[read.buffer.index]);
-    };
-    if (compute == nullptr || std::none_of(compute->reads.begin(), compute->reads.end(), is_reduced_in_ranges)) {
+    if (compute == nullptr || !compute->own_part) {
       return true;
     }
     for (const BufferRef& write : compute->writes) {
@@ -64,9 +56,9 @@ void NormedTensors::FindUpdated(const Model& model, const Program& program) {
   });
 }
 
-void NormedTensors::Number(const Buffer& gradient, const Contents& contents) {
+void NormedTensors::Number(const Contents& contents, bool own_part) {
   for (const Stretch& stretch : contents.stretches) {
-    if (IsReducedInRanges(gradient)) {
+    if (own_part) {
       if (const auto updated = updated_.find(KeyOf(stretch)); updated != updated_.end()) {
         numbers_.try_emplace(updated->second.state, count());
       }
@@ -76,11 +68,10 @@ void NormedTensors::Number(const Buffer& gradient, const Contents& contents) {
   }
 }
 
-std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Buffer& gradient,
-                                                                       const Contents& contents) const {
+std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Contents& contents, bool own_part) const {
   std::vector<Part> parts;
   for (const Stretch& stretch : contents.stretches) {
-    if (IsReducedInRanges(gradient)) {
+    if (own_part) {
       const auto found = updated_.find(KeyOf(stretch));
       if (found == updated_.end()) {
         return std::nullopt;
@@ -95,6 +86,16 @@ std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Buf
     }
   }
   return parts;
+}
+
+Contents NormedTensors::OwnPartOf(Contents gradient) const {
+  if (const auto parts = PartsOf(gradient, true)) {
+    gradient.stretches.clear();
+    for (const Part& part : *parts) {
+      gradient.stretches.push_back(part.stretch);
+    }
+  }
+  return gradient;
 }
 
 }  // namespace tidemark

@@ -21,8 +21,9 @@ inline constexpr std::string_view kGradientNorms = "gradient norms";
 inline constexpr std::string_view kClipCoefficient = "clip coefficient";
 
 /// The tensors whose norms a step takes, in the order in which it first takes them: parameters, or what is cut or
-/// updated as one flat tensor (Stretch::joined). Of gradients of which a rank has reduced a range, as Megatron's
-/// distributed optimizer has them, it takes the numbers that this rank updates: those of each flat state are a tensor.
+/// updated as one flat tensor (Stretch::joined). Of gradients of which only this rank's part counts (Compute::own_part:
+/// Megatron's distributed optimizer, nanotron's ZeRO-1) it takes the numbers that this rank updates: those of each
+/// state are a tensor.
 class NormedTensors {
  public:
   /// Numbers of a gradient, and the tensor that they are part of.
@@ -38,7 +39,9 @@ class NormedTensors {
   bool host_takes_coefficient() const { return host_takes_coefficient_; }
   std::int64_t count() const { return static_cast<std::int64_t>(numbers_.size()); }
   /// What a gradient has of each tensor; a part may have no numbers. Nothing: who updates them has no known place here.
-  std::optional<std::vector<Part>> PartsOf(const Buffer& gradient, const Contents& contents) const;
+  std::optional<std::vector<Part>> PartsOf(const Contents& contents, bool own_part) const;
+  /// The numbers of a gradient that this rank updates, where only these count.
+  Contents OwnPartOf(Contents gradient) const;
 
  private:
   using Key = std::pair<std::string, std::int64_t>;
@@ -48,7 +51,7 @@ class NormedTensors {
   };
 
   void FindUpdated(const Model& model, const Program& program);
-  void Number(const Buffer& gradient, const Contents& contents);
+  void Number(const Contents& contents, bool own_part);
 
   std::map<Key, std::int64_t> numbers_;
   std::map<Key, Updated> updated_;

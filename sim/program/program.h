@@ -152,8 +152,8 @@ struct Compute {
   Work work = Work::compute;
   Rational scale{1};  ///< what it writes is multiplied by this: the loss's 1/M where a backward pass begins
   std::vector<BufferRef> reads, writes;
-  /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update,
-  /// of what it writes where a shard is added back or stored.
+  /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update
+  /// or a norm, of what it writes where a shard is added back or stored.
   bool own_part = false;
   FlightSetId beside = {};  ///< set by a pass: what is in flight when it is issued; not valid: nothing
 };

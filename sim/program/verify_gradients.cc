@@ -148,7 +148,7 @@ class GradientFollower {
       Differentiate(leaf, *loss * leaf.scale);
       return;
     }
-    if (leaf.own_part) {
+    if (leaf.own_part && !Measures(program_, leaf)) {
       WriteOwnPart(leaf);
       return;
     }

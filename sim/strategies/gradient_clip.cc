@@ -61,8 +61,15 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
   }
   role_.Alloc(norms_);
   each([&](const UpdatePiece& piece) {
-    role_.MemoryKernel(kNorms, role_.compute, Work::optimizer, piece.update.gradients, {norms_}, piece.update.elements,
-                       GradientBytes(role_, piece));
+    const std::int64_t elements = piece.update.elements;
+    role_.builder.Emit(Compute{role_.builder.Named(kNorms),
+                               Pointwise{elements, GradientBytes(role_, piece).count(), 1},
+                               role_.compute,
+                               Work::optimizer,
+                               Rational(1),
+                               piece.update.gradients,
+                               {norms_},
+                               piece.update.own_part});
   });
   Sum(divided, host_reads_norm);
 }

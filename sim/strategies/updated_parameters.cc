@@ -3,11 +3,36 @@
 
 #include <utility>
 
+#include "sim/strategies/parameter_table.h"
+
 namespace tidemark {
 
 std::int64_t UpdatedElements(const Job& job, const Block& block) {
-  const std::int64_t elements = TrainableElements(block);
-  return job.axes.shard.optimizer ? CeilDiv(elements, job.layout.dp) : elements;
+  const std::int64_t ranks = job.axes.shard.optimizer ? job.layout.dp : 1;
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : block.parameters) {
+    elements += IsTrained(parameter) ? CeilDiv(parameter.elements, ranks) : 0;
+  }
+  return elements;
+}
+
+std::vector<Holding> HoldsUpdated(const Role& role, std::int64_t position) {
+  if (!role.job.axes.shard.optimizer) {
+    return {};
+  }
+  return {{.cut = Cut::elements,
+           .ranks = role.job.layout.dp,
+           .of = {{role.stage.BlockAt(position).name, role.InRun(position)}}}};
+}
+
+std::vector<Holding> HoldsUpdatedOfRuns(const Role& role) {
+  std::vector<Holding> holds;
+  for (const std::int64_t first : role.stage.first) {
+    for (Holding& holding : HoldsUpdated(role, first)) {
+      holds.push_back(std::move(holding));
+    }
+  }
+  return holds;
 }
 
 void GatherUpdated(Role& role, StreamId stream, GroupId group, std::int64_t elements, std::vector<BufferRef> parts,

@@ -8,9 +8,16 @@
 
 namespace tidemark {
 
-/// Elements of one block that this rank's optimizer updates: all that it trains, or with `shard.optimizer` an equal
-/// part for each data-parallel rank, rounded up.
+/// Elements of one block that this rank's optimizer updates: all that it trains, or with `shard.optimizer` of each
+/// parameter an equal part for each data-parallel rank, rounded up. So the SPMD partitioner cuts arrays, whose last
+/// part it pads, and nanotron's ZeroDistributedOptimizer parameters, whose first ranks' parts have one element less
+/// instead.
 std::int64_t UpdatedElements(const Job& job, const Block& block);
+
+/// What a buffer of these elements holds of the block at a position; nothing where they are all of it.
+std::vector<Holding> HoldsUpdated(const Role& role, std::int64_t position);
+/// The same of each run's blocks, for Role::PerBlock.
+std::vector<Holding> HoldsUpdatedOfRuns(const Role& role);
 
 /// Brings the parts of `elements` parameters that each rank has updated together on all ranks, on `stream`. Orders
 /// nothing: the streams are the caller's.

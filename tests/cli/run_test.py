@@ -11,7 +11,7 @@ import unittest
 from executed_job import ExecutedJob, call
 
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
-STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", "single-backward", "nanotron", "megatron",
+STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", "single-backward", "nanotron", "nanotron shard.optimizer=true", "megatron",
               "fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward", "fsdp2-keep-all",
               "jax-scan", "jax-scan-stacked", "jax-multisteps", "alpa", "alpa-style1", "alpa-style2", "alpa-zero2",
               "fsdp1", "fsdp1-no-sync", "colossalai-zero1", "colossalai-zero2", "megatron-dist-opt",
@@ -69,7 +69,8 @@ class Run(ExecutedJob):
         parameters of several layers; a part of a whole parameter is sent where there are no masters."""
         for strategy in ("colossalai-zero1 sync.bucket_elements=5000", "colossalai-zero2 network.tied_embeddings=true",
                          "colossalai-zero2 sync.bucket_elements=5000 precision.master=none precision.optimizer=bf16",
-                         "megatron-dist-opt", "megatron-dist-opt sync.bucket_elements=5000 buffers.fused_accumulation=false network.tied_embeddings=true",
+                         "nanotron shard.optimizer=true", "nanotron shard.optimizer=true network.tied_embeddings=true optimizer_step.clip_norm=0.01",
+                         "megatron-dist-opt", "megatron-dist-opt optimizer_step.clip_norm=0.01", "megatron-dist-opt sync.bucket_elements=5000 buffers.fused_accumulation=false network.tied_embeddings=true",
                          "colossalai-gemini shard.chunk_elements=20001 network.tied_embeddings=true"):
             self.assert_numbers(*setting(strategy), "layout.dp=3")
             self.assert_memory(*setting(strategy), "layout.dp=3")
@@ -92,6 +93,13 @@ class Run(ExecutedJob):
         for strategy, sp in (("nanotron", "true"), ("nanotron", "false"), ("megatron", "true"), ("megatron", "false"),
                              ("ddp-last", "true")):
             self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
+
+    def test_ranks_add_and_gather_numbers_of_fp16(self):
+        fp16 = [f"precision.{what}=fp16" for what in ("params", "gradients", "reduce", "accumulate")]
+        for changes in (("strategy=deepspeed-zero0", *fp16), ("strategy=ddp-last", "layout={dp: 1, tp: 2}", *fp16),
+                        ("strategy=fsdp2-scatter-each", "precision.params=fp16", "precision.gradients=fp16", "layout.dp=3")):
+            self.assert_numbers(*changes)
+            self.assert_memory(*changes)
 
     def test_a_pool_that_is_not_safe_runs_is_noted_and_found_to_differ(self):
         changes = ("--set", "strategy=nanotron", "--set", "layout={dp: 1, tp: 2}", "--set", "buffers.tp_gather=pooled-unsafe")

@@ -168,7 +168,7 @@ class Replicated : public DataParallel {
     }
     if (axes_.precision.master) {
       masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
-                                elements, true, true);
+                                elements, true, true, HoldsUpdatedOfRuns(role_));
     }
     if (InBackward()) {
       DeclareStatesOfParameters();
@@ -181,7 +181,9 @@ class Replicated : public DataParallel {
           return is_part ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
                          : TrainedSizes(role_, position);
         },
-        is_part ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters);
+        is_part ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
+        is_part ? PartTable::HoldsAt([&](std::int64_t position) { return HoldsUpdated(role_, position); })
+                : PartTable::HoldsAt());
   }
 
   /// Each has an optimizer of its own.
@@ -337,7 +339,7 @@ class Replicated : public DataParallel {
       gradients.push_back(FinalGradient(at));
       weights.push_back(Weight(at));
     });
-    return {{0, elements, std::move(gradients), std::move(weights), Moved()}};
+    return {{0, elements, std::move(gradients), std::move(weights), Moved(), axes_.shard.optimizer}};
   }
 
   void ZeroGradients() {

@@ -90,7 +90,7 @@ TensorUpdate OwnedParts::UpdateOf(const GradientBucket& bucket, const std::vecto
       CopiesGradients() ? std::vector<BufferRef>{copies_[bucket.slot](role_, bucket.completed_in)} : gradients;
   const DType dtype = CopiesGradients() ? DType::fp32 : precision_.accumulate;
   const Bytes moved = SizeOf(dtype) + SizeOf(precision_.master.value_or(precision_.params)) * 2;
-  return {bucket.slot, bucket.owned, read, updated, moved, role_.job.layout.dp > 1};
+  return {bucket.slot, bucket.owned, read, updated, moved, true};
 }
 
 void OwnedParts::CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights) {

@@ -4,33 +4,9 @@
 #include <fmt/format.h>
 
 #include "sim/strategies/optimizer.h"
+#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
-
-namespace {
-
-/// With `shard.optimizer` each array is cut into equal parts by itself, the last one padded, as the SPMD partitioner
-/// does it.
-std::int64_t OwnElements(const Job& job, const Block& block) {
-  std::int64_t elements = 0;
-  for (const Parameter& parameter : block.parameters) {
-    const std::int64_t ranks = job.axes.shard.optimizer ? job.layout.dp : 1;
-    elements += IsTrained(parameter) ? CeilDiv(parameter.elements, ranks) : 0;
-  }
-  return elements;
-}
-
-std::vector<Holding> HoldsOwnPart(const Role& role) {
-  std::vector<Holding> holds;
-  for (const StageRun& run : role.stage.runs) {
-    if (role.job.axes.shard.optimizer) {
-      holds.push_back({.cut = Cut::elements, .ranks = role.job.layout.dp, .of = {{run.block().name}}});
-    }
-  }
-  return holds;
-}
-
-}  // namespace
 
 TrainState::TrainState(Role& role)
     : role_(role), donates_(role.job.axes.buffers.donate), moments_(MomentsOf(role.job.optimizer)) {
@@ -38,11 +14,11 @@ TrainState::TrainState(Role& role)
   weights_.Declare(role, "weight of", Category::parameter, precision.params, ParameterTable::Of::all, true);
   std::vector<std::int64_t> elements;
   for (const StageRun& run : role.stage.runs) {
-    elements.push_back(OwnElements(role.job, run.block()) * moments_);
+    elements.push_back(UpdatedElements(role.job, run.block()) * moments_);
   }
   const auto declare_state = [&](const char* name, bool stays) {
     return role_.PerBlock(name, Category::optimizer, precision.optimizer, role_.compute, elements, stays, stays,
-                          HoldsOwnPart(role_));
+                          HoldsUpdatedOfRuns(role_));
   };
   state_ = declare_state("moments of", true);
   if (!donates_) {
@@ -96,7 +72,7 @@ Bytes TrainState::TrafficOf(std::int64_t elements, const std::vector<BufferRef>&
 
 void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gradients,
                         const std::vector<BufferRef>& updates) {
-  const std::int64_t elements = OwnElements(role_.job, role_.stage.BlockAt(position));
+  const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
   if (elements == 0) {
     return;
   }
@@ -119,7 +95,7 @@ void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gra
 }
 
 void TrainState::MaskedUpdate(std::int64_t position, const std::vector<BufferRef>& gradients) {
-  const std::int64_t elements = OwnElements(role_.job, role_.stage.BlockAt(position));
+  const std::int64_t elements = UpdatedElements(role_.job, role_.stage.BlockAt(position));
   if (elements == 0) {
     return;
   }

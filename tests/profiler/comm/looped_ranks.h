@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -43,7 +44,7 @@ inline double NumberAt(DType dtype, const void* data, std::int64_t i) {
     case DType::u8:
       return as(std::uint8_t());
     case DType::fp16:
-      break;
+      return static_cast<double>(as(Eigen::half()));
   }
   ADD_FAILURE() << "no test reads " << Name(dtype);
   return 0;
@@ -67,7 +68,7 @@ inline void PutNumber(DType dtype, void* data, std::int64_t i, double number) {
     case DType::u8:
       return put(static_cast<std::uint8_t>(number));
     case DType::fp16:
-      break;
+      return put(static_cast<Eigen::half>(number));
   }
   ADD_FAILURE() << "no test writes " << Name(dtype);
 }
@@ -257,7 +258,8 @@ inline std::vector<ExchangeCase> ExchangeCases() {
   std::vector<ExchangeCase> cases;
   for (const std::int64_t ranks : {1, 2, 3, 4}) {
     for (const std::int64_t elements : {0, 1, 2, 5, 12}) {
-      for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::int64, DType::int32, DType::u8}) {
+      for (const DType dtype :
+           {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32, DType::u8}) {
         for (const bool in_place : {false, true}) {
           for (const Reduction reduction : {Reduction::sum, Reduction::avg, Reduction::max}) {
             cases.push_back({CollectiveKind::all_reduce, reduction, dtype, elements, ranks, in_place});
