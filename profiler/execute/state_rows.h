@@ -82,6 +82,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"gradient to chunk", Does::copy},
     StateRow{"gradient to contiguous buffer", Does::copy},
     StateRow{"gradient to rebuilt bucket", Does::copy},
+    StateRow{"gradients to fp32", Does::take},
     StateRow{"interleave and divide gradients", Does::interleave},
     StateRow{"join gathered parameter", Does::copy},
     StateRow{"join gathered parts", Does::copy},

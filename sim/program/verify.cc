@@ -13,6 +13,7 @@
 #include "sim/program/verify_gradients.h"
 #include "sim/program/verify_host.h"
 #include "sim/program/verify_role.h"
+#include "sim/program/verify_weights.h"
 
 namespace tidemark {
 namespace {
@@ -146,6 +147,7 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
     CheckClobbers(step, findings);
     for (const Program& program : step.roles) {
       CheckHostUpdates(program, findings);
+      CheckEarlyUpdates(program, findings);
     }
   }
   return std::move(findings).Take();
@@ -153,15 +155,15 @@ std::vector<Finding> Verify(const StepProgram& step, std::size_t limit) {
 
 bool IsWrongResult(Finding::Rule rule) {
   return rule == Rule::wrong_factor || rule == Rule::lost_gradient || rule == Rule::stale_gradient ||
-         rule == Rule::clobbered_value || rule == Rule::lost_update;
+         rule == Rule::clobbered_value || rule == Rule::lost_update || rule == Rule::early_update;
 }
 
 std::string_view Name(Finding::Rule rule) {
-  static constexpr std::array<std::string_view, 19> kNames = {
+  static constexpr std::array<std::string_view, 20> kNames = {
       "bad_reference",     "used_before_alloc",   "allocated_twice",  "read_before_write",  "never_freed",
       "not_kept",          "wait_without_record", "unordered_access", "index_out_of_range", "unbalanced_phase",
       "send_without_recv", "collective_order",    "wrong_factor",     "lost_gradient",      "stale_gradient",
-      "deadlock",          "clobbered_value",     "wrong_place",      "lost_update"};
+      "deadlock",          "clobbered_value",     "wrong_place",      "lost_update",        "early_update"};
   return kNames.at(static_cast<std::size_t>(rule));
 }
 

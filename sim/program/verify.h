@@ -33,6 +33,7 @@ struct Finding {
     clobbered_value,    ///< a value is read after its memory was written under another name (hazards.h)
     wrong_place,        ///< a kernel of the device touches memory of the host
     lost_update,        ///< what the host has updated is not copied to the device
+    early_update,       ///< weights are updated while the pass that made their gradient still reads them
   };
   Rule rule;
   std::string message;  ///< names buffer, node, role and loop values

@@ -31,9 +31,10 @@ void PartTable::Declare(Role& role, const std::string& what, Category category, 
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     const std::int64_t first = role.stage.first[run], count = role.stage.runs[run].count;
     for (std::int64_t base = first, end = first; base < first + count; base = end) {
-      const std::vector<Holding> held = holds ? holds(base) : std::vector<Holding>();
+      const bool says = holds && size(base) > 0;
+      const std::vector<Holding> held = says ? holds(base) : std::vector<Holding>();
       const auto belongs = [&](std::int64_t position) {
-        return size(position) == size(base) && (!holds || HoldsAlike(held, holds(position), position - base));
+        return size(position) == size(base) && (!says || HoldsAlike(held, holds(position), position - base));
       };
       while (end < first + count && belongs(end)) {
         ++end;

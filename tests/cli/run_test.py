@@ -70,7 +70,9 @@ class Run(ExecutedJob):
         for strategy in ("colossalai-zero1 sync.bucket_elements=5000", "colossalai-zero2 network.tied_embeddings=true",
                          "colossalai-zero2 sync.bucket_elements=5000 precision.master=none precision.optimizer=bf16",
                          "nanotron shard.optimizer=true", "nanotron shard.optimizer=true network.tied_embeddings=true optimizer_step.clip_norm=0.01",
-                         "megatron-dist-opt", "megatron-dist-opt optimizer_step.clip_norm=0.01", "megatron-dist-opt sync.bucket_elements=5000 buffers.fused_accumulation=false network.tied_embeddings=true",
+                         "megatron-dist-opt", "megatron-dist-opt optimizer_step.clip_norm=0.01",
+                         "megatron-dist-opt precision.gradients=bf16 precision.accumulate=bf16 precision.reduce=bf16 optimizer_step.clip_norm=0.01",
+                         "megatron-dist-opt sync.bucket_elements=5000 buffers.fused_accumulation=false network.tied_embeddings=true",
                          "colossalai-gemini shard.chunk_elements=20001 network.tied_embeddings=true"):
             self.assert_numbers(*setting(strategy), "layout.dp=3")
             self.assert_memory(*setting(strategy), "layout.dp=3")

@@ -56,6 +56,21 @@ TEST(VerifyOrder, TwoStreamsMayReadTheSameBufferAtOnce) {
               ElementsAre("unordered_access"));
 }
 
+// An update within the backward pass (optimizer_step.in_backward).
+TEST(VerifyOrder, AWeightIsUpdatedBehindItsLastReadInThePass) {
+  const std::string update =
+      "optimizer u optimizer_update(elements=8, bytes_moved=8) on main reads weight writes weight\n";
+  const std::string read = "compute r rope() on main reads weight writes a\n";
+  const auto pass = [](const std::string& lines) {
+    return "alloc a\nbegin backward microbatch 0\n" + lines + "end backward\nfree a";
+  };
+  EXPECT_THAT(Broken(pass(read + update)), IsEmpty());
+  EXPECT_THAT(Broken(pass(update + read)), ElementsAre("early_update"));
+  EXPECT_THAT(FirstMessage(pass(update + read)), HasSubstr("weight is updated before compute r reads it"));
+  EXPECT_THAT(Broken(pass(update) + "\nalloc a\nbegin forward microbatch 1\n" + read + "end forward\nfree a"),
+              IsEmpty());
+}
+
 TEST(VerifyOrder, AFreeOfARecordedBufferWaitsForNobody) {
   EXPECT_THAT(Broken("alloc a\ncompute w rope() on main writes a\nrecord e on main\nwait e on side\n"
                      "all_reduce r 8 u8 sum over dp on side reads a\nfree a recorded"),

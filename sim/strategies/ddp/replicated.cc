@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/strategies/ddp/backward_updates.h"
 #include "sim/strategies/ddp/bucket_layout.h"
 #include "sim/strategies/ddp/buckets.h"
 #include "sim/strategies/ddp/launch_bucket.h"
@@ -89,6 +90,13 @@ class Replicated : public DataParallel {
     return ref;
   }
 
+  void AfterAction(const Microbatch&, std::int64_t, std::size_t action) override {
+    for (const ParameterAt& at : updates_.TakeUnread(action)) {
+      optimizer_.UpdateInBackward(role_, at.position, UpdateOf(at), role_.compute);
+      role_.Free(Gradient(at));
+    }
+  }
+
   void EndGradient(const Microbatch& microbatch, const ParameterAt& at) override {
     if (!GradientIsNew()) {
       const BufferRef contribution = contributions_(role_, at);
@@ -96,8 +104,7 @@ class Replicated : public DataParallel {
       role_.Free(contribution);
     }
     if (InBackward()) {
-      optimizer_.UpdateInBackward(role_, at.position, UpdateOf(at), role_.compute);
-      role_.Free(Gradient(at));
+      updates_.Add(at);
       return;
     }
     if (!microbatch.place.synchronises || state_.Delays()) {
@@ -171,7 +178,7 @@ class Replicated : public DataParallel {
                                 elements, true, true, HoldsUpdatedOfRuns(role_));
     }
     if (InBackward()) {
-      DeclareStatesOfParameters();
+      optimizer_.Declare(role_, updates_.Slots());
       return;
     }
     const bool is_part = axes_.shard.optimizer;
@@ -184,21 +191,6 @@ class Replicated : public DataParallel {
         is_part ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
         is_part ? PartTable::HoldsAt([&](std::int64_t position) { return HoldsUpdated(role_, position); })
                 : PartTable::HoldsAt());
-  }
-
-  /// Each has an optimizer of its own.
-  void DeclareStatesOfParameters() {
-    std::vector<OptimizerState::Slot> slots;
-    for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
-      ForEachTrained(role_, position, [&](const ParameterAt& at) {
-        while (slots.size() <= at.parameter) {
-          slots.push_back({fmt::format("moments of parameter {} of", slots.size()),
-                           std::vector<TensorSizes>(static_cast<std::size_t>(role_.stage.blocks))});
-        }
-        slots[at.parameter].sizes[static_cast<std::size_t>(position)] = {ParameterOf(role_, at).elements};
-      });
-    }
-    optimizer_.Declare(role_, slots);
   }
 
   void DeclareUsed() {
@@ -378,6 +370,7 @@ class Replicated : public DataParallel {
   std::int64_t parameters_ = 0;  ///< trained ones: tensors, not elements
   RunBuffers masters_;
   OptimizerState optimizer_;
+  BackwardUpdates updates_{role_};
 };
 
 }  // namespace

@@ -208,5 +208,24 @@ TEST(UpdateKernelsWithout, TheRightRootAreRefused) {
   EXPECT_FALSE(RunAlone(job, lowered.steps()).ok());
 }
 
+// Each parameter as soon as its gradient is complete and its weights are read no more.
+TEST(UpdatesInTheBackwardPass, LearnAsUpdatesBehindIt) {
+  for (const char* strategy : {"ddp-last", "fsdp2-scatter-each"}) {
+    for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgd_momentum}) {
+      SCOPED_TRACE(testing::Message() << strategy << ", optimizer " << static_cast<int>(kind));
+      Job job = SmallJob(strategy);
+      job.accumulation_steps = 1;
+      job.optimizer = kind;
+      const RunOutcome behind = Executed(job, kUpdates, {.seed = 7, .exact = true});
+      job.axes.optimizer_step.in_backward = true;
+      const RunOutcome within = Executed(job, kUpdates, {.seed = 7, .exact = true});
+      for (std::size_t step = 0; step < behind.steps.size(); ++step) {
+        EXPECT_NEAR(*within.steps[step].loss, *behind.steps[step].loss, kBound);
+      }
+      EXPECT_GT(std::abs(*behind.steps.front().loss - *behind.steps.back().loss), 1e-6);  // the weights change
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::update_kernels_test
