@@ -22,8 +22,12 @@ class PassFollower {
   void Run(Findings& findings) {
     ForEachLeaf(program_, [&](std::size_t at, std::span<const std::int64_t> loops) {
       const Node& node = program_.nodes[at];
-      if (std::holds_alternative<Begin>(node) || std::holds_alternative<End>(node)) {
-        updated_.clear();
+      if (std::holds_alternative<Begin>(node)) {
+        ++depth_;
+      } else if (std::holds_alternative<End>(node)) {
+        if (--depth_ == 0) {
+          updated_.clear();
+        }
       } else if (const auto* compute = std::get_if<Compute>(&node)) {
         std::holds_alternative<OptimizerUpdate>(compute->op) ? Update(*compute, at, loops)
                                                              : Read(*compute, at, loops, findings);
@@ -67,6 +71,7 @@ class PassFollower {
 
   const Program& program_;
   std::map<Member, std::size_t> updated_;  ///< by which node
+  int depth_ = 0;                          ///< of phases
 };
 
 }  // namespace

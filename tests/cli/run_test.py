@@ -256,8 +256,7 @@ class Run(ExecutedJob):
                                (("network.head_size=7",), "an odd size"),
                                (tuple(f"precision.{key}=fp64" for key in ("params", "gradients", "reduce", "accumulate")),
                                 "a network in fp64"),
-                               (("strategy=nanotron", "shard.optimizer=true", "sync.collective=reduce_scatter"),
-                                "parts of the optimizer's state")):
+                               (("strategy=deepspeed-zero2", "optimizer_step.offload=true"), "a copy between host and device")):
             done = call("run", self.job, *[word for change in changes for word in ("--set", change)])
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(words, done.stderr)
