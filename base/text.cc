@@ -109,7 +109,7 @@ std::string Grouped(std::int64_t number) {
 }
 
 std::string Counted(std::int64_t count, std::string_view noun) {
-  const bool hisses = noun.ends_with("h") || noun.ends_with("s") || noun.ends_with("x");
+  const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
   return fmt::format("{} {}{}", Grouped(count), noun, count == 1 ? "" : hisses ? "es" : "s");
 }
 

@@ -27,7 +27,7 @@ std::string Signed(Bytes bytes);
 std::string Signed(Nanos nanos);
 /// All digits in groups of three: "606,375,936".
 std::string Grouped(std::int64_t number);
-/// "1 rank", "1,024 ranks", "2 microbatches".
+/// "1 rank", "1,024 ranks", "2 microbatches", "2 cache flushes", "2 processes": of nouns with a regular plural.
 std::string Counted(std::int64_t count, std::string_view noun);
 
 /// "80GiB", "24 GiB", "512 MB", "1048576" (bytes). Refuses negative numbers and more than 2^62 bytes.

@@ -94,7 +94,7 @@ ordered_json JsonOf(const OutOfMemory& out, const Trace& trace) {
           {"microbatch", chunk || out.at.microbatch < 0 ? ordered_json() : ordered_json(out.at.microbatch)},
           {"side", chunk ? ordered_json(out.at.side) : ordered_json()},
           {"chunk", chunk ? ordered_json(out.at.microbatch) : ordered_json()},
-          {"step", out.at.step},
+          {"step", out.at.step < 0 ? ordered_json() : ordered_json(out.at.step)},
           {"live", alive}};
 }
 

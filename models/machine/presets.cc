@@ -255,8 +255,9 @@ Result<Machine> FindMachine(const std::string& name_or_path, const std::string& 
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
     const std::string nearest = Nearest(name_or_path, names);
+    const std::filesystem::path looked = std::filesystem::absolute(path, code).lexically_normal();
     return BadInput(fmt::format("'{}' is neither a known machine nor a file: there is no {}", name_or_path,
-                                std::filesystem::absolute(path).lexically_normal().string()),
+                                looked.empty() ? path.string() : looked.string()),
                     nearest.empty() ? "tidemark list machines" : fmt::format("did you mean {}?", nearest));
   }
   TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));

@@ -19,7 +19,8 @@ bool AreAdjacent(const AnyTensor& first, const AnyTensor& second) {
 
 /// Parts of work that take numbers one by one, where each that continues the one before it has become one with it: of
 /// a flat buffer a kernel does at once what it would do parameter by parameter, as the systems that keep flat buffers
-/// do. A part has `bool Continues(const Part& previous) const` and `void Extend(const Part& next)`.
+/// do. A part has `bool Continues(const Part& previous) const` and `void Extend(const Part& next)`; one of other memory
+/// never continues it, wherever an allocator has put that. Parts come in the order of their addresses.
 template <class Part>
 std::vector<Part> Joined(const std::vector<Part>& parts) {
   std::vector<Part> joined;

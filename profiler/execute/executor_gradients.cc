@@ -5,6 +5,9 @@
 #include <span>
 #include <variant>
 
+#include "kernels/tensor.h"
+#include "profiler/capture/heap.h"
+#include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
 
 namespace tidemark {
@@ -12,7 +15,7 @@ namespace tidemark {
 void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes) {
   const bool updates = std::holds_alternative<OptimizerUpdate>(leaf.op);
   if (options_.keep_gradients && ThisUpdate() == options_.kept_update && (updates || Measures(leaf))) {
-    const bool reads_buckets = updates || program_->names[leaf.name.index] == "gradient norms";
+    const bool reads_buckets = updates || program_->names[leaf.name.index] == kGradientNorms;
     const bool divides = std::any_of(writes.begin(), writes.end(), [](const Operand& write) {
       return !write.buffer->holds.empty() && write.buffer->holds.front().unpadded;
     });
@@ -23,11 +26,9 @@ void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::sp
     };
     KeepGradients(reads, counted, reads_buckets);
   }
-  if (updates) {
-    if (BeginsUpdate()) {
-      outcome_.parameters_changed_at.push_back(microbatch_);
-      ++updates_;
-    }
+  if (updates && BeginsUpdate()) {
+    outcome_.parameters_changed_at.push_back(microbatch_);
+    ++updates_;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <variant>
 
+#include "base/check.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
@@ -48,8 +49,11 @@ void NormedTensors::FindUpdated(const Model& model, const Program& program) {
       const Buffer& state = program.buffers[write.buffer.index];
       const std::int64_t index = Resolve(write.index.front(), loops);
       const auto contents = state.category == Category::optimizer ? ContentsOf(model, state, index) : std::nullopt;
+      Key tensor;
       for (std::size_t i = 0; contents && i < contents->stretches.size(); ++i) {
-        updated_.try_emplace(KeyOf(contents->stretches[i]), Updated{contents->stretches[i], {state.name, index}});
+        const Stretch& stretch = contents->stretches[i];
+        tensor = stretch.joined ? tensor : KeyOf(stretch);
+        updated_.try_emplace(KeyOf(stretch), Updated{stretch, tensor});
       }
     }
     return true;
@@ -60,7 +64,7 @@ void NormedTensors::Number(const Contents& contents, bool own_part) {
   for (const Stretch& stretch : contents.stretches) {
     if (own_part) {
       if (const auto updated = updated_.find(KeyOf(stretch)); updated != updated_.end()) {
-        numbers_.try_emplace(updated->second.state, count());
+        numbers_.try_emplace(updated->second.tensor, count());
       }
     } else if (!stretch.joined) {
       numbers_.try_emplace(KeyOf(stretch), count());
@@ -76,11 +80,11 @@ std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Con
       if (found == updated_.end()) {
         return std::nullopt;
       }
-      const auto& [own, state] = found->second;
+      const auto& [own, tensor] = found->second;
       const std::vector<Shared> shared = SharedBy({{stretch}, stretch.elements}, {{own}, own.elements});
       Stretch part = shared.empty() ? stretch : shared.front().stretch;
       part.elements = shared.empty() ? 0 : part.elements;
-      parts.push_back({part, numbers_.at(state)});
+      parts.push_back({part, numbers_.at(tensor)});
     } else {
       parts.push_back({stretch, stretch.joined ? parts.back().tensor : numbers_.at(KeyOf(stretch))});
     }
@@ -89,11 +93,11 @@ std::optional<std::vector<NormedTensors::Part>> NormedTensors::PartsOf(const Con
 }
 
 Contents NormedTensors::OwnPartOf(Contents gradient) const {
-  if (const auto parts = PartsOf(gradient, true)) {
-    gradient.stretches.clear();
-    for (const Part& part : *parts) {
-      gradient.stretches.push_back(part.stretch);
-    }
+  const auto parts = PartsOf(gradient, true);
+  TIDEMARK_CHECK(parts);  // who measures it has been bound to the same parts
+  gradient.stretches.clear();
+  for (const Part& part : *parts) {
+    gradient.stretches.push_back(part.stretch);
   }
   return gradient;
 }

@@ -22,8 +22,8 @@ inline constexpr std::string_view kClipCoefficient = "clip coefficient";
 
 /// The tensors whose norms a step takes, in the order in which it first takes them: parameters, or what is cut or
 /// updated as one flat tensor (Stretch::joined). Of gradients of which only this rank's part counts (Compute::own_part:
-/// Megatron's distributed optimizer, nanotron's ZeRO-1) it takes the numbers that this rank updates: those of each
-/// state are a tensor.
+/// Megatron's distributed optimizer, nanotron's ZeRO-1) it takes the numbers that this rank updates, by the tensors
+/// of their state.
 class NormedTensors {
  public:
   /// Numbers of a gradient, and the tensor that they are part of.
@@ -47,7 +47,7 @@ class NormedTensors {
   using Key = std::pair<std::string, std::int64_t>;
   struct Updated {
     Stretch own;  ///< what this rank updates of a parameter
-    Key state;    ///< the flat tensor that it is part of
+    Key tensor;   ///< the first parameter of the tensor of its state that this is in
   };
 
   void FindUpdated(const Model& model, const Program& program);

@@ -176,6 +176,9 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
       return ran.error();
     }
     StepOutcome& outcome = *ran;
+    if (outcome.out_of_memory && steps.size() == 1) {
+      outcome.out_of_memory->at.step = -1;
+    }
     outcome.loss = MeanLoss(world, outcome.loss);
     run.ran_out = world.Highest(outcome.out_of_memory ? 1 : 0) > 0;
     run.steps.push_back(std::move(outcome));

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/pointwise_cuda.h"
-#include "profiler/execute/adjacent.h"
+#include "profiler/execute/moved_part.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/state_rows.h"
 
@@ -113,23 +113,10 @@ class StateBinder {
                      [read](Writes writes, const Queue& queue) { on::Accumulate(queue, read, writes[0], 1); }};
   }
 
-  /// Numbers of a read that a write is to have as well.
-  struct Part {
-    ConstTensor from;
-    std::size_t write = 0;
-    std::int64_t offset = 0;
-
-    bool Continues(const Part& previous) const {
-      return write == previous.write && offset == previous.offset + previous.from.type.elements &&
-             AreAdjacent(previous.from, from);
-    }
-    void Extend(const Part& next) { from.type.elements += next.from.type.elements; }
-  };
-
   /// What reads and writes share. Fails where that is neither all that is read nor all that is written: a movement
   /// takes a part out of something, or puts one into it.
-  Result<std::vector<Part>> Parts(bool any) const {
-    std::vector<Part> parts;
+  Result<std::vector<MovedPart>> Parts(bool any) const {
+    std::vector<MovedPart> parts;
     std::int64_t read = 0, written = 0, moved = 0;
     std::vector<std::shared_ptr<const Contents>> writes;
     for (const Operand& write : c_.writes) {
@@ -146,7 +133,7 @@ class StateBinder {
       for (std::size_t w = 0; w < writes.size(); ++w) {
         for (const Shared& shared : SharedBy(*contents, *writes[w])) {
           parts.push_back(
-              {kernels::Slice(c_.Read(r), shared.stretch.offset, shared.stretch.elements), w, shared.offset});
+              {kernels::Slice(c_.Read(r), shared.stretch.offset, shared.stretch.elements), r, w, shared.offset});
           moved += shared.stretch.elements;
         }
       }
@@ -173,7 +160,7 @@ class StateBinder {
 
   Result<Operation> Move(Does does) const {
     const bool adds = does == Does::add || does == Does::add_taken;
-    TIDEMARK_ASSIGN(const std::vector<Part> parts, Parts(does == Does::take || does == Does::add_taken));
+    TIDEMARK_ASSIGN(const std::vector<MovedPart> parts, Parts(does == Does::take || does == Does::add_taken));
     Operation operation;
     TIDEMARK_ASSIGN(operation.outputs, StateTypes(c_));
     std::vector<bool> starts;
@@ -190,7 +177,7 @@ class StateBinder {
           on::Zero(queue, writes[w]);
         }
       }
-      for (const Part& part : parts) {
+      for (const MovedPart& part : parts) {
         const Tensor to = kernels::Slice(writes[part.write], part.offset, part.from.type.elements);
         adds ? on::Accumulate(queue, part.from, to, scale) : on::Copy(queue, part.from, to, scale);
       }
@@ -205,7 +192,7 @@ class StateBinder {
     }
     const Operand& write = c_.writes[0];
     auto packed = std::make_shared<Contents>();
-    std::vector<Part> parts;
+    std::vector<MovedPart> parts;
     for (std::size_t r = 0; r < c_.reads.size(); ++r) {
       if (IsWritten(c_.reads[r]) && write.packed) {
         packed->elements += write.packed->elements;
@@ -218,7 +205,7 @@ class StateBinder {
         continue;
       }
       TIDEMARK_ASSIGN(const auto contents, Of(c_.reads[r]));
-      parts.push_back({kernels::Slice(c_.Read(r), contents->begin, contents->elements), 0, packed->elements});
+      parts.push_back({kernels::Slice(c_.Read(r), contents->begin, contents->elements), r, 0, packed->elements});
       for (Stretch stretch : contents->stretches) {
         stretch.offset += packed->elements - contents->begin;
         packed->stretches.push_back(stretch);
@@ -236,9 +223,9 @@ class StateBinder {
     return operation;
   }
 
-  std::function<void(Writes, const Queue&)> Copies(const std::vector<Part>& parts) const {
+  std::function<void(Writes, const Queue&)> Copies(const std::vector<MovedPart>& parts) const {
     return [parts = Joined(parts), scale = c_.scale](Writes writes, const Queue& queue) {
-      for (const Part& part : parts) {
+      for (const MovedPart& part : parts) {
         on::Copy(queue, part.from, kernels::Slice(writes[0], part.offset, part.from.type.elements), scale);
       }
     };
@@ -248,6 +235,7 @@ class StateBinder {
   Result<Operation> Interleave() const {
     struct Whole {
       Stretch stretch;
+      std::size_t read;
       ConstTensor numbers;
     };
     std::vector<Whole> all;
@@ -257,12 +245,12 @@ class StateBinder {
         if (!stretch.IsWhole()) {
           return NotExecuted(fmt::format("'{}', which reads a part of '{}'", c_.name, stretch.weight.name));
         }
-        all.push_back({stretch, kernels::Slice(c_.Read(r), stretch.offset, stretch.elements)});
+        all.push_back({stretch, r, kernels::Slice(c_.Read(r), stretch.offset, stretch.elements)});
       }
     }
     const std::int64_t ranks = c_.model.shards();
     auto packed = std::make_shared<Contents>();
-    std::vector<Part> parts;
+    std::vector<MovedPart> parts;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       for (const Whole& whole : all) {
         Stretch stretch = whole.stretch;
@@ -271,7 +259,8 @@ class StateBinder {
         stretch.elements = std::min(part, stretch.elements - stretch.begin);
         stretch.offset = packed->elements;
         packed->stretches.push_back(stretch);
-        parts.push_back({kernels::Slice(whole.numbers, stretch.begin, stretch.elements), 0, stretch.offset});
+        parts.push_back(
+            {kernels::Slice(whole.numbers, stretch.begin, stretch.elements), whole.read, 0, stretch.offset});
         packed->elements += part;
       }
     }

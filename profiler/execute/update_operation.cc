@@ -11,8 +11,8 @@
 
 #include "kernels/optimizer_cuda.h"
 #include "kernels/pointwise_cuda.h"
-#include "profiler/execute/adjacent.h"
 #include "profiler/execute/operation.h"
+#include "profiler/execute/updated_piece.h"
 
 namespace tidemark {
 namespace {
@@ -29,41 +29,7 @@ Does DoesOf(std::string_view name) {
   return name == "update moments" ? Does::moments : name == kApplyUpdate ? Does::weights : Does::all;
 }
 
-bool AreAllAdjacent(const std::vector<Tensor>& first, const std::vector<Tensor>& second) {
-  return std::equal(first.begin(), first.end(), second.begin(), second.end(), AreAdjacent<Tensor>);
-}
-
-/// One update of one parameter, in pieces: what it is made of, what is updated, and its moments.
-struct Piece {
-  ConstTensor source;  ///< the gradient; where that is in the moments already, AdamW's denominator or SGD's momentum
-  Tensor updated;
-  std::vector<Tensor> copies;  ///< weights that are cast from it
-  std::vector<Tensor> moments;
-  std::optional<ConstTensor> weights;  ///< `updated` is to be the change of these, which are left as they are
-
-  bool Continues(const Piece& previous) const {
-    return AreAdjacent(previous.source, source) && AreAdjacent(previous.updated, updated) &&
-           AreAllAdjacent(previous.copies, copies) && AreAllAdjacent(previous.moments, moments) &&
-           weights.has_value() == previous.weights.has_value() &&
-           (!weights || AreAdjacent(*previous.weights, *weights));
-  }
-  void Extend(const Piece& next) {
-    const std::int64_t more = next.source.type.elements;
-    source.type.elements += more;
-    updated.type.elements += more;
-    for (Tensor& copy : copies) {
-      copy.type.elements += more;
-    }
-    for (Tensor& moment : moments) {
-      moment.type.elements += more;
-    }
-    if (weights) {
-      weights->type.elements += more;
-    }
-  }
-};
-
-void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, const Piece& piece) {
+void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, const UpdatedPiece& piece) {
   const Tensor &first = piece.moments.at(0), &second = piece.moments.at(1);
   switch (does) {
     case Does::all:
@@ -75,7 +41,7 @@ void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, cons
   }
 }
 
-void UpdateWithMomentum(const Queue& queue, Does does, const Piece& piece) {
+void UpdateWithMomentum(const Queue& queue, Does does, const UpdatedPiece& piece) {
   switch (does) {
     case Does::all:
       return on::SgdMomentumUpdate(queue, {}, piece.source, piece.updated, piece.moments.at(0));
@@ -109,12 +75,12 @@ class UpdateBinder {
     return c_.writes[write].buffer->category == Category::optimizer && !c_.Adds(write);
   }
 
-  Result<std::vector<Piece>> PiecesOfGradients() const;
-  Result<std::vector<Piece>> PiecesOfMoments();
-  Result<std::vector<Piece>> PiecesOf(const Operand& source, const Contents& contents) const;
-  Status AddPart(const Target& target, const Stretch& stretch, const Tensor& part, Piece& piece) const;
+  Result<std::vector<UpdatedPiece>> PiecesOfGradients() const;
+  Result<std::vector<UpdatedPiece>> PiecesOfMoments();
+  Result<std::vector<UpdatedPiece>> PiecesOf(const Operand& source, const Contents& contents) const;
+  Status AddPart(const Target& target, const Stretch& stretch, const Tensor& part, UpdatedPiece& piece) const;
   Result<ConstTensor> WeightsOf(const Stretch& stretch) const;
-  Status CheckPiece(const Piece& piece, std::string_view weight) const;
+  Status CheckPiece(const UpdatedPiece& piece, std::string_view weight) const;
 
   const OperationContext& c_;
   Does does_;
@@ -123,23 +89,27 @@ class UpdateBinder {
 
 /// Each source's parameters, and where they lie in what is written: masters and weights, or weights alone, and the
 /// moments of either. What this rank does not update has no piece.
-Result<std::vector<Piece>> UpdateBinder::PiecesOf(const Operand& source, const Contents& contents) const {
+Result<std::vector<UpdatedPiece>> UpdateBinder::PiecesOf(const Operand& source, const Contents& contents) const {
   using Key = std::tuple<std::string, std::int64_t, std::int64_t>;
-  std::map<Key, Piece> pieces;
+  std::map<Key, UpdatedPiece> pieces;
   for (const Target& target : targets_) {
     const Tensor whole{target.type, target.operand->tensor.data};
     TIDEMARK_ASSIGN(const auto held, KnownContents(c_, *target.operand));
     for (const Shared& shared : SharedBy(contents, *held)) {
       const Stretch& stretch = shared.stretch;
-      Piece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
+      UpdatedPiece& piece = pieces[{stretch.weight.name, stretch.block, stretch.begin}];
       piece.source = kernels::Slice(static_cast<ConstTensor>(source.tensor), stretch.offset, stretch.elements);
+      if (piece.memory.empty()) {
+        piece.memory.push_back(source.tensor.data);
+      }
+      piece.memory.push_back(whole.data);
       for (std::int64_t i = 0; i < target.operand->buffer->elements / held->elements; ++i) {
         const Tensor part = kernels::Slice(whole, i * held->elements + shared.offset, stretch.elements);
         TIDEMARK_TRY(AddPart(target, stretch, part, piece));
       }
     }
   }
-  std::vector<Piece> all;
+  std::vector<UpdatedPiece> all;
   for (auto& [key, piece] : pieces) {
     if (piece.moments.empty() && StatesPerWeight(c_.job.optimizer) > 0) {
       continue;  // another rank's, of a gradient and weights that are here whole
@@ -150,7 +120,8 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOf(const Operand& source, const C
   return all;
 }
 
-Status UpdateBinder::AddPart(const Target& target, const Stretch& stretch, const Tensor& part, Piece& piece) const {
+Status UpdateBinder::AddPart(const Target& target, const Stretch& stretch, const Tensor& part,
+                             UpdatedPiece& piece) const {
   const Buffer& buffer = *target.operand->buffer;
   if (IsMoments(buffer)) {
     piece.moments.push_back(part);
@@ -181,7 +152,7 @@ Result<ConstTensor> UpdateBinder::WeightsOf(const Stretch& stretch) const {
 }
 
 /// Everything that an update needs of a parameter must be cut alike.
-Status UpdateBinder::CheckPiece(const Piece& piece, std::string_view weight) const {
+Status UpdateBinder::CheckPiece(const UpdatedPiece& piece, std::string_view weight) const {
   const std::int64_t elements = piece.source.type.elements;
   const auto fits = [&](const Tensor& tensor) { return tensor.type.elements == elements; };
   const bool has_moments = std::ssize(piece.moments) == StatesPerWeight(c_.job.optimizer);
@@ -193,8 +164,8 @@ Status UpdateBinder::CheckPiece(const Piece& piece, std::string_view weight) con
   return Done{};
 }
 
-Result<std::vector<Piece>> UpdateBinder::PiecesOfGradients() const {
-  std::vector<Piece> pieces;
+Result<std::vector<UpdatedPiece>> UpdateBinder::PiecesOfGradients() const {
+  std::vector<UpdatedPiece> pieces;
   for (const Operand& read : c_.reads) {
     if (!IsGradient(*read.buffer)) {
       continue;
@@ -207,14 +178,14 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOfGradients() const {
       }
       contents = std::make_shared<const Contents>(UpdatedPart(c_.model, *contents, c_.writes));
     }
-    TIDEMARK_ASSIGN(const std::vector<Piece> more, PiecesOf(read, *contents));
+    TIDEMARK_ASSIGN(const std::vector<UpdatedPiece> more, PiecesOf(read, *contents));
     pieces.insert(pieces.end(), more.begin(), more.end());
   }
   return pieces;
 }
 
 /// What the last read has a number for, all of it: what AdamW divides by, or SGD's momentum.
-Result<std::vector<Piece>> UpdateBinder::PiecesOfMoments() {
+Result<std::vector<UpdatedPiece>> UpdateBinder::PiecesOfMoments() {
   for (const Operand& read : c_.reads) {
     if (IsMoments(*read.buffer)) {
       targets_.push_back({&read, read.tensor.type, false});
@@ -222,12 +193,12 @@ Result<std::vector<Piece>> UpdateBinder::PiecesOfMoments() {
   }
   const Operand& source = c_.reads.back();
   TIDEMARK_ASSIGN(const auto contents, KnownContents(c_, source));
-  TIDEMARK_ASSIGN(std::vector<Piece> pieces, PiecesOf(source, *contents));
+  TIDEMARK_ASSIGN(std::vector<UpdatedPiece> pieces, PiecesOf(source, *contents));
   std::int64_t missing = 0;
   for (const Stretch& stretch : contents->stretches) {
     missing += stretch.elements;
   }
-  for (const Piece& piece : pieces) {
+  for (const UpdatedPiece& piece : pieces) {
     missing -= piece.source.type.elements;
   }
   if (missing != 0 || IsMoments(*source.buffer) != (c_.job.optimizer == OptimizerKind::sgd_momentum)) {
@@ -242,15 +213,16 @@ Result<Operation> UpdateBinder::Bind() {
   for (std::size_t w = 0; w < c_.writes.size(); ++w) {
     targets_.push_back({&c_.writes[w], operation.outputs[w], IsChange(w)});
   }
-  TIDEMARK_ASSIGN(std::vector<Piece> pieces, does_ == Does::weights ? PiecesOfMoments() : PiecesOfGradients());
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& one, const Piece& other) {
+  TIDEMARK_ASSIGN(std::vector<UpdatedPiece> pieces, does_ == Does::weights ? PiecesOfMoments() : PiecesOfGradients());
+  // They come by the names of parameters; in a flat buffer these lie in another order.
+  std::sort(pieces.begin(), pieces.end(), [](const UpdatedPiece& one, const UpdatedPiece& other) {
     return std::less<const void*>()(one.source.data, other.source.data);
   });
   operation.run = [pieces = Joined(pieces), does = does_, kind = c_.job.optimizer, step = c_.update](
                       Writes, const Queue& queue) {
     kernels::AdamW adamw;
     adamw.step = step;
-    for (const Piece& piece : pieces) {
+    for (const UpdatedPiece& piece : pieces) {
       if (piece.weights) {
         on::Copy(queue, *piece.weights, piece.updated);
       }

@@ -185,8 +185,8 @@ Section CapacitySection(const CapacityReport& capacity) {
               "each flush stalls the device; a little more memory avoids it", Tone::warning};
   } else if (capacity.outcome == "out_of_memory") {
     remark = {"outcome",
-              fmt::format("out of memory: a request of {} {} fails after {} cache flushes", AllDigits(capacity.request),
-                          PlaceOf(capacity), capacity.cache_flushes),
+              fmt::format("out of memory: a request of {} {} fails after {}", AllDigits(capacity.request),
+                          PlaceOf(capacity), Counted(capacity.cache_flushes, "cache flush")),
               "", Tone::bad};
   }
   section.remarks.push_back(std::move(remark));

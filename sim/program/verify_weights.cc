@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -13,6 +15,17 @@ namespace tidemark {
 namespace {
 
 using Rule = Finding::Rule;
+
+bool IsUpdate(const Node& node) {
+  const auto* compute = std::get_if<Compute>(&node);
+  return compute != nullptr && std::holds_alternative<OptimizerUpdate>(compute->op);
+}
+
+/// What casts or copies updated weights.
+bool IsOfOptimizer(const Node& node) {
+  const auto* compute = std::get_if<Compute>(&node);
+  return compute != nullptr && compute->work == Work::optimizer;
+}
 
 /// Follows which weights have been updated in the pass that runs.
 class PassFollower {
@@ -28,54 +41,59 @@ class PassFollower {
         if (--depth_ == 0) {
           updated_.clear();
         }
-      } else if (const auto* compute = std::get_if<Compute>(&node)) {
-        std::holds_alternative<OptimizerUpdate>(compute->op) ? Update(*compute, at, loops)
-                                                             : Read(*compute, at, loops, findings);
+      } else if (IsUpdate(node)) {
+        Update(std::get<Compute>(node), at, loops);
+      } else if (!updated_.empty() && !IsOfOptimizer(node)) {
+        Read(node, loops, findings);
       }
-      return true;
+      return !findings.full();
     });
   }
 
  private:
   using Member = std::pair<std::uint32_t, std::int64_t>;
+  struct Updated {
+    std::size_t at;    ///< the node
+    std::string what;  ///< the same in words
+  };
 
+  const Buffer& BufferOf(const BufferRef& ref) const { return program_.buffers[ref.buffer.index]; }
   Member MemberAt(const BufferRef& ref, std::span<const std::int64_t> loops) const {
-    const Buffer& buffer = program_.buffers[ref.buffer.index];
-    return {ref.buffer.index, Resolve(ref.index[0], loops) * buffer.extents[1] + Resolve(ref.index[1], loops)};
-  }
-  bool IsWeight(const BufferRef& ref) const {
-    return program_.buffers[ref.buffer.index].category == Category::parameter;
+    return {ref.buffer.index, MemberOf(BufferOf(ref), ref, loops)};
   }
 
   void Update(const Compute& leaf, std::size_t at, std::span<const std::int64_t> loops) {
     for (const BufferRef& ref : leaf.writes) {
-      if (IsWeight(ref)) {
-        updated_[MemberAt(ref, loops)] = at;
+      if (BufferOf(ref).category == Category::parameter) {
+        updated_[MemberAt(ref, loops)] = {at, DescribeNode(program_, at, loops)};
       }
     }
   }
 
-  void Read(const Compute& leaf, std::size_t at, std::span<const std::int64_t> loops, Findings& findings) {
-    if (leaf.work == Work::optimizer) {
-      return;  // what casts or copies updated weights
-    }
-    for (const BufferRef& ref : leaf.reads) {
-      if (const auto update = IsWeight(ref) ? updated_.find(MemberAt(ref, loops)) : updated_.end();
-          update != updated_.end()) {
-        findings.Add({Rule::early_update, program_.role_index, update->second, ref.buffer.index},
-                     fmt::format("{}: {} is updated before {} reads it", DescribeNode(program_, update->second, loops),
-                                 program_.buffers[ref.buffer.index].name, ShortName(program_, program_.nodes[at])));
+  void Read(const Node& node, std::span<const std::int64_t> loops, Findings& findings) {
+    ForEachAccess(node, [&](const BufferRef& ref, Access access) {
+      if (access != Access::read || BufferOf(ref).category != Category::parameter) {
+        return;
       }
-    }
+      if (const auto update = updated_.find(MemberAt(ref, loops)); update != updated_.end()) {
+        findings.Add({Rule::early_update, program_.role_index, update->second.at, ref.buffer.index},
+                     fmt::format("{}: {} is updated before {} reads it", update->second.what, BufferOf(ref).name,
+                                 ShortName(program_, node)));
+      }
+    });
   }
 
   const Program& program_;
-  std::map<Member, std::size_t> updated_;  ///< by which node
-  int depth_ = 0;                          ///< of phases
+  std::map<Member, Updated> updated_;
+  int depth_ = 0;  ///< of phases
 };
 
 }  // namespace
 
-void CheckEarlyUpdates(const Program& program, Findings& findings) { PassFollower(program).Run(findings); }
+void CheckEarlyUpdates(const Program& program, Findings& findings) {
+  if (std::any_of(program.nodes.begin(), program.nodes.end(), IsUpdate)) {
+    PassFollower(program).Run(findings);
+  }
+}
 
 }  // namespace tidemark

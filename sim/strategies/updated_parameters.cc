@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/updated_parameters.h"
 
+#include <numeric>
 #include <utility>
 
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
-std::int64_t UpdatedElements(const Job& job, const Block& block) {
+std::vector<std::int64_t> UpdatedSizes(const Job& job, const Block& block) {
   const std::int64_t ranks = job.axes.shard.optimizer ? job.layout.dp : 1;
-  std::int64_t elements = 0;
+  std::vector<std::int64_t> sizes;
   for (const Parameter& parameter : block.parameters) {
-    elements += IsTrained(parameter) ? CeilDiv(parameter.elements, ranks) : 0;
+    if (IsTrained(parameter)) {
+      sizes.push_back(CeilDiv(parameter.elements, ranks));
+    }
   }
-  return elements;
+  return sizes;
+}
+
+std::int64_t UpdatedElements(const Job& job, const Block& block) {
+  const std::vector<std::int64_t> sizes = UpdatedSizes(job, block);
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
 std::vector<Holding> HoldsUpdated(const Role& role, std::int64_t position) {

@@ -8,10 +8,12 @@
 
 namespace tidemark {
 
-/// Elements of one block that this rank's optimizer updates: all that it trains, or with `shard.optimizer` of each
-/// parameter an equal part for each data-parallel rank, rounded up. So the SPMD partitioner cuts arrays, whose last
-/// part it pads, and nanotron's ZeroDistributedOptimizer parameters, whose first ranks' parts have one element less
-/// instead.
+/// Elements of each parameter of one block that this rank's optimizer updates, in order: of all that it trains, or with
+/// `shard.optimizer` an equal part for each data-parallel rank, rounded up. So the SPMD partitioner cuts arrays, whose
+/// last part it pads, and nanotron's ZeroDistributedOptimizer parameters, whose last ranks' parts have one element less
+/// where ranks do not divide them: rank 0's are these.
+std::vector<std::int64_t> UpdatedSizes(const Job& job, const Block& block);
+/// Of the whole block.
 std::int64_t UpdatedElements(const Job& job, const Block& block);
 
 /// What a buffer of these elements holds of the block at a position; nothing where they are all of it.

@@ -21,9 +21,9 @@ constexpr std::size_t kMostValues = 1'000'000;
 constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64:x2";
 
 constexpr const char* kRanges =
-    "a range is of whole numbers: 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two); name others one by "
-    "one: "
-    "6GiB,7GiB";
+    "a range is of whole numbers: 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two); others are named one "
+    "by "
+    "one, as 6GiB,7GiB";
 
 /// "8..64:+8"
 struct Range {
@@ -98,7 +98,8 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     error.where.clear();
     return error;
   }
-  static const std::regex kAlmostRange(R"(^-?\d+\.\.|^-?\d[\d.]* ?[A-Za-z]*\.\.-?\d)");
+  // "1..", and two numbers with fractions, exponents or units: no path of a file looks like these.
+  static const std::regex kAlmostRange(R"(^-?\d+\.\.|^-?\d[\d.]*(e[-+]?\d+)? ?[A-Za-z]*\.\.-?\d)");
   static const std::regex kRange(R"((\d+)\.\.(\d+)(?::([+x])(\d+))?)");
   for (const ConfigValue& item : parsed->items) {
     std::smatch range;

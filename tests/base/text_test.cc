@@ -69,6 +69,9 @@ TEST(Counted, SaysOneOfThemAndManyOfThem) {
   EXPECT_EQ(Counted(1024, "rank"), "1,024 ranks");
   EXPECT_EQ(Counted(1, "microbatch"), "1 microbatch");
   EXPECT_EQ(Counted(2, "microbatch"), "2 microbatches");
+  EXPECT_EQ(Counted(2, "flush"), "2 flushes");
+  EXPECT_EQ(Counted(2, "process"), "2 processes");
+  EXPECT_EQ(Counted(2, "path"), "2 paths");
 }
 
 TEST(ParseBytes, TakesBinaryAndDecimalUnitsWithOrWithoutASpace) {

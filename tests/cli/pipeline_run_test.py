@@ -76,6 +76,12 @@ class Pipelines(ExecutedJob):
         changes = ("strategy=fsdp2-keep-all", "layout.dp=2", "network.tied_embeddings=false", "schedule=dualpipe")
         self.assert_memory(*changes)
         self.assert_numbers(*changes)
+        for changes in (("strategy=deepspeed-zero1", "sync.bucket_elements=20000", "network.tied_embeddings=false",
+                         "optimizer_step.clip_norm=0.01"), ("strategy=nanotron", "shard.optimizer=true"),
+                        ("strategy=nanotron", "shard.optimizer=true", "network.tied_embeddings=false",
+                         "optimizer_step.clip_norm=0.01")):
+            self.assert_memory(*changes, "layout.dp=2")
+            self.assert_numbers(*changes, "layout.dp=2")
 
     def test_what_is_done_again_is_the_same_bit_for_bit(self):
         for schedule in ("1f1b", "interleaved"):

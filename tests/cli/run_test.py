@@ -96,6 +96,13 @@ class Run(ExecutedJob):
                              ("ddp-last", "true")):
             self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
 
+    def test_updates_in_the_backward_pass_leave_its_gradients_alone(self):
+        for changes in ((), ("recompute.policy=full",), ("layout.tp=2",), ("loss=chunked",)):
+            within = ("strategy=ddp-last", "layout.dp=1", "accumulation_steps=1", "network.tied_embeddings=false",
+                      "optimizer_step.in_backward=true", *changes)
+            self.assert_numbers(*within)
+            self.assert_memory(*within, steps=3)
+
     def test_ranks_add_and_gather_numbers_of_fp16(self):
         fp16 = [f"precision.{what}=fp16" for what in ("params", "gradients", "reduce", "accumulate")]
         for changes in (("strategy=deepspeed-zero0", *fp16), ("strategy=ddp-last", "layout={dp: 1, tp: 2}", *fp16),
@@ -228,13 +235,13 @@ class Run(ExecutedJob):
         predicted = call("predict", self.job, "--set", "layout.dp=1", "--step", "first", "--capacity", "1MiB", "--format",
                          "json")
         expected = json.loads(predicted.stdout)["capacity"]
-        done = call("run", self.job, "--set", "layout.dp=1", "--capacity", "1MiB", "--format", "json")
+        done = call("run", self.job, "--set", "layout.dp=1", "--capacity", "1MiB", "--steps", "1", "--format", "json")
         self.assertEqual(done.returncode, 1, done.stderr)
         found = json.loads(done.stdout)["out_of_memory"]
         self.assertEqual(found["requested_bytes"], expected["request_bytes"])
         self.assertEqual(found["cache_flushes"], expected["cache_flushes"])
-        self.assertEqual({key: found[key] for key in ("phase", "microbatch", "side", "chunk")},
-                         {key: expected[key] for key in ("phase", "microbatch", "side", "chunk")})
+        place = ("phase", "microbatch", "side", "chunk", "step")
+        self.assertEqual({key: found[key] for key in place}, {key: expected[key] for key in place})
 
     def test_the_same_seed_gives_the_same_numbers(self):
         losses = [[step["loss"] for step in self.json_of("run", self.job, "--steps", "2", "--seed", seed)["steps"]]

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "base/check.h"
 #include "sim/lower/lifetime.h"
 
 namespace tidemark {
@@ -31,9 +32,10 @@ std::vector<Holding> BackwardUpdates::HoldsParameter(std::int64_t position, std:
   return {{.of = {{block.name + "." + block.parameters[parameter].name, role_.InRun(position)}}}};
 }
 
-std::vector<ParameterAt> BackwardUpdates::TakeUnread(std::size_t action) {
+std::vector<ParameterAt> BackwardUpdates::TakeUnread(std::int64_t position, std::size_t action) {
   std::vector<ParameterAt> unread, read;
   for (const ParameterAt& at : complete_) {
+    TIDEMARK_CHECK(at.position == position);
     (IsReadAfter(at, action) ? read : unread).push_back(at);
   }
   complete_ = std::move(read);

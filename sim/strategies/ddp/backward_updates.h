@@ -13,7 +13,8 @@ namespace tidemark {
 /// Updates of single parameters in the backward pass (optimizer_step.in_backward): each has an optimizer of its own,
 /// which a hook behind the accumulation of its gradient steps (Tensor.register_post_accumulate_grad_hook). Autograd
 /// accumulates when the operation's backward node has returned, and with it the gradient of the operation's input:
-/// nobody reads the weight any more in this pass.
+/// nobody reads the weight any more in this pass. Blocks are whole: such a job has no pipeline, whose schedules may
+/// split them.
 class BackwardUpdates {
  public:
   explicit BackwardUpdates(const Role& role) : role_(role) {}
@@ -23,9 +24,9 @@ class BackwardUpdates {
 
   /// A gradient is complete.
   void Add(const ParameterAt& at) { complete_.push_back(at); }
-  /// Takes those whose weights no later action of the block reads, in the order in which they came. `action` as in
-  /// DataParallel::AfterAction.
-  std::vector<ParameterAt> TakeUnread(std::size_t action);
+  /// Takes those whose weights no later action of the block reads, in the order in which they came: behind the block's
+  /// last action all of them. `position` and `action` as in DataParallel::AfterAction.
+  std::vector<ParameterAt> TakeUnread(std::int64_t position, std::size_t action);
 
  private:
   std::vector<Holding> HoldsParameter(std::int64_t position, std::size_t parameter) const;

@@ -90,8 +90,8 @@ class Replicated : public DataParallel {
     return ref;
   }
 
-  void AfterAction(const Microbatch&, std::int64_t, std::size_t action) override {
-    for (const ParameterAt& at : updates_.TakeUnread(action)) {
+  void AfterAction(const Microbatch&, std::int64_t position, std::size_t action) override {
+    for (const ParameterAt& at : updates_.TakeUnread(position, action)) {
       optimizer_.UpdateInBackward(role_, at.position, UpdateOf(at), role_.compute);
       role_.Free(Gradient(at));
     }
@@ -181,16 +181,10 @@ class Replicated : public DataParallel {
       optimizer_.Declare(role_, updates_.Slots());
       return;
     }
-    const bool is_part = axes_.shard.optimizer;
+    const auto holds = [&](std::int64_t position) { return HoldsUpdated(role_, position); };
     optimizer_.Declare(
-        role_,
-        [&](std::int64_t position) {
-          return is_part ? TensorSizes{UpdatedElements(role_.job, role_.stage.BlockAt(position))}
-                         : TrainedSizes(role_, position);
-        },
-        is_part ? OptimizerState::Tensors::flat : OptimizerState::Tensors::parameters,
-        is_part ? PartTable::HoldsAt([&](std::int64_t position) { return HoldsUpdated(role_, position); })
-                : PartTable::HoldsAt());
+        role_, [&](std::int64_t position) { return UpdatedSizes(role_.job, role_.stage.BlockAt(position)); },
+        OptimizerState::Tensors::parameters, axes_.shard.optimizer ? PartTable::HoldsAt(holds) : PartTable::HoldsAt());
   }
 
   void DeclareUsed() {

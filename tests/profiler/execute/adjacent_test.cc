@@ -4,26 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "profiler/execute/moved_part.h"
+#include "profiler/execute/updated_piece.h"
 
 namespace tidemark::adjacent_test {
 namespace {
 
+using kernels::ConstTensor;
 using kernels::Slice;
 using kernels::Tensor;
-
-/// Numbers of one tensor, and how many parts they are of.
-struct Part {
-  Tensor tensor;
-  int count = 1;
-
-  bool Continues(const Part& previous) const { return AreAdjacent(previous.tensor, tensor); }
-  void Extend(const Part& next) {
-    tensor.type.elements += next.tensor.type.elements;
-    count += next.count;
-  }
-};
 
 class Adjacent : public testing::Test {
  protected:
@@ -42,20 +35,74 @@ TEST_F(Adjacent, OneBeginsWhereTheOtherEnds) {
   EXPECT_FALSE(AreAdjacent(without_data, without_data));
 }
 
-TEST_F(Adjacent, PartsInARowAreOne) {
-  const std::vector<Part> joined = Joined<Part>(
-      {{Slice(all_, 0, 8)}, {Slice(all_, 8, 1)}, {Slice(all_, 9, 7)}, {Slice(all_, 20, 4)}, {Slice(all_, 24, 4)}});
-  ASSERT_EQ(joined.size(), 2U);
-  EXPECT_EQ(joined[0].tensor.data, numbers_.data());
-  EXPECT_EQ(joined[0].tensor.type.elements, 16);
-  EXPECT_EQ(joined[0].count, 3);
-  EXPECT_EQ(joined[1].tensor.data, numbers_.data() + 20);
-  EXPECT_EQ(joined[1].tensor.type.elements, 8);
+TEST_F(Adjacent, PartsOfOneOperandInARowAreMovedAtOnce) {
+  const auto part = [&](std::int64_t begin, std::int64_t elements, std::int64_t to, std::size_t read = 0,
+                        std::size_t write = 0) {
+    return MovedPart{Slice(static_cast<ConstTensor>(all_), begin, elements), read, write, to};
+  };
+  const std::vector<MovedPart> joined = Joined<MovedPart>({part(0, 8, 3), part(8, 1, 11), part(9, 7, 12)});
+  ASSERT_EQ(joined.size(), 1U);
+  EXPECT_EQ(joined[0].from.data, numbers_.data());
+  EXPECT_EQ(joined[0].from.type.elements, 16);
+  EXPECT_EQ(joined[0].offset, 3);
+  EXPECT_EQ(Joined<MovedPart>({part(0, 8, 0), part(9, 8, 8)}).size(), 2U);  // a gap in what is read
+  EXPECT_EQ(Joined<MovedPart>({part(0, 8, 0), part(8, 8, 9)}).size(), 2U);  // one in what is written
+  EXPECT_EQ(Joined<MovedPart>({part(8, 8, 8), part(0, 8, 0)}).size(), 2U);  // the wrong way round
+  EXPECT_EQ(Joined<MovedPart>({part(0, 8, 0), part(8, 8, 8, 1)}).size(),
+            2U);  // another operand, which is its neighbour
+  EXPECT_EQ(Joined<MovedPart>({part(0, 8, 0), part(8, 8, 8, 0, 1)}).size(), 2U);  // the same of what is written
+  EXPECT_TRUE(Joined<MovedPart>({}).empty());
 }
 
-TEST_F(Adjacent, PartsInAnotherOrderStayApart) {
-  EXPECT_EQ(Joined<Part>({{Slice(all_, 8, 8)}, {Slice(all_, 0, 8)}}).size(), 2U);
-  EXPECT_TRUE(Joined<Part>({}).empty());
+/// Of 64 numbers each: gradients, weights, copies of these, and two moments.
+class AdjacentUpdates : public testing::Test {
+ protected:
+  UpdatedPiece PieceAt(std::int64_t begin, std::int64_t elements) {
+    UpdatedPiece piece;
+    piece.source = Slice(static_cast<ConstTensor>(All(0)), begin, elements);
+    piece.updated = Slice(All(1), begin, elements);
+    piece.copies = {Slice(All(2), begin, elements)};
+    piece.moments = {Slice(All(3), begin, elements), Slice(All(4), begin, elements)};
+    for (const auto& of : numbers_) {
+      piece.memory.push_back(of.data());
+    }
+    return piece;
+  }
+  Tensor All(std::size_t of) { return {{DType::fp32, 64}, numbers_[of].data()}; }
+  static std::size_t Updates(const UpdatedPiece& first, const UpdatedPiece& second) {
+    return Joined<UpdatedPiece>({first, second}).size();
+  }
+
+  std::array<std::array<float, 64>, 5> numbers_{};
+};
+
+TEST_F(AdjacentUpdates, AreOneWhereEverythingLiesInARow) {
+  const std::vector<UpdatedPiece> joined = Joined<UpdatedPiece>({PieceAt(0, 8), PieceAt(8, 3), PieceAt(11, 5)});
+  ASSERT_EQ(joined.size(), 1U);
+  for (const std::int64_t elements :
+       {joined[0].source.type.elements, joined[0].updated.type.elements, joined[0].copies[0].type.elements,
+        joined[0].moments[0].type.elements, joined[0].moments[1].type.elements}) {
+    EXPECT_EQ(elements, 16);
+  }
+}
+
+TEST_F(AdjacentUpdates, StayApartWhereOneOfTheirTensorsDoesNot) {
+  const UpdatedPiece first = PieceAt(0, 8), second = PieceAt(8, 8);
+  ASSERT_EQ(Updates(first, second), 1U);
+  const std::vector<void (*)(UpdatedPiece&)> changes = {
+      [](UpdatedPiece& piece) { piece.source = Slice(piece.source, 1, 7); },
+      [](UpdatedPiece& piece) { piece.updated = Slice(piece.updated, 1, 7); },
+      [](UpdatedPiece& piece) { piece.copies[0] = Slice(piece.copies[0], 1, 7); },
+      [](UpdatedPiece& piece) { piece.copies.clear(); },
+      [](UpdatedPiece& piece) { piece.moments[0] = Slice(piece.moments[0], 1, 7); },
+      [](UpdatedPiece& piece) { piece.moments[1] = Slice(piece.moments[1], 1, 7); },
+      [](UpdatedPiece& piece) { piece.memory[4] = nullptr; },
+      [](UpdatedPiece& piece) { piece.weights = piece.source; }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    UpdatedPiece changed = second;
+    changes[i](changed);
+    EXPECT_EQ(Updates(first, changed), 2U) << i;
+  }
 }
 
 }  // namespace
