@@ -64,7 +64,7 @@ std::string NumericsText(const RunNumerics& numerics) {
 
 std::string OutOfMemoryText(const OutOfMemory& out, const Trace& trace) {
   constexpr std::size_t kShown = 5;
-  const std::string place = InPhaseText(out.at.phase, out.at.microbatch, out.at.step, out.at.side);
+  const std::string place = InPhaseText(out.at);
   std::string text =
       fmt::format("\nout of memory: '{}' asked for {} ({} bytes) {}, with {} of {} reserved\n", out.tensor,
                   Text(out.requested), Grouped(out.requested.count()), place, Text(out.reserved), Text(out.capacity));

@@ -165,6 +165,10 @@ std::string InPhaseText(const std::string& phase, std::int64_t microbatch, std::
   return phase.empty() ? kBeforeStep : "in " + PhaseText(phase, microbatch, step, side);
 }
 
+std::string InPhaseText(const PhasePlace& place) {
+  return InPhaseText(place.phase, place.microbatch, place.step, place.side);
+}
+
 Peak SummarisePeak(const Trace& trace) {
   Peak peak;
   const Highest highest = FindHighest(trace);

@@ -73,5 +73,6 @@ std::string PhaseText(const std::string& phase, std::int64_t microbatch, std::in
 /// "in backward of microbatch 2"; kBeforeStep for no phase.
 std::string InPhaseText(const std::string& phase, std::int64_t microbatch, std::int64_t step = -1,
                         const std::string& side = {});
+std::string InPhaseText(const PhasePlace& place);
 
 }  // namespace tidemark
