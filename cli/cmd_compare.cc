@@ -98,7 +98,9 @@ class CompareCommand : public Command {
       return execution.place.exit_code;
     }
     if (RanksAreUnlike(job)) {
-      std::fprintf(stderr, "comparing data-parallel rank 0, whose program was predicted: others divide less state\n");
+      std::fprintf(
+          stderr,
+          "comparing data-parallel rank 0, whose program was predicted: others keep unlike parts of padded state\n");
       KeepFirstShard(job, execution.traces);
     }
     return Compare(std::move(predicted), {"measured", {std::move(execution.traces), {}, "tidemark"}});

@@ -100,7 +100,7 @@ class PredictCommand : public Command {
       TIDEMARK_ASSIGN(options_.capacity, ParseBytes(capacity_).At("--capacity"));
       if (*options_.capacity < Bytes(1 << 20)) {
         return BadInput(fmt::format("--capacity: {} is no device", Text(*options_.capacity)),
-                        "write the unit as well, for example 80GiB");
+                        "expected at least 1 MiB: write the unit as well, for example 80GiB");
       }
     }
     if (options_.engine == Engine::closed_form && (!trace_path_.empty() || options_.capacity)) {

@@ -142,7 +142,7 @@ class ReplayCommand : public Command {
       TIDEMARK_ASSIGN(limit_, ParseBytes(capacity_).At("--capacity"));
       if (*limit_ < Bytes(1 << 20)) {
         return BadInput(fmt::format("--capacity: {} is no device", Text(*limit_)),
-                        "write the unit as well, for example 80GiB");
+                        "expected at least 1 MiB: write the unit as well, for example 80GiB");
       }
     }
     return RefuseToOverwrite(trace_path_, path_);

@@ -27,6 +27,7 @@
 #include "profiler/device/probe.h"
 #include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
+#include "sim/predict/predict.h"
 #include "sim/predict/steps.h"
 #include "traces/formats/format.h"
 
@@ -281,6 +282,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   TIDEMARK_ASSIGN(RunOptions run, ReadOptions(options));
   CountHeap();
   TIDEMARK_ASSIGN(LaunchOptions launch, ReadLaunchOptions(options, job.Ranks()));
+  TIDEMARK_TRY(CheckRepeats(job, options.steps));
   TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(job, options.steps, 0));
   TIDEMARK_TRY(CheckExecutable(job, StepsOf(lowered), run));
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it

@@ -26,7 +26,7 @@ constexpr std::string_view kPlainest = "ddp-every";  // on one rank with one mic
 Result<Job> OneBatchOf(const Job& job) {
   if (job.axes.sync.when == Sync::When::custom || job.last_window.microbatches > 0) {
     return BadInput("--verify compares one full window of microbatches with one batch, and this job's step is another",
-                    "leave out --verify, sync.when: custom and last_window");
+                    "leave out --verify, or what makes its windows others: sync.when: custom, last_window");
   }
   if (const auto* pair = std::get_if<DualEncoder>(&job.network.shape);
       pair != nullptr && (!pair->gather || !(job.CachesRepresentations() || job.Microbatches() == 1))) {
@@ -101,8 +101,11 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   };
   numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);
   const Precision& precision = job.axes.precision;
-  const bool narrow = SizeOf(precision.params) > SizeOf(precision.gradients);
-  numerics.working = compare(outcome.gradients, narrow ? precision.gradients : precision.params, kWorkingFloor);
+  DType narrowest = precision.params;
+  for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce}) {
+    narrowest = SizeOf(dtype) < SizeOf(narrowest) ? dtype : narrowest;
+  }
+  numerics.working = compare(outcome.gradients, narrowest, kWorkingFloor);
   return numerics;
 }
 

@@ -110,7 +110,8 @@ Status SetDeviceMemory(const std::string& memory, JobOptions& job) {
   }
   TIDEMARK_ASSIGN(const Bytes bytes, ParseBytes(memory).At("--memory"));
   if (bytes < Bytes(1 << 20)) {
-    return BadInput(fmt::format("--memory: {} is no device", Text(bytes)), "write the unit as well, for example 80GiB");
+    return BadInput(fmt::format("--memory: {} is no device", Text(bytes)),
+                    "expected at least 1 MiB: write the unit as well, for example 80GiB");
   }
   job.set.push_back("machine.device_memory=" + memory);
   return Done{};

@@ -149,7 +149,8 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
         "steps in a row: one begins when the one before is done on all ranks, with its cache");
   }
   if (RanksAreUnlike(job)) {
-    provenance.modelled.emplace_back("data-parallel rank 0, which has the most of what is padded and divided");
+    provenance.modelled.emplace_back(
+        "data-parallel rank 0: the ranks divide padded state, and keep unlike parts of it");
   }
   if (const Machine& machine = job.machine; !machine.measured_on.empty()) {
     provenance.calibrated.push_back(fmt::format("what the machine file calls measured: on {}{}, {}", machine.device,

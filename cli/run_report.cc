@@ -169,8 +169,10 @@ std::string RenderText(const RunReport& report) {
     text += note + "\n";
   }
   if (!outcome.ran_out) {
-    text += fmt::format("\nparameters changed after microbatch {} of the last step\n",
-                        fmt::join(outcome.steps.back().parameters_changed_at, ", "));
+    const std::vector<std::int64_t>& changed = outcome.steps.back().parameters_changed_at;
+    text += changed.empty()
+                ? "\nno parameter changed in the last step\n"
+                : fmt::format("\nparameters changed after microbatch {} of the last step\n", fmt::join(changed, ", "));
   }
   text += fmt::format("memory peak of rank {}: {} of tensors ({} bytes), {}\n", report.peak.rank, Text(peak.allocated),
                       Grouped(peak.allocated.count()), InPhaseText(peak.phase, peak.microbatch, peak.step, peak.side));

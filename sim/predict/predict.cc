@@ -185,17 +185,16 @@ Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_
   return Done{};
 }
 
-/// What the data leaves over at the end of an epoch comes once, so that no second step of that kind follows it.
+}  // namespace
+
 Status CheckRepeats(const Job& job, std::int64_t steps) {
   if (steps > 1 && job.last_window.microbatches > 0) {
     return BadKey("last_window",
                   fmt::format("the last window of an epoch comes once, and not {} times", Grouped(steps)),
-                  "leave out last_window, or predict it as one step with --step");
+                  "leave out last_window, or take one step: --steps 1");
   }
   return Done{};
 }
-
-}  // namespace
 
 Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
   TIDEMARK_TRY(CheckRepeats(job, CountSteps(options.steps)));

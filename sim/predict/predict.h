@@ -79,6 +79,9 @@ struct Prediction {
   bool engines_agree = true;
 };
 
+/// What the data leaves over at the end of an epoch comes once, so that no second step of that kind follows it.
+Status CheckRepeats(const Job& job, std::int64_t steps);
+
 /// Lowers, prices and evaluates a job. There is at least one step.
 Result<Prediction> Predict(const Job& job, const PredictOptions& options);
 

@@ -98,8 +98,8 @@ Result<SweepAxis> ParseAt(std::string_view text, const std::string& place) {
     error.where.clear();
     return error;
   }
-  // "1..", and two numbers with fractions, exponents or units: no path of a file looks like these.
-  static const std::regex kAlmostRange(R"(^-?\d+\.\.|^-?\d[\d.]*(e[-+]?\d+)? ?[A-Za-z]*\.\.-?\d)");
+  // "1..", "..8", and two numbers with fractions, exponents or units: no path of a file looks like these.
+  static const std::regex kAlmostRange(R"(^-?\d+\.\.|^\.\.-?\d+$|^-?\d[\d.]*(e[-+]?\d+)? ?[A-Za-z]*\.\.-?\d)");
   static const std::regex kRange(R"((\d+)\.\.(\d+)(?::([+x])(\d+))?)");
   for (const ConfigValue& item : parsed->items) {
     std::smatch range;

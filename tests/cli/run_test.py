@@ -255,6 +255,24 @@ class Run(ExecutedJob):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("the job has 2 ranks, and the launcher has started 3", done.stderr)
 
+    def test_the_last_window_of_an_epoch_comes_once(self):
+        last = ("--set", "layout.dp=1", "--set", "last_window={microbatches: 1, policy: drop}")
+        done = call("run", self.job, *last, "--steps", "2")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("take one step: --steps 1", done.stderr)
+        once = call("run", self.job, *last, "--steps", "1")
+        self.assertEqual(once.returncode, 0, once.stderr)
+        self.assertIn("no parameter changed in the last step", once.stdout)
+
+    def test_a_rank_between_may_keep_more_than_the_first_and_the_last(self):
+        """Of megatron-dist-opt's ranges those that have gaps between parameters keep less: rank 1 of 3 has none here."""
+        shape = ("network={layers: 1, hidden: 40, ffn: 40, heads: 4, kv_heads: 2, vocabulary: 130, tied_embeddings: true, "
+                 "ffn_kind: two-layer}", "strategy=megatron-dist-opt", "layout.dp=3", "accumulation_steps=1")
+        self.assert_memory(*shape)
+        done = call("run", self.job, *[word for change in shape for word in ("--set", change)], "--capacity", "8MiB")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("unlike parts of padded state", done.stderr)
+
     def test_what_is_not_executed_says_so_before_anything_starts(self):
         done = call("run", self.job, "--set", "layout.dp=4000")
         self.assertEqual(done.returncode, 3, done.stderr)

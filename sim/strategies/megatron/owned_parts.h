@@ -13,7 +13,8 @@ namespace tidemark {
 /// What a rank of Megatron's distributed optimizer keeps: masters and moments of its range of every bucket
 /// (megatron/core/optimizer/distrib_optimizer.py, _build_model_gbuf_range: the ranks divide a bucket evenly, padding
 /// and all; there is no state for padding). The range does not respect parameters: a block may have all of it or none.
-/// Rank 0, whose ranges begin the buckets, keeps the most; a later one may have nothing of a bucket.
+/// Rank 0, whose ranges begin the buckets, keeps the most but for gaps between parameters, which are aligned to 64
+/// elements; a later one may have nothing of a bucket.
 ///
 /// Masters in fp32 are updated with fp32 gradients: where the gradient buffer is in 16 bits, each rank's range of it is
 /// copied before the update, and the copies live until the next window begins (_copy_model_grads_to_main_grads,
