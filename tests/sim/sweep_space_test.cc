@@ -52,7 +52,8 @@ TEST(SweepAxis, RefusesWhatIsNoListOfValues) {
 }
 
 TEST(SweepAxis, RefusesRangesThatLeadNowhere) {
-  for (const char* range : {"4..1", "1..4:+0", "1..4:x1", "0..4:x2", "1..999999999999999999999", "0.5..0.9", "6GiB..7GiB", "1e-5..1e-3"}) {
+  for (const char* range :
+       {"4..1", "1..4:+0", "1..4:x1", "0..4:x2", "1..999999999999999999999", "0.5..0.9", "6GiB..7GiB", "1e-5..1e-3"}) {
     EXPECT_THAT(RefusalOf(std::string("accumulation_steps=") + range), HasSubstr("range")) << range;
   }
   EXPECT_THAT(RefusalOf("accumulation_steps=1..1000001"), HasSubstr("more than 1,000,000 values"));
