@@ -5,6 +5,7 @@
 
 #include "sim/lower/lower.h"
 #include "sim/program/text.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
 
@@ -17,7 +18,8 @@ constexpr std::int64_t kMostCompared = 8;
 
 bool RanksAreUnlike(const Job& job) {
   const std::int64_t ranks = job.layout.dp / job.axes.shard.replicas;
-  if (ranks == 1) {
+  const Result<Strategy> strategy = FindStrategy(job.strategy);
+  if (ranks == 1 || !strategy.ok() || !strategy->ranks_differ) {
     return false;
   }
   const Result<StepProgram> first = Lower(job, StepKind::steady);

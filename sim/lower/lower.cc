@@ -152,7 +152,7 @@ std::vector<std::string> LoweringPasses() {
 Result<StepProgram> Lower(const Job& job, StepKind step, const PassDump& dump, std::int64_t rank) {
   TIDEMARK_ASSIGN(const Strategy strategy, FindStrategy(job.strategy));
   TIDEMARK_TRY(strategy.Accept(job));
-  Lowering lowering{job, step, rank, strategy, {}, {}, {}, {}};
+  Lowering lowering{job, step, strategy.ranks_differ ? rank : 0, strategy, {}, {}, {}, {}};
   for (const LoweringPass& pass : kPasses) {
     TIDEMARK_TRY(pass.run(lowering));
     if (dump) {

@@ -37,7 +37,7 @@ struct RoleProgram {
   };
 
   const std::vector<Stage>& chunks;
-  const std::int64_t rank;  ///< in the group "dp": ranks may divide padded state unevenly
+  const std::int64_t rank;  ///< in the group "dp", where ranks differ (Strategy::ranks_differ), else 0
 
   ProgramBuilder builder;
   StreamId compute;

@@ -103,6 +103,7 @@ std::vector<Strategy> StrategyColossalaiGemini() {
   strategy.wrong = Wrong;
   strategy.running_sum = SumInChunk;
   strategy.data_parallel = MakeGemini;
+  strategy.ranks_differ = true;
   strategy.keeps = {
       {{"gradient of *"},
        "an argument of the gradient's hook, which reduces a chunk that has become full before it returns "

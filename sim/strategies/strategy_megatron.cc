@@ -91,6 +91,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::one_f_one_b, Schedule::interleaved};
   strategy.data_parallel = MakeContiguous;
+  strategy.ranks_differ = distributed_optimizer;
   strategy.keeps = {
       {{"*.qkv_in", "*.gu_in", "*.head_in", "*.d_qkv_in", "*.d_gu_in", "*.d_head_in"},
        "variables of LinearWithGradAccumulationAndAsyncCommunication.backward, which returns behind the product that "
