@@ -21,9 +21,8 @@ constexpr std::size_t kMostValues = 1'000'000;
 constexpr const char* kExample = "for example --vary micro_batch_size=1,2,4 or --vary accumulation_steps=1..64:x2";
 
 constexpr const char* kRanges =
-    "a range is of whole numbers: 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two); others are named one "
-    "by "
-    "one, as 6GiB,7GiB";
+    "a range is of whole numbers: 1..8, 8..64:+8 (in steps of 8) or 1..64:x2 (in powers of two); name others one "
+    "by one: 6GiB,7GiB";
 
 /// "8..64:+8"
 struct Range {
