@@ -81,13 +81,9 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
   return report;
 }
 
-CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome, std::int64_t steps) {
-  CapacityReport report{capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes,
-                        outcome.outcome.failed_bytes, outcome.phase};
-  report.side = outcome.side;
-  report.microbatch = outcome.microbatch;
-  report.step = steps > 1 ? outcome.step : -1;
-  return report;
+CapacityReport MakeCapacity(Bytes capacity, const CapacityOutcome& outcome) {
+  return {capacity, OutcomeName(outcome.outcome.kind), outcome.outcome.cache_flushes, outcome.outcome.failed_bytes,
+          outcome.at};
 }
 
 EngineReport MakeEngine(const EngineRun& run) {
@@ -191,7 +187,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
     report.instants = FindInstants(*report.Worst().trace);
   }
   if (prediction.capacity) {
-    report.capacity = MakeCapacity(*options.capacity, *prediction.capacity, steps);
+    report.capacity = MakeCapacity(*options.capacity, *prediction.capacity);
   }
   for (const StepPrediction& step : prediction.steps) {
     report.steps.push_back(

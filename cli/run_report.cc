@@ -14,11 +14,11 @@
 #include "models/findings/findings.h"
 #include "models/job/read.h"
 #include "reports/render/lints.h"
+#include "reports/render/place_json.h"
 #include "reports/render/role_json.h"
 #include "reports/summarise/peak.h"
 #include "reports/summarise/title.h"
 #include "reports/summarise/yaml_json.h"
-#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -84,18 +84,14 @@ ordered_json JsonOf(const OutOfMemory& out, const Trace& trace) {
                      {"count", live.count},
                      {"since_phase", live.since_phase}});
   }
-  const bool chunk = !out.at.side.empty();
-  return {{"requested_bytes", out.requested.count()},
-          {"capacity_bytes", out.capacity.count()},
-          {"reserved_bytes", out.reserved.count()},
-          {"cache_flushes", out.cache_flushes},
-          {"phase", out.at.phase.empty() ? kBeforeStep : out.at.phase},
-          {"tensor", out.tensor},
-          {"microbatch", chunk || out.at.microbatch < 0 ? ordered_json() : ordered_json(out.at.microbatch)},
-          {"side", chunk ? ordered_json(out.at.side) : ordered_json()},
-          {"chunk", chunk ? ordered_json(out.at.microbatch) : ordered_json()},
-          {"step", out.at.step < 0 ? ordered_json() : ordered_json(out.at.step)},
-          {"live", alive}};
+  ordered_json found = {{"requested_bytes", out.requested.count()},
+                        {"capacity_bytes", out.capacity.count()},
+                        {"reserved_bytes", out.reserved.count()},
+                        {"cache_flushes", out.cache_flushes}};
+  found.update(RefusedPlaceJson(out.at));
+  found["tensor"] = out.tensor;
+  found["live"] = alive;
+  return found;
 }
 
 ordered_json JsonOf(const GradientCheck& check) {

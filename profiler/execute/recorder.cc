@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "profiler/capture/heap.h"
@@ -63,15 +62,11 @@ void Recorder::BeginStep(const Program& program, std::string_view kind) {
 }
 
 PhasePlace Recorder::place() const {
-  PhasePlace place;
-  place.step = std::max<std::int64_t>(std::ssize(trace_.steps) - 1, 0);
-  if (!open_.empty()) {
-    const Span& span = trace_.spans[open_.back().span];
-    place.phase = span.phase;
-    place.microbatch = span.microbatch;
-    place.side = span.side;
+  if (open_.empty()) {
+    return {};
   }
-  return place;
+  const Span& span = trace_.spans[open_.back().span];
+  return {span.phase, span.microbatch, std::ssize(trace_.steps) - 1, span.side};
 }
 
 void Recorder::EndStep() {

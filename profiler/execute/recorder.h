@@ -68,7 +68,7 @@ class Recorder {
 
   /// Of the phase that runs: its place in the trace's spans.
   std::uint16_t open_span() const { return open_.empty() ? kNoSpan : open_.back().span; }
-  /// The phase that runs, none outside of any, and the step, which is the first one before there is any.
+  /// The phase that runs, and its step, the first one too; none outside of phases.
   PhasePlace place() const;
   Trace Take() && { return std::move(trace_); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/render/report_json.h"
-
 #include <utility>
 
+#include "reports/render/place_json.h"
+#include "reports/render/report_json.h"
 #include "reports/render/role_json.h"
 
 namespace tidemark {
@@ -11,14 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json PercentJson(std::optional<double> percent) { return percent ? Json(*percent) : Json(nullptr); }
-
-Json PlaceJson(const PhasePlace& place) {
-  return {{"phase", place.phase.empty() ? Json(nullptr) : Json(place.phase)},
-          {"microbatch", place.microbatch >= 0 && place.side.empty() ? Json(place.microbatch) : Json(nullptr)},
-          {"side", place.side.empty() ? Json(nullptr) : Json(place.side)},
-          {"chunk", place.side.empty() ? Json(nullptr) : Json(place.microbatch)},
-          {"step", place.step >= 0 ? Json(place.step) : Json(nullptr)}};
-}
 
 /// `value` and where it is.
 Json With(Json value, const PhasePlace& place) {

@@ -16,16 +16,13 @@
 namespace tidemark {
 namespace {
 
-std::string PlaceOf(const CapacityReport& capacity) {
-  return InPhaseText(capacity.phase, capacity.microbatch, capacity.step, capacity.side);
-}
-
 /// Whether it fits.
 std::string SizeVerdict(const PredictionReport& report) {
   const std::string machine = fmt::format("{}{}", report.machine, report.machine_assumed ? " (assumed)" : "");
   if (report.capacity && report.capacity->outcome == "out_of_memory") {
     return fmt::format("OUT OF MEMORY under a limit of {}: a request of {} {} finds no room",
-                       Text(report.capacity->capacity), Text(report.capacity->request), PlaceOf(*report.capacity));
+                       Text(report.capacity->capacity), Text(report.capacity->request),
+                       InPhaseText(report.capacity->at));
   }
   const Bytes high = report.Worst().device.high, usable = report.usable_memory;
   const std::string memory = UsableMemoryText(usable, report.device_memory);
@@ -186,7 +183,7 @@ Section CapacitySection(const CapacityReport& capacity) {
   } else if (capacity.outcome == "out_of_memory") {
     remark = {"outcome",
               fmt::format("out of memory: a request of {} {} fails after {}", AllDigits(capacity.request),
-                          PlaceOf(capacity), Counted(capacity.cache_flushes, "cache flush")),
+                          InPhaseText(capacity.at), Counted(capacity.cache_flushes, "cache flush")),
               "", Tone::bad};
   }
   section.remarks.push_back(std::move(remark));

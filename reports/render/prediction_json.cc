@@ -3,11 +3,11 @@
 
 #include "reports/render/instants.h"
 #include "reports/render/lints.h"
+#include "reports/render/place_json.h"
 #include "reports/render/report_json.h"
 #include "reports/render/role_json.h"
 #include "reports/render/time_json.h"
 #include "reports/summarise/yaml_json.h"
-#include "traces/place.h"
 
 namespace tidemark {
 namespace {
@@ -18,16 +18,13 @@ using Json = nlohmann::ordered_json;
 Json IfKnown(double value) { return value > 0 ? Json(value) : Json(nullptr); }
 
 Json CapacityJson(const CapacityReport& capacity) {
-  const bool failed = capacity.outcome == "out_of_memory", chunk = failed && !capacity.side.empty();
-  return {{"capacity_bytes", capacity.capacity.count()},
-          {"outcome", capacity.outcome},
-          {"cache_flushes", capacity.cache_flushes},
-          {"request_bytes", failed ? Json(capacity.request.count()) : Json(nullptr)},
-          {"phase", failed ? Json(capacity.phase.empty() ? kBeforeStep : capacity.phase) : Json(nullptr)},
-          {"microbatch", failed && !chunk && capacity.microbatch >= 0 ? Json(capacity.microbatch) : Json(nullptr)},
-          {"side", chunk ? Json(capacity.side) : Json(nullptr)},
-          {"chunk", chunk ? Json(capacity.microbatch) : Json(nullptr)},
-          {"step", failed && capacity.step >= 0 ? Json(capacity.step) : Json(nullptr)}};
+  const bool failed = capacity.outcome == "out_of_memory";
+  Json json = {{"capacity_bytes", capacity.capacity.count()},
+               {"outcome", capacity.outcome},
+               {"cache_flushes", capacity.cache_flushes},
+               {"request_bytes", failed ? Json(capacity.request.count()) : Json(nullptr)}};
+  json.update(failed ? RefusedPlaceJson(capacity.at) : PlaceJson(PhasePlace()));
+  return json;
 }
 
 /// Equal steps in a row are one entry with their number.

@@ -14,6 +14,7 @@
 #include "models/machine/machine.h"
 #include "reports/summarise/instants.h"
 #include "reports/summarise/peak.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -41,10 +42,8 @@ struct CapacityReport {
   Bytes capacity;
   std::string outcome;  ///< fine, flushed, out_of_memory
   std::int64_t cache_flushes = 0;
-  Bytes request;                            ///< the request that failed; 0: none did
-  std::string phase;                        ///< in which it failed; empty: before the step
-  std::string side = {};                    ///< as in Span
-  std::int64_t microbatch = -1, step = -1;  ///< of that phase, counted from 0; -1: the whole step, the only step
+  Bytes request;  ///< the request that failed; 0: none did
+  PhasePlace at;  ///< where it failed
 };
 
 /// All steps and their parts, on the last role to finish; the parts sum to `step`.

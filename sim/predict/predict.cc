@@ -100,8 +100,8 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     if (options.capacity) {
       const Outcome outcome = Replay(recorder.log(), job.allocator, *options.capacity);
       if (!prediction.capacity || IsWorse(outcome, prediction.capacity->outcome)) {
-        const auto at = outcome.succeeded() ? TraceRecorder::Origin() : recorder.OriginOf(outcome.failed_request);
-        prediction.capacity = CapacityOutcome{outcome, role.role, at.phase, at.side, at.microbatch, at.step};
+        const PhasePlace at = outcome.succeeded() ? PhasePlace() : recorder.PlaceOfRequest(outcome.failed_request);
+        prediction.capacity = CapacityOutcome{outcome, role.role, at};
       }
     }
     if (options.traces) {

@@ -15,6 +15,7 @@
 #include "sim/predict/lints.h"
 #include "sim/predict/program_length.h"
 #include "sim/predict/steps.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -45,10 +46,8 @@ struct RolePrediction {
 /// most.
 struct CapacityOutcome {
   Outcome outcome;
-  std::string role, phase;       ///< phase of the request that failed; empty: before the step
-  std::string side;              ///< as in Span
-  std::int64_t microbatch = -1;  ///< of that phase; -1: of the whole step
-  std::int64_t step = 0;         ///< that it failed in, counted from 0
+  std::string role;
+  PhasePlace at;  ///< of the request that failed
 };
 
 /// One engine's answer and how long it took, median of five runs from the job on.

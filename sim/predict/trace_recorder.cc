@@ -258,20 +258,6 @@ void TraceRecorder::OnEnd(Phase, Nanos host) {
   open_spans_.pop_back();
 }
 
-TraceRecorder::Origin TraceRecorder::OriginOf(std::size_t request) const {
-  const MemoryEvent& event = trace_.memory[request];
-  Origin origin;
-  if (event.span != kNoSpan) {
-    origin.phase = trace_.spans[event.span].phase;
-    origin.microbatch = trace_.spans[event.span].microbatch;
-    origin.side = trace_.spans[event.span].side;
-  }
-  for (std::size_t i = 1; i < trace_.steps.size() && trace_.steps[i].memory_begin <= request; ++i) {
-    origin.step = static_cast<std::int64_t>(i);
-  }
-  return origin;
-}
-
 Trace TraceRecorder::TakeTrace() && { return std::move(trace_); }
 
 }  // namespace tidemark

@@ -13,6 +13,7 @@
 #include "sim/engine/simulate.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/capacity.h"
+#include "traces/place.h"
 #include "traces/trace.h"
 
 namespace tidemark {
@@ -43,13 +44,7 @@ class TraceRecorder : public Listener {
   Bytes reserved_in_step() const { return reserved_in_step_; }
   const std::vector<Request>& log() const { return log_; }
   /// Where in the steps a request of the log was made.
-  struct Origin {
-    std::string phase;             ///< empty for what is resident
-    std::string side;              ///< as in Span
-    std::int64_t microbatch = -1;  ///< -1: of the whole step
-    std::int64_t step = 0;         ///< counted from 0
-  };
-  Origin OriginOf(std::size_t request) const;
+  PhasePlace PlaceOfRequest(std::size_t request) const { return PlaceOf(trace_, request); }
   Trace TakeTrace() &&;
 
  private:

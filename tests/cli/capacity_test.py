@@ -40,7 +40,7 @@ class Capacity(ExecutedJob):
             self.assertEqual(found["capacity_bytes"], capacity)
             # What is alive fits, and with what was asked for it would not, or the allocator's rounding is in the way.
             self.assertLessEqual(sum(live["bytes"] for live in found["live"]), found["reserved_bytes"])
-            self.assertEqual(len(run["steps"]) - 1, expected["step"], case)
+            self.assertEqual(len(run["steps"]) - 1, expected["step"] or 0, case)  # null: before the first
         return expected["outcome"]
 
     def test_ranks_end_as_predicted_under_every_limit(self):

@@ -118,13 +118,13 @@ TEST(TerminalReport, coloursOnlyWhenAsked) {
 
 TEST(TerminalReport, namesARequestThatFindsNoRoom) {
   PredictionReport report = SampleReport();
-  report.capacity = CapacityReport{Bytes(std::int64_t{20} << 30), "out_of_memory", 1, Bytes(2 << 20), "backward"};
+  report.capacity = CapacityReport{Bytes(std::int64_t{20} << 30), "out_of_memory", 1, Bytes(2 << 20), {"backward"}};
   EXPECT_THAT(RenderAs("terminal", report), HasSubstr("OUT OF MEMORY under a limit of 20.0 GiB"));
 }
 
 TEST(JsonReport, hasEveryKeyOfItsSchema) {
   PredictionReport report = SampleReport();
-  report.capacity = CapacityReport{Bytes(100), "out_of_memory", 1, Bytes(7), "backward"};
+  report.capacity = CapacityReport{Bytes(100), "out_of_memory", 1, Bytes(7), {"backward"}};
   report.engines = EnginesReport{{Bytes(5), Nanos(6), Nanos(7)}, {Bytes(5), Nanos(6), Nanos(8)}};
   const Json json = Json::parse(RenderAs("json", report));
   EXPECT_EQ(json["schema"], "tidemark.prediction/1");
