@@ -103,6 +103,17 @@ class Run(ExecutedJob):
             self.assert_numbers(*within)
             self.assert_memory(*within, steps=3)
 
+    def test_weights_of_fp32_that_are_summed_in_bf16_have_the_bound_of_that(self):
+        """2 ** -8 is its unit roundoff, fp32's 2 ** -24."""
+        checks = {}
+        for dtype in ("bf16", "fp32"):
+            wide = ("strategy=nanotron", "layout.dp=1", "precision.params=fp32", "precision.gradients=fp32",
+                    "precision.master=none", f"precision.accumulate={dtype}", f"precision.reduce={dtype}")
+            checks[dtype] = self.json_of("run", self.job, "--verify", changes=wide)["numerics"]
+        self.assertTrue(checks["bf16"]["equal"] and checks["fp32"]["equal"], checks)
+        self.assertAlmostEqual(checks["bf16"]["bound"] / checks["fp32"]["bound"] / 2**16, 1, delta=0.1)
+        self.assertGreater(checks["bf16"]["max_relative_error"], checks["fp32"]["bound"])  # or nothing was summed in bf16
+
     def test_ranks_add_and_gather_numbers_of_fp16(self):
         fp16 = [f"precision.{what}=fp16" for what in ("params", "gradients", "reduce", "accumulate")]
         for changes in (("strategy=deepspeed-zero0", *fp16), ("strategy=ddp-last", "layout={dp: 1, tp: 2}", *fp16),
