@@ -56,10 +56,8 @@ class PyTorchAsTheJudge(unittest.TestCase):
         cls.verdicts = [judge(RECORDED / f"{case.name}.json", program) for case in cases()
                         if (RECORDED / f"{case.name}.json").exists()]
 
-    def test_there_are_cases_of_every_strategy(self):
-        self.assertGreater(len(self.verdicts), 100)
-        self.assertEqual({case.strategy for case in cases()},
-                         {case.strategy for case in cases() if (RECORDED / f"{case.name}.json").exists()})
+    def test_every_case_is_recorded(self):
+        self.assertEqual([verdict.name for verdict in self.verdicts], [case.name for case in cases()])
 
     def test_every_allocation_has_a_partner_or_a_reason(self):
         for verdict in self.verdicts:
@@ -85,8 +83,8 @@ class PyTorchAsTheJudge(unittest.TestCase):
     def test_reserved_memory_is_mostly_within_one_small_segment(self):
         """Which those who recorded had before their parameters, with room left."""
         differences = [verdict.reserved[0] for verdict in self.verdicts if "fsdp1" not in verdict.name]
-        self.assertEqual(len(differences), 90)
-        self.assertGreaterEqual(sum(abs(each) <= 2 << 20 for each in differences), 80)
+        self.assertEqual(len(differences), 108)
+        self.assertGreaterEqual(sum(abs(each) <= 2 << 20 for each in differences), 94)
 
     def test_reserved_memory_is_within_half_a_percent_but_for_those_named(self):
         for verdict in self.verdicts:
