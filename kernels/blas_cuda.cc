@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "kernels/blas_library_cuda.h"
+#include "kernels/together.h"
 
 namespace tidemark::kernels::cuda {
 namespace {
@@ -87,6 +88,7 @@ class CublasLt final : public Blas {
     const bool wide = product.d.dtype == DType::fp64;
     const float one = 1, added = product.accumulate ? 1 : 0;
     const double wide_one = 1, wide_added = product.accumulate ? 1 : 0;
+    LaunchWaiting(queue);
     const cublasStatus_t done = library_.multiply(
         handle_, answer.product.get(), wide ? static_cast<const void*>(&wide_one) : &one, operands.a, answer.a.get(),
         operands.b, answer.b.get(), wide ? static_cast<const void*>(&wide_added) : &added, operands.d, answer.d.get(),

@@ -9,6 +9,32 @@ namespace {
 
 std::size_t SizeOf(Bytes bytes) { return static_cast<std::size_t>(bytes.count()); }
 
+#ifdef __CUDACC__
+using Unit = std::uint16_t;
+
+struct MoveElement {
+  using MayWait = void;
+  const Unit* from;
+  Unit* to;
+  template <class At>
+  __host__ __device__ void operator()(At at) const {
+    cuda::Write(cuda::Read(from, at), to, at);
+  }
+};
+
+/// By a kernel, which others may join.
+bool MoveTogether(const Queue& queue, const void* from, void* to, Bytes bytes) {
+  const auto are_units = [&](auto number) { return static_cast<std::uintptr_t>(number) % sizeof(Unit) == 0; };
+  if (queue.together == nullptr || !are_units(bytes.count()) || !are_units(reinterpret_cast<std::uintptr_t>(from)) ||
+      !are_units(reinterpret_cast<std::uintptr_t>(to))) {
+    return false;
+  }
+  cuda::EachElement(queue, bytes.count() / static_cast<std::int64_t>(sizeof(Unit)),
+                    MoveElement{static_cast<const Unit*>(from), static_cast<Unit*>(to)});
+  return true;
+}
+#endif
+
 }  // namespace
 
 void MoveBytes(const Queue& queue, const void* from, void* to, Bytes bytes) {
@@ -17,6 +43,10 @@ void MoveBytes(const Queue& queue, const void* from, void* to, Bytes bytes) {
   }
 #ifdef __CUDACC__
   if (queue.kind == Queue::Kind::gpu) {
+    if (MoveTogether(queue, from, to, bytes)) {
+      return;
+    }
+    LaunchWaiting(queue);
     cuda::Check(cudaMemcpyAsync(to, from, SizeOf(bytes), cudaMemcpyDeviceToDevice, cuda::Stream(queue)), __FILE__,
                 __LINE__);
     return;
@@ -32,6 +62,7 @@ void SetBytes(const Queue& queue, int byte, void* at, Bytes bytes) {
   }
 #ifdef __CUDACC__
   if (queue.kind == Queue::Kind::gpu) {
+    LaunchWaiting(queue);
     cuda::Check(cudaMemsetAsync(at, byte, SizeOf(bytes), cuda::Stream(queue)), __FILE__, __LINE__);
     return;
   }

@@ -105,11 +105,6 @@ void SgdUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight)
   Accumulate(gradient, weight, -op.lr);
 }
 
-void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& buffer) {
-  SgdMomentum(op, gradient, buffer);
-  SgdUpdate(op, buffer, weight);
-}
-
 void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer) {
   TIDEMARK_CHECK(gradient.type.elements == buffer.type.elements);
   InArithmeticOf({gradient.type, buffer.type}, [&]<class C>(C) {

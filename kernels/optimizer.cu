@@ -12,6 +12,7 @@ namespace {
 /// Both moments and the decayed weight; with `apply` the updated weight.
 template <class C>
 struct MomentsElement {
+  using MayWait = void;
   AdamNumbers<C> n;
   bool apply;
   Input<C> gradient;
@@ -67,6 +68,7 @@ struct AddNumberElement {
 
 template <class C>
 struct ApplyElement {
+  using MayWait = void;
   C step_size;
   Input<C> first, denominator;
   Output<C> weight;
@@ -78,6 +80,7 @@ struct ApplyElement {
 
 template <class C>
 struct MomentumElement {
+  using MayWait = void;
   C momentum;
   Input<C> gradient;
   Output<C> buffer;
@@ -140,12 +143,6 @@ void AdamWApply(const AdamW& op, const ConstTensor& first, const ConstTensor& de
 
 void SgdUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Queue& queue) {
   Accumulate(gradient, weight, -op.lr, queue);
-}
-
-void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& buffer,
-                       const Queue& queue) {
-  SgdMomentum(op, gradient, buffer, queue);
-  SgdUpdate(op, buffer, weight, queue);
 }
 
 void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer, const Queue& queue) {

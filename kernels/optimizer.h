@@ -35,8 +35,7 @@ struct Sgd {
 
 /// w -= lr g.
 void SgdUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight);
-void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& buffer);
-// The same in two operations; SgdUpdate with the buffer as the gradient is the second.
+/// What comes before SgdUpdate with the buffer as the gradient.
 void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer);
 
 }  // namespace tidemark::kernels

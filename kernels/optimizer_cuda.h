@@ -19,8 +19,6 @@ void AdamWApply(const AdamW& op, const ConstTensor& first, const ConstTensor& de
                 const Queue& queue);
 
 void SgdUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Queue& queue);
-void SgdMomentumUpdate(const Sgd& op, const ConstTensor& gradient, const Tensor& weight, const Tensor& buffer,
-                       const Queue& queue);
 void SgdMomentum(const Sgd& op, const ConstTensor& gradient, const Tensor& buffer, const Queue& queue);
 
 }  // namespace tidemark::kernels::cuda
@@ -34,7 +32,6 @@ inline constexpr OnQueue AdamWCorrectBias{&kernels::AdamWCorrectBias, &cuda::Ada
 inline constexpr OnQueue AdamWAddEpsilon{&kernels::AdamWAddEpsilon, &cuda::AdamWAddEpsilon};
 inline constexpr OnQueue AdamWApply{&kernels::AdamWApply, &cuda::AdamWApply};
 inline constexpr OnQueue SgdUpdate{&kernels::SgdUpdate, &cuda::SgdUpdate};
-inline constexpr OnQueue SgdMomentumUpdate{&kernels::SgdMomentumUpdate, &cuda::SgdMomentumUpdate};
 inline constexpr OnQueue SgdMomentum{&kernels::SgdMomentum, &cuda::SgdMomentum};
 
 }  // namespace tidemark::kernels::on

@@ -13,6 +13,7 @@ Bytes BytesOf(const TensorType& type) { return SizeOf(type.dtype) * type.element
 
 template <class C>
 struct CopyElement {
+  using MayWait = void;
   Input<C> from;
   Output<C> to;
   C factor;
@@ -39,6 +40,7 @@ struct AddElement {
 
 template <class C>
 struct AccumulateElement {
+  using MayWait = void;
   Input<C> addend;
   Output<C> sum;
   C factor;

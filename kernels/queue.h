@@ -8,6 +8,7 @@ namespace tidemark::kernels {
 namespace cuda {
 class Blas;
 }
+class Together;
 
 /// Where an operator puts its work. It may come back before the work is done, but work of one queue is done in order.
 struct Queue {
@@ -27,7 +28,8 @@ struct Queue {
   /// less there are fewer ways to multiply.
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;
-  void* number = nullptr;  ///< 8 bytes beside it, for a result that nobody reads; null: the host's memory will do
+  Together* together = nullptr;  ///< where kernels over elements wait for each other (together.h); null: none does
+  void* number = nullptr;        ///< 8 bytes beside it, for a result that nobody reads; null: the host's memory will do
 
   static constexpr std::int64_t kPartialSums = 1024, kScratchBytes = 8 * kPartialSums;
   /// 32 MiB: what NVIDIA advises for Hopper (https://docs.nvidia.com/cuda/cublas/#cublassetworkspace) and what PyTorch

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -9,6 +11,7 @@
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/queue.h"
+#include "kernels/together.h"
 #include "kernels/view.cuh"
 #include "kernels/words.cuh"
 
@@ -189,6 +192,36 @@ __global__ void __launch_bounds__(kThreads) ElementsOnDevice(std::int64_t count,
          static_cast<std::int64_t>(gridDim.x) * kThreads, body);
 }
 
+/// Bodies of which many are wanted at once say so: `using MayWait = void` (kernels/together.h). Each such kind is
+/// compiled once more.
+template <class Body>
+inline constexpr bool kMayWait = requires {
+  typename Body::MayWait;
+};
+
+/// Kernels of one kind that are launched as one: bodies, of how many elements each is, and its first block.
+template <class Body>
+struct WaitingBodies {
+  static constexpr int kMost =
+      static_cast<int>((Together::kBytes - 32) / (sizeof(Body) + sizeof(std::int64_t) + sizeof(unsigned)));
+  int count;
+  unsigned first_block[kMost + 1];
+  std::int64_t elements[kMost];
+  alignas(Body) std::byte bodies[kMost][sizeof(Body)];
+};
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) BodiesOnDevice(const __grid_constant__ WaitingBodies<Body> all) {
+  int mine = 0;
+  while (blockIdx.x >= all.first_block[mine + 1]) {
+    ++mine;
+  }
+  const Body body = *reinterpret_cast<const Body*>(all.bodies[mine]);
+  const std::int64_t first = all.first_block[mine], blocks = all.first_block[mine + 1] - first;
+  EachOf(0, all.elements[mine], (static_cast<std::int64_t>(blockIdx.x) - first) * kThreads + threadIdx.x,
+         blocks * kThreads, body);
+}
+
 template <class Body, class Team>
 __global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body body, Team team) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -237,20 +270,53 @@ inline cudaStream_t Stream(const Queue& queue) { return static_cast<cudaStream_t
 /// Blocks for so many pieces of work; beyond a few per processor a block takes several.
 inline unsigned Blocks(std::int64_t pieces) { return static_cast<unsigned>(std::min<std::int64_t>(pieces, 1 << 16)); }
 
+/// Of a kernel over so many elements.
+template <class Body>
+unsigned BlocksOf(std::int64_t count) {
+  return Blocks((kTakesPacks<Body> ? count / kPack : count) / kThreads + 1);
+}
+
+template <class Body>
+void LaunchBodies(const Queue& queue, const void* waiting) {
+  const auto& all = *static_cast<const WaitingBodies<Body>*>(waiting);
+  TIDEMARK_LAUNCH(BodiesOnDevice<Body>, all.first_block[all.count], kThreads, 0, Stream(queue), all);
+  Check(cudaGetLastError(), __FILE__, __LINE__);
+}
+template <class Body>
+void WaitTogether(Together& together, std::int64_t count, const Body& body) {
+  using Waiting = WaitingBodies<Body>;
+  if (together.Of<Waiting>(&LaunchBodies<Body>).count == Waiting::kMost) {
+    together.Launch();
+  }
+  auto& all = together.Of<Waiting>(&LaunchBodies<Body>);
+  std::memcpy(all.bodies[all.count], &body, sizeof(Body));
+  all.elements[all.count] = count;
+  all.first_block[all.count + 1] = all.first_block[all.count] + BlocksOf<Body>(count);
+  ++all.count;
+}
+
 template <class Body>
 void LaunchElements(const Queue& queue, std::int64_t count, const Body& body) {
-  const std::int64_t pieces = kTakesPacks<Body> ? count / kPack : count;
-  TIDEMARK_LAUNCH(ElementsOnDevice, Blocks(pieces / kThreads + 1), kThreads, 0, Stream(queue), count, body);
+  if constexpr (kMayWait<Body>) {
+    if (queue.together != nullptr) {
+      WaitTogether(*queue.together, count, body);
+      return;
+    }
+  }
+  LaunchWaiting(queue);
+  TIDEMARK_LAUNCH(ElementsOnDevice, BlocksOf<Body>(count), kThreads, 0, Stream(queue), count, body);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class Body, class Team>
 void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body, const Team& team) {
+  LaunchWaiting(queue);
   TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), team.threads(), 0, Stream(queue), rows, body, team);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
 template <class C, class Terms, class Sums>
 void LaunchColumns(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Terms& terms,
                    const Sums& to) {
+  LaunchWaiting(queue);
   TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks(rows.shares * Tiles(columns)), dim3(kTilePacks, kTile), 0, Stream(queue),
                   rows, columns, terms, to);
   Check(cudaGetLastError(), __FILE__, __LINE__);

@@ -182,6 +182,7 @@ void EachBlock(const Queue& queue, std::int64_t blocks, const Body& body) {
   if (blocks > 0) {
     Check(cudaFuncSetAttribute(BlocksOnDevice<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory)),
           __FILE__, __LINE__);
+    LaunchWaiting(queue);
     TIDEMARK_LAUNCH(BlocksOnDevice, Blocks(blocks), kTileThreads, sizeof(Memory), Stream(queue), blocks, body);
     Check(cudaGetLastError(), __FILE__, __LINE__);
   }

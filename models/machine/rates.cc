@@ -20,17 +20,19 @@ namespace {
 
 constexpr std::array kRatedDTypes = {DType::bf16, DType::fp32};
 constexpr std::int64_t kStreamBytes = 4, kHalfWidthBytes = 10, kHalfWidthUpdateBytes = 14, kActivationFlops = 5;
+constexpr std::int64_t kHalfWidthDropoutBytes = 6, kHalfWidthSumBytes = 3;
 constexpr std::int64_t kAlignedBytes = 16, kNarrowHead = 64;
 constexpr double kLowestRate = 1000;
 
-/// The smallest dimension of a product, and whether all are rows that a GPU copies in its pieces.
+/// The smallest dimension of a product, whether that is the one that is summed over, and whether all are rows that a
+/// GPU copies in its pieces.
 struct Sides {
   std::int64_t smallest;
-  bool aligned;
+  bool is_inner, aligned;
 };
 Sides SidesOf(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) {
   const auto aligned = [dtype](std::int64_t side) { return (SizeOf(dtype) * side).count() % kAlignedBytes == 0; };
-  return {std::min({m, n, k}), aligned(m) && aligned(n) && aligned(k)};
+  return {std::min({m, n, k}), k < std::min(m, n), aligned(m) && aligned(n) && aligned(k)};
 }
 
 /// Of an operator that is made of matrix products.
@@ -66,6 +68,12 @@ struct FindKind {
   std::string operator()(const Tabulated&) const { return {}; }
   std::string operator()(const Pointwise& op) const {
     const std::int64_t bytes = BytesOfElement(op);
+    if (op.draws) {
+      return Of("dropout", false, bytes <= kHalfWidthDropoutBytes ? DType::bf16 : DType::fp32);
+    }
+    if (op.column_sums) {
+      return Of("column_sum", false, bytes <= kHalfWidthSumBytes ? DType::bf16 : DType::fp32);
+    }
     if (bytes <= kStreamBytes) {
       return "stream";
     }
@@ -76,7 +84,8 @@ struct FindKind {
  private:
   template <class Products>
   static std::string OfProducts(const Products& op) {
-    return Of(SidesOf(op)->aligned ? "gemm" : "gemm_unaligned", false, op.dtype);
+    const Sides sides = *SidesOf(op);
+    return Of(!sides.aligned ? "gemm_unaligned" : sides.is_inner ? "gemm_inner" : "gemm", false, op.dtype);
   }
   template <class Streaming>
   static std::int64_t BytesOfElement(const Streaming& op) {
@@ -89,8 +98,12 @@ struct FindKind {
 
 /// The kind that stands in for one that a machine was not measured for.
 std::string Otherwise(std::string_view key) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kStandIns = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kStandIns = {
       {{"gemm_unaligned", "gemm"},
+       {"gemm_inner", "gemm"},
+       {"dropout", "pointwise"},
+       {"column_sum.bf16", "stream"},
+       {"column_sum.fp32", "stream"},
        {"attention_wide", "attention"},
        {"layer_norm", "norm"},
        {"optimizer_update_narrow", "optimizer_update"}}};
@@ -104,14 +117,14 @@ std::string Otherwise(std::string_view key) {
 
 std::vector<RatedKind> MakeKinds() {
   std::vector<RatedKind> kinds;
-  for (const char* kind : {"gemm", "gemm_unaligned", "gemm_small", "attention", "attention_backward", "attention_wide",
-                           "attention_wide_backward"}) {
+  for (const char* kind : {"gemm", "gemm_inner", "gemm_unaligned", "gemm_small", "attention", "attention_backward",
+                           "attention_wide", "attention_wide_backward"}) {
     for (const DType dtype : kRatedDTypes) {
       kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), true});
     }
   }
   for (const char* kind : {"norm", "norm_backward", "layer_norm", "layer_norm_backward", "rope", "embedding",
-                           "embedding_backward", "pointwise", "activation"}) {
+                           "embedding_backward", "pointwise", "dropout", "column_sum", "activation"}) {
     for (const DType dtype : kRatedDTypes) {
       kinds.push_back({fmt::format("{}.{}", kind, Name(dtype)), false});
     }
@@ -176,6 +189,8 @@ std::optional<RatedWork> WorkOf(const Operator& op) {
   const std::int64_t bytes = BytesMovedBy(op).count();
   return rated(bytes, bytes);
 }
+
+bool IsAligned(const Gemm& op) { return SidesOf(op.m, op.n, op.k, op.dtype).aligned; }
 
 std::optional<RatedWork> SmallWorkOf(const Operator& op) {
   const auto* products = std::get_if<InfoNce>(&op);

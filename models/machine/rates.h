@@ -18,10 +18,13 @@ namespace tidemark {
 // work of an operator are is said here and nowhere else: who measures and who predicts mean the same.
 //
 //   kind                                      size                        work
-//   gemm, gemm_unaligned                      smallest of m, n and k      operations
+//   gemm, gemm_inner, gemm_unaligned          smallest of m, n and k      operations
 //   gemm_small                                operations                  operations
 //   attention, attention_wide, and backward   sequence                    operations
 //   all others                                bytes moved                 bytes moved
+//
+// gemm_inner: the smallest is k, over which products are summed. Each tile of the result has then a short loop between
+// its beginning and its end, which many long ones hide and short ones do not.
 //
 // gemm_unaligned: a side is no multiple of 16 bytes (GPT-2's vocabulary of 50257). A GPU copies matrices in pieces of
 // 16 bytes (CUDA driver API, cuTensorMapEncodeTiled: strides are multiples of 16), and a library's products of other
@@ -34,8 +37,9 @@ namespace tidemark {
 // Both are measured of products whose tiles fill the processors; what others lack is sim/cost/kernel_time.cc's to say.
 //
 // attention_wide: heads of more than 64, which the executor's kernels compute in other tiles
-// (kernels/attention_plan.cuh). layer_norm has two statistics and two vectors, norm one. optimizer_update_narrow: see
-// below.
+// (kernels/attention_plan.cuh). layer_norm has two statistics and two vectors, norm one. dropout draws a random number
+// for each element, which takes longer than moving it; a column_sum shares its rows out and adds up what comes of that.
+// optimizer_update_narrow: see below.
 
 /// A kind of kernel that a machine may have a curve for: the end of its key in a machine file.
 struct RatedKind {
@@ -59,6 +63,9 @@ struct RatedWork {
 /// operations an element on. Nor does an update: up to 14 bytes an element (AdamW reads four tensors and writes three)
 /// are of 16-bit tensors.
 std::optional<RatedWork> WorkOf(const Operator& op);
+
+/// Whether a GPU copies all of a product's sides in its pieces (gemm_unaligned, above).
+bool IsAligned(const Gemm& op);
 
 /// Of matrix products: by "gemm_small", which they are not faster than. An operator of two products is sized as one.
 std::optional<RatedWork> SmallWorkOf(const Operator& op);

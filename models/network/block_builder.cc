@@ -60,6 +60,19 @@ Calculate& BlockBuilder::AddPointwise(std::vector<Action>& pass, std::string nam
   return Add(pass, std::move(name), op, std::move(reads), std::move(writes));
 }
 
+Calculate& BlockBuilder::AddDropout(std::vector<Action>& pass, std::string name, TensorId read, Tensors writes) {
+  Calculate& calculate = AddPointwise(pass, std::move(name), {read}, std::move(writes), 2);
+  std::get<Pointwise>(calculate.op).draws = true;
+  return calculate;
+}
+
+Calculate& BlockBuilder::AddColumnSum(std::vector<Action>& pass, std::string name, Tensors reads, ParameterId sums) {
+  Calculate& calculate = AddPointwise(pass, std::move(name), std::move(reads), {});
+  std::get<Pointwise>(calculate.op).column_sums = true;
+  calculate.gradients = {sums};
+  return calculate;
+}
+
 void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from,
                                  TensorId to, bool recompute) {
   const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;

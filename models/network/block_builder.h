@@ -37,6 +37,10 @@ class BlockBuilder {
   /// Adds a Pointwise over the elements of the first tensor written, which reads and writes each tensor once.
   Calculate& AddPointwise(std::vector<Action>& pass, std::string name, Tensors reads, Tensors writes,
                           std::int64_t flops_per_element = 1);
+  /// Drops elements of what is read by new random numbers; what is left, and which they are.
+  Calculate& AddDropout(std::vector<Action>& pass, std::string name, TensorId read, Tensors writes);
+  /// Adds the rows of what is read to the gradient of a vector.
+  Calculate& AddColumnSum(std::vector<Action>& pass, std::string name, Tensors reads, ParameterId sums);
   void AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from, TensorId to,
                      bool recompute = false);
   /// As AddCollective, but what is added until AddAwait runs beside it.

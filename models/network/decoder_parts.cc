@@ -356,7 +356,7 @@ TensorId DecoderParts::DropoutForward(const std::string& name, TensorId input, T
   }
   mask = builder_.AddTensor(name + "_mask", builder_.tensor(input).elements, Category::activation, DType::u8);
   const TensorId dropped = AddResidual(name + "_dropped");
-  builder_.AddPointwise(builder_.forward(), name + "_dropout.forward", {input}, {dropped, mask}, 2);
+  builder_.AddDropout(builder_.forward(), name + "_dropout.forward", input, {dropped, mask});
   return dropped;
 }
 
@@ -371,7 +371,7 @@ TensorId DecoderParts::DropoutBackward(const std::string& name, TensorId gradien
 
 void DecoderParts::BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients) {
   if (linear.bias.valid() && builder_.trainable(linear.bias)) {
-    builder_.AddPointwise(builder_.backward(), linear.name + "_bias.gradient", gradients, {}).gradients = {linear.bias};
+    builder_.AddColumnSum(builder_.backward(), linear.name + "_bias.gradient", gradients, linear.bias);
   }
 }
 

@@ -65,7 +65,7 @@ void EagerAttention::Probabilities(TensorId scores) {
   if (parts_.decoder().attention_dropout > 0) {
     mask_ = AddScores("attention_mask", DType::u8);
     const TensorId dropped = AddScores("probabilities_dropped", b().compute());
-    b().AddPointwise(b().forward(), "attention.dropout", {weights_}, {dropped, mask_}, 2);
+    b().AddDropout(b().forward(), "attention.dropout", weights_, {dropped, mask_});
     weights_ = dropped;
   }
 }

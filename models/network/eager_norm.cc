@@ -94,7 +94,7 @@ void EagerNorm::WeightGradient(const NormPart& part, TensorId gradient) {
   const TensorId rows = b().AddTensor("d_" + part.name + "_weight_rows", b().tensor(gradient).elements,
                                       Category::activation, b().tensor(gradient).dtype);
   b().AddPointwise(b().backward(), part.name + ".weight_rows", {gradient, part.normalised}, {rows});
-  b().AddPointwise(b().backward(), part.name + ".weight_gradient", {rows}, {}).gradients = {part.weight};
+  b().AddColumnSum(b().backward(), part.name + ".weight_gradient", {rows}, part.weight);
 }
 
 void EagerNorm::NormaliseBackward(const NormPart& part, TensorId d_normalised, TensorId sum) {

@@ -57,6 +57,8 @@ struct Pointwise {
   std::int64_t elements = 0;     ///< of the output
   std::int64_t bytes_moved = 0;  ///< read and written, in total
   std::int64_t flops_per_element = 1;
+  bool draws = false;        ///< a random number for each element, as dropout does
+  bool column_sums = false;  ///< what is written are sums over the rows of what is read, as a bias's gradient is
   friend bool operator==(const Pointwise&, const Pointwise&) = default;
 };
 
@@ -135,7 +137,7 @@ void ForEachField(Rope& op, Visitor visit) {
 template <class Visitor>
 void ForEachField(Pointwise& op, Visitor visit) {
   visit("elements", op.elements), visit("bytes_moved", op.bytes_moved);
-  visit("flops_per_element", op.flops_per_element);
+  visit("flops_per_element", op.flops_per_element), visit("draws", op.draws), visit("column_sums", op.column_sums);
 }
 template <class Visitor>
 void ForEachField(Embedding& op, Visitor visit) {

@@ -50,7 +50,8 @@ Link MeasureHostLink(Device& device, const CalibrationSizes& sizes);
 /// A kernel that does next to nothing.
 struct LaunchCost {
   Nanos host;    ///< to issue it
-  Nanos device;  ///< until the next one of its stream begins
+  Nanos alone;   ///< until the next one of its stream begins, where that is the same: no part of measured rates
+  Nanos device;  ///< the same among kernels of other kinds, as in a step
 };
 LaunchCost MeasureLaunch(Device& device, const CalibrationSizes& sizes);
 

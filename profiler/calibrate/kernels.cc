@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "kernels/attention_cuda.h"
 #include "kernels/cross_entropy_cuda.h"
+#include "kernels/dropout_cuda.h"
 #include "kernels/embedding_cuda.h"
 #include "kernels/glu_cuda.h"
 #include "kernels/linear_cuda.h"
@@ -55,24 +56,29 @@ class Curves {
         launch_(static_cast<double>(limits.launch.count()) * 1e-9),
         most_(limits.bytes) {}
 
+  /// A point of each kind that is among the runs.
   void Measure(const Runs& runs, Rating rating = WorkOf) {
+    struct Sum {
+      std::int64_t size = 0;
+      double work = 0, seconds = 0;
+    };
     constexpr double kLeastShare = 0.1;
-    double work = 0, seconds = 0;
-    std::optional<RatedWork> rated;
+    std::map<std::string, Sum> sums;
     for (const auto& [op, run] : runs) {
-      rated = rating(op);
+      const std::optional<RatedWork> rated = rating(op);
       TIDEMARK_CHECK(rated);
-      work += rated->work;
       const double taken = stopwatch_.SecondsOfWork(run);
-      seconds += std::max(taken - launch_, kLeastShare * taken);
+      Sum& sum = sums[rated->key];
+      sum.size = rated->size;
+      sum.work += rated->work;
+      sum.seconds += std::max(taken - launch_, kLeastShare * taken);
     }
-    double rate = work / seconds;
-    if (most_ && IsOfBytes(rated->key)) {
-      rate = std::min(rate, most_->per_second());
+    for (const auto& [key, sum] : sums) {
+      const double rate = sum.work / sum.seconds;
+      RateCurve& curve = rates_[key];
+      TIDEMARK_CHECK(curve.empty() || sum.size > curve.back().size);
+      curve.push_back({sum.size, FourDigits(most_ && IsOfBytes(key) ? std::min(rate, most_->per_second()) : rate)});
     }
-    RateCurve& curve = rates_[rated->key];
-    TIDEMARK_CHECK(curve.empty() || rated->size > curve.back().size);
-    curve.push_back({rated->size, FourDigits(rate)});
   }
   void Measure(const Operator& op, const Device::Work& run) { Measure({{op, run}}); }
   std::map<std::string, RateCurve> Take() && { return std::move(rates_); }
@@ -220,6 +226,16 @@ void MeasureRows(Curves& curves, Device& device, const CalibrationSizes& sizes, 
       {{Pointwise{elements, 3 * size * elements, 5}, [&](const Queue& queue) { on::GluForward(queue, glu, a, b, c); }},
        {Pointwise{elements, 5 * size * elements, 9},
         [&](const Queue& queue) { on::GluBackward(queue, glu, a, b, c, d, e); }}});
+  const kernels::Dropout dropout{.p = 0.1};
+  const kernels::Tensor mask{{DType::u8, elements}, e.data};
+  curves.Measure(Pointwise{.elements = elements, .bytes_moved = (2 * size + 1) * elements, .draws = true},
+                 [&](const Queue& queue) { on::DropoutForward(queue, dropout, a, b, mask); });
+  const kernels::Linear linear{.rows = rows, .in = width, .out = width};
+  const ConstTensor gradient = a;
+  curves.Measure(Pointwise{.elements = elements, .bytes_moved = size * elements, .column_sums = true},
+                 [&](const Queue& queue) {
+                   on::LinearBiasGradient(queue, linear, {&gradient, 1}, d_row);
+                 });
   const kernels::Tensor ids = operands.MakeIds(rows, sizes.vocabulary),
                         table = operands.Make(dtype, sizes.vocabulary * width);
   const kernels::Embedding embedding{

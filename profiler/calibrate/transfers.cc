@@ -45,12 +45,4 @@ Link MeasureHostLink(Device& device, const CalibrationSizes& sizes) {
   return {RoundToNanos(latency), BytesPerSec(FourDigits(2 * static_cast<double>(sizes.copied.count()) / seconds))};
 }
 
-LaunchCost MeasureLaunch(Device& device, const CalibrationSizes& sizes) {
-  Operands operands(device, sizes.memory);
-  const kernels::Tensor one = operands.Make(DType::fp32, 1);
-  const Device::Work scale = [one](const Queue& queue) { kernels::on::Scale(queue, -1.0, one); };  // 1: no kernel
-  Stopwatch stopwatch(device, sizes.held);
-  return {RoundToNanos(stopwatch.SecondsToGive(scale)), RoundToNanos(stopwatch.SecondsOfWork(scale))};
-}
-
 }  // namespace tidemark

@@ -170,17 +170,17 @@ class StateBinder {
         operation.outputs[w] = c_.writes[w].tensor.type;
       }
     }
-    operation.run = [parts = Joined(parts), starts = std::move(starts), adds, scale = c_.scale](Writes writes,
-                                                                                                const Queue& queue) {
+    operation.run = [parts = MovedParts(parts), starts = std::move(starts), adds, scale = c_.scale](
+                        Writes writes, const Queue& queue) {
       for (std::size_t w = 0; w < writes.size(); ++w) {
         if (starts[w]) {
           on::Zero(queue, writes[w]);
         }
       }
-      for (const MovedPart& part : parts) {
+      parts.Each(queue, [&](const Queue& on_queue, const MovedPart& part) {
         const Tensor to = kernels::Slice(writes[part.write], part.offset, part.from.type.elements);
-        adds ? on::Accumulate(queue, part.from, to, scale) : on::Copy(queue, part.from, to, scale);
-      }
+        adds ? on::Accumulate(on_queue, part.from, to, scale) : on::Copy(on_queue, part.from, to, scale);
+      });
     };
     return operation;
   }
@@ -224,10 +224,10 @@ class StateBinder {
   }
 
   std::function<void(Writes, const Queue&)> Copies(const std::vector<MovedPart>& parts) const {
-    return [parts = Joined(parts), scale = c_.scale](Writes writes, const Queue& queue) {
-      for (const MovedPart& part : parts) {
-        on::Copy(queue, part.from, kernels::Slice(writes[0], part.offset, part.from.type.elements), scale);
-      }
+    return [parts = MovedParts(parts), scale = c_.scale](Writes writes, const Queue& queue) {
+      parts.Each(queue, [&](const Queue& on_queue, const MovedPart& part) {
+        on::Copy(on_queue, part.from, kernels::Slice(writes[0], part.offset, part.from.type.elements), scale);
+      });
     };
   }
 

@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "kernels/optimizer_cuda.h"
 #include "kernels/pointwise_cuda.h"
+#include "kernels/together.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/updated_piece.h"
 
@@ -41,14 +43,52 @@ void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, cons
   }
 }
 
-void UpdateWithMomentum(const Queue& queue, Does does, const UpdatedPiece& piece) {
-  switch (does) {
-    case Does::all:
-      return on::SgdMomentumUpdate(queue, {}, piece.source, piece.updated, piece.moments.at(0));
-    case Does::moments:
-      return on::SgdMomentum(queue, {}, piece.source, piece.moments.at(0));
-    case Does::weights:
-      return on::SgdUpdate(queue, {}, piece.source, piece.updated);
+void UpdateWithMomentum(const Queue& queue, Does does, std::span<const UpdatedPiece> pieces) {
+  if (does != Does::weights) {
+    for (const UpdatedPiece& piece : pieces) {
+      on::SgdMomentum(queue, {}, piece.source, piece.moments.at(0));
+    }
+  }
+  if (does != Does::moments) {
+    for (const UpdatedPiece& piece : pieces) {
+      const ConstTensor change = does == Does::all ? ConstTensor(piece.moments.at(0)) : piece.source;
+      on::SgdUpdate(queue, {}, change, piece.updated);
+    }
+  }
+}
+
+/// Pieces do not share a number: all of them go through one kernel after the other.
+void UpdateAll(const Queue& queue, OptimizerKind kind, Does does, const kernels::AdamW& adamw,
+               std::span<const UpdatedPiece> pieces) {
+  for (const UpdatedPiece& piece : pieces) {
+    if (piece.weights) {
+      on::Copy(queue, *piece.weights, piece.updated);
+    }
+  }
+  switch (kind) {
+    case OptimizerKind::adamw:
+      for (const UpdatedPiece& piece : pieces) {
+        UpdateWith(queue, adamw, does, piece);
+      }
+      break;
+    case OptimizerKind::sgd_momentum:
+      UpdateWithMomentum(queue, does, pieces);
+      break;
+    case OptimizerKind::sgd:
+      for (const UpdatedPiece& piece : pieces) {
+        on::SgdUpdate(queue, {}, piece.source, piece.updated);
+      }
+      break;
+  }
+  for (const UpdatedPiece& piece : pieces) {
+    if (piece.weights) {
+      on::Accumulate(queue, *piece.weights, piece.updated, -1);
+    }
+  }
+  for (const UpdatedPiece& piece : pieces) {
+    for (const Tensor& copy : piece.copies) {
+      on::Copy(queue, piece.updated, copy);
+    }
   }
 }
 
@@ -222,28 +262,8 @@ Result<Operation> UpdateBinder::Bind() {
                       Writes, const Queue& queue) {
     kernels::AdamW adamw;
     adamw.step = step;
-    for (const UpdatedPiece& piece : pieces) {
-      if (piece.weights) {
-        on::Copy(queue, *piece.weights, piece.updated);
-      }
-      switch (kind) {
-        case OptimizerKind::adamw:
-          UpdateWith(queue, adamw, does, piece);
-          break;
-        case OptimizerKind::sgd_momentum:
-          UpdateWithMomentum(queue, does, piece);
-          break;
-        case OptimizerKind::sgd:
-          on::SgdUpdate(queue, {}, piece.source, piece.updated);
-          break;
-      }
-      if (piece.weights) {
-        on::Accumulate(queue, *piece.weights, piece.updated, -1);
-      }
-      for (const Tensor& copy : piece.copies) {
-        on::Copy(queue, piece.updated, copy);
-      }
-    }
+    const kernels::Together together(queue);
+    UpdateAll(together.queue(), kind, does, adamw, pieces);
   };
   return operation;
 }

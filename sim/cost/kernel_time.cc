@@ -86,12 +86,8 @@ std::optional<double> SecondsByCurve(const std::optional<RatedWork>& rated, cons
 }
 
 /// Outputs that waves of full tiles have room for, to those that there are, in the better of two tiles: libraries pick.
-/// Of so few tiles that they share out the sums of each: 1.
 double RoomOfWaves(std::int64_t m, std::int64_t n, std::int64_t batch, const Machine& machine) {
   const auto tiles = [&](std::int64_t columns) { return CeilDiv(m, machine.tile_m) * CeilDiv(n, columns) * batch; };
-  if (tiles(machine.tile_n) <= machine.processors) {
-    return 1;
-  }
   const auto room = [&](std::int64_t columns) {
     return CeilDiv(tiles(columns), machine.processors) * machine.processors * machine.tile_m * columns;
   };
@@ -100,13 +96,20 @@ double RoomOfWaves(std::int64_t m, std::int64_t n, std::int64_t batch, const Mac
 }
 
 /// How many times as long as by its curve a product takes whose last wave or last tiles are emptier than those of the
-/// curve's products. A fuller one is not taken for faster: it has other limits.
+/// curve's products. A fuller one is not taken for faster: it has other limits. One of fewer tiles than processors
+/// shares out the sums of each, where its sides are those that the fast kernels take.
 double Unfilled(const Operator& op, const Machine& machine) {
   constexpr std::int64_t kMeasured = 8192;  // rows and columns of a GPU's (profiler/calibrate/sizes.cc)
   const auto* gemm = std::get_if<Gemm>(&op);
-  return gemm == nullptr ? 1.0
-                         : std::max(1.0, RoomOfWaves(gemm->m, gemm->n, gemm->batch, machine) /
-                                             RoomOfWaves(kMeasured, kMeasured, 1, machine));
+  if (gemm == nullptr) {
+    return 1;
+  }
+  const std::int64_t tiles = CeilDiv(gemm->m, machine.tile_m) * CeilDiv(gemm->n, machine.tile_n) * gemm->batch;
+  if (tiles <= machine.processors && IsAligned(*gemm)) {
+    return 1;
+  }
+  return std::max(1.0,
+                  RoomOfWaves(gemm->m, gemm->n, gemm->batch, machine) / RoomOfWaves(kMeasured, kMeasured, 1, machine));
 }
 
 /// Where the machine's kernels of this kind were measured: how long this one takes by them, without its launch.

@@ -228,6 +228,10 @@ TEST(Rates, AnOperatorIsRatedByItsKindDTypeAndSize) {
   // A row in and out, weight and bias of 8 bytes each; and two statistics of 4.
   EXPECT_EQ(work(Norm{.rows = 1, .width = 4, .layer_norm = true}), "layer_norm.bf16 40 40");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 40}), "stream 40 40");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 50, .draws = true}), "dropout.bf16 50 50");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 90, .draws = true}), "dropout.fp32 90 90");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 20, .column_sums = true}), "column_sum.bf16 20 20");
+  EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 40, .column_sums = true}), "column_sum.fp32 40 40");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 60}), "pointwise.bf16 60 60");
   EXPECT_EQ(work(Pointwise{.elements = 10, .bytes_moved = 120, .flops_per_element = 5}), "activation.fp32 120 120");
   EXPECT_EQ(work(CrossEntropy{.bytes_moved = 7, .backward = true}), "cross_entropy_backward 7 7");
@@ -235,6 +239,15 @@ TEST(Rates, AnOperatorIsRatedByItsKindDTypeAndSize) {
   EXPECT_EQ(work(OptimizerUpdate{.elements = 1, .bytes_moved = 14}), "optimizer_update_narrow 14 14");
   EXPECT_EQ(work(Tabulated{.flops = 5}), "none");
   EXPECT_EQ(work(Gemm{.m = 8, .n = 2, .k = 4, .dtype = DType::fp64}), "none") << "nobody measures it";
+}
+
+// 4096 x 3072 outputs of sums over 768, and the two other products of that layer. Of equal dimensions none is smallest.
+TEST(Rates, AProductOfShortSumsHasItsOwnCurve) {
+  const auto key = [](const Operator& op) { return WorkOf(op)->key; };
+  EXPECT_EQ(key(Gemm{.m = 4096, .n = 3072, .k = 768}), "gemm_inner.bf16");
+  EXPECT_EQ(key(Gemm{.m = 4096, .n = 768, .k = 3072}), "gemm.bf16");
+  EXPECT_EQ(key(Gemm{.m = 3072, .n = 768, .k = 4096}), "gemm.bf16");
+  EXPECT_EQ(key(Gemm{.m = 4096, .n = 768, .k = 768}), "gemm.bf16");
 }
 
 // Pieces are of 16 bytes: of 8 elements of bf16, of 4 of fp32. Which side is none does not matter.
@@ -264,6 +277,9 @@ TEST(Rates, AProductIsRatedAsASmallOneByItsOperationsToo) {
 TEST(Rates, AKindOfFewShapesHasAnotherThatStandsInForIt) {
   const auto otherwise = [](const Operator& op) { return WorkOf(op)->otherwise; };
   EXPECT_EQ(otherwise(Gemm{.m = 9, .n = 8, .k = 8}), "gemm.bf16");
+  EXPECT_EQ(otherwise(Gemm{.m = 16, .n = 16, .k = 8}), "gemm.bf16");
+  EXPECT_EQ(otherwise(Pointwise{.elements = 10, .bytes_moved = 90, .draws = true}), "pointwise.fp32");
+  EXPECT_EQ(otherwise(Pointwise{.elements = 10, .bytes_moved = 20, .column_sums = true}), "stream");
   EXPECT_EQ(otherwise(Attention{.head_size = 128, .backward = true}), "attention_backward.bf16");
   EXPECT_EQ(otherwise(Norm{.rows = 1, .width = 4, .layer_norm = true, .dtype = DType::fp32}), "norm.fp32");
   EXPECT_EQ(otherwise(OptimizerUpdate{.elements = 1, .bytes_moved = 14}), "optimizer_update");

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "kernels/pointwise_cuda.h"
+#include "kernels/together.h"
 #include "tests/kernels/cuda_cases/operators.h"
 
 namespace tidemark::kernels::cuda {
@@ -99,11 +105,83 @@ void CheckTimes(const Place& place) {
   });
 }
 
+// What waits together: copies that keep bytes, casts, sums, and in between one that is no kernel over elements.
+
+using Parts = std::span<const std::pair<ConstTensor, Tensor>>;
+
+void CopyAndAddParts(Parts parts, const Tensor& cleared) {
+  for (const auto& [from, to] : parts) {
+    kernels::Copy(from, to, 0.3);
+  }
+  kernels::Zero(cleared);
+  for (const auto& [from, to] : parts) {
+    kernels::Accumulate(from, to, 0.7);
+  }
+}
+void CopyAndAddPartsTogether(Parts parts, const Tensor& cleared, const Queue& queue) {
+  const Together together(queue);
+  for (const auto& [from, to] : parts) {
+    cuda::Copy(from, to, 0.3, together.queue());
+  }
+  cuda::Zero(cleared, together.queue());
+  for (const auto& [from, to] : parts) {
+    cuda::Accumulate(from, to, 0.7, together.queue());
+  }
+}
+
+void MoveParts(Parts parts, const Tensor&) {
+  for (const auto& [from, to] : parts) {
+    kernels::Copy(from, to, 1);
+  }
+}
+void MovePartsTogether(Parts parts, const Tensor&, const Queue& queue) {
+  const Together together(queue);
+  for (const auto& [from, to] : parts) {
+    cuda::Copy(from, to, 1, together.queue());
+  }
+}
+
+/// More than one launch takes: of every number of elements up to twice a pack, from places that are not aligned on.
+std::vector<std::pair<ConstTensor, Tensor>> PartsOf(const Tensor& from, const Tensor& to) {
+  constexpr std::int64_t kLargest = 16;
+  std::vector<std::pair<ConstTensor, Tensor>> parts;
+  std::int64_t at = 0;
+  for (std::int64_t count = 1; at + count <= from.type.elements; count = count % kLargest + 1) {
+    parts.emplace_back(Slice(ConstTensor(from), at, count), Slice(to, at, count));
+    at += count;
+  }
+  return parts;
+}
+
+void CheckTogether(const Place& place) {
+  constexpr std::int64_t kElements = 16 * 17 * 5;  // all parts' five times
+  EachDType([&](DType from) {
+    EachDType([&](DType to) {
+      // A factor, a product and a sum, of size 2, behind a copy of up to 0.6, which was rounded as it is stored.
+      const double stored = to == DType::fp16 ? 0x1p13 : to == DType::bf16 ? 0x1p16 : 1;
+      const std::vector<Operand> operands = {
+          Read(Some(from, kElements, 1)), Written({to, kElements}, 3 * 2 + 0.6 * stored), Updated(Some(to, 5, 3), 0)};
+      Compare(place, operands, &CopyAndAddParts, &CopyAndAddPartsTogether, [](auto run, const Tensors& t) {
+        const auto parts = PartsOf(t[0], t[1]);
+        run(Parts(parts), t[2]);
+      });
+    });
+    const std::vector<Operand> operands = {Read(Some(from, kElements, 1)), Written({from, kElements}, 0),
+                                           Updated(Some(from, 5, 3), 0)};
+    Compare(place, operands, &MoveParts, &MovePartsTogether, [](auto run, const Tensors& t) {
+      const auto parts = PartsOf(t[0], t[1]);
+      run(Parts(parts), t[2]);
+    });
+  });
+}
+
 }  // namespace
 
 std::vector<Case> PointwiseCases() {
-  return {{"Copy", CheckCopy}, {"Add", CheckAdd},   {"Accumulate", CheckAccumulate}, {"Scale", CheckScale},
-          {"Zero", CheckZero}, {"Fill", CheckFill}, {"Times", CheckTimes},           {"Unaligned", CheckUnaligned}};
+  return {
+      {"Copy", CheckCopy},        {"Add", CheckAdd},   {"Accumulate", CheckAccumulate}, {"Scale", CheckScale},
+      {"Zero", CheckZero},        {"Fill", CheckFill}, {"Times", CheckTimes},           {"Unaligned", CheckUnaligned},
+      {"Together", CheckTogether}};
 }
 
 }  // namespace tidemark::kernels::cuda

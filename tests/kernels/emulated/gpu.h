@@ -64,6 +64,7 @@ void WaitForCopies();
 #define __global__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 #define threadIdx ::tidemark::emulated::ThreadIndex()
 #define blockIdx ::tidemark::emulated::BlockIndex()

@@ -9,6 +9,7 @@ namespace tidemark {
 inline CalibrationSizes SmallSizes() {
   CalibrationSizes sizes;
   sizes.products = {{{.rows = 32, .in = 8, .out = 32}, {.rows = 32, .in = 8, .out = 8}},
+                    {{.rows = 32, .in = 16, .out = 32}},
                     {{.rows = 32, .in = 32, .out = 32}}};
   sizes.unaligned_products = {{{.rows = 32, .in = 8, .out = 33}}, {{.rows = 32, .in = 16, .out = 33}}};
   sizes.small_products = {{{.rows = 32, .in = 8, .out = 8}, {.rows = 8, .in = 16, .out = 16}},

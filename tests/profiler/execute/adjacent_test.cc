@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/queue.h"
 #include "profiler/execute/moved_part.h"
 #include "profiler/execute/updated_piece.h"
 
@@ -52,6 +53,31 @@ TEST_F(Adjacent, PartsOfOneOperandInARowAreMovedAtOnce) {
             2U);  // another operand, which is its neighbour
   EXPECT_EQ(Joined<MovedPart>({part(0, 8, 0), part(8, 8, 8, 0, 1)}).size(), 2U);  // the same of what is written
   EXPECT_TRUE(Joined<MovedPart>({}).empty());
+}
+
+/// Whether all are one kernel on a GPU: they are given to a queue in which they wait for each other.
+bool AreTogether(const std::vector<MovedPart>& parts) {
+  bool are_together = true;
+  int moved = 0;
+  kernels::Queue queue;
+  queue.kind = kernels::Queue::Kind::host;
+  MovedParts(parts).Each(queue, [&](const kernels::Queue& on_queue, const MovedPart&) {
+    are_together = are_together && on_queue.together != nullptr;
+    ++moved;
+  });
+  EXPECT_EQ(moved, static_cast<int>(parts.size()));
+  return are_together;
+}
+
+// Two sums that go to the same numbers must not be formed at once.
+TEST_F(Adjacent, PartsAreOneKernelUnlessTwoWriteTheSameNumbers) {
+  const auto part = [&](std::int64_t begin, std::int64_t to, std::size_t write = 0) {
+    return MovedPart{Slice(static_cast<ConstTensor>(all_), begin, 8), static_cast<std::size_t>(begin), write, to};
+  };
+  EXPECT_TRUE(AreTogether({part(16, 16), part(0, 0), part(32, 8)}));
+  EXPECT_FALSE(AreTogether({part(0, 0), part(16, 16), part(32, 0)}));
+  EXPECT_FALSE(AreTogether({part(0, 7), part(16, 0)}));  // the eighth of one is the first of the other
+  EXPECT_TRUE(AreTogether({part(0, 0), part(16, 0, 1)}));
 }
 
 /// Of 64 numbers each: gradients, weights, copies of these, and two moments.

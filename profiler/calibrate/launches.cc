@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/activation_cuda.h"
+#include "kernels/linear_cuda.h"
+#include "kernels/norm_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "profiler/calibrate/calibrate.h"
+#include "profiler/calibrate/operands.h"
+#include "profiler/calibrate/stopwatch.h"
+
+namespace tidemark {
+namespace {
+
+using kernels::ConstTensor;
+using kernels::Queue;
+namespace on = kernels::on;
+
+/// The kernels of a small layer's first half, none of which is of its neighbours' kind.
+class SmallLayer {
+ public:
+  SmallLayer(Operands& operands, const CalibrationSizes& sizes)
+      : width_(sizes.width),
+        elements_(kRows * width_),
+        x_(operands.Make(DType::bf16, elements_)),
+        y_(operands.Make(DType::bf16, elements_)),
+        z_(operands.Make(DType::bf16, elements_)),
+        wide_(operands.Make(DType::fp32, elements_)),
+        weight_(operands.Make(DType::bf16, width_ * width_)),
+        row_(operands.Make(DType::bf16, width_)),
+        rstd_(operands.Make(DType::fp32, kRows)) {}
+
+  std::vector<Device::Work> Kernels() const {
+    const kernels::Norm norm{.rows = kRows, .width = width_};
+    const kernels::Linear linear{.rows = kRows, .in = width_, .out = width_};
+    return {
+        [=, this](const Queue& queue) { on::NormForward(queue, norm, x_, row_, {}, y_, rstd_, {}); },
+        [=, this](const Queue& queue) {
+          on::LinearForward(queue, linear, y_, weight_, {}, {&z_, 1});
+        },
+        [this](const Queue& queue) { on::ActivationForward(queue, kernels::Activation::gelu_tanh, z_, y_); },
+        [this](const Queue& queue) { on::Copy(queue, y_, wide_); },
+        [this](const Queue& queue) {
+          const ConstTensor addends[] = {x_, y_};
+          on::Add(queue, addends, z_);
+        },
+        [this](const Queue& queue) { on::Accumulate(queue, z_, wide_); },
+    };
+  }
+
+ private:
+  static constexpr std::int64_t kRows = 64;
+
+  std::int64_t width_, elements_;
+  kernels::Tensor x_, y_, z_, wide_, weight_, row_, rstd_;
+};
+
+/// What a kernel takes more behind one of another kind than behind its own: its code and parameters come first, and
+/// nothing of it begins before the other's end.
+double SecondsOfChange(Device& device, const CalibrationSizes& sizes) {
+  if (device.is_synchronous()) {
+    return 0;
+  }
+  Operands operands(device, sizes.memory);
+  const SmallLayer layer(operands, sizes);
+  const std::vector<Device::Work> kernels = layer.Kernels();
+  Stopwatch stopwatch(device, sizes.held);
+  double alone = 0;
+  for (const Device::Work& kernel : kernels) {
+    alone += stopwatch.SecondsOfWork(kernel);
+  }
+  const double in_turn = stopwatch.SecondsOf([&] {
+    for (const Device::Work& kernel : kernels) {
+      device.Give(Stopwatch::kStream, kernel);
+    }
+  });
+  return std::max(in_turn - alone, 0.0) / static_cast<double>(kernels.size());
+}
+
+}  // namespace
+
+LaunchCost MeasureLaunch(Device& device, const CalibrationSizes& sizes) {
+  Operands operands(device, sizes.memory);
+  const kernels::Tensor one = operands.Make(DType::fp32, 1);
+  const Device::Work scale = [one](const Queue& queue) { on::Scale(queue, -1.0, one); };  // 1: no kernel
+  Stopwatch stopwatch(device, sizes.held);
+  const double given = stopwatch.SecondsToGive(scale), alone = stopwatch.SecondsOfWork(scale);
+  return {RoundToNanos(given), RoundToNanos(alone), RoundToNanos(alone + SecondsOfChange(device, sizes))};
+}
+
+}  // namespace tidemark
