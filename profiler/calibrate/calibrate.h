@@ -51,7 +51,7 @@ Link MeasureHostLink(Device& device, const CalibrationSizes& sizes);
 struct LaunchCost {
   Nanos host;    ///< to issue it
   Nanos alone;   ///< until the next one of its stream begins, where that is the same: no part of measured rates
-  Nanos device;  ///< the same among kernels of other kinds, as in a step
+  Nanos device;  ///< the same among others and with operands from memory, as in a step
 };
 LaunchCost MeasureLaunch(Device& device, const CalibrationSizes& sizes);
 

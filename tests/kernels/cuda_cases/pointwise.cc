@@ -158,7 +158,8 @@ void CheckTogether(const Place& place) {
   EachDType([&](DType from) {
     EachDType([&](DType to) {
       // A factor, a product and a sum, of size 2, behind a copy of up to 0.6, which was rounded as it is stored.
-      const double stored = to == DType::fp16 ? 0x1p13 : to == DType::bf16 ? 0x1p16 : 1;
+      const double arithmetic = from == DType::fp64 || to == DType::fp64 ? 0x1p-53 : 0x1p-24;
+      const double stored = (to == DType::fp16 ? 0x1p-11 : UnitRoundoff(to)) / arithmetic;
       const std::vector<Operand> operands = {
           Read(Some(from, kElements, 1)), Written({to, kElements}, 3 * 2 + 0.6 * stored), Updated(Some(to, 5, 3), 0)};
       Compare(place, operands, &CopyAndAddParts, &CopyAndAddPartsTogether, [](auto run, const Tensors& t) {
