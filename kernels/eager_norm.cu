@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/columns.cuh"
 #include "kernels/eager_norm_cuda.h"
 #include "kernels/team.cuh"
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/columns.cuh"
 #include "kernels/linear_cuda.h"
 #include "kernels/linear_parts.h"
 #include "kernels/product_cuda.h"

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/columns.cuh"
 #include "kernels/held.cuh"
 #include "kernels/norm_cuda.h"
 

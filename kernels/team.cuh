@@ -17,16 +17,13 @@
 
 namespace tidemark::kernels::cuda {
 
-// One body, two ways to run it. A kernel is a function object over an element, over a row with a team, or over columns.
-// On the GPU a team is a thread block; on the host it is the calling thread, which joins partial results in the
-// block's order, so that what can be wrong about a sum is wrong on the host as well.
+// One body, two ways to run it. A kernel is a function object over an element, over a row with a team, or over columns
+// (columns.cuh). On the GPU a team is a thread block; on the host it is the calling thread, which joins partial results
+// in the block's order, so that what can be wrong about a sum is wrong on the host as well.
 //
 // Teams join in a fixed order: thread t takes pack t, t + kThreads, ... and of the elements beside packs the t-th, then
 // the threads of a warp fold in halves, then the warps. The error of a sum of n is about (n / kThreads + kPack + log2
 // kThreads) roundings, and its last bit may depend on where in a tensor it begins.
-
-/// A tile of column sums: the threads that share a column, and its columns, a pack of each thread.
-inline constexpr int kTile = kThreads / kPack, kTilePacks = kThreads / kTile, kTileColumns = kTilePacks * kPack;
 
 /// A view of what lies `less` before.
 template <class View>
@@ -174,16 +171,6 @@ class Team {
   }
 };
 
-/// Rows that are summed by shares, of `share` rows each or what is left.
-struct SharedRows {
-  std::int64_t rows, shares, share;
-  __host__ __device__ std::int64_t begin(std::int64_t i) const { return i * share; }
-  __host__ __device__ std::int64_t end(std::int64_t i) const { return (i + 1) * share < rows ? (i + 1) * share : rows; }
-};
-
-/// Of column sums.
-__host__ __device__ inline std::int64_t Tiles(std::int64_t columns) { return (columns - 1) / kTileColumns + 1; }
-
 #ifdef __CUDACC__
 
 template <class Body>
@@ -229,33 +216,6 @@ __global__ void __launch_bounds__(kThreads) RowsOnDevice(std::int64_t rows, Body
       __syncthreads();  // this row's writes wait for the last one's reads
     }
     body(team, row);
-  }
-}
-
-template <class C, class Terms, class Sums>
-__global__ void __launch_bounds__(kThreads)
-    ColumnsOnDevice(SharedRows rows, std::int64_t columns, Terms terms, Sums to) {
-  __shared__ Pack<C> shared[kTile][kTilePacks];
-  const unsigned x = threadIdx.x, y = threadIdx.y;
-  for (std::int64_t task = blockIdx.x; task < rows.shares * Tiles(columns); task += gridDim.x) {
-    const std::int64_t share = task / Tiles(columns), end = rows.end(share);
-    const PackAt mine{(task - share * Tiles(columns)) * kTileColumns + x * kPack};
-    Pack<C> sums = {};
-    for (std::int64_t row = mine.first < columns ? rows.begin(share) + y : end; row < end; row += kTile) {
-      sums =
-          Map(std::plus<>(), sums, PackBefore<C>(columns, mine, [&](auto column) { return terms.Term(row, column); }));
-    }
-    shared[y][x] = sums;
-    for (int half = kTile / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (static_cast<int>(y) < half) {
-        shared[y][x] = Map(std::plus<>(), shared[y][x], shared[y + half][x]);
-      }
-    }
-    for (int lane = 0; y == 0 && lane < kPack && mine.first + lane < columns; ++lane) {
-      to.Store(share, mine.first + lane, shared[0][x].lanes[lane]);
-    }
-    __syncthreads();
   }
 }
 
@@ -313,14 +273,6 @@ void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body, const T
   TIDEMARK_LAUNCH(RowsOnDevice, Blocks(rows), team.threads(), 0, Stream(queue), rows, body, team);
   Check(cudaGetLastError(), __FILE__, __LINE__);
 }
-template <class C, class Terms, class Sums>
-void LaunchColumns(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Terms& terms,
-                   const Sums& to) {
-  LaunchWaiting(queue);
-  TIDEMARK_LAUNCH(ColumnsOnDevice<C>, Blocks(rows.shares * Tiles(columns)), dim3(kTilePacks, kTile), 0, Stream(queue),
-                  rows, columns, terms, to);
-  Check(cudaGetLastError(), __FILE__, __LINE__);
-}
 
 #else  // only the host kind of queues
 
@@ -331,10 +283,6 @@ void LaunchElements(const Queue&, std::int64_t, const Body&) {
 template <class Body, class Team>
 void LaunchRows(const Queue& queue, std::int64_t rows, const Body& body, const Team&) {
   LaunchElements(queue, rows, body);
-}
-template <class C, class Terms, class Sums>
-void LaunchColumns(const Queue& queue, const SharedRows&, std::int64_t columns, const Terms& terms, const Sums&) {
-  LaunchElements(queue, columns, terms);
 }
 
 #endif
@@ -362,75 +310,6 @@ void EachRow(const Queue& queue, std::int64_t rows, const Body& body, const Team
   } else if (rows > 0) {
     LaunchRows(queue, rows, body, team);
   }
-}
-
-/// Calls `to.Store(share, column, sum over the share's rows of terms.Term(row, column))`. Terms are asked for in packs
-/// of columns as well.
-template <class C, class Terms, class Sums>
-void EachColumnOfShares(const Queue& queue, const SharedRows& rows, std::int64_t columns, const Terms& terms,
-                        const Sums& to) {
-  if (queue.kind == Queue::Kind::host) {
-    for (std::int64_t share = 0; share < rows.shares; ++share) {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        C sums[kTile] = {};
-        for (std::int64_t row = rows.begin(share); row < rows.end(share); ++row) {
-          sums[(row - rows.begin(share)) % kTile] += terms.Term(row, column);
-        }
-        for (int half = kTile / 2; half > 0; half /= 2) {
-          for (int y = 0; y < half; ++y) {
-            sums[y] += sums[y + half];
-          }
-        }
-        to.Store(share, column, sums[0]);
-      }
-    }
-  } else if (columns > 0) {
-    LaunchColumns<C>(queue, rows, columns, terms, to);
-  }
-}
-
-/// Where sums over all rows go.
-template <class Body>
-struct WholeSums {
-  Body body;
-  template <class C>
-  __host__ __device__ void Store(std::int64_t, std::int64_t column, C sum) const {
-    body.Store(column, sum);
-  }
-};
-/// Where sums over shares go: rows, to be summed again.
-template <class C>
-struct PartialSums {
-  std::int64_t columns;
-  C* sums;
-  template <class At>
-  __host__ __device__ auto Term(std::int64_t share, At column) const {
-    return Read(sums, column + share * columns);
-  }
-  /// Of a C, or of a Pack<C>.
-  template <class At, class Value>
-  __host__ __device__ void Store(std::int64_t share, At column, const Value& sum) const {
-    Write(sum, sums, column + share * columns);
-  }
-};
-
-/// Calls `body.Store(column, sum over rows of body.Term(row, column))`. Where the queue has a workspace, blocks share
-/// the rows of few columns, as many as a large GPU has room for (132 processors, 2048 threads on each); the order of
-/// additions depends on rows and columns alone. A sum's error is about (rows / kTile + 10) roundings.
-template <class C, class Body>
-void EachColumn(const Queue& queue, std::int64_t rows, std::int64_t columns, const Body& body) {
-  constexpr std::int64_t kBlocks = 132 * 2048 / kThreads, kFewestRows = 4 * kTile;
-  const std::int64_t room = queue.workspace == nullptr || columns == 0
-                                ? 0
-                                : queue.workspace_bytes / (static_cast<std::int64_t>(sizeof(C)) * columns);
-  const std::int64_t shares = std::min({room, kBlocks / Tiles(columns), rows / kFewestRows});
-  if (shares <= 1) {
-    EachColumnOfShares<C>(queue, {rows, 1, rows}, columns, body, WholeSums<Body>{body});
-    return;
-  }
-  const PartialSums<C> partials{columns, static_cast<C*>(queue.workspace)};
-  EachColumnOfShares<C>(queue, {rows, shares, (rows + shares - 1) / shares}, columns, body, partials);
-  EachColumnOfShares<C>(queue, {shares, 1, shares}, columns, partials, WholeSums<Body>{body});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import tempfile
@@ -24,8 +25,9 @@ CLOSE_PERCENT = 0.5  # what we are after, of PyTorch's blocks and reserved memor
 FARTHEST_PERCENT = {"1b-ddp-every-n4-m4": (2.4, 2.5), "1b-ddp-forward-outside-n4-m4": (2.4, 2.5),
                     "1b-ddp-last-view-n4-m2": (2.6, 2.7), "1b-fsdp1": (-0.3, 1.9), "oracle-fsdp1-n4-m2": (3.8, 4.0),
                     "oracle-fsdp1-n8": (0, 0.8)}
-FARTHEST_RESERVED_PERCENT = {"real-gpt2-xl": 2.5}  # by what today's order of equal blocks changes what is reserved
-FARTHEST_TIME_PERCENT = {"real-": 15, "accumulation-": 35}  # all too short when they were recorded: 5 to 14, 11 to 35
+BEFORE_BUCKETS = "learn-gpt2"  # ran when DDP's buckets were blocks for each parameter
+SHORT_US = 30  # of kernels whose operands' way from memory shows
+FARTHEST_TIME_PERCENT = 11  # Llama-3-8B, whose clocks fall; packed projections, which the executor multiplies one by one
 
 
 def predicted_today(record):
@@ -103,16 +105,14 @@ class OurOwnSteps(unittest.TestCase):
         cls.on_gpu = {path: record for path, record in records.items() if record["gpu"]}
         cls.predicted = {path: predicted_today(record) for path, record in cls.on_gpu.items()}
 
-    def test_they_allocated_what_is_predicted_today_and_reserved_what_was_predicted_then_to_the_byte(self):
-        self.assertGreater(len(self.on_gpu), 25)
+    def test_they_took_what_is_predicted_today_to_the_byte(self):
+        self.assertEqual(len(self.on_gpu), 91)
         for path, record in self.on_gpu.items():
             with self.subTest(path.name):
                 today, peak = self.predicted[path], record["measured"]["peak"]
                 self.assertEqual(max(step["allocated_bytes"] for step in today["steps"]), peak["allocated_bytes"])
-                then = record["predicted"]["peak"]  # equal blocks had another order, and buckets were blocks for each slot
-                self.assertEqual(then["reserved_bytes"], peak["reserved_bytes"])
-                farthest = FARTHEST_RESERVED_PERCENT.get(path.stem, CLOSE_PERCENT)
-                self.assertLess(abs(today["peak"]["reserved_bytes"] / peak["reserved_bytes"] - 1) * 100, farthest)
+                off = abs(today["peak"]["reserved_bytes"] / peak["reserved_bytes"] - 1) * 100
+                self.assertLessEqual(off, 0.1 if path.stem == BEFORE_BUCKETS else 0)
 
     def test_nobody_else_had_a_hundredth_of_the_gpu_and_what_learned_did(self):
         for path in self.on_gpu:
@@ -121,17 +121,31 @@ class OurOwnSteps(unittest.TestCase):
                 self.assertTrue(verdict.is_right, verdict.row())
                 self.assertLess(abs(verdict.residual_percent), 1)
 
-    def test_calibrated_times_are_as_near_as_they_were(self):
-        """A guard, not the goal, which is a median of 5 %; it was 14.8 %."""
+    def test_calibrated_times_are_near(self):
+        """We are after a median of 5 %; it is 1.4 %."""
         errors = []
         for path, record in self.on_gpu.items():
             if is_calibrated(record):
                 with self.subTest(path.name):
                     measured = statistics.median(step["step_ns"] for step in record["measured"]["steps"][FIRST_ALIKE:])
                     errors.append(abs(self.predicted[path]["steps"][-1]["step_ns"] / measured - 1) * 100)
-                    bound = next(percent for name, percent in FARTHEST_TIME_PERCENT.items() if path.name.startswith(name))
-                    self.assertLess(errors[-1], bound)
-        self.assertLess(statistics.median(errors), 15)
+                    self.assertLess(errors[-1], FARTHEST_TIME_PERCENT)
+        self.assertEqual(len(errors), 90)
+        self.assertLess(statistics.median(errors), 2)
+
+
+class Kernels(unittest.TestCase):
+    """Kernels of the H200, each with the same operands again and again and with others in turn."""
+
+    def test_short_ones_take_longer_from_memory_as_the_machine_says(self):
+        recorded = json.loads((RECORDED / "kernel-times-h200.json").read_text(encoding="utf-8"))
+        more = [time["cold_us"] - time["warm_us"] for time in recorded["times"] if time["warm_us"] < SHORT_US]
+        self.assertGreater(len(more), 100)
+        machine = (RECORDED / "h200.machine.yaml").read_text(encoding="utf-8")
+        launch = next(line for line in machine.splitlines() if line.startswith("kernel_launch:"))
+        alone, change, cold = (float(number) for number in re.findall(r"(\d+) ns[ ,(]", launch.split("measured:")[1])[:3])
+        self.assertAlmostEqual(statistics.median(more) * 1e3, cold, delta=1)
+        self.assertIn(f"value: {alone + change + cold:.0f} ns", launch)
 
 
 class Checks(unittest.TestCase):

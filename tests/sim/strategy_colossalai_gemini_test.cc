@@ -36,7 +36,7 @@ StepProgram LoweredRight(const Job& job, StepKind kind = StepKind::steady) {
   return step;
 }
 
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
+Ledger LedgerOf(const Job& job, StepKind kind = StepKind::steady) {
   return Audit(LoweredRight(job, kind), job.machine);
 }
 
@@ -92,7 +92,7 @@ TEST(Gemini, ATiedHeadGathersTheEmbeddingsChunkASecondTime) {
 }
 
 TEST(Gemini, BetweenMicrobatchesThereAreShardsOnly) {
-  const CategoryBytes between = AuditJob(OracleJob("colossalai-gemini", 4)).between_microbatches.at(2);
+  const CategoryBytes between = LedgerOf(OracleJob("colossalai-gemini", 4)).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 3 * kShard);
   EXPECT_EQ(between[Category::gradient].count(), 3 * kShard);
   EXPECT_EQ(between[Category::optimizer].count(), kMasters + kMoments);
@@ -102,7 +102,7 @@ TEST(Gemini, BetweenMicrobatchesThereAreShardsOnly) {
 // In the hook on the embedding's gradient: its chunk (1 of 3) is whole, parameters and gradients, the others are
 // shards; the gradient itself, and torch.empty_like of it.
 TEST(Gemini, PeaksInTheHookOnTheEmbeddingsGradient) {
-  const Ledger ledger = AuditJob(OracleJob("colossalai-gemini", 4));
+  const Ledger ledger = LedgerOf(OracleJob("colossalai-gemini", 4));
   EXPECT_EQ(ledger.highest_system.count(), kMasters + kMoments + 2 * (kWhole + 2 * kShard) + 2 * kLargest);
   EXPECT_EQ(ledger.highest_system.count(), 807'541'760);
 }
@@ -116,23 +116,23 @@ TEST(Gemini, OneChunkInBackwardIsHeldAsParametersAndAsGradients) {
   job.network.trainable = {"layer.*"};
   const std::int64_t frozen = 2 * 65'536'000 + 2048;  // embedding, head and final norm, on every rank
   const std::int64_t optimizer = 3 * 4 * 11'274'496LL;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   const std::int64_t open = kShard + 2 * 2816 * 1024, hook = 2 * 11'534'336, reduce = kShard + 2 * 1024;
   EXPECT_EQ(ledger.highest_system.count(), frozen + optimizer + 2 * kWhole + std::max({open, hook, reduce}));
 }
 
 TEST(Gemini, GradientShardsOutliveTheStepUntilTheirChunkOpensAgain) {
-  const Ledger steady = AuditJob(OracleJob("colossalai-gemini", 2));
+  const Ledger steady = LedgerOf(OracleJob("colossalai-gemini", 2));
   EXPECT_EQ(steady.between_microbatches.at(0)[Category::gradient].count(), 3 * kShard);
   EXPECT_EQ(steady.after_optimizer[Category::gradient].count(), 3 * kShard);
   EXPECT_EQ(steady.live, steady.between_microbatches.at(0));
-  const Ledger first = AuditJob(OracleJob("colossalai-gemini", 2), StepKind::first);
+  const Ledger first = LedgerOf(OracleJob("colossalai-gemini", 2), StepKind::first);
   EXPECT_EQ(first.between_microbatches.at(0)[Category::gradient].count(), 0);
   EXPECT_EQ(first.live, steady.live);
 }
 
 TEST(Gemini, TheFirstStepsMomentsAppearInTheOptimizer) {
-  const Ledger first = AuditJob(OracleJob("colossalai-gemini", 4), StepKind::first);
+  const Ledger first = LedgerOf(OracleJob("colossalai-gemini", 4), StepKind::first);
   EXPECT_EQ(first.at_window_end[Category::optimizer].count(), kMasters);
   EXPECT_EQ(first.after_optimizer[Category::optimizer].count(), kMasters + kMoments);
 }
@@ -163,7 +163,7 @@ TEST(Gemini, OneRankCopiesWholeChunksInsteadOfCommunicating) {
   for (const std::int64_t microbatches : {1, 3}) {
     Job job = OracleJob("colossalai-gemini", microbatches);
     job.layout.dp = 1;
-    const Ledger ledger = AuditJob(job);
+    const Ledger ledger = LedgerOf(job);
     EXPECT_EQ(TrafficOf(job).wire, 0);
     EXPECT_EQ(ledger.between_microbatches.at(0)[Category::parameter].count(), 3 * kWhole);
     // The head's chunk has 12,329,984 elements behind its one parameter, which have no moments: valid ranges only.
@@ -177,7 +177,7 @@ TEST(Gemini, ASmallModelIsOneChunkThatIsAllReducedInPlace) {
   const Traffic traffic = TrafficOf(job);
   EXPECT_EQ(traffic.gathers, 0);
   EXPECT_EQ(traffic.reduced, 2 * elements);
-  const CategoryBytes live = AuditJob(job).live;
+  const CategoryBytes live = LedgerOf(job).live;
   EXPECT_EQ(live[Category::parameter].count(), 2 * elements);
   EXPECT_EQ(live[Category::gradient].count(), 2 * elements);
   EXPECT_EQ(live[Category::optimizer].count(), 12 * elements);
@@ -222,7 +222,7 @@ TEST(Gemini, MastersAreCopiedToParametersAfterAllUpdates) {
   EXPECT_GT(text.find("parameters from masters"), text.rfind("optimizer update"));
   Job job = OracleJob("colossalai-gemini", 2);
   job.axes.precision.master.reset();
-  EXPECT_EQ(AuditJob(job).live[Category::optimizer].count(), kMoments);
+  EXPECT_EQ(LedgerOf(job).live[Category::optimizer].count(), kMoments);
 }
 
 std::string Refusal(void (*change)(Job&)) {

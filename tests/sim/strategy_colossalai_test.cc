@@ -41,7 +41,7 @@ std::int64_t WireOf(const Job& job) {
   return wire;
 }
 
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) { return Audit(Lowered(job, kind), job.machine); }
+Ledger LedgerOf(const Job& job, StepKind kind = StepKind::steady) { return Audit(Lowered(job, kind), job.machine); }
 
 std::vector<std::int64_t> PayloadsOf(const Job& job, CollectiveKind kind) {
   std::vector<std::int64_t> payloads;
@@ -94,7 +94,7 @@ TEST(LowLevelZero, StageOneKeepsWholeGradientsBetweenMicrobatches) {
   for (const Sync::When when : {Sync::When::last, Sync::When::every}) {
     Job job = OracleJob("colossalai-zero1", 4);
     job.axes.sync.when = when;
-    const CategoryBytes between = AuditJob(job).between_microbatches.at(2);
+    const CategoryBytes between = LedgerOf(job).between_microbatches.at(2);
     EXPECT_EQ(between[Category::parameter].count(), 221'267'968);
     EXPECT_EQ(between[Category::optimizer].count(), 110'633'984 + 221'267'968);
     EXPECT_EQ(between[Category::gradient].count(), 221'267'968);
@@ -104,14 +104,14 @@ TEST(LowLevelZero, StageOneKeepsWholeGradientsBetweenMicrobatches) {
 }
 
 TEST(LowLevelZero, StageTwoKeepsOneSliceBetweenMicrobatches) {
-  const CategoryBytes between = AuditJob(OracleJob("colossalai-zero2", 4)).between_microbatches.at(2);
+  const CategoryBytes between = LedgerOf(OracleJob("colossalai-zero2", 4)).between_microbatches.at(2);
   EXPECT_EQ(between[Category::gradient].count(), 55'316'992);
   EXPECT_EQ(between[Category::bucket].count(), 0);
   EXPECT_EQ(SystemBytes(between).count(), 608'486'912);
 }
 
 TEST(LowLevelZero, TheFirstStepsMomentsAppearInTheOptimizer) {
-  const Ledger first = AuditJob(OracleJob("colossalai-zero1", 2), StepKind::first);
+  const Ledger first = LedgerOf(OracleJob("colossalai-zero1", 2), StepKind::first);
   EXPECT_EQ(SystemBytes(first.at_window_end).count(), 774'437'888 - 221'267'968);
   EXPECT_EQ(SystemBytes(first.after_optimizer).count(), 774'437'888);
 }
@@ -119,18 +119,18 @@ TEST(LowLevelZero, TheFirstStepsMomentsAppearInTheOptimizer) {
 TEST(LowLevelZero, ABucketIsHeldTwiceWhileItIsReduced) {
   // Parameters, masters and moments: 553,169,920. Stage 1, the last flush: the store of all but the embedding
   // (155,731,968), the embedding's gradient and its flat copy (65,536,000 each).
-  EXPECT_EQ(AuditJob(OracleJob("colossalai-zero1", 1)).highest_system.count(), 553'169'920 + 155'731'968 + 131'072'000);
+  EXPECT_EQ(LedgerOf(OracleJob("colossalai-zero1", 1)).highest_system.count(), 553'169'920 + 155'731'968 + 131'072'000);
   // After microbatches in no_sync: all of .grad, and the head's new gradient or its flat copy.
-  EXPECT_EQ(AuditJob(OracleJob("colossalai-zero1", 4)).highest_system.count(), 553'169'920 + kP + 65'536'000);
+  EXPECT_EQ(LedgerOf(OracleJob("colossalai-zero1", 4)).highest_system.count(), 553'169'920 + kP + 65'536'000);
   // Stage 2, the last flush: a quarter of all others (38,932,992), gradient and flat copy, the own part (16,384,000).
-  EXPECT_EQ(AuditJob(OracleJob("colossalai-zero2", 1)).highest_system.count(),
+  EXPECT_EQ(LedgerOf(OracleJob("colossalai-zero2", 1)).highest_system.count(),
             553'169'920 + 38'932'992 + 131'072'000 + 16'384'000);
 }
 
 TEST(LowLevelZero, TheOwnGradientIsCastForTheStep) {
   Job job = OracleJob("colossalai-zero1", 4);
   job.axes.sync.bucket_elements = 1;  // nothing is collected for the gather, so the cast is the highest point
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   EXPECT_EQ(ledger.highest_in_optimizer.count(), 774'437'888 + 110'633'984);
   EXPECT_EQ(SystemBytes(ledger.after_optimizer).count(), 774'437'888);
 }
@@ -143,7 +143,7 @@ TEST(LowLevelZero, UpdatedPartsAreGatheredInBucketsOfParts) {
             (std::vector<std::int64_t>{46'665'728, 31'200'256, 32'768'000}));
   // Beside 774,437,888: the first bucket's parts and the one that no longer fits (13,108,224 elements), their flat copy
   // (11,666,432), the gathered buffer (46,665,728), and copies of the embedding and of the norm behind it (32,769,024).
-  EXPECT_EQ(AuditJob(job).highest_in_optimizer.count(),
+  EXPECT_EQ(LedgerOf(job).highest_in_optimizer.count(),
             774'437'888 + 2 * (13'108'224 + 11'666'432 + 46'665'728 + 32'769'024));
 }
 
@@ -152,7 +152,7 @@ TEST(LowLevelZero, AWiderWireCostsACastBuffer) {
   job.axes.precision.reduce = DType::fp32;  // communication_dtype
   EXPECT_EQ(WireOf(job), 2 * 331'901'952 + 165'950'976);
   // The embedding's flush: its gradient and, at the cast, flat bf16 and fp32 copies; then fp32 and what is stored.
-  EXPECT_EQ(AuditJob(job).highest_system.count(), 553'169'920 + 155'731'968 + 65'536'000 + 65'536'000 + 131'072'000);
+  EXPECT_EQ(LedgerOf(job).highest_system.count(), 553'169'920 + 155'731'968 + 65'536'000 + 65'536'000 + 131'072'000);
 }
 
 /// Arrival order of one layer's gradients (elements), as PyTorch's hooks fire.
@@ -212,7 +212,7 @@ TEST(LowLevelZero, ParametersAreCutOneByOneAndPadded) {
   // 1, 2,883,584 leaves 2, 5,767,168 leaves 1. Padding: 1 each for two tables, 2 for the final norm, and per layer
   // 2 (norms, wq, wo, wk, wv: six of them) + 1 (wd) + 2 (gate-up).
   const std::int64_t padded = 110'633'984 + 2 * 1 + 2 + 4 * (6 * 2 + 1 + 2);
-  const CategoryBytes between = AuditJob(job).between_microbatches.at(1);
+  const CategoryBytes between = LedgerOf(job).between_microbatches.at(1);
   EXPECT_EQ(between[Category::parameter].count(), 2 * padded);
   EXPECT_EQ(between[Category::gradient].count(), 2 * padded / 3);
   EXPECT_EQ(between[Category::optimizer].count(), 12 * padded / 3);
@@ -223,14 +223,14 @@ TEST(LowLevelZero, OneRankCommunicatesNothing) {
     Job job = OracleJob(strategy, 2);
     job.layout.dp = 1;
     EXPECT_TRUE(CountCommunication(Lowered(job).roles.front()).empty());
-    EXPECT_EQ(AuditJob(job).at_window_end[Category::gradient].count(), kP);
+    EXPECT_EQ(LedgerOf(job).at_window_end[Category::gradient].count(), kP);
   }
 }
 
 TEST(LowLevelZero, FrozenParametersHaveNoMasterAndAreNotGathered) {
   Job job = OracleJob("colossalai-zero1", 2);
   job.network.trainable = {"head.*"};
-  EXPECT_EQ(AuditJob(job).at_window_end[Category::optimizer].count(), 12 * 32'769'024 / 4);
+  EXPECT_EQ(LedgerOf(job).at_window_end[Category::optimizer].count(), 12 * 32'769'024 / 4);
   EXPECT_EQ(PayloadsOf(job, CollectiveKind::all_gather), (std::vector<std::int64_t>{32'769'024}));
 }
 

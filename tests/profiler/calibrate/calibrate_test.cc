@@ -93,7 +93,8 @@ TEST(Calibration, RatesAreThoseOfTheWorkWithoutItsLaunch) {
     EXPECT_EQ(norms[i].size, BytesMovedBy(op).count());
     EXPECT_DOUBLE_EQ(norms[i].per_second, FourDigits(static_cast<double>(norms[i].size) / 3e-6));
   }
-  // Six products of two layers at the first point, of 5 us each: one of 32 x 32 sums over 8, whose sums are the shortest.
+  // Six products of two layers at the first point, of 5 us each: one of 32 x 32 sums over 8, whose sums are the
+  // shortest.
   const double inner = 2.0 * 32 * 8 * 32, others = 2 * 2.0 * 32 * 8 * 32 + 3 * 2.0 * 32 * 8 * 8;
   EXPECT_EQ(rates.at("gemm_inner.bf16").front(), (RatePoint{8, FourDigits(inner / 3e-6)}));
   EXPECT_EQ(rates.at("gemm.bf16").front(), (RatePoint{8, FourDigits(others / 15e-6)}));
