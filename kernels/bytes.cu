@@ -22,11 +22,12 @@ struct MoveElement {
   }
 };
 
-/// By a kernel, which others may join.
+/// By a kernel, which others may join: of what lies in packs, or is so little that its launch is most of it.
 bool MoveTogether(const Queue& queue, const void* from, void* to, Bytes bytes) {
-  const auto are_units = [&](auto number) { return static_cast<std::uintptr_t>(number) % sizeof(Unit) == 0; };
-  if (queue.together == nullptr || !are_units(bytes.count()) || !are_units(reinterpret_cast<std::uintptr_t>(from)) ||
-      !are_units(reinterpret_cast<std::uintptr_t>(to))) {
+  constexpr Bytes kLittle(1 << 16);
+  const std::uintptr_t places = reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to);
+  const std::uintptr_t step = bytes > kLittle ? sizeof(cuda::Pack<Unit>) : sizeof(Unit);
+  if (queue.together == nullptr || bytes.count() % static_cast<std::int64_t>(sizeof(Unit)) != 0 || places % step != 0) {
     return false;
   }
   cuda::EachElement(queue, bytes.count() / static_cast<std::int64_t>(sizeof(Unit)),

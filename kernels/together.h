@@ -5,22 +5,26 @@
 #include <new>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/queue.h"
 
 namespace tidemark::kernels {
 
-/// Kernels over elements that become one: while it lives, what its queue is given waits for more of its kind, up to
-/// what one launch can take, and is launched with them. Whoever gives them says that none needs what another of them
-/// writes; a kernel of another kind, or one that is not over elements, comes behind them as ever. So do libraries of
-/// tensors where many small ones need the same (PyTorch's foreach and fused optimizers, and torch.cat). Only a GPU's
-/// kernels wait.
+/// Kernels over elements that become one (multi-tensor apply): while it lives, what its queue is given waits for more
+/// of its kind, up to what one launch can take, and is launched with them. Whoever gives them says that none needs what
+/// another of them writes: see EachTogether. A kernel of another kind, or one that is not over elements, comes behind
+/// them as ever. So do libraries of tensors where many small ones need the same (PyTorch's foreach and fused
+/// optimizers, and torch.cat). Only a GPU's kernels wait.
 class Together {
  public:
   /// CUDA takes at least 4 KiB of parameters (CUDA C++ Programming Guide, "__global__ functions").
   static constexpr std::size_t kBytes = 4096;
   using LaunchAll = void (*)(const Queue& queue, const void* waiting);
 
-  explicit Together(const Queue& queue) : queue_(queue) { queue_.together = this; }
+  explicit Together(const Queue& queue) : queue_(queue) {
+    TIDEMARK_CHECK(queue.together == nullptr);
+    queue_.together = this;
+  }
   Together(const Together&) = delete;
   Together& operator=(const Together&) = delete;
   ~Together() { Launch(); }
@@ -56,6 +60,15 @@ class Together {
 inline void LaunchWaiting(const Queue& queue) {
   if (queue.together != nullptr) {
     queue.together->Launch();
+  }
+}
+
+/// Calls `give(queue, piece)` for each, whose kernels become one; those of the next call come behind.
+template <class Pieces, class Give>
+void EachTogether(const Queue& queue, const Pieces& pieces, const Give& give) {
+  const Together together(queue);
+  for (const auto& piece : pieces) {
+    give(together.queue(), piece);
   }
 }
 

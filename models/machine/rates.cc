@@ -41,7 +41,9 @@ std::optional<Sides> SidesOf(const Operator& op) {
     return SidesOf(gemm->m, gemm->n, gemm->k, gemm->dtype);
   }
   if (const auto* products = std::get_if<InfoNce>(&op)) {
-    return SidesOf(products->rows, products->columns, products->width, products->dtype);
+    Sides sides = SidesOf(products->rows, products->columns, products->width, products->dtype);
+    sides.is_inner = sides.is_inner && !products->backward;  // whose sums are over rows and columns
+    return sides;
   }
   return std::nullopt;
 }

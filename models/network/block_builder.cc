@@ -68,7 +68,12 @@ Calculate& BlockBuilder::AddDropout(std::vector<Action>& pass, std::string name,
 
 Calculate& BlockBuilder::AddColumnSum(std::vector<Action>& pass, std::string name, Tensors reads, ParameterId sums) {
   Calculate& calculate = AddPointwise(pass, std::move(name), std::move(reads), {});
-  std::get<Pointwise>(calculate.op).column_sums = true;
+  auto& op = std::get<Pointwise>(calculate.op);
+  op.column_sums = true;
+  op.elements = 0;
+  for (const TensorId read : calculate.reads) {
+    op.elements += tensor(read).elements;
+  }
   calculate.gradients = {sums};
   return calculate;
 }

@@ -152,8 +152,8 @@ void CalibrateGpu(Calibration& to, Device& device, const CalibrationSizes& sizes
   to.Measured(
       "kernel_launch", machine.kernel_launch, launch.device,
       fmt::format(
-          "a kernel of one element behind another, {} ns, and what those of a layer in turn take more than each "
-          "behind itself, with its operands in the cache; the host takes {} ns to launch it",
+          "a kernel of one element behind another, {} ns, and what a layer's kernels take more behind others, and with "
+          "operands from memory; the host takes {} ns to launch it",
           launch.alone.count(), launch.host.count()));
   const BytesPerSec copy = MeasureCopy(device, sizes);
   PutRates(to, device, sizes, {.launch = launch.alone, .bytes = copy}, "one stream");

@@ -35,7 +35,7 @@ using kernels::Queue;
 namespace on = kernels::on;
 using Layer = CalibrationSizes::Layer;
 
-/// Operators of one kind and size, which count as one, with the time of all.
+/// Operators of one size, with their work: those of one kind count as one, with the time of all.
 using Runs = std::vector<std::pair<Operator, Device::Work>>;
 
 /// By which curve an operator is measured.

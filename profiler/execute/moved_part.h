@@ -35,13 +35,17 @@ class MovedParts {
   /// move(queue, part) of all.
   template <class Move>
   void Each(const kernels::Queue& queue, const Move& move) const {
-    kernels::Together together(queue);
+    if (are_apart_) {
+      kernels::EachTogether(queue, parts_, move);
+      return;
+    }
     for (const MovedPart& part : parts_) {
-      move(are_apart_ ? together.queue() : queue, part);
+      move(queue, part);
     }
   }
 
  private:
+  /// What is read is in buffers that are not written (StateBinder::IsWritten), and these do not share memory.
   static bool AreApart(std::vector<MovedPart> parts) {
     std::sort(parts.begin(), parts.end(), [](const MovedPart& one, const MovedPart& other) {
       return std::pair(one.write, one.offset) < std::pair(other.write, other.offset);

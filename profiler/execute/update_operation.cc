@@ -43,53 +43,40 @@ void UpdateWith(const Queue& queue, const kernels::AdamW& adamw, Does does, cons
   }
 }
 
-void UpdateWithMomentum(const Queue& queue, Does does, std::span<const UpdatedPiece> pieces) {
-  if (does != Does::weights) {
-    for (const UpdatedPiece& piece : pieces) {
-      on::SgdMomentum(queue, {}, piece.source, piece.moments.at(0));
-    }
-  }
-  if (does != Does::moments) {
-    for (const UpdatedPiece& piece : pieces) {
-      const ConstTensor change = does == Does::all ? ConstTensor(piece.moments.at(0)) : piece.source;
-      on::SgdUpdate(queue, {}, change, piece.updated);
-    }
-  }
-}
-
-/// Pieces do not share a number: all of them go through one kernel after the other.
+/// Pieces do not share a number: all of them go through one kernel, and then through the next.
 void UpdateAll(const Queue& queue, OptimizerKind kind, Does does, const kernels::AdamW& adamw,
                std::span<const UpdatedPiece> pieces) {
-  for (const UpdatedPiece& piece : pieces) {
+  const auto each = [&](const auto& give) { kernels::EachTogether(queue, pieces, give); };
+  each([](const Queue& on_queue, const UpdatedPiece& piece) {
     if (piece.weights) {
-      on::Copy(queue, *piece.weights, piece.updated);
+      on::Copy(on_queue, *piece.weights, piece.updated);
     }
+  });
+  const bool has_momentum = kind == OptimizerKind::sgd_momentum;
+  if (kind == OptimizerKind::adamw) {
+    each([&](const Queue& on_queue, const UpdatedPiece& piece) { UpdateWith(on_queue, adamw, does, piece); });
   }
-  switch (kind) {
-    case OptimizerKind::adamw:
-      for (const UpdatedPiece& piece : pieces) {
-        UpdateWith(queue, adamw, does, piece);
-      }
-      break;
-    case OptimizerKind::sgd_momentum:
-      UpdateWithMomentum(queue, does, pieces);
-      break;
-    case OptimizerKind::sgd:
-      for (const UpdatedPiece& piece : pieces) {
-        on::SgdUpdate(queue, {}, piece.source, piece.updated);
-      }
-      break;
+  if (has_momentum && does != Does::weights) {
+    each([](const Queue& on_queue, const UpdatedPiece& piece) {
+      on::SgdMomentum(on_queue, {}, piece.source, piece.moments.at(0));
+    });
   }
-  for (const UpdatedPiece& piece : pieces) {
+  if (kind == OptimizerKind::sgd || (has_momentum && does != Does::moments)) {
+    each([&](const Queue& on_queue, const UpdatedPiece& piece) {
+      const bool is_in_moments = has_momentum && does == Does::all;
+      on::SgdUpdate(on_queue, {}, is_in_moments ? ConstTensor(piece.moments.at(0)) : piece.source, piece.updated);
+    });
+  }
+  each([](const Queue& on_queue, const UpdatedPiece& piece) {
     if (piece.weights) {
-      on::Accumulate(queue, *piece.weights, piece.updated, -1);
+      on::Accumulate(on_queue, *piece.weights, piece.updated, -1);
     }
-  }
-  for (const UpdatedPiece& piece : pieces) {
+  });
+  each([](const Queue& on_queue, const UpdatedPiece& piece) {
     for (const Tensor& copy : piece.copies) {
-      on::Copy(queue, piece.updated, copy);
+      on::Copy(on_queue, piece.updated, copy);
     }
-  }
+  });
 }
 
 class UpdateBinder {
@@ -262,8 +249,7 @@ Result<Operation> UpdateBinder::Bind() {
                       Writes, const Queue& queue) {
     kernels::AdamW adamw;
     adamw.step = step;
-    const kernels::Together together(queue);
-    UpdateAll(together.queue(), kind, does, adamw, pieces);
+    UpdateAll(queue, kind, does, adamw, pieces);
   };
   return operation;
 }

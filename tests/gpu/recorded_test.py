@@ -137,7 +137,7 @@ class OurOwnSteps(unittest.TestCase):
 class Kernels(unittest.TestCase):
     """Kernels of the H200, each with the same operands again and again and with others in turn."""
 
-    def test_short_ones_take_longer_from_memory_as_the_machine_says(self):
+    def test_the_machine_says_how_much_longer_short_ones_take_from_memory(self):
         recorded = json.loads((RECORDED / "kernel-times-h200.json").read_text(encoding="utf-8"))
         more = [time["cold_us"] - time["warm_us"] for time in recorded["times"] if time["warm_us"] < SHORT_US]
         self.assertGreater(len(more), 100)

@@ -248,6 +248,9 @@ TEST(Rates, AProductOfShortSumsHasItsOwnCurve) {
   EXPECT_EQ(key(Gemm{.m = 4096, .n = 768, .k = 3072}), "gemm.bf16");
   EXPECT_EQ(key(Gemm{.m = 3072, .n = 768, .k = 4096}), "gemm.bf16");
   EXPECT_EQ(key(Gemm{.m = 4096, .n = 768, .k = 768}), "gemm.bf16");
+  const InfoNce logits{.rows = 512, .columns = 512, .width = 128, .dtype = DType::fp32};
+  EXPECT_EQ(key(logits), "gemm_inner.fp32");
+  EXPECT_EQ(key(InfoNce{.rows = 512, .columns = 512, .width = 128, .backward = true}), "gemm.fp32");
 }
 
 // Pieces are of 16 bytes: of 8 elements of bf16, of 4 of fp32. Which side is none does not matter.

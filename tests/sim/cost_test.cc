@@ -106,6 +106,14 @@ TEST(KernelTime, OfFewTilesTheCurveHasTheWaves) {
   EXPECT_EQ(Time(Gemm{.m = 384, .n = 128, .k = 1000}, machine), Nanos(2 * 384 * 128 * 1000 / 40));
 }
 
+// The same, of odd sums: nobody takes a part, and the room is that of four tiles.
+TEST(KernelTime, OfFewTilesOfOddSidesTheProcessorsWithoutOneAreLost) {
+  Machine machine = Toy();
+  machine.tile_m = machine.tile_n = 128;
+  machine.rates["gemm.bf16"] = {{100, 40e9}};
+  EXPECT_EQ(Time(Gemm{.m = 384, .n = 128, .k = 1001}, machine), Nanos(std::int64_t{2} * 4 * 128 * 128 * 1001 / 40));
+}
+
 // Tiles of 100 x 100, of which 8192 x 8192 outputs do not fill the last: twelve in three waves fill theirs, and
 // are taken for no faster.
 TEST(KernelTime, NoProductIsTakenForFasterThanItsCurve) {

@@ -14,7 +14,7 @@
 #include "models/machine/presets.h"
 #include "sim/cost/cost.h"
 
-// Products of an H200 that its calibration did not measure, against what its calibration says of them.
+// Products of an H200 against what its calibration says, but for those that the calibration measured itself.
 
 namespace tidemark::kernel_times_test {
 namespace {
@@ -27,6 +27,11 @@ Gemm ProductOf(const std::string& kernel, std::int64_t rows, std::int64_t in, st
     return {.m = rows, .n = out, .k = in};
   }
   return kernel == "LinearInputGradient" ? Gemm{.m = rows, .n = in, .k = out} : Gemm{.m = out, .n = in, .k = rows};
+}
+
+/// Points of the calibration's curves (GpuSizes in profiler/calibrate/sizes.cc).
+bool IsOfTheCalibration(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return (rows == 8192 && out == 8192) || (in == out && (rows == 8192 || rows == 2048));
 }
 
 double Median(std::vector<double> numbers) {
@@ -47,12 +52,16 @@ TEST(KernelTimes, ProductsOfNetworksTakeWhatCurvesOfOthersSay) {
       continue;
     }
     const auto& shape = time.at("shape");
+    if (IsOfTheCalibration(shape[0], shape[1], shape[2])) {
+      continue;
+    }
     const double predicted = KernelSeconds(ProductOf(kernel, shape[0], shape[1], shape[2]), *machine) * 1e6 - launch;
     const double measured = time.at("warm_us").get<double>() - recorded.at("launch_us").get<double>();
     errors[kernel].push_back(predicted / measured - 1);
   }
+  ASSERT_EQ(errors.size(), 3U);
   for (const auto& [kernel, of] : errors) {
-    ASSERT_GT(of.size(), 60U) << kernel;
+    ASSERT_GT(of.size(), 40U) << kernel;
     std::vector<double> absolute(of.size());
     std::transform(of.begin(), of.end(), absolute.begin(), [](double error) { return std::abs(error); });
     EXPECT_LT(Median(absolute), 0.06) << kernel;

@@ -109,9 +109,12 @@ void CheckTimes(const Place& place) {
 
 using Parts = std::span<const std::pair<ConstTensor, Tensor>>;
 
+/// The second copy writes over the first, by a kernel of the same kind.
 void CopyAndAddParts(Parts parts, const Tensor& cleared) {
-  for (const auto& [from, to] : parts) {
-    kernels::Copy(from, to, 0.3);
+  for (const double factor : {-2.0, 0.3}) {
+    for (const auto& [from, to] : parts) {
+      kernels::Copy(from, to, factor);
+    }
   }
   kernels::Zero(cleared);
   for (const auto& [from, to] : parts) {
@@ -119,10 +122,13 @@ void CopyAndAddParts(Parts parts, const Tensor& cleared) {
   }
 }
 void CopyAndAddPartsTogether(Parts parts, const Tensor& cleared, const Queue& queue) {
-  const Together together(queue);
-  for (const auto& [from, to] : parts) {
-    cuda::Copy(from, to, 0.3, together.queue());
+  using Part = std::pair<ConstTensor, Tensor>;
+  for (const double factor : {-2.0, 0.3}) {
+    EachTogether(queue, parts, [factor](const Queue& on_queue, const Part& part) {
+      cuda::Copy(part.first, part.second, factor, on_queue);
+    });
   }
+  const Together together(queue);
   cuda::Zero(cleared, together.queue());
   for (const auto& [from, to] : parts) {
     cuda::Accumulate(from, to, 0.7, together.queue());
@@ -135,39 +141,46 @@ void MoveParts(Parts parts, const Tensor&) {
   }
 }
 void MovePartsTogether(Parts parts, const Tensor&, const Queue& queue) {
-  const Together together(queue);
-  for (const auto& [from, to] : parts) {
-    cuda::Copy(from, to, 1, together.queue());
-  }
+  EachTogether(queue, parts, [](const Queue& on_queue, const std::pair<ConstTensor, Tensor>& part) {
+    cuda::Copy(part.first, part.second, 1, on_queue);
+  });
 }
 
-/// More than one launch takes: of every number of elements up to twice a pack, from places that are not aligned on.
+constexpr std::int64_t kLargest = 16, kTimes = 10, kOfSeveralBlocks = 5003;
+constexpr std::int64_t kAllParts = kTimes * kLargest * (kLargest + 1) / 2 + kOfSeveralBlocks;
+
+/// More than one launch takes: none, and of every number of elements up to twice a pack, several times, from places
+/// that are not aligned on; and then one for several blocks.
 std::vector<std::pair<ConstTensor, Tensor>> PartsOf(const Tensor& from, const Tensor& to) {
-  constexpr std::int64_t kLargest = 16;
   std::vector<std::pair<ConstTensor, Tensor>> parts;
   std::int64_t at = 0;
-  for (std::int64_t count = 1; at + count <= from.type.elements; count = count % kLargest + 1) {
+  const auto add = [&](std::int64_t count) {
     parts.emplace_back(Slice(ConstTensor(from), at, count), Slice(to, at, count));
     at += count;
+  };
+  for (std::int64_t i = 0; i < kTimes; ++i) {
+    for (std::int64_t count = 0; count <= kLargest; ++count) {
+      add(count);
+    }
   }
+  add(kOfSeveralBlocks);
   return parts;
 }
 
 void CheckTogether(const Place& place) {
-  constexpr std::int64_t kElements = 16 * 17 * 5;  // all parts' five times
   EachDType([&](DType from) {
     EachDType([&](DType to) {
       // A factor, a product and a sum, of size 2, behind a copy of up to 0.6, which was rounded as it is stored.
       const double arithmetic = from == DType::fp64 || to == DType::fp64 ? 0x1p-53 : 0x1p-24;
       const double stored = (to == DType::fp16 ? 0x1p-11 : UnitRoundoff(to)) / arithmetic;
       const std::vector<Operand> operands = {
-          Read(Some(from, kElements, 1)), Written({to, kElements}, 3 * 2 + 0.6 * stored), Updated(Some(to, 5, 3), 0)};
+          Read(Some(from, kAllParts, 1)), Written({to, kAllParts}, 3 * 2 + 0.6 * stored), Updated(Some(to, 5, 3), 0)};
       Compare(place, operands, &CopyAndAddParts, &CopyAndAddPartsTogether, [](auto run, const Tensors& t) {
         const auto parts = PartsOf(t[0], t[1]);
         run(Parts(parts), t[2]);
       });
     });
-    const std::vector<Operand> operands = {Read(Some(from, kElements, 1)), Written({from, kElements}, 0),
+    const std::vector<Operand> operands = {Read(Some(from, kAllParts, 1)), Written({from, kAllParts}, 0),
                                            Updated(Some(from, 5, 3), 0)};
     Compare(place, operands, &MoveParts, &MovePartsTogether, [](auto run, const Tensors& t) {
       const auto parts = PartsOf(t[0], t[1]);

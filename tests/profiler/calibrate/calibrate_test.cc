@@ -122,7 +122,7 @@ TEST(Calibration, ALaunchIsWhatAKernelOfOneElementTakes) {
   CountedDevice device(Nanos(2500));
   const LaunchCost launch = MeasureLaunch(device, SmallSizes());
   EXPECT_EQ(launch.alone, Nanos(2500));
-  EXPECT_EQ(launch.device, Nanos(2500)) << "among others it takes no longer here";
+  EXPECT_EQ(launch.device, Nanos(2500)) << "among others, and with other operands, it takes no longer here";
   EXPECT_GT(launch.host, Nanos());
   EXPECT_DOUBLE_EQ(MeasureCopy(device, SmallSizes()).per_second(), FourDigits(2 * 4096 / 2.5e-6));
 }
@@ -137,6 +137,10 @@ class ChangingDevice final : public HostDevice {
     now_ += each_ + (last_ != nullptr && *last_ == *kind ? Nanos() : change_);
     last_ = kind;
     HostDevice::Give(stream, std::move(work));
+    Bytes mapped;
+    memory()->ForEachMapped(
+        [&](std::uint64_t begin, std::uint64_t end) { mapped += Bytes(static_cast<std::int64_t>(end - begin)); });
+    most_mapped_ = std::max(most_mapped_, mapped);
   }
   bool is_synchronous() const override { return false; }
   Mark MarkIn(std::uint32_t) override {
@@ -145,9 +149,11 @@ class ChangingDevice final : public HostDevice {
   }
   Nanos Between(Mark from, Mark to) override { return marks_.at(to) - marks_.at(from); }
   void DropMarks() override { marks_.clear(); }
+  Bytes most_mapped() const { return most_mapped_; }
 
  private:
   Nanos each_, change_, now_;
+  Bytes most_mapped_;
   const std::type_info* last_ = nullptr;
   std::vector<Nanos> marks_;
 };
@@ -158,6 +164,15 @@ TEST(Calibration, ALaunchAmongOthersTakesWhatTheChangeTakes) {
   const LaunchCost launch = MeasureLaunch(device, SmallSizes());
   EXPECT_EQ(launch.alone, Nanos(2500 + 640 / 128));
   EXPECT_NEAR(static_cast<double>((launch.device - launch.alone).count()), 640 - 640 / 128, 1);
+}
+
+// What stands for operands from memory must be more than a cache holds.
+TEST(Calibration, ALaunchIsMeasuredWithMoreOperandsThanFitIntoACache) {
+  ChangingDevice device(Nanos(2500), Nanos());
+  CalibrationSizes sizes = SmallSizes();
+  sizes.held = Bytes(4 << 20);
+  MeasureLaunch(device, sizes);
+  EXPECT_GT(device.most_mapped(), sizes.held);
 }
 
 /// Counts what leaves no trace in its memory: no kernel.
