@@ -102,7 +102,8 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);
   const Precision& precision = job.axes.precision;
   DType narrowest = precision.params;
-  for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce}) {
+  const DType masters = precision.master.value_or(precision.params);  // which weights are made of
+  for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce, masters}) {
     narrowest = SizeOf(dtype) < SizeOf(narrowest) ? dtype : narrowest;
   }
   numerics.working = compare(outcome.gradients, narrowest, kWorkingFloor);

@@ -114,6 +114,14 @@ class Run(ExecutedJob):
         self.assertAlmostEqual(checks["bf16"]["bound"] / checks["fp32"]["bound"] / 2**16, 1, delta=0.1)
         self.assertGreater(checks["bf16"]["max_relative_error"], checks["fp32"]["bound"])  # or nothing was summed in bf16
 
+    def test_weights_that_are_made_of_narrower_masters_have_the_bound_of_these(self):
+        wide = [f"precision.{what}=fp32" for what in ("params", "gradients", "reduce", "accumulate", "optimizer")]
+        changes = ("strategy=fsdp2-scatter-each", "layout.dp=2", *wide)
+        checks = {dtype: self.json_of("run", self.job, "--verify", changes=(*changes, f"precision.master={dtype}"))["numerics"]
+                  for dtype in ("bf16", "fp32")}
+        self.assertTrue(checks["bf16"]["equal"] and checks["fp32"]["equal"], checks)
+        self.assertGreater(checks["bf16"]["max_relative_error"], checks["fp32"]["bound"])  # they are rounded
+
     def test_ranks_add_and_gather_numbers_of_fp16(self):
         fp16 = [f"precision.{what}=fp16" for what in ("params", "gradients", "reduce", "accumulate")]
         for changes in (("strategy=deepspeed-zero0", *fp16), ("strategy=ddp-last", "layout={dp: 1, tp: 2}", *fp16),

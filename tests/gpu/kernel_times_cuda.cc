@@ -77,7 +77,7 @@ class Times {
   Times(Device& device, const CalibrationSizes& sizes, double seconds)
       : device_(device),
         sizes_(sizes),
-        end_(std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds)) {}
+        end_(std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3))) {}
 
   /// `bytes`: of a kernel's operands, of which there are more in turn than a cache holds.
   void Measure(const std::string& kernel, const std::vector<std::int64_t>& shape, std::int64_t bytes,

@@ -111,7 +111,7 @@ TEST(KernelTime, OfFewTilesOfOddSidesTheProcessorsWithoutOneAreLost) {
   Machine machine = Toy();
   machine.tile_m = machine.tile_n = 128;
   machine.rates["gemm.bf16"] = {{100, 40e9}};
-  EXPECT_EQ(Time(Gemm{.m = 384, .n = 128, .k = 1001}, machine), Nanos(std::int64_t{2} * 4 * 128 * 128 * 1001 / 40));
+  EXPECT_EQ(Time(Gemm{.m = 384, .n = 128, .k = 1005}, machine), Nanos(std::int64_t{2} * 4 * 128 * 128 * 1005 / 40));
 }
 
 // Tiles of 100 x 100, of which 8192 x 8192 outputs do not fill the last: twelve in three waves fill theirs, and
@@ -122,14 +122,15 @@ TEST(KernelTime, NoProductIsTakenForFasterThanItsCurve) {
   EXPECT_EQ(Time(Gemm{.m = 100, .n = 1200, .k = 1000}, machine), Nanos(6'000'000));
 }
 
-// 2 * 101 * 100 * 1000 operations at 40 GFLOP/s, or at 4 where products of odd sides were measured.
+// 2 * 200 * 200 * 1001 operations, in a tile for each processor, at 40 GFLOP/s, or at 4 where products of odd sides were
+// measured.
 TEST(KernelTime, AnUnalignedProductHasItsOwnCurveWhereThereIsOne) {
   Machine machine = Toy();
-  const Gemm op{.m = 101, .n = 100, .k = 1000, .dtype = DType::fp32, .output = DType::fp32};
+  const Gemm op{.m = 200, .n = 200, .k = 1001, .dtype = DType::fp32, .output = DType::fp32};
   machine.rates["gemm.fp32"] = {{100, 40e9}};
-  EXPECT_EQ(Time(op, machine), Nanos(505'000));
+  EXPECT_EQ(Time(op, machine), Nanos(2'002'000));
   machine.rates["gemm_unaligned.fp32"] = {{100, 4e9}};
-  EXPECT_EQ(Time(op, machine), Nanos(5'050'000));
+  EXPECT_EQ(Time(op, machine), Nanos(20'020'000));
 }
 
 TEST(KernelTime, WhatWasMeasuredIsStretchedBesideACollective) {
