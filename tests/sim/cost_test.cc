@@ -122,8 +122,8 @@ TEST(KernelTime, NoProductIsTakenForFasterThanItsCurve) {
   EXPECT_EQ(Time(Gemm{.m = 100, .n = 1200, .k = 1000}, machine), Nanos(6'000'000));
 }
 
-// 2 * 200 * 200 * 1001 operations, in a tile for each processor, at 40 GFLOP/s, or at 4 where products of odd sides were
-// measured.
+// 2 * 200 * 200 * 1001 operations, in a tile for each processor, at 40 GFLOP/s, or at 4 where products of odd sides
+// were measured.
 TEST(KernelTime, AnUnalignedProductHasItsOwnCurveWhereThereIsOne) {
   Machine machine = Toy();
   const Gemm op{.m = 200, .n = 200, .k = 1001, .dtype = DType::fp32, .output = DType::fp32};
