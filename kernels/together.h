@@ -66,7 +66,7 @@ inline void LaunchWaiting(const Queue& queue) {
 /// Calls `give(queue, piece)` for each, whose kernels become one; those of the next call come behind.
 template <class Pieces, class Give>
 void EachTogether(const Queue& queue, const Pieces& pieces, const Give& give) {
-  const Together together(queue);
+  Together together(queue);
   for (const auto& piece : pieces) {
     give(together.queue(), piece);
   }

@@ -128,7 +128,7 @@ void CopyAndAddPartsTogether(Parts parts, const Tensor& cleared, const Queue& qu
       cuda::Copy(part.first, part.second, factor, on_queue);
     });
   }
-  const Together together(queue);
+  Together together(queue);
   cuda::Zero(cleared, together.queue());
   for (const auto& [from, to] : parts) {
     cuda::Accumulate(from, to, 0.7, together.queue());
