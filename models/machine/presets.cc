@@ -134,8 +134,8 @@ bool IsOptional(std::string_view key) {
          key.starts_with("rates.") || key == kHostMemoryBandwidth || key == kHostFlops || key == kOverlap;
 }
 
-/// The value behind `{value: ..., source: ...}`, and where it comes from.
-Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& given) {
+/// The value behind `{value: ..., source: ...}`, and where it comes from; `example`: of a value.
+Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& given, const std::string& example) {
   if (!given.is_map()) {
     return std::pair(given, given.source);
   }
@@ -143,7 +143,7 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
   const ConfigValue* source = given.Find("source");
   if (value == nullptr || source == nullptr || given.fields.size() != 2) {
     return BadInput("expected a value, or {value: ..., source: ...}",
-                    "for example {value: 80 GiB, source: nvidia-smi}");
+                    fmt::format("for example {0}, or {{value: {0}, source: a data sheet}}", example));
   }
   return std::pair(*value, source->text);
 }
@@ -223,7 +223,7 @@ Result<Machine> ChangedMachine(Machine machine, const Settings& settings, std::s
       continue;
     }
     const std::string key = fmt::format("{}{}", section, field.key);
-    auto parts = ValueAndSource(given->second).At(fmt::format("{}: {}", given->second.where, key));
+    auto parts = ValueAndSource(given->second, field.example).At(fmt::format("{}: {}", given->second.where, key));
     if (!parts) {
       return parts.error();
     }
@@ -263,9 +263,13 @@ Result<Machine> FindMachine(const std::string& name_or_path, const std::string& 
   TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));
   TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path.string()));
   TIDEMARK_ASSIGN(const Settings settings, Flatten(root, MachineKeys()));
-  TIDEMARK_ASSIGN(Machine machine, ReadMachine(settings, path.parent_path().string()).At(path.string()));
-  if (machine.name.empty()) {
-    machine.name = path.stem().string();
+  Result<Machine> machine = ReadMachine(settings, path.parent_path().string());
+  if (!machine) {
+    const bool is_placed = machine.error().where.starts_with(path.string());  // at a line
+    return is_placed ? std::move(machine) : std::move(machine).At(path.string());
+  }
+  if (machine->name.empty()) {
+    machine->name = path.stem().string();
   }
   return machine;
 }

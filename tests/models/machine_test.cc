@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
@@ -148,11 +149,23 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("achievable_flops: 1.5"), HasSubstr("expected a number from 0.01 to 1"));
   EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
   EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}"));
+  EXPECT_THAT(error("rates.dropout.bf16: {16: 7 GB/s}"), HasSubstr("for example \"65536: 30 GB/s, 67108864: 9 GB/s\""));
   EXPECT_THAT(error("clocks: {sm_mhz: -1}"), HasSubstr("expected a whole number from 0 to 100000"));
   for (const char* day : {"yesterday", "2026-02-30", "2026-1-31", "2026-01-31x", "[2026]"}) {
     EXPECT_THAT(error(std::string("measured_on: ") + day), HasSubstr("expected a day, as year-month-day"));
   }
   EXPECT_THAT(error("procesors: 4"), HasSubstr("did you mean processors?"));
+}
+
+TEST(Machines, AnErrorInAFileNamesItOnce) {
+  const std::string path = testing::TempDir() + "wrong.machine.yaml";
+  const auto error = [&](const char* text) {
+    std::ofstream(path) << text;
+    const Result<Machine> machine = FindMachine(path, {});
+    return machine.ok() ? std::string("accepted") : machine.error().where;
+  };
+  EXPECT_EQ(error("from: cpu\nkernel_launch: 2\n"), path + ":2: kernel_launch");
+  EXPECT_EQ(error("name: mine\n"), path) << "what is missing has no line";
 }
 
 TEST(Machines, AMeasuredCurveIsReadAndWrittenBack) {
