@@ -128,34 +128,26 @@ TEST(Calibration, ALaunchIsWhatAKernelOfOneElementTakes) {
 }
 
 /// Each work takes longer behind one of another kind.
-class ChangingDevice final : public HostDevice {
+class ChangingDevice final : public CountedDevice {
  public:
-  ChangingDevice(Nanos each, Nanos change) : each_(each), change_(change) {}
+  ChangingDevice(Nanos each, Nanos change) : CountedDevice(each), change_(change) {}
 
   void Give(std::uint32_t stream, Work work) override {
     const std::type_info* const kind = &work.target_type();
-    now_ += each_ + (last_ != nullptr && *last_ == *kind ? Nanos() : change_);
+    Pass(last_ != nullptr && *last_ == *kind ? Nanos() : change_);
     last_ = kind;
-    HostDevice::Give(stream, std::move(work));
+    CountedDevice::Give(stream, std::move(work));
     Bytes mapped;
     memory()->ForEachMapped(
         [&](std::uint64_t begin, std::uint64_t end) { mapped += Bytes(static_cast<std::int64_t>(end - begin)); });
     most_mapped_ = std::max(most_mapped_, mapped);
   }
-  bool is_synchronous() const override { return false; }
-  Mark MarkIn(std::uint32_t) override {
-    marks_.push_back(now_);
-    return marks_.size() - 1;
-  }
-  Nanos Between(Mark from, Mark to) override { return marks_.at(to) - marks_.at(from); }
-  void DropMarks() override { marks_.clear(); }
   Bytes most_mapped() const { return most_mapped_; }
 
  private:
-  Nanos each_, change_, now_;
+  Nanos change_;
   Bytes most_mapped_;
   const std::type_info* last_ = nullptr;
-  std::vector<Nanos> marks_;
 };
 
 // The first of a batch of 128 comes behind what keeps the stream busy.

@@ -10,7 +10,7 @@
 namespace tidemark {
 
 /// A device that is not synchronous, on which time is what was counted: each work takes as long, and nothing else does.
-class CountedDevice final : public HostDevice {
+class CountedDevice : public HostDevice {
  public:
   explicit CountedDevice(Nanos each) : each_(each) {}
 
