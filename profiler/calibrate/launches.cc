@@ -34,9 +34,8 @@ class SmallLayer {
         row_(operands.Make(DType::bf16, width_)),
         rstd_(operands.Make(DType::fp32, kRows)) {}
 
-  Bytes bytes() const {
-    return SizeOf(DType::bf16) * (3 * elements_ + width_ * width_) + SizeOf(DType::fp32) * elements_;
-  }
+  /// What the kernel with the fewest operands reads and writes.
+  Bytes least_bytes() const { return SizeOf(DType::bf16) * (2 * elements_); }
 
   std::vector<Device::Work> Kernels() const {
     const kernels::Norm norm{.rows = kRows, .width = width_};
@@ -74,9 +73,9 @@ struct More {
 /// (tests/gpu/recorded/kernel-times-h200.json).
 More SecondsMore(Device& device, const CalibrationSizes& sizes) {
   Operands operands(device, sizes.memory);
-  std::deque<SmallLayer> layers;  // of more memory than a cache holds
+  std::deque<SmallLayer> layers;  // so many that a cache does not hold the operands of any one kernel in all of them
   std::vector<std::vector<Device::Work>> kernels;
-  for (Bytes all; all <= sizes.held || kernels.size() < 2; all += layers.back().bytes()) {
+  for (Bytes all; all <= sizes.held || kernels.size() < 2; all += layers.back().least_bytes()) {
     kernels.push_back(layers.emplace_back(operands, sizes).Kernels());
   }
   Stopwatch stopwatch(device, sizes.held);
