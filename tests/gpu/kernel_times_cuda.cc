@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels take on the first GPU with the same operands each time, which its cache may hold, and with others in
-// turn, which come from memory. Prints one JSON object: tests/gpu/recorded/kernel-times-*.json has those of a run.
+// turn, which come from memory. Prints one JSON object. tests/gpu/recorded/kernel-times-h200.json is of a first
+// version, which measured a few kinds more and other sizes.
 //
 //   kernel_times [SECONDS]     measures for so many seconds at most (default: 120)
 //
