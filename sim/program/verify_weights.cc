@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "sim/program/walk.h"
 
@@ -53,8 +56,8 @@ class PassFollower {
  private:
   using Member = std::pair<std::uint32_t, std::int64_t>;
   struct Updated {
-    std::size_t at;    ///< the node
-    std::string what;  ///< the same in words
+    std::size_t at;  ///< the node
+    std::vector<std::int64_t> loops;
   };
 
   const Buffer& BufferOf(const BufferRef& ref) const { return program_.buffers[ref.buffer.index]; }
@@ -65,7 +68,7 @@ class PassFollower {
   void Update(const Compute& leaf, std::size_t at, std::span<const std::int64_t> loops) {
     for (const BufferRef& ref : leaf.writes) {
       if (BufferOf(ref).category == Category::parameter) {
-        updated_[MemberAt(ref, loops)] = {at, DescribeNode(program_, at, loops)};
+        updated_[MemberAt(ref, loops)] = {at, {loops.begin(), loops.end()}};
       }
     }
   }
@@ -77,7 +80,8 @@ class PassFollower {
       }
       if (const auto update = updated_.find(MemberAt(ref, loops)); update != updated_.end()) {
         findings.Add({Rule::early_update, program_.role_index, update->second.at, ref.buffer.index},
-                     fmt::format("{}: {} is updated before {} reads it", update->second.what, BufferOf(ref).name,
+                     fmt::format("{}: {} is updated before {} reads it",
+                                 DescribeNode(program_, update->second.at, update->second.loops), BufferOf(ref).name,
                                  ShortName(program_, node)));
       }
     });
