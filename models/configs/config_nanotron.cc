@@ -262,6 +262,7 @@ std::vector<std::string_view> KnownFields() {
 /// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a
 /// field that does is a mistake, and would silently leave that field at its default.
 Status RefuseMisspelt(const ConfigValue& root) {
+  constexpr std::size_t kWrong = 2;
   constexpr std::size_t kShortest = 7;  // short names are near to each other by nature: dp, tp, pp
   const std::vector<std::string_view> known = KnownFields();
   for (const char* section :
@@ -273,7 +274,8 @@ Status RefuseMisspelt(const ConfigValue& root) {
         continue;
       }
       for (const std::string_view candidate : known) {
-        if (EditDistance(path, candidate) <= 2) {
+        const std::size_t longer = std::max(path.size(), candidate.size());
+        if (longer - std::min(path.size(), candidate.size()) <= kWrong && EditDistance(path, candidate) <= kWrong) {
           return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
         }
       }

@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -28,7 +32,7 @@ constexpr std::array kProvenance = {"device",
 constexpr std::array kPeakDTypes = {DType::bf16, DType::fp16, DType::fp32, DType::fp64};
 
 /// Presets are part of the program; one that cannot be read is our mistake.
-Machine Preset(const EmbeddedFile& file) {
+Machine ReadPreset(const EmbeddedFile& file) {
   Result<ConfigValue> root = ParseConfig(file.text, std::string(file.name) + ".yaml");
   TIDEMARK_CHECK(root.ok());
   Result<Settings> settings = Flatten(*root, MachineKeys());
@@ -38,6 +42,21 @@ Machine Preset(const EmbeddedFile& file) {
     Fail(machine.error().Text(), __FILE__, __LINE__);
   }
   return *std::move(machine);
+}
+
+/// Read once: most jobs name one, and a search reads thousands of jobs. One may be made of another.
+const Machine& Preset(const EmbeddedFile& file) {
+  static std::mutex mutex;
+  static std::map<std::string_view, Machine> known;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(file.name); found != known.end()) {
+      return found->second;
+    }
+  }
+  Machine machine = ReadPreset(file);
+  const std::lock_guard lock(mutex);
+  return known.try_emplace(file.name, std::move(machine)).first->second;
 }
 
 std::vector<Field<Machine>> MakeMachineFields() {
@@ -236,7 +255,7 @@ Result<Machine> ChangedMachine(Machine machine, const Settings& settings, std::s
 
 std::optional<Machine> FindMachineOfDevice(std::string_view device) {
   for (const EmbeddedFile& file : MachinePresetFiles()) {
-    if (Machine machine = Preset(file); machine.device == device) {
+    if (const Machine& machine = Preset(file); machine.device == device) {
       return machine;
     }
   }
