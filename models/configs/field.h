@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -149,9 +150,8 @@ struct Choice {
 /// The dtypes a number can be computed in.
 Choice<DType> FloatingPoint();
 
-/// The field for `key`, whose value lies where `member` (a function from Owner& to a reference) says.
 template <class Owner, class Member, class Form>
-Field<Owner> FieldAt(std::string key, Member member, Form form) {
+Field<Owner> FieldOf(std::string key, Member member, Form form) {
   std::vector<std::string> values;
   if constexpr (requires { form.Values(); }) {
     values = form.Values();
@@ -163,6 +163,15 @@ Field<Owner> FieldAt(std::string key, Member member, Form form) {
           },
           [member, form](const Owner& owner) { return form.Write(member(const_cast<Owner&>(owner))); }, form.Example(),
           std::move(values)};
+}
+
+/// The field for `key`, whose value lies where `member` (a function from Owner& to a reference) says. A lambda that
+/// captures nothing becomes a plain function, so that fields of one type and form are compiled once.
+template <class Owner, class Member, class Form>
+Field<Owner> FieldAt(std::string key, Member member, Form form) {
+  using Function = std::invoke_result_t<Member, Owner&> (*)(Owner&);
+  using Kept = std::conditional_t<std::is_convertible_v<Member, Function>, Function, Member>;
+  return FieldOf<Owner, Kept, Form>(std::move(key), std::move(member), std::move(form));
 }
 
 /// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is
