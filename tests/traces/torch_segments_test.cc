@@ -61,8 +61,30 @@ TEST(TorchSegments, growWhereABlockReachesBeyondOne) {
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(20 * kMiB, 15 * kMiB, 0, 20 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(35 * kMiB, 10 * kMiB, 0, 30 * kMiB, changes));
-  EXPECT_EQ(segments.segments().size(), 2U) << "5 MiB more lie beyond all blocks, for a total of 30 MiB";
-  EXPECT_EQ(Shown(changes), "alloc 20971520+20971520, map 41943040+5242880, alloc 35184372088832+5242880");
+  EXPECT_EQ(Shown(changes), "alloc 20971520+20971520, map 41943040+10485760") << "5 MiB for it, 5 MiB behind it";
+}
+
+TEST(TorchSegments, ofAnArenaThatGrowsByPagesAreOneHoweverFullItIs) {
+  TorchSegments segments(kSpare);
+  std::vector<Change> changes;
+  constexpr std::int64_t kBlock = 3 * kMiB / 8;  // 16 of them fill three pages of 2 MiB; the sixth lies in two
+  for (std::int64_t i = 0; i < 16; ++i) {
+    const std::int64_t pages = ((i + 1) * kBlock + 2 * kMiB - 1) / (2 * kMiB);
+    ASSERT_TRUE(
+        segments.Alloc(static_cast<std::uint64_t>(64 * kMiB + i * kBlock), kBlock, 0, pages * 2 * kMiB, changes));
+    ASSERT_EQ(segments.reserved(), pages * 2 * kMiB) << i;
+  }
+  EXPECT_EQ(Shown(changes), "alloc 67108864+2097152, map 69206016+2097152, map 71303168+2097152");
+}
+
+TEST(TorchSegments, growNoFurtherThanToTheNext) {
+  TorchSegments segments(kSpare);
+  std::vector<Change> changes;
+  EXPECT_TRUE(segments.Alloc(44 * kMiB, 2 * kMiB, 1, 2 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(40 * kMiB, kMiB, 0, 4 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(41 * kMiB, 2 * kMiB, 0, 8 * kMiB, changes));
+  EXPECT_EQ(Shown(changes),
+            "alloc 46137344+2097152, alloc 41943040+2097152, map 44040192+2097152, alloc 35184372088832+2097152");
 }
 
 TEST(TorchSegments, refuseABlockOverAnotherOne) {

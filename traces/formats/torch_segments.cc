@@ -43,7 +43,7 @@ bool TorchSegments::Alloc(std::uint64_t address, std::int64_t n_bytes, std::uint
   }
   const auto around = SegmentAt(address);
   if (around == segments_.end() || End(around->first, around->second.n_bytes) < End(address, n_bytes)) {
-    if (!MapAround(address, n_bytes, stream, changes)) {
+    if (!MapAround(address, n_bytes, stream, n_reserved, changes)) {
       return false;
     }
     if (SegmentAt(address) == segments_.end()) {  // it touches none
@@ -59,11 +59,13 @@ bool TorchSegments::Alloc(std::uint64_t address, std::int64_t n_bytes, std::uint
   return true;
 }
 
-/// Maps what a block lacks of memory, where it lies in segments with a part of it.
+/// Maps what a block lacks of memory, where it lies in segments with a part of it; behind the last one also what else
+/// the total grows by.
 bool TorchSegments::MapAround(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream,
-                              std::vector<TorchSegmentChange>& changes) {
+                              std::int64_t n_reserved, std::vector<TorchSegmentChange>& changes) {
   const std::uint64_t end = End(address, n_bytes);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
+  std::int64_t growth = n_reserved - reserved_;
   std::uint64_t at = address;
   bool touches = false;
   auto segment = SegmentAt(address);
@@ -75,11 +77,14 @@ bool TorchSegments::MapAround(std::uint64_t address, std::int64_t n_bytes, std::
     }
     if (segment->first > at) {
       missing.emplace_back(at, segment->first);
+      growth -= static_cast<std::int64_t>(segment->first - at);
     }
     at = End(segment->first, segment->second.n_bytes);
   }
   if (touches && at < end) {
-    missing.emplace_back(at, end);
+    const std::uint64_t limit = segment == segments_.end() ? spare_ : std::min(segment->first, spare_);
+    const auto least = static_cast<std::int64_t>(end - at);
+    missing.emplace_back(at, End(at, std::clamp(growth, least, static_cast<std::int64_t>(std::max(limit, end) - at))));
   }
   for (const auto& [from, to] : missing) {
     Map(from, static_cast<std::int64_t>(to - from), stream, changes);

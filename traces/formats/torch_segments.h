@@ -26,11 +26,13 @@ struct TorchSegmentChange {
 /// Finds segments for blocks whose addresses are given, such that after each step a given number of bytes is reserved.
 ///
 /// A trace tells where blocks lie and how much its allocator held, but not in which pieces. A new block that lies in no
-/// segment gets one that begins with it and has all of the growth: which is what a caching allocator did. Where the
+/// segment gets one that begins with it and has all of the growth: which is what a caching allocator did. One that
+/// reaches beyond its segment lengthens it by all of the growth, as where memory is mapped page by page. Where the
 /// total must fall, idle segments go, the smallest that suffices first, and parts of busy ones if there are none. What
 /// cannot be had next to a block lies in a spare segment beyond all addresses. So the segments are those of the
 /// allocator in the plain cases, and in all cases every live block lies in one segment and the total is the given one
-/// (or larger, by the 512 bytes that stay between two segments that touch where a part of one goes).
+/// (or larger, as 512 bytes stay between two segments that touch where a part of one goes, of each idle stretch that
+/// ends there).
 class TorchSegments {
  public:
   struct Segment {
@@ -65,7 +67,7 @@ class TorchSegments {
 
   Segments::iterator SegmentAt(std::uint64_t address);
   bool Overlaps(std::uint64_t address, std::int64_t n_bytes) const;
-  bool MapAround(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream,
+  bool MapAround(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::int64_t n_reserved,
                  std::vector<TorchSegmentChange>& changes);
   void AddSegment(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream,
                   std::vector<TorchSegmentChange>& changes);
