@@ -46,8 +46,9 @@ const Budget& LargestOf(std::span<const Budget> budgets) {
 std::string BudgetText(std::span<const Budget> budgets, std::span<const std::string> reasons) {
   const Budget& budget = LargestOf(budgets);
   const bool on_gpu = budget.memory == Budget::Memory::gpu;
-  std::string text = fmt::format("\nwhat the process of rank {} took{} at most, part by part\n", budget.rank,
-                                 on_gpu ? " of its GPU" : "");
+  std::string text =
+      fmt::format("\nwhat the process of rank {} took{} at most, part by part (tensors may peak at another time)\n",
+                  budget.rank, on_gpu ? " of its GPU" : "");
   for (const auto& [part, bytes] : budget.parts) {
     if (!bytes || *bytes != Bytes()) {
       text += fmt::format("  {:<28}  {:>10}\n", Label(part), bytes ? Text(*bytes) : "not known");

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "profiler/capture/kernel_name.h"
 
 namespace tidemark {
 namespace {
@@ -35,6 +39,17 @@ std::vector<GpuSlice> SlicesOf(const GpuRecords& records, const GpuNames& names,
   for (const GpuOperationRecord& record : records.operations) {
     operation_of[record.correlation] = record.operation;
   }
+  std::map<std::string, std::string> shown_as;  // by symbol, of kernels that belong to no operation
+  const auto shown = [&](const GpuWorkRecord& work) {
+    if (work.name.empty()) {
+      return std::string(Name(work.kind));
+    }
+    const auto [known, is_new] = shown_as.try_emplace(work.name);
+    if (is_new) {
+      known->second = KernelName(work.name);
+    }
+    return known->second;
+  };
   std::vector<GpuSlice> slices;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::size_t> slice_of;  // by operation and stream
   for (const GpuWorkRecord& work : records.work) {
@@ -45,8 +60,7 @@ std::vector<GpuSlice> SlicesOf(const GpuRecords& records, const GpuNames& names,
     const auto operation = operation_of.find(work.correlation);
     if (operation == operation_of.end() || operation->second < names.first ||
         operation->second - names.first >= names.operations.size()) {
-      const std::string name = work.name.empty() ? std::string(Name(work.kind)) : work.name;
-      slices.push_back({StreamOf(work.stream, names), {name}, start, end});
+      slices.push_back({StreamOf(work.stream, names), {shown(work)}, start, end});
       continue;
     }
     const auto [slice, is_new] = slice_of.emplace(std::pair(operation->second, work.stream), slices.size());
