@@ -23,7 +23,7 @@ constexpr std::int64_t kHead = 32'768'000;  // the embedding and the head, each
 inline const std::vector<std::string> kAll = {"deepspeed-zero0", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-bf16",
                                               "deepspeed-coalesce"};
 
-inline Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) {
+inline Ledger LedgerOf(const Job& job, StepKind kind = StepKind::steady) {
   return Audit(Sound(job, kind), job.machine);
 }
 

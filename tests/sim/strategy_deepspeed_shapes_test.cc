@@ -28,7 +28,7 @@ TEST(DeepSpeedShapes, PartsThatDoNotDivideArePadded) {
   job.layout.dp = 3;
   // 110,633,984 up to the next multiple of 2 * 3 is 110,633,988.
   EXPECT_EQ(PayloadsOf(job, CollectiveKind::all_gather), (std::vector<std::int64_t>{110'633'988}));
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   EXPECT_EQ(ledger.at_window_end[Category::parameter].count(), 2 * 110'633'988);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 12 * 110'633'988 / 3);
 }
@@ -38,7 +38,7 @@ TEST(DeepSpeedShapes, FrozenParametersAreNoPartOfTheFlatTensor) {
     Job job = OracleJob(name, 2);
     job.network.trainable = {"head.*"};
     const std::int64_t trained = 32'769'024;  // final norm and head
-    const Ledger ledger = AuditJob(job);
+    const Ledger ledger = LedgerOf(job);
     EXPECT_EQ(ledger.at_window_end[Category::parameter].count(), 2 * kP) << name;
     EXPECT_EQ(RowOf(job, "all_reduce").payload.count() / RowOf(job, "all_reduce").count,
               SizeOf(job.axes.precision.reduce).count() * trained)

@@ -50,9 +50,9 @@ TEST(DeepSpeed, WithoutMultiRankBucketsEveryRankIsReducedToByItself) {
 
 TEST(DeepSpeed, WithoutReduceScatterTheBucketItselfIsReduced) {
   Job job = OracleJob("deepspeed-zero2", 1);
-  const Ledger flattened = AuditJob(job);
+  const Ledger flattened = LedgerOf(job);
   job.axes.sync.collective = CollectiveKind::all_reduce;
-  const Ledger whole = AuditJob(job);
+  const Ledger whole = LedgerOf(job);
   EXPECT_EQ(WireOf(job), 331'901'952 + 165'950'976);
   // The default's highest point has the flattened copy of the bucket on top. Without it the highest point is where the
   // head's gradient stands beside the bucket.
@@ -60,7 +60,7 @@ TEST(DeepSpeed, WithoutReduceScatterTheBucketItselfIsReduced) {
 }
 
 TEST(DeepSpeed, SteadyBytesOfBf16OptimizerBetweenMicrobatches) {
-  const Ledger ledger = AuditJob(OracleJob("deepspeed-bf16", 4));
+  const Ledger ledger = LedgerOf(OracleJob("deepspeed-bf16", 4));
   const CategoryBytes& live = ledger.between_microbatches.at(2);
   EXPECT_EQ(live[Category::parameter].count(), 221'267'968);
   EXPECT_EQ(live[Category::optimizer].count(), 110'633'984 + 221'267'968);
@@ -73,7 +73,7 @@ TEST(DeepSpeed, SteadyBytesOfBf16OptimizerBetweenMicrobatches) {
 TEST(DeepSpeed, SteadyBytesOfOverlappingZeroTwoDuringALaterBackwardPass) {
   Job job = OracleJob("deepspeed-zero2", 4);
   job.axes.sync.overlap = true;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   // Where the epilogue adds the new part to the first microbatch's: parameters, states, two buffers, two parts.
   const CategoryBytes& live = ledger.between_microbatches.at(2);
   EXPECT_EQ(live[Category::parameter].count(), 221'267'968);
@@ -159,20 +159,20 @@ TEST(DeepSpeed, ABucketBiggerThanTheModelIsFlushedOnceAndKeepsItsSize) {
 }
 
 TEST(DeepSpeed, ZeroOnesBucketStaysFromTheFirstBackwardToTheReduction) {
-  const Ledger ledger = AuditJob(OracleJob("deepspeed-zero1", 3));
+  const Ledger ledger = LedgerOf(OracleJob("deepspeed-zero1", 3));
   EXPECT_EQ(ledger.between_microbatches.at(0)[Category::bucket].count(), 0);
   EXPECT_EQ(ledger.between_microbatches.at(1)[Category::bucket].count(), 1'000'000'000);
   EXPECT_EQ(Gradients(ledger.between_microbatches.at(1)), 2 * kP);
   EXPECT_EQ(ledger.at_window_end[Category::bucket].count(), 0);
   EXPECT_EQ(Gradients(ledger.at_window_end), 2 * kPart);
   // Inside coalesce_grad_reduction it appears on leaving the block only, and gradients stay whole in ZeRO-2 too.
-  const Ledger coalesced = AuditJob(OracleJob("deepspeed-coalesce", 3));
+  const Ledger coalesced = LedgerOf(OracleJob("deepspeed-coalesce", 3));
   EXPECT_EQ(coalesced.between_microbatches.at(2)[Category::bucket].count(), 0);
   EXPECT_EQ(Gradients(coalesced.between_microbatches.at(2)), 2 * kP);
 }
 
 TEST(DeepSpeed, ZeroStepHoldsAFlatCopyAndThenAnFp32OneOfItsPart) {
-  const Ledger ledger = AuditJob(OracleJob("deepspeed-zero2", 2));
+  const Ledger ledger = LedgerOf(OracleJob("deepspeed-zero2", 2));
   // Averaged bf16 part, its flat copy, and the fp32 cast: 2 + 2 + 4 bytes per element of the part.
   EXPECT_EQ((ledger.highest_in_optimizer - SystemBytes(ledger.at_window_end)).count(), (2 + 4) * kPart);
 }
@@ -185,7 +185,7 @@ TEST(DeepSpeed, StageZerosBucketOvershootsByOneParameter) {
 }
 
 TEST(DeepSpeed, StageZeroFlattensABucketBesideItsGradients) {
-  const Ledger ledger = AuditJob(OracleJob("deepspeed-zero0", 2));
+  const Ledger ledger = LedgerOf(OracleJob("deepspeed-zero0", 2));
   // bf16 weights and gradients, masters and moments, and the flattened copy of the one bucket.
   EXPECT_EQ(ledger.highest_system.count(), 2 * kP + 2 * kP + 12 * kP + 2 * kP);
   // In the step: casts one by one and the flat tensor, both fp32, beside the gradients.
@@ -194,7 +194,7 @@ TEST(DeepSpeed, StageZeroFlattensABucketBesideItsGradients) {
 
 TEST(DeepSpeed, MomentsAppearWithTheFirstUpdateExceptUnderFp16Optimizer) {
   const auto states = [](const char* name) {
-    return AuditJob(OracleJob(name, 2), StepKind::first).at_window_end[Category::optimizer].count();
+    return LedgerOf(OracleJob(name, 2), StepKind::first).at_window_end[Category::optimizer].count();
   };
   EXPECT_EQ(states("deepspeed-zero0"), 12 * kP);
   EXPECT_EQ(states("deepspeed-zero1"), 4 * kPart);
@@ -276,7 +276,7 @@ TEST(DeepSpeed, PipelinesRunWithAndWithoutZeroOne) {
   Job job = OracleJob("deepspeed-zero1", 4);
   job.layout.pp = 2;
   // reduce_gradients(pipeline_parallel=True) makes a second buffer beside the one of the hooks.
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   EXPECT_GT(ledger.highest_system.count(), 2'000'000'000);
 }
 

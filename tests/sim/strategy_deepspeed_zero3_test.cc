@@ -58,7 +58,7 @@ void ExpectEnginesAgree(const StepProgram& step, const Machine& machine) {
   EXPECT_EQ(EvaluateClosedForm(step, costs), Simulate(step, costs));
 }
 
-Ledger AuditJob(const Job& job, StepKind kind = StepKind::steady) { return Audit(LowerSound(job, kind), job.machine); }
+Ledger LedgerOf(const Job& job, StepKind kind = StepKind::steady) { return Audit(LowerSound(job, kind), job.machine); }
 
 struct Traffic {
   std::int64_t gathers = 0, gathered = 0, scatters = 0, scattered = 0, wire = 0;
@@ -93,7 +93,7 @@ TEST(DeepSpeedZero3, WithItsDefaultsAModelUnderABillionElementsIsGatheredOnceAMi
 TEST(DeepSpeedZero3, BetweenMicrobatchesItHoldsPartitionsAndTheBucket) {
   Job job = BareJob(4);
   job.axes.precision.accumulate = DType::fp32;
-  const CategoryBytes between = AuditJob(job).between_microbatches.at(2);
+  const CategoryBytes between = LedgerOf(job).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 55'316'992);
   EXPECT_EQ(between[Category::optimizer].count(), 110'633'984 + 221'267'968);
   EXPECT_EQ(between[Category::accumulator].count(), 110'633'984);
@@ -102,19 +102,19 @@ TEST(DeepSpeedZero3, BetweenMicrobatchesItHoldsPartitionsAndTheBucket) {
 }
 
 TEST(DeepSpeedZero3, GradientsAccumulateInTheModelsDtypeByDefault) {
-  EXPECT_EQ(AuditJob(BareJob(4)).between_microbatches.at(2)[Category::gradient].count(), 2 * kP / 4);
+  EXPECT_EQ(LedgerOf(BareJob(4)).between_microbatches.at(2)[Category::gradient].count(), 2 * kP / 4);
 }
 
 TEST(DeepSpeedZero3, PersistentParametersStayWhole) {
   Job job = OracleJob("deepspeed-zero3", 4);
-  const CategoryBytes between = AuditJob(job).between_microbatches.at(2);
+  const CategoryBytes between = LedgerOf(job).between_microbatches.at(2);
   EXPECT_EQ(between[Category::parameter].count(), 55'316'992 + 2 * 9 * 1024);
 }
 
 TEST(DeepSpeedZero3, ReusedParametersAreAllThereWhenTheForwardPassEnds) {
   // All 110,633,984 elements are within the reuse distance of 1e9, so nothing is released before its backward pass.
   const Job job = OracleJob("deepspeed-zero3", 1);
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   // Partitions, masters and moments, gradient partitions (bf16), bucket, and every parameter. Behind the embedding the
   // prefetch takes parameters until it has 5e7 elements, which the head's 32,768,000 exceed: all but the embedding and
   // the persistent norms come in one message, whose flat result is there until the last of them is copied out of it.
@@ -127,7 +127,7 @@ TEST(DeepSpeedZero3, TheFlushInterleavesTheWholeBucket) {
   // One flush a microbatch: P is under 5e8. It takes a second buffer of P in bf16, this rank's part among it. By then
   // every parameter but the embedding has been released: DeepSpeed hears of no gradient of its input, and releases it
   // after the epilogue.
-  const Ledger ledger = AuditJob(BareJob(1));
+  const Ledger ledger = LedgerOf(BareJob(1));
   const std::int64_t resident = 55'316'992 + 331'901'952 + 55'316'992 + 1'000'000'000;
   EXPECT_EQ(ledger.highest_system.count(), resident + 2 * kP + 2 * 32'768'000);
 }
@@ -136,20 +136,20 @@ TEST(DeepSpeedZero3, WideningAddsThisRanksPartBesideTheInterleavedBuffer) {
   Job job = BareJob(1);
   job.axes.precision.accumulate = DType::fp32;
   const std::int64_t resident = 55'316'992 + 331'901'952 + 110'633'984 + 1'000'000'000;
-  EXPECT_EQ(AuditJob(job).highest_system.count(), resident + 2 * kP + 2 * 32'768'000 + 4 * kP / 4);
+  EXPECT_EQ(LedgerOf(job).highest_system.count(), resident + 2 * kP + 2 * 32'768'000 + 4 * kP / 4);
 }
 
 TEST(DeepSpeedZero3, TheStepJoinsGradientsAndCastsThemToFp32) {
   const std::int64_t resident = 55'316'992 + 331'901'952 + 55'316'992 + 1'000'000'000;
   // P / N in bf16 and P / N in fp32 together.
-  EXPECT_EQ(AuditJob(BareJob(2)).highest_in_optimizer.count(), resident + 2 * kP / 4 + 4 * kP / 4);
+  EXPECT_EQ(LedgerOf(BareJob(2)).highest_in_optimizer.count(), resident + 2 * kP / 4 + 4 * kP / 4);
   Job wide = BareJob(2);
   wide.axes.precision.accumulate = DType::fp32;
-  EXPECT_EQ(AuditJob(wide).highest_in_optimizer.count(), resident + 2 * kP / 4 + 4 * kP / 4);
+  EXPECT_EQ(LedgerOf(wide).highest_in_optimizer.count(), resident + 2 * kP / 4 + 4 * kP / 4);
 }
 
 TEST(DeepSpeedZero3, MomentsAppearInTheFirstUpdate) {
-  const Ledger ledger = AuditJob(BareJob(2), StepKind::first);
+  const Ledger ledger = LedgerOf(BareJob(2), StepKind::first);
   EXPECT_EQ(ledger.at_window_end[Category::optimizer].count(), 4 * kP / 4);
   EXPECT_EQ(ledger.after_optimizer[Category::optimizer].count(), 12 * kP / 4);
 }
@@ -283,7 +283,7 @@ TEST(DeepSpeedZero3, RefusalsAreInItsOwnWords) {
 
 TEST(DeepSpeedZero3, EverythingGoesBackToTheStateOfTheStepsStart) {
   for (const bool bare : {false, true}) {
-    const Ledger ledger = AuditJob(bare ? BareJob(3) : OracleJob("deepspeed-zero3", 3));
+    const Ledger ledger = LedgerOf(bare ? BareJob(3) : OracleJob("deepspeed-zero3", 3));
     EXPECT_EQ(ledger.live, ledger.between_microbatches.at(0));
   }
 }
@@ -294,14 +294,14 @@ TEST(DeepSpeedZero3, PartitionsArePaddedParameterByParameter) {
   // ceil(n / 3): embedding and head 10,922,667 each, norms 342; wq, wo 349,526; wk, wv 87,382; gate-up 1,922,390; down
   // 961,195.
   const std::int64_t layer = 2 * 342 + 2 * 349'526 + 2 * 87'382 + 1'922'390 + 961'195;
-  EXPECT_EQ(AuditJob(job).between_microbatches.at(0)[Category::parameter].count(),
+  EXPECT_EQ(LedgerOf(job).between_microbatches.at(0)[Category::parameter].count(),
             2 * (2 * 10'922'667 + 342 + 4 * layer));
 }
 
 TEST(DeepSpeedZero3, OneRankGathersNothingAndDividesByOne) {
   Job job = OracleJob("deepspeed-zero3", 2);
   job.layout.dp = 1;
-  const Ledger ledger = AuditJob(job);
+  const Ledger ledger = LedgerOf(job);
   EXPECT_EQ(ledger.between_microbatches.at(0)[Category::parameter].count(), 2 * kP);
   EXPECT_EQ(TrafficOf(job).gathers, 0);
 }

@@ -10,7 +10,7 @@
 
 #include "base/quantity.h"
 
-namespace tidemark {
+namespace tidemark::process_memory_test {
 
 inline constexpr std::int64_t kMiB = 1 << 20;
 inline const std::int64_t kPage = sysconf(_SC_PAGESIZE);
@@ -40,4 +40,4 @@ inline void ExpectNear(std::optional<Bytes> found, Bytes expected) {
   EXPECT_NEAR(static_cast<double>(found->count()), static_cast<double>(expected.count()), kMiB);
 }
 
-}  // namespace tidemark
+}  // namespace tidemark::process_memory_test
