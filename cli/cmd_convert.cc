@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/load_trace.h"
+#include "cli/trace_name.h"
 #include "cli/write_file.h"
 #include "reports/summarise/trace_report.h"
 #include "traces/formats/format.h"
@@ -35,14 +36,6 @@ struct Target {
   bool archive = false;  ///< a ZIP with a file for each trace
 };
 
-std::string EndingOf(const std::string& path) { return std::filesystem::path(path).extension().string(); }
-
-bool HasEnding(const TraceFormat& format, std::string_view ending) {
-  const std::vector<std::string_view> endings = format.endings();
-  return (ending == kArchiveEnding && format.archives()) ||
-         std::find(endings.begin(), endings.end(), ending) != endings.end();
-}
-
 std::vector<std::string> NamesOf(const std::vector<std::unique_ptr<TraceFormat>>& formats) {
   std::vector<std::string> names;
   for (const auto& format : formats) {
@@ -51,26 +44,17 @@ std::vector<std::string> NamesOf(const std::vector<std::unique_ptr<TraceFormat>>
   return names;
 }
 
-std::vector<std::unique_ptr<TraceFormat>> WrittenFormats() {
-  std::vector<std::unique_ptr<TraceFormat>> formats = MakeTraceFormats();
-  std::erase_if(formats, [](const auto& format) { return !format->writes(); });
-  return formats;
-}
-
 /// The one format whose files end like this.
 Result<std::unique_ptr<TraceFormat>> FormatOfEnding(const std::string& path) {
-  std::vector<std::unique_ptr<TraceFormat>> fitting = WrittenFormats();
-  const std::string all = fmt::format("{}", fmt::join(NamesOf(fitting), ", "));
-  const std::string ending = EndingOf(path);
-  std::erase_if(fitting, [&](const auto& format) { return !HasEnding(*format, ending); });
+  std::vector<std::unique_ptr<TraceFormat>> fitting = FormatsOfEnding(path);
   if (fitting.size() == 1) {
     return std::move(fitting.front());
   }
   if (fitting.empty()) {
     return BadInput(fmt::format("-o {}: the ending tells no trace format; expected --to", path),
-                    fmt::format("add --to with one of {}", all));
+                    fmt::format("add --to with one of {}", fmt::join(NamesOf(WrittenFormats()), ", ")));
   }
-  return BadInput(fmt::format("-o {}: several formats have files that end in {}; expected --to", path, ending),
+  return BadInput(fmt::format("-o {}: several formats have files that end in {}; expected --to", path, EndingOf(path)),
                   fmt::format("add --to with one of {}", fmt::join(NamesOf(fitting), ", ")));
 }
 

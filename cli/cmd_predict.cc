@@ -16,6 +16,7 @@
 #include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/prediction_report.h"
+#include "cli/trace_name.h"
 #include "cli/write_file.h"
 #include "reports/render/render.h"
 #include "sim/memory/trace_replay.h"
@@ -92,6 +93,7 @@ class PredictCommand : public Command {
     if (!html_path_.empty() && html_path_ == trace_path_) {
       return BadInput(fmt::format("--trace and --html both name '{}'", html_path_), "give each a file of its own");
     }
+    TIDEMARK_TRY(CheckTraceName(trace_path_));
     for (const std::string& path : {html_path_, trace_path_}) {
       TIDEMARK_TRY(RefuseToOverwrite(path, job_.path));
       TIDEMARK_TRY(RefuseToOverwrite(path, observed_.path));

@@ -17,6 +17,7 @@
 #include "cli/load_trace.h"
 #include "cli/options.h"
 #include "cli/shell_word.h"
+#include "cli/trace_name.h"
 #include "cli/write_file.h"
 #include "models/job/fields.h"
 #include "models/job/read.h"
@@ -145,6 +146,7 @@ class ReplayCommand : public Command {
                         "expected at least 1 MiB: write the unit as well, for example 80GiB");
       }
     }
+    TIDEMARK_TRY(CheckTraceName(trace_path_));
     return RefuseToOverwrite(trace_path_, path_);
   }
 

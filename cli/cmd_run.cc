@@ -11,6 +11,7 @@
 #include "cli/launch.h"
 #include "cli/options.h"
 #include "cli/run_report.h"
+#include "cli/trace_name.h"
 #include "cli/write_file.h"
 #include "sim/predict/lints.h"
 
@@ -47,6 +48,7 @@ class RunCommand : public Command {
 
   Result<int> Run() override {
     TIDEMARK_TRY(CheckDevice(options_.device));
+    TIDEMARK_TRY(CheckTraceName(options_.trace_path));
     TIDEMARK_TRY(RefuseToOverwrite(options_.trace_path, job_.path));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
     options_.job_path = job_.path;

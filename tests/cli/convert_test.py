@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -228,6 +229,19 @@ class Convert(unittest.TestCase):
         self.assert_refused(self.trace("gpt2"), "-o", "-", says="the ending tells no trace format")
         self.assert_refused(self.trace("gpt2"), "--to", "csv", "-o", self.folder / "never.zip", says="csv has no archives")
         self.assertFalse(out.exists())
+
+    def test_a_trace_is_not_written_under_the_ending_of_another_format(self):
+        """It would be Tidemark's own whatever its name, and no other tool would open it."""
+        for verb in (("predict", JOBS / "gpt2-ddp.yaml"), ("run", JOBS / "demo-small.yaml"), ("replay", self.trace("gpt2"))):
+            for name, format in (("step.pickle", "torch-snapshot"), ("a b.json", "chrome")):
+                with self.subTest(f"{verb[0]} {name}"):
+                    out = self.folder / name
+                    done = run(*verb, "--trace", out)
+                    self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                    self.assertIn(f"{out.suffix} is the ending of {format}", done.stderr)
+                    own, other = (shlex.quote(str(path)) for path in (out.with_suffix(".trace"), out))
+                    self.assertIn(f"--trace {own}, then tidemark convert {own} -o {other}", done.stderr)
+                    self.assertFalse(out.exists())
 
     def test_inputs_are_never_overwritten(self):
         link = self.folder / "link.csv"

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/trace_name.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/shell_word.h"
+#include "traces/formats/trace_archive.h"
+
+namespace tidemark {
+namespace {
+
+bool HasEnding(const TraceFormat& format, std::string_view ending) {
+  const std::vector<std::string_view> endings = format.endings();
+  return (ending == kArchiveEnding && format.archives()) ||
+         std::find(endings.begin(), endings.end(), ending) != endings.end();
+}
+
+}  // namespace
+
+std::string EndingOf(const std::string& path) { return std::filesystem::path(path).extension().string(); }
+
+std::vector<std::unique_ptr<TraceFormat>> WrittenFormats() {
+  std::vector<std::unique_ptr<TraceFormat>> formats = MakeTraceFormats();
+  std::erase_if(formats, [](const auto& format) { return !format->writes(); });
+  return formats;
+}
+
+std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& path) {
+  std::vector<std::unique_ptr<TraceFormat>> formats = WrittenFormats();
+  std::erase_if(formats, [&](const auto& format) { return !HasEnding(*format, EndingOf(path)); });
+  return formats;
+}
+
+Status CheckTraceName(const std::string& path) {
+  const std::vector<std::unique_ptr<TraceFormat>> formats = FormatsOfEnding(path);
+  if (formats.empty() ||
+      std::any_of(formats.begin(), formats.end(), [](const auto& format) { return format->name() == "tidemark"; })) {
+    return Done{};
+  }
+  const std::string own = std::filesystem::path(path).replace_extension(".trace").string();
+  return BadInput(
+      fmt::format("--trace {}: a file of Tidemark's own format is written, and {} is the ending of {}", path,
+                  EndingOf(path), formats.front()->name()),
+      fmt::format("--trace {}, then tidemark convert {} -o {}", ShellWord(own), ShellWord(own), ShellWord(path)));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "traces/formats/format.h"
+
+namespace tidemark {
+
+/// ".trace" of "step.trace".
+std::string EndingOf(const std::string& path);
+
+/// The formats that Tidemark writes, and those of them whose files, or archives of files, end like this one.
+std::vector<std::unique_ptr<TraceFormat>> WrittenFormats();
+std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& path);
+
+/// What --trace writes is Tidemark's own format: a name whose ending is another's is refused.
+Status CheckTraceName(const std::string& path);
+
+}  // namespace tidemark
