@@ -150,8 +150,9 @@ struct Choice {
 /// The dtypes a number can be computed in.
 Choice<DType> FloatingPoint();
 
+/// FieldAt's, for a member as it is kept.
 template <class Owner, class Member, class Form>
-Field<Owner> FieldOf(std::string key, Member member, Form form) {
+Field<Owner> FieldWith(std::string key, Member member, Form form) {
   std::vector<std::string> values;
   if constexpr (requires { form.Values(); }) {
     values = form.Values();
@@ -171,7 +172,7 @@ template <class Owner, class Member, class Form>
 Field<Owner> FieldAt(std::string key, Member member, Form form) {
   using Function = std::invoke_result_t<Member, Owner&> (*)(Owner&);
   using Kept = std::conditional_t<std::is_convertible_v<Member, Function>, Function, Member>;
-  return FieldOf<Owner, Kept, Form>(std::move(key), std::move(member), std::move(form));
+  return FieldWith<Owner, Kept, Form>(std::move(key), std::move(member), std::move(form));
 }
 
 /// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is

@@ -44,7 +44,8 @@ Machine ReadPreset(const EmbeddedFile& file) {
   return *std::move(machine);
 }
 
-/// Read once: most jobs name one, and a search reads thousands of jobs. One may be made of another.
+/// Read once: most jobs name one, and a search reads thousands of jobs. None is read under the lock, as it may be made
+/// of another; what two threads read at a time is the same.
 const Machine& Preset(const EmbeddedFile& file) {
   static std::mutex mutex;
   static std::map<std::string_view, Machine> known;

@@ -35,7 +35,7 @@ struct GpuSlice {
 
 /// The GPU's work on a clock that counts from `zero` of the records': one slice for each operation on a stream, from
 /// the begin of its first kernel, copy or fill to the end of its last. What no operation issued is a slice of its own
-/// under its kernel's name, of no phase, and a stream that is not named is called "gpu stream N". Work that ended
+/// under its KernelName, of no phase, and a stream that is not named is called "gpu stream N". Work that ended
 /// before `zero` is left out.
 std::vector<GpuSlice> SlicesOf(const GpuRecords& records, const GpuNames& names, Nanos zero);
 

@@ -6,8 +6,9 @@
 
 namespace tidemark {
 
-/// A kernel's name for people: `_ZN3lib4cuda3RunINS_3AddIfEEEEvlT_` is "Run<Add<float>>". Namespaces, the result and
-/// the parameters are left out; a name that is not mangled as the Itanium C++ ABI does it stays as it is.
+/// A kernel's name for people: `_ZN3lib4cuda3RunINS_3AddIfEEEEvlT_` is "Run<Add<float>>". The result, the parameters
+/// and the names of namespaces and classes are left out, so kernels of several that are called the same look alike. A
+/// symbol that is not mangled as the Itanium C++ ABI does it, or is too long for the C++ library, stays as it is.
 std::string KernelName(std::string_view symbol);
 
 }  // namespace tidemark

@@ -64,7 +64,7 @@ TEST(TorchSegments, growWhereABlockReachesBeyondOne) {
   EXPECT_EQ(Shown(changes), "alloc 20971520+20971520, map 41943040+10485760") << "5 MiB for it, 5 MiB behind it";
 }
 
-TEST(TorchSegments, ofAnArenaThatGrowsByPagesAreOneHoweverFullItIs) {
+TEST(TorchSegments, ofAnArenaThatGrowsByPagesHaveItsTotalHoweverFullItIs) {
   TorchSegments segments(kSpare);
   std::vector<Change> changes;
   constexpr std::int64_t kBlock = 3 * kMiB / 8;  // 16 of them fill three pages of 2 MiB; the sixth lies in two
@@ -75,6 +75,38 @@ TEST(TorchSegments, ofAnArenaThatGrowsByPagesAreOneHoweverFullItIs) {
     ASSERT_EQ(segments.reserved(), pages * 2 * kMiB) << i;
   }
   EXPECT_EQ(Shown(changes), "alloc 67108864+2097152, map 69206016+2097152, map 71303168+2097152");
+}
+
+TEST(TorchSegments, ofAnArenaAreOneWhateverStreamsItsBlocksAreOf) {
+  TorchSegments segments(kSpare);
+  std::vector<Change> changes;
+  EXPECT_TRUE(segments.Alloc(20 * kMiB, 15 * kMiB, 0, 20 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(35 * kMiB, 10 * kMiB, 1, 30 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(49 * kMiB, 2 * kMiB, 2, 32 * kMiB, changes));
+  EXPECT_EQ(Shown(changes), "alloc 20971520+20971520, map 41943040+10485760, map 52428800+2097152");
+  for (const Change& change : changes) {
+    EXPECT_EQ(change.stream, 0);
+  }
+}
+
+TEST(TorchSegments, growAroundABlockThatReachesBeyondTwo) {
+  TorchSegments segments(kSpare);
+  std::vector<Change> changes;
+  EXPECT_TRUE(segments.Alloc(40 * kMiB, kMiB, 0, 2 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(44 * kMiB, kMiB / 2, 0, 3 * kMiB, changes));
+  segments.Free(44 * kMiB);
+  changes.clear();
+  EXPECT_TRUE(segments.Alloc(41 * kMiB, 6 * kMiB, 0, 10 * kMiB, changes));
+  EXPECT_EQ(Shown(changes), "map 44040192+2097152, map 47185920+5242880") << "2 MiB between them, 5 of 10 behind";
+  EXPECT_EQ(segments.segments().size(), 1U);
+}
+
+TEST(TorchSegments, growNoFurtherThanToTheSpareOnes) {
+  TorchSegments segments(64 * kMiB);
+  std::vector<Change> changes;
+  EXPECT_TRUE(segments.Alloc(60 * kMiB, kMiB, 0, 2 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(61 * kMiB, 2 * kMiB, 0, 10 * kMiB, changes));
+  EXPECT_EQ(Shown(changes), "alloc 62914560+2097152, map 65011712+2097152, alloc 67108864+6291456");
 }
 
 TEST(TorchSegments, growNoFurtherThanToTheNext) {

@@ -59,8 +59,8 @@ bool TorchSegments::Alloc(std::uint64_t address, std::int64_t n_bytes, std::uint
   return true;
 }
 
-/// Maps what a block lacks of memory, where it lies in segments with a part of it; behind the last one also what else
-/// the total grows by.
+/// Maps what a block lacks of memory, where it lies in segments with a part of it; where it reaches beyond the last
+/// one, also what else the total grows by, up to the next. The new memory is of the stream that has the old.
 bool TorchSegments::MapAround(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream,
                               std::int64_t n_reserved, std::vector<TorchSegmentChange>& changes) {
   const std::uint64_t end = End(address, n_bytes);
@@ -71,10 +71,11 @@ bool TorchSegments::MapAround(std::uint64_t address, std::int64_t n_bytes, std::
   auto segment = SegmentAt(address);
   for (segment = segment == segments_.end() ? segments_.lower_bound(address) : segment;
        segment != segments_.end() && segment->first < end; ++segment) {
-    touches = true;
-    if (segment->second.stream != stream) {
+    if (touches && segment->second.stream != stream) {
       return false;
     }
+    touches = true;
+    stream = segment->second.stream;
     if (segment->first > at) {
       missing.emplace_back(at, segment->first);
       growth -= static_cast<std::int64_t>(segment->first - at);

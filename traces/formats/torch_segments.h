@@ -27,12 +27,11 @@ struct TorchSegmentChange {
 ///
 /// A trace tells where blocks lie and how much its allocator held, but not in which pieces. A new block that lies in no
 /// segment gets one that begins with it and has all of the growth: which is what a caching allocator did. One that
-/// reaches beyond its segment lengthens it by all of the growth, as where memory is mapped page by page. Where the
-/// total must fall, idle segments go, the smallest that suffices first, and parts of busy ones if there are none. What
-/// cannot be had next to a block lies in a spare segment beyond all addresses. So the segments are those of the
-/// allocator in the plain cases, and in all cases every live block lies in one segment and the total is the given one
-/// (or larger, as 512 bytes stay between two segments that touch where a part of one goes, of each idle stretch that
-/// ends there).
+/// reaches beyond its segment lengthens it by all of the growth that there is room for, as where memory is mapped page
+/// by page. Where the total must fall, idle segments go, the smallest that suffices first, and parts of busy ones if
+/// there are none. What cannot be had next to a block lies in a spare segment beyond all addresses. So the segments are
+/// those of the allocator in the plain cases, and in all cases every live block lies in one segment and the total is
+/// the given one (or larger: where two segments of a stream touch, 512 bytes of each idle stretch at that border stay).
 class TorchSegments {
  public:
   struct Segment {
@@ -49,7 +48,7 @@ class TorchSegments {
                 std::vector<TorchSegmentChange>& changes);
   /// A block of at least one byte, and `n_reserved` bytes reserved in all, or as many as the live blocks need. Changes
   /// are appended. False where the block lies over another one, or over segments that are not one: of two streams, or
-  /// each from the device by itself.
+  /// each from the device by itself. A block may lie in memory of another stream.
   bool Alloc(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::int64_t n_reserved,
              std::vector<TorchSegmentChange>& changes);
   /// The block at this address is idle from now on.

@@ -43,6 +43,7 @@ GpuRecords Records(std::int64_t zero) {
   records.work.push_back(Kernel("", 9, 104, zero + 1, zero + 5));
   records.work.back().kind = GpuWorkRecord::Kind::copy;
   records.work.push_back(Kernel("warm up", 7, 105, zero - 30, zero - 20));
+  records.work.push_back(Kernel("_ZN3lib4FillEPfi", 9, 106, zero + 6, zero + 8));
   return records;
 }
 
@@ -58,7 +59,8 @@ TEST(GpuTrace, HasASliceForEachOperationHoweverManyKernelsItLaunched) {
     slices.push_back(Text(slice));
   }
   EXPECT_THAT(slices, testing::ElementsAre("compute layer.wq.forward 10..50 in 0", "dp reduce bucket 20..90 in 0",
-                                           "compute layer.wq.forward 60..100 in 2", "gpu stream 9 copy 1..5 in 65535"));
+                                           "compute layer.wq.forward 60..100 in 2", "gpu stream 9 copy 1..5 in 65535",
+                                           "gpu stream 9 Fill 6..8 in 65535"));
   EXPECT_EQ(found[1].stream.kind, "collective");
 }
 

@@ -18,7 +18,9 @@ namespace tidemark {
 class StreamCommunicator final : public Communicator {
  public:
   StreamCommunicator(std::unique_ptr<Communicator> host, LazyDevice& device)
-      : host_(std::move(host)), meeting_(static_cast<const ThreadCommunicator&>(*host_).meeting()), device_(device) {}
+      : host_(std::move(host)),
+        rendezvous_(static_cast<const ThreadCommunicator&>(*host_).rendezvous()),
+        device_(device) {}
 
   std::int64_t rank() const override { return host_->rank(); }
   std::int64_t size() const override { return host_->size(); }
@@ -29,11 +31,11 @@ class StreamCommunicator final : public Communicator {
     const auto attempt = [this, exchange, tag, is_there = false]() mutable {
       if (!std::exchange(is_there, true)) {
         for (std::int64_t peer = 0; peer < size(); ++peer) {
-          meeting_.Post({rank(), peer, tag}, Contribution(exchange));
+          rendezvous_.Post({rank(), peer, tag}, Contribution(exchange));
         }
       }
       for (std::int64_t peer = 0; peer < size(); ++peer) {
-        if (!meeting_.Has({peer, rank(), tag})) {
+        if (!rendezvous_.Has({peer, rank(), tag})) {
           return false;
         }
       }
@@ -41,7 +43,7 @@ class StreamCommunicator final : public Communicator {
       std::vector<Exchange> all;
       for (std::int64_t peer = 0; peer < size(); ++peer) {
         Exchange& one = all.emplace_back(exchange);
-        one.from = one.to = read.emplace_back(meeting_.Take({peer, rank(), tag})).data();
+        one.from = one.to = read.emplace_back(rendezvous_.Take({peer, rank(), tag})).data();
       }
       const std::vector<char> result = ResultOf(all, rank());
       std::memcpy(exchange.to, result.data(), result.size());
@@ -55,18 +57,18 @@ class StreamCommunicator final : public Communicator {
 
   Status Send(const Message& message, const void* data) override {
     device_.Attempt(LazyDevice::IndexOf(message.stream), [this, message, data] {
-      meeting_.Post({rank(), message.peer, message.tag}, Copy(data, message.dtype, message.elements));
+      rendezvous_.Post({rank(), message.peer, message.tag}, Copy(data, message.dtype, message.elements));
       return true;
     });
     return Done{};
   }
   Result<Ticket> Receive(const Message& message, void* data) override {
     device_.Attempt(LazyDevice::IndexOf(message.stream), [this, message, data] {
-      const Meeting::Way way{message.peer, rank(), message.tag};
-      if (!meeting_.Has(way)) {
+      const Rendezvous::Way way{message.peer, rank(), message.tag};
+      if (!rendezvous_.Has(way)) {
         return false;
       }
-      const std::vector<char> bytes = meeting_.Take(way);
+      const std::vector<char> bytes = rendezvous_.Take(way);
       std::memcpy(data, bytes.data(), bytes.size());
       return true;
     });
@@ -90,7 +92,7 @@ class StreamCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> host_;
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   LazyDevice& device_;
   std::int64_t begun_ = 0;
 };

@@ -28,12 +28,12 @@ namespace tidemark {
 // before.
 
 /// What the members of a group lay down for each other. All must come before any goes on.
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(std::int64_t members) : laid_(static_cast<std::size_t>(members)) {}
+  explicit Rendezvous(std::int64_t members) : laid_(static_cast<std::size_t>(members)) {}
 
   /// Lays down `own`, and looks at everybody's: what they point to stays until all have looked.
-  void Meet(std::int64_t member, Exchange own, double value, const std::function<void(const Meeting&)>& look) {
+  void Meet(std::int64_t member, Exchange own, double value, const std::function<void(const Rendezvous&)>& look) {
     laid_[static_cast<std::size_t>(member)] = {own, value};
     Gather();
     look(*this);
@@ -146,14 +146,14 @@ inline std::vector<char> ResultOf(const std::vector<Exchange>& all, std::int64_t
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(Meeting& meeting, std::int64_t rank) : meeting_(meeting), rank_(rank) {}
+  ThreadCommunicator(Rendezvous& rendezvous, std::int64_t rank) : rendezvous_(rendezvous), rank_(rank) {}
 
-  Meeting& meeting() const { return meeting_; }
+  Rendezvous& rendezvous() const { return rendezvous_; }
   std::int64_t rank() const override { return rank_; }
-  std::int64_t size() const override { return meeting_.size(); }
+  std::int64_t size() const override { return rendezvous_.size(); }
   Result<Ticket> Begin(const Exchange& exchange) override {
     std::vector<char> bytes;
-    meeting_.Meet(rank_, exchange, 0, [&](const Meeting& all) {
+    rendezvous_.Meet(rank_, exchange, 0, [&](const Rendezvous& all) {
       std::vector<Exchange> exchanges;
       for (std::int64_t i = 0; i < all.size(); ++i) {
         exchanges.push_back(all.exchange(i));
@@ -165,12 +165,12 @@ class ThreadCommunicator final : public Communicator {
   }
   Status Send(const Message& message, const void* data) override {
     const auto* from = static_cast<const char*>(data);
-    meeting_.Post({rank_, message.peer, message.tag}, {from, from + BytesOf(message)});
+    rendezvous_.Post({rank_, message.peer, message.tag}, {from, from + BytesOf(message)});
     return Done{};
   }
   Result<Ticket> Receive(const Message& message, void* data) override {
     results_.push_back([=, this] {
-      const std::vector<char> bytes = meeting_.Take({message.peer, rank_, message.tag});
+      const std::vector<char> bytes = rendezvous_.Take({message.peer, rank_, message.tag});
       EXPECT_EQ(std::ssize(bytes), BytesOf(message));
       std::memcpy(data, bytes.data(), bytes.size());
     });
@@ -184,7 +184,7 @@ class ThreadCommunicator final : public Communicator {
  private:
   static std::int64_t BytesOf(const Message& message) { return (SizeOf(message.dtype) * message.elements).count(); }
 
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   std::int64_t rank_;
   std::vector<std::function<void()>> results_;
 };
@@ -206,7 +206,7 @@ class ThreadWorlds {
     std::int64_t ranks_here() const override { return size(); }
     Result<std::unique_ptr<Communicator>> Split(std::int64_t colour) override {
       std::int64_t members = 0, own = 0;
-      worlds_.all_.Meet(rank_, {}, static_cast<double>(colour), [&](const Meeting& all) {
+      worlds_.all_.Meet(rank_, {}, static_cast<double>(colour), [&](const Rendezvous& all) {
         for (std::int64_t i = 0; i < all.size(); ++i) {
           const bool same = all.value(i) == static_cast<double>(colour);
           own += same && i < rank_ ? 1 : 0;
@@ -215,11 +215,11 @@ class ThreadWorlds {
       });
       const std::lock_guard lock(worlds_.mutex_);
       const std::int64_t which = worlds_.next_[static_cast<std::size_t>(rank_)]++;
-      std::unique_ptr<Meeting>& meeting = worlds_.groups_[{which, colour}];
-      if (!meeting) {
-        meeting = std::make_unique<Meeting>(members);
+      std::unique_ptr<Rendezvous>& rendezvous = worlds_.groups_[{which, colour}];
+      if (!rendezvous) {
+        rendezvous = std::make_unique<Rendezvous>(members);
       }
-      return std::unique_ptr<Communicator>(std::make_unique<ThreadCommunicator>(*meeting, own));
+      return std::unique_ptr<Communicator>(std::make_unique<ThreadCommunicator>(*rendezvous, own));
     }
     double Highest(double value) override {
       return Fold(value, [](double a, double b) { return std::max(a, b); });
@@ -231,7 +231,7 @@ class ThreadWorlds {
    private:
     double Fold(double value, const std::function<double(double, double)>& join) {
       double folded = 0;
-      worlds_.all_.Meet(rank_, {}, value, [&](const Meeting& all) {
+      worlds_.all_.Meet(rank_, {}, value, [&](const Rendezvous& all) {
         folded = all.value(0);
         for (std::int64_t i = 1; i < all.size(); ++i) {
           folded = join(folded, all.value(i));
@@ -244,10 +244,10 @@ class ThreadWorlds {
     std::int64_t rank_;
   };
 
-  Meeting all_;
+  Rendezvous all_;
   std::mutex mutex_;
   std::vector<std::int64_t> next_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Meeting>> groups_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Rendezvous>> groups_;
 };
 
 using RunRank = std::function<Result<RunOutcome>(World& world)>;
