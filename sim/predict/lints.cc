@@ -12,7 +12,7 @@
 #include "models/findings/findings.h"
 #include "models/job/fields.h"
 #include "models/job/validate.h"
-#include "sim/lower/stage.h"
+#include "sim/lower/rank_parameters.h"
 #include "sim/lower/window.h"
 #include "sim/predict/option_lints.h"
 #include "sim/schedules/pipeline_schedule.h"
@@ -25,16 +25,6 @@ namespace {
 constexpr std::int64_t kManyMicrobatches = 32;
 
 constexpr double kLargestFp16 = 65504;
-
-/// Parameters of one rank, all pipeline stages together.
-std::int64_t ParametersOf(const Job& job) {
-  const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));
-  std::int64_t parameters = 0;
-  for (const BlockRun& run : runs ? *runs : std::vector<BlockRun>()) {
-    parameters += StoredElements(run.block) * run.count;
-  }
-  return parameters;
-}
 
 class Linter {
  public:
@@ -241,11 +231,11 @@ class Linter {
                                              : strategy_.defer_hint);
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
-    if (bucket > ParametersOf(job_)) {
+    if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {
       Add("bucket-larger-than-model", "note",
           fmt::format("the gradient bucket holds {} elements, whatever the model's size; this rank has {} parameters",
-                      Grouped(bucket), Grouped(ParametersOf(job_))),
-          "lower sync.bucket_elements (DeepSpeed: reduce_bucket_size)");
+                      Grouped(bucket), Grouped(parameters)),
+          fmt::format("sync.bucket_elements={} holds them all (DeepSpeed: reduce_bucket_size)", parameters));
     }
   }
 

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "models/job/fields.h"
+#include "sim/lower/rank_parameters.h"
 #include "sim/strategies/strategy.h"
 
 namespace tidemark {
@@ -50,6 +51,14 @@ void AddFields(const Job& job, const Strategy& strategy, std::vector<SingleChang
   }
 }
 
+/// A bucket that is allocated whole and holds more than there is.
+void AddBucket(const Job& job, const Strategy& strategy, std::vector<SingleChange>& changes) {
+  const std::int64_t bucket = strategy.fixed_bucket == nullptr ? 0 : strategy.fixed_bucket(job);
+  if (const std::int64_t parameters = RankParameters(job); parameters > 0 && parameters < bucket) {
+    changes.push_back({Set("sync.bucket_elements", parameters)});
+  }
+}
+
 void AddMicroBatches(const Job& job, std::vector<SingleChange>& changes) {
   const std::int64_t micro = job.micro_batch_size, steps = job.accumulation_steps;
   if (micro % 2 == 0) {
@@ -78,6 +87,7 @@ std::vector<SingleChange> SingleChanges(const Job& job) {
   std::vector<SingleChange> changes;
   if (const Result<Strategy> strategy = FindStrategy(job.strategy); strategy.ok()) {
     AddFields(job, *strategy, changes);
+    AddBucket(job, *strategy, changes);
   }
   for (const Strategy& strategy : AllStrategies()) {
     if (strategy.defaults.name != job.strategy) {

@@ -18,6 +18,7 @@ using SingleChange = std::vector<std::string>;
 ///   - every other value of a key that takes a few names (recompute.policy, precision.*, layout.sp, schedule, ...), and
 ///     half and twice of an axis that is a number above zero (bucket sizes, recompute.every, shard.replicas, ...). Axes
 ///     that the job's strategy does not look at are left out;
+///   - a gradient bucket as large as the parameters, where a larger one is allocated whole (DeepSpeed's);
 ///   - every other named strategy;
 ///   - half and twice the micro batch, with the accumulation steps the other way;
 ///   - a factor of two moved between layout.dp and layout.tp or layout.pp, with the accumulation steps as dp needs.

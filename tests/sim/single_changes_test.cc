@@ -83,6 +83,17 @@ TEST(SingleChanges, leaveOutWhatTheStrategyDoesNotLookAtAndTakeHalfAndTwiceOfIts
   EXPECT_THAT(ddp, Contains(ElementsAre("sync.bucket_bytes=52428800")));
 }
 
+TEST(SingleChanges, fitTheBucketThatIsAllocatedWholeToASmallerModel) {
+  const SingleChange fitted = {"sync.bucket_elements=124439808"};  // GPT-2's parameters, as Hugging Face counts them
+  const std::vector<std::string> gpt2 = {"network=gpt2", "sequence_length=1024", "strategy=deepspeed-zero2"};
+  EXPECT_THAT(SingleChanges(JobOf(gpt2)), Contains(fitted));  // of 5e8
+  std::vector<std::string> small = gpt2;
+  small.emplace_back("sync.bucket_elements=100000000");
+  EXPECT_THAT(SingleChanges(JobOf(small)), Not(Contains(fitted)));
+  EXPECT_THAT(SingleChanges(JobOf({"network=gpt2", "sequence_length=1024", "strategy=ddp-last"})),
+              Not(Contains(fitted)));
+}
+
 TEST(SingleChanges, anOddMicroBatchIsNotHalved) {
   for (const SingleChange& change :
        SingleChanges(JobOf({"micro_batch_size=1", "accumulation_steps=3", "layout.dp=1"}))) {
