@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "cli/shell_word.h"
 #include "traces/formats/trace_archive.h"
@@ -21,7 +23,12 @@ bool HasEnding(const TraceFormat& format, std::string_view ending) {
 
 }  // namespace
 
-std::string EndingOf(const std::string& path) { return std::filesystem::path(path).extension().string(); }
+std::string EndingOf(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending;
+}
 
 std::vector<std::unique_ptr<TraceFormat>> WrittenFormats() {
   std::vector<std::unique_ptr<TraceFormat>> formats = MakeTraceFormats();
@@ -41,11 +48,15 @@ Status CheckTraceName(const std::string& path) {
       std::any_of(formats.begin(), formats.end(), [](const auto& format) { return format->name() == "tidemark"; })) {
     return Done{};
   }
-  const std::string own = std::filesystem::path(path).replace_extension(".trace").string();
-  return BadInput(
-      fmt::format("--trace {}: a file of Tidemark's own format is written, and {} is the ending of {}", path,
-                  EndingOf(path), formats.front()->name()),
-      fmt::format("--trace {}, then tidemark convert {} -o {}", ShellWord(own), ShellWord(own), ShellWord(path)));
+  std::error_code none;
+  std::filesystem::path own = std::filesystem::path(path).replace_extension(".trace");
+  if (std::filesystem::exists(own, none)) {  // it may be what is read
+    own.replace_extension(".tidemark");
+  }
+  return BadInput(fmt::format("--trace {}: a file of Tidemark's own format is written, and {} is the ending of {}",
+                              path, EndingOf(path), formats.front()->name()),
+                  fmt::format("--trace {0}, and behind that: tidemark convert {0} -o {1}", ShellWord(own.string()),
+                              ShellWord(path)));
 }
 
 }  // namespace tidemark

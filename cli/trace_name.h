@@ -10,7 +10,7 @@
 
 namespace tidemark {
 
-/// ".trace" of "step.trace".
+/// ".trace" of "step.trace" and of "STEP.TRACE".
 std::string EndingOf(const std::string& path);
 
 /// The formats that Tidemark writes, and those of them whose files, or archives of files, end like this one.

@@ -262,20 +262,20 @@ std::vector<std::string_view> KnownFields() {
 /// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a
 /// field that does is a mistake, and would silently leave that field at its default.
 Status RefuseMisspelt(const ConfigValue& root) {
-  constexpr std::size_t kWrong = 2;
-  constexpr std::size_t kShortest = 7;  // short names are near to each other by nature: dp, tp, pp
+  constexpr std::size_t kLong = 7, kShort = 4;  // shorter names are near to each other by nature: dp, tp, pp
   const std::vector<std::string_view> known = KnownFields();
   for (const char* section :
        {"tokens", "parallelism", "optimizer", "optimizer.optimizer_factory", "model", "model.model_config"}) {
     const ConfigValue* fields = root.FindPath(section);
     for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
       const std::string path = fmt::format("{}.{}", section, field.key);
-      if (field.key.size() < kShortest || std::find(known.begin(), known.end(), path) != known.end()) {
+      const std::size_t wrong = field.key.size() >= kLong ? 2 : 1;
+      if (field.key.size() < kShort || std::find(known.begin(), known.end(), path) != known.end()) {
         continue;
       }
       for (const std::string_view candidate : known) {
         const std::size_t longer = std::max(path.size(), candidate.size());
-        if (longer - std::min(path.size(), candidate.size()) <= kWrong && EditDistance(path, candidate) <= kWrong) {
+        if (longer - std::min(path.size(), candidate.size()) <= wrong && EditDistance(path, candidate) <= wrong) {
           return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
         }
       }

@@ -233,15 +233,26 @@ class Convert(unittest.TestCase):
     def test_a_trace_is_not_written_under_the_ending_of_another_format(self):
         """It would be Tidemark's own whatever its name, and no other tool would open it."""
         for verb in (("predict", JOBS / "gpt2-ddp.yaml"), ("run", JOBS / "demo-small.yaml"), ("replay", self.trace("gpt2"))):
-            for name, format in (("step.pickle", "torch-snapshot"), ("a b.json", "chrome")):
+            for name, format in (("step.pickle", "torch-snapshot"), ("a b.JSON", "chrome")):
                 with self.subTest(f"{verb[0]} {name}"):
                     out = self.folder / name
                     done = run(*verb, "--trace", out)
                     self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-                    self.assertIn(f"{out.suffix} is the ending of {format}", done.stderr)
+                    self.assertIn(f"{out.suffix.lower()} is the ending of {format}", done.stderr)
                     own, other = (shlex.quote(str(path)) for path in (out.with_suffix(".trace"), out))
-                    self.assertIn(f"--trace {own}, then tidemark convert {own} -o {other}", done.stderr)
+                    self.assertIn(f"--trace {own}, and behind that: tidemark convert {own} -o {other}", done.stderr)
                     self.assertFalse(out.exists())
+
+    def test_the_name_that_is_advised_for_a_trace_is_free(self):
+        done = run("replay", self.trace("gpt2"), "--trace", self.trace("gpt2").with_suffix(".json"))
+        self.assertIn(f"hint: --trace {self.trace('gpt2').with_suffix('.tidemark')}, ", done.stderr)
+
+    def test_what_a_snapshot_makes_up_is_said(self):
+        trace = self.folder / "expandable.trace"
+        for setting, told in (("true", True), ("false", False)):
+            run("predict", JOBS / "gpt2-ddp.yaml", "--set", f"allocator.expandable_segments={setting}", "--trace", trace)
+            done = self.convert(trace, "-o", self.folder / "expandable.pickle")
+            self.assertEqual("where blocks lie" in done.stderr, told, done.stderr)
 
     def test_inputs_are_never_overwritten(self):
         link = self.folder / "link.csv"

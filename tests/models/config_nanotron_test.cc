@@ -52,6 +52,8 @@ TEST(ConfigNanotron, AFieldThatIsNearlyOneOfThoseThatMatterIsAMistake) {
   const std::string refusal = Refusal(SampleWith("hidden_size: 768", "hidden_sizee: 768"));
   EXPECT_THAT(refusal, HasSubstr("model.model_config.hidden_sizee: there is no such field"));
   EXPECT_THAT(refusal, HasSubstr("did you mean model.model_config.hidden_size?"));
+  EXPECT_THAT(Refusal(SampleWith("tp_mode: REDUCE_SCATTER", "tp_mod: REDUCE_SCATTER")),
+              HasSubstr("did you mean parallelism.tp_mode?"));
 }
 
 TEST(ConfigNanotron, AssumesAMachineAndSaysSo) {

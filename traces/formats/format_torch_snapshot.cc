@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "traces/formats/pickle.h"
+#include "traces/formats/torch_replay.h"
 #include "traces/formats/torch_snapshot.h"
 #include "traces/formats/torch_snapshot_writer.h"
 #include "traces/formats/torch_trace.h"
@@ -40,6 +41,11 @@ class TorchSnapshotFormat : public TraceFormat {
     }
     if (!trace.memory.empty() && !Tells(trace, &MemoryEvent::reserved_bytes)) {
       lost.emplace_back("that reserved memory is not known: what is alive stands for it");
+    }
+    if (!TorchReplay(trace, TorchReplay::Addresses::of_trace).Run([](const TorchStep&) {})) {
+      lost.emplace_back(
+          "where blocks lie, nor so in which segments: their addresses are not known or too high for its "
+          "viewers");
     }
     if (RoundsOtherwise(trace)) {
       lost.emplace_back("sizes of blocks: it rounds what was asked for up to 512 bytes");
