@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import pty
 import re
 import shlex
@@ -247,12 +248,19 @@ class Convert(unittest.TestCase):
         done = run("replay", self.trace("gpt2"), "--trace", self.trace("gpt2").with_suffix(".json"))
         self.assertIn(f"hint: --trace {self.trace('gpt2').with_suffix('.tidemark')}, ", done.stderr)
 
-    def test_what_a_snapshot_makes_up_is_said(self):
-        trace = self.folder / "expandable.trace"
-        for setting, told in (("true", True), ("false", False)):
-            run("predict", JOBS / "gpt2-ddp.yaml", "--set", f"allocator.expandable_segments={setting}", "--trace", trace)
-            done = self.convert(trace, "-o", self.folder / "expandable.pickle")
-            self.assertEqual("where blocks lie" in done.stderr, told, done.stderr)
+    def test_a_snapshot_of_expandable_segments_has_them(self):
+        """As many as PyTorch makes: one for small blocks and one for large ones, which grow, and nothing made up."""
+        trace, snapshot = self.folder / "expandable.trace", self.folder / "expandable.pickle"
+        done = run("predict", JOBS / "gpt2-ddp.yaml", "--set", "allocator.expandable_segments=true", "--trace", trace, "--format", "json")
+        self.assertNotIn("where blocks lie", self.convert(trace, "-o", snapshot).stderr)
+        told = pickle.loads(snapshot.read_bytes())
+        entries, reserved = told["device_traces"][0], 0
+        for entry in entries:
+            sign = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}.get(entry["action"], 0)
+            reserved += sign * entry["size"]
+        self.assertEqual(reserved, json.loads(done.stdout)["peak"]["reserved_bytes"])  # nothing is given back
+        self.assertEqual(sum(segment["total_size"] for segment in told["segments"]), reserved)
+        self.assertEqual([segment["is_expandable"] for segment in told["segments"]], [True, True])
 
     def test_inputs_are_never_overwritten(self):
         link = self.folder / "link.csv"

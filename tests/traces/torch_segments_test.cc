@@ -30,7 +30,7 @@ std::string Shown(const std::vector<Change>& changes) {
 }
 
 TEST(TorchSegments, ofACachingAllocatorAreFoundAgain) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   // 3 MiB from a fresh segment of 20 MiB, twice 1,000 bytes (two blocks of 1,024) from one of 2 MiB.
   EXPECT_TRUE(segments.Alloc(40 * kMiB, 3 * kMiB, 0, 20 * kMiB, changes));
@@ -48,7 +48,7 @@ TEST(TorchSegments, ofACachingAllocatorAreFoundAgain) {
 }
 
 TEST(TorchSegments, ofAnAllocatorWithoutACacheAreItsBlocks) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(4096, 700, 0, 700, changes));
   segments.Free(4096);
@@ -57,7 +57,7 @@ TEST(TorchSegments, ofAnAllocatorWithoutACacheAreItsBlocks) {
 }
 
 TEST(TorchSegments, growWhereABlockReachesBeyondOne) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(20 * kMiB, 15 * kMiB, 0, 20 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(35 * kMiB, 10 * kMiB, 0, 30 * kMiB, changes));
@@ -65,7 +65,7 @@ TEST(TorchSegments, growWhereABlockReachesBeyondOne) {
 }
 
 TEST(TorchSegments, ofAnArenaThatGrowsByPagesHaveItsTotalHoweverFullItIs) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   constexpr std::int64_t kBlock = 3 * kMiB / 8;  // 16 of them fill three pages of 2 MiB; the sixth lies in two
   for (std::int64_t i = 0; i < 16; ++i) {
@@ -78,7 +78,7 @@ TEST(TorchSegments, ofAnArenaThatGrowsByPagesHaveItsTotalHoweverFullItIs) {
 }
 
 TEST(TorchSegments, ofAnArenaAreOneWhateverStreamsItsBlocksAreOf) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(20 * kMiB, 15 * kMiB, 0, 20 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(35 * kMiB, 10 * kMiB, 1, 30 * kMiB, changes));
@@ -89,8 +89,31 @@ TEST(TorchSegments, ofAnArenaAreOneWhateverStreamsItsBlocksAreOf) {
   }
 }
 
+// A page of 2 MiB is full to the last byte when the next one is mapped; then a block lies in both.
+TEST(TorchSegments, ofAJoinedRangeAreOneWhereverABlockBegins) {
+  for (const bool joined : {true, false}) {
+    TorchSegments segments(kSpare, joined);
+    std::vector<Change> changes;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      EXPECT_TRUE(segments.Alloc(40 * kMiB + i * kMiB / 2, kMiB / 2, i % 2, i < 4 ? 2 * kMiB : 4 * kMiB, changes));
+    }
+    EXPECT_EQ(Shown(changes), joined ? "alloc 41943040+2097152, map 44040192+2097152"
+                                     : "alloc 41943040+2097152, alloc 44040192+2097152");
+    segments.Free(41 * kMiB + kMiB / 2);
+    segments.Free(42 * kMiB);
+    EXPECT_EQ(segments.Alloc(41 * kMiB + kMiB / 2, kMiB, 0, 4 * kMiB, changes), joined);
+    EXPECT_EQ(segments.reserved(), 4 * kMiB);
+  }
+  TorchSegments segments(kSpare, true);  // from above
+  std::vector<Change> changes;
+  EXPECT_TRUE(segments.Alloc(44 * kMiB, kMiB, 0, 2 * kMiB, changes));
+  EXPECT_TRUE(segments.Alloc(42 * kMiB, kMiB, 0, 4 * kMiB, changes));
+  EXPECT_EQ(Shown(changes), "alloc 46137344+2097152, map 44040192+2097152");
+  EXPECT_EQ(segments.segments().size(), 1U);
+}
+
 TEST(TorchSegments, growAroundABlockThatReachesBeyondTwo) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(40 * kMiB, kMiB, 0, 2 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(44 * kMiB, kMiB / 2, 0, 3 * kMiB, changes));
@@ -102,7 +125,7 @@ TEST(TorchSegments, growAroundABlockThatReachesBeyondTwo) {
 }
 
 TEST(TorchSegments, growNoFurtherThanToTheSpareOnes) {
-  TorchSegments segments(64 * kMiB);
+  TorchSegments segments(64 * kMiB, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(60 * kMiB, kMiB, 0, 2 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(61 * kMiB, 2 * kMiB, 0, 10 * kMiB, changes));
@@ -110,7 +133,7 @@ TEST(TorchSegments, growNoFurtherThanToTheSpareOnes) {
 }
 
 TEST(TorchSegments, growNoFurtherThanToTheNext) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(44 * kMiB, 2 * kMiB, 1, 2 * kMiB, changes));
   EXPECT_TRUE(segments.Alloc(40 * kMiB, kMiB, 0, 4 * kMiB, changes));
@@ -120,7 +143,7 @@ TEST(TorchSegments, growNoFurtherThanToTheNext) {
 }
 
 TEST(TorchSegments, refuseABlockOverAnotherOne) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(4096, 1000, 0, 1000, changes));
   EXPECT_FALSE(segments.Alloc(5000, 1000, 0, 2000, changes));
@@ -129,7 +152,7 @@ TEST(TorchSegments, refuseABlockOverAnotherOne) {
 }
 
 TEST(TorchSegments, partsGoWhereNoWholeSegmentIsIdle) {
-  TorchSegments segments(kSpare);
+  TorchSegments segments(kSpare, false);
   std::vector<Change> changes;
   EXPECT_TRUE(segments.Alloc(20 * kMiB, kMiB, 0, 20 * kMiB, changes));
   segments.Reserve(12 * kMiB, changes);
@@ -214,7 +237,7 @@ TEST(TorchSegments, ofRandomBlocksHoldEveryBlockForwardsAndBackwards) {
   const auto roll = [&](int n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
   for (int round = 0; round < 300; ++round) {
     SCOPED_TRACE(round);
-    TorchSegments segments(kSpare);
+    TorchSegments segments(kSpare, round % 2 == 1);
     std::vector<Change> changes;
     std::vector<std::size_t> changes_before;
     std::map<std::uint64_t, std::int64_t> live;

@@ -42,10 +42,8 @@ class TorchSnapshotFormat : public TraceFormat {
     if (!trace.memory.empty() && !Tells(trace, &MemoryEvent::reserved_bytes)) {
       lost.emplace_back("that reserved memory is not known: what is alive stands for it");
     }
-    if (!TorchReplay(trace, TorchReplay::Addresses::of_trace).Run([](const TorchStep&) {})) {
-      lost.emplace_back(
-          "where blocks lie, nor so in which segments: their addresses are not known or too high for its "
-          "viewers");
+    if (TorchReplay::ServingAddresses(trace) == TorchReplay::Addresses::own) {
+      lost.emplace_back("where blocks lie, which is not known or nothing that it can tell: each lies by itself");
     }
     if (RoundsOtherwise(trace)) {
       lost.emplace_back("sizes of blocks: it rounds what was asked for up to 512 bytes");

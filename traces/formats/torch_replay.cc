@@ -16,16 +16,19 @@ constexpr std::uint16_t kOwnRegions = 1000;
 constexpr std::int64_t kMostReserved = std::int64_t{1} << 50;
 
 /// Beyond every block of the trace.
-std::uint64_t SpareAddress(const Trace& trace, TorchReplay::Addresses addresses) {
-  if (addresses == TorchReplay::Addresses::own) {
-    return kOwnRegion * (kOwnRegions + 1);
-  }
-  std::uint64_t highest = 0;
+std::uint64_t SpareAddress(const AddressRanges& ranges, TorchReplay::Addresses addresses) {
+  return addresses == TorchReplay::Addresses::own
+             ? kOwnRegion * (kOwnRegions + 1)
+             : (std::min(ranges.highest(), kHighest) / kPage + (std::uint64_t{1} << 30U)) *
+                   kPage;  // 2 PiB further, for the last block
+}
+
+std::vector<std::uint64_t> AddressesOf(const Trace& trace) {
+  std::vector<std::uint64_t> addresses;
   for (const MemoryEvent& event : trace.memory) {
-    highest = std::max(highest, event.address);
+    addresses.push_back(event.address);
   }
-  return (std::min(highest, kHighest) / kPage + (std::uint64_t{1} << 30U)) *
-         kPage;  // 2 PiB further, for the last block
+  return addresses;
 }
 
 std::uint16_t StreamOf(const MemoryEvent& event) { return event.stream == kNoStream ? 0 : event.stream; }
@@ -33,13 +36,25 @@ std::uint16_t StreamOf(const MemoryEvent& event) { return event.stream == kNoStr
 }  // namespace
 
 TorchReplay::TorchReplay(const Trace& trace, Addresses addresses)
-    : trace_(trace), addresses_(addresses), segments_(SpareAddress(trace, addresses)) {
+    : trace_(trace),
+      addresses_(addresses),
+      ranges_(AddressesOf(trace), kHighest),
+      segments_(SpareAddress(ranges_, addresses), addresses == Addresses::of_trace_in_ranges) {
   address_of_.resize(trace.tensors.size());
   for (const InstantMark& mark : trace.marks) {
     if (mark.name == kOutOfMemory) {
       refused_after_.insert(mark.events);
     }
   }
+}
+
+TorchReplay::Addresses TorchReplay::ServingAddresses(const Trace& trace) {
+  for (const Addresses addresses : {Addresses::of_trace, Addresses::of_trace_in_ranges}) {
+    if (TorchReplay(trace, addresses).Run([](const TorchStep&) {})) {
+      return addresses;
+    }
+  }
+  return Addresses::own;
 }
 
 bool TorchReplay::Run(const std::function<void(const TorchStep&)>& emit) {
@@ -112,7 +127,8 @@ bool TorchReplay::Alloc(std::size_t index) {
   const MemoryEvent& event = trace_.memory[index];
   const std::int64_t n_bytes = BlockBytes(index);
   const std::uint16_t stream = std::min<std::uint16_t>(StreamOf(event), kOwnRegions - 1);
-  const std::uint64_t address = addresses_ == Addresses::own ? OwnAddress(stream, n_bytes) : event.address;
+  const std::uint64_t address =
+      addresses_ == Addresses::own ? OwnAddress(stream, n_bytes) : ranges_.Moved(event.address);
   if (address == 0 || address > kHighest || static_cast<std::uint64_t>(n_bytes) > kOwnRegion) {
     return false;
   }

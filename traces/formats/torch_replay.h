@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "traces/formats/address_ranges.h"
 #include "traces/formats/torch_segments.h"
 #include "traces/formats/torch_snapshot.h"
 #include "traces/trace.h"
@@ -31,14 +32,17 @@ struct TorchStep {
 class TorchReplay {
  public:
   enum class Addresses : std::uint8_t {
-    of_trace,  ///< as the events tell them
-    own,       ///< every block lies by itself; the next of its size and stream lies where one was freed
+    of_trace,            ///< as the events tell them, or those that are far apart moved together (see AddressRanges)
+    of_trace_in_ranges,  ///< the same, where memory that touches is one segment (TorchSegments::joined)
+    own,                 ///< every block lies by itself; the next of its size and stream lies where one was freed
   };
+  /// The first of these that serves.
+  static Addresses ServingAddresses(const Trace& trace);
 
   TorchReplay(const Trace& trace, Addresses addresses);
 
-  /// Hands out the steps in order. False where the addresses do not serve: unknown, too high for a viewer's numbers
-  /// (2^51), or of blocks that lie over each other.
+  /// Hands out the steps in order. False where the addresses do not serve: unknown, too many too far apart for a
+  /// viewer's numbers (2^51), or of blocks that lie over each other.
   bool Run(const std::function<void(const TorchStep&)>& emit);
 
   /// A block that nobody else can get at the end.
@@ -65,6 +69,7 @@ class TorchReplay {
 
   const Trace& trace_;
   Addresses addresses_;
+  AddressRanges ranges_;
   const std::function<void(const TorchStep&)>* emit_ = nullptr;
   TorchSegments segments_;
   std::vector<TorchSegmentChange> changes_;

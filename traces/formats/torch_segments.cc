@@ -46,17 +46,31 @@ bool TorchSegments::Alloc(std::uint64_t address, std::int64_t n_bytes, std::uint
     if (!MapAround(address, n_bytes, stream, n_reserved, changes)) {
       return false;
     }
-    if (SegmentAt(address) == segments_.end()) {  // it touches none
-      const auto next = segments_.lower_bound(address);
-      const std::uint64_t limit = next == segments_.end() ? spare_ : std::min(next->first, spare_);
-      const std::int64_t room = static_cast<std::int64_t>(std::max(limit, End(address, n_bytes)) - address);
-      AddSegment(address, std::clamp(n_reserved - reserved_, n_bytes, room), stream, changes);
+    if (SegmentAt(address) == segments_.end()) {
+      Give(address, n_bytes, stream, n_reserved, changes);
     }
   }
   TakeFromGap(address, n_bytes);
   live_[address] = n_bytes;
   Reserve(n_reserved, changes);
   return true;
+}
+
+/// Memory for a block that lies in none, with all that the total grows by up to the next segment.
+void TorchSegments::Give(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::int64_t n_reserved,
+                         std::vector<TorchSegmentChange>& changes) {
+  const auto next = segments_.lower_bound(address);
+  const std::uint64_t limit = next == segments_.end() ? spare_ : std::min(next->first, spare_);
+  const std::int64_t room = static_cast<std::int64_t>(std::max(limit, End(address, n_bytes)) - address);
+  const std::int64_t size = std::clamp(n_reserved - reserved_, n_bytes, room);
+  const auto before = next == segments_.begin() ? segments_.end() : std::prev(next);
+  if (joined_ && before != segments_.end() && End(before->first, before->second.n_bytes) == address) {
+    Map(address, size, before->second.stream, changes);
+  } else if (joined_ && next != segments_.end() && next->first == End(address, size)) {
+    Map(address, size, next->second.stream, changes);
+  } else {
+    AddSegment(address, size, stream, changes);
+  }
 }
 
 /// Maps what a block lacks of memory, where it lies in segments with a part of it; where it reaches beyond the last

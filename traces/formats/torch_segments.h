@@ -40,8 +40,9 @@ class TorchSegments {
     bool mapped = false;  ///< some of it by Kind::map
   };
 
-  /// Nothing is placed at or beyond `spare` but spare segments.
-  explicit TorchSegments(std::uint64_t spare) : spare_(spare) {}
+  /// Nothing is placed at or beyond `spare` but spare segments. Memory that touches is one segment where it is
+  /// `joined`, as in a range of addresses that is mapped bit by bit; else the device may have given it in pieces.
+  TorchSegments(std::uint64_t spare, bool joined) : spare_(spare), joined_(joined) {}
 
   /// Gives back what a new block at this address cannot be had beside, before it is allocated.
   void MakeRoom(std::uint64_t address, std::int64_t n_bytes, std::int64_t n_reserved,
@@ -68,6 +69,8 @@ class TorchSegments {
   bool Overlaps(std::uint64_t address, std::int64_t n_bytes) const;
   bool MapAround(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::int64_t n_reserved,
                  std::vector<TorchSegmentChange>& changes);
+  void Give(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::int64_t n_reserved,
+            std::vector<TorchSegmentChange>& changes);
   void AddSegment(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream,
                   std::vector<TorchSegmentChange>& changes);
   void Map(std::uint64_t address, std::int64_t n_bytes, std::uint16_t stream, std::vector<TorchSegmentChange>& changes);
@@ -86,6 +89,7 @@ class TorchSegments {
   std::set<std::pair<std::int64_t, std::uint64_t>> idle_;     // those that are whole segments
   std::int64_t reserved_ = 0;
   std::uint64_t spare_;
+  bool joined_;
 };
 
 }  // namespace tidemark

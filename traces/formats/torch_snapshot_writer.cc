@@ -117,9 +117,7 @@ class SnapshotWriter {
   }
 
   Status WriteTrace(const Trace& trace) {
-    using Addresses = TorchReplay::Addresses;
-    const bool serve = TorchReplay(trace, Addresses::of_trace).Run([](const TorchStep&) {});
-    devices_.push_back({TorchReplay(trace, serve ? Addresses::of_trace : Addresses::own), {}});
+    devices_.push_back({TorchReplay(trace, TorchReplay::ServingAddresses(trace)), {}});
     Device& device = devices_.back();
     PickleWriter::List entries(pickle_);
     const bool fits = device.replay.Run([&](const TorchStep& step) {
