@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace tidemark::address_ranges_test {
 namespace {
@@ -38,6 +39,19 @@ TEST(AddressRanges, aLongOneReachesIntoNoOther) {
                              kHighest);
   EXPECT_EQ(ranges.Moved(kHigh + 5 * kTerabyte) - ranges.Moved(kHigh), 5 * kTerabyte);
   EXPECT_GT(ranges.Moved(kHigh + 50 * kTerabyte), ranges.Moved(kHigh + 5 * kTerabyte) + kTerabyte);
+}
+
+TEST(AddressRanges, thoseThatAreTooManyStayTooHigh) {
+  std::vector<std::uint64_t> addresses;
+  for (std::uint64_t i = 1; i <= 4000; ++i) {
+    addresses.push_back(i << 44U);
+  }
+  const AddressRanges ranges(addresses, kHighest);
+  EXPECT_LE(ranges.Moved(addresses[0]), kHighest);
+  EXPECT_LE(ranges.Moved(addresses[200]), kHighest);
+  EXPECT_GT(ranges.Moved(addresses[300]), kHighest);  // 2^51 holds 256 of two ranges' length
+  EXPECT_GT(ranges.Moved(addresses.back()), kHighest);
+  EXPECT_GT(ranges.highest(), kHighest);
 }
 
 TEST(AddressRanges, whatIsNotKnownStaysSo) {

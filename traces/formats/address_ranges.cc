@@ -21,7 +21,8 @@ AddressRanges::AddressRanges(std::vector<std::uint64_t> addresses, std::uint64_t
   std::uint64_t before = 0;
   for (const std::uint64_t address : addresses) {
     if (address != 0 && (ranges_.empty() || address - before > kRange / 2)) {
-      ranges_.push_back({address / kRangePage * kRangePage, (Moved(before) / kRange + 2) * kRange});
+      const std::uint64_t to = (Moved(before) / kRange + 2) * kRange;
+      ranges_.push_back({address / kRangePage * kRangePage, std::min(to, highest + 1)});
     }
     before = address;
   }

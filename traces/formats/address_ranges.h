@@ -13,7 +13,7 @@ class AddressRanges {
   /// Of these addresses, in any order; 0 is none. Nothing is moved where all are `highest` at most.
   AddressRanges(std::vector<std::uint64_t> addresses, std::uint64_t highest);
 
-  /// Where an address of those is now; 0 for none.
+  /// Where an address of those is now; 0 for none. Beyond `highest` are those of ranges that are too many.
   std::uint64_t Moved(std::uint64_t address) const;
   /// Of all that were moved.
   std::uint64_t highest() const { return highest_; }
