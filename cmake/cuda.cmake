@@ -24,7 +24,7 @@ if(TIDEMARK_CUDA)
     endif()
     find_package(CUDAToolkit REQUIRED)
     # -O is of the half of a kernel's file that is for the host (nvcc --help): launches, and bodies that only tests run
-    # there. -O3 makes compiling take a sixth longer.
+    # there. -O3 makes compiling take a fifth longer.
     if(CMAKE_CUDA_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
       set(CMAKE_CUDA_FLAGS_RELEASE "-O1 -DNDEBUG")
     endif()

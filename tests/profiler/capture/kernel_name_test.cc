@@ -9,7 +9,7 @@ namespace tidemark::kernel_name_test {
 namespace {
 
 TEST(KernelName, isTheTemplateAndWhatItIsMadeFor) {
-  // As CUPTI told it of the first kernel of a step of GPT-2.
+  // As CUPTI told it of a step of GPT-2 (tests/gpu/recorded/real-gpt2.measured.trace.gz).
   EXPECT_EQ(KernelName("_ZN8tidemark7kernels4cuda16ElementsOnDeviceINS1_45_GLOBAL__N__5fcffa5a_12_pointwise_cu_"
                        "590f490717AccumulateElementIdEEEEvlT_"),
             "ElementsOnDevice<AccumulateElement<double>>");
