@@ -178,6 +178,12 @@ std::int64_t CountCharacters(std::string_view text) {
   return std::ssize(text) - std::count_if(text.begin(), text.end(), ContinuesCharacter);
 }
 
+std::string LowerCase(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return text;
+}
+
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

@@ -49,6 +49,9 @@ std::string Excerpt(std::string_view text, std::size_t at);
 /// Characters of UTF-8 text.
 std::int64_t CountCharacters(std::string_view text);
 
+/// The same with small letters; what is not ASCII stays.
+std::string LowerCase(std::string text);
+
 /// Letters to insert, remove or replace to make one word of the other.
 std::size_t EditDistance(std::string_view a, std::string_view b);
 

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
+#include "base/text.h"
 #include "cli/shell_word.h"
 #include "traces/formats/trace_archive.h"
 
@@ -23,12 +23,7 @@ bool HasEnding(const TraceFormat& format, std::string_view ending) {
 
 }  // namespace
 
-std::string EndingOf(const std::string& path) {
-  std::string ending = std::filesystem::path(path).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending;
-}
+std::string EndingOf(const std::string& path) { return LowerCase(std::filesystem::path(path).extension().string()); }
 
 std::vector<std::unique_ptr<TraceFormat>> WrittenFormats() {
   std::vector<std::unique_ptr<TraceFormat>> formats = MakeTraceFormats();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "base/text.h"
 #include "models/configs/config.h"
@@ -70,11 +69,6 @@ constexpr std::array kTranslated = {
     Translated{"model.dtype", "float16", "precision.params", "fp16"},
     Translated{"model.dtype", "float32", "precision.params", "fp32"},
 };
-
-std::string LowerCase(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
-  return text;
-}
 
 ConfigValue Default(std::string_view text) { return MakeScalar(std::string(text), "default of nanotron"); }
 

@@ -179,5 +179,9 @@ TEST(Nearest, PrefersTheFirstOfEquallyNearWords) {
   EXPECT_EQ(Nearest("pp", words), "tp");
 }
 
+TEST(LowerCase, ChangesLettersOfAsciiOnly) {
+  EXPECT_EQ(LowerCase("REDUCE_Scatter 2.\xC3\x84"), "reduce_scatter 2.\xC3\x84");
+}
+
 }  // namespace
 }  // namespace tidemark::text_test
