@@ -47,7 +47,8 @@ class AuditCommand : public Command {
     AddChoice<StepKind>(app, "--step", step_,
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
-    app.add_option("--html", html_path_, "write the same as a page to this file")->type_name("FILE");
+    app.add_option("--html", html_path_, "write the same as a page to this file; - is stdout, without the report")
+        ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
   }

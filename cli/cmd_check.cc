@@ -64,7 +64,9 @@ class CheckCommand : public Command {
         ->type_name("FILE")
         ->required();
     AddDeviceOption(app, device_);
-    app.add_option("--junit", junit_path_, "write test results as JUnit XML to this file")->type_name("FILE");
+    app.add_option("--junit", junit_path_,
+                   "write test results as JUnit XML to this file; - is stdout, without the report")
+        ->type_name("FILE");
     app.add_option("--github-benchmark", benchmark_path_,
                    "write peaks as customSmallerIsBetter of github-action-benchmark to this file")
         ->type_name("FILE");

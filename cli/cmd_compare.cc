@@ -52,7 +52,8 @@ class CompareCommand : public Command {
     AddJobChanges(app, job_);
     AddExecutionOptions(app, execution_);
     AddTimedOption(app, execution_);
-    app.add_option("--html", html_path_, "write the same as a page with both memory curves to this file")
+    app.add_option("--html", html_path_,
+                   "write the same as a page with both memory curves to this file; - is stdout, without the report")
         ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);

@@ -62,7 +62,9 @@ class ExplainCommand : public Command {
     AddChoice<StepKind>(app, "--step", step_,
                         {{"first", StepKind::first}, {"second", StepKind::second}, {"steady", StepKind::steady}},
                         "which optimizer step: first, second or steady (default)");
-    app.add_option("--html", html_path_, "write the same as a page with pictures to this file")->type_name("FILE");
+    app.add_option("--html", html_path_,
+                   "write the same as a page with pictures to this file; - is stdout, without the report")
+        ->type_name("FILE");
     AddFormatOption(app, format_);
   }
 

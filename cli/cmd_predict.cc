@@ -58,9 +58,11 @@ class PredictCommand : public Command {
     app.add_option("--capacity", capacity_, "what happens where the allocator gets no more than this: 40GiB")
         ->type_name("SIZE");
     app.add_option("--trace", trace_path_,
-                   "write what happens, event by event, to this file; with --capacity under that limit")
+                   "write what happens, event by event, to this file (with --capacity under that limit); - is stdout, "
+                   "without the report")
         ->type_name("FILE");
-    app.add_option("--html", html_path_, "write a page with pictures to this file")->type_name("FILE");
+    app.add_option("--html", html_path_, "write a page with pictures to this file; - is stdout, without the report")
+        ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);
   }

@@ -40,7 +40,8 @@ class RunCommand : public Command {
     AddTimedOption(app, options_);
     AddCapacityOption(app, options_);
     app.add_flag("--verify", options_.verify, "compare the first step's gradients with those of one big batch in fp64");
-    app.add_option("--trace", options_.trace_path, "write what happened on every rank, event by event, to this file")
+    app.add_option("--trace", options_.trace_path,
+                   "write what happened on every rank, event by event, to this file; - is stdout, without the report")
         ->type_name("FILE");
     AddFormatOption(app, format_);
     AddExitZeroOption(app, exit_zero_);

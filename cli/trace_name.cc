@@ -21,6 +21,21 @@ bool HasEnding(const TraceFormat& format, std::string_view ending) {
          std::find(endings.begin(), endings.end(), ending) != endings.end();
 }
 
+constexpr std::string_view kCompressed = ".gz";
+
+bool IsOfAnother(const std::string& path) {
+  const std::vector<std::unique_ptr<TraceFormat>> formats = FormatsOfEnding(path);
+  return !formats.empty() &&
+         std::none_of(formats.begin(), formats.end(), [](const auto& format) { return format->name() == "tidemark"; });
+}
+
+/// The same with an ending of Tidemark's own format, of a file that does not exist: one that does may be what is read.
+std::filesystem::path OwnName(std::filesystem::path path) {
+  std::error_code none;
+  path.replace_extension(".trace");
+  return std::filesystem::exists(path, none) ? path.replace_extension(".tidemark") : path;
+}
+
 }  // namespace
 
 std::string EndingOf(const std::string& path) { return LowerCase(std::filesystem::path(path).extension().string()); }
@@ -38,20 +53,19 @@ std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& pat
 }
 
 Status CheckTraceName(const std::string& path) {
-  const std::vector<std::unique_ptr<TraceFormat>> formats = FormatsOfEnding(path);
-  if (formats.empty() ||
-      std::any_of(formats.begin(), formats.end(), [](const auto& format) { return format->name() == "tidemark"; })) {
+  if (EndingOf(path) == kCompressed) {
+    const std::filesystem::path plain = std::filesystem::path(path).replace_extension();
+    const std::string own = ShellWord((IsOfAnother(plain.string()) ? OwnName(plain) : plain).string());
+    return BadInput(fmt::format("--trace {}: what is written is not compressed", path),
+                    fmt::format("--trace {0}, and behind that: gzip {0} (traces are read compressed as well)", own));
+  }
+  if (!IsOfAnother(path)) {
     return Done{};
   }
-  std::error_code none;
-  std::filesystem::path own = std::filesystem::path(path).replace_extension(".trace");
-  if (std::filesystem::exists(own, none)) {  // it may be what is read
-    own.replace_extension(".tidemark");
-  }
   return BadInput(fmt::format("--trace {}: a file of Tidemark's own format is written, and {} is the ending of {}",
-                              path, EndingOf(path), formats.front()->name()),
-                  fmt::format("--trace {0}, and behind that: tidemark convert {0} -o {1}", ShellWord(own.string()),
-                              ShellWord(path)));
+                              path, EndingOf(path), FormatsOfEnding(path).front()->name()),
+                  fmt::format("--trace {0}, and behind that: tidemark convert {0} -o {1}",
+                              ShellWord(OwnName(path).string()), ShellWord(path)));
 }
 
 }  // namespace tidemark

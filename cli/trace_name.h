@@ -17,7 +17,7 @@ std::string EndingOf(const std::string& path);
 std::vector<std::unique_ptr<TraceFormat>> WrittenFormats();
 std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& path);
 
-/// What --trace writes is Tidemark's own format: a name whose ending is another's is refused.
+/// What --trace writes is Tidemark's own format, not compressed: a name whose ending says otherwise is refused.
 Status CheckTraceName(const std::string& path);
 
 }  // namespace tidemark

@@ -244,6 +244,13 @@ class Convert(unittest.TestCase):
                     self.assertIn(f"--trace {own}, and behind that: tidemark convert {own} -o {other}", done.stderr)
                     self.assertFalse(out.exists())
 
+    def test_a_trace_is_not_written_under_the_ending_of_a_compressed_one(self):
+        for name, own in (("step.trace.gz", "step.trace"), ("step.json.GZ", "step.trace"), ("step.gz", "step")):
+            done = run("predict", JOBS / "gpt2-ddp.yaml", "--trace", self.folder / name)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(f"--trace {self.folder / name}: what is written is not compressed", done.stderr)
+            self.assertIn(f"hint: --trace {self.folder / own}, and behind that: gzip {self.folder / own} (", done.stderr)
+
     def test_the_name_that_is_advised_for_a_trace_is_free(self):
         done = run("replay", self.trace("gpt2"), "--trace", self.trace("gpt2").with_suffix(".json"))
         self.assertIn(f"hint: --trace {self.trace('gpt2').with_suffix('.tidemark')}, ", done.stderr)
