@@ -78,6 +78,58 @@ const ConfigValue* Given(const ConfigValue& root, std::string_view path) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+/// Fields that are read by name, beside those of the tables.
+constexpr std::array<std::string_view, 10> kOther = {"parallelism.tp_mode",
+                                                     "optimizer.clip_grad",
+                                                     "optimizer.optimizer_factory.torch_adam_is_fused",
+                                                     "optimizer.accumulate_grad_in_fp32",
+                                                     "model.ddp_bucket_cap_mb",
+                                                     "model.make_vocab_size_divisible_by",
+                                                     "model.model_config.vocab_size",
+                                                     "model.model_config.num_key_value_heads",
+                                                     "model.model_config.is_llama_config",
+                                                     "model.model_config.moe_config"};
+
+std::vector<std::string_view> KnownFields() {
+  std::vector<std::string_view> known(kOther.begin(), kOther.end());
+  for (const Same& field : kSame) {
+    known.push_back(field.theirs);
+  }
+  for (const Translated& field : kTranslated) {
+    known.push_back(field.theirs);
+  }
+  return known;
+}
+
+/// A required field is absent: where the section that lacks it is, and what in it looks like the field or its section.
+Error Missing(const ConfigValue& root, std::string_view path) {
+  const ConfigValue* section = &root;
+  std::size_t begin = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', begin)) {
+    const ConfigValue* next = section->Find(path.substr(begin, dot - begin));
+    if (next == nullptr || next->is_null()) {
+      break;
+    }
+    section = next;
+    begin = dot + 1;
+  }
+  const std::string_view key = path.substr(begin, path.find('.', begin) - begin);
+  std::vector<std::string> keys;
+  const std::vector<std::string_view> known = KnownFields();
+  for (const ConfigValue::Entry& entry : section->fields) {
+    const std::string there = std::string(path.substr(0, begin)) + entry.key;
+    const bool has_a_use = std::ranges::any_of(known, [&](std::string_view field) {
+      return field.starts_with(there) && (field.size() == there.size() || field[there.size()] == '.');
+    });
+    if (!has_a_use) {
+      keys.push_back(entry.key);
+    }
+  }
+  const std::string nearest = Nearest(key, keys);
+  return ErrorAt(*section, path, "is missing, and nanotron requires it",
+                 nearest.empty() ? "" : fmt::format("should '{}' be '{}'?", nearest, key));
+}
+
 /// `value`'s place with another text.
 ConfigValue Retold(const ConfigValue& value, std::string text) {
   ConfigValue retold = MakeScalar(std::move(text), value.source);
@@ -89,7 +141,7 @@ Status ReadSame(const ConfigValue& root, Settings& settings) {
   for (const Same& field : kSame) {
     const ConfigValue* value = Given(root, field.theirs);
     if (value == nullptr && field.fallback.empty()) {
-      return ErrorAt(root, field.theirs, "is missing, and nanotron requires it");
+      return Missing(root, field.theirs);
     }
     settings[std::string(field.ours)] = value == nullptr ? Default(field.fallback) : *value;
   }
@@ -122,7 +174,7 @@ Status ReadTranslated(const ConfigValue& root, Settings& settings) {
       }
     }
     if (found == nullptr && value == nullptr) {
-      return ErrorAt(root, theirs, "is missing, and nanotron requires it");
+      return Missing(root, theirs);
     }
     if (found == nullptr) {
       Error error = NotAChoice(*value, choices, {});
@@ -159,7 +211,7 @@ Status ReadPrecision(const ConfigValue& root, Settings& settings) {
   constexpr std::string_view kKey = "optimizer.accumulate_grad_in_fp32";
   const ConfigValue* fp32 = Given(root, kKey);
   if (fp32 == nullptr) {
-    return ErrorAt(root, kKey, "is missing, and nanotron requires it");
+    return Missing(root, kKey);
   }
   const auto is_fp32 = Truth{}.Read(*fp32).At(fmt::format("{}: {}", fp32->where, kKey));
   if (!is_fp32) {
@@ -184,7 +236,7 @@ Status ReadKernel(const ConfigValue& root, Settings& settings) {
   }
   const ConfigValue* fused = Given(root, kKey);
   if (fused == nullptr) {
-    return ErrorAt(root, kKey, "is missing, and nanotron requires it");
+    return Missing(root, kKey);
   }
   TIDEMARK_ASSIGN(const bool one_kernel, Truth{}.Read(*fused).At(fmt::format("{}: {}", fused->where, kKey)));
   const bool has_copies = settings.at("precision.accumulate").text != settings.at("precision.params").text;
@@ -228,29 +280,6 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
   }
   settings["network.vocabulary"] = Retold(size, std::to_string(RoundUp(*tokens, multiple * *tp)));
   return Done{};
-}
-
-/// Fields that are read by name, beside those of the tables.
-constexpr std::array<std::string_view, 10> kOther = {"parallelism.tp_mode",
-                                                     "optimizer.clip_grad",
-                                                     "optimizer.optimizer_factory.torch_adam_is_fused",
-                                                     "optimizer.accumulate_grad_in_fp32",
-                                                     "model.ddp_bucket_cap_mb",
-                                                     "model.make_vocab_size_divisible_by",
-                                                     "model.model_config.vocab_size",
-                                                     "model.model_config.num_key_value_heads",
-                                                     "model.model_config.is_llama_config",
-                                                     "model.model_config.moe_config"};
-
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(kOther.begin(), kOther.end());
-  for (const Same& field : kSame) {
-    known.push_back(field.theirs);
-  }
-  for (const Translated& field : kTranslated) {
-    known.push_back(field.theirs);
-  }
-  return known;
 }
 
 /// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a

@@ -162,7 +162,12 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
   const ConfigValue* value = given.Find("value");
   const ConfigValue* source = given.Find("source");
   if (value == nullptr || source == nullptr || given.fields.size() != 2) {
-    return BadInput("expected a value, or {value: ..., source: ...}",
+    std::vector<std::string> keys;
+    for (const ConfigValue::Entry& entry : given.fields) {
+      keys.push_back(entry.key);
+    }
+    return BadInput(fmt::format("expected a value, or {{value: ..., source: ...}}, found a map of {}",
+                                keys.empty() ? "nothing" : fmt::format("{}", fmt::join(keys, ", "))),
                     fmt::format("for example {0}, or {{value: {0}, source: a data sheet}}", example));
   }
   return std::pair(*value, source->text);

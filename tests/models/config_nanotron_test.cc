@@ -7,7 +7,9 @@
 namespace tidemark::config_nanotron_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string Sample() {
@@ -152,7 +154,19 @@ TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
 TEST(ConfigNanotron, NamesALineForWrongAndMissingValues) {
   EXPECT_THAT(Refusal(SampleWith("micro_batch_size: 64", "micro_batch_size: lots")),
               StartsWith("runs/job.yaml:104: micro_batch_size: "));
-  EXPECT_THAT(Refusal(SampleWith("  micro_batch_size: 64\n", "")), HasSubstr("tokens.micro_batch_size: is missing"));
+  EXPECT_THAT(Refusal(SampleWith("  micro_batch_size: 64\n", "")),
+              AllOf(StartsWith("runs/job.yaml:100: tokens.micro_batch_size: is missing"), Not(HasSubstr("should"))));
+}
+
+TEST(ConfigNanotron, NamesWhatStandsInThePlaceOfWhatIsMissing) {
+  EXPECT_THAT(Refusal(SampleWith("\noptimizer:", "\noptimiser:")),
+              AllOf(HasSubstr("optimizer.zero_stage: is missing"), HasSubstr("should 'optimiser' be 'optimizer'?")));
+  EXPECT_THAT(Refusal(SampleWith("  optimizer_factory:", "  optimizer_factories:")),
+              HasSubstr("should 'optimizer_factories' be 'optimizer_factory'?"));
+  EXPECT_THAT(Refusal(SampleWith("  batch_accumulation_per_replica:", "  batch_accumulation_per_rank:")),
+              HasSubstr("should 'batch_accumulation_per_rank' be 'batch_accumulation_per_replica'?"));
+  // What is near to it and has a use of its own is none.
+  EXPECT_THAT(Refusal(SampleWith("  tp: 4\n", "")), Not(HasSubstr("should")));
 }
 
 }  // namespace
