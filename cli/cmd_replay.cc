@@ -103,7 +103,7 @@ class ReplayCommand : public Command {
                                   "memory snapshot"))
           .At(path_);
     }
-    TIDEMARK_ASSIGN(const AllocatorOptions own, AllocatorOfJobYaml(trace.job_yaml).At(path_));
+    const AllocatorOptions own = OwnAllocator(trace);
     std::vector<std::string> settings = set_;
     const bool sets_kind = std::ranges::any_of(
         set_, [](const std::string& set) { return set.starts_with("kind=") || set.starts_with("allocator.kind="); });
@@ -118,7 +118,7 @@ class ReplayCommand : public Command {
     TraceReplay replay = ReplayTrace(trace, asked, capacity());
     report.replayed = SettingOf(asked, replay);
     report.replayed.own = asked == own;
-    report.tells_setting = !trace.job_yaml.empty();
+    report.tells_setting = tells_setting_;
     DescribePeak(trace, replay, report);
     if (settings.empty()) {
       TIDEMARK_TRY(ReplayOthers(trace, asked, report));
@@ -148,6 +148,19 @@ class ReplayCommand : public Command {
     }
     TIDEMARK_TRY(CheckTraceName(trace_path_));
     return RefuseToOverwrite(trace_path_, path_);
+  }
+
+  /// As the trace tells it, or its job; PyTorch's without knobs where nothing does.
+  AllocatorOptions OwnAllocator(const Trace& trace) {
+    const Result<AllocatorOptions> told =
+        trace.allocator.empty() ? AllocatorOfJobYaml(trace.job_yaml) : ReadAllocator({}, trace.allocator);
+    tells_setting_ = told && !(trace.allocator.empty() && trace.job_yaml.empty());
+    if (!told) {
+      fmt::print(stderr, "note: {}: the settings of its allocator ({}) are left out: {}\n", path_,
+                 trace.allocator.empty() ? "in its job" : fmt::format("{}", fmt::join(trace.allocator, " ")),
+                 told.error().message);
+    }
+    return told ? *told : AllocatorOptions();
   }
 
   ReplayReport Describe(const ReadTrace& file, const Trace& trace) const {
@@ -237,6 +250,7 @@ class ReplayCommand : public Command {
 
   Status Write(Trace replayed, const AllocatorOptions& options) const {
     replayed.job_yaml = JobWith(replayed.job_yaml, options);
+    replayed.allocator = AllocatorSettings(options);
     replayed.origin = fmt::format("{}, replayed with {}", replayed.origin.empty() ? "a trace" : replayed.origin,
                                   AllocatorText(options));
     TIDEMARK_ASSIGN(const auto format, FindTraceFormat("tidemark"));
@@ -247,6 +261,7 @@ class ReplayCommand : public Command {
   std::string path_, kind_, capacity_, role_, trace_path_;
   std::vector<std::string> set_;
   std::optional<Bytes> limit_;
+  bool tells_setting_ = false;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

@@ -20,6 +20,7 @@
 #include "cli/unlike_ranks.h"
 #include "cli/write_file.h"
 #include "models/job/read.h"
+#include "models/job/read_allocator.h"
 #include "profiler/capture/annotations.h"
 #include "profiler/capture/heap.h"
 #include "profiler/capture/nvtx_annotations.h"
@@ -96,6 +97,7 @@ Trace BlankTrace(const Job& job, const std::string& device) {
   trace.tool_version = TIDEMARK_VERSION;
   trace.title = JobTitle(job);
   trace.job_yaml = JobYaml(job);
+  trace.allocator = AllocatorSettings(job.allocator);
   return trace;
 }
 

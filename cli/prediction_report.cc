@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/unlike_ranks.h"
 #include "models/job/read.h"
+#include "models/job/read_allocator.h"
 #include "models/machine/device_bytes.h"
 #include "reports/summarise/title.h"
 
@@ -73,6 +74,7 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
     report.trace = std::move(role.trace);
     report.trace->title = Title(job, steps);
     report.trace->job_yaml = JobYaml(job);
+    report.trace->allocator = AllocatorSettings(job.allocator);
     report.trace->tool_version = TIDEMARK_VERSION;
     report.trace->device_low = report.device.low;
     report.trace->device_expected = report.device.expected;

@@ -90,8 +90,11 @@ struct Trace {
   std::string origin;  ///< "predicted", "measured on cpu", "torch snapshot"
   std::string clock;   ///< what said when streams were busy: "host", "device_events", "cupti", "none"; empty: not known
   std::string tool_version;
-  std::string title;       ///< the job in one line
-  std::string job_yaml;    ///< the resolved job, empty if unknown
+  std::string title;     ///< the job in one line
+  std::string job_yaml;  ///< the resolved job, empty if unknown
+  /// What its allocator was set to, by a job's keys, the kind first: "kind=torch-caching", "max_split_size=128MiB".
+  /// Empty: not known, but for what a job tells (in files of before there was this).
+  std::vector<std::string> allocator;
   std::string role;        ///< "stage 0"
   std::int64_t ranks = 1;  ///< that did the same
   Bytes device_memory;     ///< capacity; 0: unknown

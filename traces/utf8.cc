@@ -25,7 +25,7 @@ void MakeUtf8(Trace& trace) {
        {&trace.origin, &trace.clock, &trace.tool_version, &trace.title, &trace.job_yaml, &trace.role, &trace.missing}) {
     MakeUtf8(*text);
   }
-  for (std::vector<std::string>* texts : {&trace.strings, &trace.assumed, &trace.not_modelled}) {
+  for (std::vector<std::string>* texts : {&trace.strings, &trace.allocator, &trace.assumed, &trace.not_modelled}) {
     for (std::string& text : *texts) {
       MakeUtf8(text);
     }

@@ -6,6 +6,7 @@ predict says of that."""
 import json
 import os
 import pathlib
+import pickle
 import re
 import shlex
 import subprocess
@@ -120,6 +121,62 @@ class Replay(unittest.TestCase):
         self.assertTrue(again["own"])
         self.assertEqual((again["allocator"], again["reserved_bytes"]), (asked["allocator"], asked["reserved_bytes"]))
         self.assertNotIn("Against the recording", run("replay", written).stdout)
+
+    def snapshot(self, **settings):
+        """What PyTorch 2.11 writes of its settings, beside one block."""
+        path = self.trace.with_name("settings.pickle")
+        told = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
+                "expandable_segments": False, "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False,
+                "pinned_use_cuda_host_register": False, "graph_capture_record_stream_reuse": False,
+                "roundup_power2_divisions": {str(1 << i): 0 for i in range(16)}}
+        block = {"address": 1 << 40, "size": 3 << 20, "requested_size": 3 << 20, "state": "active_allocated", "frames": []}
+        segment = {"device": 0, "address": 1 << 40, "total_size": 20 << 20, "stream": 0, "blocks": [
+            block, {"address": (1 << 40) + (3 << 20), "size": 17 << 20, "requested_size": 0, "state": "inactive", "frames": []}]}
+        path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]], "allocator_settings": told | settings}))
+        return path
+
+    def test_a_snapshot_has_the_settings_that_it_tells(self):
+        for settings, told in (
+            ({}, "torch-caching"),
+            ({"expandable_segments": True}, "torch-caching expandable_segments=true"),
+            ({"max_split_size": 128 << 20}, "torch-caching max_split_size=128MiB"),
+            ({"garbage_collection_threshold": 0.8}, "torch-caching"),  # of a memory fraction, which is not told
+            ({"roundup_power2_divisions": {str(1 << i): 4 for i in range(16)}}, "torch-caching roundup_power2_divisions=4"),
+            ({"roundup_power2_divisions": {str(1 << i): 0 if i < 8 else 1 << (i - 8) if i < 10 else 8 for i in range(16)}},
+             'torch-caching roundup_power2_divisions="128:0,256:1,512:2,1024:8,>:8"'),
+            # These have no keys of their own; what has one says it there, where a later call has changed it.
+            ({"PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb: 64, roundup_power2_divisions:[256:1,>:2],max_split_size_mb:99,"
+                                         "max_non_split_rounding_mb:30"},
+             "torch-caching max_non_split_rounding=30MiB large_segment_size=64MiB"),
+        ):
+            with self.subTest(told):
+                done = run("replay", self.snapshot(**settings), "--format", "json")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                report = json.loads(done.stdout)
+                self.assertEqual((report["allocator"], report["own"]), (told, True))
+        text = run("replay", self.snapshot(expandable_segments=True)).stdout
+        self.assertIn("as the trace has it", text)
+
+    def test_settings_that_no_allocator_takes_are_left_out_with_a_note(self):
+        done = run("replay", self.snapshot(max_split_size=1), "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"note: .*settings.pickle: the settings of its allocator \(kind=torch-caching max_split_size=1\) are left out: expected a size of at least 20.0 MiB, found '1'")
+        self.assertEqual(json.loads(done.stdout)["allocator"], "torch-caching")
+
+    def test_settings_go_into_a_snapshot_and_come_back(self):
+        for settings, conf in ((["expandable_segments=true"], "expandable_segments:True"),
+                               (["max_split_size=128MiB", "roundup_power2_divisions=256:1,512:2,>:8"],
+                                "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:8,>:8]"),
+                               (["kind=arena"], "")):
+            with self.subTest(settings):
+                trace = self.trace.with_name("asked.trace")
+                asked = self.replay(*(word for each in settings for word in ("--set", each)), "--trace", trace)
+                written = self.trace.with_name("asked.pickle")
+                self.assertEqual(run("convert", trace, "-o", written).returncode, 0)
+                told = pickle.loads(written.read_bytes())["allocator_settings"]
+                self.assertEqual(told["PYTORCH_CUDA_ALLOC_CONF"], conf)
+                again = json.loads(run("replay", written, "--format", "json").stdout)
+                self.assertEqual((again["allocator"], again["reserved_bytes"]), (asked["allocator"], asked["reserved_bytes"]))
 
     def test_a_trace_on_stdout_is_nothing_but_the_trace(self):
         written = self.trace.with_name("replayed.trace")

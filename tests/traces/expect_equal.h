@@ -13,6 +13,7 @@ inline void ExpectEqual(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.tool_version, b.tool_version);
   EXPECT_EQ(a.title, b.title);
   EXPECT_EQ(a.job_yaml, b.job_yaml);
+  EXPECT_EQ(a.allocator, b.allocator);
   EXPECT_EQ(a.role, b.role);
   EXPECT_EQ(a.ranks, b.ranks);
   EXPECT_EQ(a.device_memory, b.device_memory);

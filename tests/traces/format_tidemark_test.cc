@@ -18,6 +18,7 @@ std::string Written(const std::vector<Trace>& traces) { return *(*FindTraceForma
 std::vector<Trace> TwoRoles() {
   std::vector<Trace> traces = {SampleTrace({2, 3}).Make(), SampleTrace({1, 2}).Make()};
   traces[0].job_yaml = "network: llama-3-8b\n";
+  traces[0].allocator = {"kind=torch-caching", "max_split_size=128MiB"};
   traces[0].memory[5].address = 0x7f00deadbeef;
   traces[0].memory[5].stream = 0;
   traces[0].memory.back().waits = !traces[0].memory.back().alloc;

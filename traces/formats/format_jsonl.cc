@@ -83,6 +83,7 @@ class Lines {
     AddBytes("device_expected_bytes", trace_.device_expected);
     AddBytes("device_high_bytes", trace_.device_high);
     AddText("job", trace_.job_yaml);
+    AddText("allocator", fmt::format("{}", fmt::join(trace_.allocator, " ")));
     out_ += "}\n";
   }
 

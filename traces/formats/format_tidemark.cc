@@ -71,6 +71,7 @@ class Assembler {
     trace.device_expected = Bytes(header.device_expected_bytes());
     trace.device_high = Bytes(header.device_high_bytes());
     trace.missing = header.missing();
+    trace.allocator.assign(header.allocator().begin(), header.allocator().end());
     trace.assumed.assign(header.assumed().begin(), header.assumed().end());
     trace.not_modelled.assign(header.not_modelled().begin(), header.not_modelled().end());
     trace.lints.clear();

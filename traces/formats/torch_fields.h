@@ -23,6 +23,7 @@ enum class TorchKey : std::uint8_t {
   action,
   addr,
   address,
+  allocator,
   blocks,
   category,
   device,
@@ -44,10 +45,10 @@ enum class TorchKey : std::uint8_t {
   total_size,
   user_metadata,
 };
-inline constexpr std::array<std::string_view, 23> kTorchKeys = {
-    "action", "addr",    "address", "blocks", "category", "device",     "dtype",          "filename",
-    "frames", "history", "line",    "name",   "origin",   "real_size",  "requested_size", "role",
-    "size",   "stage",   "state",   "stream", "time_us",  "total_size", "user_metadata"};
+inline constexpr std::array<std::string_view, 24> kTorchKeys = {
+    "action",   "addr",   "address", "allocator", "blocks", "category", "device",     "dtype",
+    "filename", "frames", "history", "line",      "name",   "origin",   "real_size",  "requested_size",
+    "role",     "size",   "stage",   "state",     "stream", "time_us",  "total_size", "user_metadata"};
 
 /// The known fields of a dictionary.
 class TorchFields {

@@ -15,6 +15,7 @@
 #include "traces/formats/pickle_value.h"
 #include "traces/formats/torch_fields.h"
 #include "traces/formats/torch_frames.h"
+#include "traces/formats/torch_settings.h"
 
 namespace tidemark {
 namespace {
@@ -73,7 +74,7 @@ class Collector : public PickleListener {
       return FinishHistory(fields);
     }
     if (fields.has(TorchKey::role) && fields.has(TorchKey::origin)) {
-      return FinishIdentity(fields);
+      return FinishIdentity(heap, fields);
     }
     return fields.has(TorchKey::stage) ? FinishAnnotation(fields) : container;
   }
@@ -183,8 +184,13 @@ class Collector : public PickleListener {
   }
 
   /// Of Tidemark's own files: which trace a device's entries are, in the order of the devices.
-  Result<PickleValue> FinishIdentity(const TorchFields& fields) {
-    snapshot_.identities.push_back({SoundName(fields.text(TorchKey::role)), SoundName(fields.text(TorchKey::origin))});
+  Result<PickleValue> FinishIdentity(const PickleHeap& heap, const TorchFields& fields) {
+    TorchIdentity& identity = snapshot_.identities.emplace_back();
+    identity.role = SoundName(fields.text(TorchKey::role));
+    identity.origin = SoundName(fields.text(TorchKey::origin));
+    for (const PickleValue& setting : heap.Items(fields.value(TorchKey::allocator))) {
+      identity.allocator.push_back(SoundName(setting.text()));
+    }
     return PickleValue();
   }
 
@@ -299,8 +305,12 @@ class Collector : public PickleListener {
   }
 
   Status TakeSettings(const PickleHeap& heap, std::string_view key, PickleValue settings) {
+    if (key != "allocator_settings") {
+      return Done{};
+    }
+    snapshot_.settings = TorchSettings(heap, settings);
     const std::span<const PickleValue> items = heap.Items(settings);
-    for (std::size_t i = 0; key == "allocator_settings" && i + 1 < items.size(); i += 2) {
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
       if (items[i].text() == "trace_alloc_overflowed") {
         const PickleValue told = items[i + 1];
         const std::span<const PickleValue> by_device = heap.Items(told);

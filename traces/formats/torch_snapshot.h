@@ -71,6 +71,7 @@ struct TorchAnnotation {
 /// What a device's history is a trace of, where it was one of Tidemark's.
 struct TorchIdentity {
   std::string role, origin;
+  std::vector<std::string> allocator;  ///< as Trace has it
 };
 
 struct TorchSnapshot {
@@ -81,6 +82,7 @@ struct TorchSnapshot {
   std::vector<TorchSegment> segments;
   std::vector<TorchAnnotation> annotations;
   std::vector<TorchIdentity> identities;  ///< by device; empty in PyTorch's own files
+  std::vector<std::string> settings;      ///< of the allocator of all devices, as Trace has them; empty: not told
   bool overflowed = false;                ///< the recording's ring buffer
   bool has_times = false;
   std::map<std::string, std::int64_t> unknown_actions;  ///< how many entries of each

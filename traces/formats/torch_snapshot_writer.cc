@@ -15,6 +15,7 @@
 #include "base/category.h"
 #include "traces/formats/pickle_writer.h"
 #include "traces/formats/torch_replay.h"
+#include "traces/formats/torch_settings.h"
 #include "traces/formats/torch_trace.h"
 
 namespace tidemark {
@@ -87,11 +88,7 @@ class SnapshotWriter {
     WriteSegments();
     WriteAnnotations();
     WriteIdentities();
-    pickle_.Text("allocator_settings");
-    pickle_.BeginDict();
-    SetText("PYTORCH_CUDA_ALLOC_CONF", "");
-    SetFlag("expandable_segments", false);
-    pickle_.EndDict();
+    WriteSettings();
     pickle_.EndDict();
     pickle_.End();
     return Done{};
@@ -195,9 +192,28 @@ class SnapshotWriter {
       pickle_.BeginDict();
       SetText("role", trace.role);
       SetText("origin", trace.origin);
+      pickle_.Text("allocator");
+      PickleWriter::List settings(pickle_);
+      for (const std::string& setting : trace.allocator) {
+        settings.Item();
+        pickle_.Text(setting);
+      }
+      settings.End();
       pickle_.EndDict();
     }
     identities.End();
+  }
+
+  /// For viewers, which know one setting for all devices: the first trace's.
+  void WriteSettings() {
+    const bool any_mapped = std::ranges::any_of(devices_, [](const Device& device) {
+      return std::ranges::any_of(device.replay.segments().segments(), [](const auto& at) { return at.second.mapped; });
+    });
+    pickle_.Text("allocator_settings");
+    pickle_.BeginDict();
+    SetText("PYTORCH_CUDA_ALLOC_CONF", traces_.empty() ? "" : TorchAllocConf(traces_.front().allocator));
+    SetFlag("expandable_segments", any_mapped);
+    pickle_.EndDict();
   }
 
   void WriteSegments() {

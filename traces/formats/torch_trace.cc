@@ -28,9 +28,11 @@ class TraceMaker {
     const bool no_times = !snapshot.has_times && !snapshot.entries.empty();  // each entry counts one microsecond
     trace_.origin = no_times ? "torch snapshot without times" : "torch snapshot";
     trace_.role = fmt::format("cuda:{}", device);
+    trace_.allocator = snapshot.settings;
     if (device < snapshot.identities.size()) {
       trace_.role = snapshot.identities[device].role;
       trace_.origin = snapshot.identities[device].origin;
+      trace_.allocator = snapshot.identities[device].allocator;
     }
   }
 

@@ -39,6 +39,9 @@ wire::Header HeaderOf(const Trace& trace) {
   header.set_device_expected_bytes(trace.device_expected.count());
   header.set_device_high_bytes(trace.device_high.count());
   header.set_missing(Utf8(trace.missing));
+  for (const std::string& setting : trace.allocator) {
+    header.add_allocator(Utf8(setting));
+  }
   for (const std::string& assumed : trace.assumed) {
     header.add_assumed(Utf8(assumed));
   }
