@@ -67,6 +67,7 @@ RoleReport MakeRole(const Job& job, std::int64_t steps, RolePrediction role, std
   report.allocator_bytes = role.allocator_bytes;
   report.host = role.peak.host;
   report.reserved = role.reserved;
+  report.reserved_late = role.reserved_late;
   report.minimum = role.minimum;
   report.device = DeviceBytes(job.machine, {role.peak.allocated, role.reserved, communicators});
   if (role.trace) {
@@ -128,7 +129,7 @@ AllocatorWords WordsOf(AllocatorKind kind) {
   Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
 }
 
-Provenance MakeProvenance(const Job& job, std::int64_t steps) {
+Provenance MakeProvenance(const Job& job, std::int64_t steps, bool frees_in_use) {
   Provenance provenance;
   provenance.version = TIDEMARK_VERSION;
   provenance.modelled = {"every tensor, its bytes and its life",
@@ -160,9 +161,13 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps) {
       provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);
     }
   }
-  provenance.not_modelled = {"links shared by collectives that coincide",
-                             "memory that record_stream holds back after its free: there, reserved is a lower bound",
-                             "data loading, logging and checkpoints", "other processes on the device"};
+  if (frees_in_use) {
+    provenance.modelled.emplace_back(
+        "memory that record_stream holds back after its free: none of it in reserved; all of it, until this device is "
+        "done, if streams lag");
+  }
+  provenance.not_modelled = {"links shared by collectives that coincide", "data loading, logging and checkpoints",
+                             "other processes on the device"};
   return provenance;
 }
 
@@ -207,7 +212,7 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   if (prediction.closed_form && prediction.simulated) {
     report.engines = EnginesReport{MakeEngine(*prediction.closed_form), MakeEngine(*prediction.simulated)};
   }
-  report.provenance = MakeProvenance(job, steps);
+  report.provenance = MakeProvenance(job, steps, report.Worst().reserved_late.has_value());
   for (RoleReport& role : report.roles) {
     if (role.trace) {
       role.trace->usable_memory = report.usable_memory < report.device_memory ? report.usable_memory : Bytes();

@@ -67,6 +67,7 @@ Json RoleJson(const RoleReport& role) {
           {"allocated_bytes", role.peak.allocated.count()},
           {"allocator_bytes", OptionalBytes(role.allocator_bytes)},
           {"reserved_bytes", OptionalBytes(role.reserved)},
+          {"reserved_late_bytes", OptionalBytes(role.reserved_late)},
           {"minimum_bytes", OptionalBytes(role.minimum)},
           {"host_bytes", role.host.count()},
           {"device_bytes",

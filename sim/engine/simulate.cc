@@ -51,6 +51,7 @@ class RoleSimulation {
       slots += static_cast<std::uint32_t>(buffer.count());
     }
     alive_.resize(slots, false);
+    WatchRecorded();
     AllocateResidents();
   }
 
@@ -168,7 +169,7 @@ class RoleSimulation {
     }
   }
 
-  void Release(const BufferInstance& instance) {
+  void Release(const BufferInstance& instance, bool recorded) {
     TIDEMARK_CHECK(alive_[instance.slot]);
     alive_[instance.slot] = false;
     const Buffer& buffer = program_.buffers[instance.buffer.index];
@@ -178,8 +179,56 @@ class RoleSimulation {
     } else {
       host_total_ -= buffer.bytes();
     }
-    if (listener_ != nullptr) {
-      listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
+    if (listener_ == nullptr) {
+      return;
+    }
+    if (recorded) {
+      TellOfUses(instance);
+    }
+    listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
+  }
+
+  /// Who uses a buffer is asked for where it is freed without waiting, and only then looked for.
+  void WatchRecorded() {
+    is_recorded_.resize(program_.buffers.size());
+    for (const Node& node : program_.nodes) {
+      if (const auto* free = std::get_if<Free>(&node); free != nullptr && free->recorded && listener_ != nullptr) {
+        is_recorded_[free->buffer.buffer.index] = true;
+        users_.resize(alive_.size());
+      }
+    }
+  }
+
+  void TellOfUses(const BufferInstance& instance) {
+    Nanos done;
+    for (const StreamId user : users_[instance.slot]) {
+      done = std::max(done, ready_[user.index]);
+    }
+    users_[instance.slot].clear();
+    if (done > host_) {
+      listener_->OnUsedUntil(instance, done);
+    }
+  }
+
+  void Use(const BufferRef& ref, StreamId stream) {
+    if (is_recorded_[ref.buffer.index] && stream != program_.buffers[ref.buffer.index].stream) {
+      std::vector<StreamId>& users = users_[Instance(ref).slot];
+      if (std::ranges::find(users, stream) == users.end()) {
+        users.push_back(stream);
+      }
+    }
+  }
+
+  template <class Leaf>
+  void Use(const Leaf& leaf) {
+    if constexpr (requires { leaf.reads, leaf.writes; }) {
+      for (const auto* refs : {&leaf.reads, &leaf.writes}) {
+        for (const BufferRef& ref : *refs) {
+          Use(ref, leaf.stream);
+        }
+      }
+    } else if constexpr (requires { leaf.buffer, leaf.stream; }) {
+      Use(leaf.buffer, leaf.stream);
     }
   }
 
@@ -243,7 +292,14 @@ class RoleSimulation {
       }
     }
     const std::size_t here = at_++;
-    std::visit([&](const auto& leaf) { Do(leaf, costs_.device[here]); }, node);
+    std::visit(
+        [&](const auto& leaf) {
+          if (!users_.empty()) {
+            Use(leaf);
+          }
+          Do(leaf, costs_.device[here]);
+        },
+        node);
     return true;
   }
 
@@ -258,7 +314,7 @@ class RoleSimulation {
   }
 
   void Do(const Alloc& leaf, Nanos) { Take(Instance(leaf.buffer)); }
-  void Do(const Free& leaf, Nanos) { Release(Instance(leaf.buffer)); }
+  void Do(const Free& leaf, Nanos) { Release(Instance(leaf.buffer), leaf.recorded); }
   void Do(const Compute& leaf, Nanos duration) {
     if (program_.streams[leaf.stream.index].kind == StreamKind::host) {
       return RunOnHost(leaf, duration);
@@ -335,6 +391,8 @@ class RoleSimulation {
 
   std::vector<std::uint32_t> first_slot_;
   std::vector<bool> alive_;
+  std::vector<bool> is_recorded_;             ///< by buffer: some free of it does not wait for who uses it
+  std::vector<std::vector<StreamId>> users_;  ///< of those, by slot, beside the stream of birth; empty where none is
   std::vector<Phase> phases_;
   CategoryBytes live_;
   Bytes total_, host_total_;

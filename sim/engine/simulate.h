@@ -28,6 +28,9 @@ class Listener {
   /// `issue`: when the host said so; `ready`: when the stream of birth has done all that was issued before.
   virtual void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
   virtual void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) = 0;
+  /// Said before such a free where it does not wait for streams that use the buffer (Free::recorded) and they are at
+  /// work: they have done at `done` what they were given until then.
+  virtual void OnUsedUntil(const BufferInstance& /*instance*/, Nanos /*done*/) {}
   virtual void OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) = 0;
   /// `microbatch` is the value of `begin.microbatch`.
   virtual void OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) = 0;

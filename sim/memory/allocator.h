@@ -41,6 +41,8 @@ class Allocator {
   /// until UseEnds(ticket) has said that the last such use is over, or the allocator has waited for all of them rather
   /// than run out. Here it stays allocated until then; torch-caching counts it as free at once.
   virtual std::uint64_t FreeInUse(std::uint32_t handle);
+  /// Whether the framework that it is from does so.
+  virtual bool records_streams() const { return false; }
   virtual void UseEnds(std::uint64_t ticket);
   /// All streams were waited for: what an allocator holds back or gives back only then.
   virtual void Synchronize();

@@ -55,6 +55,7 @@ class TorchCachingAllocator final : public Allocator {
   std::optional<Allocation> Allocate(Bytes request, std::uint32_t stream) override;
   void Free(std::uint32_t handle) override;
   std::uint64_t FreeInUse(std::uint32_t handle) override;
+  bool records_streams() const override { return true; }
   void UseEnds(std::uint64_t ticket) override;
   void Synchronize() override;
   std::unique_ptr<Allocator> CopyOn(Bytes capacity) const override {

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <tuple>
 #include <utility>
 
 #include "sim/memory/allocator.h"
+#include "sim/memory/uses_under_way.h"
 
 namespace tidemark {
 namespace {
@@ -41,7 +40,6 @@ class EventPlayer {
 
  private:
   using Member = std::tuple<std::uint32_t, std::int32_t, std::int32_t>;
-  using Use = std::pair<Nanos, std::uint64_t>;  ///< until when, and the ticket
   struct Live {
     std::uint32_t handle = 0;
     std::uint64_t address = 0;
@@ -53,16 +51,12 @@ class EventPlayer {
       ++step_;
     }
     if (!first) {
-      allocator_->Synchronize();
-      uses_ = {};
+      uses_.Synchronize(*allocator_);
     }
   }
 
   bool Allocate(std::size_t at, MemoryEvent& event) {
-    while (!uses_.empty() && uses_.top().first <= event.issue) {
-      allocator_->UseEnds(uses_.top().second);
-      uses_.pop();
-    }
+    uses_.EndUntil(event.issue, *allocator_);
     const std::uint32_t stream = event.stream == kNoStream ? 0 : event.stream;
     const auto given = allocator_->Allocate(trace_.tensors[event.tensor.index].bytes, stream);
     if (!given) {
@@ -81,7 +75,7 @@ class EventPlayer {
     const auto found = live_.find({event.tensor.index, event.index0, event.index1});
     event.address = found->second.address;
     if (event.waits && event.ready > event.issue) {
-      uses_.emplace(event.ready, allocator_->FreeInUse(found->second.handle));
+      uses_.Add(event.ready, allocator_->FreeInUse(found->second.handle));
     } else {
       allocator_->Free(found->second.handle);
     }
@@ -94,7 +88,7 @@ class EventPlayer {
   std::size_t step_ = 0;  ///< the next to begin
   std::map<Member, Live> live_;
   std::vector<std::size_t> events_;  ///< by handle
-  std::priority_queue<Use, std::vector<Use>, std::greater<>> uses_;
+  UsesUnderWay uses_;
 };
 
 /// What lies in memory at the instant that is told about.

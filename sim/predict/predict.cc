@@ -95,6 +95,7 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     TraceRecorder& recorder = recorders[i];
     RolePrediction& role = prediction.roles[i];
     role.reserved = recorder.allocator().reserved_peak();
+    role.reserved_late = job.machine.accelerator ? recorder.reserved_late() : std::nullopt;
     role.allocator_bytes = recorder.allocator().allocated_peak();
     role.minimum = MinimumCapacity(recorder.log(), job.allocator);
     if (options.capacity) {

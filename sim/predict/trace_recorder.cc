@@ -38,6 +38,13 @@ bool IsAlike(const Program& a, const Buffer& left, const Program& b, const Buffe
          a.streams[left.stream.index].name == b.streams[right.stream.index].name;
 }
 
+bool FreesInUse(const Program& program) {
+  return std::ranges::any_of(program.nodes, [](const Node& node) {
+    const auto* free = std::get_if<Free>(&node);
+    return free != nullptr && free->recorded;
+  });
+}
+
 Error Mismatch(const Program& program, std::string_view name, std::string_view what) {
   return {ErrorCode::internal, program.role, fmt::format("buffer '{}' {}", name, what),
           "this is a fault of tidemark: please report the job"};
@@ -45,7 +52,8 @@ Error Mismatch(const Program& program, std::string_view name, std::string_view w
 
 }  // namespace
 
-TraceRecorder::TraceRecorder(const AllocatorOptions& options) : allocator_(MakeAllocator(options, kUnlimited)) {
+TraceRecorder::TraceRecorder(const AllocatorOptions& options)
+    : allocator_(MakeAllocator(options, kUnlimited)), options_(options) {
   trace_.origin = "predicted";
 }
 
@@ -58,6 +66,11 @@ Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, N
     TIDEMARK_ASSIGN(held, HandOver(program, first_slot));
     allocator_->Synchronize();
     after_sync_ = true;
+    if (late_) {
+      late_->Synchronize();
+    }
+  } else if (allocator_->records_streams() && FreesInUse(program)) {
+    late_.emplace(options_);
   }
   program_ = &program;
   start_ = start;
@@ -184,17 +197,30 @@ void TraceRecorder::OnAlloc(const BufferInstance& instance, Nanos issue, Nanos r
   const auto allocation = allocator_->Allocate(buffer.bytes(), stream);
   TIDEMARK_CHECK(allocation.has_value());
   held_[instance.slot] = {allocation->handle, TakeLogId(), allocation->address};
+  if (late_) {
+    late_->Allocate(held_[instance.slot].log_id, buffer.bytes(), stream, start_ + issue);
+  }
   Log({true, held_[instance.slot].log_id, buffer.bytes(), stream});
   Record(true, instance, issue, ready, allocation->address);
 }
 
+void TraceRecorder::OnUsedUntil(const BufferInstance&, Nanos done) { used_until_ = done; }
+
+std::optional<Bytes> TraceRecorder::reserved_late() const {
+  return late_ ? std::optional(late_->reserved_peak()) : std::nullopt;
+}
+
 void TraceRecorder::OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) {
+  const Nanos used_until = std::exchange(used_until_, Nanos());
   const Buffer& buffer = program_->buffers[instance.buffer.index];
   if (buffer.place != Place::device) {
     return;
   }
   const Held& held = held_[instance.slot];
   allocator_->Free(held.handle);
+  if (late_) {
+    late_->Free(held.log_id, start_ + issue, start_ + used_until);
+  }
   Log({false, held.log_id, buffer.bytes(), streams_[buffer.stream.index]});
   free_log_ids_.push_back(held.log_id);
   Record(false, instance, issue, ready, held.address);

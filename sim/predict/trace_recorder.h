@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "sim/engine/simulate.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/capacity.h"
+#include "sim/predict/late_reuse.h"
 #include "traces/place.h"
 #include "traces/trace.h"
 
@@ -35,11 +37,15 @@ class TraceRecorder : public Listener {
   void OnResident(const BufferInstance& instance) override;
   void OnAlloc(const BufferInstance& instance, Nanos issue, Nanos ready) override;
   void OnFree(const BufferInstance& instance, Nanos issue, Nanos ready) override;
+  void OnUsedUntil(const BufferInstance& instance, Nanos done) override;
   void OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) override;
   void OnBegin(const Begin& begin, std::int64_t microbatch, Nanos host) override;
   void OnEnd(Phase phase, Nanos host) override;
 
   const Allocator& allocator() const { return *allocator_; }
+  /// The most that it would have reserved with LateReuse; nothing where no memory is freed in use, or where the
+  /// allocator hands such memory out at once.
+  std::optional<Bytes> reserved_late() const;
   /// The most that the allocator has had reserved since the step began that is heard.
   Bytes reserved_in_step() const { return reserved_in_step_; }
   const std::vector<Request>& log() const { return log_; }
@@ -68,6 +74,9 @@ class TraceRecorder : public Listener {
   Nanos start_;                       ///< of that step
   Bytes reserved_in_step_;
   std::unique_ptr<Allocator> allocator_;
+  AllocatorOptions options_;
+  std::optional<LateReuse> late_;          ///< tensors by their names in the log
+  Nanos used_until_;                       ///< by other streams: what is freed next
   std::vector<std::uint32_t> first_slot_;  ///< by buffer
   std::vector<Held> held_;                 ///< by slot
   std::vector<Request> log_;

@@ -32,6 +32,7 @@ class Verdict:
     phases: dict = dataclasses.field(default_factory=dict)  # kind of phase: (predicted, measured) peak above the start
     matching: Matching | None = None
     error: str | None = None
+    lag: int = 0  # bytes that the prediction reserves more where streams give memory back late
 
     @property
     def open(self):
@@ -83,7 +84,8 @@ def _judge(path, record, program):
         by_events - before["requested_bytes"] - last["allocated_bytes"],
         _highest("allocated_bytes", measured, predicted["peak"]["allocator_bytes"]),
         _highest("reserved_bytes", measured, predicted["peak"]["reserved_bytes"]),
-        _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]))
+        _phases(ours.peaks, theirs.peaks), match(ours.allocations, theirs.allocations, record["rehearsal"]),
+        lag=max(0, (predicted["peak"]["reserved_late_bytes"] or 0) - predicted["peak"]["reserved_bytes"]))
 
 
 def _highest(kind, measured, predicted):
