@@ -61,6 +61,17 @@ class Readme(unittest.TestCase):
                  "yes" if printed["fits"] else "no", f"{printed['time']['step_ns'] / 1e9:.2f}", f"{wire / 2**30:.0f}"),
                 (tensors, reserved, fits, step, sent), f"{strategy} {microbatches}")
 
+    def test_the_table_of_streams_that_lag_reproduces(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        number = r"([\d.]+)"
+        rows = re.findall(rf"^\| `([\w-]+)` \| {number} \| {number} \| {number} \|$", text, re.MULTILINE)
+        self.assertEqual(len(rows), 3)
+        for strategy, *shown in rows:
+            peak = json.loads(run("predict", "tests/jobs/llama-3-8b-fsdp2.yaml", "--exit-zero", "--set", f"strategy={strategy}",
+                                  "--format", "json").stdout)["peak"]
+            told = [f"{peak[key] / 2**30:.1f}" for key in ("allocated_bytes", "reserved_bytes", "reserved_late_bytes")]
+            self.assertEqual(told, shown, strategy)
+
     def test_the_table_of_optimizer_steps_reproduces(self):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         rows = re.findall(r"\| `((?:kernel|clip_norm|in_backward)=[\w.-]+)` \| ([\d.]+) \| (\w+) \|", text)
