@@ -63,7 +63,7 @@ std::vector<Figure> Figures(const PredictionReport& report) {
   figures.push_back({"tensors at the peak", Text(worst.peak.allocated), AllDigits(worst.peak.allocated)});
   figures.push_back(SimulatedBytes(report.allocated_name, worst.allocator_bytes));
   figures.push_back(SimulatedBytes(report.reserved_name, worst.reserved));
-  if (worst.reserved_late && *worst.reserved_late != *worst.reserved) {
+  if (worst.reserved_late > worst.reserved) {
     figures.push_back({"reserved if streams lag", Text(*worst.reserved_late), AllDigits(*worst.reserved_late)});
   }
   figures.push_back({"device used (nvidia-smi)", Text(worst.device.expected), BandText(worst.device)});
