@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "sim/engine/cause.h"
+#include "sim/engine/recorded_uses.h"
 #include "sim/program/residents.h"
 #include "sim/program/walk.h"
 
@@ -51,7 +53,9 @@ class RoleSimulation {
       slots += static_cast<std::uint32_t>(buffer.count());
     }
     alive_.resize(slots, false);
-    WatchRecorded();
+    if (listener_ != nullptr) {
+      uses_.emplace(program, first_slot_);
+    }
     AllocateResidents();
   }
 
@@ -179,56 +183,21 @@ class RoleSimulation {
     } else {
       host_total_ -= buffer.bytes();
     }
-    if (listener_ == nullptr) {
-      return;
-    }
-    if (recorded) {
-      TellOfUses(instance);
-    }
-    listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
-  }
-
-  /// Who uses a buffer is asked for where it is freed without waiting, and only then looked for.
-  void WatchRecorded() {
-    is_recorded_.resize(program_.buffers.size());
-    for (const Node& node : program_.nodes) {
-      if (const auto* free = std::get_if<Free>(&node); free != nullptr && free->recorded && listener_ != nullptr) {
-        is_recorded_[free->buffer.buffer.index] = true;
-        users_.resize(alive_.size());
+    if (listener_ != nullptr) {
+      if (recorded) {
+        TellOfUses(instance);
       }
+      listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
     }
   }
 
   void TellOfUses(const BufferInstance& instance) {
     Nanos done;
-    for (const StreamId user : users_[instance.slot]) {
+    for (const StreamId user : uses_->Take(instance.slot)) {
       done = std::max(done, ready_[user.index]);
     }
-    users_[instance.slot].clear();
     if (done > host_) {
       listener_->OnUsedUntil(instance, done);
-    }
-  }
-
-  void Use(const BufferRef& ref, StreamId stream) {
-    if (is_recorded_[ref.buffer.index] && stream != program_.buffers[ref.buffer.index].stream) {
-      std::vector<StreamId>& users = users_[Instance(ref).slot];
-      if (std::ranges::find(users, stream) == users.end()) {
-        users.push_back(stream);
-      }
-    }
-  }
-
-  template <class Leaf>
-  void Use(const Leaf& leaf) {
-    if constexpr (requires { leaf.reads, leaf.writes; }) {
-      for (const auto* refs : {&leaf.reads, &leaf.writes}) {
-        for (const BufferRef& ref : *refs) {
-          Use(ref, leaf.stream);
-        }
-      }
-    } else if constexpr (requires { leaf.buffer, leaf.stream; }) {
-      Use(leaf.buffer, leaf.stream);
     }
   }
 
@@ -294,8 +263,8 @@ class RoleSimulation {
     const std::size_t here = at_++;
     std::visit(
         [&](const auto& leaf) {
-          if (!users_.empty()) {
-            Use(leaf);
+          if (uses_ && uses_->any()) {
+            ForEachUsed(leaf, [this](const BufferRef& ref, StreamId stream) { uses_->Add(Instance(ref), stream); });
           }
           Do(leaf, costs_.device[here]);
         },
@@ -391,8 +360,7 @@ class RoleSimulation {
 
   std::vector<std::uint32_t> first_slot_;
   std::vector<bool> alive_;
-  std::vector<bool> is_recorded_;             ///< by buffer: some free of it does not wait for who uses it
-  std::vector<std::vector<StreamId>> users_;  ///< of those, by slot, beside the stream of birth; empty where none is
+  std::optional<RecordedUses> uses_;  ///< where somebody listens
   std::vector<Phase> phases_;
   CategoryBytes live_;
   Bytes total_, host_total_;

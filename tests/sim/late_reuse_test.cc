@@ -32,6 +32,8 @@ streams:
 
 buffers:
   a[2]  activation  31457280  u8  born on main
+  pool  activation  31457280  u8  born on main
+  part  activation         8  u8  view of pool
 
 program:
 )";
@@ -95,6 +97,18 @@ TEST(LateReuse, AsksWhatTheUsingStreamWasGivenUntilTheFree) {
                             "  alloc a[1]\n  free a[1]\n";
   EXPECT_EQ(Played(twice, 130).late_mib(), 60);  // allocated at 390, the first was done at 380
   EXPECT_EQ(Played(twice, 300).late_mib(), 30);  // at 900; done at 850
+}
+
+TEST(LateReuse, TakesAViewForTheMemoryThatItIs) {
+  EXPECT_EQ(Played(R"(  alloc pool
+  all_reduce sum 8 u8 sum over dp on comm reads part writes part
+  free pool recorded
+  alloc a[1]
+  free a[1]
+)",
+                   1)
+                .late_mib(),
+            60);
 }
 
 TEST(LateReuse, NeedsAnotherStream) {
