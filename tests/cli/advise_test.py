@@ -4,21 +4,16 @@
 
 import functools
 import json
-import os
 import pathlib
 import shlex
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 JOB = JOBS / "llama-3-8b-fsdp2.yaml"
 COUNTS = ("refused", "wrong", "no_effect", "worse", "left_out")
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
 
 
 @functools.lru_cache(maxsize=None)

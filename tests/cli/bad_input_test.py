@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import PROGRAM, run
+
 JOBS = pathlib.Path(__file__).resolve().parent.parent / "jobs"
 
 JOB = """network: llama-3-8b
@@ -68,10 +69,6 @@ REFUSED = [
     ("jax-multisteps", ["layout.pp=2"], "has no pipeline stages"),
     ("ddp-last", ["buffers.donate=false"], "ddp-last has no such setting"),
 ]
-
-
-def run(*arguments, **options):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options)
 
 
 class BadInput(unittest.TestCase):

@@ -2,13 +2,12 @@
 """The verb compare, from outside: which traces it takes, what it answers, and with which exit code."""
 
 import json
-import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 
 JOB = """network: gpt2
 machine: a100-sxm-40gb
@@ -31,10 +30,6 @@ CHANGES = {
     "stages": ["--set", "layout.pp=2"],
     "larger": ["--set", "network=gpt2-xl"],
 }
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 class Compare(unittest.TestCase):

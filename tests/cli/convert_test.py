@@ -14,15 +14,12 @@ import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import PROGRAM, run
+
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 SNAPSHOTS = JOBS.parent / "traces" / "snapshots"
 SAMPLES = {"gpt2": ["gpt2-ddp.yaml"], "gradcache": ["gradcache-bert-base.yaml"],
            "stages": ["llama-3-70b-tp8-pp4.yaml", "--set", "network.layers=8"], "steps": ["demo-small.yaml", "--steps", 3]}
-
-
-def run(*arguments, text=True):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=text, timeout=120)
 
 
 def written_formats():

@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of traces that were cut off: what is read of them, and what becomes of it when it is converted."""
 
-import os
 import pathlib
 import struct
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOB = pathlib.Path(__file__).resolve().parents[1] / "golden" / "decoder.yaml"
 MAGIC = b"TIDEMARK TRACE 1\n"  # then frames: length, checksum, payload (traces/formats/tidemark_frames.h)
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
 
 
 class CutOff(unittest.TestCase):

@@ -5,23 +5,18 @@ Sizes are counted by hand from Llama-3 8B: hidden 4096, feed-forward 14336, 32 l
 of width 1024, embedding and head untied."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOB = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "llama-3-8b-fsdp2.yaml"
 
 EMBEDDING = 128256 * 4096
 LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
 PARAMETERS = 2 * EMBEDDING + 32 * LAYER + 4096  # 8,030,261,248, as published
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 def sets(**keys):

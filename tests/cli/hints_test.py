@@ -2,14 +2,13 @@
 """Hints hold what they promise: the strategies they name exist, the settings they name are taken."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 TESTS = pathlib.Path(__file__).resolve().parent
 SOURCES = sorted((TESTS.parent.parent / "sim").rglob("*.cc"))
 JOB = TESTS.parent / "jobs" / "oracle.yaml"
@@ -22,10 +21,6 @@ def texts():
         for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', source):
             if " " in text:
                 yield path.name, text
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
 class Hints(unittest.TestCase):

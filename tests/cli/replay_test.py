@@ -4,7 +4,6 @@
 predict says of that."""
 
 import json
-import os
 import pathlib
 import pickle
 import re
@@ -13,13 +12,10 @@ import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import PROGRAM, run
+
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 JOB = JOBS / "gpt2-ddp.yaml"
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
 
 
 class Replay(unittest.TestCase):

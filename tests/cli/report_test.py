@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 import pickle
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 JOB = """network: gpt2
@@ -20,10 +20,6 @@ accumulation_steps: 3
 layout: {dp: 4}
 strategy: ddp-last
 """
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 class Report(unittest.TestCase):

@@ -9,25 +9,20 @@ import gzip
 import itertools
 import json
 import operator
-import os
 import pathlib
 import re
-import subprocess
 import tempfile
 import unittest
 
 import nsys_test
 from trace_readers import READERS, highest, sign
+from tidemark import run
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 # A strategy's trace is of the first of these jobs that it accepts, with stages if it can be.
 DECODER = ["decoder.yaml", "network.layers=2", "accumulation_steps=2"]
 JOBS = [[*DECODER, "layout={dp: 4, pp: 2}"], [*DECODER, "layout={dp: 4}"], [*DECODER, "layout={dp: 4}", "shard.replicas=2"],
         ["dual_encoder.yaml"]]
-
-
-def run(*arguments):
-    return subprocess.run([os.environ["TIDEMARK_PROGRAM"], *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 def listed(what):

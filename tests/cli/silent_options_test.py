@@ -2,18 +2,13 @@
 """Options that would have no effect say so, or are refused; a share of the device for the allocator has one everywhere."""
 
 import json
-import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOB = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "gpt2-ddp.yaml"
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
 
 
 def read(*arguments):

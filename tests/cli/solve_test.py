@@ -5,14 +5,13 @@ line predicts."""
 
 import functools
 import json
-import os
 import pathlib
 import shlex
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOB = """network: {layers: 8, hidden: 1024, ffn: 2816, heads: 16, kv_heads: 4, vocabulary: 32000}
 machine: h100-sxm-80gb
 sequence_length: 2048
@@ -23,10 +22,6 @@ layout: {dp: 4}
 """
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 LAYOUTS = [(4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 4, 1), (1, 2, 2), (1, 1, 4)]
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=240)
 
 
 class Solve(unittest.TestCase):

@@ -4,7 +4,8 @@
 import json
 import unittest
 
-from swept_job import JOB, JOBS, SweptJob, run, sweep, vary
+from swept_job import JOB, JOBS, SweptJob, sweep, vary
+from tidemark import run
 
 
 class SweepMachines(SweptJob):

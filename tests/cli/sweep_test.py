@@ -11,7 +11,8 @@ import subprocess
 import time
 import unittest
 
-from swept_job import JOB, PROGRAM, SweptJob, run, sweep, vary
+from swept_job import JOB, SweptJob, sweep, vary
+from tidemark import PROGRAM, run
 
 
 def mpirun(ranks, *arguments):

@@ -2,19 +2,14 @@
 """What tests of tidemark sweep have in common: the program, called on one job, and what every report must say."""
 
 import json
-import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import run
+
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 JOB = JOBS / "llama-3-8b-fsdp2.yaml"
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=280)
 
 
 def vary(**keys):

@@ -2,19 +2,15 @@
 """The verbs job, list and doctor, and what every verb has in common, seen from outside."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
 import tempfile
 import unittest
 
-PROGRAM = os.environ["TIDEMARK_PROGRAM"]
+from tidemark import PROGRAM, run
+
 JOBS = pathlib.Path(__file__).resolve().parent.parent / "jobs"
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
 def output(*arguments):
