@@ -30,11 +30,10 @@ struct RoleReport {
   Peak peak;
   std::optional<Bytes> allocator_bytes;  ///< the allocator's own rounded peak
   std::optional<Bytes> reserved;         ///< the most that it had from the device
-  std::optional<Bytes>
-      reserved_late;              ///< the same where memory that other streams use comes back late, if there is any
-  std::optional<Bytes> minimum;   ///< smallest device limit at which the allocator succeeds
-  Band device;                    ///< DeviceBytes(): what nvidia-smi would show
-  Bytes host;                     ///< the most that one rank has in host memory, whenever that is
+  std::optional<Bytes> reserved_late;    ///< the same if streams lag, where memory is freed in use
+  std::optional<Bytes> minimum;          ///< smallest device limit at which the allocator succeeds
+  Band device;                           ///< DeviceBytes(): what nvidia-smi would show
+  Bytes host;                            ///< the most that one rank has in host memory, whenever that is
   std::vector<PhasePeak> phases;  ///< highest totals by phase, in order of first appearance; empty without a trace
   std::optional<Trace> trace;
 };

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "sim/engine/simulate.h"
@@ -13,23 +12,12 @@
 
 namespace tidemark {
 
-/// Which streams use a buffer that is freed without waiting for them (Free::recorded), beside the stream that it was
-/// born on. Nobody else's uses are kept: a program without such frees costs nothing.
+/// Which streams use a buffer, beside the one that it was born on, from its allocation to its free.
 class RecordedUses {
  public:
-  /// `first_slot`: by family, where its members begin, one behind the other.
-  RecordedUses(const Program& program, std::vector<std::uint32_t> first_slot)
-      : program_(program), first_slot_(std::move(first_slot)), is_recorded_(program.buffers.size()) {
-    for (const Node& node : program.nodes) {
-      if (const auto* free = std::get_if<Free>(&node); free != nullptr && free->recorded) {
-        is_recorded_[free->buffer.buffer.index] = true;
-        any_ = true;
-      }
-    }
-    users_.resize(any_ ? first_slot_.back() + static_cast<std::size_t>(program.buffers.back().count()) : 0);
-  }
-
-  bool any() const { return any_; }
+  /// `first_slot`: by family, where its members begin, one behind the other; `slots`: of all.
+  RecordedUses(const Program& program, std::vector<std::uint32_t> first_slot, std::size_t slots)
+      : program_(program), first_slot_(std::move(first_slot)), users_(slots) {}
 
   /// `stream` is given work that reads or writes this; a view is memory of another buffer.
   void Add(const BufferInstance& used, StreamId stream) {
@@ -39,35 +27,37 @@ class RecordedUses {
       family = view.MemoryOf(slot - first_slot_[family.index]).of;
       slot = first_slot_[family.index];
     }
-    if (is_recorded_[family.index] && stream != program_.buffers[family.index].stream) {
-      std::vector<StreamId>& users = users_[slot];
-      if (std::ranges::find(users, stream) == users.end()) {
-        users.push_back(stream);
-      }
+    std::vector<StreamId>& users = users_[slot];
+    if (stream != program_.buffers[family.index].stream && std::ranges::find(users, stream) == users.end()) {
+      users.push_back(stream);
     }
   }
 
-  /// Of the member that is freed; from now on nobody uses it.
+  /// Of the buffer that is freed; from now on nobody uses it.
   std::vector<StreamId> Take(std::uint32_t slot) { return std::exchange(users_[slot], {}); }
 
  private:
   const Program& program_;
   std::vector<std::uint32_t> first_slot_;
-  std::vector<bool> is_recorded_;  // by family
-  bool any_ = false;
   std::vector<std::vector<StreamId>> users_;  // by slot
 };
 
 /// Calls `visit(BufferRef, StreamId)` for what the work of a leaf reads or writes.
 template <class Leaf, class Visit>
 void ForEachUsed(const Leaf& leaf, Visit visit) {
-  if constexpr (requires { leaf.reads, leaf.writes; }) {
+  if constexpr (requires {
+                  leaf.reads;
+                  leaf.writes;
+                }) {
     for (const auto* refs : {&leaf.reads, &leaf.writes}) {
       for (const BufferRef& ref : *refs) {
         visit(ref, leaf.stream);
       }
     }
-  } else if constexpr (requires { leaf.buffer, leaf.stream; }) {
+  } else if constexpr (requires {
+                         leaf.buffer;
+                         leaf.stream;
+                       }) {
     visit(leaf.buffer, leaf.stream);
   }
 }

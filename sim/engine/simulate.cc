@@ -9,6 +9,7 @@
 
 #include "sim/engine/cause.h"
 #include "sim/engine/recorded_uses.h"
+#include "sim/program/frees_in_use.h"
 #include "sim/program/residents.h"
 #include "sim/program/walk.h"
 
@@ -53,8 +54,8 @@ class RoleSimulation {
       slots += static_cast<std::uint32_t>(buffer.count());
     }
     alive_.resize(slots, false);
-    if (listener_ != nullptr) {
-      uses_.emplace(program, first_slot_);
+    if (listener_ != nullptr && FreesInUse(program)) {
+      uses_.emplace(program, first_slot_, slots);
     }
     AllocateResidents();
   }
@@ -184,19 +185,17 @@ class RoleSimulation {
       host_total_ -= buffer.bytes();
     }
     if (listener_ != nullptr) {
-      if (recorded) {
-        TellOfUses(instance);
-      }
+      TellOfUses(instance, recorded);
       listener_->OnFree(instance, host_, std::max(host_, ready_[buffer.stream.index]));
     }
   }
 
-  void TellOfUses(const BufferInstance& instance) {
+  void TellOfUses(const BufferInstance& instance, bool recorded) {
     Nanos done;
-    for (const StreamId user : uses_->Take(instance.slot)) {
+    for (const StreamId user : uses_ ? uses_->Take(instance.slot) : std::vector<StreamId>()) {
       done = std::max(done, ready_[user.index]);
     }
-    if (done > host_) {
+    if (recorded && done > host_) {
       listener_->OnUsedUntil(instance, done);
     }
   }
@@ -263,7 +262,7 @@ class RoleSimulation {
     const std::size_t here = at_++;
     std::visit(
         [&](const auto& leaf) {
-          if (uses_ && uses_->any()) {
+          if (uses_) {
             ForEachUsed(leaf, [this](const BufferRef& ref, StreamId stream) { uses_->Add(Instance(ref), stream); });
           }
           Do(leaf, costs_.device[here]);
@@ -360,7 +359,7 @@ class RoleSimulation {
 
   std::vector<std::uint32_t> first_slot_;
   std::vector<bool> alive_;
-  std::optional<RecordedUses> uses_;  ///< where somebody listens
+  std::optional<RecordedUses> uses_;  ///< where they are told to a listener
   std::vector<Phase> phases_;
   CategoryBytes live_;
   Bytes total_, host_total_;

@@ -35,14 +35,14 @@ class Allocator {
   /// Whether a free takes its turn in a stream (cudaFreeAsync), behind what that has been given before. The device then
   /// has the memory again, and hands it out as it likes.
   virtual bool frees_in_stream_order() const { return false; }
+  /// Whether the framework that it is from holds memory back that other streams use when it is freed (FreeInUse).
+  virtual bool records_streams() const { return false; }
   /// Frees in the order of this stream, where that means something, instead of the stream of birth.
   virtual void FreeOn(std::uint32_t handle, std::uint32_t) { Free(handle); }
   /// Frees memory that work on other streams still uses (PyTorch: after record_stream). It is given to nobody else
   /// until UseEnds(ticket) has said that the last such use is over, or the allocator has waited for all of them rather
   /// than run out. Here it stays allocated until then; torch-caching counts it as free at once.
   virtual std::uint64_t FreeInUse(std::uint32_t handle);
-  /// Whether the framework that it is from does so.
-  virtual bool records_streams() const { return false; }
   virtual void UseEnds(std::uint64_t ticket);
   /// All streams were waited for: what an allocator holds back or gives back only then.
   virtual void Synchronize();

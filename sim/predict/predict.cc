@@ -13,6 +13,7 @@
 #include "sim/predict/program_length.h"
 #include "sim/predict/sharding.h"
 #include "sim/predict/trace_recorder.h"
+#include "sim/program/frees_in_use.h"
 
 namespace tidemark {
 namespace {
@@ -95,7 +96,7 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     TraceRecorder& recorder = recorders[i];
     RolePrediction& role = prediction.roles[i];
     role.reserved = recorder.allocator().reserved_peak();
-    role.reserved_late = job.machine.accelerator ? recorder.reserved_late() : std::nullopt;
+    role.reserved_late = recorder.reserved_late();
     role.allocator_bytes = recorder.allocator().allocated_peak();
     role.minimum = MinimumCapacity(recorder.log(), job.allocator);
     if (options.capacity) {
@@ -111,6 +112,18 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
       role.trace = std::move(trace);
     }
   }
+}
+
+/// Where some step frees memory in use: what the device has for the role's allocator. A processor has done its work
+/// when the host goes on.
+std::optional<Bytes> LateCapacity(const Job& job, std::span<const LoweredRun> runs, std::size_t role,
+                                  std::optional<Bytes> asked) {
+  const bool any =
+      std::ranges::any_of(runs, [role](const LoweredRun& lowered) { return FreesInUse(lowered.program.roles[role]); });
+  if (!any || !job.machine.accelerator) {
+    return std::nullopt;
+  }
+  return asked.value_or(job.machine.device_memory - job.machine.context.high);
 }
 
 void AddCommunication(std::vector<CommunicationRow>& all, const Program& program, std::int64_t steps) {
@@ -209,7 +222,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
   } else {
     TIDEMARK_TRY(CheckLength(runs, job, CountSteps(options.steps), options.most_events));
     for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
-      recorders.emplace_back(job.allocator);
+      recorders.emplace_back(job.allocator, LateCapacity(job, runs, i, options.capacity));
     }
     TIDEMARK_ASSIGN(evaluation, SimulateSteps(job, runs, recorders, reserved));
   }

@@ -37,7 +37,7 @@ struct RolePrediction {
   MemoryPeak peak;
   std::int64_t peak_step = 0;            ///< the step that first reaches the peak, counted from 0
   std::optional<Bytes> reserved;         ///< highest reservation of the job's allocator on an unlimited device
-  std::optional<Bytes> reserved_late;    ///< the same where memory in use comes back late (LateReuse), if any is freed
+  std::optional<Bytes> reserved_late;    ///< the same by LateReuse; nothing where no memory is freed in use
   std::optional<Bytes> allocator_bytes;  ///< its highest allocated total, rounding included
   std::optional<Bytes> minimum;          ///< smallest device limit at which it succeeds
   std::optional<Trace> trace;

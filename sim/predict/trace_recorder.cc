@@ -38,13 +38,6 @@ bool IsAlike(const Program& a, const Buffer& left, const Program& b, const Buffe
          a.streams[left.stream.index].name == b.streams[right.stream.index].name;
 }
 
-bool FreesInUse(const Program& program) {
-  return std::ranges::any_of(program.nodes, [](const Node& node) {
-    const auto* free = std::get_if<Free>(&node);
-    return free != nullptr && free->recorded;
-  });
-}
-
 Error Mismatch(const Program& program, std::string_view name, std::string_view what) {
   return {ErrorCode::internal, program.role, fmt::format("buffer '{}' {}", name, what),
           "this is a fault of tidemark: please report the job"};
@@ -52,8 +45,11 @@ Error Mismatch(const Program& program, std::string_view name, std::string_view w
 
 }  // namespace
 
-TraceRecorder::TraceRecorder(const AllocatorOptions& options)
-    : allocator_(MakeAllocator(options, kUnlimited)), options_(options) {
+TraceRecorder::TraceRecorder(const AllocatorOptions& options, std::optional<Bytes> late_capacity)
+    : allocator_(MakeAllocator(options, kUnlimited)) {
+  if (late_capacity && allocator_->records_streams()) {
+    late_.emplace(options, *late_capacity);
+  }
   trace_.origin = "predicted";
 }
 
@@ -69,8 +65,6 @@ Status TraceRecorder::BeginStep(const Program& program, std::string_view kind, N
     if (late_) {
       late_->Synchronize();
     }
-  } else if (allocator_->records_streams() && FreesInUse(program)) {
-    late_.emplace(options_);
   }
   program_ = &program;
   start_ = start;
@@ -197,8 +191,8 @@ void TraceRecorder::OnAlloc(const BufferInstance& instance, Nanos issue, Nanos r
   const auto allocation = allocator_->Allocate(buffer.bytes(), stream);
   TIDEMARK_CHECK(allocation.has_value());
   held_[instance.slot] = {allocation->handle, TakeLogId(), allocation->address};
-  if (late_) {
-    late_->Allocate(held_[instance.slot].log_id, buffer.bytes(), stream, start_ + issue);
+  if (late_ && !late_->Allocate(held_[instance.slot].log_id, buffer.bytes(), stream, start_ + issue)) {
+    late_.reset();
   }
   Log({true, held_[instance.slot].log_id, buffer.bytes(), stream});
   Record(true, instance, issue, ready, allocation->address);
@@ -265,6 +259,9 @@ std::uint16_t TraceRecorder::OpenSpan() const { return open_spans_.empty() ? kNo
 void TraceRecorder::OnSlice(StreamId stream, NameId name, Nanos start, Nanos end) {
   if (const auto mark = marks_.find(name); mark != marks_.end()) {
     Mark(mark->second);
+  }
+  if (late_) {
+    late_->Launch(streams_[stream.index], start_ + end);
   }
   trace_.slices.push_back({static_cast<std::uint16_t>(streams_[stream.index]), TraceStringId{strings_[name.index]},
                            start_ + start, start_ + end, OpenSpan()});

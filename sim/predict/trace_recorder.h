@@ -25,7 +25,8 @@ namespace tidemark {
 /// the buffers that one step leaves to the next.
 class TraceRecorder : public Listener {
  public:
-  explicit TraceRecorder(const AllocatorOptions& options);
+  /// `late_capacity`: of the device that reserved_late() is asked of; nothing: it is not asked.
+  explicit TraceRecorder(const AllocatorOptions& options, std::optional<Bytes> late_capacity = std::nullopt);
 
   /// What is heard from now on belongs to the next step, which runs `program` from `start` on. The program's resident
   /// buffers must be those that the step before kept, by name, index and shape: anything else is a fault of ours.
@@ -43,8 +44,8 @@ class TraceRecorder : public Listener {
   void OnEnd(Phase phase, Nanos host) override;
 
   const Allocator& allocator() const { return *allocator_; }
-  /// The most that it would have reserved with LateReuse; nothing where no memory is freed in use, or where the
-  /// allocator hands such memory out at once.
+  /// The most that it would have reserved with LateReuse; nothing where the allocator hands such memory out at once, or
+  /// where what lives fills the device.
   std::optional<Bytes> reserved_late() const;
   /// The most that the allocator has had reserved since the step began that is heard.
   Bytes reserved_in_step() const { return reserved_in_step_; }
@@ -74,7 +75,6 @@ class TraceRecorder : public Listener {
   Nanos start_;                       ///< of that step
   Bytes reserved_in_step_;
   std::unique_ptr<Allocator> allocator_;
-  AllocatorOptions options_;
   std::optional<LateReuse> late_;          ///< tensors by their names in the log
   Nanos used_until_;                       ///< by other streams: what is freed next
   std::vector<std::uint32_t> first_slot_;  ///< by buffer
