@@ -52,7 +52,7 @@ std::int64_t CountCharacters(std::string_view text);
 /// The same with small letters; what is not ASCII stays.
 std::string LowerCase(std::string text);
 
-/// Letters to insert, remove or replace to make one word of the other.
+/// Letters to insert, remove, replace or swap with their neighbours to make one word of the other.
 std::size_t EditDistance(std::string_view a, std::string_view b);
 
 /// The candidate nearest to `word`: itself, else the shortest one that it begins ("ddp" of "ddp-last"; not with one or

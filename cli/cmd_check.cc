@@ -68,9 +68,12 @@ class CheckCommand : public Command {
                    "write test results as JUnit XML to this file; - is stdout, without the report")
         ->type_name("FILE");
     app.add_option("--github-benchmark", benchmark_path_,
-                   "write peaks as customSmallerIsBetter of github-action-benchmark to this file")
+                   "write peaks as customSmallerIsBetter of github-action-benchmark to this file; - is stdout, without "
+                   "the report")
         ->type_name("FILE");
-    app.add_option("--markdown", markdown_path_, "write a comment for a pull request to this file")->type_name("FILE");
+    app.add_option("--markdown", markdown_path_,
+                   "write a comment for a pull request to this file; - is stdout, without the report")
+        ->type_name("FILE");
     app.add_flag("--github", github_,
                  "annotations on stderr, and the summary that $GITHUB_STEP_SUMMARY names; also where GITHUB_ACTIONS is "
                  "true");

@@ -31,6 +31,12 @@
 namespace tidemark {
 namespace {
 
+/// What a trace tells of its allocator.
+struct OwnAllocator {
+  AllocatorOptions options;
+  bool told = false;
+};
+
 constexpr Bytes kUnlimited = Bytes(std::numeric_limits<std::int64_t>::max());
 
 /// What people set, each by itself, and the other allocators that there are.
@@ -74,7 +80,9 @@ class ReplayCommand : public Command {
       kinds.push_back(kind);
     }
     app.add_option("TRACE", path_, "a trace file")->required();
-    app.add_option("--allocator", kind_, "its kind; default: the trace's own, or PyTorch's where it tells none")
+    app.add_option("--allocator", kind_,
+                   "its kind, without knobs but those of --set; default: the trace's own with its knobs, or PyTorch's "
+                   "where it tells none")
         ->type_name("KIND")
         ->check(CLI::IsMember(kinds));
     app.add_option("--set", set_, "a knob of the allocator, as a job's `allocator` has it (any number of times)")
@@ -103,7 +111,7 @@ class ReplayCommand : public Command {
                                   "memory snapshot"))
           .At(path_);
     }
-    const AllocatorOptions own = OwnAllocator(trace);
+    const auto [own, tells_setting] = AllocatorOf(trace);
     std::vector<std::string> settings = set_;
     const bool sets_kind = std::ranges::any_of(
         set_, [](const std::string& set) { return set.starts_with("kind=") || set.starts_with("allocator.kind="); });
@@ -113,12 +121,13 @@ class ReplayCommand : public Command {
     if (!kind_.empty()) {
       settings.insert(settings.begin(), "kind=" + kind_);
     }
-    TIDEMARK_ASSIGN(const AllocatorOptions asked, ReadAllocator(own, settings));
+    const bool anew = sets_kind || !kind_.empty();  // a kind that is named has the knobs that are named, and no other
+    TIDEMARK_ASSIGN(const AllocatorOptions asked, ReadAllocator(anew ? AllocatorOptions() : own, settings));
     ReplayReport report = Describe(file, trace);
     TraceReplay replay = ReplayTrace(trace, asked, capacity());
     report.replayed = SettingOf(asked, replay);
     report.replayed.own = asked == own;
-    report.tells_setting = tells_setting_;
+    report.tells_setting = tells_setting;
     DescribePeak(trace, replay, report);
     if (settings.empty()) {
       TIDEMARK_TRY(ReplayOthers(trace, asked, report));
@@ -150,17 +159,30 @@ class ReplayCommand : public Command {
     return RefuseToOverwrite(trace_path_, path_);
   }
 
-  /// As the trace tells it, or its job; PyTorch's without knobs where nothing does.
-  AllocatorOptions OwnAllocator(const Trace& trace) {
-    const Result<AllocatorOptions> told =
-        trace.allocator.empty() ? AllocatorOfJobYaml(trace.job_yaml) : ReadAllocator({}, trace.allocator);
-    tells_setting_ = told && !(trace.allocator.empty() && trace.job_yaml.empty());
-    if (!told) {
-      fmt::print(stderr, "note: {}: the settings of its allocator ({}) are left out: {}\n", path_,
-                 trace.allocator.empty() ? "in its job" : fmt::format("{}", fmt::join(trace.allocator, " ")),
-                 told.error().message);
+  /// As the trace tells it, or its job; PyTorch's without knobs where nothing does. A setting that this allocator does
+  /// not take is left out, with a note.
+  OwnAllocator AllocatorOf(const Trace& trace) const {
+    OwnAllocator own;
+    const auto leave_out = [&](std::string_view what, const Error& error) {
+      fmt::print(stderr, "note: {}: {} is left out: {}\n", path_, what, error.message);
+    };
+    if (trace.allocator.empty() && !trace.job_yaml.empty()) {
+      const Result<AllocatorOptions> told = AllocatorOfJobYaml(trace.job_yaml);
+      own.told = told.ok();
+      own.options = told ? *told : own.options;
+      if (!told) {
+        leave_out("the allocator of its job", told.error());
+      }
     }
-    return told ? *told : AllocatorOptions();
+    for (const std::string& setting : trace.allocator) {
+      const Result<AllocatorOptions> with = ReadAllocator(own.options, {&setting, 1});
+      own.told = own.told || with.ok();
+      own.options = with ? *with : own.options;
+      if (!with) {
+        leave_out(fmt::format("its allocator's {}", setting), with.error());
+      }
+    }
+    return own;
   }
 
   ReplayReport Describe(const ReadTrace& file, const Trace& trace) const {
@@ -261,7 +283,6 @@ class ReplayCommand : public Command {
   std::string path_, kind_, capacity_, role_, trace_path_;
   std::vector<std::string> set_;
   std::optional<Bytes> limit_;
-  bool tells_setting_ = false;
   OutputFormat format_ = OutputFormat::text;
   bool exit_zero_ = false;
 };

@@ -129,7 +129,7 @@ AllocatorWords WordsOf(AllocatorKind kind) {
   Fail("a kind of allocator that is not in the enumeration", __FILE__, __LINE__);
 }
 
-Provenance MakeProvenance(const Job& job, std::int64_t steps, bool frees_in_use) {
+Provenance MakeProvenance(const Job& job, std::int64_t steps) {
   Provenance provenance;
   provenance.version = TIDEMARK_VERSION;
   provenance.modelled = {"every tensor, its bytes and its life",
@@ -160,11 +160,6 @@ Provenance MakeProvenance(const Job& job, std::int64_t steps, bool frees_in_use)
     if (source == kAssumed) {
       provenance.assumed.push_back(key == "machine" ? fmt::format("machine {}", job.machine.name) : key);
     }
-  }
-  if (frees_in_use) {
-    provenance.modelled.emplace_back(
-        "memory that record_stream holds back after its free: none of it in reserved; all of it, until this device is "
-        "done, if streams lag");
   }
   provenance.not_modelled = {"links shared by collectives that coincide", "data loading, logging and checkpoints",
                              "other processes on the device"};
@@ -212,7 +207,12 @@ PredictionReport MakeReport(const Job& job, const PredictOptions& options, Predi
   if (prediction.closed_form && prediction.simulated) {
     report.engines = EnginesReport{MakeEngine(*prediction.closed_form), MakeEngine(*prediction.simulated)};
   }
-  report.provenance = MakeProvenance(job, steps, report.Worst().reserved_late.has_value());
+  report.provenance = MakeProvenance(job, steps);
+  if (report.Worst().reserved_late) {
+    report.provenance.modelled.emplace_back(
+        "memory that record_stream holds back after its free: reserved has none of it; reserved if streams lag has it "
+        "until the stream that uses it is done, by the machine's times");
+  }
   for (RoleReport& role : report.roles) {
     if (role.trace) {
       role.trace->usable_memory = report.usable_memory < report.device_memory ? report.usable_memory : Bytes();

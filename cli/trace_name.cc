@@ -15,15 +15,15 @@
 namespace tidemark {
 namespace {
 
+constexpr std::string_view kCompressed = ".gz";
+
 bool HasEnding(const TraceFormat& format, std::string_view ending) {
   const std::vector<std::string_view> endings = format.endings();
   return (ending == kArchiveEnding && format.archives()) ||
          std::find(endings.begin(), endings.end(), ending) != endings.end();
 }
 
-constexpr std::string_view kCompressed = ".gz";
-
-bool IsOfAnother(const std::string& path) {
+bool HasAnotherFormatsEnding(const std::string& path) {
   const std::vector<std::unique_ptr<TraceFormat>> formats = FormatsOfEnding(path);
   return !formats.empty() &&
          std::none_of(formats.begin(), formats.end(), [](const auto& format) { return format->name() == "tidemark"; });
@@ -54,12 +54,14 @@ std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& pat
 
 Status CheckTraceName(const std::string& path) {
   if (EndingOf(path) == kCompressed) {
+    std::error_code none;
     const std::filesystem::path plain = std::filesystem::path(path).replace_extension();
-    const std::string own = ShellWord((IsOfAnother(plain.string()) ? OwnName(plain) : plain).string());
+    const bool serves = !HasAnotherFormatsEnding(plain.string()) && !std::filesystem::exists(plain, none);
+    const std::string own = ShellWord((serves ? plain : OwnName(plain)).string());
     return BadInput(fmt::format("--trace {}: what is written is not compressed", path),
                     fmt::format("--trace {0}, and behind that: gzip {0} (traces are read compressed as well)", own));
   }
-  if (!IsOfAnother(path)) {
+  if (!HasAnotherFormatsEnding(path)) {
     return Done{};
   }
   return BadInput(fmt::format("--trace {}: a file of Tidemark's own format is written, and {} is the ending of {}",

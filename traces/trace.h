@@ -93,7 +93,7 @@ struct Trace {
   std::string title;     ///< the job in one line
   std::string job_yaml;  ///< the resolved job, empty if unknown
   /// What its allocator was set to, by a job's keys, the kind first: "kind=torch-caching", "max_split_size=128MiB".
-  /// Empty: not known, but for what a job tells (in files of before there was this).
+  /// Empty: not known, but for what `job_yaml` tells (older files).
   std::vector<std::string> allocator;
   std::string role;        ///< "stage 0"
   std::int64_t ranks = 1;  ///< that did the same

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 #include "base/text.h"
 #include "models/configs/config.h"
@@ -101,11 +102,35 @@ std::vector<std::string_view> KnownFields() {
   return known;
 }
 
-/// A required field is absent: where the section that lacks it is, and what in it looks like the field or its section.
+constexpr std::size_t kShort = 4;  ///< letters; shorter names are near to each other by nature: dp, tp, pp
+
+/// What has no use in a section and looks like `key`; null where nothing does. `path`: the section's, with its dot.
+const ConfigValue::Entry* Lookalike(const ConfigValue& section, const std::string& path, const std::string& key) {
+  const std::vector<std::string_view> known = KnownFields();
+  std::vector<std::string> others;
+  for (const ConfigValue::Entry& entry : section.fields) {
+    const std::string there = path + entry.key;
+    const bool has_a_use = std::ranges::any_of(known, [&](std::string_view field) {
+      return field.starts_with(there) && (field.size() == there.size() || field[there.size()] == '.');
+    });
+    if (LowerCase(entry.key) == key && entry.key != key) {
+      return &entry;
+    }
+    if (!has_a_use && entry.key != key && std::min(key.size(), entry.key.size()) >= kShort) {
+      others.push_back(entry.key);
+    }
+  }
+  const std::string nearest = Nearest(key, others);
+  const auto found = std::ranges::find(section.fields, nearest, &ConfigValue::Entry::key);
+  return nearest.empty() ? nullptr : &*found;
+}
+
+/// A required field is absent, or a section on the way to it: where the section that lacks it is, or what stands in its
+/// place there.
 Error Missing(const ConfigValue& root, std::string_view path) {
   const ConfigValue* section = &root;
-  std::size_t begin = 0;
-  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', begin)) {
+  std::size_t begin = 0, dot = path.find('.');
+  for (; dot != std::string_view::npos; dot = path.find('.', begin)) {
     const ConfigValue* next = section->Find(path.substr(begin, dot - begin));
     if (next == nullptr || next->is_null()) {
       break;
@@ -113,21 +138,15 @@ Error Missing(const ConfigValue& root, std::string_view path) {
     section = next;
     begin = dot + 1;
   }
-  const std::string_view key = path.substr(begin, path.find('.', begin) - begin);
-  std::vector<std::string> keys;
-  const std::vector<std::string_view> known = KnownFields();
-  for (const ConfigValue::Entry& entry : section->fields) {
-    const std::string there = std::string(path.substr(0, begin)) + entry.key;
-    const bool has_a_use = std::ranges::any_of(known, [&](std::string_view field) {
-      return field.starts_with(there) && (field.size() == there.size() || field[there.size()] == '.');
-    });
-    if (!has_a_use) {
-      keys.push_back(entry.key);
-    }
+  const std::string_view absent = path.substr(0, dot);
+  if (!section->is_map()) {
+    return ErrorAt(*section, path.substr(0, begin - 1),
+                   fmt::format("expected a section, found {}", Describe(*section)));
   }
-  const std::string nearest = Nearest(key, keys);
-  return ErrorAt(*section, path, "is missing, and nanotron requires it",
-                 nearest.empty() ? "" : fmt::format("should '{}' be '{}'?", nearest, key));
+  const std::string key(absent.substr(begin));
+  const ConfigValue::Entry* like = Lookalike(*section, std::string(path.substr(0, begin)), key);
+  return ErrorAt(like == nullptr ? *section : like->value, absent, "is missing, and nanotron requires it",
+                 like == nullptr ? "" : fmt::format("there is '{}': did you mean '{}'?", like->key, key));
 }
 
 /// `value`'s place with another text.
@@ -285,7 +304,7 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
 /// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a
 /// field that does is a mistake, and would silently leave that field at its default.
 Status RefuseMisspelt(const ConfigValue& root) {
-  constexpr std::size_t kLong = 7, kShort = 4;  // shorter names are near to each other by nature: dp, tp, pp
+  constexpr std::size_t kLong = 7;
   const std::vector<std::string_view> known = KnownFields();
   for (const char* section :
        {"tokens", "parallelism", "optimizer", "optimizer.optimizer_factory", "model", "model.model_config"}) {
@@ -307,12 +326,20 @@ Status RefuseMisspelt(const ConfigValue& root) {
   return Done{};
 }
 
+/// Two of the sections that every config of nanotron's has: one may be misspelt.
 bool Recognises(const ConfigValue& root) {
-  return root.FindPath("parallelism.dp") != nullptr && root.Find("tokens") != nullptr &&
-         root.FindPath("model.model_config") != nullptr;
+  const auto sections = {"tokens", "parallelism", "model.model_config"};
+  return std::ranges::count_if(sections, [&](const char* section) {
+           const ConfigValue* found = root.FindPath(section);
+           return found != nullptr && found->is_map();
+         }) >= 2;
 }
 
 Result<Settings> Read(const ConfigValue& root) {
+  if (Given(root, "model.model_config") == nullptr) {
+    return Missing(root, "model.model_config.is_llama_config");
+  }
+  TIDEMARK_TRY(RefuseMisspelt(root));
   const ConfigValue* llama = Given(root, "model.model_config.is_llama_config");
   if (llama == nullptr || LowerCase(llama->text) != "true") {
     return ErrorAt(llama == nullptr ? root : *llama, "model.model_config",
@@ -323,7 +350,6 @@ Result<Settings> Read(const ConfigValue& root) {
     return ErrorAt(*experts, "model.model_config.moe_config", "this version has no mixture of experts");
   }
   Settings settings;
-  TIDEMARK_TRY(RefuseMisspelt(root));
   TIDEMARK_TRY(ReadSame(root, settings));
   TIDEMARK_TRY(ReadTranslated(root, settings));
   TIDEMARK_TRY(ReadTensorParallelMode(root, settings));

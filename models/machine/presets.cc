@@ -166,7 +166,7 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
     for (const ConfigValue::Entry& entry : given.fields) {
       keys.push_back(entry.key);
     }
-    return BadInput(fmt::format("expected a value, or {{value: ..., source: ...}}, found a map of {}",
+    return BadInput(fmt::format("expected a value, or {{value: ..., source: ...}} with both, found a map of {}",
                                 keys.empty() ? "nothing" : fmt::format("{}", fmt::join(keys, ", "))),
                     fmt::format("for example {0}, or {{value: {0}, source: a data sheet}}", example));
   }

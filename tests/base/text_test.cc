@@ -151,6 +151,15 @@ TEST(Excerpt, CutsNoCharacterInTwo) {
   EXPECT_EQ(CountCharacters(text), 101);
 }
 
+TEST(EditDistance, CountsLettersAndSwapsOfNeighbours) {
+  EXPECT_EQ(EditDistance("dtype", "dtype"), 0U);
+  EXPECT_EQ(EditDistance("dytpe", "dtype"), 1U);
+  EXPECT_EQ(EditDistance("dtyep", "dtype"), 1U);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3U);  // two replaced, one inserted
+  EXPECT_EQ(EditDistance("", "ab"), 2U);
+  EXPECT_EQ(EditDistance("ca", "abc"), 3U) << "what was swapped is not parted as well";
+}
+
 TEST(Nearest, SuggestsWhatATypingMistakeMeant) {
   const std::vector<std::string> words = {"layout", "strategy", "network", "tp", "dp", "sequence_length"};
   EXPECT_EQ(Nearest("lyaout", words), "layout");

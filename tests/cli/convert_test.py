@@ -248,6 +248,11 @@ class Convert(unittest.TestCase):
             self.assertIn(f"--trace {self.folder / name}: what is written is not compressed", done.stderr)
             self.assertIn(f"hint: --trace {self.folder / own}, and behind that: gzip {self.folder / own} (", done.stderr)
 
+    def test_the_name_that_is_advised_for_a_compressed_trace_is_free(self):
+        trace = self.trace("gpt2")
+        done = run("replay", trace, "--trace", f"{trace}.gz")
+        self.assertIn(f"hint: --trace {trace.with_suffix('.tidemark')}, and behind that: gzip ", done.stderr)
+
     def test_the_name_that_is_advised_for_a_trace_is_free(self):
         done = run("replay", self.trace("gpt2"), "--trace", self.trace("gpt2").with_suffix(".json"))
         self.assertIn(f"hint: --trace {self.trace('gpt2').with_suffix('.tidemark')}, ", done.stderr)

@@ -58,14 +58,18 @@ class Replay(unittest.TestCase):
                 self.assertEqual(report["allocator_bytes"], expected["allocator_bytes"])
 
     def test_other_settings_are_what_their_commands_say_least_reserved_first(self):
-        others = self.replay()["others"]
-        self.assertGreaterEqual(len(others), 6)
-        self.assertEqual(others, sorted(others, key=lambda each: each["reserved_bytes"]))
-        for other in others:
-            program, *command = shlex.split(other["command"])
-            self.assertEqual(program, "tidemark")
-            done = run(*command, "--format", "json")
-            self.assertEqual(json.loads(done.stdout)["reserved_bytes"], other["reserved_bytes"], other["command"])
+        expandable = self.trace.with_name("with_knobs.trace")  # of which the others have none
+        self.replay("--set", "expandable_segments=true", "--trace", expandable)
+        for trace in (self.trace, expandable):
+            others = json.loads(run("replay", trace, "--format", "json").stdout)["others"]
+            self.assertGreaterEqual(len(others), 6)
+            self.assertEqual(others, sorted(others, key=lambda each: each["reserved_bytes"]))
+            for other in others:
+                program, *command = shlex.split(other["command"])
+                self.assertEqual(program, "tidemark")
+                report = json.loads(run(*command, "--format", "json").stdout)
+                self.assertEqual((report["allocator"], report["reserved_bytes"]), (other["allocator"], other["reserved_bytes"]),
+                                 other["command"])
 
     def test_a_setting_is_told_against_the_one_that_the_trace_has(self):
         own = self.replay()
@@ -137,6 +141,10 @@ class Replay(unittest.TestCase):
             ({"expandable_segments": True}, "torch-caching expandable_segments=true"),
             ({"max_split_size": 128 << 20}, "torch-caching max_split_size=128MiB"),
             ({"garbage_collection_threshold": 0.8}, "torch-caching"),  # of a memory fraction, which is not told
+            ({"garbage_collection_threshold": 0.8, "PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"},
+             "torch-caching garbage_collection_threshold=0.8 memory_fraction=0.5"),
+            ({"PYTORCH_CUDA_ALLOC_CONF": "a:b:c,[,]:,large_segment_size_mb:'64',max_non_split_rounding_mb:{1: 2},:,"},
+             "torch-caching"),
             ({"roundup_power2_divisions": {str(1 << i): 4 for i in range(16)}}, "torch-caching roundup_power2_divisions=4"),
             ({"roundup_power2_divisions": {str(1 << i): 0 if i < 8 else 1 << (i - 8) if i < 10 else 8 for i in range(16)}},
              'torch-caching roundup_power2_divisions="128:0,256:1,512:2,1024:8,>:8"'),
@@ -156,8 +164,13 @@ class Replay(unittest.TestCase):
     def test_settings_that_no_allocator_takes_are_left_out_with_a_note(self):
         done = run("replay", self.snapshot(max_split_size=1), "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"note: .*settings.pickle: the settings of its allocator \(kind=torch-caching max_split_size=1\) are left out: expected a size of at least 20.0 MiB, found '1'")
+        self.assertRegex(done.stderr, r"note: .*settings.pickle: its allocator's max_split_size=1 is left out: expected a size of at least 20.0 MiB")
         self.assertEqual(json.loads(done.stdout)["allocator"], "torch-caching")
+        # PyTorch takes both of these together; here the first one stays.
+        done = run("replay", self.snapshot(expandable_segments=True, max_split_size=128 << 20), "--format", "json")
+        self.assertIn("note: ", done.stderr)
+        self.assertIn("its allocator's max_split_size=134217728 is left out", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["allocator"], "torch-caching expandable_segments=true")
 
     def test_settings_go_into_a_snapshot_and_come_back(self):
         for settings, conf in ((["expandable_segments=true"], "expandable_segments:True"),

@@ -90,13 +90,15 @@ class PyTorchAsTheJudge(unittest.TestCase):
         self.assertGreaterEqual(sum(abs(each) <= 2 << 20 for each in differences), 94)
 
     def test_reserved_memory_of_fsdp1_lies_between_streams_that_keep_up_and_streams_that_lag(self):
+        """But for four, which have up to 0.4 % less."""
         fsdp1 = [verdict for verdict in self.verdicts if "fsdp1" in verdict.name]
         self.assertEqual(len(fsdp1), 18)
+        below = [difference / of * 100 for difference, of in (verdict.reserved for verdict in fsdp1) if difference < 0]
+        self.assertEqual(len(below), 4)
+        self.assertGreater(min(below), -0.4)
         for verdict in fsdp1:
             with self.subTest(verdict.name):
-                difference, of = verdict.reserved
-                self.assertGreaterEqual(difference / of * 100, -CLOSE_PERCENT)
-                self.assertLessEqual(difference, verdict.lag)
+                self.assertLessEqual(verdict.reserved[0], verdict.lag)
 
     def test_reserved_memory_is_within_half_a_percent_but_for_those_named(self):
         for verdict in self.verdicts:

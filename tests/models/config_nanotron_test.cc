@@ -154,19 +154,46 @@ TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
 TEST(ConfigNanotron, NamesALineForWrongAndMissingValues) {
   EXPECT_THAT(Refusal(SampleWith("micro_batch_size: 64", "micro_batch_size: lots")),
               StartsWith("runs/job.yaml:104: micro_batch_size: "));
-  EXPECT_THAT(Refusal(SampleWith("  micro_batch_size: 64\n", "")),
-              AllOf(StartsWith("runs/job.yaml:100: tokens.micro_batch_size: is missing"), Not(HasSubstr("should"))));
+  EXPECT_THAT(
+      Refusal(SampleWith("  micro_batch_size: 64\n", "")),
+      AllOf(StartsWith("runs/job.yaml:100: tokens.micro_batch_size: is missing"), Not(HasSubstr("did you mean"))));
 }
 
 TEST(ConfigNanotron, NamesWhatStandsInThePlaceOfWhatIsMissing) {
-  EXPECT_THAT(Refusal(SampleWith("\noptimizer:", "\noptimiser:")),
-              AllOf(HasSubstr("optimizer.zero_stage: is missing"), HasSubstr("should 'optimiser' be 'optimizer'?")));
-  EXPECT_THAT(Refusal(SampleWith("  optimizer_factory:", "  optimizer_factories:")),
-              HasSubstr("should 'optimizer_factories' be 'optimizer_factory'?"));
-  EXPECT_THAT(Refusal(SampleWith("  batch_accumulation_per_replica:", "  batch_accumulation_per_rank:")),
-              HasSubstr("should 'batch_accumulation_per_rank' be 'batch_accumulation_per_replica'?"));
-  // What is near to it and has a use of its own is none.
-  EXPECT_THAT(Refusal(SampleWith("  tp: 4\n", "")), Not(HasSubstr("should")));
+  const auto refusal = [](const std::string& line, const std::string& instead) {
+    return Refusal(SampleWith(line, instead));
+  };
+  EXPECT_THAT(refusal("\noptimizer:", "\noptimiser:"),
+              AllOf(StartsWith("runs/job.yaml:65: optimizer: is missing"),
+                    HasSubstr("there is 'optimiser': did you mean 'optimizer'?")));
+  EXPECT_THAT(refusal("\nparallelism:", "\nparalelism:"), HasSubstr("did you mean 'parallelism'?"));
+  EXPECT_THAT(refusal("\ntokens:", "\nTokens:"), HasSubstr("did you mean 'tokens'?"));
+  EXPECT_THAT(refusal("\nmodel:", "\nmodle:"), AllOf(StartsWith("runs/job.yaml:"), HasSubstr("did you mean 'model'?")));
+  EXPECT_THAT(refusal("  model_config:", "  model_conf:"), HasSubstr("did you mean 'model_config'?"));
+  EXPECT_THAT(refusal("    is_llama_config:", "    is_llama_conf:"), HasSubstr("did you mean"));
+  EXPECT_THAT(refusal("  optimizer_factory:", "  optimizer_factories:"),
+              AllOf(StartsWith("runs/job.yaml:76: optimizer.optimizer_factory: is missing"),
+                    HasSubstr("did you mean 'optimizer_factory'?")));
+  EXPECT_THAT(refusal("  batch_accumulation_per_replica:", "  batch_accumulation_per_rank:"),
+              AllOf(StartsWith("runs/job.yaml:101: tokens.batch_accumulation_per_replica: is missing"),
+                    HasSubstr("did you mean 'batch_accumulation_per_replica'?")));
+  EXPECT_THAT(refusal("  tp: 4", "  TP: 4"), HasSubstr("did you mean 'tp'?"));
+}
+
+TEST(ConfigNanotron, GuessesNothingThatIsNotNear) {
+  // What has a use of its own, and short names, which are near to each other by nature.
+  EXPECT_THAT(Refusal(SampleWith("  tp: 4\n", "")),
+              AllOf(HasSubstr("parallelism.tp: is missing"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(Refusal(SampleWith("  pp: 1\n", "  cp: 1\n")),
+              AllOf(HasSubstr("parallelism.pp: is missing"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(Refusal(SampleWith("\noptimizer:", "\noptimizer: 5\nother:")),
+              HasSubstr("optimizer: expected a section, found '5'"));
+}
+
+TEST(ConfigNanotron, RefusesSwappedLettersOfShortNames) {
+  EXPECT_THAT(Refusal(SampleWith("  dtype: bfloat16", "  dytpe: bfloat16")), HasSubstr("did you mean model.dtype?"));
+  EXPECT_THAT(Refusal(SampleWith("    name: adamW", "    naem: adamW")),
+              HasSubstr("did you mean optimizer.optimizer_factory.name?"));
 }
 
 }  // namespace

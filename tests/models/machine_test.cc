@@ -148,7 +148,8 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("device_memory: 0"), HasSubstr("at least 1.00 MiB"));
   EXPECT_THAT(error("achievable_flops: 1.5"), HasSubstr("expected a number from 0.01 to 1"));
   EXPECT_THAT(error("context: {low: 2 GiB}"), HasSubstr("low <= expected <= high"));
-  EXPECT_THAT(error("device_memory: {value: 1 GiB}"), HasSubstr("{value: ..., source: ...}, found a map of value"));
+  EXPECT_THAT(error("device_memory: {value: 1 GiB}"),
+              HasSubstr("{value: ..., source: ...} with both, found a map of value"));
   EXPECT_THAT(error("device_memory: {vlue: 1 GiB, source: a guess}"), HasSubstr("found a map of vlue, source"));
   EXPECT_THAT(error("device_memory: {}"), HasSubstr("found a map of nothing"));
   EXPECT_THAT(error("rates.dropout.bf16: {16: 7 GB/s}"), HasSubstr("for example \"65536: 30 GB/s, 67108864: 9 GB/s\""));

@@ -53,8 +53,22 @@ class Predict(unittest.TestCase):
         closed = self.json("--engine", "closed-form")
         self.assertEqual(closed["peak"]["allocated_bytes"], self.json()["peak"]["allocated_bytes"])
         self.assertEqual(closed["time"], self.json()["time"])
-        for key in ("allocator_bytes", "reserved_bytes", "minimum_bytes"):
+        for key in ("allocator_bytes", "reserved_bytes", "reserved_late_bytes", "minimum_bytes"):
             self.assertIsNone(closed["peak"][key])
+
+    def test_streams_that_lag_are_told_where_they_cost_memory(self):
+        lags = ("--set", "strategy=fsdp1", "--set", "layout.dp=4", "--set", "accumulation_steps=2", "--exit-zero")
+        report = self.json(*lags)
+        late = report["peak"]["reserved_late_bytes"]
+        self.assertGreater(late, report["peak"]["reserved_bytes"])
+        self.assertEqual([role["reserved_late_bytes"] for role in report["roles"]], [late])
+        self.assertIn("record_stream", " ".join(report["provenance"]["modelled"]))
+        text = self.predict(*lags).stdout
+        self.assertRegex(text, rf"reserved if streams lag +[\d.]+ [MG]iB  {late:,} bytes")
+        for other in (("strategy=fsdp2-scatter-each", "layout.dp=4"), ("allocator.kind=exact", "strategy=fsdp1"), ("machine=cpu", "strategy=fsdp1")):
+            sets = [word for each in other for word in ("--set", each)]
+            self.assertIsNone(self.json(*lags, *sets)["peak"]["reserved_late_bytes"], other)
+            self.assertNotIn("streams lag", self.predict(*lags, *sets).stdout)
 
     def test_both_engines_are_shown_beside_each_other(self):
         engines = self.json("--engine", "both")["engines"]

@@ -33,6 +33,7 @@ constexpr Knob kKnobs[] = {
     {"max_non_split_rounding_mb", "max_non_split_rounding", true},
     {"large_segment_size_mb", "large_segment_size", true},
     {"roundup_power2_divisions", "roundup_power2_divisions"},
+    {"per_process_memory_fraction", "memory_fraction"},
     {"garbage_collection_threshold", "garbage_collection_threshold"},
 };
 
@@ -56,17 +57,23 @@ std::map<std::string, std::string, std::less<>> KnobsOf(std::string_view conf) {
   return values;
 }
 
+/// Whether a value is one that PyTorch may have taken: a number, a word, a list of pairs of numbers.
+bool IsPlain(std::string_view value) {
+  constexpr std::string_view kLetters = "0123456789.,:>abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  return !value.empty() && value.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
 /// {"1": 0, "2": 4, ...}, MiB and what sizes from there on are divided by, as PYTORCH_CUDA_ALLOC_CONF lists them. Empty
 /// where none is.
 std::string DivisionsOf(std::span<const PickleValue> by_size) {
   std::string text;
   bool any = false;
   for (std::size_t i = 0; i + 1 < by_size.size(); i += 2) {
-    if (by_size[i + 1].kind != Kind::integer) {
+    if (by_size[i + 1].kind != Kind::integer || !ParseWhole(by_size[i].text())) {
       return "";
     }
     any = any || by_size[i + 1].number != 0;
-    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", SoundName(by_size[i].text()), by_size[i + 1].number);
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", by_size[i].text(), by_size[i + 1].number);
   }
   return any ? text : "";
 }
@@ -116,9 +123,14 @@ std::vector<std::string> TorchSettings(const PickleHeap& heap, PickleValue setti
     told.push_back(fmt::format("max_split_size={}", most.number));
   }
   for (const Knob& knob : kKnobs) {
-    if (const auto found = conf.find(knob.torch); !by_key.contains(knob.name) && found != conf.end()) {
+    if (const auto found = conf.find(knob.torch);
+        !by_key.contains(knob.name) && found != conf.end() && IsPlain(found->second)) {
       told.push_back(SettingOf(knob, found->second));
     }
+  }
+  if (const PickleValue part = value("garbage_collection_threshold");
+      part.kind == Kind::real && part.real > 0 && conf.contains("per_process_memory_fraction")) {
+    told.push_back(fmt::format("garbage_collection_threshold={}", part.real));
   }
   if (const std::string divisions = DivisionsOf(heap.Items(value("roundup_power2_divisions"))); !divisions.empty()) {
     told.push_back("roundup_power2_divisions=" + divisions);

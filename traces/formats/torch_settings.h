@@ -10,9 +10,9 @@
 namespace tidemark {
 
 /// A snapshot's `allocator_settings` (torch/csrc/cuda/Module.cpp, since PyTorch 2.3) as Trace::allocator has them: the
-/// knobs that are not at their defaults. What has a key of its own there is in force; two are told by the last text of
-/// PYTORCH_CUDA_ALLOC_CONF alone. garbage_collection_threshold is passed over: it is a part of a memory fraction, which
-/// nothing there tells, and without one does nothing. Empty for what is no such dictionary.
+/// knobs that are not at their defaults. What has a key of its own there is in force; three are told by the last text
+/// of PYTORCH_CUDA_ALLOC_CONF alone. garbage_collection_threshold is told with the memory fraction that it is a part
+/// of: without one it does nothing. Empty for what is no such dictionary.
 std::vector<std::string> TorchSettings(const PickleHeap& heap, PickleValue settings);
 
 /// What PYTORCH_CUDA_ALLOC_CONF says where a trace has these settings (Trace::allocator); empty under another

@@ -209,10 +209,11 @@ class SnapshotWriter {
     const bool any_mapped = std::ranges::any_of(devices_, [](const Device& device) {
       return std::ranges::any_of(device.replay.segments().segments(), [](const auto& at) { return at.second.mapped; });
     });
+    const std::string conf = traces_.empty() ? std::string() : TorchAllocConf(traces_.front().allocator);
     pickle_.Text("allocator_settings");
     pickle_.BeginDict();
-    SetText("PYTORCH_CUDA_ALLOC_CONF", traces_.empty() ? "" : TorchAllocConf(traces_.front().allocator));
-    SetFlag("expandable_segments", any_mapped);
+    SetText("PYTORCH_CUDA_ALLOC_CONF", conf);
+    SetFlag("expandable_segments", any_mapped || conf.find("expandable_segments:True") != std::string::npos);
     pickle_.EndDict();
   }
 
