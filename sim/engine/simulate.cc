@@ -7,8 +7,8 @@
 #include <optional>
 #include <tuple>
 
+#include "sim/engine/buffer_users.h"
 #include "sim/engine/cause.h"
-#include "sim/engine/recorded_uses.h"
 #include "sim/program/frees_in_use.h"
 #include "sim/program/residents.h"
 #include "sim/program/walk.h"
@@ -55,7 +55,7 @@ class RoleSimulation {
     }
     alive_.resize(slots, false);
     if (listener_ != nullptr && FreesInUse(program)) {
-      uses_.emplace(program, first_slot_, slots);
+      users_.emplace(program, first_slot_, slots);
     }
     AllocateResidents();
   }
@@ -192,7 +192,7 @@ class RoleSimulation {
 
   void TellOfUses(const BufferInstance& instance, bool recorded) {
     Nanos done;
-    for (const StreamId user : uses_ ? uses_->Take(instance.slot) : std::vector<StreamId>()) {
+    for (const StreamId user : users_ ? users_->Take(instance.slot) : std::vector<StreamId>()) {
       done = std::max(done, ready_[user.index]);
     }
     if (recorded && done > host_) {
@@ -262,8 +262,8 @@ class RoleSimulation {
     const std::size_t here = at_++;
     std::visit(
         [&](const auto& leaf) {
-          if (uses_) {
-            ForEachUsed(leaf, [this](const BufferRef& ref, StreamId stream) { uses_->Add(Instance(ref), stream); });
+          if (users_) {
+            ForEachUsed(leaf, [this](const BufferRef& ref, StreamId stream) { users_->Add(Instance(ref), stream); });
           }
           Do(leaf, costs_.device[here]);
         },
@@ -359,7 +359,7 @@ class RoleSimulation {
 
   std::vector<std::uint32_t> first_slot_;
   std::vector<bool> alive_;
-  std::optional<RecordedUses> uses_;  ///< where they are told to a listener
+  std::optional<BufferUsers> users_;  ///< where they are told to a listener
   std::vector<Phase> phases_;
   CategoryBytes live_;
   Bytes total_, host_total_;

@@ -13,10 +13,10 @@
 namespace tidemark {
 
 /// Which streams use a buffer, beside the one that it was born on, from its allocation to its free.
-class RecordedUses {
+class BufferUsers {
  public:
   /// `first_slot`: by family, where its members begin, one behind the other; `slots`: of all.
-  RecordedUses(const Program& program, std::vector<std::uint32_t> first_slot, std::size_t slots)
+  BufferUsers(const Program& program, std::vector<std::uint32_t> first_slot, std::size_t slots)
       : program_(program), first_slot_(std::move(first_slot)), users_(slots) {}
 
   /// `stream` is given work that reads or writes this; a view is memory of another buffer.
@@ -42,22 +42,27 @@ class RecordedUses {
   std::vector<std::vector<StreamId>> users_;  // by slot
 };
 
+template <class Leaf>
+concept ReadsAndWrites = requires(const Leaf& leaf) {
+  leaf.reads;
+  leaf.writes;
+};
+template <class Leaf>
+concept MovesOneBuffer = requires(const Leaf& leaf) {
+  leaf.buffer;
+  leaf.stream;
+};
+
 /// Calls `visit(BufferRef, StreamId)` for what the work of a leaf reads or writes.
 template <class Leaf, class Visit>
 void ForEachUsed(const Leaf& leaf, Visit visit) {
-  if constexpr (requires {
-                  leaf.reads;
-                  leaf.writes;
-                }) {
+  if constexpr (ReadsAndWrites<Leaf>) {
     for (const auto* refs : {&leaf.reads, &leaf.writes}) {
       for (const BufferRef& ref : *refs) {
         visit(ref, leaf.stream);
       }
     }
-  } else if constexpr (requires {
-                         leaf.buffer;
-                         leaf.stream;
-                       }) {
+  } else if constexpr (MovesOneBuffer<Leaf>) {
     visit(leaf.buffer, leaf.stream);
   }
 }
