@@ -123,7 +123,9 @@ std::optional<Bytes> LateCapacity(const Job& job, std::span<const LoweredRun> ru
   if (!any || !job.machine.accelerator) {
     return std::nullopt;
   }
-  return asked.value_or(job.machine.device_memory - job.machine.context.high);
+  // A fraction is one of the whole device, and leaves room for the context.
+  const Bytes context = job.allocator.memory_fraction > 0 ? Bytes(0) : job.machine.context.high;
+  return asked.value_or(job.machine.device_memory - context);
 }
 
 void AddCommunication(std::vector<CommunicationRow>& all, const Program& program, std::int64_t steps) {
