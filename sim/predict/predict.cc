@@ -125,7 +125,8 @@ std::optional<Bytes> LateCapacity(const Job& job, std::span<const LoweredRun> ru
   }
   // A fraction is one of the whole device, and leaves room for the context.
   const Bytes context = job.allocator.memory_fraction > 0 ? Bytes(0) : job.machine.context.high;
-  return asked.value_or(job.machine.device_memory - context);
+  const Bytes capacity = asked.value_or(job.machine.device_memory - context);
+  return capacity > Bytes(0) ? std::optional(capacity) : std::nullopt;
 }
 
 void AddCommunication(std::vector<CommunicationRow>& all, const Program& program, std::int64_t steps) {

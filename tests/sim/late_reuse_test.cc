@@ -221,6 +221,9 @@ TEST(LateReuse, IsPredictedWhereMemoryIsFreedInUseOfAnAccelerator) {
   // The host is ahead of the second microbatch's gather, and a layer's shard is cast beside the root's.
   EXPECT_GT(late_of(job), *Predict(job, {})->roles[0].reserved);
   EXPECT_FALSE(late_of(OracleJob("fsdp2-scatter-each", 2)).has_value());
+  job.machine.context.high = job.machine.device_memory + Bytes(1);  // no room for anything
+  EXPECT_FALSE(late_of(job).has_value());
+  job.machine.context.high = Bytes(0);
   job.machine.accelerator = false;  // the host does the work itself: nothing is under way behind a free
   EXPECT_FALSE(late_of(job).has_value());
 }
