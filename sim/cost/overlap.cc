@@ -25,11 +25,11 @@ double Overlap::CollectivesOverKernels(std::span<const FlightId> beside) const {
   double sum = 0;
   for (const FlightId id : beside) {
     const Flight flight = id.index < flights_.size() ? flights_[id.index] : Flight{};
-    // Reduced, as a quotient of rounded multiples need not be that of the numbers.
-    const std::int64_t common = std::gcd(flight.collectives.count(), flight.kernels.count());
     if (flight.kernels > Nanos()) {
-      sum += static_cast<double>(flight.collectives.count() / common) /
-             static_cast<double>(flight.kernels.count() / common);
+      // Reduced, as a quotient of rounded multiples need not be that of the numbers.
+      const std::int64_t common = std::gcd(flight.collectives.count(), flight.kernels.count());
+      const std::int64_t collectives = flight.collectives.count() / common, kernels = flight.kernels.count() / common;
+      sum += static_cast<double>(collectives) / static_cast<double>(kernels);
     }
   }
   return sum;
