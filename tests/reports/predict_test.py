@@ -65,10 +65,9 @@ class Predict(unittest.TestCase):
         self.assertIn("record_stream", " ".join(report["provenance"]["modelled"]))
         text = self.predict(*lags).stdout
         self.assertRegex(text, rf"reserved if streams lag +[\d.]+ [MG]iB  {late:,} bytes")
-        for other in (("strategy=fsdp2-scatter-each", "layout.dp=4"), ("allocator.kind=exact", "strategy=fsdp1"), ("machine=cpu", "strategy=fsdp1")):
-            sets = [word for each in other for word in ("--set", each)]
-            self.assertIsNone(self.json(*lags, *sets)["peak"]["reserved_late_bytes"], other)
-            self.assertNotIn("streams lag", self.predict(*lags, *sets).stdout)
+        for other in ("strategy=fsdp2-scatter-each", "allocator.kind=exact", "machine=cpu"):
+            self.assertIsNone(self.json(*lags, "--set", other)["peak"]["reserved_late_bytes"], other)
+            self.assertNotIn("streams lag", self.predict(*lags, "--set", other).stdout)
 
     def test_both_engines_are_shown_beside_each_other(self):
         engines = self.json("--engine", "both")["engines"]

@@ -6,6 +6,7 @@
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
 #include "sim/program/text.h"
+#include "tests/sim/costs_by_hand.h"
 #include "tests/sim/dice.h"
 
 // Small programs as text, with durations given by hand: what both engines must say follows on paper.
@@ -34,19 +35,6 @@ buffers:
 program:
 )";
 
-/// Every kernel takes 100 ns, every collective 250 ns, every message 30 ns; issuing anything takes the host `issue_ns`.
-Costs CostsOf(const Program& program, std::int64_t issue_ns) {
-  Costs costs;
-  costs.host_issue = Nanos(issue_ns);
-  for (const Node& node : program.nodes) {
-    const bool kernel = std::holds_alternative<Compute>(node);
-    const bool collective = std::holds_alternative<Collective>(node);
-    const bool message = std::holds_alternative<Send>(node);
-    costs.device.push_back(Nanos(kernel ? 100 : collective ? 250 : message ? 30 : 0));
-  }
-  return costs;
-}
-
 Program Parsed(const std::string& body) {
   Result<Program> program = ParseProgram(kHead + body);
   EXPECT_TRUE(program.ok()) << program.error().Text();
@@ -57,7 +45,7 @@ Program Parsed(const std::string& body) {
 Evaluation Evaluate(const StepProgram& step, std::int64_t issue_ns) {
   std::vector<Costs> costs;
   for (const Program& program : step.roles) {
-    costs.push_back(CostsOf(program, issue_ns));
+    costs.push_back(CostsByHand(program, issue_ns));
   }
   const Evaluation simulated = Simulate(step, costs);
   EXPECT_EQ(simulated, EvaluateClosedForm(step, costs));
@@ -152,7 +140,7 @@ TEST(EngineTime, StreamsTakeTurnsOnOneThread) {
   wait reduced on main
   compute k pointwise() on main
 )");
-  Costs costs = CostsOf(program, 1);
+  Costs costs = CostsByHand(program, 1);
   costs.streams_take_turns = true;
   const StepProgram step{{program}};
   const std::vector<Costs> all{costs};
@@ -339,7 +327,7 @@ TEST(EngineTime, RandomLoopNestsWithRandomCostsAreTimedExactly) {
   for (int i = 0; i < 2000; ++i) {
     int loops = 0;
     const Program program = Parsed("record made on main\nrecord reduced on comm\n" + RandomBody(dice, 3, loops));
-    Costs costs = CostsOf(program, dice.Number(0, 200));
+    Costs costs = CostsByHand(program, dice.Number(0, 200));
     for (Nanos& duration : costs.device) {
       duration = duration == Nanos(0) ? duration : Nanos(dice.Number(0, 300));
     }

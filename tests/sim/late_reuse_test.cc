@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "sim/engine/simulate.h"
 #include "sim/predict/predict.h"
 #include "sim/predict/trace_recorder.h"
 #include "sim/program/text.h"
+#include "tests/sim/costs_by_hand.h"
 #include "tests/sim/oracle_job.h"
 
 // Memory that another stream uses when it is freed: PyTorch's allocator holds it back until that stream is done
@@ -45,7 +45,7 @@ buffers:
 program:
 )";
 
-/// Kernels take 100 ns and collectives 250; issuing either takes the host `issue_ns`.
+/// Steps with CostsByHand: kernels of 100 ns, collectives of 250.
 class Played {
  public:
   Played(const std::string& body, std::int64_t issue_ns) : Played({body}, issue_ns, {}, 1024) {}
@@ -62,7 +62,7 @@ class Played {
         return;
       }
       const StepProgram& step = steps_.emplace_back(StepProgram{{std::move(*program)}});
-      const Costs costs = CostsOf(step.roles[0], issue_ns);
+      const Costs costs = CostsByHand(step.roles[0], issue_ns);
       EXPECT_TRUE(recorder_.BeginStep(step.roles[0], "steady", start).ok());
       Listener* listener = &recorder_;
       start += Simulate(step, {&costs, 1}, {&listener, 1}).time.step;
@@ -78,16 +78,6 @@ class Played {
   }
 
  private:
-  static Costs CostsOf(const Program& program, std::int64_t issue_ns) {
-    Costs costs;
-    costs.host_issue = Nanos(issue_ns);
-    for (const Node& node : program.nodes) {
-      const bool collective = std::holds_alternative<Collective>(node);
-      costs.device.push_back(Nanos(collective ? 250 : std::holds_alternative<Compute>(node) ? 100 : 0));
-    }
-    return costs;
-  }
-
   std::vector<StepProgram> steps_;  // which the recorder looks at
   TraceRecorder recorder_;
 };
