@@ -143,6 +143,8 @@ class Replay(unittest.TestCase):
             ({"garbage_collection_threshold": 0.8}, "torch-caching"),  # of a memory fraction, which is not told
             ({"garbage_collection_threshold": 0.8, "PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"},
              "torch-caching garbage_collection_threshold=0.8 memory_fraction=0.5"),
+            ({"PYTORCH_CUDA_ALLOC_CONF": "pinned_use_cuda_host_register:True," * 9 + "large_segment_size_mb:64"},
+             "torch-caching large_segment_size=64MiB"),
             ({"PYTORCH_CUDA_ALLOC_CONF": "a:b:c,[,]:,large_segment_size_mb:'64',max_non_split_rounding_mb:{1: 2},:,"},
              "torch-caching"),
             ({"roundup_power2_divisions": {str(1 << i): 4 for i in range(16)}}, "torch-caching roundup_power2_divisions=4"),

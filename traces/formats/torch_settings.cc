@@ -12,7 +12,6 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
-#include "traces/formats/torch_frames.h"
 
 namespace tidemark {
 namespace {
@@ -114,7 +113,7 @@ std::vector<std::string> TorchSettings(const PickleHeap& heap, PickleValue setti
   if (value("expandable_segments").kind != Kind::boolean) {
     return {};
   }
-  const auto conf = KnobsOf(SoundName(value("PYTORCH_CUDA_ALLOC_CONF").text()));
+  const auto conf = KnobsOf(value("PYTORCH_CUDA_ALLOC_CONF").text());
   std::vector<std::string> told = {std::string(kKind)};
   if (value("expandable_segments").number != 0) {
     told.emplace_back("expandable_segments=true");
