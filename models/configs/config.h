@@ -20,8 +20,9 @@ struct ConfigFormat {
   bool (*recognises)(const ConfigValue& root) = nullptr;
 
   /// The job the file describes, as Tidemark's dotted keys; each keeps the line it came from. What the file says about
-  /// memory or time and what cannot be said in these keys is an error, never dropped.
-  Result<Settings> (*read)(const ConfigValue& root) = nullptr;
+  /// memory or time and what cannot be said in these keys is an error, never dropped. `given` is what the command line
+  /// says, which comes behind it: what the file leaves open may follow from that (the number of ranks).
+  Result<Settings> (*read)(const ConfigValue& root, const Settings& given) = nullptr;
 };
 
 /// All formats, by name. Generated.

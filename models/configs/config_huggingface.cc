@@ -339,7 +339,7 @@ bool Recognises(const ConfigValue& root) {
 }
 
 /// As a job, the file says what the network is and nothing else.
-Result<Settings> ReadAsJob(const ConfigValue& root) {
+Result<Settings> ReadAsJob(const ConfigValue& root, const Settings& /*given*/) {
   const std::string place = root.source.substr(0, root.source.rfind(':'));
   Settings settings;
   settings["network"] = MakeScalar(place, root.source);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/field.h"
+#include "models/configs/translation.h"
 
 namespace tidemark {
 namespace {
@@ -72,12 +73,6 @@ constexpr std::array kTranslated = {
 };
 
 ConfigValue Default(std::string_view text) { return MakeScalar(std::string(text), "default of nanotron"); }
-
-/// The field, unless it is absent or null.
-const ConfigValue* Given(const ConfigValue& root, std::string_view path) {
-  const ConfigValue* value = root.FindPath(path);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
 
 /// Fields that are read by name, beside those of the tables.
 constexpr std::array<std::string_view, 10> kOther = {"parallelism.tp_mode",
@@ -147,13 +142,6 @@ Error Missing(const ConfigValue& root, std::string_view path) {
   const ConfigValue::Entry* like = Lookalike(*section, std::string(path.substr(0, begin)), key);
   return ErrorAt(like == nullptr ? *section : like->value, absent, "is missing, and nanotron requires it",
                  like == nullptr ? "" : fmt::format("there is '{}': did you mean '{}'?", like->key, key));
-}
-
-/// `value`'s place with another text.
-ConfigValue Retold(const ConfigValue& value, std::string text) {
-  ConfigValue retold = MakeScalar(std::move(text), value.source);
-  retold.where = value.where;
-  return retold;
 }
 
 Status ReadSame(const ConfigValue& root, Settings& settings) {
@@ -301,30 +289,8 @@ Status ReadVocabulary(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
-/// Most fields of a config touch neither memory nor time and are passed over. One that is a letter or two away from a
-/// field that does is a mistake, and would silently leave that field at its default.
-Status RefuseMisspelt(const ConfigValue& root) {
-  constexpr std::size_t kLong = 7;
-  const std::vector<std::string_view> known = KnownFields();
-  for (const char* section :
-       {"tokens", "parallelism", "optimizer", "optimizer.optimizer_factory", "model", "model.model_config"}) {
-    const ConfigValue* fields = root.FindPath(section);
-    for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
-      const std::string path = fmt::format("{}.{}", section, field.key);
-      const std::size_t wrong = field.key.size() >= kLong ? 2 : 1;
-      if (field.key.size() < kShort || std::find(known.begin(), known.end(), path) != known.end()) {
-        continue;
-      }
-      for (const std::string_view candidate : known) {
-        const std::size_t longer = std::max(path.size(), candidate.size());
-        if (longer - std::min(path.size(), candidate.size()) <= wrong && EditDistance(path, candidate) <= wrong) {
-          return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
-        }
-      }
-    }
-  }
-  return Done{};
-}
+constexpr std::string_view kSections[] = {"tokens", "parallelism",       "optimizer", "optimizer.optimizer_factory",
+                                          "model",  "model.model_config"};
 
 /// Two of the sections that every config of nanotron's has: one may be misspelt.
 bool Recognises(const ConfigValue& root) {
@@ -335,11 +301,11 @@ bool Recognises(const ConfigValue& root) {
          }) >= 2;
 }
 
-Result<Settings> Read(const ConfigValue& root) {
+Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
   if (Given(root, "model.model_config") == nullptr) {
     return Missing(root, "model.model_config.is_llama_config");
   }
-  TIDEMARK_TRY(RefuseMisspelt(root));
+  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
   const ConfigValue* llama = Given(root, "model.model_config.is_llama_config");
   if (llama == nullptr || LowerCase(llama->text) != "true") {
     return ErrorAt(llama == nullptr ? root : *llama, "model.model_config",

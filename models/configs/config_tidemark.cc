@@ -14,7 +14,9 @@ bool Recognises(const ConfigValue& root) {
          (root.Find("layout") != nullptr && root.Find("sequence_length") != nullptr);
 }
 
-Result<Settings> Read(const ConfigValue& root) { return Flatten(root, JobKeys(), NullableJobKeys()); }
+Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
+  return Flatten(root, JobKeys(), NullableJobKeys());
+}
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "models/configs/config.h"
+#include "models/configs/toml.h"
 #include "models/job/fields.h"
 #include "models/job/read_network.h"
 #include "models/job/validate.h"
@@ -200,6 +201,34 @@ auto Remember(std::map<std::string, Known>& all, std::string described, Known kn
   return all.emplace(std::move(described), std::move(known)).first;
 }
 
+/// What `--set` says, in order.
+Result<std::vector<JobChange>> ParseChanges(const std::vector<std::string>& texts) {
+  std::vector<JobChange> changes;
+  std::set<std::string> set;
+  for (const std::string& text : texts) {
+    TIDEMARK_ASSIGN(JobChange parsed, ParseJobChange(text, "--set"));
+    const auto replaced = std::find_if(set.begin(), set.end(), [&](const std::string& name) {
+      return ReplacesSection(parsed) && name.starts_with(parsed.key + ".") && !parsed.given.contains(name);
+    });
+    if (replaced != set.end()) {
+      return BadInput(fmt::format("--set {} takes back the --set {} before it", text, *replaced),
+                      fmt::format("set {} first, then what is different in it", parsed.key));
+    }
+    for (const auto& [name, value] : parsed.given) {
+      set.insert(name);
+    }
+    changes.push_back(std::move(parsed));
+  }
+  return changes;
+}
+
+/// The settings with all of them.
+void ApplyAll(const std::vector<JobChange>& changes, Settings& settings) {
+  for (const JobChange& change : changes) {
+    Apply(change, settings);
+  }
+}
+
 }  // namespace
 
 JobTemplate::JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies)
@@ -210,32 +239,20 @@ JobTemplate::JobTemplate(Settings settings, std::string path, std::span<const St
 
 Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string& path, const JobChanges& changes,
                                        std::span<const StrategyDefaults> strategies) {
-  TIDEMARK_ASSIGN(const ConfigValue root, ParseConfig(text, path));
+  TIDEMARK_ASSIGN(const ConfigValue root, path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
   if (!root.is_map()) {
     return ErrorAt(root, {},
                    fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
                    "a job is YAML with the keys network, machine, strategy, ...");
   }
   TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));
-  TIDEMARK_ASSIGN(Settings settings, format.read(root));
-  for (const JobChange& change : changes.read) {
-    Apply(change, settings);
-  }
-  std::set<std::string> set;
-  for (const std::string& change : changes.set) {
-    TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
-    const auto replaced = std::find_if(set.begin(), set.end(), [&](const std::string& name) {
-      return ReplacesSection(parsed) && name.starts_with(parsed.key + ".") && !parsed.given.contains(name);
-    });
-    if (replaced != set.end()) {
-      return BadInput(fmt::format("--set {} takes back the --set {} before it", change, *replaced),
-                      fmt::format("set {} first, then what is different in it", parsed.key));
-    }
-    for (const auto& [name, value] : parsed.given) {
-      set.insert(name);
-    }
-    Apply(parsed, settings);
-  }
+  TIDEMARK_ASSIGN(const std::vector<JobChange> set, ParseChanges(changes.set));
+  Settings given;
+  ApplyAll(changes.read, given);
+  ApplyAll(set, given);
+  TIDEMARK_ASSIGN(Settings settings, format.read(root, given));
+  ApplyAll(changes.read, settings);
+  ApplyAll(set, settings);
   return JobTemplate(std::move(settings), path, strategies);
 }
 

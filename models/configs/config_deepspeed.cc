@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <variant>
+
+#include "base/text.h"
+#include "models/configs/config.h"
+#include "models/configs/deepspeed_batch.h"
+#include "models/configs/field.h"
+#include "models/configs/translation.h"
+#include "models/job/read_network.h"
+
+namespace tidemark {
+namespace {
+
+// DeepSpeed at edaa7221: deepspeed/runtime/config.py (batch sizes, optimizer, dtypes), zero/config.py, engine.py
+// (get_data_types, communication_data_type, _do_optimizer_sanity_check). What is not named here touches neither memory
+// nor time, or only where the model's own code asks for it. "auto" is not DeepSpeed's: Hugging Face's Trainer and
+// accelerate put a value in its place (HfTrainerDeepSpeedConfig.trainer_config_finalize).
+
+/// A number of elements in ZeRO's section, and the stages that look at it.
+struct Elements {
+  std::string_view theirs, ours;
+  std::int64_t from_stage;
+  double of_hidden;  ///< what "auto" stands for: this, times the hidden size to the power below
+  int power;         ///< 0: Hugging Face has no value for it
+};
+
+constexpr std::array kElements = {
+    Elements{"zero_optimization.reduce_bucket_size", "sync.bucket_elements", 1, 1, 2},
+    Elements{"zero_optimization.stage3_prefetch_bucket_size", "shard.prefetch_elements", 3, 0.9, 2},
+    Elements{"zero_optimization.stage3_param_persistence_threshold", "shard.persistence_threshold", 3, 10, 1},
+    Elements{"zero_optimization.stage3_max_live_parameters", "shard.max_live_elements", 3, 0, 0},
+    Elements{"zero_optimization.stage3_max_reuse_distance", "shard.reuse_distance", 3, 0, 0},
+};
+
+/// true or false in ZeRO's section, and the stages that look at it.
+struct Switch {
+  std::string_view theirs, ours;
+  std::int64_t from_stage, to_stage;
+  std::string_view yes, no;
+};
+
+constexpr std::array kSwitches = {
+    Switch{"zero_optimization.overlap_comm", "sync.overlap", 1, 3, "true", "false"},
+    Switch{"zero_optimization.contiguous_gradients", "buffers.contiguous_gradients", 1, 3, "true", "false"},
+    Switch{"zero_optimization.reduce_scatter", "sync.collective", 1, 2, "reduce_scatter", "all_reduce"},
+    Switch{"zero_optimization.use_multi_rank_bucket_allreduce", "sync.multi_rank_bucket", 1, 2, "true", "false"},
+};
+
+constexpr std::string_view kNoParts = "ranks that hold parts of parts (ZeRO++, MiCS)";
+constexpr std::string_view kChangingSequences = "the length of sequences changes while it trains";
+constexpr std::string_view kCheckpointing = "how activations are kept by deepspeed.checkpointing";
+constexpr std::string_view kCheckpointingHint =
+    "remove the field; recompute.policy says what is computed again (--set recompute.policy=full)";
+
+constexpr std::array kOneValue = {
+    OneValue{"zero_optimization.offload_param.device", "none", "parameters in host memory"},
+    OneValue{"zero_optimization.cpu_offload_param", "false", "parameters in host memory"},
+    OneValue{"zero_optimization.offload_optimizer.ratio", "1", "a part of the optimizer in host memory"},
+    OneValue{"zero_optimization.offload_optimizer.super_offload", "false", "SuperOffload"},
+    OneValue{"zero_optimization.zero_hpz_partition_size", "1", kNoParts},
+    OneValue{"zero_optimization.mics_shard_size", "-1", kNoParts},
+    OneValue{"zero_optimization.zero_quantized_weights", "false", "quantized communication (ZeRO++)"},
+    OneValue{"zero_optimization.zero_quantized_nontrainable_weights", "false", "quantized communication (ZeRO++)"},
+    OneValue{"zero_optimization.zero_quantized_gradients", "false", "quantized communication (ZeRO++)"},
+    OneValue{"zero_optimization.allgather_partitions", "true", "broadcasts in place of all-gathers"},
+    OneValue{"zero_optimization.sub_group_size", "1e9", "other sub groups of the optimizer's step",
+             "remove the field to price DeepSpeed's default, 1e9"},
+    OneValue{"zero_optimization.stage3_module_granularity_threshold", "0", "modules that are gathered as a whole"},
+    OneValue{"zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "all-reduces that gather"},
+    OneValue{"zero_optimization.stage3_allgather_sequential", "false", "gathers one by one"},
+    OneValue{"bf16.bf16_master_weights_and_grads", "false", "masters in bf16"},
+    OneValue{"bf16.bf16_optimizer_states", "false", "moments in bf16"},
+    OneValue{"fp16.fp16_master_weights_and_grads", "false", "masters in fp16"},
+    OneValue{"amp.enabled", "false", "apex.amp"},
+    OneValue{"torch_autocast.enabled", "false", "autocast over fp32 parameters"},
+    OneValue{"managed_gradient_accumulation", "true", "boundaries that the caller marks",
+             "remove the field, and say where it steps: --set sync.when=custom --set sync.expression=..."},
+    OneValue{"sparse_gradients", "false", "sparse gradients"},
+    OneValue{"sequence_parallel_size", "1", "Ulysses sequence parallelism"},
+    OneValue{"pipeline.activation_checkpoint_interval", "0", kCheckpointing, kCheckpointingHint},
+    OneValue{"activation_checkpointing.partition_activations", "false", kCheckpointing, kCheckpointingHint},
+    OneValue{"activation_checkpointing.cpu_checkpointing", "false", kCheckpointing, kCheckpointingHint},
+    OneValue{"activation_checkpointing.contiguous_memory_optimization", "false", kCheckpointing, kCheckpointingHint},
+    OneValue{"compile.deepcompile", "false", "DeepCompile"},
+    OneValue{"elasticity.enabled", "false", "batch sizes that follow the number of ranks"},
+    OneValue{"autotuning.enabled", "false", "batch sizes and stages that DeepSpeed looks for itself",
+             "turn it off; `tidemark solve` looks for them"},
+    OneValue{"curriculum_learning.enabled", "false", kChangingSequences},
+    OneValue{"progressive_layer_drop.enabled", "false", "layers that are left out"},
+    OneValue{"hybrid_engine.enabled", "false", "inference between steps"},
+    OneValue{"optimizer.params.momentum", "0", "SGD with momentum"},
+};
+
+/// Fields that are read by name, beside those of the tables.
+constexpr std::array<std::string_view, 22> kOther = {"train_batch_size",
+                                                     "train_micro_batch_size_per_gpu",
+                                                     "gradient_accumulation_steps",
+                                                     "gradient_clipping",
+                                                     "communication_data_type",
+                                                     "data_types",
+                                                     "data_types.grad_accum_dtype",
+                                                     "fp16",
+                                                     "fp16.enabled",
+                                                     "bf16",
+                                                     "bf16.enabled",
+                                                     "bf16.immediate_grad_update",
+                                                     "bfloat16",
+                                                     "bfloat16.enabled",
+                                                     "zero_optimization",
+                                                     "zero_optimization.stage",
+                                                     "zero_optimization.cpu_offload",
+                                                     "zero_optimization.offload_optimizer",
+                                                     "zero_optimization.offload_optimizer.device",
+                                                     "optimizer",
+                                                     "optimizer.type",
+                                                     "optimizer.params.torch_adam"};
+
+std::vector<std::string_view> KnownFields() {
+  std::vector<std::string_view> known(kOther.begin(), kOther.end());
+  for (const OneValue& field : kOneValue) {
+    known.push_back(field.path);
+  }
+  for (const Elements& field : kElements) {
+    known.push_back(field.theirs);
+  }
+  for (const Switch& field : kSwitches) {
+    known.push_back(field.theirs);
+  }
+  return known;
+}
+
+constexpr std::string_view kSections[] = {"", "data_types", "fp16", "bf16", "zero_optimization", "optimizer"};
+
+ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "default of DeepSpeed"); }
+
+template <class Form>
+auto Read(const Form& form, const ConfigValue& value, std::string_view path) {
+  return form.Read(value).At(fmt::format("{}: {}", value.where, path));
+}
+
+Result<bool> ReadTruth(const ConfigValue& root, std::string_view path, bool absent) {
+  const ConfigValue* value = Said(root, path);
+  return value == nullptr ? Result<bool>(absent) : Read(Truth{}, *value, path);
+}
+
+/// A whole number, which JSON may spell 5e8.
+Result<std::int64_t> ReadElements(const ConfigValue& value, std::string_view path) {
+  double number = 0;
+  const char* const end = value.text.data() + value.text.size();
+  const auto [rest, code] = std::from_chars(value.text.data(), end, number);
+  const bool is_number = value.kind == ConfigValue::Kind::scalar && code == std::errc() && rest == end;
+  if (!is_number || number != std::floor(number) || number < 0 || number > 1e15) {
+    return ErrorAt(value, path, fmt::format("expected a whole number of elements, found {}", Describe(value)),
+                   "for example 5e8");
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+Result<std::int64_t> ReadStage(const ConfigValue& root) {
+  const ConfigValue* zero = Given(root, "zero_optimization");
+  if (zero != nullptr && !zero->is_map()) {
+    return ErrorAt(*zero, "zero_optimization", fmt::format("expected a section, found {}", Describe(*zero)),
+                   "write {\"stage\": 1}");
+  }
+  const ConfigValue* stage = Said(root, "zero_optimization.stage");
+  return stage == nullptr ? Result<std::int64_t>(0) : Read(WholeNumber{0, 3}, *stage, "zero_optimization.stage");
+}
+
+Result<bool> ReadOffload(const ConfigValue& root) {
+  TIDEMARK_ASSIGN(const bool deprecated, ReadTruth(root, "zero_optimization.cpu_offload", false));
+  constexpr std::string_view kDevice = "zero_optimization.offload_optimizer.device";
+  const ConfigValue* device = Said(root, kDevice);
+  if (device == nullptr) {
+    return deprecated;
+  }
+  const Choice<bool> choice{{{"none", false}, {"cpu", true}}, {"nvme"}};
+  return Read(choice, *device, kDevice);
+}
+
+/// What the model computes with, and where that stands.
+Result<ConfigValue> ReadModelType(const ConfigValue& root, const Settings& given) {
+  const char* const fp16_field = "fp16.enabled";
+  const char* const bf16_field = root.Find("bf16") == nullptr ? "bfloat16.enabled" : "bf16.enabled";  // an older name
+  TIDEMARK_ASSIGN(const bool fp16, ReadTruth(root, fp16_field, false));
+  TIDEMARK_ASSIGN(const bool bf16, ReadTruth(root, bf16_field, false));
+  if (fp16 && bf16) {
+    return ErrorAt(*Said(root, bf16_field), bf16_field, "bfloat16 and fp16 modes cannot be simultaneously enabled",
+                   "set one of them to false");
+  }
+  if (fp16 || bf16) {
+    return Retold(*Said(root, fp16 ? fp16_field : bf16_field), fp16 ? "fp16" : "bf16");
+  }
+  if (const ConfigValue* params = Find(given, "precision.params")) {
+    return *params;
+  }
+  for (const char* path : {bf16_field, fp16_field}) {
+    if (const ConfigValue* value = Given(root, path); value != nullptr && Said(root, path) == nullptr) {
+      return ErrorAt(*value, path, "is 'auto', and the command line does not say what Hugging Face puts there",
+                     "add --set precision.params=bf16, as with --bf16 (or fp16, or fp32 with neither)");
+    }
+  }
+  return Default("fp32");
+}
+
+Result<ConfigValue> ReadType(const ConfigValue& root, std::string_view path, const ConfigValue& absent) {
+  const ConfigValue* value = Said(root, path);
+  if (value == nullptr) {
+    return absent;
+  }
+  const Choice<std::string> choice{{{"bf16", "bf16"},
+                                    {"bfloat16", "bf16"},
+                                    {"fp16", "fp16"},
+                                    {"float16", "fp16"},
+                                    {"half", "fp16"},
+                                    {"fp32", "fp32"},
+                                    {"float32", "fp32"},
+                                    {"float", "fp32"}}};  // DtypeEnum's, less torch.
+  TIDEMARK_ASSIGN(std::string type, Read(choice, *value, path));
+  return Retold(*value, std::move(type));
+}
+
+/// The optimizer that DeepSpeed wraps the model's in (_do_optimizer_sanity_check), as the strategy is called here.
+Status ReadStrategy(const ConfigValue& root, const Settings& given, std::int64_t stage, Settings& settings) {
+  TIDEMARK_ASSIGN(const ConfigValue type, ReadModelType(root, given));
+  TIDEMARK_ASSIGN(const ConfigValue accumulate, ReadType(root, "data_types.grad_accum_dtype", type));
+  TIDEMARK_ASSIGN(const bool offload, ReadOffload(root));
+  const ConfigValue* stages = Find(given, "layout.pp");
+  stages = stages == nullptr ? Find(settings, "layout.pp") : stages;
+  const bool is_bf16 = type.text == "bf16";
+  const bool pipeline = stages != nullptr && stages->text != "1";
+  const bool wrapped = is_bf16 && ((stage == 1 && accumulate.text == "fp32" && !offload) || (stage == 0 && pipeline));
+  const ConfigValue* named = Given(root, "zero_optimization.stage");
+  const std::string name = wrapped ? "deepspeed-bf16" : fmt::format("deepspeed-zero{}", stage);
+  settings["strategy"] = named == nullptr ? Default(name) : Retold(*named, name);
+
+  constexpr std::string_view kImmediate = "bf16.immediate_grad_update";
+  TIDEMARK_ASSIGN(const bool immediate, ReadTruth(root, kImmediate, false));
+  if (wrapped && immediate) {
+    return ErrorAt(*Said(root, kImmediate), kImmediate,
+                   "gradients that BF16_Optimizer adds up in hooks are not supported by this version",
+                   "remove the field: they are then added up behind the backward pass, DeepSpeed's default");
+  }
+  settings["precision.params"] = settings["precision.gradients"] = type;
+  settings["precision.accumulate"] = accumulate;
+  // BF16_Optimizer's flat gradient travels as it is, unless the config says otherwise.
+  if (!wrapped || Said(root, "communication_data_type") != nullptr) {
+    TIDEMARK_ASSIGN(settings["precision.reduce"], ReadType(root, "communication_data_type", type));
+  }
+  settings["precision.master"] = Default(stage == 0 && type.text == "fp32" ? "none" : "fp32");
+  if (offload && stage > 0) {
+    const ConfigValue* device = Said(root, "zero_optimization.offload_optimizer.device");
+    device = device == nullptr ? Said(root, "zero_optimization.cpu_offload") : device;
+    settings["optimizer_step.offload"] = Retold(*device, "true");
+  }
+  return Done{};
+}
+
+/// The hidden size, which Hugging Face's "auto" asks the model for.
+Result<std::int64_t> ReadHidden(const Settings& given, const ConfigValue& value, std::string_view path) {
+  std::map<std::string, std::string> sources;
+  TIDEMARK_ASSIGN(const Network network, ReadNetwork(given, {}, sources));
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  if (decoder == nullptr) {
+    return ErrorAt(value, path, "is 'auto', which follows from the hidden size of a model, and this network has none",
+                   "write the number of elements");
+  }
+  return decoder->hidden;
+}
+
+Status ReadBuffers(const ConfigValue& root, const Settings& given, std::int64_t stage, Settings& settings) {
+  for (const Elements& field : kElements) {
+    const std::string_view path = field.theirs;
+    const ConfigValue* value = Given(root, path);
+    if (value == nullptr || stage < field.from_stage) {
+      continue;
+    }
+    if (Said(root, path) != nullptr) {
+      TIDEMARK_ASSIGN(const std::int64_t elements, ReadElements(*value, path));
+      settings[std::string(field.ours)] = Retold(*value, std::to_string(elements));
+    } else if (field.power > 0) {
+      TIDEMARK_ASSIGN(const std::int64_t hidden, ReadHidden(given, *value, path));
+      const double elements = field.of_hidden * std::pow(static_cast<double>(hidden), field.power);
+      settings[std::string(field.ours)] = Retold(*value, std::to_string(static_cast<std::int64_t>(elements)));
+    }
+  }
+  for (const Switch& field : kSwitches) {
+    const std::string_view path = field.theirs;
+    const ConfigValue* value = Said(root, path);
+    if (value != nullptr && field.from_stage <= stage && stage <= field.to_stage) {
+      TIDEMARK_ASSIGN(const bool yes, Read(Truth{}, *value, path));
+      settings[std::string(field.ours)] = Retold(*value, std::string(yes ? field.yes : field.no));
+    }
+  }
+  return Done{};
+}
+
+Status ReadOptimizer(const ConfigValue& root, Settings& settings) {
+  if (const ConfigValue* type = Said(root, "optimizer.type")) {
+    const Choice<std::string> choice{{{"adamw", "adamw"}, {"adam", "adamw"}, {"sgd", "sgd"}}};
+    TIDEMARK_ASSIGN(std::string name, Read(choice, Retold(*type, LowerCase(type->text)), "optimizer.type"));
+    settings["optimizer"] = Retold(*type, name);
+    TIDEMARK_ASSIGN(const bool torch, ReadTruth(root, "optimizer.params.torch_adam", false));
+    if (torch || name == "sgd") {  // torch.optim's default on a GPU
+      settings["optimizer_step.kernel"] = Retold(*type, "foreach");
+    }
+  }
+  // Since #8068 (June 2026); it is TrainingArguments' as well.
+  const ConfigValue* norm = Said(root, "gradient_clipping");
+  TIDEMARK_ASSIGN(const double length,
+                  Read(RealNumber{0, 1e9}, norm == nullptr ? Default("1.0") : *norm, "gradient_clipping"));
+  if (length > 0) {
+    settings["optimizer_step.clip_norm"] = norm == nullptr ? Default("1.0") : *norm;
+  }
+  return Done{};
+}
+
+Status ReadLayout(const ConfigValue& root, Settings& settings) {
+  for (const auto& [theirs, ours] :
+       {std::pair("tensor_parallel.autotp_size", "layout.tp"), std::pair("pipeline.stages", "layout.pp")}) {
+    if (const ConfigValue* value = Said(root, theirs)) {
+      TIDEMARK_ASSIGN(const std::int64_t ranks, Read(WholeNumber{0, 1 << 20}, *value, theirs));
+      settings[ours] = Retold(*value, std::to_string(std::max<std::int64_t>(ranks, 1)));
+    }
+  }
+  return Done{};
+}
+
+constexpr std::array kUnsaid = {
+    Unsaid{"network", "the network", "llama-3-8b"},
+    Unsaid{"sequence_length", "the length of sequences", "4096"},
+    Unsaid{"layout.dp", "the number of data-parallel ranks", "8"},
+    Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
+    Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
+};
+
+bool Recognises(const ConfigValue& root) {
+  const ConfigValue* zero = root.Find("zero_optimization");
+  return zero != nullptr || root.Find("train_micro_batch_size_per_gpu") != nullptr ||
+         (root.Find("train_batch_size") != nullptr &&
+          (root.Find("gradient_accumulation_steps") != nullptr || root.Find("fp16") != nullptr ||
+           root.Find("bf16") != nullptr || root.Find("optimizer") != nullptr));
+}
+
+Result<Settings> ReadDeepSpeed(const ConfigValue& root, const Settings& given) {
+  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
+  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  Settings settings;
+  TIDEMARK_TRY(ReadDeepSpeedBatch(root, given, settings));
+  TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", kUnsaid, settings, given));
+  TIDEMARK_TRY(ReadLayout(root, settings));
+  TIDEMARK_ASSIGN(const std::int64_t stage, ReadStage(root));
+  TIDEMARK_TRY(ReadStrategy(root, given, stage, settings));
+  TIDEMARK_TRY(ReadBuffers(root, given, stage, settings));
+  TIDEMARK_TRY(ReadOptimizer(root, settings));
+  settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+  return settings;
+}
+
+}  // namespace
+
+ConfigFormat ConfigDeepspeed() {
+  return {"deepspeed",
+          "DeepSpeed's config (JSON): stage, batch, dtypes, buckets; network, sequence_length and layout.dp come from "
+          "--set, and so does what is \"auto\"",
+          &Recognises, &ReadDeepSpeed};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kShort = 4;  ///< letters; shorter names are near to each other by nature: dp, tp, pp
+constexpr std::size_t kLong = 7;   ///< letters in which two may be wrong
+
+bool IsSame(std::string_view text, std::string_view value) {
+  const auto number = [](std::string_view word, double& read) {
+    const auto [rest, code] = std::from_chars(word.data(), word.data() + word.size(), read);
+    return code == std::errc() && rest == word.data() + word.size();
+  };
+  double one = 0, other = 0;
+  return number(text, one) && number(value, other) ? one == other : LowerCase(std::string(text)) == value;
+}
+
+Status RefuseMisspelt(const ConfigValue::Entry& field, const std::string& path,
+                      std::span<const std::string_view> known) {
+  const std::size_t wrong = field.key.size() >= kLong ? 2 : 1;
+  if (field.key.size() < kShort || std::ranges::find(known, path) != known.end()) {
+    return Done{};
+  }
+  for (const std::string_view candidate : known) {
+    const std::size_t longer = std::max(path.size(), candidate.size());
+    if (longer - std::min(path.size(), candidate.size()) <= wrong && EditDistance(path, candidate) <= wrong) {
+      return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
+    }
+  }
+  return Done{};
+}
+
+}  // namespace
+
+const ConfigValue* Given(const ConfigValue& root, std::string_view path) {
+  const ConfigValue* value = root.FindPath(path);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+ConfigValue Retold(const ConfigValue& value, std::string text) {
+  ConfigValue retold = MakeScalar(std::move(text), value.source);
+  retold.where = value.where;
+  return retold;
+}
+
+bool Speaks(const Settings& settings, std::string_view key) {
+  const auto found = settings.lower_bound(std::string(key));
+  const auto below = settings.lower_bound(fmt::format("{}.", key));
+  return (found != settings.end() && found->first == key) ||
+         (below != settings.end() && below->first.starts_with(fmt::format("{}.", key)));
+}
+
+Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields) {
+  for (const OneValue& field : fields) {
+    const ConfigValue* value = Given(root, field.path);
+    if (value != nullptr && !(value->kind == ConfigValue::Kind::scalar && IsSame(value->text, field.value))) {
+      return ErrorAt(*value, field.path,
+                     fmt::format("{} is not supported by this version: {}", Describe(*value), field.reason),
+                     field.hint.empty() ? fmt::format("supported: {}", field.value) : std::string(field.hint));
+    }
+  }
+  return Done{};
+}
+
+Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view> sections,
+                      std::span<const std::string_view> known) {
+  for (const std::string_view section : sections) {
+    const ConfigValue* fields = section.empty() ? &root : root.FindPath(section);
+    if (fields == nullptr) {
+      continue;
+    }
+    for (const ConfigValue::Entry& field : fields->fields) {
+      TIDEMARK_TRY(
+          RefuseMisspelt(field, section.empty() ? field.key : fmt::format("{}.{}", section, field.key), known));
+    }
+  }
+  return Done{};
+}
+
+Status RefuseUnsaid(const ConfigValue& root, std::string_view tool, std::span<const Unsaid> unsaid,
+                    const Settings& read, const Settings& given) {
+  std::vector<std::string_view> meanings;
+  std::string hint = "add";
+  for (const Unsaid& missing : unsaid) {
+    if (!Speaks(read, missing.key) && !Speaks(given, missing.key)) {
+      meanings.push_back(missing.meaning);
+      hint += fmt::format(" --set {}={}", missing.key, missing.example);
+    }
+  }
+  if (meanings.empty()) {
+    return Done{};
+  }
+  return ErrorAt(root, {}, fmt::format("{}'s config does not say {}", tool, fmt::join(meanings, ", nor ")),
+                 std::move(hint));
+}
+
+}  // namespace tidemark
