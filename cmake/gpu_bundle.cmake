@@ -19,4 +19,4 @@ install(DIRECTORY tests/jobs DESTINATION . COMPONENT gpu_bundle EXCLUDE_FROM_ALL
 install(DIRECTORY tests/gpu DESTINATION experiments COMPONENT gpu_bundle
         EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "recorded" EXCLUDE)
 install(FILES tests/bench/against_pytorch.py tests/bench/torch_decoder.py DESTINATION experiments/bench COMPONENT gpu_bundle EXCLUDE_FROM_ALL)
-install(FILES README.md DESTINATION experiments COMPONENT gpu_bundle EXCLUDE_FROM_ALL)  # a text to learn from
+install(FILES CHANGELOG.md DESTINATION experiments COMPONENT gpu_bundle EXCLUDE_FROM_ALL)  # a text to learn from

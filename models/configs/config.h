@@ -23,6 +23,8 @@ struct ConfigFormat {
   /// memory or time and what cannot be said in these keys is an error, never dropped. `given` is what the command line
   /// says, which comes behind it: what the file leaves open may follow from that (the number of ranks).
   Result<Settings> (*read)(const ConfigValue& root, const Settings& given) = nullptr;
+
+  bool own = false;  ///< Tidemark's, not another tool's
 };
 
 /// All formats, by name. Generated.

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
+#include <span>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "base/text.h"
 #include "models/configs/config.h"
@@ -305,8 +307,12 @@ Status ReadBuffers(const ConfigValue& root, const Settings& given, std::int64_t 
 
 Status ReadOptimizer(const ConfigValue& root, Settings& settings) {
   if (const ConfigValue* type = Said(root, "optimizer.type")) {
-    const Choice<std::string> choice{{{"adamw", "adamw"}, {"adam", "adamw"}, {"sgd", "sgd"}}};
-    TIDEMARK_ASSIGN(std::string name, Read(choice, Retold(*type, LowerCase(type->text)), "optimizer.type"));
+    const Choice<std::string> choice{{{"AdamW", "adamw"}, {"Adam", "adamw"}, {"SGD", "sgd"}}};
+    ConfigValue spelled = *type;  // DeepSpeed knows them in small letters, too
+    for (const std::string& known : choice.Values()) {
+      spelled.text = LowerCase(known) == LowerCase(type->text) ? known : spelled.text;
+    }
+    TIDEMARK_ASSIGN(const std::string name, Read(choice, spelled, "optimizer.type"));
     settings["optimizer"] = Retold(*type, name);
     TIDEMARK_ASSIGN(const bool torch, ReadTruth(root, "optimizer.params.torch_adam", false));
     if (torch || name == "sgd") {  // torch.optim's default on a GPU
@@ -355,7 +361,10 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& root, const Settings& given) {
   TIDEMARK_TRY(RefuseOthers(root, kOneValue));
   Settings settings;
   TIDEMARK_TRY(ReadDeepSpeedBatch(root, given, settings));
-  TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", kUnsaid, settings, given));
+  // The two last follow from the size of the whole batch, once the ranks are counted.
+  const bool whole = Said(root, "train_batch_size") != nullptr && !Speaks(settings, "layout.dp");
+  const std::span<const Unsaid> unsaid = kUnsaid;
+  TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", whole ? unsaid.first(3) : unsaid, settings, given));
   TIDEMARK_TRY(ReadLayout(root, settings));
   TIDEMARK_ASSIGN(const std::int64_t stage, ReadStage(root));
   TIDEMARK_TRY(ReadStrategy(root, given, stage, settings));

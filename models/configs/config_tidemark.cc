@@ -22,7 +22,7 @@ Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
 
 ConfigFormat ConfigTidemark() {
   return {"tidemark", "Tidemark's own job file (YAML): network, machine, layout, strategy and its axes", &Recognises,
-          &Read};
+          &Read, true};
 }
 
 }  // namespace tidemark

@@ -107,7 +107,7 @@ class Titan {
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_TRY(ReadOptimizer());
     TIDEMARK_TRY(ReadKernels());
-    settings_["loss_scale"] = MakeScalar("global-tokens", "torchtitan's train.py");
+    settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
     settings_["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
     return std::move(settings_);
   }

@@ -231,11 +231,15 @@ void ApplyAll(const std::vector<JobChange>& changes, Settings& settings) {
 
 }  // namespace
 
-JobTemplate::JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies)
+JobTemplate::JobTemplate(Settings settings, Settings theirs, std::string path,
+                         std::span<const StrategyDefaults> strategies)
     : settings_(std::move(settings)),
+      theirs_(std::move(theirs)),
       path_(std::move(path)),
       folder_(std::filesystem::path(path_).parent_path().string()),
-      strategies_(strategies) {}
+      strategies_(strategies) {
+  DropOtherSystems(settings_);
+}
 
 Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string& path, const JobChanges& changes,
                                        std::span<const StrategyDefaults> strategies) {
@@ -251,9 +255,10 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
   ApplyAll(changes.read, given);
   ApplyAll(set, given);
   TIDEMARK_ASSIGN(Settings settings, format.read(root, given));
+  Settings theirs = format.own ? Settings() : settings;
   ApplyAll(changes.read, settings);
   ApplyAll(set, settings);
-  return JobTemplate(std::move(settings), path, strategies);
+  return JobTemplate(std::move(settings), std::move(theirs), path, strategies);
 }
 
 Result<JobTemplate> JobTemplate::Read(const std::string& path, const JobChanges& changes,
@@ -284,7 +289,26 @@ Settings JobTemplate::Changed(std::span<const JobChange* const> changes) const {
   for (const JobChange* change : changes) {
     Apply(*change, settings);
   }
+  DropOtherSystems(settings);
   return settings;
+}
+
+/// How another tool's config has its own system synchronise, shard and buffer says nothing about a system that has no
+/// such setting. What the command line says stays, and so does what changes a whole step (an optimizer in host memory).
+void JobTemplate::DropOtherSystems(Settings& settings) const {
+  const ConfigValue* named = Find(theirs_, "strategy");
+  const Result<const StrategyDefaults*> strategy = FindStrategy(settings, strategies_);
+  if (named == nullptr || !strategy || named->text == (*strategy)->name) {
+    return;
+  }
+  for (const auto& [key, value] : theirs_) {
+    const bool is_of_a_system = key.starts_with("sync.") || key.starts_with("shard.") || key.starts_with("buffers.");
+    const ConfigValue* still = Find(settings, key);
+    if (is_of_a_system && !IsCommonAxis(key) && !Contains((*strategy)->keys, key) && still != nullptr &&
+        still->source == value.source) {
+      settings.erase(key);
+    }
+  }
 }
 
 Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {

@@ -40,9 +40,10 @@ class JobTemplate {
     std::map<std::string, std::string> sources;
   };
 
-  JobTemplate(Settings settings, std::string path, std::span<const StrategyDefaults> strategies);
+  JobTemplate(Settings settings, Settings theirs, std::string path, std::span<const StrategyDefaults> strategies);
 
   Settings Changed(std::span<const JobChange* const> changes) const;
+  void DropOtherSystems(Settings& settings) const;
   Result<Job> Resolve(const Settings& settings);
   Result<Job> InFile(Result<Job> job) const;
   Status Check(const Job& job, const Settings& settings) const;
@@ -50,6 +51,7 @@ class JobTemplate {
   Result<Machine> MachineOf(const Settings& settings);
 
   Settings settings_;
+  Settings theirs_;  ///< what another tool's config says; empty for a job of our own
   std::string path_, folder_;
   std::span<const StrategyDefaults> strategies_;
   std::map<std::string, KnownNetwork> networks_;  ///< by all that the settings say about them

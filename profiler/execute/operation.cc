@@ -137,7 +137,7 @@ Result<Operation> Bind(const OperationContext& context) {
 
 Error NotExecuted(std::string_view what) {
   return {ErrorCode::machine_cannot, "", fmt::format("the executor has no arithmetic for {} yet", what),
-          "tidemark predict prices this job; README (\"Is it true? Run it.\") says what run executes so far"};
+          "tidemark predict prices this job; docs/run.md (\"What runs\") says what run executes so far"};
 }
 
 }  // namespace tidemark

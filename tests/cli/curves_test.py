@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves in README: what is committed is what a run gives, and it shows what README says."""
+"""The curves in docs/run.md: what is committed is what a run gives, and it shows what the page says."""
 
 import importlib.util
 import json

@@ -94,7 +94,7 @@ def parts(results):
                                              recorded, "--time-box", "390")))
     found.append(Part("calibrate", 240, (tidemark, "calibrate", "--device", "cuda", "-o", machine)))
     ours = (python, HERE / "experiments/gpu/own_steps.py", "--tidemark", tidemark, "--machine", machine, "--out", recorded,
-            "--text", HERE / "experiments/README.md")
+            "--text", HERE / "experiments/CHANGELOG.md")
     found.append(Part("real-sizes", 300, (*ours, "--cases", "[rl]e*", "--time-box", "200"), "machine.yaml"))
     found += [Part(f"against-pytorch-{shape}", 200, (python, HERE / "experiments/bench/against_pytorch.py", "--device",
                                                      "cuda", "--tidemark", tidemark, "--out", recorded, "--shapes", shape))

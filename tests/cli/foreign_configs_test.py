@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Configs of DeepSpeed and torchtitan from outside: the same job by hand costs the same, and what is printed leads on."""
+
+import json
+import pathlib
+import re
+import shlex
+import tempfile
+import unittest
+
+from tidemark import run
+
+JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
+ZERO2, ZERO3, TITAN = JOBS / "deepspeed-zero2.json", JOBS / "deepspeed-zero3-auto.json", JOBS / "torchtitan-llama3-8b.toml"
+SAID = ("network=llama-3-8b", "sequence_length=4096", "layout.dp=8")
+AUTO = (*SAID, "micro_batch_size=1", "accumulation_steps=8", "precision.params=bf16")
+
+
+def sets(*changes):
+    return [f"--set={change}" for change in changes]
+
+
+class ForeignConfigs(unittest.TestCase):
+    def predict(self, job, *changes):
+        done = run("predict", job, "--exit-zero", "--format", "json", *sets(*changes))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        prediction = json.loads(done.stdout)
+        return {"peak": prediction["peak"]["allocated_bytes"], "reserved": prediction["peak"]["reserved_bytes"],
+                "step": prediction["time"]["step_ns"]}
+
+    def test_a_deepspeed_file_costs_what_the_same_job_by_hand_costs(self):
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=deepspeed-zero2", "sequence_length=4096",
+                               "micro_batch_size=2", "accumulation_steps=4", "sync.overlap=true",
+                               "sync.bucket_elements=50000000", "optimizer_step.clip_norm=1.0")
+        self.assertEqual(self.predict(ZERO2, *SAID), by_hand)
+
+    def test_auto_costs_what_hugging_face_puts_there(self):
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=deepspeed-zero3", "sequence_length=4096",
+                               "micro_batch_size=1", "accumulation_steps=8", "optimizer_step.clip_norm=1.0",
+                               f"sync.bucket_elements={4096 * 4096}", f"shard.prefetch_elements={int(0.9 * 4096 * 4096)}",
+                               f"shard.persistence_threshold={10 * 4096}")
+        self.assertEqual(self.predict(ZERO3, *AUTO), by_hand)
+
+    def test_a_torchtitan_file_costs_what_the_same_job_by_hand_costs(self):
+        self.assertEqual(self.predict(TITAN), self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "loss_scale=global-tokens",
+                                                           "optimizer_step.clip_norm=1.0"))
+
+    def test_under_another_system_only_what_it_has_stays(self):
+        self.assertEqual(self.predict(ZERO2, *SAID, "strategy=fsdp2-scatter-each"),
+                         self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "sequence_length=4096", "micro_batch_size=2",
+                                      "optimizer_step.clip_norm=1.0", "precision.accumulate=bf16", "precision.reduce=bf16"))
+        # What the command line says is never dropped.
+        refused = run("predict", ZERO2, *sets(*SAID, "strategy=fsdp2-scatter-each", "sync.bucket_elements=1000000"))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("fsdp2-scatter-each has no such setting", refused.stderr)
+        # An optimizer in host memory is no detail that a system may lack in silence.
+        with tempfile.TemporaryDirectory() as folder:
+            offloaded = pathlib.Path(folder) / "offload.json"
+            offloaded.write_text(ZERO2.read_text().replace('"stage": 2,', '"stage": 2, "offload_optimizer": {"device": "cpu"},'))
+            refused = run("predict", offloaded, *sets(*SAID, "strategy=fsdp2-scatter-each"))
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("optimizer_step.offload", refused.stderr)
+
+    def test_the_printed_job_is_the_same_job(self):
+        for job, changes in ((ZERO2, SAID), (ZERO3, AUTO), (TITAN, ())):
+            with self.subTest(job=job.name), tempfile.TemporaryDirectory() as folder:
+                printed = run("job", job, *sets(*changes))
+                self.assertEqual(printed.returncode, 0, printed.stderr)
+                own = pathlib.Path(folder) / "own.yaml"
+                own.write_text(printed.stdout)
+                self.assertEqual(self.predict(own), self.predict(job, *changes))
+
+    def test_hints_lead_to_a_job_that_is_taken(self):
+        """A file, and the hints of each refusal added, until it is priced."""
+        for job, most in ((ZERO2, 1), (ZERO3, 2)):
+            with self.subTest(job=job.name):
+                arguments = []
+                for _ in range(most):
+                    refused = run("predict", job, *arguments)
+                    self.assertEqual(refused.returncode, 2)
+                    arguments += re.findall(r"--set [\w.]+=[\w.-]+", refused.stderr.split("hint: ")[1])
+                    arguments = [word for added in arguments for word in shlex.split(added)]
+                done = run("predict", job, "--exit-zero", *arguments)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_commands_that_advise_and_solve_print_run(self):
+        for verb in (("advise", "--top", "1"), ("solve", "--keep", "strategy", "--top", "1")):
+            with self.subTest(verb=verb[0]):
+                done = run(verb[0], ZERO2, *sets(*SAID), "--memory", "79GiB", *verb[1:])
+                self.assertIn(done.returncode, (0, 1), done.stderr)
+                commands = re.findall(r"^ +tidemark (predict .*)$", done.stdout, re.MULTILINE)
+                self.assertTrue(commands, done.stdout)
+                again = run(*shlex.split(commands[0]), "--exit-zero")
+                self.assertEqual(again.returncode, 0, again.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

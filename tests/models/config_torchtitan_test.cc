@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "models/configs/torchtitan_pipeline.h"
+#include "tests/models/foreign_config.h"
+
+namespace tidemark::config_torchtitan_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kFormat = "torchtitan";
+
+std::string Of(const Settings& settings, const std::string& key) { return TextOf(settings, key); }
+
+std::string Sample() {
+  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/torchtitan-llama3-8b.toml");
+  EXPECT_TRUE(text.ok());
+  return text.ok() ? *text : std::string();
+}
+
+std::string SampleWith(const std::string& line, const std::string& instead) {
+  std::string text = Sample();
+  const std::size_t at = text.find(line);
+  EXPECT_NE(at, std::string::npos) << line;
+  return text.replace(at, line.size(), instead);
+}
+
+TEST(ConfigTorchtitan, ReadsTheSample) {
+  const Settings settings = MustRead(kFormat, Sample());
+  EXPECT_EQ(Of(settings, "network"), "llama-3-8b");
+  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-scatter-each");
+  EXPECT_EQ(Of(settings, "layout.dp"), "8");
+  EXPECT_EQ(Of(settings, "micro_batch_size"), "1");
+  EXPECT_EQ(Of(settings, "accumulation_steps"), "4");  // 32 / (1 * 8)
+  EXPECT_EQ(Of(settings, "sequence_length"), "8192");
+  EXPECT_EQ(Of(settings, "loss_scale"), "global-tokens");
+  EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "1");
+  EXPECT_EQ(settings.at("accumulation_steps").source, "job.toml:20");
+  EXPECT_EQ(settings.at("machine").source, "assumed");
+}
+
+/// job_config.py: what an empty file means.
+TEST(ConfigTorchtitan, DefaultsAreTorchtitans) {
+  const Settings settings = MustRead(kFormat, "[training]\n[parallelism]\n", {"layout.dp=2"});
+  EXPECT_EQ(Of(settings, "network.layers"), "6");  // debugmodel
+  EXPECT_EQ(Of(settings, "network.ffn"), "768");   // 2/3 of 4 * 256, up to a multiple of 256
+  EXPECT_EQ(Of(settings, "micro_batch_size"), "8");
+  EXPECT_EQ(Of(settings, "accumulation_steps"), "1");
+  EXPECT_EQ(Of(settings, "sequence_length"), "2048");
+  EXPECT_EQ(Of(settings, "recompute.policy"), "every_n");
+  EXPECT_EQ(Of(settings, "recompute.every"), "2");
+  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
+  EXPECT_EQ(Of(settings, "precision.reduce"), "fp32");
+  EXPECT_EQ(Of(settings, "precision.master"), "fp32");
+  EXPECT_EQ(Of(settings, "optimizer_step.kernel"), "fused");
+  EXPECT_EQ(Of(settings, "buffers.fused_glu"), "false");  // nothing is compiled
+}
+
+TEST(ConfigTorchtitan, AllRanksThereAreMustBeCounted) {
+  const std::string text = SampleWith("data_parallel_shard_degree = 8", "data_parallel_shard_degree = -1");
+  EXPECT_THAT(RefusalOf(kFormat, text), HasSubstr("takes all ranks there are"));
+  EXPECT_EQ(Of(MustRead(kFormat, text, {"layout.dp=16"}), "accumulation_steps"), "2");
+  EXPECT_THAT(RefusalOf(kFormat, text, {"layout.dp=64"}), HasSubstr("must be a multiple of local batch size times"));
+}
+
+TEST(ConfigTorchtitan, ReplicasAreOfShards) {
+  const Settings settings =
+      MustRead(kFormat, SampleWith("data_parallel_replicate_degree = 1\ndata_parallel_shard_degree = 8",
+                                   "data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4"));
+  EXPECT_EQ(Of(settings, "shard.replicas"), "2");
+  EXPECT_EQ(Of(settings, "layout.dp"), "8");
+}
+
+TEST(ConfigTorchtitan, WithoutShardsItTrainsUnderAutocastWhichIsNotModelled) {
+  const std::string text = SampleWith("data_parallel_shard_degree = 8", "data_parallel_shard_degree = 1");
+  EXPECT_THAT(RefusalOf(kFormat, text), HasSubstr("autocast"));
+  EXPECT_TRUE(ReadForeign(kFormat, text, {"strategy=ddp-every"}).ok());
+}
+
+TEST(ConfigTorchtitan, Resharding) {
+  const auto with = [](const std::string& policy) {
+    return MustRead(kFormat, SampleWith("tensor_parallel_degree = 1",
+                                        "tensor_parallel_degree = 1\nfsdp_reshard_after_forward = \"" + policy + "\""));
+  };
+  EXPECT_EQ(Of(with("default"), "shard.reshard_after_forward"), "(nothing)");
+  EXPECT_EQ(Of(with("never"), "shard.reshard_after_forward"), "false");
+  EXPECT_EQ(Of(with("always"), "shard.reshard_last_unit"), "true");
+}
+
+TEST(ConfigTorchtitan, Recomputation) {
+  const auto with = [](const std::string& lines) { return MustRead(kFormat, SampleWith("mode = \"none\"", lines)); };
+  EXPECT_EQ(Of(with("mode = \"full\""), "recompute.policy"), "full");
+  EXPECT_EQ(Of(with("mode = \"none\""), "recompute.policy"), "none");
+  const Settings third = with("mode = \"selective\"\nselective_ac_option = \"3\"");
+  EXPECT_EQ(Of(third, "recompute.policy"), "every_n");
+  EXPECT_EQ(Of(third, "recompute.every"), "3");
+  EXPECT_EQ(Of(with("mode = \"selective\"\nselective_ac_option = \"1\""), "recompute.policy"), "full");
+  const std::string by_operation = SampleWith("mode = \"none\"", "mode = \"selective\"\nselective_ac_option = \"op\"");
+  EXPECT_THAT(RefusalOf(kFormat, by_operation), HasSubstr("operation by operation"));
+  EXPECT_EQ(Of(MustRead(kFormat, by_operation, {"recompute.policy=full"}), "recompute.policy"), "(nothing)");
+}
+
+/// The example in generate_llm_fqn_per_model_part's own words: two stages, three layers, embedding and head as two
+/// layers each; and 32 layers on four stages, by hand: 34 = 9 + 9 + 8 + 8.
+TEST(ConfigTorchtitan, StagesCountEmbeddingAndHead) {
+  EXPECT_THAT(*TorchtitanStages(2, 3, 2, 2), ElementsAre(2, 1));
+  EXPECT_THAT(*TorchtitanStages(4, 32, 1, 1), ElementsAre(8, 9, 8, 7));
+  EXPECT_FALSE(TorchtitanStages(8, 4, 1, 1).ok());
+}
+
+TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
+  const std::string lines = "tensor_parallel_degree = 1\npipeline_parallel_degree = 4\n";
+  std::string text = SampleWith("tensor_parallel_degree = 1\n", lines);
+  const std::string batch = "local_batch_size = 1\nglobal_batch_size = 32";
+  text.replace(text.find(batch), batch.size(), "local_batch_size = 8");
+  const Settings settings = MustRead(kFormat, text);
+  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-keep-all");
+  EXPECT_EQ(Of(settings, "micro_batch_size"), "1");
+  EXPECT_EQ(Of(settings, "accumulation_steps"), "8");
+  EXPECT_EQ(Of(settings, "schedule"), "1f1b");
+  EXPECT_EQ(settings.at("layout.layers_per_stage").items.size(), 4);
+  const std::string degree = "pipeline_parallel_degree = 4\n";
+  std::string interleaved = text;
+  interleaved.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_schedule = \"Interleaved1F1B\"\n");
+  EXPECT_EQ(Of(MustRead(kFormat, interleaved), "layout.vpp"), "2");  // unless layers are given
+  std::string uneven = text;
+  uneven.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_layers_per_stage = 5\n");
+  EXPECT_THAT(RefusalOf(kFormat, uneven), HasSubstr("7 stages of 34 layers"));
+  std::string several = text;
+  several.replace(text.find("local_batch_size = 8"), 20, "local_batch_size = 8\nglobal_batch_size = 128");
+  EXPECT_THAT(RefusalOf(kFormat, several), HasSubstr("--set accumulation_steps=8"));
+}
+
+TEST(ConfigTorchtitan, AnOptimizerInTheBackwardPassDoesNotClip) {
+  const Settings settings = MustRead(kFormat, SampleWith("lr = 3e-4", "lr = 3e-4\nearly_step_in_backward = true"));
+  EXPECT_EQ(Of(settings, "optimizer_step.in_backward"), "true");
+  EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "(nothing)");
+}
+
+TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("flavor = \"8B\"", "flavor = \"8B\"\nconverters = [\"float8\"]")),
+              HasSubstr("float8 is not supported"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nenable_cpu_offload = true")),
+              HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\"")),
+              HasSubstr("--set network=llama-3-8b"));
+  EXPECT_TRUE(ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\""), {"network=qwen2-7b"}).ok());
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "sec_len = 8192")),
+              HasSubstr("did you mean training.seq_len?"));
+}
+
+/// Line numbers are the file's, whatever kind a value is of.
+TEST(ParseToml, KeepsKindsAndLines) {
+  const Result<ConfigValue> root =
+      ParseToml("[a]\nb = 1_000\nc = [\"x\", \"y\"]\n[a.d]\ne = 5e8\nf = true\n", "runs/x.toml");
+  ASSERT_TRUE(root.ok());
+  EXPECT_EQ(root->FindPath("a.b")->text, "1000");
+  EXPECT_EQ(root->FindPath("a.b")->where, "runs/x.toml:2");
+  EXPECT_EQ(root->FindPath("a.b")->source, "x.toml:2");
+  ASSERT_EQ(root->FindPath("a.c")->items.size(), 2);
+  EXPECT_EQ(root->FindPath("a.c")->items[1].text, "y");
+  EXPECT_EQ(root->FindPath("a.d.e")->text, "500000000");
+  EXPECT_EQ(root->FindPath("a.d.f")->text, "true");
+}
+
+TEST(ParseToml, SaysWhereItIsBroken) {
+  const Result<ConfigValue> root = ParseToml("[a]\nb = 1\nb = 2\n", "runs/x.toml");
+  ASSERT_FALSE(root.ok());
+  EXPECT_EQ(root.error().where, "runs/x.toml:3");
+  EXPECT_THAT(root.error().message, HasSubstr("is not valid TOML"));
+}
+
+}  // namespace
+}  // namespace tidemark::config_torchtitan_test

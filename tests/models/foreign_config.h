@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "models/configs/config.h"
+#include "models/configs/toml.h"
+#include "models/job/change.h"
+
+namespace tidemark {
+
+/// What a reader of another tool's configs makes of a text, with `set` on the command line.
+inline Result<Settings> ReadForeign(const std::string& format, const std::string& text,
+                                    const std::vector<std::string>& set) {
+  const std::string path = format == "torchtitan" ? "runs/job.toml" : "runs/job.json";
+  TIDEMARK_ASSIGN(const ConfigValue root, path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
+  Settings given;
+  for (const std::string& change : set) {
+    TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
+    Apply(parsed, given);
+  }
+  const std::vector<ConfigFormat> formats = ConfigFormats();
+  const auto recognised = std::ranges::find_if(formats, [&](const ConfigFormat& one) { return one.recognises(root); });
+  if (recognised == formats.end() || recognised->name != format) {
+    return BadInput("is not recognised as " + format);
+  }
+  return recognised->read(root, given);
+}
+
+inline Settings MustRead(const std::string& format, const std::string& text, const std::vector<std::string>& set = {}) {
+  Result<Settings> settings = ReadForeign(format, text, set);
+  EXPECT_TRUE(settings.ok()) << text << "\n" << (settings.ok() ? "" : settings.error().Text());
+  return settings.ok() ? *settings : Settings();
+}
+
+/// The error of a text that must be refused.
+inline std::string RefusalOf(const std::string& format, const std::string& text,
+                             const std::vector<std::string>& set = {}) {
+  const Result<Settings> settings = ReadForeign(format, text, set);
+  EXPECT_FALSE(settings.ok()) << text;
+  return settings.ok() ? std::string() : settings.error().Text();
+}
+
+/// A setting as text; "(nothing)" where there is none.
+inline std::string TextOf(const Settings& settings, const std::string& key) {
+  const ConfigValue* value = Find(settings, key);
+  return value == nullptr ? "(nothing)" : value->text;
+}
+
+}  // namespace tidemark
