@@ -80,6 +80,7 @@ constexpr std::string_view kOther[] = {"model.name",
                                        "parallelism.expert_parallel_degree",
                                        "activation_checkpoint.mode",
                                        "activation_checkpoint.selective_ac_option",
+                                       "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
                                        "compile.enable"};
 
 constexpr std::string_view kSections[] = {"model", "optimizer", "training", "parallelism", "activation_checkpoint"};
@@ -274,17 +275,21 @@ class Titan {
     if (Speaks(given_, "recompute.policy")) {
       return Done{};
     }
-    constexpr std::string_view kHint =
-        "say what to price in its place: --set recompute.policy=none bounds memory from above, full from below";
-    const Choice<std::string> modes{
-        {{"none", "none"}, {"full", "full"}, {"selective", "every_n"}, {"memory_budget", "memory_budget"}}};
+    const Choice<std::string> modes{{{"none", "none"}, {"full", "full"}, {"selective", "every_n"}}, {"memory_budget"}};
     TIDEMARK_ASSIGN(std::string policy, fields_.OneOf(modes, kMode, "selective"));
     const ConfigValue option = fields_.Value(kOption, "2");
-    if (policy == "memory_budget" || (policy == "every_n" && option.text == "op")) {
-      const std::string_view path = policy == "every_n" ? kOption : kMode;
-      return ErrorAt(policy == "every_n" ? option : fields_.Value(kMode, "selective"), path,
-                     "recomputation that is chosen operation by operation is not supported by this version",
-                     std::string(kHint));
+    if (policy == "every_n" && option.text == "op") {
+      constexpr std::string_view kShapes = "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns";
+      const ConfigValue* shapes = fields_.Given(kShapes);
+      for (const ConfigValue& name : shapes == nullptr ? std::vector<ConfigValue>() : shapes->items) {
+        if (name.text != "moe.router.gate") {  // the default, which a dense network has not
+          return ErrorAt(*shapes, kShapes,
+                         "products that are done again by their shapes are not supported by this version",
+                         "set it to [] to price what torchtitan's list keeps");
+        }
+      }
+      settings_["recompute.policy"] = Retold(option, "per_op");
+      return Done{};
     }
     if (policy == "every_n") {
       TIDEMARK_ASSIGN(const std::int64_t every,

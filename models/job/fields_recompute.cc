@@ -16,8 +16,11 @@ Field<Job> GathersAgain() {
 
 Choice<Recompute::Policy> RecomputePolicy() {
   using Policy = Recompute::Policy;
-  return {
-      {{"none", Policy::none}, {"selective", Policy::selective}, {"full", Policy::full}, {"every_n", Policy::every_n}}};
+  return {{{"none", Policy::none},
+           {"selective", Policy::selective},
+           {"full", Policy::full},
+           {"every_n", Policy::every_n},
+           {"per_op", Policy::per_op}}};
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ Partition PartitionOf(const Job& job) {
   partition.loss = job.axes.loss;
   partition.loss_chunk_tokens = job.axes.loss_chunk_tokens;
   partition.fused_glu = job.axes.buffers.fused_glu;
-  partition.fused_rope = job.axes.buffers.fused_rope;
+  // What per_op keeps are projections as they were before their rotation, which is done again.
+  partition.fused_rope = job.axes.buffers.fused_rope && job.axes.recompute.policy != Recompute::Policy::per_op;
   partition.packed_qkv = job.axes.packing.qkv;
   partition.packed_gate_up = job.axes.packing.gate_up;
   partition.compute = job.axes.precision.params;

@@ -32,7 +32,9 @@ class Repeater {
     std::for_each(from, block_.backward.end(), [&](Action& action) { Redirect(action); });
     std::vector<Action> repeated;
     for (std::size_t i = again_.begin; i < again_.end; ++i) {
-      repeated.push_back(Again(block_.forward[i]));
+      if (!IsKept(i)) {
+        repeated.push_back(Again(block_.forward[i]));
+      }
     }
     block_.backward.insert(from, std::make_move_iterator(repeated.begin()), std::make_move_iterator(repeated.end()));
     return std::move(block_);
@@ -41,11 +43,13 @@ class Repeater {
  private:
   /// By forward actions.
   struct Use {
-    bool written_inside = false, read_inside = false;  ///< the stretch
+    bool written_inside = false, read_inside = false;  ///< the stretch, less what is kept of it
     bool written_outside = false, read_outside = false;
   };
 
-  bool InStretch(std::size_t action) const { return action >= again_.begin && action < again_.end; }
+  bool InStretch(std::size_t action) const { return action >= again_.begin && action < again_.end && !IsKept(action); }
+
+  bool IsKept(std::size_t action) const { return std::ranges::binary_search(again_.kept, action); }
 
   void LookAtForward() {
     for (std::size_t i = 0; i < block_.forward.size(); ++i) {
@@ -184,16 +188,50 @@ Block SelectedAgain(Block block, const Recompute& recompute) {
   return block;
 }
 
+bool IsProductWithoutBias(const Calculate& calculate) {
+  return std::holds_alternative<Gemm>(calculate.op) && calculate.parameters.size() == 1;
+}
+
+/// Forward actions whose outputs are kept per operation.
+std::vector<std::size_t> KeptPerOperation(const Block& block) {
+  std::vector<std::size_t> kept;
+  bool odd = false;  // the number of products so far
+  for (std::size_t i = 0; i < block.forward.size(); ++i) {
+    const auto* calculate = std::get_if<Calculate>(&block.forward[i]);
+    const auto* collective = std::get_if<Communicate>(&block.forward[i]);
+    if (calculate != nullptr && IsProductWithoutBias(*calculate)) {
+      odd = !odd;
+      if (odd) {
+        kept.push_back(i);
+      }
+    } else if ((calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||
+               (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter)) {
+      kept.push_back(i);
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 Block DoAgain(const Block& block, const DoneAgain& again) { return Repeater(block, again).Repeat(); }
 
 Block Recomputed(const Block& block, const Recompute& recompute) {
-  if (block.parts.empty() || recompute.policy == Recompute::Policy::none) {
+  if (block.parts.empty()) {
     return block;
   }
-  return recompute.policy == Recompute::Policy::selective ? SelectedAgain(block, recompute)
-                                                          : DoAgain(block, {0, block.forward.size(), false});
+  switch (recompute.policy) {
+    case Recompute::Policy::none:
+      return block;
+    case Recompute::Policy::selective:
+      return SelectedAgain(block, recompute);
+    case Recompute::Policy::full:
+    case Recompute::Policy::every_n:
+      return DoAgain(block, {0, block.forward.size(), false});
+    case Recompute::Policy::per_op:
+      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block)});
+  }
+  TIDEMARK_CHECK(false && "unknown policy");
 }
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "models/job/job.h"
 #include "models/network/block.h"
@@ -13,6 +14,9 @@ struct DoneAgain {
   std::size_t begin = 0, end = 0;
   /// What they hand on to other forward actions is not kept for the backward pass either.
   bool drops_output = false;
+  /// Those of them that are not done again, in ascending order: what they write is kept for those that are, and for the
+  /// backward pass. No other action of the stretch writes it.
+  std::vector<std::size_t> kept = {};
 };
 
 /// A block in whose backward pass a stretch of its forward pass is done again, just before the first action that
@@ -38,6 +42,12 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 ///
 ///   attention, feed_forward   what lies within is dropped, the output stays (its next reader saves it)
 ///   norm, activation          the output, too, is dropped, which only the linear layers behind it have saved
+///
+/// Per operation (per_op), all is done again but what torchtitan's list keeps (models/llama3/infra/parallelize.py,
+/// _op_sac_save_list; distributed/activation_checkpoint.py, _apply_op_sac, at 9810191b^): attention in one kernel,
+/// reduce-scatters, and of the matrix products the first, third, fifth, ... A product with a bias is another operation
+/// there (addmm) and not on the list. What is kept lives until its reader was done again, the output of the last
+/// product as well, which eager code holds although no gradient needs it.
 Block Recomputed(const Block& block, const Recompute& recompute);
 
 }  // namespace tidemark

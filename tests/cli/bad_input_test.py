@@ -225,7 +225,7 @@ class BadInput(unittest.TestCase):
 
     def test_a_table_has_nothing_that_could_be_done_again(self):
         table = str(JOBS / "resnet18-cifar10.yaml")
-        for policy in ("selective", "full", "every_n"):
+        for policy in ("selective", "full", "every_n", "per_op"):
             self.assert_refused(["predict", table, f"--set=recompute.policy={policy}"], "rows of a table network are no operators")
 
     def test_names_that_do_not_exist_get_the_nearest(self):

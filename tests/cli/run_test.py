@@ -227,7 +227,7 @@ class Run(ExecutedJob):
                 self.assert_memory(f"optimizer_step.kernel={kernel}", *changes, steps=3)
 
     def test_memory_is_what_was_predicted_where_work_is_done_again(self):
-        for policy in ("full", "selective", "every_n"):
+        for policy in ("full", "selective", "every_n", "per_op"):
             self.assert_memory("strategy=nanotron", "layout.tp=2", f"recompute.policy={policy}", steps=1)
 
     def test_the_demo_is_what_was_predicted(self):

@@ -86,7 +86,7 @@ class Solve(unittest.TestCase):
         fitting, steps = [], []
         for layout in LAYOUTS:
             rows = self.sweep(*layout, "--set", f"machine.device_memory={memory}", "--vary",
-                              "recompute.policy=none,selective,full,every_n")
+                              "recompute.policy=none,selective,full,every_n,per_op")
             fitting += [row["step_ns"] for row in rows if row["fits"]]
             for row in rows:
                 if not row["fits"] and row["allocated_bytes"] < 6 << 30:  # only the simulation can tell

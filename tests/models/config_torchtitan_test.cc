@@ -102,8 +102,13 @@ TEST(ConfigTorchtitan, Recomputation) {
   EXPECT_EQ(Of(third, "recompute.every"), "3");
   EXPECT_EQ(Of(with("mode = \"selective\"\nselective_ac_option = \"1\""), "recompute.policy"), "full");
   const std::string by_operation = SampleWith("mode = \"none\"", "mode = \"selective\"\nselective_ac_option = \"op\"");
-  EXPECT_THAT(RefusalOf(kFormat, by_operation), HasSubstr("operation by operation"));
-  EXPECT_EQ(Of(MustRead(kFormat, by_operation, {"recompute.policy=full"}), "recompute.policy"), "(nothing)");
+  EXPECT_EQ(Of(MustRead(kFormat, by_operation), "recompute.policy"), "per_op");
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"", "mode = \"memory_budget\"")),
+              HasSubstr("'memory_budget' is not supported by this version"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"",
+                                            "mode = \"selective\"\nselective_ac_option = \"op\"\n"
+                                            "per_op_sac_force_recompute_mm_shapes_by_fqns = [\"wq\"]")),
+              HasSubstr("by their shapes"));
 }
 
 /// The example in generate_llm_fqn_per_model_part's own words: two stages, three layers, embedding and head as two

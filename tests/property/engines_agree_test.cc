@@ -54,6 +54,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(recomputed whole)", policy == Recompute::Policy::full},
           {"(recomputed every n)", policy == Recompute::Policy::every_n},
           {"(recomputed in part)", policy == Recompute::Policy::selective},
+          {"(recomputed per op)", policy == Recompute::Policy::per_op},
           {"(clipped)", step.clip_norm > 0},
           {"(updated in backward)", step.in_backward},
           {"(updated by the host)", step.offload},

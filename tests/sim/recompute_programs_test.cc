@@ -133,6 +133,24 @@ TEST(DoneAgain, AWholeLayerStandsBeforeEverythingAndIsWhole) {
   EXPECT_EQ(again.parameters.size(), layer.parameters.size());
 }
 
+TEST(DoneAgain, PerOperationAllButWhatIsKept) {
+  Job job = Divided();
+  job.axes.recompute.policy = Policy::per_op;
+  const Block again = Recomputed(LayerOf(job), job.axes.recompute);
+  std::vector<std::string> repeated;
+  for (const std::string& name : NamesOf(again.backward)) {
+    if (IsAgain(name)) {
+      repeated.push_back(name);
+    }
+  }
+  // Packed, a layer has four products: qkv and gate_up are the first and the third.
+  EXPECT_THAT(repeated,
+              testing::ElementsAre("norm1.forward_recomputed", "qkv_in.gather_recomputed", "rope.q.forward_recomputed",
+                                   "rope.k.forward_recomputed", "wo.forward_recomputed", "residual1.forward_recomputed",
+                                   "norm2.forward_recomputed", "gu_in.gather_recomputed", "glu.forward_recomputed",
+                                   "down.forward_recomputed", "residual2.forward_recomputed"));
+}
+
 TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {
   const Job job = Divided();
   const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));

@@ -82,6 +82,39 @@ TEST(FullRecompute, KeepsTheLayersInput) {
   EXPECT_EQ(SavedPerLayer(With(GptJob(1), Policy::full)), 8'388'608);  // its dropout masks are drawn again
 }
 
+// The input, q before its rotation, v, attention's output and its row sums, gate, and the down projection's output: 4T
+// + 2nc + 4na + 2nf. PyTorch 2.15 keeps just that of such a layer under torchtitan's policy and list (on a processor,
+// as a dispatch mode counts storages that are alive).
+TEST(RecomputePerOp, KeepsAttentionAndEveryOtherProduct) {
+  constexpr std::int64_t kKept = 4 * kT + 2 * kN * kC + 4 * kN * kA + 2 * kN * kF;
+  static_assert(kKept == 58'982'400);  // measured
+  Job job = With(PlainJob(), Policy::per_op);
+  job.axes.packing.gate_up = false;
+  EXPECT_EQ(SavedPerLayer(job), kKept);
+  Job eager = job;
+  eager.axes.buffers.fused_glu = eager.axes.buffers.fused_rope = false;
+  EXPECT_EQ(SavedPerLayer(eager), kKept);  // what single operations make is done again
+}
+
+// Reduce-scatters are on the list as well, and the down projection's output is that of all rows, before it is summed.
+TEST(RecomputePerOp, KeepsReduceScatters) {
+  Job job = With(OracleJob("fsdp2-scatter-each", 1), Policy::per_op);
+  job.axes.packing.gate_up = false;
+  job.layout.tp = 2;
+  job.layout.sp = true;
+  EXPECT_EQ(SavedPerLayer(job), 5 * kT / 2 + kT + (2 * kN * kC + 4 * kN * kA + 2 * kN * kF) / 2);
+}
+
+// A packed product is one: gate and up are kept together, and the down projection is the sixth product, not the seventh.
+TEST(RecomputePerOp, CountsAPackedProductOnce) {
+  EXPECT_EQ(SavedPerLayer(With(PlainJob(), Policy::per_op)), 3 * kT + 2 * kN * kC + 4 * kN * kA + 4 * kN * kF);
+}
+
+// Products with a bias and attention in single operations are other operations, which are not on the list.
+TEST(RecomputePerOp, WhatIsNotOnTheListIsDoneAgain) {
+  EXPECT_EQ(SavedPerLayer(With(GptJob(1), Policy::per_op)), kT);
+}
+
 /// The highest sum of activations of a job's first role.
 std::int64_t HighestActivations(const Job& job) {
   return HighestBytes(Sound(job), job.machine, Category::activation).front();

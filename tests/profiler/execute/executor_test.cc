@@ -132,7 +132,8 @@ TEST_P(EveryExecutedStrategy, HasTheSameGradientsBitForBitWhenItComputesAgain) {
   std::get<Decoder>(job.network.shape).dropout = 0.25;  // whose masks must come back
   const ParameterParts kept = GradientsOf(job, false);
   const std::size_t kernels = Executed(job, 1).trace.slices.size();
-  for (const auto policy : {Recompute::Policy::full, Recompute::Policy::selective, Recompute::Policy::every_n}) {
+  for (const auto policy :
+       {Recompute::Policy::full, Recompute::Policy::selective, Recompute::Policy::every_n, Recompute::Policy::per_op}) {
     job.axes.recompute.policy = policy;
     EXPECT_EQ(GradientsOf(job, false), kept);
     EXPECT_GT(Executed(job, 1).trace.slices.size(), kernels);  // it does compute more
