@@ -34,6 +34,8 @@ class Repeater {
     for (std::size_t i = again_.begin; i < again_.end; ++i) {
       if (!IsKept(i)) {
         repeated.push_back(Again(block_.forward[i]));
+      } else if (const auto* collective = std::get_if<Communicate>(&block_.forward[i])) {
+        repeated.push_back(TakenFromCache(*collective));
       }
     }
     block_.backward.insert(from, std::make_move_iterator(repeated.begin()), std::make_move_iterator(repeated.end()));
@@ -152,6 +154,15 @@ class Repeater {
         },
         action);
     return action;
+  }
+
+  /// A kept collective is not sent again, but waited for again (wait_tensor is on no list); until then it keeps what it
+  /// read.
+  Action TakenFromCache(const Communicate& collective) const {
+    Await await{collective.name + kSuffix, collective.reads, {}};
+    await.reads.insert(await.reads.end(), collective.writes.begin(), collective.writes.end());
+    Redirect(await.reads);
+    return await;
   }
 
   Block block_;

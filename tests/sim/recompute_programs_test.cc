@@ -143,12 +143,13 @@ TEST(DoneAgain, PerOperationAllButWhatIsKept) {
       repeated.push_back(name);
     }
   }
-  // Packed, a layer has four products: qkv and gate_up are the first and the third.
+  // Packed, a layer has four products: qkv and gate_up are the first and the third. Scatters are waited for, not sent.
   EXPECT_THAT(repeated,
               testing::ElementsAre("norm1.forward_recomputed", "qkv_in.gather_recomputed", "rope.q.forward_recomputed",
-                                   "rope.k.forward_recomputed", "wo.forward_recomputed", "residual1.forward_recomputed",
-                                   "norm2.forward_recomputed", "gu_in.gather_recomputed", "glu.forward_recomputed",
-                                   "down.forward_recomputed", "residual2.forward_recomputed"));
+                                   "rope.k.forward_recomputed", "wo.forward_recomputed", "wo.scatter_recomputed",
+                                   "residual1.forward_recomputed", "norm2.forward_recomputed",
+                                   "gu_in.gather_recomputed", "glu.forward_recomputed", "down.forward_recomputed",
+                                   "down.scatter_recomputed", "residual2.forward_recomputed"));
 }
 
 TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {
