@@ -203,16 +203,29 @@ bool IsProductWithoutBias(const Calculate& calculate) {
   return std::holds_alternative<Gemm>(calculate.op) && calculate.parameters.size() == 1;
 }
 
+/// By tensors: how many forward actions write it.
+std::vector<int> WritersOf(const Block& block) {
+  std::vector<int> writers(block.tensors.size());
+  for (const Action& action : block.forward) {
+    ForEachTouch(action, [&](TensorId tensor, bool write) { writers[tensor.index] += write ? 1 : 0; });
+  }
+  return writers;
+}
+
 /// Forward actions whose outputs are kept per operation.
 std::vector<std::size_t> KeptPerOperation(const Block& block) {
   std::vector<std::size_t> kept;
+  const std::vector<int> writers = WritersOf(block);
+  const auto is_rewritten = [&](const Calculate& calculate) {
+    return std::ranges::any_of(calculate.writes, [&](TensorId tensor) { return writers[tensor.index] > 1; });
+  };
   bool odd = false;  // the number of products so far
   for (std::size_t i = 0; i < block.forward.size(); ++i) {
     const auto* calculate = std::get_if<Calculate>(&block.forward[i]);
     const auto* collective = std::get_if<Communicate>(&block.forward[i]);
     if (calculate != nullptr && IsProductWithoutBias(*calculate)) {
       odd = !odd;
-      if (odd) {
+      if (odd && !is_rewritten(*calculate)) {
         kept.push_back(i);
       }
     } else if ((calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||

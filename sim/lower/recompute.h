@@ -46,7 +46,8 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 /// Per operation (per_op), all is done again but what torchtitan's list keeps (models/llama3/infra/parallelize.py,
 /// _op_sac_save_list; distributed/activation_checkpoint.py, _apply_op_sac, at 9810191b^): attention in one kernel,
 /// reduce-scatters, and of the matrix products the first, third, fifth, ... A product with a bias is another operation
-/// there (addmm) and not on the list. What is kept lives until its reader was done again, the output of the last
+/// there (addmm) and not on the list, and neither is kept what is reduced in place (tensor parallelism without sequence
+/// parallelism, which torchtitan has not). What is kept lives until its reader was done again, the output of the last
 /// product as well, which eager code holds although no gradient needs it.
 Block Recomputed(const Block& block, const Recompute& recompute);
 

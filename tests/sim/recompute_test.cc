@@ -105,15 +105,23 @@ TEST(RecomputePerOp, KeepsReduceScatters) {
   EXPECT_EQ(SavedPerLayer(job), 5 * kT / 2 + kT + (2 * kN * kC + 4 * kN * kA + 2 * kN * kF) / 2);
 }
 
-// A packed product is one: gate and up are kept together, and the down projection is the sixth product, not the seventh.
+// A packed product is one: gate and up are kept together, and the down projection is the sixth product, not the
+// seventh.
 TEST(RecomputePerOp, CountsAPackedProductOnce) {
   EXPECT_EQ(SavedPerLayer(With(PlainJob(), Policy::per_op)), 3 * kT + 2 * kN * kC + 4 * kN * kA + 4 * kN * kF);
 }
 
-// Products with a bias and attention in single operations are other operations, which are not on the list.
-TEST(RecomputePerOp, WhatIsNotOnTheListIsDoneAgain) {
-  EXPECT_EQ(SavedPerLayer(With(GptJob(1), Policy::per_op)), kT);
+// Without sequence parallelism the down projection's output is reduced in place, and done again.
+TEST(RecomputePerOp, KeepsNothingThatIsReducedInPlace) {
+  Job job = With(OracleJob("fsdp2-scatter-each", 1), Policy::per_op);
+  job.axes.packing.gate_up = false;
+  job.layout.tp = 2;
+  job.layout.sp = false;
+  EXPECT_EQ(SavedPerLayer(job), kT + (2 * kT + 2 * kN * kC + 4 * kN * kA + 2 * kN * kF) / 2);
 }
+
+// Products with a bias and attention in single operations are other operations, which are not on the list.
+TEST(RecomputePerOp, WhatIsNotOnTheListIsDoneAgain) { EXPECT_EQ(SavedPerLayer(With(GptJob(1), Policy::per_op)), kT); }
 
 /// The highest sum of activations of a job's first role.
 std::int64_t HighestActivations(const Job& job) {
