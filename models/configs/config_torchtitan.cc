@@ -316,11 +316,15 @@ class Titan {
     return Done{};
   }
 
-  /// What torch.compile fuses, eager code does in single operations.
+  /// What torch.compile fuses, eager code does in single operations; it also drops what nobody reads.
   Status ReadKernels() {
     TIDEMARK_ASSIGN(const bool compiled, fields_.IsTrue("compile.enable"));
-    for (const char* key : {"buffers.fused_glu", "buffers.fused_rope"}) {
+    for (const char* key : {"buffers.fused_glu", "buffers.fused_rope", "recompute.needed_only"}) {
       Put(key, "compile.enable", "false", compiled ? "true" : "false");
+    }
+    const ConfigValue* policy = Find(settings_, "recompute.policy");
+    if (policy != nullptr && policy->text == "none") {
+      settings_.erase("recompute.needed_only");
     }
     const ConfigValue* converters = fields_.Given("model.converters");
     if (converters != nullptr && !converters->items.empty()) {

@@ -40,6 +40,8 @@ std::vector<Field<Job>> RecomputeFields() {
               "recompute.activation", [](J & j) -> auto& { return j.axes.recompute.activation; }, Truth{}),
           FieldAt<J>(
               "recompute.feed_forward", [](J & j) -> auto& { return j.axes.recompute.feed_forward; }, Truth{}),
+          FieldAt<J>(
+              "recompute.needed_only", [](J & j) -> auto& { return j.axes.recompute.needed_only; }, Truth{}),
           GathersAgain()};
 }
 

@@ -112,6 +112,7 @@ constexpr Meaning kMeanings[] = {
     {"recompute.norm", "whether the outputs of norms are computed again"},
     {"recompute.activation", "whether the input of the last linear layer of a feed-forward part is computed again"},
     {"recompute.feed_forward", "whether the feed-forward part is computed again"},
+    {"recompute.needed_only", "whether only what the backward pass reads is computed again, as by a compiler"},
     {"recompute.tp_gather", "whether inputs are gathered again in the backward pass"},
 
     {"buffers.tp_gather", "where the inputs that are gathered from GPUs that share a layer lie, and how long"},

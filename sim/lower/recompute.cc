@@ -38,6 +38,9 @@ class Repeater {
         repeated.push_back(TakenFromCache(*collective));
       }
     }
+    if (again_.needed_only) {
+      DropUnneeded(repeated);
+    }
     block_.backward.insert(from, std::make_move_iterator(repeated.begin()), std::make_move_iterator(repeated.end()));
     return std::move(block_);
   }
@@ -156,6 +159,24 @@ class Repeater {
     return action;
   }
 
+  /// Leaves only actions that write what a later one or the backward pass reads.
+  void DropUnneeded(std::vector<Action>& repeated) const {
+    std::vector<bool> read(block_.tensors.size());
+    const auto mark = [&](const Action& action) {
+      ForEachTouch(action, [&](TensorId tensor, bool write) { read[tensor.index] = read[tensor.index] || !write; });
+    };
+    std::ranges::for_each(block_.backward, mark);
+    for (std::size_t i = repeated.size(); i-- > 0;) {
+      bool needed = false;
+      ForEachTouch(repeated[i], [&](TensorId tensor, bool write) { needed |= write && read[tensor.index]; });
+      if (needed) {
+        mark(repeated[i]);
+      } else {
+        repeated.erase(repeated.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+  }
+
   /// A kept collective is not sent again, but waited for again (wait_tensor is on no list); until then it keeps what it
   /// read.
   Action TakenFromCache(const Communicate& collective) const {
@@ -193,7 +214,7 @@ Block SelectedAgain(Block block, const Recompute& recompute) {
   for (const LayerPart& part : parts) {
     if (Selects(recompute, part.kind)) {
       const bool drops_output = part.kind == LayerPart::Kind::norm || part.kind == LayerPart::Kind::activation;
-      block = DoAgain(block, {part.begin, part.end, drops_output});
+      block = DoAgain(block, {part.begin, part.end, drops_output, {}, recompute.needed_only});
     }
   }
   return block;
@@ -251,9 +272,9 @@ Block Recomputed(const Block& block, const Recompute& recompute) {
       return SelectedAgain(block, recompute);
     case Recompute::Policy::full:
     case Recompute::Policy::every_n:
-      return DoAgain(block, {0, block.forward.size(), false});
+      return DoAgain(block, {0, block.forward.size(), false, {}, recompute.needed_only});
     case Recompute::Policy::per_op:
-      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block)});
+      return DoAgain(block, {0, block.forward.size(), false, KeptPerOperation(block), recompute.needed_only});
   }
   TIDEMARK_CHECK(false && "unknown policy");
 }

@@ -17,6 +17,8 @@ struct DoneAgain {
   /// Those of them that are not done again, in ascending order: what they write is kept for those that are, and for the
   /// backward pass. No other action of the stretch writes it.
   std::vector<std::size_t> kept = {};
+  /// What neither the backward pass nor another repeated action reads is not done again.
+  bool needed_only = false;
 };
 
 /// A block in whose backward pass a stretch of its forward pass is done again, just before the first action that
@@ -27,8 +29,9 @@ struct DoneAgain {
 ///
 /// The whole stretch is repeated, also where nobody reads its last results: so do CheckpointFunction and
 /// CheckpointWithoutOutput of Megatron-LM (megatron/core/tensor_parallel/random.py), DeepSpeed's checkpoint, PyTorch's
-/// reentrant one, which nanotron uses, and torchtitan's, which turns early_stop off. (PyTorch's non-reentrant one stops
-/// at the last tensor that is needed unless told otherwise, and compilers drop what nobody needs: not modelled.) Random
+/// reentrant one, which nanotron uses, and torchtitan's, which turns early_stop off. Compilers drop what nobody needs
+/// (`needed_only`). (PyTorch's non-reentrant one stops at the last tensor that is needed unless told otherwise: not
+/// modelled.) Random
 /// numbers are drawn again from the same state, so a dropout's mask is not kept either. The tensor-parallel gather that
 /// a backward pass repeats for its weight gradients (Partition::Gathered) is part of the linear layer's own backward
 /// pass and remains.

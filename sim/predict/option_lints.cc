@@ -82,6 +82,10 @@ class IdleOptions {
       Add("recompute.every changes nothing: another recompute.policy does not count layers",
           "leave recompute.every out, or set recompute.policy to every_n");
     }
+    if (recompute.needed_only && recompute.policy == Recompute::Policy::none) {
+      Add("recompute.needed_only changes nothing: nothing is computed again",
+          "leave recompute.needed_only out, or set recompute.policy");
+    }
     const bool parts = recompute.norm || recompute.activation || recompute.feed_forward;
     if (recompute.policy != Recompute::Policy::selective) {
       if (parts || !recompute.attention) {

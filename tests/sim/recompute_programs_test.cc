@@ -152,6 +152,18 @@ TEST(DoneAgain, PerOperationAllButWhatIsKept) {
                                    "down.scatter_recomputed", "residual2.forward_recomputed"));
 }
 
+// What follows the activation is read by nobody in the backward pass: the down projection takes its input's gradient
+// from its weight, the norms take theirs from their inputs.
+TEST(DoneAgain, OnlyWhatIsNeededWhereACompilerLooks) {
+  const Block again = Recomputed(LayerOf(Divided()), {.policy = Policy::full, .needed_only = true});
+  std::vector<std::string> names = NamesOf(again.backward);
+  std::erase_if(names, [](const std::string& name) { return !IsAgain(name); });
+  EXPECT_EQ(names.back(), "glu.forward_recomputed");
+  EXPECT_THAT(names, testing::Not(testing::Contains("down.forward_recomputed")));
+  EXPECT_THAT(names,
+              testing::Contains("wo.forward_recomputed"));  // the second norm's input is its sum with the residual
+}
+
 TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {
   const Job job = Divided();
   const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));

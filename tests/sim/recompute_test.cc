@@ -96,6 +96,14 @@ TEST(RecomputePerOp, KeepsAttentionAndEveryOtherProduct) {
   EXPECT_EQ(SavedPerLayer(eager), kKept);  // what single operations make is done again
 }
 
+// A compiler does not do the down projection again, and so does not keep its output, which only the residual sum reads.
+TEST(RecomputePerOp, ACompilerKeepsNoOutputThatNobodyNeeds) {
+  Job job = With(PlainJob(), Policy::per_op);
+  job.axes.packing.gate_up = false;
+  job.axes.recompute.needed_only = true;
+  EXPECT_EQ(SavedPerLayer(job), 3 * kT + 2 * kN * kC + 4 * kN * kA + 2 * kN * kF);
+}
+
 // Reduce-scatters are on the list as well, and the down projection's output is that of all rows, before it is summed.
 TEST(RecomputePerOp, KeepsReduceScatters) {
   Job job = With(OracleJob("fsdp2-scatter-each", 1), Policy::per_op);
