@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -15,7 +16,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::string_view kCompressed = ".gz";
+constexpr std::array<std::string_view, 6> kCompressed = {".gz", ".zst", ".xz", ".bz2", ".lz4", ".z"};
 
 bool HasEnding(const TraceFormat& format, std::string_view ending) {
   const std::vector<std::string_view> endings = format.endings();
@@ -53,13 +54,14 @@ std::vector<std::unique_ptr<TraceFormat>> FormatsOfEnding(const std::string& pat
 }
 
 Status CheckTraceName(const std::string& path) {
-  if (EndingOf(path) == kCompressed) {
+  if (std::ranges::find(kCompressed, EndingOf(path)) != kCompressed.end()) {
     std::error_code none;
     const std::filesystem::path plain = std::filesystem::path(path).replace_extension();
     const bool serves = !HasAnotherFormatsEnding(plain.string()) && !std::filesystem::exists(plain, none);
     const std::string own = ShellWord((serves ? plain : OwnName(plain)).string());
-    return BadInput(fmt::format("--trace {}: what is written is not compressed", path),
-                    fmt::format("--trace {0}, and behind that: gzip {0} (traces are read compressed as well)", own));
+    return BadInput(
+        fmt::format("--trace {}: what is written is not compressed", path),
+        fmt::format("--trace {0}, and behind that: gzip {0} (what gzip has compressed is read as well)", own));
   }
   if (!HasAnotherFormatsEnding(path)) {
     return Done{};

@@ -170,6 +170,12 @@ Result<std::pair<ConfigValue, std::string>> ValueAndSource(const ConfigValue& gi
                                 keys.empty() ? "nothing" : fmt::format("{}", fmt::join(keys, ", "))),
                     fmt::format("for example {0}, or {{value: {0}, source: a data sheet}}", example));
   }
+  if (source->kind != ConfigValue::Kind::scalar || source->text.empty()) {
+    return BadInput(fmt::format("expected a source in words, found {}",
+                                source->text.empty() && source->kind == ConfigValue::Kind::scalar ? "an empty one"
+                                                                                                  : Describe(*source)),
+                    fmt::format("say where the value is from, or write the value alone: {}", example));
+  }
   return std::pair(*value, source->text);
 }
 

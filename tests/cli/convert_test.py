@@ -242,7 +242,7 @@ class Convert(unittest.TestCase):
                     self.assertFalse(out.exists())
 
     def test_a_trace_is_not_written_under_the_ending_of_a_compressed_one(self):
-        for name, own in (("step.trace.gz", "step.trace"), ("step.json.GZ", "step.trace"), ("step.gz", "step")):
+        for name, own in (("step.trace.gz", "step.trace"), ("step.json.GZ", "step.trace"), ("step.gz", "step"), ("step.trace.zst", "step.trace")):
             done = run("predict", JOBS / "gpt2-ddp.yaml", "--trace", self.folder / name)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(f"--trace {self.folder / name}: what is written is not compressed", done.stderr)

@@ -46,6 +46,12 @@ class ForeignConfigs(unittest.TestCase):
         self.assertEqual(self.predict(TITAN), self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "loss_scale=global-tokens",
                                                            "optimizer_step.clip_norm=1.0"))
 
+    def test_an_accelerate_file_costs_what_the_same_job_by_hand_costs(self):
+        said = ("network=llama-3-8b", "sequence_length=4096", "micro_batch_size=1", "accumulation_steps=4")
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=fsdp2-defer", "sequence_length=4096",
+                               "recompute.policy=full", "precision.reduce=bf16", "precision.accumulate=bf16")
+        self.assertEqual(self.predict(JOBS / "accelerate-fsdp2.yaml", *said), by_hand)
+
     def test_published_memory_of_torchtitan(self):
         """benchmarks/llama3_h100_202412_torchtitan.md, table 1: Llama 3.1 8B, eight H100, two sequences on each, AC per
         operation; largest reserved memory of all ranks. Nothing here was fitted to it."""

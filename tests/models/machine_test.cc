@@ -151,6 +151,9 @@ TEST(Machines, NumbersWithoutAUnitOrOutOfRangeAreRefused) {
   EXPECT_THAT(error("device_memory: {value: 1 GiB}"),
               HasSubstr("{value: ..., source: ...} with both, found a map of value"));
   EXPECT_THAT(error("device_memory: {vlue: 1 GiB, source: a guess}"), HasSubstr("found a map of vlue, source"));
+  EXPECT_THAT(error("device_memory: {value: 1 GiB, source: ''}"),
+              HasSubstr("expected a source in words, found an empty one"));
+  EXPECT_THAT(error("device_memory: {value: 1 GiB, source: [a, b]}"), HasSubstr("found a list"));
   EXPECT_THAT(error("device_memory: {}"), HasSubstr("found a map of nothing"));
   EXPECT_THAT(error("rates.dropout.bf16: {16: 7 GB/s}"), HasSubstr("for example \"65536: 30 GB/s, 67108864: 9 GB/s\""));
   EXPECT_THAT(error("clocks: {sm_mhz: -1}"), HasSubstr("expected a whole number from 0 to 100000"));

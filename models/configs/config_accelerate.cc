@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "models/configs/config.h"
+#include "models/configs/field.h"
+#include "models/configs/translation.h"
+
+namespace tidemark {
+namespace {
+
+// accelerate at 16cb6eb8 (July 2026): commands/config/config_args.py (ClusterConfig), utils/dataclasses.py
+// (FullyShardedDataParallelPlugin), utils/fsdp_utils.py (fsdp2_prepare_model), accelerator.py (prepare_model, no_sync).
+// Batch and accumulation are not in the file but in the script that it launches. What is not named here touches neither
+// memory nor time.
+
+constexpr std::array kOneValue = {
+    OneValue{"fsdp_config.fsdp_offload_params", "false", "parameters and optimizer in host memory under FSDP"},
+    OneValue{"fsdp_config.fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
+    OneValue{"fsdp_config.fsdp_auto_wrap_policy", "transformer_based_wrap", "FSDP units that are no layers",
+             "set it to TRANSFORMER_BASED_WRAP"},
+    OneValue{"parallelism_config.parallelism_config_sp_size", "1", "Ulysses sequence parallelism"},
+};
+
+constexpr std::string_view kOther[] = {"distributed_type",
+                                       "mixed_precision",
+                                       "num_processes",
+                                       "num_machines",
+                                       "fsdp_config",
+                                       "fsdp_config.fsdp_version",
+                                       "fsdp_config.fsdp_sharding_strategy",
+                                       "fsdp_config.fsdp_reshard_after_forward",
+                                       "fsdp_config.fsdp_backward_prefetch",
+                                       "fsdp_config.fsdp_activation_checkpointing",
+                                       "parallelism_config",
+                                       "parallelism_config.parallelism_config_dp_replicate_size",
+                                       "parallelism_config.parallelism_config_dp_shard_size",
+                                       "parallelism_config.parallelism_config_tp_size",
+                                       "parallelism_config.parallelism_config_cp_size"};
+
+constexpr std::string_view kSections[] = {"", "fsdp_config", "parallelism_config"};
+
+constexpr std::array kUnsaid = {
+    Unsaid{"network", "the network", "llama-3-8b"},
+    Unsaid{"sequence_length", "the length of sequences", "4096"},
+    Unsaid{"layout.dp", "the number of data-parallel ranks", "8"},
+    Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
+    Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
+};
+
+std::vector<std::string_view> KnownFields() {
+  std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
+  for (const OneValue& field : kOneValue) {
+    known.push_back(field.path);
+  }
+  return known;
+}
+
+ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "default of accelerate"); }
+
+/// The field, or accelerate's default.
+ConfigValue Value(const ConfigValue& root, std::string_view path, std::string_view absent) {
+  const ConfigValue* value = Given(root, path);
+  return value == nullptr ? Default(std::string(absent)) : *value;
+}
+
+template <class Form>
+auto Read(const ConfigValue& root, const Form& form, std::string_view path, std::string_view absent) {
+  const ConfigValue value = Value(root, path, absent);
+  return form.Read(value).At(fmt::format("{}: {}", value.where, path));
+}
+
+/// One of a few names, which accelerate takes in any case, or the number that it has in their list, from 1 on.
+Result<std::string> ReadName(const ConfigValue& root, std::string_view path, std::string_view absent,
+                             const std::vector<std::string>& names) {
+  ConfigValue value = Value(root, path, absent);
+  std::transform(value.text.begin(), value.text.end(), value.text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (value.text == names[i] || value.text == std::to_string(i + 1)) {
+      return names[i];
+    }
+  }
+  Error error = NotAChoice(value, names, {});
+  error.where = fmt::format("{}: {}", value.where, path);
+  return error;
+}
+
+/// Ranks by axis. Without a section for them all processes are data-parallel.
+Status ReadLayout(const ConfigValue& root, Settings& settings) {
+  const WholeNumber ranks{1, 1 << 20};
+  if (Given(root, "parallelism_config") == nullptr) {
+    TIDEMARK_ASSIGN(const std::int64_t processes, Read(root, WholeNumber{-1, 1 << 20}, "num_processes", "-1"));
+    if (processes > 0) {
+      settings["layout.dp"] = *Given(root, "num_processes");
+    }
+    return Done{};
+  }
+  constexpr std::string_view kReplicas = "parallelism_config.parallelism_config_dp_replicate_size";
+  constexpr std::string_view kShards = "parallelism_config.parallelism_config_dp_shard_size";
+  constexpr std::string_view kTensor = "parallelism_config.parallelism_config_tp_size";
+  constexpr std::string_view kContext = "parallelism_config.parallelism_config_cp_size";
+  TIDEMARK_ASSIGN(const std::int64_t replicas, Read(root, ranks, kReplicas, "1"));
+  TIDEMARK_ASSIGN(const std::int64_t shards, Read(root, ranks, kShards, "1"));
+  settings["layout.dp"] = Retold(Value(root, kShards, "1"), std::to_string(replicas * shards));
+  settings["layout.tp"] = Value(root, kTensor, "1");
+  settings["layout.cp"] = Value(root, kContext, "1");
+  if (replicas > 1) {
+    settings["shard.replicas"] = Value(root, kReplicas, "1");
+  }
+  return Done{};
+}
+
+/// Without mixed precision everything has the dtype that the model was loaded in, which no config says.
+Status ReadLoadedType(const ConfigValue& root, const Settings& given, Settings& settings) {
+  if (!Speaks(given, "precision.params")) {
+    return ErrorAt(Value(root, "mixed_precision", "no"), "mixed_precision",
+                   "leaves open in which dtype the model was loaded, and it trains in that",
+                   "add --set precision.params=bf16, or fp32 (DDP's autocast over fp32 weights is not modelled)");
+  }
+  for (const char* key : {"precision.gradients", "precision.reduce", "precision.accumulate", "precision.optimizer"}) {
+    settings[key] = given.at("precision.params");
+  }
+  settings["precision.master"] = Default("none");
+  return Done{};
+}
+
+/// FSDP shards fp32 weights, whatever the model was loaded in, and computes and reduces in the dtype of
+/// mixed_precision; FSDP2 adds deferred gradients up in the dtype that it reduces.
+Status ReadMixedPrecision(const ConfigValue& root, const Settings& given, Settings& settings) {
+  const Choice<std::string> choice{{{"bf16", "bf16"}, {"fp16", "fp16"}, {"no", "no"}}, {"fp8"}};
+  TIDEMARK_ASSIGN(const std::string dtype, Read(root, choice, "mixed_precision", "no"));
+  if (dtype == "no") {
+    return ReadLoadedType(root, given, settings);
+  }
+  for (const char* key : {"precision.params", "precision.gradients", "precision.reduce", "precision.accumulate"}) {
+    settings[key] = Retold(Value(root, "mixed_precision", "no"), dtype);
+  }
+  for (const char* key : {"precision.master", "precision.optimizer"}) {
+    settings[key] = Default("fp32");
+  }
+  return Done{};
+}
+
+/// accelerate enters no_sync for microbatches that do not step.
+Status ReadFsdp1(const ConfigValue& root, Settings& settings) {
+  const std::vector<std::string> kinds = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                                          "HYBRID_SHARD_ZERO2"};
+  const bool old = Given(root, "fsdp_config.fsdp_sharding_strategy") != nullptr;
+  const std::string_view path = old ? "fsdp_config.fsdp_sharding_strategy" : "fsdp_config.fsdp_reshard_after_forward";
+  TIDEMARK_ASSIGN(const std::string kind, ReadName(root, path, "FULL_SHARD", kinds));
+  const ConfigValue said = Value(root, path, "FULL_SHARD");
+  if (kind == "NO_SHARD") {
+    return ErrorAt(said, path, "'NO_SHARD' is not supported by this version: FSDP without shards",
+                   "set it to FULL_SHARD, or price DDP: --set strategy=ddp-last");
+  }
+  if (kind == "SHARD_GRAD_OP" || kind == "HYBRID_SHARD_ZERO2") {
+    settings["shard.reshard_after_forward"] = Retold(said, "false");
+  }
+  if (kind.starts_with("HYBRID")) {
+    settings["shard.replicas"] = Value(root, "num_machines", "1");
+  }
+  constexpr std::string_view kPrefetch = "fsdp_config.fsdp_backward_prefetch";
+  const std::vector<std::string> prefetches = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"};
+  TIDEMARK_ASSIGN(const std::string prefetch, ReadName(root, kPrefetch, "NO_PREFETCH", prefetches));
+  settings["shard.backward_prefetch"] =
+      Retold(Value(root, kPrefetch, "NO_PREFETCH"), prefetch == "BACKWARD_PRE"    ? "pre"
+                                                    : prefetch == "BACKWARD_POST" ? "post"
+                                                                                  : "none");
+  return Done{};
+}
+
+Status ReadFsdp(const ConfigValue& root, Settings& settings) {
+  constexpr std::string_view kVersion = "fsdp_config.fsdp_version";
+  constexpr std::string_view kCheckpointing = "fsdp_config.fsdp_activation_checkpointing";
+  if (Given(root, "fsdp_config.fsdp_auto_wrap_policy") == nullptr) {
+    return ErrorAt(root, "fsdp_config.fsdp_auto_wrap_policy",
+                   "is missing, and without it the whole model is one unit, which is not supported by this version",
+                   "set it to TRANSFORMER_BASED_WRAP");
+  }
+  TIDEMARK_ASSIGN(const std::int64_t version, Read(root, WholeNumber{1, 2}, kVersion, "1"));
+  settings["strategy"] = Retold(Value(root, kVersion, "1"), version == 1 ? "fsdp1-no-sync" : "fsdp2-defer");
+  TIDEMARK_ASSIGN(const bool again, Read(root, Truth{}, kCheckpointing, "false"));
+  if (again) {
+    settings["recompute.policy"] = Retold(Value(root, kCheckpointing, "false"), "full");
+  }
+  if (version == 1) {
+    return ReadFsdp1(root, settings);
+  }
+  constexpr std::string_view kReshard = "fsdp_config.fsdp_reshard_after_forward";
+  TIDEMARK_ASSIGN(const bool reshard, Read(root, Truth{}, kReshard, "true"));
+  settings["shard.reshard_after_forward"] = Retold(Value(root, kReshard, "true"), reshard ? "true" : "false");
+  return Done{};
+}
+
+bool Recognises(const ConfigValue& root) {
+  return root.Find("distributed_type") != nullptr &&
+         (root.Find("mixed_precision") != nullptr || root.Find("num_processes") != nullptr);
+}
+
+Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
+  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
+  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  const Choice<std::string> types{{{"FSDP", "fsdp"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}},
+                                  {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
+  constexpr std::string_view kType = "distributed_type";
+  if (Value(root, kType, "NO").text == "DEEPSPEED") {
+    return ErrorAt(
+        *Given(root, kType), kType, "DeepSpeed has a config of its own",
+        "price that file, the one of deepspeed_config_file or TrainingArguments.deepspeed, or name the stage: "
+        "tidemark predict JOB --set strategy=deepspeed-zero2");
+  }
+  TIDEMARK_ASSIGN(const std::string type, Read(root, types, kType, "NO"));
+  Settings settings;
+  TIDEMARK_TRY(ReadLayout(root, settings));
+  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kUnsaid, settings, given));
+  if (type == "fsdp") {
+    TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
+    TIDEMARK_TRY(ReadFsdp(root, settings));
+  } else {
+    settings["strategy"] = Retold(Value(root, kType, "NO"), "ddp-last");
+    TIDEMARK_TRY(ReadLoadedType(root, given, settings));
+  }
+  settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+  return settings;
+}
+
+}  // namespace
+
+ConfigFormat ConfigAccelerate() {
+  return {
+      "accelerate",
+      "accelerate's config (YAML): FSDP1, FSDP2 or DDP, ranks, dtypes; network, sequence_length, micro_batch_size and "
+      "accumulation_steps come from --set",
+      &Recognises, &ReadAccelerate};
+}
+
+}  // namespace tidemark

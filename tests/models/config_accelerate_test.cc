@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "tests/models/foreign_config.h"
+
+namespace tidemark::config_accelerate_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kFormat = "accelerate";
+
+/// What the script says that the file launches.
+const std::vector<std::string> kSet = {"network=llama-3-8b", "sequence_length=4096", "micro_batch_size=1",
+                                       "accumulation_steps=4"};
+
+std::string Of(const Settings& settings, const std::string& key) { return TextOf(settings, key); }
+
+std::string Sample() {
+  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/accelerate-fsdp2.yaml");
+  EXPECT_TRUE(text.ok());
+  return text.ok() ? *text : std::string();
+}
+
+std::string SampleWith(const std::string& line, const std::string& instead) {
+  std::string text = Sample();
+  const std::size_t at = text.find(line);
+  EXPECT_NE(at, std::string::npos) << line;
+  return text.replace(at, line.size(), instead);
+}
+
+/// The same under FSDP1, as `accelerate config` wrote it for years; `lines` of fsdp_config besides.
+std::string Fsdp1(const std::string& lines) {
+  return "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n"
+         "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n" +
+         lines;
+}
+
+/// fsdp2_prepare_model: fp32 shards, and one dtype for computing and reducing; no_sync: set_requires_gradient_sync.
+TEST(ConfigAccelerate, ReadsFsdp2) {
+  const Settings settings = MustRead(kFormat, Sample(), kSet);
+  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-defer");
+  EXPECT_EQ(Of(settings, "layout.dp"), "8");
+  EXPECT_EQ(Of(settings, "recompute.policy"), "full");
+  EXPECT_EQ(Of(settings, "shard.reshard_after_forward"), "true");
+  for (const char* key : {"precision.params", "precision.gradients", "precision.reduce", "precision.accumulate"}) {
+    EXPECT_EQ(Of(settings, key), "bf16") << key;
+  }
+  EXPECT_EQ(Of(settings, "precision.master"), "fp32");
+  EXPECT_EQ(settings.at("layout.dp").source, "job.json:18");
+}
+
+TEST(ConfigAccelerate, ReadsFsdp1) {
+  const Settings plain = MustRead(kFormat, Fsdp1(""), kSet);
+  EXPECT_EQ(Of(plain, "strategy"), "fsdp1-no-sync");
+  EXPECT_EQ(Of(plain, "shard.backward_prefetch"), "none");  // accelerate's default, not PyTorch's
+  EXPECT_EQ(Of(plain, "shard.reshard_after_forward"), "(nothing)");
+  const Settings grad_op = MustRead(
+      kFormat, Fsdp1("  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n"), kSet);
+  EXPECT_EQ(Of(grad_op, "shard.reshard_after_forward"), "false");
+  EXPECT_EQ(Of(grad_op, "shard.backward_prefetch"), "pre");
+  // Numbers count from 1: 4 is HYBRID_SHARD, which shards within each machine.
+  EXPECT_EQ(Of(MustRead(kFormat, Fsdp1("  fsdp_sharding_strategy: 4\n"), kSet), "shard.replicas"), "2");
+  EXPECT_THAT(RefusalOf(kFormat, Fsdp1("  fsdp_sharding_strategy: NO_SHARD\n"), kSet), HasSubstr("strategy=ddp-last"));
+  EXPECT_THAT(RefusalOf(kFormat, Fsdp1("  fsdp_sharding_strategy: FULL\n"), kSet), HasSubstr("FULL_SHARD"));
+}
+
+TEST(ConfigAccelerate, DdpTrainsInWhatWasLoaded) {
+  const std::string text = "distributed_type: MULTI_GPU\nmixed_precision: 'no'\nnum_processes: 4\n";
+  EXPECT_THAT(RefusalOf(kFormat, text, kSet), HasSubstr("--set precision.params=bf16"));
+  std::vector<std::string> set = kSet;
+  set.emplace_back("precision.params=bf16");
+  const Settings settings = MustRead(kFormat, text, set);
+  EXPECT_EQ(Of(settings, "strategy"), "ddp-last");
+  EXPECT_EQ(Of(settings, "precision.reduce"), "bf16");
+  EXPECT_EQ(Of(settings, "precision.master"), "none");
+}
+
+TEST(ConfigAccelerate, RanksByAxis) {
+  const std::string mesh =
+      "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n"
+      "  parallelism_config_tp_size: 2\n";
+  const Settings settings = MustRead(kFormat, Sample() + mesh, kSet);
+  EXPECT_EQ(Of(settings, "layout.dp"), "8");
+  EXPECT_EQ(Of(settings, "layout.tp"), "2");
+  EXPECT_EQ(Of(settings, "shard.replicas"), "2");
+}
+
+TEST(ConfigAccelerate, SaysAllThatIsMissingAtOnce) {
+  const std::string refusal = RefusalOf(kFormat, Sample());
+  EXPECT_THAT(refusal, HasSubstr("--set network=llama-3-8b --set sequence_length=4096 --set micro_batch_size=1 --set "
+                                 "accumulation_steps=4"));
+  EXPECT_THAT(refusal, Not(HasSubstr("layout.dp")));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("num_processes: 8", "num_processes: -1")), HasSubstr("--set layout.dp=8"));
+}
+
+TEST(ConfigAccelerate, WhatIsNotModelledIsRefusedByName) {
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("fsdp_offload_params: false", "fsdp_offload_params: true"), kSet),
+              HasSubstr("fsdp_config.fsdp_offload_params: 'true' is not supported"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP"), kSet),
+              HasSubstr("FSDP units that are no layers"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", ""), kSet),
+              HasSubstr("the whole model is one unit"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("mixed_precision: bf16", "mixed_precision: fp8"), kSet),
+              HasSubstr("'fp8' is not supported by this version"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("distributed_type: FSDP", "distributed_type: DEEPSPEED"), kSet),
+              HasSubstr("DeepSpeed has a config of its own"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("fsdp_version: 2", "fsdp_versoin: 2"), kSet),
+              HasSubstr("did you mean fsdp_config.fsdp_version?"));
+}
+
+}  // namespace
+}  // namespace tidemark::config_accelerate_test
