@@ -78,7 +78,13 @@ class ExplainCommand : public Command {
     TIDEMARK_ASSIGN(ExplainedSide before, Predicted(job_));
     Result<ExplainedSide> after = Predicted(other);
     if (!after) {
-      return std::move(after).At("--against").error();
+      Error error = std::move(after).At("--against").error();
+      // What is set for JOB is not set for another file.
+      for (std::size_t at = error.hint.find("--set "); at != std::string::npos && other.path != job_.path;
+           at = error.hint.find("--set ", at)) {
+        error.hint.replace(at, std::string_view("--set").size(), "--against");
+      }
+      return error;
     }
     Explanation explanation = Explain(std::move(before), std::move(*after), asked_);
     explanation.suggestion = Suggest(explanation, other);

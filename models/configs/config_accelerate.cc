@@ -49,6 +49,17 @@ constexpr std::string_view kOther[] = {"distributed_type",
 
 constexpr std::string_view kSections[] = {"", "fsdp_config", "parallelism_config"};
 
+constexpr std::string_view kOfFsdp[] = {"fsdp_state_dict_type",
+                                        "fsdp_sync_module_states",
+                                        "fsdp_cpu_ram_efficient_loading",
+                                        "fsdp_use_orig_params",
+                                        "fsdp_transformer_layer_cls_to_wrap",
+                                        "fsdp_min_num_params"};
+constexpr std::string_view kOfParallelism[] = {"parallelism_config_cp_comm_strategy", "parallelism_config_cp_backend",
+                                               "parallelism_config_sp_backend"};
+constexpr std::array kClosed = {ClosedSection{"fsdp_config", kOfFsdp},
+                                ClosedSection{"parallelism_config", kOfParallelism}};
+
 constexpr std::array kUnsaid = {
     Unsaid{"network", "the network", "llama-3-8b"},
     Unsaid{"sequence_length", "the length of sequences", "4096"},
@@ -65,12 +76,14 @@ std::vector<std::string_view> KnownFields() {
   return known;
 }
 
-ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "default of accelerate"); }
+ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "accelerate's default"); }
 
 /// The field, or accelerate's default.
 ConfigValue Value(const ConfigValue& root, std::string_view path, std::string_view absent) {
   const ConfigValue* value = Given(root, path);
-  return value == nullptr ? Default(std::string(absent)) : *value;
+  ConfigValue fallback = Default(std::string(absent));
+  fallback.where = root.where;
+  return value == nullptr ? fallback : *value;
 }
 
 template <class Form>
@@ -208,7 +221,9 @@ bool Recognises(const ConfigValue& root) {
 }
 
 Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
+  const std::vector<std::string_view> known = KnownFields();
+  TIDEMARK_TRY(RefuseMisspelt(root, kSections, known));
+  TIDEMARK_TRY(RefuseUnknown(root, kClosed, known));
   TIDEMARK_TRY(RefuseOthers(root, kOneValue));
   const Choice<std::string> types{{{"FSDP", "fsdp"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}},
                                   {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
@@ -230,7 +245,7 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
     settings["strategy"] = Retold(Value(root, kType, "NO"), "ddp-last");
     TIDEMARK_TRY(ReadLoadedType(root, given, settings));
   }
-  settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+  settings["machine"] = AssumedMachine();
   return settings;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
 #include <variant>
@@ -15,6 +16,7 @@
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/deepspeed_batch.h"
+#include "models/configs/deepspeed_fields.h"
 #include "models/configs/field.h"
 #include "models/configs/translation.h"
 #include "models/job/read_network.h"
@@ -53,96 +55,12 @@ struct Switch {
 constexpr std::array kSwitches = {
     Switch{"zero_optimization.overlap_comm", "sync.overlap", 1, 3, "true", "false"},
     Switch{"zero_optimization.contiguous_gradients", "buffers.contiguous_gradients", 1, 3, "true", "false"},
-    Switch{"zero_optimization.reduce_scatter", "sync.collective", 1, 2, "reduce_scatter", "all_reduce"},
+    Switch{"zero_optimization.reduce_scatter", "sync.collective", 1, 3, "reduce_scatter", "all_reduce"},
     Switch{"zero_optimization.use_multi_rank_bucket_allreduce", "sync.multi_rank_bucket", 1, 2, "true", "false"},
 };
 
-constexpr std::string_view kNoParts = "ranks that hold parts of parts (ZeRO++, MiCS)";
-constexpr std::string_view kChangingSequences = "the length of sequences changes while it trains";
-constexpr std::string_view kCheckpointing = "how activations are kept by deepspeed.checkpointing";
-constexpr std::string_view kCheckpointingHint =
-    "remove the field; recompute.policy says what is computed again (--set recompute.policy=full)";
-
-constexpr std::array kOneValue = {
-    OneValue{"zero_optimization.offload_param.device", "none", "parameters in host memory"},
-    OneValue{"zero_optimization.cpu_offload_param", "false", "parameters in host memory"},
-    OneValue{"zero_optimization.offload_optimizer.ratio", "1", "a part of the optimizer in host memory"},
-    OneValue{"zero_optimization.offload_optimizer.super_offload", "false", "SuperOffload"},
-    OneValue{"zero_optimization.zero_hpz_partition_size", "1", kNoParts},
-    OneValue{"zero_optimization.mics_shard_size", "-1", kNoParts},
-    OneValue{"zero_optimization.zero_quantized_weights", "false", "quantized communication (ZeRO++)"},
-    OneValue{"zero_optimization.zero_quantized_nontrainable_weights", "false", "quantized communication (ZeRO++)"},
-    OneValue{"zero_optimization.zero_quantized_gradients", "false", "quantized communication (ZeRO++)"},
-    OneValue{"zero_optimization.allgather_partitions", "true", "broadcasts in place of all-gathers"},
-    OneValue{"zero_optimization.sub_group_size", "1e9", "other sub groups of the optimizer's step",
-             "remove the field to price DeepSpeed's default, 1e9"},
-    OneValue{"zero_optimization.stage3_module_granularity_threshold", "0", "modules that are gathered as a whole"},
-    OneValue{"zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "all-reduces that gather"},
-    OneValue{"zero_optimization.stage3_allgather_sequential", "false", "gathers one by one"},
-    OneValue{"bf16.bf16_master_weights_and_grads", "false", "masters in bf16"},
-    OneValue{"bf16.bf16_optimizer_states", "false", "moments in bf16"},
-    OneValue{"fp16.fp16_master_weights_and_grads", "false", "masters in fp16"},
-    OneValue{"amp.enabled", "false", "apex.amp"},
-    OneValue{"torch_autocast.enabled", "false", "autocast over fp32 parameters"},
-    OneValue{"managed_gradient_accumulation", "true", "boundaries that the caller marks",
-             "remove the field, and say where it steps: --set sync.when=custom --set sync.expression=..."},
-    OneValue{"sparse_gradients", "false", "sparse gradients"},
-    OneValue{"sequence_parallel_size", "1", "Ulysses sequence parallelism"},
-    OneValue{"pipeline.activation_checkpoint_interval", "0", kCheckpointing, kCheckpointingHint},
-    OneValue{"activation_checkpointing.partition_activations", "false", kCheckpointing, kCheckpointingHint},
-    OneValue{"activation_checkpointing.cpu_checkpointing", "false", kCheckpointing, kCheckpointingHint},
-    OneValue{"activation_checkpointing.contiguous_memory_optimization", "false", kCheckpointing, kCheckpointingHint},
-    OneValue{"compile.deepcompile", "false", "DeepCompile"},
-    OneValue{"elasticity.enabled", "false", "batch sizes that follow the number of ranks"},
-    OneValue{"autotuning.enabled", "false", "batch sizes and stages that DeepSpeed looks for itself",
-             "turn it off; `tidemark solve` looks for them"},
-    OneValue{"curriculum_learning.enabled", "false", kChangingSequences},
-    OneValue{"progressive_layer_drop.enabled", "false", "layers that are left out"},
-    OneValue{"hybrid_engine.enabled", "false", "inference between steps"},
-    OneValue{"optimizer.params.momentum", "0", "SGD with momentum"},
-};
-
-/// Fields that are read by name, beside those of the tables.
-constexpr std::array<std::string_view, 22> kOther = {"train_batch_size",
-                                                     "train_micro_batch_size_per_gpu",
-                                                     "gradient_accumulation_steps",
-                                                     "gradient_clipping",
-                                                     "communication_data_type",
-                                                     "data_types",
-                                                     "data_types.grad_accum_dtype",
-                                                     "fp16",
-                                                     "fp16.enabled",
-                                                     "bf16",
-                                                     "bf16.enabled",
-                                                     "bf16.immediate_grad_update",
-                                                     "bfloat16",
-                                                     "bfloat16.enabled",
-                                                     "zero_optimization",
-                                                     "zero_optimization.stage",
-                                                     "zero_optimization.cpu_offload",
-                                                     "zero_optimization.offload_optimizer",
-                                                     "zero_optimization.offload_optimizer.device",
-                                                     "optimizer",
-                                                     "optimizer.type",
-                                                     "optimizer.params.torch_adam"};
-
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(kOther.begin(), kOther.end());
-  for (const OneValue& field : kOneValue) {
-    known.push_back(field.path);
-  }
-  for (const Elements& field : kElements) {
-    known.push_back(field.theirs);
-  }
-  for (const Switch& field : kSwitches) {
-    known.push_back(field.theirs);
-  }
-  return known;
-}
-
-constexpr std::string_view kSections[] = {"", "data_types", "fp16", "bf16", "zero_optimization", "optimizer"};
-
-ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "default of DeepSpeed"); }
+/// Of the training; stays under another strategy, as a "default of DeepSpeed" does not.
+ConfigValue Usual(std::string text) { return MakeScalar(std::move(text), "DeepSpeed's default"); }
 
 template <class Form>
 auto Read(const Form& form, const ConfigValue& value, std::string_view path) {
@@ -160,7 +78,7 @@ Result<std::int64_t> ReadElements(const ConfigValue& value, std::string_view pat
   const char* const end = value.text.data() + value.text.size();
   const auto [rest, code] = std::from_chars(value.text.data(), end, number);
   const bool is_number = value.kind == ConfigValue::Kind::scalar && code == std::errc() && rest == end;
-  if (!is_number || number != std::floor(number) || number < 0 || number > 1e15) {
+  if (!is_number || number != std::floor(number) || number < 0 || number > 1e12) {
     return ErrorAt(value, path, fmt::format("expected a whole number of elements, found {}", Describe(value)),
                    "for example 5e8");
   }
@@ -173,7 +91,7 @@ Result<std::int64_t> ReadStage(const ConfigValue& root) {
     return ErrorAt(*zero, "zero_optimization", fmt::format("expected a section, found {}", Describe(*zero)),
                    "write {\"stage\": 1}");
   }
-  const ConfigValue* stage = Said(root, "zero_optimization.stage");
+  const ConfigValue* stage = Given(root, "zero_optimization.stage");
   return stage == nullptr ? Result<std::int64_t>(0) : Read(WholeNumber{0, 3}, *stage, "zero_optimization.stage");
 }
 
@@ -190,27 +108,25 @@ Result<bool> ReadOffload(const ConfigValue& root) {
 
 /// What the model computes with, and where that stands.
 Result<ConfigValue> ReadModelType(const ConfigValue& root, const Settings& given) {
-  const char* const fp16_field = "fp16.enabled";
-  const char* const bf16_field = root.Find("bf16") == nullptr ? "bfloat16.enabled" : "bf16.enabled";  // an older name
-  TIDEMARK_ASSIGN(const bool fp16, ReadTruth(root, fp16_field, false));
-  TIDEMARK_ASSIGN(const bool bf16, ReadTruth(root, bf16_field, false));
+  TIDEMARK_ASSIGN(const bool fp16, ReadTruth(root, "fp16.enabled", false));
+  TIDEMARK_ASSIGN(const bool bf16, ReadTruth(root, "bf16.enabled", false));
   if (fp16 && bf16) {
-    return ErrorAt(*Said(root, bf16_field), bf16_field, "bfloat16 and fp16 modes cannot be simultaneously enabled",
-                   "set one of them to false");
-  }
-  if (fp16 || bf16) {
-    return Retold(*Said(root, fp16 ? fp16_field : bf16_field), fp16 ? "fp16" : "bf16");
+    return ErrorAt(*Said(root, "bf16.enabled"), "bf16.enabled",
+                   "bfloat16 and fp16 modes cannot be simultaneously enabled", "set one of them to false");
   }
   if (const ConfigValue* params = Find(given, "precision.params")) {
     return *params;
   }
-  for (const char* path : {bf16_field, fp16_field}) {
+  if (fp16 || bf16) {
+    return Retold(*Said(root, fp16 ? "fp16.enabled" : "bf16.enabled"), fp16 ? "fp16" : "bf16");
+  }
+  for (const char* path : {"bf16.enabled", "fp16.enabled"}) {
     if (const ConfigValue* value = Given(root, path); value != nullptr && Said(root, path) == nullptr) {
       return ErrorAt(*value, path, "is 'auto', and the command line does not say what Hugging Face puts there",
                      "add --set precision.params=bf16, as with --bf16 (or fp16, or fp32 with neither)");
     }
   }
-  return Default("fp32");
+  return Usual("fp32");
 }
 
 Result<ConfigValue> ReadType(const ConfigValue& root, std::string_view path, const ConfigValue& absent) {
@@ -231,19 +147,12 @@ Result<ConfigValue> ReadType(const ConfigValue& root, std::string_view path, con
 }
 
 /// The optimizer that DeepSpeed wraps the model's in (_do_optimizer_sanity_check), as the strategy is called here.
-Status ReadStrategy(const ConfigValue& root, const Settings& given, std::int64_t stage, Settings& settings) {
-  TIDEMARK_ASSIGN(const ConfigValue type, ReadModelType(root, given));
-  TIDEMARK_ASSIGN(const ConfigValue accumulate, ReadType(root, "data_types.grad_accum_dtype", type));
-  TIDEMARK_ASSIGN(const bool offload, ReadOffload(root));
-  const ConfigValue* stages = Find(given, "layout.pp");
-  stages = stages == nullptr ? Find(settings, "layout.pp") : stages;
-  const bool is_bf16 = type.text == "bf16";
-  const bool pipeline = stages != nullptr && stages->text != "1";
-  const bool wrapped = is_bf16 && ((stage == 1 && accumulate.text == "fp32" && !offload) || (stage == 0 && pipeline));
+Status ReadStrategy(const ConfigValue& root, std::int64_t stage, bool offload, Settings& settings) {
+  const std::string type = settings.at("precision.params").text;
+  const bool wrapped = stage == 1 && type == "bf16" && settings.at("precision.accumulate").text == "fp32" && !offload;
   const ConfigValue* named = Given(root, "zero_optimization.stage");
   const std::string name = wrapped ? "deepspeed-bf16" : fmt::format("deepspeed-zero{}", stage);
-  settings["strategy"] = named == nullptr ? Default(name) : Retold(*named, name);
-
+  settings["strategy"] = named == nullptr ? Usual(name) : Retold(*named, name);
   constexpr std::string_view kImmediate = "bf16.immediate_grad_update";
   TIDEMARK_ASSIGN(const bool immediate, ReadTruth(root, kImmediate, false));
   if (wrapped && immediate) {
@@ -251,18 +160,23 @@ Status ReadStrategy(const ConfigValue& root, const Settings& given, std::int64_t
                    "gradients that BF16_Optimizer adds up in hooks are not supported by this version",
                    "remove the field: they are then added up behind the backward pass, DeepSpeed's default");
   }
-  settings["precision.params"] = settings["precision.gradients"] = type;
-  settings["precision.accumulate"] = accumulate;
-  // BF16_Optimizer's flat gradient travels as it is, unless the config says otherwise.
-  if (!wrapped || Said(root, "communication_data_type") != nullptr) {
-    TIDEMARK_ASSIGN(settings["precision.reduce"], ReadType(root, "communication_data_type", type));
-  }
-  settings["precision.master"] = Default(stage == 0 && type.text == "fp32" ? "none" : "fp32");
-  if (offload && stage > 0) {
+  if (offload) {
     const ConfigValue* device = Said(root, "zero_optimization.offload_optimizer.device");
     device = device == nullptr ? Said(root, "zero_optimization.cpu_offload") : device;
     settings["optimizer_step.offload"] = Retold(*device, "true");
   }
+  return Done{};
+}
+
+/// engine.py, get_data_types and communication_data_type. Stage 2 adds up in the model's dtype, whatever
+/// grad_accum_dtype says.
+Status ReadPrecision(const ConfigValue& root, const Settings& given, std::int64_t stage, Settings& settings) {
+  TIDEMARK_ASSIGN(const ConfigValue type, ReadModelType(root, given));
+  settings["precision.params"] = settings["precision.gradients"] = type;
+  TIDEMARK_ASSIGN(const ConfigValue accumulate, ReadType(root, "data_types.grad_accum_dtype", type));
+  settings["precision.accumulate"] = stage == 2 ? type : accumulate;
+  TIDEMARK_ASSIGN(settings["precision.reduce"], ReadType(root, "communication_data_type", type));
+  settings["precision.master"] = Usual(stage == 0 && type.text == "fp32" ? "none" : "fp32");
   return Done{};
 }
 
@@ -305,8 +219,25 @@ Status ReadBuffers(const ConfigValue& root, const Settings& given, std::int64_t 
   return Done{};
 }
 
-Status ReadOptimizer(const ConfigValue& root, Settings& settings) {
-  if (const ConfigValue* type = Said(root, "optimizer.type")) {
+/// What DeepSpeed changes itself, with a warning: a pipeline does not overlap (pipe/engine.py), and an optimizer in
+/// host memory has contiguous gradients (zero/config.py).
+void Correct(const Settings& given, bool offload, Settings& settings) {
+  const ConfigValue* stages = Find(given, "layout.pp");
+  const auto correct = [&](const char* key, const char* value) {
+    if (const auto setting = settings.find(key); setting != settings.end()) {
+      setting->second = Retold(setting->second, value);
+    }
+  };
+  if (stages != nullptr && stages->text != "1") {
+    correct("sync.overlap", "false");
+  }
+  if (offload) {
+    correct("buffers.contiguous_gradients", "true");
+  }
+}
+
+Status ReadOptimizer(const ConfigValue& root, const Settings& given, Settings& settings) {
+  if (const ConfigValue* type = Said(root, "optimizer.type"); type != nullptr && !Speaks(given, "optimizer")) {
     const Choice<std::string> choice{{{"AdamW", "adamw"}, {"Adam", "adamw"}, {"SGD", "sgd"}}};
     ConfigValue spelled = *type;  // DeepSpeed knows them in small letters, too
     for (const std::string& known : choice.Values()) {
@@ -322,22 +253,30 @@ Status ReadOptimizer(const ConfigValue& root, Settings& settings) {
   // Since #8068 (June 2026); it is TrainingArguments' as well.
   const ConfigValue* norm = Said(root, "gradient_clipping");
   TIDEMARK_ASSIGN(const double length,
-                  Read(RealNumber{0, 1e9}, norm == nullptr ? Default("1.0") : *norm, "gradient_clipping"));
+                  Read(RealNumber{0, 1e9}, norm == nullptr ? Usual("1.0") : *norm, "gradient_clipping"));
   if (length > 0) {
-    settings["optimizer_step.clip_norm"] = norm == nullptr ? Default("1.0") : *norm;
+    settings["optimizer_step.clip_norm"] = norm == nullptr ? Usual("1.0") : *norm;
   }
   return Done{};
 }
 
 Status ReadLayout(const ConfigValue& root, Settings& settings) {
-  for (const auto& [theirs, ours] :
-       {std::pair("tensor_parallel.autotp_size", "layout.tp"), std::pair("pipeline.stages", "layout.pp")}) {
-    if (const ConfigValue* value = Said(root, theirs)) {
-      TIDEMARK_ASSIGN(const std::int64_t ranks, Read(WholeNumber{0, 1 << 20}, *value, theirs));
-      settings[ours] = Retold(*value, std::to_string(std::max<std::int64_t>(ranks, 1)));
-    }
+  constexpr std::string_view kTensor = "tensor_parallel.autotp_size";
+  if (const ConfigValue* value = Said(root, kTensor)) {
+    TIDEMARK_ASSIGN(const std::int64_t ranks, Read(WholeNumber{0, 1 << 20}, *value, kTensor));
+    settings["layout.tp"] = Retold(*value, std::to_string(std::max<std::int64_t>(ranks, 1)));
   }
   return Done{};
+}
+
+/// "bfloat16" is an older name of the section.
+ConfigValue WithTodaysNames(ConfigValue root) {
+  if (root.Find("bf16") == nullptr) {
+    for (ConfigValue::Entry& field : root.fields) {
+      field.key = field.key == "bfloat16" ? "bf16" : field.key;
+    }
+  }
+  return root;
 }
 
 constexpr std::array kUnsaid = {
@@ -356,9 +295,9 @@ bool Recognises(const ConfigValue& root) {
            root.Find("bf16") != nullptr || root.Find("optimizer") != nullptr));
 }
 
-Result<Settings> ReadDeepSpeed(const ConfigValue& root, const Settings& given) {
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
-  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
+  const ConfigValue root = WithTodaysNames(file);
+  TIDEMARK_TRY(CheckDeepSpeedFields(root));
   Settings settings;
   TIDEMARK_TRY(ReadDeepSpeedBatch(root, given, settings));
   // The two last follow from the size of the whole batch, once the ranks are counted.
@@ -367,10 +306,16 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& root, const Settings& given) {
   TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", whole ? unsaid.first(3) : unsaid, settings, given));
   TIDEMARK_TRY(ReadLayout(root, settings));
   TIDEMARK_ASSIGN(const std::int64_t stage, ReadStage(root));
-  TIDEMARK_TRY(ReadStrategy(root, given, stage, settings));
-  TIDEMARK_TRY(ReadBuffers(root, given, stage, settings));
-  TIDEMARK_TRY(ReadOptimizer(root, settings));
-  settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+  TIDEMARK_ASSIGN(const bool offload, ReadOffload(root));
+  TIDEMARK_TRY(ReadPrecision(root, given, stage, settings));
+  TIDEMARK_TRY(ReadStrategy(root, stage, offload, settings));
+  if (settings.at("strategy").text != "deepspeed-bf16") {  // BF16_Optimizer has no buckets of ZeRO's
+    TIDEMARK_TRY(ReadBuffers(root, given, stage, settings));
+  }
+  Correct(given, offload, settings);
+  TIDEMARK_TRY(ReadOptimizer(root, given, settings));
+  settings["recompute.policy"] = MakeScalar("none", "assumed");  // the model's code decides (gradient_checkpointing)
+  settings["machine"] = AssumedMachine();
   return settings;
 }
 

@@ -329,7 +329,7 @@ Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
   settings["network.name"] = MakeScalar(
       fmt::format("llama {} x {}", settings.at("network.layers").text, settings.at("network.hidden").text), "derived");
   settings["strategy"] = MakeScalar("nanotron", "the config's format");
-  settings["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+  settings["machine"] = AssumedMachine();
   return settings;
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -43,56 +43,6 @@ constexpr std::array kDebugModel = {
     std::pair<std::string_view, std::string_view>{"vocabulary", "2048"},
 };
 
-constexpr std::array kOneValue = {
-    OneValue{"training.enable_cpu_offload", "false", "parameters and optimizer in host memory under FSDP"},
-    OneValue{"parallelism.disable_loss_parallel", "false", "whole logits on every tensor-parallel rank"},
-    OneValue{"parallelism.enable_async_tensor_parallel", "false", "gathers that are fused with products",
-             "set it to false: memory stays as it is, and times are those without"},
-    OneValue{"parallelism.pipeline_parallel_schedule_csv", "", "schedules from a file"},
-    OneValue{"parallelism.expert_tensor_parallel_degree", "1", "mixtures of experts"},
-};
-
-/// Fields that are read by name, beside those of the table.
-constexpr std::string_view kOther[] = {"model.name",
-                                       "model.flavor",
-                                       "model.converters",
-                                       "optimizer.name",
-                                       "optimizer.implementation",
-                                       "optimizer.early_step_in_backward",
-                                       "training.local_batch_size",
-                                       "training.global_batch_size",
-                                       "training.seq_len",
-                                       "training.max_norm",
-                                       "training.dtype",
-                                       "training.mixed_precision_param",
-                                       "parallelism.data_parallel_replicate_degree",
-                                       "parallelism.data_parallel_shard_degree",
-                                       "parallelism.fsdp_reshard_after_forward",
-                                       "parallelism.tensor_parallel_degree",
-                                       "parallelism.pipeline_parallel_degree",
-                                       "parallelism.pipeline_parallel_schedule",
-                                       "parallelism.pipeline_parallel_microbatch_size",
-                                       "parallelism.pipeline_parallel_layers_per_stage",
-                                       "parallelism.pipeline_parallel_first_stage_less_layers",
-                                       "parallelism.pipeline_parallel_last_stage_less_layers",
-                                       "parallelism.module_fqns_per_model_part",
-                                       "parallelism.context_parallel_degree",
-                                       "parallelism.expert_parallel_degree",
-                                       "activation_checkpoint.mode",
-                                       "activation_checkpoint.selective_ac_option",
-                                       "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-                                       "compile.enable"};
-
-constexpr std::string_view kSections[] = {"model", "optimizer", "training", "parallelism", "activation_checkpoint"};
-
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
-  for (const OneValue& field : kOneValue) {
-    known.push_back(field.path);
-  }
-  return known;
-}
-
 /// One config with what the command line says behind it.
 class Titan {
  public:
@@ -109,7 +59,7 @@ class Titan {
     TIDEMARK_TRY(ReadOptimizer());
     TIDEMARK_TRY(ReadKernels());
     settings_["loss_scale"] = MakeScalar("global-tokens", "default of torchtitan");
-    settings_["machine"] = MakeScalar("h100-sxm-80gb", "assumed");
+    settings_["machine"] = AssumedMachine();
     return std::move(settings_);
   }
 
@@ -119,7 +69,7 @@ class Titan {
   }
 
   Status ReadFlavor() {
-    if (Speaks(given_, "network")) {
+    if (NamesNetwork(given_)) {
       return Done{};
     }
     const ConfigValue name = fields_.Value("model.name", "llama3");
@@ -141,7 +91,7 @@ class Titan {
         fmt::format("torchtitan's {} {} is code, and this version knows llama3 in the flavors debugmodel, 8B, "
                     "70B and 405B",
                     name.text, flavor.text),
-        "name the network: --set network=llama-3-8b, or the path of its config.json");
+        "name the network: --set network=NAME (`tidemark list networks`), or the path of its config.json");
   }
 
   Status ReadLayout() {
@@ -169,12 +119,15 @@ class Titan {
 
   /// global batch = local batch * accumulation * ranks; a pipeline cuts a local batch into microbatches (train.py).
   Status ReadBatch() {
-    TIDEMARK_ASSIGN(const std::int64_t local, fields_.Whole("training.local_batch_size", 8));
+    TIDEMARK_ASSIGN(std::int64_t local, fields_.Whole("training.local_batch_size", 8));
+    if (const ConfigValue* given = Find(given_, "micro_batch_size"); given != nullptr && Stages() == "1") {
+      TIDEMARK_ASSIGN(local, (WholeNumber{1, 1 << 20}.Read(*given).At("micro_batch_size")));
+    }
     TIDEMARK_ASSIGN(const std::int64_t global, fields_.Whole("training.global_batch_size", -1, -1));
     std::int64_t steps = 1;
     if (global >= 0) {
       steps = global / (local * ranks_);
-      if (steps < 1 || steps * local * ranks_ != global) {
+      if (!Speaks(given_, "accumulation_steps") && (steps < 1 || steps * local * ranks_ != global)) {
         return fields_.Refuse(
             "training.global_batch_size", "-1",
             fmt::format("must be a multiple of local batch size times data-parallel degree: {} is none of {} * {}",
@@ -215,10 +168,11 @@ class Titan {
   Status ReadStrategy() {
     const bool shards = ranks_ > replicas_;
     if (!shards && !Speaks(given_, "strategy")) {
-      return fields_.Refuse(
-          "parallelism.data_parallel_shard_degree", "-1",
-          "nothing is sharded: torchtitan then trains in fp32 under autocast, which this version does not model",
-          "shard over two ranks or more, or name what you want priced: --set strategy=ddp-every");
+      return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
+                            "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
+                            "pipeline or with tensor "
+                            "parallelism all in fp32, which this version does not model",
+                            "shard over two ranks or more, or name what you want priced: --set strategy=ddp-every");
     }
     const bool pipeline = Stages() != "1";
     settings_["strategy"] = MakeScalar(pipeline ? "fsdp2-keep-all" : "fsdp2-scatter-each", "the config's format");
@@ -238,9 +192,14 @@ class Titan {
   }
 
   Status ReadPipeline() {
-    TIDEMARK_ASSIGN(const std::int64_t ranks, (WholeNumber{1, 1 << 10}.Read(MakeScalar(Stages(), {}))));
+    TIDEMARK_ASSIGN(const std::int64_t ranks, (WholeNumber{1, 1 << 10}.Read(MakeScalar(Stages(), {})).At("layout.pp")));
     if (ranks == 1) {
       return Done{};
+    }
+    for (const char* key : {"schedule", "layout.vpp", "layout.layers_per_stage"}) {
+      if (Speaks(given_, key)) {
+        return Done{};  // who says one of these says how the pipeline is made
+      }
     }
     TIDEMARK_ASSIGN(const std::int64_t layers, Layers());
     return ReadTorchtitanPipeline(fields_, ranks, layers, settings_);
@@ -248,7 +207,7 @@ class Titan {
 
   Result<std::int64_t> Layers() const {
     std::map<std::string, std::string> sources;
-    const Settings& said = Speaks(given_, "network") ? given_ : settings_;
+    const Settings& said = NamesNetwork(given_) ? given_ : settings_;
     TIDEMARK_ASSIGN(const Network network, ReadNetwork(said, {}, sources));
     const auto* decoder = std::get_if<Decoder>(&network.shape);
     return decoder == nullptr ? Result<std::int64_t>(BadInput("a pipeline is of a decoder's layers")) : decoder->layers;
@@ -261,11 +220,11 @@ class Titan {
     TIDEMARK_ASSIGN(const std::string computed, fields_.OneOf(types, kComputed, "bfloat16"));
     Put("precision.params", kComputed, "bfloat16", computed);
     Put("precision.gradients", kComputed, "bfloat16", computed);
-    for (const char* key : {"precision.accumulate", "precision.optimizer"}) {
-      Put(key, kStored, "float32", stored);
-    }
+    Put("precision.optimizer", kStored, "float32", stored);
     Put("precision.master", kStored, "float32", stored == computed ? "none" : stored);
-    Put("precision.reduce", "training.mixed_precision_reduce", "float32", "fp32");  // its only value
+    for (const char* key : {"precision.reduce", "precision.accumulate"}) {  // of FSDP2, which knows no other
+      settings_[key] = MakeScalar("fp32", "default of torchtitan");
+    }
     return Done{};
   }
 
@@ -291,6 +250,10 @@ class Titan {
       settings_["recompute.policy"] = Retold(option, "per_op");
       return Done{};
     }
+    if (policy == "every_n" && option.text.find_first_not_of("0123456789") != std::string::npos) {
+      return ErrorAt(option, kOption, fmt::format("expected a whole number or op, found {}", Describe(option)),
+                     "\"2\" recomputes every second layer, \"op\" operation by operation");
+    }
     if (policy == "every_n") {
       TIDEMARK_ASSIGN(const std::int64_t every,
                       (WholeNumber{1, 1 << 20}.Read(option).At(fmt::format("{}: {}", option.where, kOption))));
@@ -303,9 +266,11 @@ class Titan {
 
   Status ReadOptimizer() {
     constexpr std::string_view kName = "optimizer.name", kEarly = "optimizer.early_step_in_backward";
-    const Choice<std::string> names{{{"AdamW", "adamw"}, {"Adam", "adamw"}}};
-    TIDEMARK_ASSIGN(std::string name, fields_.OneOf(names, kName, "AdamW"));
-    Put("optimizer", kName, "AdamW", std::move(name));
+    if (!Speaks(given_, "optimizer")) {
+      const Choice<std::string> names{{{"AdamW", "adamw"}, {"Adam", "adamw"}}};
+      TIDEMARK_ASSIGN(std::string name, fields_.OneOf(names, kName, "AdamW"));
+      Put("optimizer", kName, "AdamW", std::move(name));
+    }
     settings_["optimizer_step.kernel"] = fields_.Value("optimizer.implementation", "fused");
     TIDEMARK_ASSIGN(const bool early, fields_.IsTrue(kEarly));
     if (early) {
@@ -318,7 +283,11 @@ class Titan {
 
   /// What torch.compile fuses, eager code does in single operations; it also drops what nobody reads.
   Status ReadKernels() {
-    TIDEMARK_ASSIGN(const bool compiled, fields_.IsTrue("compile.enable"));
+    TIDEMARK_ASSIGN(bool compiled, fields_.IsTrue("compile.enable"));
+    if (const ConfigValue* components = fields_.Given("compile.components")) {
+      compiled = compiled &&
+                 std::ranges::any_of(components->items, [](const ConfigValue& one) { return one.text == "model"; });
+    }
     for (const char* key : {"buffers.fused_glu", "buffers.fused_rope", "recompute.needed_only"}) {
       Put(key, "compile.enable", "false", compiled ? "true" : "false");
     }
@@ -327,9 +296,10 @@ class Titan {
       settings_.erase("recompute.needed_only");
     }
     const ConfigValue* converters = fields_.Given("model.converters");
-    if (converters != nullptr && !converters->items.empty()) {
+    if (converters != nullptr && (converters->kind != ConfigValue::Kind::list || !converters->items.empty())) {
       return ErrorAt(*converters, "model.converters",
-                     fmt::format("{} is not supported by this version: it has no fp8", converters->items[0].text),
+                     fmt::format("{} is not supported by this version: it has no fp8",
+                                 Describe(converters->items.empty() ? *converters : converters->items.front())),
                      "set it to [] to price bf16");
     }
     return Done{};
@@ -352,8 +322,7 @@ bool Recognises(const ConfigValue& root) {
 }
 
 Result<Settings> Read(const ConfigValue& root, const Settings& given) {
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
-  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  TIDEMARK_TRY(CheckTorchtitanFields(root));
   return Titan(root, given).Read();
 }
 

@@ -69,6 +69,13 @@ Status ReadDeepSpeedBatch(const ConfigValue& root, const Settings& given, Settin
   } else if (train.value && steps.value && micro.value && !ranks.value) {
     ranks = {*train.value / *micro.value / *steps.value, train.place};
   }
+  for (const Count* count : {&micro, &steps, &ranks}) {
+    if (count->value == 0) {
+      return ErrorAt(train.place, kTrain,
+                     fmt::format("{} samples are fewer than one for each rank and microbatch", *train.value),
+                     "set another layout.dp, micro_batch_size or accumulation_steps");
+    }
+  }
   // A batch of another size is what somebody asks about who sets one of its parts.
   const bool other = given.contains("micro_batch_size") || given.contains("accumulation_steps");
   if (train.value && micro.value && steps.value && ranks.value && !other &&

@@ -15,6 +15,10 @@
 
 namespace tidemark {
 
+/// Refuses fields that this version does not know in sections that move memory or time, misspelt ones, and values that
+/// are not modelled: torchtitan before 9810191b, torchtitan/config/job_config.py.
+Status CheckTorchtitanFields(const ConfigValue& root);
+
 /// The fields of a torchtitan config by their paths ("training.seq_len"), with torchtitan's default where the file has
 /// none. Errors say the place.
 class TorchtitanFields {
@@ -25,7 +29,12 @@ class TorchtitanFields {
 
   ConfigValue Value(std::string_view path, std::string_view absent) const {
     const ConfigValue* value = Given(path);
-    return value == nullptr ? MakeScalar(std::string(absent), "default of torchtitan") : *value;
+    if (value != nullptr) {
+      return *value;
+    }
+    ConfigValue fallback = MakeScalar(std::string(absent), "torchtitan's default");
+    fallback.where = root_.where;
+    return fallback;
   }
 
   /// Another text at the field's place.

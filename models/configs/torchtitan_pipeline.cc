@@ -28,6 +28,12 @@ Result<std::vector<std::int64_t>> TorchtitanStages(std::int64_t stages, std::int
   std::for_each_n(cut.begin(), all % stages, [](std::int64_t& count) { ++count; });
   cut.front() -= first;
   cut.back() -= last;
+  if (std::ranges::find(cut, 0) != cut.end()) {
+    return BadInput(
+        fmt::format("{} stages of {} layers leave one without a layer, which is not supported by this version", stages,
+                    layers),
+        "use fewer stages");
+  }
   return cut;
 }
 
@@ -61,7 +67,7 @@ Status ReadTorchtitanPipeline(const TorchtitanFields& fields, std::int64_t ranks
   TIDEMARK_ASSIGN(const std::vector<std::int64_t> cut,
                   TorchtitanStages(stages, layers, first, last).At("parallelism.pipeline_parallel_degree"));
   settings["layout.vpp"] = fields.Retold(kSchedule, "1F1B", std::to_string(stages / ranks));
-  ConfigValue list = MakeScalar({}, "as torchtitan cuts them");
+  ConfigValue list = fields.Retold("parallelism.pipeline_parallel_degree", "1", {});
   list.kind = ConfigValue::Kind::list;
   for (const std::int64_t count : cut) {
     list.items.push_back(MakeScalar(std::to_string(count), list.source));

@@ -25,6 +25,22 @@ bool IsSame(std::string_view text, std::string_view value) {
   return number(text, one) && number(value, other) ? one == other : LowerCase(std::string(text)) == value;
 }
 
+/// A known field that is called the same in another section, or nearly, or has a word more in front; empty where none
+/// is.
+std::string LikeIt(std::string_view key, std::span<const std::string_view> known) {
+  std::vector<std::string> names;
+  for (const std::string_view path : known) {
+    const std::string_view name = path.substr(path.rfind('.') + 1);
+    if (name == key || name.ends_with(fmt::format("_{}", key))) {
+      return std::string(path);
+    }
+    names.emplace_back(name);
+  }
+  const std::string nearest = Nearest(std::string(key), names);
+  const auto found = std::ranges::find_if(known, [&](std::string_view path) { return path.ends_with(nearest); });
+  return nearest.empty() || found == known.end() ? std::string() : std::string(*found);
+}
+
 Status RefuseMisspelt(const ConfigValue::Entry& field, const std::string& path,
                       std::span<const std::string_view> known) {
   const std::size_t wrong = field.key.size() >= kLong ? 2 : 1;
@@ -53,6 +69,13 @@ ConfigValue Retold(const ConfigValue& value, std::string text) {
   return retold;
 }
 
+ConfigValue AssumedMachine() { return MakeScalar("h100-sxm-80gb", "assumed"); }
+
+bool NamesNetwork(const Settings& settings) {
+  return settings.contains("network") || settings.contains("network.from") || settings.contains("network.layers") ||
+         Speaks(settings, "network.table") || Speaks(settings, "network.dual_encoder");
+}
+
 bool Speaks(const Settings& settings, std::string_view key) {
   const auto found = settings.lower_bound(std::string(key));
   const auto below = settings.lower_bound(fmt::format("{}.", key));
@@ -66,7 +89,8 @@ Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields) {
     if (value != nullptr && !(value->kind == ConfigValue::Kind::scalar && IsSame(value->text, field.value))) {
       return ErrorAt(*value, field.path,
                      fmt::format("{} is not supported by this version: {}", Describe(*value), field.reason),
-                     field.hint.empty() ? fmt::format("supported: {}", field.value) : std::string(field.hint));
+                     field.hint.empty() ? fmt::format("set it to {} to price the job without", field.value)
+                                        : std::string(field.hint));
     }
   }
   return Done{};
@@ -87,12 +111,37 @@ Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view>
   return Done{};
 }
 
+Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
+                     std::span<const std::string_view> known) {
+  for (const ClosedSection& section : sections) {
+    const ConfigValue* fields = Given(root, section.path);
+    if (fields != nullptr && !fields->is_map()) {
+      return ErrorAt(*fields, section.path, fmt::format("expected a section, found {}", Describe(*fields)));
+    }
+    for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
+      const std::string path = fmt::format("{}.{}", section.path, field.key);
+      const bool leads_on =
+          std::ranges::any_of(known, [&](std::string_view one) { return one.starts_with(path + "."); });
+      if (!leads_on && std::ranges::find(known, path) == known.end() &&
+          std::ranges::find(section.harmless, field.key) == section.harmless.end()) {
+        const std::string like = LikeIt(field.key, known);
+        return ErrorAt(
+            field.value, path, "is not known to this version, and may move memory or time",
+            like.empty() ? "remove it to price the job without" : fmt::format("did you mean {}? Else remove it", like));
+      }
+    }
+  }
+  return Done{};
+}
+
 Status RefuseUnsaid(const ConfigValue& root, std::string_view tool, std::span<const Unsaid> unsaid,
                     const Settings& read, const Settings& given) {
   std::vector<std::string_view> meanings;
   std::string hint = "add";
   for (const Unsaid& missing : unsaid) {
-    if (!Speaks(read, missing.key) && !Speaks(given, missing.key)) {
+    const bool said = missing.key == "network" ? NamesNetwork(read) || NamesNetwork(given)
+                                               : Speaks(read, missing.key) || Speaks(given, missing.key);
+    if (!said) {
       meanings.push_back(missing.meaning);
       hint += fmt::format(" --set {}={}", missing.key, missing.example);
     }

@@ -18,6 +18,12 @@ const ConfigValue* Given(const ConfigValue& root, std::string_view path);
 /// Another text at the place of `value`.
 ConfigValue Retold(const ConfigValue& value, std::string text);
 
+/// What stands for a machine that no config names.
+ConfigValue AssumedMachine();
+
+/// Whether settings name a network, not only something about one: a name, a file, a table or its layers.
+bool NamesNetwork(const Settings& settings);
+
 /// Whether settings say something about a key, or about a key below it ("network": "network.layers").
 bool Speaks(const Settings& settings, std::string_view key);
 
@@ -37,6 +43,17 @@ Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields);
 /// the top level); `known` are the paths of all fields that are read.
 Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view> sections,
                       std::span<const std::string_view> known);
+
+/// A section whose fields mostly do touch memory or time, and those of them that do not.
+struct ClosedSection {
+  std::string_view path;
+  std::span<const std::string_view> harmless;
+};
+
+/// Refuses what is no section where one belongs, and every field of one that is neither among `known` (paths) nor
+/// harmless: this version does not know what it does.
+Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
+                     std::span<const std::string_view> known);
 
 /// What a tool's configs never say and a job cannot do without.
 struct Unsaid {

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
+
+#include "models/configs/json.h"
 
 namespace tidemark {
 namespace {
@@ -125,6 +128,9 @@ Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) 
     }
     return Converter(path).Convert(documents.front(), 0);
   } catch (const YAML::Exception& exception) {
+    if (std::optional<ConfigValue> json = ParseJson(text, path)) {
+      return *std::move(json);
+    }
     return Error{ErrorCode::bad_input, fmt::format("{}:{}", path, exception.mark.line + 1),
                  fmt::format("is not valid YAML: {}", exception.msg),
                  IsIndentedWithTab(text, exception.mark.line)

@@ -42,7 +42,7 @@ using Settings = std::map<std::string, ConfigValue>;
 /// What they say about a key; null where they say nothing.
 const ConfigValue* Find(const Settings& settings, const std::string& key);
 
-/// Parses YAML or JSON. `path` is for error messages. Refuses several documents in one text, repeated keys, and texts
+/// Parses YAML or JSON, also with comments. `path` is for error messages. Refuses several documents in one text, repeated keys, and texts
 /// that expand (through aliases) beyond what a config holds.
 Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path);
 

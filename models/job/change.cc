@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "models/configs/flatten.h"
@@ -67,6 +70,26 @@ Result<JobChange> ParseJobChange(const std::string& text, const std::string& opt
   return change;
 }
 
+Result<std::vector<JobChange>> ParseJobChanges(const std::vector<std::string>& texts) {
+  std::vector<JobChange> changes;
+  std::set<std::string> set;
+  for (const std::string& text : texts) {
+    TIDEMARK_ASSIGN(JobChange parsed, ParseJobChange(text, "--set"));
+    const auto replaced = std::find_if(set.begin(), set.end(), [&](const std::string& name) {
+      return ReplacesSection(parsed) && name.starts_with(parsed.key + ".") && !parsed.given.contains(name);
+    });
+    if (replaced != set.end()) {
+      return BadInput(fmt::format("--set {} takes back the --set {} before it", text, *replaced),
+                      fmt::format("set {} first, then what is different in it", parsed.key));
+    }
+    for (const auto& [name, value] : parsed.given) {
+      set.insert(name);
+    }
+    changes.push_back(std::move(parsed));
+  }
+  return changes;
+}
+
 Result<JobChange> ChangeToTable(const std::string& name, const Table& table, const std::string& source) {
   TIDEMARK_ASSIGN(ConfigValue value, ParseConfig(TableYaml(name, table), source));
   PlaceAt(value, source, source);
@@ -81,7 +104,7 @@ void Apply(const JobChange& change, Settings& settings) {
   if (ReplacesSection(change)) {
     std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(change.key); });
   }
-  // Another system's defaults say nothing about this one.
+  // Another system's defaults say nothing about this one. (Those of a training, not a system, have other sources.)
   if (change.key == "strategy") {
     std::erase_if(settings, [](const auto& setting) {
       return IsAxis(setting.first) && setting.second.source.starts_with("default of ");

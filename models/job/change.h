@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "models/configs/value.h"
@@ -18,6 +19,9 @@ struct JobChange {
 /// Reads "layout.tp=8"; the value is YAML and may be a section. Refuses a key that no job has, with the nearest one.
 /// `option` is how the change was given: "--set".
 Result<JobChange> ParseJobChange(const std::string& text, const std::string& option);
+
+/// What `--set` says, in order. Refuses a whole network or machine behind a key of it, which it would take back.
+Result<std::vector<JobChange>> ParseJobChanges(const std::vector<std::string>& texts);
 
 /// The change to a network that is a table and needs nothing but a name beside it. `source` is where it comes from.
 Result<JobChange> ChangeToTable(const std::string& name, const Table& table, const std::string& source);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/toml.h"
+#include "models/configs/translation.h"
 #include "models/job/fields.h"
 #include "models/job/read_network.h"
 #include "models/job/validate.h"
@@ -34,7 +35,9 @@ Result<ConfigFormat> Recognise(const ConfigValue& root, const std::optional<std:
   }
   return ErrorAt(
       root, {}, "is not a config that tidemark knows",
-      fmt::format("known: {}; a Tidemark job has the keys network, machine, strategy, ...", fmt::join(names, ", ")));
+      fmt::format("known: {}; --job-format says which it is where its content does not. A Tidemark job has the keys "
+                  "network, machine, strategy, ...",
+                  fmt::join(names, ", ")));
 }
 
 Result<const StrategyDefaults*> FindStrategy(const Settings& settings, std::span<const StrategyDefaults> strategies) {
@@ -201,64 +204,34 @@ auto Remember(std::map<std::string, Known>& all, std::string described, Known kn
   return all.emplace(std::move(described), std::move(known)).first;
 }
 
-/// What `--set` says, in order.
-Result<std::vector<JobChange>> ParseChanges(const std::vector<std::string>& texts) {
-  std::vector<JobChange> changes;
-  std::set<std::string> set;
-  for (const std::string& text : texts) {
-    TIDEMARK_ASSIGN(JobChange parsed, ParseJobChange(text, "--set"));
-    const auto replaced = std::find_if(set.begin(), set.end(), [&](const std::string& name) {
-      return ReplacesSection(parsed) && name.starts_with(parsed.key + ".") && !parsed.given.contains(name);
-    });
-    if (replaced != set.end()) {
-      return BadInput(fmt::format("--set {} takes back the --set {} before it", text, *replaced),
-                      fmt::format("set {} first, then what is different in it", parsed.key));
-    }
-    for (const auto& [name, value] : parsed.given) {
-      set.insert(name);
-    }
-    changes.push_back(std::move(parsed));
-  }
-  return changes;
-}
-
-/// The settings with all of them.
-void ApplyAll(const std::vector<JobChange>& changes, Settings& settings) {
-  for (const JobChange& change : changes) {
-    Apply(change, settings);
-  }
-}
-
 }  // namespace
 
-JobTemplate::JobTemplate(Settings settings, Settings theirs, std::string path,
+JobTemplate::JobTemplate(ConfigValue root, ConfigFormat format, std::vector<JobChange> changes, std::string path,
                          std::span<const StrategyDefaults> strategies)
-    : settings_(std::move(settings)),
-      theirs_(std::move(theirs)),
+    : root_(std::move(root)),
+      format_(std::move(format)),
+      changes_(std::move(changes)),
       path_(std::move(path)),
       folder_(std::filesystem::path(path_).parent_path().string()),
-      strategies_(strategies) {
-  DropOtherSystems(settings_);
-}
+      strategies_(strategies) {}
 
 Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string& path, const JobChanges& changes,
                                        std::span<const StrategyDefaults> strategies) {
-  TIDEMARK_ASSIGN(const ConfigValue root, path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
+  TIDEMARK_ASSIGN(const ConfigValue root,
+                  LowerCase(path).ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
   if (!root.is_map()) {
     return ErrorAt(root, {},
                    fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
                    "a job is YAML with the keys network, machine, strategy, ...");
   }
-  TIDEMARK_ASSIGN(const ConfigFormat format, Recognise(root, changes.format));
-  TIDEMARK_ASSIGN(const std::vector<JobChange> set, ParseChanges(changes.set));
-  Settings given;
-  ApplyAll(changes.read, given);
-  ApplyAll(set, given);
-  TIDEMARK_ASSIGN(Settings settings, format.read(root, given));
-  Settings theirs = format.own ? Settings() : settings;
-  ApplyAll(changes.read, settings);
-  ApplyAll(set, settings);
-  return JobTemplate(std::move(settings), std::move(theirs), path, strategies);
+  TIDEMARK_ASSIGN(ConfigFormat format, Recognise(root, changes.format));
+  TIDEMARK_ASSIGN(std::vector<JobChange> set, ParseJobChanges(changes.set));
+  set.insert(set.begin(), changes.read.begin(), changes.read.end());
+  JobTemplate job(root, std::move(format), std::move(set), path, strategies);
+  if (job.format_.own) {
+    TIDEMARK_ASSIGN(job.own_, job.Read({}));
+  }
+  return job;
 }
 
 Result<JobTemplate> JobTemplate::Read(const std::string& path, const JobChanges& changes,
@@ -268,10 +241,10 @@ Result<JobTemplate> JobTemplate::Read(const std::string& path, const JobChanges&
 }
 
 Result<Job> JobTemplate::With(std::span<const JobChange* const> changes) {
-  const Settings settings = Changed(changes);
-  Result<Job> job = Resolve(settings);
+  const Result<Settings> settings = Changed(changes);
+  Result<Job> job = settings ? Resolve(*settings) : Result<Job>(settings.error());
   if (job) {
-    if (const Status checked = Check(*job, settings); !checked) {
+    if (const Status checked = Check(*job, *settings); !checked) {
       job = checked.error();
     }
   }
@@ -282,26 +255,55 @@ Result<Job> JobTemplate::InFile(Result<Job> job) const {
   return !job && job.error().where.empty() ? std::move(job).At(path_) : std::move(job);
 }
 
-Result<Job> JobTemplate::Unchecked(std::span<const JobChange* const> changes) { return Resolve(Changed(changes)); }
+Result<Job> JobTemplate::Unchecked(std::span<const JobChange* const> changes) {
+  TIDEMARK_ASSIGN(const Settings settings, Changed(changes));
+  return Resolve(settings);
+}
 
-Settings JobTemplate::Changed(std::span<const JobChange* const> changes) const {
-  Settings settings = settings_;
+Result<Settings> JobTemplate::Changed(std::span<const JobChange* const> changes) const {
+  if (!format_.own) {
+    return Read(changes);  // what its reader makes of the file may depend on them
+  }
+  Settings settings = own_;
   for (const JobChange* change : changes) {
     Apply(*change, settings);
   }
-  DropOtherSystems(settings);
+  return settings;
+}
+
+Result<Settings> JobTemplate::Read(std::span<const JobChange* const> changes) const {
+  const auto apply = [&](Settings& settings) {
+    for (const JobChange& change : changes_) {
+      Apply(change, settings);
+    }
+    for (const JobChange* change : changes) {
+      Apply(*change, settings);
+    }
+  };
+  Settings given;
+  apply(given);
+  TIDEMARK_ASSIGN(const Settings theirs, format_.read(root_, given));
+  Settings settings = theirs;
+  apply(settings);
+  if (!format_.own) {
+    DropOtherSystems(theirs, settings);
+  }
   return settings;
 }
 
 /// How another tool's config has its own system synchronise, shard and buffer says nothing about a system that has no
 /// such setting. What the command line says stays, and so does what changes a whole step (an optimizer in host memory).
-void JobTemplate::DropOtherSystems(Settings& settings) const {
-  const ConfigValue* named = Find(theirs_, "strategy");
-  const Result<const StrategyDefaults*> strategy = FindStrategy(settings, strategies_);
-  if (named == nullptr || !strategy || named->text == (*strategy)->name) {
+void JobTemplate::DropOtherSystems(const Settings& theirs, Settings& settings) const {
+  const ConfigValue* named = Find(theirs, "strategy");
+  const ConfigValue* chosen = Find(settings, "strategy");
+  if (named == nullptr || chosen == nullptr || named->text == chosen->text) {
     return;
   }
-  for (const auto& [key, value] : theirs_) {
+  const Result<const StrategyDefaults*> strategy = FindStrategy(settings, strategies_);
+  if (!strategy) {
+    return;  // whoever resolves them says so
+  }
+  for (const auto& [key, value] : theirs) {
     const bool is_of_a_system = key.starts_with("sync.") || key.starts_with("shard.") || key.starts_with("buffers.");
     const ConfigValue* still = Find(settings, key);
     if (is_of_a_system && !IsCommonAxis(key) && !Contains((*strategy)->keys, key) && still != nullptr &&
@@ -325,7 +327,17 @@ Status JobTemplate::FindNetwork(const Settings& settings, Job& job) {
 }
 
 Result<Machine> JobTemplate::MachineWith(std::span<const JobChange* const> changes) {
-  return MachineOf(Changed(changes));
+  Settings settings = own_;
+  if (!format_.own) {
+    settings["machine"] = AssumedMachine();  // none of them names one
+    for (const JobChange& change : changes_) {
+      Apply(change, settings);
+    }
+  }
+  for (const JobChange* change : changes) {
+    Apply(*change, settings);
+  }
+  return MachineOf(settings);
 }
 
 /// Somebody may vary a number of a machine thousands of times: its file is read once.
@@ -346,6 +358,11 @@ Result<Machine> JobTemplate::MachineOf(const Settings& settings) {
     named = Remember(machines_, std::move(described), std::move(machine));
   }
   return ChangedMachine(named->second, own, kMachinePrefix);
+}
+
+Result<Job> JobTemplate::Base() {
+  TIDEMARK_ASSIGN(const Settings settings, Changed({}));
+  return InFile(Resolve(settings));
 }
 
 Result<Job> JobTemplate::Resolve(const Settings& settings) {

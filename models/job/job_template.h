@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "models/configs/config.h"
 #include "models/job/change.h"
 #include "models/job/job.h"
 #include "models/job/read.h"
@@ -18,7 +19,8 @@ namespace tidemark {
 /// machines that it has read, so that each thread wants one of its own.
 class JobTemplate {
  public:
-  /// As ReadJob and ParseJob take them; the strategies must outlive it.
+  /// As ReadJob and ParseJob take them; the strategies must outlive it. What another tool's config leaves open is not
+  /// missed before a job is asked for.
   static Result<JobTemplate> Read(const std::string& path, const JobChanges& changes,
                                   std::span<const StrategyDefaults> strategies);
   static Result<JobTemplate> Parse(std::string_view text, const std::string& path, const JobChanges& changes,
@@ -30,7 +32,7 @@ class JobTemplate {
   /// system takes them: every value by itself is one that its key may have.
   Result<Job> Unchecked(std::span<const JobChange* const> changes);
   /// The same without changes. An error that knows no place is the file's.
-  Result<Job> Base() { return InFile(Resolve(settings_)); }
+  Result<Job> Base();
   /// Its machine alone, which no other key has a part in.
   Result<Machine> MachineWith(std::span<const JobChange* const> changes);
 
@@ -40,18 +42,22 @@ class JobTemplate {
     std::map<std::string, std::string> sources;
   };
 
-  JobTemplate(Settings settings, Settings theirs, std::string path, std::span<const StrategyDefaults> strategies);
+  JobTemplate(ConfigValue root, ConfigFormat format, std::vector<JobChange> changes, std::string path,
+              std::span<const StrategyDefaults> strategies);
 
-  Settings Changed(std::span<const JobChange* const> changes) const;
-  void DropOtherSystems(Settings& settings) const;
+  Result<Settings> Changed(std::span<const JobChange* const> changes) const;
+  Result<Settings> Read(std::span<const JobChange* const> changes) const;
+  void DropOtherSystems(const Settings& theirs, Settings& settings) const;
   Result<Job> Resolve(const Settings& settings);
   Result<Job> InFile(Result<Job> job) const;
   Status Check(const Job& job, const Settings& settings) const;
   Status FindNetwork(const Settings& settings, Job& job);
   Result<Machine> MachineOf(const Settings& settings);
 
-  Settings settings_;
-  Settings theirs_;  ///< what another tool's config says; empty for a job of our own
+  ConfigValue root_;
+  ConfigFormat format_;
+  std::vector<JobChange> changes_;  ///< of the template: JobChanges::read, then JobChanges::set
+  Settings own_;                    ///< with those changes, of a job of our own; other tools' are read anew each time
   std::string path_, folder_;
   std::span<const StrategyDefaults> strategies_;
   std::map<std::string, KnownNetwork> networks_;  ///< by all that the settings say about them

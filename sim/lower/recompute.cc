@@ -34,7 +34,8 @@ class Repeater {
     for (std::size_t i = again_.begin; i < again_.end; ++i) {
       if (!IsKept(i)) {
         repeated.push_back(Again(block_.forward[i]));
-      } else if (const auto* collective = std::get_if<Communicate>(&block_.forward[i])) {
+      } else if (const auto* collective = std::get_if<Communicate>(&block_.forward[i]);
+                 collective != nullptr && !again_.needed_only) {
         repeated.push_back(TakenFromCache(*collective));
       }
     }
@@ -159,22 +160,35 @@ class Repeater {
     return action;
   }
 
-  /// Leaves only actions that write what a later one or the backward pass reads.
+  /// Leaves only actions that write what a later one or the backward pass reads, and waits for collectives among them.
   void DropUnneeded(std::vector<Action>& repeated) const {
-    std::vector<bool> read(block_.tensors.size());
+    std::vector<bool> read(block_.tensors.size()), awaited(block_.tensors.size());
     const auto mark = [&](const Action& action) {
       ForEachTouch(action, [&](TensorId tensor, bool write) { read[tensor.index] = read[tensor.index] || !write; });
     };
     std::ranges::for_each(block_.backward, mark);
+    std::vector<bool> needed(repeated.size());
     for (std::size_t i = repeated.size(); i-- > 0;) {
-      bool needed = false;
-      ForEachTouch(repeated[i], [&](TensorId tensor, bool write) { needed |= write && read[tensor.index]; });
-      if (needed) {
+      ForEachTouch(repeated[i], [&](TensorId tensor, bool write) {
+        needed[i] = needed[i] || (write && !std::holds_alternative<Await>(repeated[i]) && read[tensor.index]);
+      });
+      if (needed[i]) {
         mark(repeated[i]);
-      } else {
-        repeated.erase(repeated.begin() + static_cast<std::ptrdiff_t>(i));
       }
     }
+    std::vector<Action> left;
+    for (std::size_t i = 0; i < repeated.size(); ++i) {
+      const auto* collective = std::get_if<Communicate>(&repeated[i]);
+      bool waits = false;
+      ForEachTouch(repeated[i], [&](TensorId tensor, bool write) {
+        waits = waits || (std::holds_alternative<Await>(repeated[i]) && awaited[tensor.index]);
+        awaited[tensor.index] = awaited[tensor.index] || (needed[i] && write && collective != nullptr);
+      });
+      if (needed[i] || waits) {
+        left.push_back(std::move(repeated[i]));
+      }
+    }
+    repeated = std::move(left);
   }
 
   /// A kept collective is not sent again, but waited for again (wait_tensor is on no list); until then it keeps what it
@@ -220,37 +234,51 @@ Block SelectedAgain(Block block, const Recompute& recompute) {
   return block;
 }
 
-bool IsProductWithoutBias(const Calculate& calculate) {
-  return std::holds_alternative<Gemm>(calculate.op) && calculate.parameters.size() == 1;
-}
-
-/// By tensors: how many forward actions write it.
-std::vector<int> WritersOf(const Block& block) {
-  std::vector<int> writers(block.tensors.size());
-  for (const Action& action : block.forward) {
-    ForEachTouch(action, [&](TensorId tensor, bool write) { writers[tensor.index] += write ? 1 : 0; });
+/// The weight of a matrix product without a bias; null for every other action. With a bias it is another operation.
+const Parameter* ProductsWeight(const Block& block, const Action& action) {
+  const auto* calculate = std::get_if<Calculate>(&action);
+  if (calculate == nullptr || !std::holds_alternative<Gemm>(calculate->op) || calculate->parameters.empty()) {
+    return nullptr;
   }
-  return writers;
+  const Parameter& weight = block.parameters[calculate->parameters.front().index];
+  const bool has_bias =
+      std::ranges::find(block.parameters, weight.name + "_bias", &Parameter::name) != block.parameters.end();
+  return has_bias ? nullptr : &weight;
 }
 
-/// Forward actions whose outputs are kept per operation.
+bool IsOnTheList(const Action& action) {
+  const auto* calculate = std::get_if<Calculate>(&action);
+  const auto* collective = std::get_if<Communicate>(&action);
+  return (calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||
+         (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter);
+}
+
+/// Forward actions whose outputs are kept per operation, less what another one writes to later: a tensor-parallel sum,
+/// a bias behind it. A product in two parts, of own rows and of others', is one.
 std::vector<std::size_t> KeptPerOperation(const Block& block) {
+  std::vector<int> writers(block.tensors.size());
+  std::vector<const Parameter*> written_by(block.tensors.size());
+  for (const Action& action : block.forward) {
+    const Parameter* weight = ProductsWeight(block, action);
+    ForEachTouch(action, [&](TensorId tensor, bool write) {
+      const bool again = weight != nullptr && written_by[tensor.index] == weight;
+      writers[tensor.index] += write && !again ? 1 : 0;
+      written_by[tensor.index] = write ? weight : written_by[tensor.index];
+    });
+  }
   std::vector<std::size_t> kept;
-  const std::vector<int> writers = WritersOf(block);
-  const auto is_rewritten = [&](const Calculate& calculate) {
-    return std::ranges::any_of(calculate.writes, [&](TensorId tensor) { return writers[tensor.index] > 1; });
-  };
+  const Parameter* last = nullptr;
   bool odd = false;  // the number of products so far
   for (std::size_t i = 0; i < block.forward.size(); ++i) {
-    const auto* calculate = std::get_if<Calculate>(&block.forward[i]);
-    const auto* collective = std::get_if<Communicate>(&block.forward[i]);
-    if (calculate != nullptr && IsProductWithoutBias(*calculate)) {
+    const Parameter* weight = ProductsWeight(block, block.forward[i]);
+    if (weight != nullptr && weight != last) {
       odd = !odd;
-      if (odd && !is_rewritten(*calculate)) {
-        kept.push_back(i);
-      }
-    } else if ((calculate != nullptr && std::holds_alternative<Attention>(calculate->op)) ||
-               (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter)) {
+      last = weight;
+    }
+    bool rewritten = false;
+    ForEachTouch(block.forward[i],
+                 [&](TensorId tensor, bool write) { rewritten = rewritten || (write && writers[tensor.index] > 1); });
+    if (!rewritten && (IsOnTheList(block.forward[i]) || (weight != nullptr && odd))) {
       kept.push_back(i);
     }
   }

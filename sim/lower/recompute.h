@@ -29,12 +29,13 @@ struct DoneAgain {
 ///
 /// The whole stretch is repeated, also where nobody reads its last results: so do CheckpointFunction and
 /// CheckpointWithoutOutput of Megatron-LM (megatron/core/tensor_parallel/random.py), DeepSpeed's checkpoint, PyTorch's
-/// reentrant one, which nanotron uses, and torchtitan's, which turns early_stop off. Compilers drop what nobody needs
-/// (`needed_only`). (PyTorch's non-reentrant one stops at the last tensor that is needed unless told otherwise: not
-/// modelled.) Random
-/// numbers are drawn again from the same state, so a dropout's mask is not kept either. The tensor-parallel gather that
-/// a backward pass repeats for its weight gradients (Partition::Gathered) is part of the linear layer's own backward
-/// pass and remains.
+/// reentrant one, which nanotron uses, and torchtitan's, which turns early_stop off. (PyTorch's non-reentrant one stops
+/// at the last tensor that is needed unless told otherwise: not modelled.) Compilers drop what nobody needs
+/// (`needed_only`); that a dropout's mask could be drawn again without the product that it is of, is not modelled.
+///
+/// Random numbers are drawn again from the same state, so a dropout's mask is not kept either. The tensor-parallel
+/// gather that a backward pass repeats for its weight gradients (Partition::Gathered) is part of the linear layer's own
+/// backward pass and remains.
 ///
 /// Two small differences: hooks of real systems fire before the gather of the output's gradient where there is one, not
 /// behind it; and a reentrant checkpoint holds the output done again until it returns, which here dies at once.
@@ -49,9 +50,9 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 /// Per operation (per_op), all is done again but what torchtitan's list keeps (models/llama3/infra/parallelize.py,
 /// _op_sac_save_list; distributed/activation_checkpoint.py, _apply_op_sac, at 9810191b^): attention in one kernel,
 /// reduce-scatters, and of the matrix products the first, third, fifth, ... A product with a bias is another operation
-/// there (addmm) and not on the list, and neither is kept what is reduced in place (tensor parallelism without sequence
-/// parallelism, which torchtitan has not). What is kept lives until its reader was done again, the output of the last
-/// product as well, which eager code holds although no gradient needs it.
+/// there (addmm) and not on the list. Nor is anything kept that is written to in place afterwards, by a sum over ranks
+/// or a bias. What is kept lives until its reader was done again; so does the output of the last product, which eager
+/// code holds although no gradient needs it.
 Block Recomputed(const Block& block, const Recompute& recompute);
 
 }  // namespace tidemark

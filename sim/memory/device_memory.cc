@@ -29,7 +29,11 @@ class PretendMemory final : public DeviceMemory {
 
  private:
   std::optional<std::uint64_t> DoTake(Bytes bytes) override {
-    TIDEMARK_CHECK(!__builtin_sub_overflow(lowest_, static_cast<std::uint64_t>(bytes.count()), &lowest_));
+    std::uint64_t lowest = 0;
+    if (__builtin_sub_overflow(lowest_, static_cast<std::uint64_t>(bytes.count()), &lowest)) {
+      return std::nullopt;  // no address space is left
+    }
+    lowest_ = lowest;
     return lowest_;
   }
   void DoGive(std::uint64_t, Bytes) override {}

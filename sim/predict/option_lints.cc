@@ -70,6 +70,10 @@ class IdleOptions {
       Add("buffers.fused_rope changes nothing: no queries are rotated that are tensors of their own",
           "leave buffers.fused_rope out");
     }
+    if (!axes_.buffers.fused_rope && axes_.recompute.policy == Recompute::Policy::per_op && Any(rotates)) {
+      Add("buffers.fused_rope changes nothing: under recompute.policy per_op rotations make tensors of their own",
+          "leave buffers.fused_rope out");
+    }
     if (!axes_.buffers.fused_glu && !Any([](const Decoder& d) { return d.ffn_kind == Decoder::Ffn::glu; })) {
       Add("buffers.fused_glu changes nothing: the network has no gated activation", "leave buffers.fused_glu out");
     }

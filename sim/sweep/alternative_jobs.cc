@@ -95,6 +95,14 @@ Result<std::vector<std::string>> AlternativeJobs::ChangeTo(const Job& job) {
       change.push_back(fmt::format("{}={}", key, value));
     }
   }
+  // In another tool's config one value may follow from another, which is changed: it is said as well.
+  TIDEMARK_ASSIGN(const std::vector<JobChange> changes, ParseJobChanges(change));
+  TIDEMARK_ASSIGN(const Job told, JobWith(template_, changes));
+  for (const std::string& key : keys_) {
+    if (const std::string value = SettingOf(job, key); SettingOf(told, key) != value) {
+      change.push_back(fmt::format("{}={}", key, value));
+    }
+  }
   return change;
 }
 

@@ -96,8 +96,6 @@ TEST(ConfigDeepSpeed, StageAndDtypesChooseTheOptimizer) {
         Case{R"("stage": 1)", R"("bf16": {"enabled": true})", "deepspeed-zero1"},
         Case{R"("stage": 1)", R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"})",
              "deepspeed-bf16"},
-        Case{R"("stage": 1, "offload_optimizer": {"device": "cpu"})",
-             R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"})", "deepspeed-zero1"},
         Case{R"("stage": 2)", R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"})",
              "deepspeed-zero2"},
         Case{R"("stage": 3)", R"("bfloat16": {"enabled": true})", "deepspeed-zero3"}}) {
@@ -105,6 +103,18 @@ TEST(ConfigDeepSpeed, StageAndDtypesChooseTheOptimizer) {
         R"({{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{{}}}, {}}})", expected.zero, expected.rest));
     EXPECT_EQ(Of(settings, "strategy"), expected.strategy) << expected.zero << expected.rest;
   }
+}
+
+// With offloading stage 1 keeps ZeRO's optimizer, which with an accumulator of its own is not modelled.
+TEST(ConfigDeepSpeed, OffloadingTakesNoBf16Optimizer) {
+  std::vector<std::string> set = kSet;
+  const Result<Settings> settings = ReadForeign(
+      kFormat,
+      R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"},
+                   "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})",
+      set);
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(Of(*settings, "strategy"), "deepspeed-zero1");
 }
 
 TEST(ConfigDeepSpeed, DtypesFollowTheModels) {
@@ -136,7 +146,6 @@ TEST(ConfigDeepSpeed, BucketsAreElementsHoweverTheyAreSpelled) {
   EXPECT_EQ(Of(settings, "shard.max_live_elements"), "1000000000");
   EXPECT_EQ(Of(settings, "shard.reuse_distance"), "0");
   EXPECT_EQ(Of(settings, "sync.overlap"), "false");
-  EXPECT_FALSE(settings.contains("sync.collective"));  // stage 3 asks for none of it
 }
 
 /// trainer_config_finalize: h * h, int(0.9 * h * h) and 10 * h; here h is 4096.
@@ -192,6 +201,68 @@ TEST(ConfigDeepSpeed, WhatIsNotModelledIsRefusedByName) {
             "deepspeed-zero3");
 }
 
+// DeepSpeed's own classes forbid unknown fields in ZeRO's section (DeepSpeedConfigModel).
+TEST(ConfigDeepSpeed, UnknownFieldsWhereAllMatterAreRefused) {
+  const auto zero = [](const std::string& fields) {
+    return R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, )" + fields + "}}";
+  };
+  EXPECT_THAT(Refuse(zero(R"("offload_params": {"device": "cpu"})")),
+              HasSubstr("zero_optimization.offload_params: is not known to this version"));
+  EXPECT_THAT(Refuse(zero(R"("prefetch_bucket_size": 1e9)")),
+              HasSubstr("did you mean zero_optimization.stage3_prefetch_bucket_size?"));
+  EXPECT_THAT(Refuse(zero(R"("zenflow": {"topk_ratio": 0.1})")), HasSubstr("zero_optimization.zenflow"));
+  EXPECT_THAT(Refuse(zero(R"("offload_optimizer": "cpu")")), HasSubstr("expected a section, found 'cpu'"));
+  EXPECT_THAT(Refuse(R"({"train_micro_batch_size_per_gpu": 1, "bf16": true})"), HasSubstr("bf16: expected a section"));
+  EXPECT_THAT(Refuse(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": "auto"}})"),
+              HasSubstr("expected a whole number, found 'auto'"));
+}
+
+// allreduce_bucket casts the flat fp32 gradient to communication_data_type, which is bf16 where nobody says otherwise.
+TEST(ConfigDeepSpeed, Bf16OptimizerSendsBf16AndHasNoBuckets) {
+  const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+    "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1, "overlap_comm": true,
+    "reduce_scatter": true, "reduce_bucket_size": 5e7})";
+  const Settings plain = Read(head + "}");
+  EXPECT_EQ(Of(plain, "strategy"), "deepspeed-bf16");
+  EXPECT_EQ(Of(plain, "precision.reduce"), "bf16");
+  EXPECT_EQ(Of(plain, "precision.accumulate"), "fp32");
+  EXPECT_FALSE(plain.contains("sync.bucket_elements"));
+  EXPECT_EQ(Of(Read(head + R"(, "communication_data_type": "fp32"})"), "precision.reduce"), "fp32");
+}
+
+TEST(ConfigDeepSpeed, TheCommandLineChangesDtypesOfAll) {
+  const Settings settings =
+      Read(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})", {"precision.params=fp32"});
+  EXPECT_EQ(Of(settings, "precision.gradients"), "fp32");
+}
+
+// What DeepSpeed turns off or on itself, with a warning.
+TEST(ConfigDeepSpeed, WhatDeepSpeedCorrectsIsCorrected) {
+  const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": )";
+  EXPECT_EQ(Of(Read(head + R"({"stage": 1, "overlap_comm": true}})", {"layout.pp=2", "accumulation_steps=4"}),
+               "sync.overlap"),
+            "false");
+  EXPECT_EQ(Of(Read(head + R"({"stage": 2, "contiguous_gradients": false, "offload_optimizer": {"device": "cpu"}}})"),
+               "buffers.contiguous_gradients"),
+            "true");
+}
+
+// hjson, which DeepSpeed reads; and letters as json.dump escapes them.
+TEST(ConfigDeepSpeed, JsonMayHaveComments) {
+  const Settings settings = Read(
+      "{\n  // of the run in May\n  \"train_micro_batch_size_per_gpu\": 2, /* half */\n"
+      "  \"wandb\": {\"team\": \"\\ud83d\\ude00\"},\n  \"bf16\": {\"enabled\": true}\n}\n");
+  EXPECT_EQ(Of(settings, "micro_batch_size"), "2");
+  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
+  EXPECT_THAT(Refuse("{\"train_micro_batch_size_per_gpu\": 2, // once\n \"train_micro_batch_size_per_gpu\": 4}"),
+              HasSubstr("is not valid YAML"));
+}
+
+TEST(ConfigDeepSpeed, TooFewSamplesAreSaidToBeTooFew) {
+  EXPECT_THAT(Refuse(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"}})", {"micro_batch_size=4"}),
+              HasSubstr("8 samples are fewer than one"));
+}
+
 TEST(ConfigDeepSpeed, AFieldThatIsNearlyOneOfThoseThatMatterIsAMistake) {
   EXPECT_THAT(
       Refuse(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "overlap_com": true}})"),
@@ -203,7 +274,9 @@ TEST(ConfigDeepSpeed, AFieldThatIsNearlyOneOfThoseThatMatterIsAMistake) {
 TEST(ConfigDeepSpeed, TheTorchAdamTakesListsAndGradientsAreClippedUnlessToldOtherwise) {
   const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, )";
   EXPECT_EQ(
-      Of(Read(head + R"("optimizer": {"type": "Adam", "params": {"torch_adam": true}}})"), "optimizer_step.kernel"),
+      Of(Read(head +
+              R"("zero_optimization": {"stage": 1}, "optimizer": {"type": "Adam", "params": {"torch_adam": true}}})"),
+         "optimizer_step.kernel"),
       "foreach");
   EXPECT_EQ(Of(Read(head + R"("gradient_clipping": 0.5})"), "optimizer_step.clip_norm"), "0.5");
   EXPECT_FALSE(Read(head + R"("gradient_clipping": 0})").contains("optimizer_step.clip_norm"));

@@ -117,6 +117,7 @@ TEST(ConfigTorchtitan, StagesCountEmbeddingAndHead) {
   EXPECT_THAT(*TorchtitanStages(2, 3, 2, 2), ElementsAre(2, 1));
   EXPECT_THAT(*TorchtitanStages(4, 32, 1, 1), ElementsAre(8, 9, 8, 7));
   EXPECT_FALSE(TorchtitanStages(8, 4, 1, 1).ok());
+  EXPECT_FALSE(TorchtitanStages(4, 2, 1, 1).ok());  // the first and the last would hold no layer
 }
 
 TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
@@ -133,7 +134,8 @@ TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
   const std::string degree = "pipeline_parallel_degree = 4\n";
   std::string interleaved = text;
   interleaved.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_schedule = \"Interleaved1F1B\"\n");
-  EXPECT_EQ(Of(MustRead(kFormat, interleaved), "layout.vpp"), "2");  // unless layers are given
+  EXPECT_EQ(Of(MustRead(kFormat, interleaved, {"optimizer_step.clip_norm=null"}), "layout.vpp"),
+            "2");  // unless layers are given
   std::string uneven = text;
   uneven.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_layers_per_stage = 5\n");
   EXPECT_THAT(RefusalOf(kFormat, uneven), HasSubstr("7 stages of 34 layers"));
@@ -142,19 +144,63 @@ TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
   EXPECT_THAT(RefusalOf(kFormat, several), HasSubstr("--set accumulation_steps=8"));
 }
 
+// Sections and fields of other versions: none leaves what it says at its default.
+TEST(ConfigTorchtitan, FieldsOfOtherVersionsAreRefused) {
+  EXPECT_THAT(
+      RefusalOf(kFormat, SampleWith("local_batch_size = 1", "batch_size = 1")),
+      HasSubstr("training.batch_size: is not known to this version, and may move memory or time\nhint: did you mean "
+                "training.local_batch_size?"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\ntensor_parallel_degree = 8")),
+              HasSubstr("did you mean parallelism.tensor_parallel_degree?"));
+  EXPECT_THAT(RefusalOf(kFormat, Sample() + "\n[float8]\nenable_float8_linear = true\n"),
+              HasSubstr("float8: is no section that this version knows"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"", "mode = \"full\"\nearly_stop = true")),
+              HasSubstr("activation_checkpoint.early_stop"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nmixed_precision_reduce = \"bfloat16\"")),
+              HasSubstr("training.mixed_precision_reduce"));
+}
+
+TEST(ConfigTorchtitan, ACompiledLossIsNoCompiledModel) {
+  const Settings loss = MustRead(kFormat, SampleWith("enable = true", "enable = true\ncomponents = [\"loss\"]"));
+  EXPECT_EQ(Of(loss, "buffers.fused_glu"), "false");
+  const Settings model = MustRead(kFormat, SampleWith("enable = true", "enable = true\ncomponents = [\"model\"]"));
+  EXPECT_EQ(Of(model, "buffers.fused_glu"), "true");
+}
+
+TEST(ConfigTorchtitan, WeightsMayBeStoredInBf16) {
+  const Settings settings = MustRead(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\ndtype = \"bfloat16\""));
+  EXPECT_EQ(Of(settings, "precision.master"), "none");
+  EXPECT_EQ(Of(settings, "precision.optimizer"), "bf16");
+  EXPECT_EQ(Of(settings, "precision.accumulate"), "fp32");  // as it is reduced
+}
+
+// One key of the network is no other network.
+TEST(ConfigTorchtitan, TheFlavorStaysBehindAChangeToIt) {
+  EXPECT_EQ(Of(MustRead(kFormat, Sample(), {"network.attention_kernel=eager"}), "network"), "llama-3-8b");
+}
+
+TEST(ConfigTorchtitan, WhoSaysHowAPipelineIsMadeIsNotContradicted) {
+  const std::string text =
+      SampleWith("tensor_parallel_degree = 1", "tensor_parallel_degree = 1\npipeline_parallel_degree = 4");
+  const std::vector<std::string> set = {"schedule=gpipe", "accumulation_steps=4"};
+  EXPECT_EQ(Of(MustRead(kFormat, text, set), "layout.layers_per_stage"), "(nothing)");
+}
+
 TEST(ConfigTorchtitan, AnOptimizerInTheBackwardPassDoesNotClip) {
-  const Settings settings = MustRead(kFormat, SampleWith("lr = 3e-4", "lr = 3e-4\nearly_step_in_backward = true"));
+  std::string text = SampleWith("lr = 3e-4", "lr = 3e-4\nearly_step_in_backward = true");
+  text.replace(text.find("global_batch_size = 32"), 22, "");  // one microbatch
+  const Settings settings = MustRead(kFormat, text);
   EXPECT_EQ(Of(settings, "optimizer_step.in_backward"), "true");
   EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "(nothing)");
 }
 
 TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("flavor = \"8B\"", "flavor = \"8B\"\nconverters = [\"float8\"]")),
-              HasSubstr("float8 is not supported"));
+              HasSubstr("'float8' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nenable_cpu_offload = true")),
               HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\"")),
-              HasSubstr("--set network=llama-3-8b"));
+              HasSubstr("name the network: --set network=NAME"));
   EXPECT_TRUE(ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\""), {"network=qwen2-7b"}).ok());
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "sec_len = 8192")),
               HasSubstr("did you mean training.seq_len?"));

@@ -4,19 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/configs/config.h"
 #include "models/configs/toml.h"
 #include "models/job/change.h"
+#include "models/job/read.h"
+#include "sim/strategies/strategy.h"
 
 namespace tidemark {
+
+inline std::string PathOf(const std::string& format) {
+  return format == "torchtitan" ? "runs/job.toml" : "runs/job.json";
+}
 
 /// What a reader of another tool's configs makes of a text, with `set` on the command line.
 inline Result<Settings> ReadForeign(const std::string& format, const std::string& text,
                                     const std::vector<std::string>& set) {
-  const std::string path = format == "torchtitan" ? "runs/job.toml" : "runs/job.json";
+  const std::string path = PathOf(format);
   TIDEMARK_ASSIGN(const ConfigValue root, path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
   Settings given;
   for (const std::string& change : set) {
@@ -31,9 +38,15 @@ inline Result<Settings> ReadForeign(const std::string& format, const std::string
   return recognised->read(root, given);
 }
 
+/// The settings of a text that must be read, and be a job that its strategy takes.
 inline Settings MustRead(const std::string& format, const std::string& text, const std::vector<std::string>& set = {}) {
   Result<Settings> settings = ReadForeign(format, text, set);
   EXPECT_TRUE(settings.ok()) << text << "\n" << (settings.ok() ? "" : settings.error().Text());
+  if (settings) {
+    const std::vector<StrategyDefaults> strategies = KnownStrategies();
+    const Result<Job> job = ParseJob(text, PathOf(format), {set, std::nullopt, {}}, strategies);
+    EXPECT_TRUE(job.ok()) << text << "\n" << (job.ok() ? "" : job.error().Text());
+  }
   return settings.ok() ? *settings : Settings();
 }
 

@@ -55,6 +55,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(recomputed every n)", policy == Recompute::Policy::every_n},
           {"(recomputed in part)", policy == Recompute::Policy::selective},
           {"(recomputed per op)", policy == Recompute::Policy::per_op},
+          {"(recomputed as needed)", policy != Recompute::Policy::none && job.axes.recompute.needed_only},
           {"(clipped)", step.clip_norm > 0},
           {"(updated in backward)", step.in_backward},
           {"(updated by the host)", step.offload},

@@ -164,6 +164,23 @@ TEST(DoneAgain, OnlyWhatIsNeededWhereACompilerLooks) {
               testing::Contains("wo.forward_recomputed"));  // the second norm's input is its sum with the residual
 }
 
+// An asynchronous gather that is done again is waited for, whoever leaves out what nobody needs.
+TEST(DoneAgain, WaitsForWhatIsGatheredAgain) {
+  Job job = Divided();
+  job.axes.buffers.tp_gather = Buffers::TpGather::async;
+  for (const Policy policy : {Policy::full, Policy::per_op, Policy::selective}) {
+    job.axes.recompute = {.policy = policy, .feed_forward = true, .needed_only = true};
+    const Block again = Recomputed(LayerOf(job), job.axes.recompute);
+    const auto count = [&](auto is) { return std::ranges::count_if(again.backward, is); };
+    EXPECT_EQ(
+        count([](const Action& action) { return std::holds_alternative<Await>(action) && IsAgain(NameOf(action)); }),
+        count([](const Action& action) {
+          const auto* collective = std::get_if<Communicate>(&action);
+          return collective != nullptr && collective->asynchronous && IsAgain(NameOf(action));
+        }));
+  }
+}
+
 TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {
   const Job job = Divided();
   const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));

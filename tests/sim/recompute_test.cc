@@ -128,6 +128,24 @@ TEST(RecomputePerOp, KeepsNothingThatIsReducedInPlace) {
   EXPECT_EQ(SavedPerLayer(job), kT + (2 * kT + 2 * kN * kC + 4 * kN * kA + 2 * kN * kF) / 2);
 }
 
+// Biases of row-parallel products are added in place behind the reduce-scatter, which is then done again.
+TEST(RecomputePerOp, WorksWithBiasesBehindReduceScatters) {
+  Job job = OracleJob("fsdp2-scatter-each", 1);
+  DecoderOf(job).linear_bias = true;
+  job.layout.tp = 2;
+  job.layout.sp = true;
+  const std::int64_t full = SavedPerLayer(With(job, Policy::full));
+  const std::int64_t per_op = SavedPerLayer(With(job, Policy::per_op));
+  EXPECT_LT(full, per_op);
+  EXPECT_LT(per_op, SavedPerLayer(With(job, Policy::none)));
+}
+
+// A product in two parts, of own rows while the others are gathered, is one product.
+TEST(RecomputePerOp, CountsAProductInTwoPartsOnce) {
+  EXPECT_EQ(SavedPerLayer(With(Divided(2, true, TpGather::async), Policy::per_op)),
+            SavedPerLayer(With(Divided(2, true, TpGather::pooled), Policy::per_op)));
+}
+
 // Products with a bias and attention in single operations are other operations, which are not on the list.
 TEST(RecomputePerOp, WhatIsNotOnTheListIsDoneAgain) { EXPECT_EQ(SavedPerLayer(With(GptJob(1), Policy::per_op)), kT); }
 

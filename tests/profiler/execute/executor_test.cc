@@ -135,8 +135,11 @@ TEST_P(EveryExecutedStrategy, HasTheSameGradientsBitForBitWhenItComputesAgain) {
   for (const auto policy :
        {Recompute::Policy::full, Recompute::Policy::selective, Recompute::Policy::every_n, Recompute::Policy::per_op}) {
     job.axes.recompute.policy = policy;
-    EXPECT_EQ(GradientsOf(job, false), kept);
-    EXPECT_GT(Executed(job, 1).trace.slices.size(), kernels);  // it does compute more
+    for (const bool needed_only : {false, true}) {
+      job.axes.recompute.needed_only = needed_only;
+      EXPECT_EQ(GradientsOf(job, false), kept);
+      EXPECT_GT(Executed(job, 1).trace.slices.size(), kernels);  // it does compute more
+    }
   }
 }
 
