@@ -21,6 +21,7 @@
 #include "cli/observed_job.h"
 #include "cli/options.h"
 #include "cli/progress_line.h"
+#include "cli/sweep_base.h"
 #include "cli/sweep_csv.h"
 #include "cli/sweep_id.h"
 #include "cli/sweep_ranks.h"
@@ -96,7 +97,7 @@ class SweepCommand : public Command {
     TIDEMARK_ASSIGN(const Observation observation, Observe(observed_, job_));
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
     TIDEMARK_ASSIGN(JobTemplate job, ReadJobTemplate(job_, strategies));
-    TIDEMARK_ASSIGN(const Job base, BaseOf(job));
+    TIDEMARK_ASSIGN(const Job base, SweepBase(job, vary_));
     TIDEMARK_ASSIGN(const Sweep sweep, MakeSweep(base, job));
     const SweepValues columns(sweep.groups().space(), global_batch_, base);
     TIDEMARK_ASSIGN(SweepRanks ranks, SweepRanks::Meet());
@@ -157,25 +158,6 @@ class SweepCommand : public Command {
   }
 
   bool EndsIn(std::string_view ending) const { return out_.ends_with(ending); }
-
-  /// Whether it is a job by itself does not matter: what is varied may be what is wrong with it, or what it lacks.
-  Result<Job> BaseOf(JobTemplate& job) const {
-    Result<Job> base = job.Base();
-    if (base) {
-      return base;
-    }
-    std::vector<JobChange> firsts;
-    for (const std::string& vary : vary_) {
-      TIDEMARK_ASSIGN(const SweepAxis axis, ParseSweepAxis(vary));
-      TIDEMARK_ASSIGN(firsts.emplace_back(), ParseJobChange(axis.key + "=" + axis.values.front(), "--vary"));
-    }
-    std::vector<const JobChange*> changes;
-    for (const JobChange& first : firsts) {
-      changes.push_back(&first);
-    }
-    Result<Job> with_firsts = job.Unchecked(changes);
-    return with_firsts ? std::move(with_firsts) : std::move(base);
-  }
 
   Result<Sweep> MakeSweep(const Job& base, const JobTemplate& job) const {
     std::vector<SweepAxis> axes;

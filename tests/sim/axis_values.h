@@ -51,6 +51,7 @@ inline std::vector<std::string> WordsOf(std::string_view key) {
                                  "selective",
                                  "full",
                                  "every_n",
+                                 "per_op",
                                  "0",
                                  "1",
                                  "2",

@@ -83,8 +83,8 @@ TEST(FullRecompute, KeepsTheLayersInput) {
 }
 
 // The input, q before its rotation, v, attention's output and its row sums, gate, and the down projection's output: 4T
-// + 2nc + 4na + 2nf. PyTorch 2.15 keeps just that of such a layer under torchtitan's policy and list (on a processor,
-// as a dispatch mode counts storages that are alive).
+// + 2nc + 4na + 2nf. PyTorch 2.15 keeps just that of such a layer under torchtitan's policy and list
+// (torch_recompute.py).
 TEST(RecomputePerOp, KeepsAttentionAndEveryOtherProduct) {
   constexpr std::int64_t kKept = 4 * kT + 2 * kN * kC + 4 * kN * kA + 2 * kN * kF;
   static_assert(kKept == 58'982'400);  // measured
