@@ -80,7 +80,7 @@ class ExplainCommand : public Command {
     if (!after) {
       Error error = std::move(after).At("--against").error();
       // What is set for JOB is not set for another file.
-      for (std::size_t at = error.hint.find("--set "); at != std::string::npos && other.path != job_.path;
+      for (std::size_t at = error.hint.find("--set "); at != std::string::npos && other_file_;
            at = error.hint.find("--set ", at)) {
         error.hint.replace(at, std::string_view("--set").size(), "--against");
       }
@@ -113,7 +113,8 @@ class ExplainCommand : public Command {
                         "compare them one after the other");
       }
     }
-    if (!file.empty()) {
+    other_file_ = !file.empty();
+    if (other_file_) {
       other.path = file;  // what differs is then for the resolved jobs to say
       other.set.clear();
       other.format.clear();
@@ -201,6 +202,7 @@ class ExplainCommand : public Command {
 
   JobOptions job_;
   ObservedOptions observed_;
+  bool other_file_ = false;  ///< --against names one
   std::vector<std::string> against_, asked_;
   StepKind step_ = StepKind::steady;
   std::string html_path_;

@@ -179,7 +179,7 @@ class SweepCommand : public Command {
     if (!where_.empty()) {
       TIDEMARK_ASSIGN(limits.condition, SweepCondition::Parse(where_, space, base, global_batch_));
     }
-    TIDEMARK_ASSIGN(SweepGroups groups, SweepGroups::Of(std::move(space)));
+    TIDEMARK_ASSIGN(SweepGroups groups, SweepGroups::Of(std::move(space), !job.follows()));
     return Sweep(std::move(groups), std::move(limits), job);
   }
 

@@ -141,14 +141,16 @@ Result<std::int64_t> SamplesOf(const JobOptions& options, const JobChange& chang
   const std::string file = std::filesystem::path(options.path).filename().string();
   for (const bool with_changes : {false, true}) {
     JobOptions of = options;
-    of.set = with_changes ? options.set : std::vector<std::string>();
+    if (!with_changes) {
+      std::erase_if(of.set, [](const std::string& set) { return set.starts_with("micro_batch_size="); });
+    }
     Result<JobTemplate> job = ReadJobTemplate(of, strategies);
     Result<Job> resolved = job ? job->Unchecked(changes) : Result<Job>(job.error());
     if (with_changes) {
       TIDEMARK_TRY(resolved);
     }
     const std::string source = resolved ? resolved->SourceOf("micro_batch_size") : "";
-    if (source.starts_with(file + ":") || source == kCommandLine) {
+    if (source == file || source.starts_with(file + ":") || (with_changes && source == kCommandLine)) {
       return resolved->micro_batch_size;
     }
   }

@@ -23,7 +23,16 @@ namespace {
 // Batch and accumulation are not in the file but in the script that it launches. What is not named here touches neither
 // memory nor time.
 
+constexpr std::string_view kCompiled = "kernels that torch.compile fuses";
+constexpr std::string_view kCompiledHint =
+    "set it to 'NO' to price eager code; buffers.fused_glu, buffers.fused_rope and recompute.needed_only are what "
+    "compiling "
+    "changes here";
+
 constexpr std::array kOneValue = {
+    OneValue{"dynamo_backend", "no", kCompiled, kCompiledHint},
+    OneValue{"dynamo_config.dynamo_backend", "no", kCompiled, kCompiledHint},
+    OneValue{"dynamo_config.backend", "no", kCompiled, kCompiledHint},
     OneValue{"fsdp_config.fsdp_offload_params", "false", "parameters and optimizer in host memory under FSDP"},
     OneValue{"fsdp_config.fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
     OneValue{"fsdp_config.fsdp_auto_wrap_policy", "transformer_based_wrap", "FSDP units that are no layers",
@@ -35,6 +44,13 @@ constexpr std::string_view kOther[] = {"distributed_type",
                                        "mixed_precision",
                                        "num_processes",
                                        "num_machines",
+                                       "deepspeed_config",
+                                       "deepspeed_config.zero_stage",
+                                       "deepspeed_config.gradient_accumulation_steps",
+                                       "deepspeed_config.gradient_clipping",
+                                       "deepspeed_config.offload_optimizer_device",
+                                       "deepspeed_config.offload_param_device",
+                                       "deepspeed_config.deepspeed_config_file",
                                        "fsdp_config",
                                        "fsdp_config.fsdp_version",
                                        "fsdp_config.fsdp_sharding_strategy",
@@ -47,7 +63,7 @@ constexpr std::string_view kOther[] = {"distributed_type",
                                        "parallelism_config.parallelism_config_tp_size",
                                        "parallelism_config.parallelism_config_cp_size"};
 
-constexpr std::string_view kSections[] = {"", "fsdp_config", "parallelism_config"};
+constexpr std::string_view kSections[] = {"", "deepspeed_config", "fsdp_config", "parallelism_config"};
 
 constexpr std::string_view kOfFsdp[] = {"fsdp_state_dict_type",
                                         "fsdp_sync_module_states",
@@ -57,7 +73,16 @@ constexpr std::string_view kOfFsdp[] = {"fsdp_state_dict_type",
                                         "fsdp_min_num_params"};
 constexpr std::string_view kOfParallelism[] = {"parallelism_config_cp_comm_strategy", "parallelism_config_cp_backend",
                                                "parallelism_config_sp_backend"};
-constexpr std::array kClosed = {ClosedSection{"fsdp_config", kOfFsdp},
+constexpr std::string_view kOfDeepSpeed[] = {"zero3_init_flag",
+                                             "zero3_save_16bit_model",
+                                             "offload_optimizer_nvme_path",
+                                             "offload_param_nvme_path",
+                                             "deepspeed_hostfile",
+                                             "deepspeed_inclusion_filter",
+                                             "deepspeed_exclusion_filter",
+                                             "deepspeed_multinode_launcher",
+                                             "deepspeed_moe_layer_cls_names"};
+constexpr std::array kClosed = {ClosedSection{"deepspeed_config", kOfDeepSpeed}, ClosedSection{"fsdp_config", kOfFsdp},
                                 ClosedSection{"parallelism_config", kOfParallelism}};
 
 constexpr std::array kUnsaid = {
@@ -130,15 +155,38 @@ Status ReadLayout(const ConfigValue& root, Settings& settings) {
   if (replicas > 1) {
     settings["shard.replicas"] = Value(root, kReplicas, "1");
   }
+  TIDEMARK_ASSIGN(const std::int64_t tensor, Read(root, ranks, kTensor, "1"));
+  TIDEMARK_ASSIGN(const std::int64_t context, Read(root, ranks, kContext, "1"));
+  TIDEMARK_ASSIGN(const std::int64_t processes, Read(root, WholeNumber{-1, 1 << 20}, "num_processes", "-1"));
+  if (const std::int64_t all = replicas * shards; processes > 0 && all * tensor * context != processes) {
+    return ErrorAt(*Given(root, "num_processes"), "num_processes",
+                   fmt::format("{} is not the product of parallelism_config's sizes: {} * {} * {} * {}", processes,
+                               replicas, shards, tensor, context),
+                   "change one of them");
+  }
   return Done{};
+}
+
+Result<std::string> ReadMixed(const ConfigValue& root) {
+  const Choice<std::string> choice{{{"bf16", "bf16"}, {"fp16", "fp16"}, {"no", "no"}}, {"fp8"}};
+  return Read(root, choice, "mixed_precision", "no");
 }
 
 /// Without mixed precision everything has the dtype that the model was loaded in, which no config says.
 Status ReadLoadedType(const ConfigValue& root, const Settings& given, Settings& settings) {
   if (!Speaks(given, "precision.params")) {
-    return ErrorAt(Value(root, "mixed_precision", "no"), "mixed_precision",
-                   "leaves open in which dtype the model was loaded, and it trains in that",
-                   "add --set precision.params=bf16, or fp32 (DDP's autocast over fp32 weights is not modelled)");
+    return ErrorAt(
+        Value(root, "mixed_precision", "no"), "mixed_precision",
+        "leaves open in which dtype the model was loaded, and it trains in that",
+        "add --set precision.params=bf16, or fp32 where nothing is mixed (DDP's autocast over fp32 weights is not "
+        "modelled)");
+  }
+  TIDEMARK_ASSIGN(const std::string mixed, ReadMixed(root));
+  if (mixed != "no" && given.at("precision.params").text == "fp32") {
+    return ErrorAt(
+        Value(root, "mixed_precision", "no"), "mixed_precision",
+        fmt::format("'{}' over fp32 weights is autocast under DDP, which is not supported by this version", mixed),
+        "set it to 'no' to price fp32, or --set precision.params=bf16");
   }
   for (const char* key : {"precision.gradients", "precision.reduce", "precision.accumulate", "precision.optimizer"}) {
     settings[key] = given.at("precision.params");
@@ -150,8 +198,7 @@ Status ReadLoadedType(const ConfigValue& root, const Settings& given, Settings& 
 /// FSDP shards fp32 weights, whatever the model was loaded in, and computes and reduces in the dtype of
 /// mixed_precision; FSDP2 adds deferred gradients up in the dtype that it reduces.
 Status ReadMixedPrecision(const ConfigValue& root, const Settings& given, Settings& settings) {
-  const Choice<std::string> choice{{{"bf16", "bf16"}, {"fp16", "fp16"}, {"no", "no"}}, {"fp8"}};
-  TIDEMARK_ASSIGN(const std::string dtype, Read(root, choice, "mixed_precision", "no"));
+  TIDEMARK_ASSIGN(const std::string dtype, ReadMixed(root));
   if (dtype == "no") {
     return ReadLoadedType(root, given, settings);
   }
@@ -207,6 +254,10 @@ Status ReadFsdp(const ConfigValue& root, Settings& settings) {
     settings["recompute.policy"] = Retold(Value(root, kCheckpointing, "false"), "full");
   }
   if (version == 1) {
+    if (const ConfigValue* mesh = Given(root, "parallelism_config")) {
+      return ErrorAt(*mesh, "parallelism_config", "accelerate takes it with fsdp_version: 2 only",
+                     "set fsdp_config.fsdp_version to 2, or remove the section");
+    }
     return ReadFsdp1(root, settings);
   }
   constexpr std::string_view kReshard = "fsdp_config.fsdp_reshard_after_forward";
@@ -215,9 +266,61 @@ Status ReadFsdp(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
+/// A section of DeepSpeed's config with one field.
+ConfigValue SectionOf(const std::string& key, const ConfigValue& value) {
+  ConfigValue section;
+  section.kind = ConfigValue::Kind::map;
+  section.where = value.where;
+  section.source = value.source;
+  section.fields.push_back({key, value});
+  return section;
+}
+
+/// DeepSpeed's config as accelerate makes it of its own (DeepSpeedPlugin.__post_init__ and set_mixed_precision).
+ConfigValue DeepSpeedOf(const ConfigValue& root) {
+  ConfigValue zero = SectionOf("stage", Value(root, "deepspeed_config.zero_stage", "2"));
+  ConfigValue config;
+  config.kind = ConfigValue::Kind::map;
+  config.where = root.where;
+  config.source = root.source;
+  for (const char* part : {"offload_optimizer", "offload_param"}) {
+    if (const ConfigValue* device = Given(root, fmt::format("deepspeed_config.{}_device", part))) {
+      zero.fields.push_back({part, SectionOf("device", *device)});
+    }
+  }
+  config.fields.push_back({"zero_optimization", std::move(zero)});
+  for (const char* field : {"gradient_accumulation_steps", "gradient_clipping"}) {
+    if (const ConfigValue* value = Given(root, fmt::format("deepspeed_config.{}", field))) {
+      config.fields.push_back({field, *value});
+    }
+  }
+  config.fields.push_back({"train_micro_batch_size_per_gpu", Retold(root, "auto")});
+  const ConfigValue mixed = Value(root, "mixed_precision", "no");
+  if (mixed.text == "bf16" || mixed.text == "fp16") {
+    config.fields.push_back({mixed.text, SectionOf("enabled", Retold(mixed, "true"))});
+  }
+  return config;
+}
+
+Result<Settings> ReadDeepSpeed(const ConfigValue& root, Settings given) {
+  if (const ConfigValue* file = Given(root, "deepspeed_config.deepspeed_config_file")) {
+    return ErrorAt(*file, "deepspeed_config.deepspeed_config_file", "what counts is in that file",
+                   fmt::format("tidemark predict {}, with what is set here", file->text));
+  }
+  TIDEMARK_TRY(ReadMixed(root));
+  TIDEMARK_ASSIGN(const std::int64_t processes, Read(root, WholeNumber{-1, 1 << 20}, "num_processes", "-1"));
+  if (processes > 0 && !Speaks(given, "layout.dp")) {
+    given["layout.dp"] = *Given(root, "num_processes");
+  }
+  const std::vector<ConfigFormat> formats = ConfigFormats();
+  const auto deepspeed = std::ranges::find(formats, "deepspeed", &ConfigFormat::name);
+  return deepspeed->read(DeepSpeedOf(root), given);
+}
+
 bool Recognises(const ConfigValue& root) {
+  const auto others = {"mixed_precision", "num_processes", "fsdp_config", "deepspeed_config", "compute_environment"};
   return root.Find("distributed_type") != nullptr &&
-         (root.Find("mixed_precision") != nullptr || root.Find("num_processes") != nullptr);
+         std::ranges::any_of(others, [&](const char* key) { return root.Find(key) != nullptr; });
 }
 
 Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
@@ -229,14 +332,14 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
                                   {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
   constexpr std::string_view kType = "distributed_type";
   if (Value(root, kType, "NO").text == "DEEPSPEED") {
-    return ErrorAt(
-        *Given(root, kType), kType, "DeepSpeed has a config of its own",
-        "price that file, the one of deepspeed_config_file or TrainingArguments.deepspeed, or name the stage: "
-        "tidemark predict JOB --set strategy=deepspeed-zero2");
+    return ReadDeepSpeed(root, given);
   }
   TIDEMARK_ASSIGN(const std::string type, Read(root, types, kType, "NO"));
   Settings settings;
   TIDEMARK_TRY(ReadLayout(root, settings));
+  if (Value(root, kType, "NO").text == "NO") {  // one process, whatever num_processes says (launch.py, simple_launcher)
+    settings["layout.dp"] = Retold(Value(root, kType, "NO"), "1");
+  }
   TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kUnsaid, settings, given));
   if (type == "fsdp") {
     TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
@@ -252,11 +355,11 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
 }  // namespace
 
 ConfigFormat ConfigAccelerate() {
-  return {
-      "accelerate",
-      "accelerate's config (YAML): FSDP1, FSDP2 or DDP, ranks, dtypes; network, sequence_length, micro_batch_size and "
-      "accumulation_steps come from --set",
-      &Recognises, &ReadAccelerate};
+  return {"accelerate",
+          "accelerate's config (YAML): FSDP1, FSDP2, DDP or DeepSpeed, ranks, dtypes; network, sequence_length, "
+          "micro_batch_size and "
+          "accumulation_steps come from --set",
+          &Recognises, &ReadAccelerate};
 }
 
 }  // namespace tidemark

@@ -86,11 +86,6 @@ Result<std::int64_t> ReadElements(const ConfigValue& value, std::string_view pat
 }
 
 Result<std::int64_t> ReadStage(const ConfigValue& root) {
-  const ConfigValue* zero = Given(root, "zero_optimization");
-  if (zero != nullptr && !zero->is_map()) {
-    return ErrorAt(*zero, "zero_optimization", fmt::format("expected a section, found {}", Describe(*zero)),
-                   "write {\"stage\": 1}");
-  }
   const ConfigValue* stage = Given(root, "zero_optimization.stage");
   return stage == nullptr ? Result<std::int64_t>(0) : Read(WholeNumber{0, 3}, *stage, "zero_optimization.stage");
 }
@@ -250,12 +245,14 @@ Status ReadOptimizer(const ConfigValue& root, const Settings& given, Settings& s
       settings["optimizer_step.kernel"] = Retold(*type, "foreach");
     }
   }
-  // Since #8068 (June 2026); it is TrainingArguments' as well.
   const ConfigValue* norm = Said(root, "gradient_clipping");
-  TIDEMARK_ASSIGN(const double length,
-                  Read(RealNumber{0, 1e9}, norm == nullptr ? Usual("1.0") : *norm, "gradient_clipping"));
+  const bool is_auto = norm == nullptr && Given(root, "gradient_clipping") != nullptr;
+  const ConfigValue clip = norm != nullptr ? *norm
+                                           : MakeScalar("1.0", is_auto ? "Hugging Face's default (max_grad_norm)"
+                                                                       : "DeepSpeed's default since June 2026 (#8068)");
+  TIDEMARK_ASSIGN(const double length, Read(RealNumber{0, 1e9}, clip, "gradient_clipping"));
   if (length > 0) {
-    settings["optimizer_step.clip_norm"] = norm == nullptr ? Usual("1.0") : *norm;
+    settings["optimizer_step.clip_norm"] = clip;
   }
   return Done{};
 }
@@ -269,14 +266,47 @@ Status ReadLayout(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
-/// "bfloat16" is an older name of the section.
+/// "bfloat16" is an older name of the section, and stage 3's fields may stand without their prefix (zero/config.py).
 ConfigValue WithTodaysNames(ConfigValue root) {
-  if (root.Find("bf16") == nullptr) {
-    for (ConfigValue::Entry& field : root.fields) {
-      field.key = field.key == "bfloat16" ? "bf16" : field.key;
+  constexpr std::string_view kPrefixed[] = {"prefetch_bucket_size",        "param_persistence_threshold",
+                                            "model_persistence_threshold", "max_live_parameters",
+                                            "max_reuse_distance",          "module_granularity_threshold",
+                                            "allgather_sequential",        "use_all_reduce_for_fetch_params"};
+  const bool has_bf16 = root.Find("bf16") != nullptr;
+  for (ConfigValue::Entry& field : root.fields) {
+    field.key = field.key == "bfloat16" && !has_bf16 ? "bf16" : field.key;
+    if (field.key == "zero_optimization") {
+      for (ConfigValue::Entry& zero : field.value.fields) {
+        const bool prefixed = std::ranges::find(kPrefixed, zero.key) != std::end(kPrefixed);
+        zero.key = prefixed ? "stage3_" + zero.key : zero.key;
+      }
     }
   }
   return root;
+}
+
+/// One group of the optimizer's step is modelled for each 1e9 elements of a rank's partition: a larger size is the same
+/// where all of it fits into one.
+Status CheckSubGroup(const ConfigValue& root, const Settings& given, const Settings& settings) {
+  constexpr std::string_view kPath = "zero_optimization.sub_group_size";
+  const ConfigValue* value = Said(root, kPath);
+  if (value == nullptr) {
+    return Done{};
+  }
+  constexpr std::int64_t kModelled = 1'000'000'000;
+  TIDEMARK_ASSIGN(const std::int64_t size, ReadElements(*value, kPath));
+  const ConfigValue* dp = Find(given, "layout.dp") != nullptr ? Find(given, "layout.dp") : Find(settings, "layout.dp");
+  TIDEMARK_ASSIGN(const std::int64_t ranks, (Read(WholeNumber{1, 1 << 20}, *dp, "layout.dp")));
+  std::map<std::string, std::string> sources;
+  TIDEMARK_ASSIGN(const Network network, ReadNetwork(given, {}, sources));
+  const bool is_one = size > kModelled && ParameterCount(network) / ranks <= kModelled;
+  return size == kModelled || is_one
+             ? Status(Done{})
+             : Status(ErrorAt(*value, kPath,
+                              fmt::format("{} is not supported by this version: other sub groups of the "
+                                          "optimizer's step",
+                                          Describe(*value)),
+                              "remove the field to price DeepSpeed's default, 1e9"));
 }
 
 constexpr std::array kUnsaid = {
@@ -286,6 +316,26 @@ constexpr std::array kUnsaid = {
     Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
     Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
 };
+
+/// A number of ranks that the file's batch divides by, for a hint.
+std::string_view RanksToTry(const ConfigValue& root) {
+  const auto read = [&](const char* path) {
+    const ConfigValue* value = Said(root, path);
+    const Result<std::int64_t> number =
+        value == nullptr ? Result<std::int64_t>(0) : WholeNumber{1, std::int64_t{1} << 40}.Read(*value);
+    return number ? *number : 0;
+  };
+  const std::int64_t train = read("train_batch_size");
+  const std::int64_t each =
+      std::max<std::int64_t>(read("train_micro_batch_size_per_gpu"), 1) *
+      std::max<std::int64_t>(std::min<std::int64_t>(read("gradient_accumulation_steps"), 1 << 20), 1);
+  for (const auto& [ranks, text] : {std::pair(8, "8"), std::pair(4, "4"), std::pair(2, "2")}) {
+    if (train == 0 || (each <= train && train / each % ranks == 0)) {
+      return text;
+    }
+  }
+  return "1";
+}
 
 bool Recognises(const ConfigValue& root) {
   const ConfigValue* zero = root.Find("zero_optimization");
@@ -302,7 +352,9 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   TIDEMARK_TRY(ReadDeepSpeedBatch(root, given, settings));
   // The two last follow from the size of the whole batch, once the ranks are counted.
   const bool whole = Said(root, "train_batch_size") != nullptr && !Speaks(settings, "layout.dp");
-  const std::span<const Unsaid> unsaid = kUnsaid;
+  std::array unsaid_here = kUnsaid;
+  unsaid_here[2].example = RanksToTry(root);
+  const std::span<const Unsaid> unsaid = unsaid_here;
   TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", whole ? unsaid.first(3) : unsaid, settings, given));
   TIDEMARK_TRY(ReadLayout(root, settings));
   TIDEMARK_ASSIGN(const std::int64_t stage, ReadStage(root));
@@ -311,6 +363,9 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   TIDEMARK_TRY(ReadStrategy(root, stage, offload, settings));
   if (settings.at("strategy").text != "deepspeed-bf16") {  // BF16_Optimizer has no buckets of ZeRO's
     TIDEMARK_TRY(ReadBuffers(root, given, stage, settings));
+  }
+  if (stage == 3) {
+    TIDEMARK_TRY(CheckSubGroup(root, given, settings));
   }
   Correct(given, offload, settings);
   TIDEMARK_TRY(ReadOptimizer(root, given, settings));

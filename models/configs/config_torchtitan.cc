@@ -110,7 +110,7 @@ class Titan {
       return fields_.Refuse(
           "parallelism.data_parallel_shard_degree", "-1",
           "takes all ranks there are, and a config does not say how many",
-          "add --set layout.dp=N: all ranks, divided by tensor_parallel_degree * pipeline_parallel_degree");
+          "add --set layout.dp=8: as many as there are, divided by tensor_parallel_degree * pipeline_parallel_degree");
     }
     ranks_ = replicas_ * shards;
     Put("layout.dp", "parallelism.data_parallel_shard_degree", "-1", std::to_string(ranks_));
@@ -137,25 +137,34 @@ class Titan {
     }
     std::int64_t micro = local;
     if (Stages() != "1") {
-      TIDEMARK_ASSIGN(micro, fields_.Whole("parallelism.pipeline_parallel_microbatch_size", 1));
-      if (local % micro != 0) {
-        return fields_.Refuse("training.local_batch_size", "8",
-                              fmt::format("{} must be divisible by pipeline_parallel_microbatch_size {}", local, micro),
-                              "change one of the two");
-      }
-      if (steps > 1 && !Speaks(given_, "accumulation_steps")) {
-        return fields_.Refuse(
-            "training.global_batch_size", "-1",
-            fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces gradients; "
-                        "this version reduces them once a step",
-                        steps),
-            fmt::format("price one flush: --set accumulation_steps={}", local / micro));
-      }
-      Put("pipeline_microbatches", "training.local_batch_size", "8", std::to_string(local / micro));
-      steps *= local / micro;
+      TIDEMARK_TRY(CutLocalBatch(local, micro, steps));
     }
     Put("micro_batch_size", "training.local_batch_size", "8", std::to_string(micro));
     Put("accumulation_steps", "training.global_batch_size", "-1", std::to_string(steps));
+    return Done{};
+  }
+
+  /// A pipeline's microbatches: `micro` samples of the `local` ones each, `steps` flushes of them before, of
+  /// microbatches behind.
+  Status CutLocalBatch(std::int64_t local, std::int64_t& micro, std::int64_t& steps) {
+    TIDEMARK_ASSIGN(micro, fields_.Whole("parallelism.pipeline_parallel_microbatch_size", 1));
+    if (const ConfigValue* given = Find(given_, "micro_batch_size")) {
+      TIDEMARK_ASSIGN(micro, (WholeNumber{1, 1 << 20}.Read(*given).At("micro_batch_size")));
+    }
+    if (local % micro != 0) {
+      return fields_.Refuse("training.local_batch_size", "8",
+                            fmt::format("{} must be divisible by pipeline_parallel_microbatch_size {}", local, micro),
+                            "change one of the two");
+    }
+    if (steps > 1 && !Speaks(given_, "accumulation_steps")) {
+      return fields_.Refuse("training.global_batch_size", "-1",
+                            fmt::format("is {} flushes of the pipeline, behind each of which torchtitan reduces "
+                                        "gradients; this version reduces them once a step",
+                                        steps),
+                            fmt::format("price one flush: --set accumulation_steps={}", local / micro));
+    }
+    Put("pipeline_microbatches", "training.local_batch_size", "8", std::to_string(local / micro));
+    steps *= local / micro;
     return Done{};
   }
 
@@ -166,7 +175,7 @@ class Titan {
 
   /// The trainer never calls set_requires_gradient_sync; a pipeline's stages reduce behind their last backward pass.
   Status ReadStrategy() {
-    const bool shards = ranks_ > replicas_;
+    const bool shards = ranks_ > replicas_ || settings_.at("layout.cp").text != "1";
     if (!shards && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
@@ -311,7 +320,7 @@ class Titan {
   std::int64_t replicas_ = 1, ranks_ = 1;
 };
 
-/// A network by name and flavor, or two of the sections that nobody else's TOML has.
+/// Two of the sections that nobody else's config has.
 bool Recognises(const ConfigValue& root) {
   const auto is_section = [&](const char* name) {
     const ConfigValue* found = root.Find(name);

@@ -18,25 +18,10 @@ constexpr std::string_view kCheckpointingHint =
     "remove the field; recompute.policy says what is computed again (--set recompute.policy=full)";
 
 constexpr std::array kOneValue = {
-    OneValue{"zero_optimization.offload_param.device", "none", "parameters in host memory"},
-    OneValue{"zero_optimization.cpu_offload_param", "false", "parameters in host memory"},
     OneValue{"zero_optimization.offload_optimizer.ratio", "1", "a part of the optimizer in host memory"},
     OneValue{"zero_optimization.offload_optimizer.super_offload", "false", "SuperOffload"},
-    OneValue{"zero_optimization.zero_hpz_partition_size", "1", kNoParts},
-    OneValue{"zero_optimization.mics_shard_size", "-1", kNoParts},
-    OneValue{"zero_optimization.zero_quantized_weights", "false", "quantized communication (ZeRO++)"},
-    OneValue{"zero_optimization.zero_quantized_nontrainable_weights", "false", "quantized communication (ZeRO++)"},
     OneValue{"zero_optimization.zero_quantized_gradients", "false", "quantized communication (ZeRO++)"},
     OneValue{"zero_optimization.allgather_partitions", "true", "broadcasts in place of all-gathers"},
-    OneValue{"zero_optimization.sub_group_size", "1e9", "other sub groups of the optimizer's step",
-             "remove the field to price DeepSpeed's default, 1e9"},
-    OneValue{"zero_optimization.stage3_module_granularity_threshold", "0", "modules that are gathered as a whole"},
-    OneValue{"zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "all-reduces that gather"},
-    OneValue{"zero_optimization.stage3_allgather_sequential", "false", "gathers one by one"},
-    OneValue{"zero_optimization.stage3_model_persistence_threshold", "9223372036854775807",
-             "a cap of the parameters that stay whole", "remove the field to price the default, which is no cap"},
-    OneValue{"zero_optimization.memory_efficient_linear", "true", "linear layers that keep gathered weights"},
-    OneValue{"zero_optimization.mics_hierarchical_params_gather", "false", kNoParts},
     OneValue{"optimizer.params.fp32_optimizer_states", "true", "moments in bf16"},
     OneValue{"bf16.bf16_master_weights_and_grads", "false", "masters in bf16"},
     OneValue{"bf16.bf16_optimizer_states", "false", "moments in bf16"},
@@ -59,6 +44,8 @@ constexpr std::array kOneValue = {
     OneValue{"curriculum_learning.enabled", "false", kChangingSequences},
     OneValue{"progressive_layer_drop.enabled", "false", "layers that are left out"},
     OneValue{"hybrid_engine.enabled", "false", "inference between steps"},
+    OneValue{"expert_parallel.enabled", "false", "mixtures of experts"},
+    OneValue{"graph_harvesting", "false", "CUDA graphs"},
     OneValue{"sparse_attention", "false", "sparse attention", "remove the section to price the job without"},
     OneValue{"compression_training", "false", "compression", "remove the section to price the job without"},
     OneValue{"data_efficiency.enabled", "false", kChangingSequences},
@@ -66,7 +53,24 @@ constexpr std::array kOneValue = {
     OneValue{"optimizer.params.momentum", "0", "SGD with momentum"},
 };
 
-/// Fields that are read by name, beside those of the table.
+/// The same of fields that stage 3 alone looks at.
+constexpr std::array kOfStage3 = {
+    OneValue{"zero_optimization.offload_param.device", "none", "parameters in host memory"},
+    OneValue{"zero_optimization.cpu_offload_param", "false", "parameters in host memory"},
+    OneValue{"zero_optimization.stage3_module_granularity_threshold", "0", "modules that are gathered as a whole"},
+    OneValue{"zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "all-reduces that gather"},
+    OneValue{"zero_optimization.stage3_allgather_sequential", "false", "gathers one by one"},
+    OneValue{"zero_optimization.stage3_model_persistence_threshold", "9223372036854775807",
+             "a cap of the parameters that stay whole", "remove the field to price the default, which is no cap"},
+    OneValue{"zero_optimization.memory_efficient_linear", "true", "linear layers that keep gathered weights"},
+    OneValue{"zero_optimization.zero_hpz_partition_size", "1", kNoParts},
+    OneValue{"zero_optimization.mics_shard_size", "-1", kNoParts},
+    OneValue{"zero_optimization.mics_hierarchical_params_gather", "false", kNoParts},
+    OneValue{"zero_optimization.zero_quantized_weights", "false", "quantized communication (ZeRO++)"},
+    OneValue{"zero_optimization.zero_quantized_nontrainable_weights", "false", "quantized communication (ZeRO++)"},
+};
+
+/// Fields that are read by name, beside those of the tables.
 constexpr std::string_view kOther[] = {"train_batch_size",
                                        "train_micro_batch_size_per_gpu",
                                        "gradient_accumulation_steps",
@@ -81,6 +85,7 @@ constexpr std::string_view kOther[] = {"train_batch_size",
                                        "bf16.immediate_grad_update",
                                        "zero_optimization",
                                        "zero_optimization.stage",
+                                       "zero_optimization.sub_group_size",
                                        "zero_optimization.cpu_offload",
                                        "zero_optimization.offload_optimizer",
                                        "zero_optimization.offload_optimizer.device",
@@ -98,7 +103,8 @@ constexpr std::string_view kOther[] = {"train_batch_size",
                                        "zero_optimization.use_multi_rank_bucket_allreduce",
                                        "tensor_parallel.autotp_size"};
 
-constexpr std::string_view kSections[] = {"", "data_types", "fp16", "bf16", "zero_optimization", "optimizer"};
+constexpr std::string_view kSections[] = {"",          "data_types",     "fp16", "bf16", "zero_optimization",
+                                          "optimizer", "tensor_parallel"};
 
 constexpr std::string_view kOfZero[] = {"allgather_bucket_size",
                                         "load_from_fp32_weights",
@@ -118,11 +124,14 @@ constexpr std::string_view kOfZero[] = {"allgather_bucket_size",
 constexpr std::string_view kOfOffload[] = {"pin_memory",     "buffer_count",      "buffer_size", "max_in_cpu",
                                            "nvme_path",      "fast_init",         "pipeline",    "pipeline_read",
                                            "pipeline_write", "cpuadam_cores_perc"};
-constexpr std::string_view kOfBf16[] = {"check_overflow", "check_grad_overflow", "auto_cast"};
-constexpr std::string_view kOfFp16[] = {"auto_cast",         "loss_scale", "initial_scale_power",
-                                        "loss_scale_window", "hysteresis", "consecutive_hysteresis",
-                                        "min_loss_scale",    "opt_level"};
+constexpr std::string_view kOfHalf[] = {
+    "auto_cast",      "loss_scale",         "initial_scale_power",    "loss_scale_window",
+    "hysteresis",     "min_loss_scale",     "consecutive_hysteresis", "opt_level",
+    "check_overflow", "check_grad_overflow"};  // bf16's often has fp16's
 
+constexpr std::string_view kOfDataTypes[] = {"param_dtype", "buffer_dtype"};
+constexpr std::string_view kOfTensorParallel[] = {"preset_model",        "partition_config", "dtype",
+                                                  "keep_module_on_host", "tp_grain_size",    "tp"};
 constexpr std::string_view kOfOptimizer[] = {"params", "legacy_fusion"};
 constexpr std::string_view kOfCheckpointing[] = {"number_checkpoints", "synchronize_checkpoint_boundary", "profile"};
 
@@ -130,9 +139,10 @@ constexpr std::array kClosed = {
     ClosedSection{"zero_optimization", kOfZero},
     ClosedSection{"zero_optimization.offload_optimizer", kOfOffload},
     ClosedSection{"zero_optimization.offload_param", kOfOffload},
-    ClosedSection{"bf16", kOfBf16},
-    ClosedSection{"fp16", kOfFp16},
-    ClosedSection{"data_types", {}},
+    ClosedSection{"bf16", kOfHalf},
+    ClosedSection{"fp16", kOfHalf},
+    ClosedSection{"data_types", kOfDataTypes},
+    ClosedSection{"tensor_parallel", kOfTensorParallel},
     ClosedSection{"optimizer", kOfOptimizer},
     ClosedSection{"activation_checkpointing", kOfCheckpointing},
 };
@@ -140,6 +150,9 @@ constexpr std::array kClosed = {
 std::vector<std::string_view> KnownFields() {
   std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
   for (const OneValue& field : kOneValue) {
+    known.push_back(field.path);
+  }
+  for (const OneValue& field : kOfStage3) {
     known.push_back(field.path);
   }
   return known;
@@ -151,7 +164,9 @@ Status CheckDeepSpeedFields(const ConfigValue& root) {
   const std::vector<std::string_view> known = KnownFields();
   TIDEMARK_TRY(RefuseMisspelt(root, kSections, known));
   TIDEMARK_TRY(RefuseUnknown(root, kClosed, known));
-  return RefuseOthers(root, kOneValue);
+  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  const ConfigValue* stage = Given(root, "zero_optimization.stage");
+  return stage != nullptr && stage->text == "3" ? RefuseOthers(root, kOfStage3) : Status(Done{});
 }
 
 }  // namespace tidemark

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/configs/json.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -54,6 +56,31 @@ ConfigValue Convert(const Json& json, const ConfigValue& place) {
 }
 
 }  // namespace
+
+std::string WithoutJsonComments(std::string_view text) {
+  std::string plain(text);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] != '{') {
+    return plain;
+  }
+  bool in_string = false;
+  for (std::size_t at = first; at + 1 < plain.size(); ++at) {
+    const bool begins = std::string_view(" \t\r\n,{}[]").find(plain[at - (at > 0 ? 1 : 0)]) != std::string_view::npos;
+    if (in_string && plain[at] == '\\') {
+      ++at;
+    } else if (plain[at] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && begins && plain[at] == '/' && (plain[at + 1] == '/' || plain[at + 1] == '*')) {
+      const bool line = plain[at + 1] == '/';
+      const std::size_t found = line ? plain.find('\n', at) : plain.find("*/", at + 2);
+      const std::size_t end = found == std::string::npos ? plain.size() : found + (line ? 0 : 2);
+      std::replace_if(
+          plain.begin() + static_cast<std::ptrdiff_t>(at), plain.begin() + static_cast<std::ptrdiff_t>(end),
+          [](char letter) { return letter != '\n'; }, ' ');
+    }
+  }
+  return plain;
+}
 
 std::optional<ConfigValue> ParseJson(std::string_view text, const std::string& path) {
   if (!IsPlain(text)) {

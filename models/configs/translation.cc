@@ -116,13 +116,14 @@ Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sec
   for (const ClosedSection& section : sections) {
     const ConfigValue* fields = Given(root, section.path);
     if (fields != nullptr && !fields->is_map()) {
-      return ErrorAt(*fields, section.path, fmt::format("expected a section, found {}", Describe(*fields)));
+      return ErrorAt(*fields, section.path, fmt::format("expected a section, found {}", Describe(*fields)),
+                     "its fields are what is read: write them in braces, or indented below it");
     }
     for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
       const std::string path = fmt::format("{}.{}", section.path, field.key);
       const bool leads_on =
           std::ranges::any_of(known, [&](std::string_view one) { return one.starts_with(path + "."); });
-      if (!leads_on && std::ranges::find(known, path) == known.end() &&
+      if (!field.value.is_null() && !leads_on && std::ranges::find(known, path) == known.end() &&
           std::ranges::find(section.harmless, field.key) == section.harmless.end()) {
         const std::string like = LikeIt(field.key, known);
         return ErrorAt(

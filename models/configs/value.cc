@@ -116,7 +116,7 @@ const ConfigValue* ConfigValue::FindPath(std::string_view path) const {
 
 Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(WithoutJsonComments(text));
     if (documents.size() > 1) {
       return Error{ErrorCode::bad_input, path, "holds several YAML documents; expected one", {}};
     }

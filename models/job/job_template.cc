@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -229,7 +228,7 @@ Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string&
   set.insert(set.begin(), changes.read.begin(), changes.read.end());
   JobTemplate job(root, std::move(format), std::move(set), path, strategies);
   if (job.format_.own) {
-    TIDEMARK_ASSIGN(job.own_, job.Read({}));
+    TIDEMARK_ASSIGN(job.own_, job.ReadWith({}));
   }
   return job;
 }
@@ -262,7 +261,7 @@ Result<Job> JobTemplate::Unchecked(std::span<const JobChange* const> changes) {
 
 Result<Settings> JobTemplate::Changed(std::span<const JobChange* const> changes) const {
   if (!format_.own) {
-    return Read(changes);  // what its reader makes of the file may depend on them
+    return ReadWith(changes);  // what its reader makes of the file may depend on them
   }
   Settings settings = own_;
   for (const JobChange* change : changes) {
@@ -271,7 +270,7 @@ Result<Settings> JobTemplate::Changed(std::span<const JobChange* const> changes)
   return settings;
 }
 
-Result<Settings> JobTemplate::Read(std::span<const JobChange* const> changes) const {
+Result<Settings> JobTemplate::ReadWith(std::span<const JobChange* const> changes) const {
   const auto apply = [&](Settings& settings) {
     for (const JobChange& change : changes_) {
       Apply(change, settings);

@@ -33,6 +33,8 @@ class JobTemplate {
   Result<Job> Unchecked(std::span<const JobChange* const> changes);
   /// The same without changes. An error that knows no place is the file's.
   Result<Job> Base();
+  /// Whether values follow from others that are changed: another tool's config is read anew for each job.
+  bool follows() const { return !format_.own; }
   /// Its machine alone, which no other key has a part in.
   Result<Machine> MachineWith(std::span<const JobChange* const> changes);
 
@@ -46,7 +48,7 @@ class JobTemplate {
               std::span<const StrategyDefaults> strategies);
 
   Result<Settings> Changed(std::span<const JobChange* const> changes) const;
-  Result<Settings> Read(std::span<const JobChange* const> changes) const;
+  Result<Settings> ReadWith(std::span<const JobChange* const> changes) const;
   void DropOtherSystems(const Settings& theirs, Settings& settings) const;
   Result<Job> Resolve(const Settings& settings);
   Result<Job> InFile(Result<Job> job) const;

@@ -73,6 +73,9 @@ Result<Job> AlternativeJobs::At(std::int64_t combination) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     TIDEMARK_ASSIGN(changes.emplace_back(), ParseJobChange(axes[i].key + "=" + axes[i].values[at[i]], "--vary"));
   }
+  if (template_.follows()) {
+    changes.push_back(OneStepEach());
+  }
   TIDEMARK_ASSIGN(Job job, JobWith(template_, changes));
   const auto steps = AccumulationSteps(global_batch_, job.micro_batch_size, job.layout.dp);
   TIDEMARK_CHECK(steps.has_value());

@@ -19,7 +19,7 @@ constexpr std::int64_t kMostRows = 1 << 14;
 
 }  // namespace
 
-Result<SweepGroups> SweepGroups::Of(SweepSpace space) {
+Result<SweepGroups> SweepGroups::Of(SweepSpace space, bool counts_apart) {
   SweepGroups groups(std::move(space));
   const std::vector<SweepAxis>& axes = groups.space_.axes();
   std::int64_t stride = groups.space_.size();
@@ -31,7 +31,7 @@ Result<SweepGroups> SweepGroups::Of(SweepSpace space) {
       TIDEMARK_ASSIGN(JobChange change, ParseJobChange(fmt::format("{}={}", axes[i].key, value), "--vary"));
       changes.push_back(std::move(change));
     }
-    const auto numbers = axes[i].key == "accumulation_steps" ? NumbersOf(axes[i]) : std::nullopt;
+    const auto numbers = counts_apart && axes[i].key == "accumulation_steps" ? NumbersOf(axes[i]) : std::nullopt;
     if (numbers) {
       std::vector<std::size_t> order(numbers->size());
       std::iota(order.begin(), order.end(), std::size_t{0});

@@ -19,8 +19,9 @@ namespace tidemark {
 /// they are very many, a group has some of them only, and the next ones the others.
 class SweepGroups {
  public:
-  /// Reads every value as `--set` would. Refuses what is no YAML.
-  static Result<SweepGroups> Of(SweepSpace space);
+  /// Reads every value as `--set` would. Refuses what is no YAML. Where other values of a job follow from the number of
+  /// its microbatches (JobTemplate::follows), these are not priced together: `counts_apart` is false.
+  static Result<SweepGroups> Of(SweepSpace space, bool counts_apart = true);
 
   const SweepSpace& space() const { return space_; }
   std::int64_t size() const { return size_ * ranges_; }  ///< groups

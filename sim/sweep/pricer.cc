@@ -34,6 +34,9 @@ GroupPricer::GroupPricer(const SweepGroups& groups, const SweepLimits& limits, J
     : groups_(groups), limits_(limits), job_(std::move(job)) {
   constexpr std::int64_t kMostKept = 4096;
   machines_.resize(static_cast<std::size_t>(std::min(groups.machines(), kMostKept)));
+  if (limits.global_batch && job_.follows()) {
+    one_step_ = OneStepEach();
+  }
 }
 
 Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
@@ -41,7 +44,11 @@ Status GroupPricer::Price(std::int64_t group, PricedCombinations& priced) {
   if (std::ranges::find(allowed_, true) == allowed_.end()) {
     return Done{};
   }
-  Result<Job> job = job_.Unchecked(groups_.OfGroup(group));
+  std::vector<const JobChange*> changes = groups_.OfGroup(group);
+  if (one_step_) {
+    changes.push_back(&*one_step_);
+  }
+  Result<Job> job = job_.Unchecked(changes);
   const Result<std::vector<std::int64_t>> counts =
       job ? CountsOf(*job) : Result<std::vector<std::int64_t>>(job.error());
   // Programs know of a machine only how many devices a node has.

@@ -93,6 +93,7 @@ class GroupPricer {
   const SweepGroups& groups_;
   const SweepLimits& limits_;
   JobTemplate job_;
+  std::optional<JobChange> one_step_;  ///< where the global batch decides how many there are, not another tool's config
   std::vector<std::optional<Result<Machine>>> machines_;  ///< the first few, once they were asked for
   std::optional<Result<Machine>> other_machine_;          ///< the last one asked for that is not among them
   std::optional<ParetoFront> front_;                      ///< of the chunk under way

@@ -144,6 +144,21 @@ class ForeignConfigs(unittest.TestCase):
                     prediction = self.predict(job, *said, *varied, f"{key}={value}")
                     self.assertEqual((prediction["peak"], prediction["step"]), row, value)
 
+    def test_rows_of_a_sweep_over_steps_are_what_predict_says(self):
+        """Other values follow from the number of microbatches as well, and a global batch takes the place of the file's."""
+        with tempfile.TemporaryDirectory() as folder:
+            steps = pathlib.Path(folder) / "steps.json"
+            steps.write_text('{"train_batch_size": 64, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, '
+                             '"zero_optimization": {"stage": 2}}')
+            done = run("sweep", steps, *sets(*SAID), "--vary", "accumulation_steps=4,8", "--format", "json")
+            rows = {row["accumulation_steps"]: row["allocated_bytes"] for row in json.loads(done.stdout)["rows"]}
+            self.assertEqual(rows, {count: self.predict(steps, *SAID, f"accumulation_steps={count}")["peak"] for count in rows})
+            self.assertEqual(len(rows), 2)
+        done = run("sweep", ZERO2, *sets(*SAID), "--global-batch", "256", "--vary", "micro_batch_size=2,16", "--format", "json")
+        rows = {int(row["micro_batch_size"]): row["step_ns"] for row in json.loads(done.stdout)["rows"]}
+        self.assertEqual(rows, {micro: self.predict(ZERO2, *SAID, f"micro_batch_size={micro}",
+                                                    f"accumulation_steps={256 // 8 // micro}")["step"] for micro in (2, 16)})
+
     def test_under_another_system_dtypes_and_the_model_stay(self):
         """An fp32 file stays one, and what is recomputed and clipped is no system's."""
         with tempfile.TemporaryDirectory() as folder:

@@ -81,11 +81,69 @@ TEST(ConfigAccelerate, DdpTrainsInWhatWasLoaded) {
   EXPECT_EQ(Of(settings, "precision.master"), "none");
 }
 
+/// DeepSpeedPlugin makes DeepSpeed's config of these fields.
+TEST(ConfigAccelerate, ReadsDeepSpeedsFields) {
+  const std::string text =
+      "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 3\n"
+      "  gradient_accumulation_steps: 2\n  offload_optimizer_device: cpu\n  offload_param_device: none\n"
+      "  zero3_init_flag: true\n";
+  const std::vector<std::string> set = {"network=llama-3-8b", "sequence_length=4096", "micro_batch_size=1"};
+  const Settings settings = MustRead(kFormat, text, set);
+  EXPECT_EQ(Of(settings, "strategy"), "deepspeed-zero3");
+  EXPECT_EQ(Of(settings, "layout.dp"), "4");
+  EXPECT_EQ(Of(settings, "accumulation_steps"), "2");
+  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
+  EXPECT_EQ(Of(settings, "optimizer_step.offload"), "true");
+  EXPECT_THAT(RefusalOf(kFormat,
+                        "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n"
+                        "  deepspeed_config_file: ds.json\n",
+                        set),
+              HasSubstr("tidemark predict ds.json"));
+}
+
+// launch.py, simple_launcher: one process, whatever num_processes says.
+TEST(ConfigAccelerate, NoDistributionIsOneRank) {
+  std::vector<std::string> set = kSet;
+  set.emplace_back("precision.params=bf16");
+  const std::string text = "distributed_type: 'NO'\nmixed_precision: 'no'\nnum_processes: 8\n";
+  EXPECT_EQ(Of(MustRead(kFormat, text, set), "layout.dp"), "1");
+}
+
+TEST(ConfigAccelerate, WhatDdpMixesIsRefused) {
+  const auto refusal = [](const std::string& mixed, const std::string& loaded) {
+    std::vector<std::string> set = kSet;
+    set.push_back("precision.params=" + loaded);
+    return RefusalOf(kFormat, "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: " + mixed + "\n", set);
+  };
+  EXPECT_THAT(refusal("fp8", "bf16"), HasSubstr("'fp8' is not supported"));
+  EXPECT_THAT(refusal("bf16", "fp32"), HasSubstr("autocast"));
+}
+
+TEST(ConfigAccelerate, SizesOfAMeshMultiply) {
+  const std::string mesh =
+      "parallelism_config:\n  parallelism_config_dp_shard_size: 2\n  parallelism_config_tp_size: 2\n";
+  EXPECT_THAT(RefusalOf(kFormat, Sample() + mesh, kSet),
+              HasSubstr("8 is not the product of parallelism_config's sizes"));
+  EXPECT_THAT(RefusalOf(kFormat, Fsdp1("") + "parallelism_config:\n  parallelism_config_dp_shard_size: 16\n", kSet),
+              HasSubstr("fsdp_version: 2 only"));
+}
+
+// What is null says nothing, also of a field that nobody knows.
+TEST(ConfigAccelerate, NullFieldsPass) {
+  MustRead(kFormat, SampleWith("  fsdp_version: 2\n", "  fsdp_version: 2\n  fsdp_ignored_modules: null\n"), kSet);
+}
+
+TEST(ConfigAccelerate, CompiledModelsAreRefused) {
+  EXPECT_THAT(RefusalOf(kFormat, Sample() + "dynamo_config:\n  dynamo_backend: INDUCTOR\n", kSet),
+              HasSubstr("torch.compile"));
+  MustRead(kFormat, Sample() + "dynamo_config:\n  dynamo_backend: 'NO'\n", kSet);
+}
+
 TEST(ConfigAccelerate, RanksByAxis) {
   const std::string mesh =
       "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n"
       "  parallelism_config_tp_size: 2\n";
-  const Settings settings = MustRead(kFormat, Sample() + mesh, kSet);
+  const Settings settings = MustRead(kFormat, SampleWith("num_processes: 8", "num_processes: 16") + mesh, kSet);
   EXPECT_EQ(Of(settings, "layout.dp"), "8");
   EXPECT_EQ(Of(settings, "layout.tp"), "2");
   EXPECT_EQ(Of(settings, "shard.replicas"), "2");
@@ -108,8 +166,6 @@ TEST(ConfigAccelerate, WhatIsNotModelledIsRefusedByName) {
               HasSubstr("the whole model is one unit"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("mixed_precision: bf16", "mixed_precision: fp8"), kSet),
               HasSubstr("'fp8' is not supported by this version"));
-  EXPECT_THAT(RefusalOf(kFormat, SampleWith("distributed_type: FSDP", "distributed_type: DEEPSPEED"), kSet),
-              HasSubstr("DeepSpeed has a config of its own"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("fsdp_version: 2", "fsdp_versoin: 2"), kSet),
               HasSubstr("did you mean fsdp_config.fsdp_version?"));
 }

@@ -208,13 +208,34 @@ TEST(ConfigDeepSpeed, UnknownFieldsWhereAllMatterAreRefused) {
   };
   EXPECT_THAT(Refuse(zero(R"("offload_params": {"device": "cpu"})")),
               HasSubstr("zero_optimization.offload_params: is not known to this version"));
-  EXPECT_THAT(Refuse(zero(R"("prefetch_bucket_size": 1e9)")),
-              HasSubstr("did you mean zero_optimization.stage3_prefetch_bucket_size?"));
   EXPECT_THAT(Refuse(zero(R"("zenflow": {"topk_ratio": 0.1})")), HasSubstr("zero_optimization.zenflow"));
   EXPECT_THAT(Refuse(zero(R"("offload_optimizer": "cpu")")), HasSubstr("expected a section, found 'cpu'"));
   EXPECT_THAT(Refuse(R"({"train_micro_batch_size_per_gpu": 1, "bf16": true})"), HasSubstr("bf16: expected a section"));
   EXPECT_THAT(Refuse(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": "auto"}})"),
               HasSubstr("expected a whole number, found 'auto'"));
+}
+
+// Their names without "stage3_" are pydantic's own (populate_by_name).
+TEST(ConfigDeepSpeed, StageThreesFieldsHaveTwoNames) {
+  const Settings settings = Read(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+    "max_live_parameters": 2e9, "prefetch_bucket_size": 1e6}})");
+  EXPECT_EQ(Of(settings, "shard.max_live_elements"), "2000000000");
+  EXPECT_EQ(Of(settings, "shard.prefetch_elements"), "1000000");
+}
+
+// 8 billion parameters on eight ranks are more than one group of 1e9; below stage 3 nobody looks.
+TEST(ConfigDeepSpeed, LargerSubGroupsAreTheSameWhereOneHoldsAll) {
+  const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": )";
+  EXPECT_THAT(Refuse(head + R"(3, "sub_group_size": 1e12}})"), HasSubstr("zero_optimization.sub_group_size"));
+  MustRead(kFormat, head + R"(3, "sub_group_size": 1e12}})", {"network=gpt2", "sequence_length=1024", "layout.dp=8"});
+  EXPECT_THAT(Refuse(head + R"(3, "sub_group_size": 0}})"), HasSubstr("zero_optimization.sub_group_size"));
+  Read(head + R"(2, "sub_group_size": 0}})");
+}
+
+// 16 samples of 8 at a time: two ranks.
+TEST(ConfigDeepSpeed, HintsANumberOfRanksThatTheBatchDividesBy) {
+  EXPECT_THAT(RefusalOf(kFormat, R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 8})"),
+              HasSubstr("--set layout.dp=2"));
 }
 
 // allreduce_bucket casts the flat fp32 gradient to communication_data_type, which is bf16 where nobody says otherwise.
@@ -247,14 +268,28 @@ TEST(ConfigDeepSpeed, WhatDeepSpeedCorrectsIsCorrected) {
             "true");
 }
 
-// hjson, which DeepSpeed reads; and letters as json.dump escapes them.
+// hjson, which DeepSpeed reads.
 TEST(ConfigDeepSpeed, JsonMayHaveComments) {
   const Settings settings = Read(
       "{\n  // of the run in May\n  \"train_micro_batch_size_per_gpu\": 2, /* half */\n"
-      "  \"wandb\": {\"team\": \"\\ud83d\\ude00\"},\n  \"bf16\": {\"enabled\": true}\n}\n");
+      "  \"bf16\": {\"enabled\": true}, \"url\": \"http://a // b\"\n}\n");
   EXPECT_EQ(Of(settings, "micro_batch_size"), "2");
-  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
+  EXPECT_EQ(Find(settings, "micro_batch_size")->source, "job.json:3");  // lines stay
+  EXPECT_EQ(Of(Read(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2,
+    // "overlap_comm": true,
+    "reduce_bucket_size": 500000000 // half a billion
+    }})"),
+               "sync.bucket_elements"),
+            "500000000");
   EXPECT_THAT(Refuse("{\"train_micro_batch_size_per_gpu\": 2, // once\n \"train_micro_batch_size_per_gpu\": 4}"),
+              HasSubstr("is given twice"));
+}
+
+// As json.dump writes them.
+TEST(ConfigDeepSpeed, JsonMayEscapeLettersOfOtherPlanes) {
+  const std::string text = R"({"train_micro_batch_size_per_gpu": 2, "wandb": {"team": "\ud83d\ude00"}})";
+  EXPECT_EQ(Of(Read(text), "micro_batch_size"), "2");
+  EXPECT_THAT(Refuse(R"({"a": "\ud83d\ude00", "train_micro_batch_size_per_gpu": 2, "a": 1})"),
               HasSubstr("is not valid YAML"));
 }
 
