@@ -305,6 +305,9 @@ Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
   if (Given(root, "model.model_config") == nullptr) {
     return Missing(root, "model.model_config.is_llama_config");
   }
+  if (const ConfigValue* experts = Given(root, "model.model_config.is_llamoe_config")) {
+    return ErrorAt(*experts, "model.model_config.is_llamoe_config", "this version has no mixture of experts");
+  }
   TIDEMARK_TRY(RefuseMisspelt(root, kSections, KnownFields()));
   const ConfigValue* llama = Given(root, "model.model_config.is_llama_config");
   if (llama == nullptr || LowerCase(llama->text) != "true") {

@@ -63,13 +63,9 @@ constexpr std::string_view kOfTraining[] = {"dataset", "dataset_path", "steps", 
 constexpr std::string_view kOfParallelism[] = {"context_parallel_load_balancer", "context_parallel_rotate_method",
                                                "expert_parallel_comm_backend",
                                                "pipeline_parallel_expert_parallel_overlap"};
-constexpr std::string_view kOfCheckpointing[] = {"preserve_rng_state",
-                                                 "determinism_check",
-                                                 "debug",
-                                                 "float8",
-                                                 "mx",
-                                                 "memory_budget",
-                                                 "visualize_memory_budget_pareto"};
+constexpr std::string_view kOfCheckpointing[] = {"preserve_rng_state", "determinism_check", "debug",
+
+                                                 "memory_budget", "visualize_memory_budget_pareto"};
 constexpr std::string_view kOfCompile[] = {"backend"};
 constexpr std::string_view kOfExperiments[] = {"custom_import", "custom_args_module"};
 
@@ -86,9 +82,10 @@ constexpr std::array kClosed = {
 
 /// Top-level sections that touch neither memory nor time, beside those above; those of converters do nothing without
 /// one (model.converters).
-constexpr std::string_view kOtherSections[] = {"job",        "profiling",       "metrics",   "lr_scheduler",
-                                               "checkpoint", "quantize",        "comm",      "memory_estimation",
-                                               "debug",      "fault_tolerance", "validation"};
+constexpr std::string_view kOtherSections[] = {
+    "job",          "float8",          "mx",        "profiling", "metrics",
+    "lr_scheduler", "checkpoint",      "quantize",  "comm",      "memory_estimation",
+    "debug",        "fault_tolerance", "validation"};
 
 Status RefuseUnknownSections(const ConfigValue& root) {
   for (const ConfigValue::Entry& field : root.fields) {

@@ -152,8 +152,9 @@ TEST(ConfigTorchtitan, FieldsOfOtherVersionsAreRefused) {
                 "training.local_batch_size?"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\ntensor_parallel_degree = 8")),
               HasSubstr("did you mean parallelism.tensor_parallel_degree?"));
-  EXPECT_THAT(RefusalOf(kFormat, Sample() + "\n[float8]\nenable_float8_linear = true\n"),
-              HasSubstr("float8: is no section that this version knows"));
+  EXPECT_THAT(RefusalOf(kFormat, Sample() + "\n[parallel]\ntensor_parallel_degree = 8\n"),
+              HasSubstr("parallel: is no section that this version knows"));
+  MustRead(kFormat, Sample() + "\n[float8]\nfilter_fqns = [\"output\"]\n");  // without a converter it does nothing
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"", "mode = \"full\"\nearly_stop = true")),
               HasSubstr("activation_checkpoint.early_stop"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nmixed_precision_reduce = \"bfloat16\"")),
