@@ -25,9 +25,8 @@ namespace {
 
 constexpr std::string_view kCompiled = "kernels that torch.compile fuses";
 constexpr std::string_view kCompiledHint =
-    "set it to 'NO' to price eager code; buffers.fused_glu, buffers.fused_rope and recompute.needed_only are what "
-    "compiling "
-    "changes here";
+    "set it to 'NO' to price eager code; compiling changes buffers.fused_glu, buffers.fused_rope and "
+    "recompute.needed_only here";
 
 constexpr std::array kOneValue = {
     OneValue{"dynamo_backend", "no", kCompiled, kCompiledHint},
