@@ -2,12 +2,15 @@
 #include "models/configs/value.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "models/configs/json.h"
@@ -80,6 +83,33 @@ class Converter {
   int values_ = 0;
 };
 
+/// Looks at a document and keeps nothing of it.
+class Onlooker : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// Documents of a text, of which there may be more than these: 0, 1 or 2. YAML::LoadAll does not come to an end where
+/// something stands behind a document that is none ("[a], b").
+int DocumentsIn(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Onlooker onlooker;
+  int documents = 0;
+  while (documents < 2 && parser.HandleNextDocument(onlooker)) {
+    ++documents;
+  }
+  return documents;
+}
+
 /// Whether a line, counted from 0, or the one before it, has a tab in its indentation. Between JSON's brackets it may.
 bool IsIndentedWithTab(std::string_view text, int line) {
   const std::size_t start = text.find_first_not_of(" \t\r\n");
@@ -116,17 +146,19 @@ const ConfigValue* ConfigValue::FindPath(std::string_view path) const {
 
 Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(WithoutJsonComments(text));
-    if (documents.size() > 1) {
-      return Error{ErrorCode::bad_input, path, "holds several YAML documents; expected one", {}};
+    const std::string yaml = WithoutJsonComments(text);
+    const int documents = DocumentsIn(yaml);
+    if (documents > 1) {
+      return Error{
+          ErrorCode::bad_input, path, "holds several YAML documents, or something behind one; expected one", {}};
     }
-    if (documents.empty()) {
+    if (documents == 0) {
       ConfigValue nothing;
       nothing.where = path;
       nothing.source = std::filesystem::path(path).filename().string();
       return nothing;
     }
-    return Converter(path).Convert(documents.front(), 0);
+    return Converter(path).Convert(YAML::Load(yaml), 0);
   } catch (const YAML::Exception& exception) {
     if (std::optional<ConfigValue> json = ParseJson(text, path)) {
       return *std::move(json);

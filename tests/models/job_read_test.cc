@@ -284,6 +284,7 @@ TEST(JobRead, FilesThatAreNoJobsAreRefused) {
   EXPECT_THAT(Refusal("a: 1\nb: 2\n"), HasSubstr("is not a config that tidemark knows"));
   EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1}\nlayout: {dp: 2}\n")), HasSubstr("layout: is given twice"));
   EXPECT_THAT(Refusal(SmallJob() + "---\n" + SmallJob()), HasSubstr("several YAML documents"));
+  EXPECT_THAT(Refusal("[a], true\n"), HasSubstr("several YAML documents"));  // where YAML::LoadAll never ends
 }
 
 TEST(JobRead, ASettingThatIsNoYamlIsNamedWhole) {
