@@ -84,22 +84,6 @@ constexpr std::string_view kOfDeepSpeed[] = {"zero3_init_flag",
 constexpr std::array kClosed = {ClosedSection{"deepspeed_config", kOfDeepSpeed}, ClosedSection{"fsdp_config", kOfFsdp},
                                 ClosedSection{"parallelism_config", kOfParallelism}};
 
-constexpr std::array kUnsaid = {
-    Unsaid{"network", "the network", "llama-3-8b"},
-    Unsaid{"sequence_length", "the length of sequences", "4096"},
-    Unsaid{"layout.dp", "the number of data-parallel ranks", "8"},
-    Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
-    Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
-};
-
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
-  for (const OneValue& field : kOneValue) {
-    known.push_back(field.path);
-  }
-  return known;
-}
-
 ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "accelerate's default"); }
 
 /// The field, or accelerate's default.
@@ -323,10 +307,7 @@ bool Recognises(const ConfigValue& root) {
 }
 
 Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
-  const std::vector<std::string_view> known = KnownFields();
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, known));
-  TIDEMARK_TRY(RefuseUnknown(root, kClosed, known));
-  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  TIDEMARK_TRY(CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther}));
   const Choice<std::string> types{{{"FSDP", "fsdp"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}},
                                   {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
   constexpr std::string_view kType = "distributed_type";
@@ -339,7 +320,7 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
   if (Value(root, kType, "NO").text == "NO") {  // one process, whatever num_processes says (launch.py, simple_launcher)
     settings["layout.dp"] = Retold(Value(root, kType, "NO"), "1");
   }
-  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kUnsaid, settings, given));
+  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kSaidByScripts, settings, given));
   if (type == "fsdp") {
     TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
     TIDEMARK_TRY(ReadFsdp(root, settings));

@@ -309,14 +309,6 @@ Status CheckSubGroup(const ConfigValue& root, const Settings& given, const Setti
                               "remove the field to price DeepSpeed's default, 1e9"));
 }
 
-constexpr std::array kUnsaid = {
-    Unsaid{"network", "the network", "llama-3-8b"},
-    Unsaid{"sequence_length", "the length of sequences", "4096"},
-    Unsaid{"layout.dp", "the number of data-parallel ranks", "8"},
-    Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
-    Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
-};
-
 /// A number of ranks that the file's batch divides by, for a hint.
 std::string_view RanksToTry(const ConfigValue& root) {
   const auto read = [&](const char* path) {
@@ -352,7 +344,7 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   TIDEMARK_TRY(ReadDeepSpeedBatch(root, given, settings));
   // The two last follow from the size of the whole batch, once the ranks are counted.
   const bool whole = Said(root, "train_batch_size") != nullptr && !Speaks(settings, "layout.dp");
-  std::array unsaid_here = kUnsaid;
+  std::array unsaid_here = kSaidByScripts;
   unsaid_here[2].example = RanksToTry(root);
   const std::span<const Unsaid> unsaid = unsaid_here;
   TIDEMARK_TRY(RefuseUnsaid(root, "DeepSpeed", whole ? unsaid.first(3) : unsaid, settings, given));

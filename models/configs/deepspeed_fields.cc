@@ -2,9 +2,7 @@
 #include "models/configs/deepspeed_fields.h"
 
 #include <array>
-#include <iterator>
 #include <string_view>
-#include <vector>
 
 #include "models/configs/translation.h"
 
@@ -147,24 +145,10 @@ constexpr std::array kClosed = {
     ClosedSection{"activation_checkpointing", kOfCheckpointing},
 };
 
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
-  for (const OneValue& field : kOneValue) {
-    known.push_back(field.path);
-  }
-  for (const OneValue& field : kOfStage3) {
-    known.push_back(field.path);
-  }
-  return known;
-}
-
 }  // namespace
 
 Status CheckDeepSpeedFields(const ConfigValue& root) {
-  const std::vector<std::string_view> known = KnownFields();
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, known));
-  TIDEMARK_TRY(RefuseUnknown(root, kClosed, known));
-  TIDEMARK_TRY(RefuseOthers(root, kOneValue));
+  TIDEMARK_TRY(CheckFields(root, {kSections, kClosed, kOneValue, kOfStage3, kOther}));
   const ConfigValue* stage = Given(root, "zero_optimization.stage");
   return stage != nullptr && stage->text == "3" ? RefuseOthers(root, kOfStage3) : Status(Done{});
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <vector>
 
 namespace tidemark {
 namespace {
@@ -63,9 +62,8 @@ constexpr std::string_view kOfTraining[] = {"dataset", "dataset_path", "steps", 
 constexpr std::string_view kOfParallelism[] = {"context_parallel_load_balancer", "context_parallel_rotate_method",
                                                "expert_parallel_comm_backend",
                                                "pipeline_parallel_expert_parallel_overlap"};
-constexpr std::string_view kOfCheckpointing[] = {"preserve_rng_state", "determinism_check", "debug",
-
-                                                 "memory_budget", "visualize_memory_budget_pareto"};
+constexpr std::string_view kOfCheckpointing[] = {"preserve_rng_state", "determinism_check", "debug", "memory_budget",
+                                                 "visualize_memory_budget_pareto"};
 constexpr std::string_view kOfCompile[] = {"backend"};
 constexpr std::string_view kOfExperiments[] = {"custom_import", "custom_args_module"};
 
@@ -99,22 +97,11 @@ Status RefuseUnknownSections(const ConfigValue& root) {
   return Done{};
 }
 
-std::vector<std::string_view> KnownFields() {
-  std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
-  for (const OneValue& field : kOneValue) {
-    known.push_back(field.path);
-  }
-  return known;
-}
-
 }  // namespace
 
 Status CheckTorchtitanFields(const ConfigValue& root) {
-  const std::vector<std::string_view> known = KnownFields();
-  TIDEMARK_TRY(RefuseMisspelt(root, kSections, known));
   TIDEMARK_TRY(RefuseUnknownSections(root));
-  TIDEMARK_TRY(RefuseUnknown(root, kClosed, known));
-  return RefuseOthers(root, kOneValue);
+  return CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther});
 }
 
 }  // namespace tidemark

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,7 @@ bool IsSame(std::string_view text, std::string_view value) {
   return number(text, one) && number(value, other) ? one == other : LowerCase(std::string(text)) == value;
 }
 
-/// A known field that is called the same in another section, or nearly, or has a word more in front; empty where none
-/// is.
+/// A known field that is called the same in another section, or nearly, or has a word more in front, or nothing.
 std::string LikeIt(std::string_view key, std::span<const std::string_view> known) {
   std::vector<std::string> names;
   for (const std::string_view path : known) {
@@ -51,6 +51,30 @@ Status RefuseMisspelt(const ConfigValue::Entry& field, const std::string& path,
     const std::size_t longer = std::max(path.size(), candidate.size());
     if (longer - std::min(path.size(), candidate.size()) <= wrong && EditDistance(path, candidate) <= wrong) {
       return ErrorAt(field.value, path, "there is no such field", fmt::format("did you mean {}?", candidate));
+    }
+  }
+  return Done{};
+}
+
+Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
+                     std::span<const std::string_view> known) {
+  for (const ClosedSection& section : sections) {
+    const ConfigValue* fields = Given(root, section.path);
+    if (fields != nullptr && !fields->is_map()) {
+      return ErrorAt(*fields, section.path, fmt::format("expected a section, found {}", Describe(*fields)),
+                     "its fields are what is read: write them in braces, or indented below it");
+    }
+    for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
+      const std::string path = fmt::format("{}.{}", section.path, field.key);
+      const bool leads_on =
+          std::ranges::any_of(known, [&](std::string_view one) { return one.starts_with(path + "."); });
+      if (!field.value.is_null() && !leads_on && std::ranges::find(known, path) == known.end() &&
+          std::ranges::find(section.harmless, field.key) == section.harmless.end()) {
+        const std::string like = LikeIt(field.key, known);
+        return ErrorAt(
+            field.value, path, "is not known to this version, and may move memory or time",
+            like.empty() ? "remove it to price the job without" : fmt::format("did you mean {}? Else remove it", like));
+      }
     }
   }
   return Done{};
@@ -111,28 +135,14 @@ Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view>
   return Done{};
 }
 
-Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
-                     std::span<const std::string_view> known) {
-  for (const ClosedSection& section : sections) {
-    const ConfigValue* fields = Given(root, section.path);
-    if (fields != nullptr && !fields->is_map()) {
-      return ErrorAt(*fields, section.path, fmt::format("expected a section, found {}", Describe(*fields)),
-                     "its fields are what is read: write them in braces, or indented below it");
-    }
-    for (const ConfigValue::Entry& field : fields == nullptr ? std::vector<ConfigValue::Entry>() : fields->fields) {
-      const std::string path = fmt::format("{}.{}", section.path, field.key);
-      const bool leads_on =
-          std::ranges::any_of(known, [&](std::string_view one) { return one.starts_with(path + "."); });
-      if (!field.value.is_null() && !leads_on && std::ranges::find(known, path) == known.end() &&
-          std::ranges::find(section.harmless, field.key) == section.harmless.end()) {
-        const std::string like = LikeIt(field.key, known);
-        return ErrorAt(
-            field.value, path, "is not known to this version, and may move memory or time",
-            like.empty() ? "remove it to price the job without" : fmt::format("did you mean {}? Else remove it", like));
-      }
-    }
+Status CheckFields(const ConfigValue& root, const FieldTables& tables) {
+  std::vector<std::string_view> known(tables.read.begin(), tables.read.end());
+  for (const std::span<const OneValue> table : {tables.one_value, tables.one_value_at_times}) {
+    std::ranges::transform(table, std::back_inserter(known), &OneValue::path);
   }
-  return Done{};
+  TIDEMARK_TRY(RefuseMisspelt(root, tables.sections, known));
+  TIDEMARK_TRY(RefuseUnknown(root, tables.closed, known));
+  return RefuseOthers(root, tables.one_value);
 }
 
 Status RefuseUnsaid(const ConfigValue& root, std::string_view tool, std::span<const Unsaid> unsaid,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,20 +45,38 @@ Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields);
 Status RefuseMisspelt(const ConfigValue& root, std::span<const std::string_view> sections,
                       std::span<const std::string_view> known);
 
-/// A section whose fields mostly do touch memory or time, and those of them that do not.
+/// A section whose fields mostly do touch memory or time, and those of them that do not. This version does not know
+/// what any other one does.
 struct ClosedSection {
   std::string_view path;
   std::span<const std::string_view> harmless;
 };
 
-/// Refuses what is no section where one belongs, and every field of one that is neither among `known` (paths) nor
-/// harmless: this version does not know what it does.
-Status RefuseUnknown(const ConfigValue& root, std::span<const ClosedSection> sections,
-                     std::span<const std::string_view> known);
+/// All fields of a tool's configs that this version knows.
+struct FieldTables {
+  std::span<const std::string_view> sections;  ///< in which a misspelt field is looked for, as RefuseMisspelt does
+  std::span<const ClosedSection> closed;
+  std::span<const OneValue> one_value;
+  std::span<const OneValue> one_value_at_times;  ///< the caller refuses other values of these (RefuseOthers)
+  std::span<const std::string_view> read;        ///< paths of those that are read by name
+};
+
+/// Refuses misspelt fields, what is no section where one belongs, fields of closed sections that stand in none of the
+/// tables, and values that are not modelled.
+Status CheckFields(const ConfigValue& root, const FieldTables& tables);
 
 /// What a tool's configs never say and a job cannot do without.
 struct Unsaid {
   std::string_view key, meaning, example;
+};
+
+/// What is said in the script that trains, or on its command line, where a config is an engine's or a launcher's.
+inline constexpr std::array kSaidByScripts = {
+    Unsaid{"network", "the network", "llama-3-8b"},
+    Unsaid{"sequence_length", "the length of sequences", "4096"},
+    Unsaid{"layout.dp", "the number of data-parallel ranks", "8"},
+    Unsaid{"micro_batch_size", "the size of a micro batch", "1"},
+    Unsaid{"accumulation_steps", "how many microbatches are accumulated", "4"},
 };
 
 /// Refuses a config where nobody says these, neither the file (`read`) nor the command line (`given`): one error for
