@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "tests/models/foreign_config.h"
+#include "tests/models/sample.h"
 
 namespace tidemark::config_accelerate_test {
 namespace {
@@ -19,19 +19,12 @@ constexpr const char* kFormat = "accelerate";
 const std::vector<std::string> kSet = {"network=llama-3-8b", "sequence_length=4096", "micro_batch_size=1",
                                        "accumulation_steps=4"};
 
-std::string Of(const Settings& settings, const std::string& key) { return TextOf(settings, key); }
+constexpr const char* kSample = "accelerate-fsdp2.yaml";
 
-std::string Sample() {
-  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/accelerate-fsdp2.yaml");
-  EXPECT_TRUE(text.ok());
-  return text.ok() ? *text : std::string();
-}
+std::string Sample() { return SampleText(kSample); }
 
 std::string SampleWith(const std::string& line, const std::string& instead) {
-  std::string text = Sample();
-  const std::size_t at = text.find(line);
-  EXPECT_NE(at, std::string::npos) << line;
-  return text.replace(at, line.size(), instead);
+  return SampleText(kSample, line, instead);
 }
 
 /// The same under FSDP1, as `accelerate config` wrote it for years; `lines` of fsdp_config besides.
@@ -44,28 +37,28 @@ std::string Fsdp1(const std::string& lines) {
 /// fsdp2_prepare_model: fp32 shards, and one dtype for computing and reducing; no_sync: set_requires_gradient_sync.
 TEST(ConfigAccelerate, ReadsFsdp2) {
   const Settings settings = MustRead(kFormat, Sample(), kSet);
-  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-defer");
-  EXPECT_EQ(Of(settings, "layout.dp"), "8");
-  EXPECT_EQ(Of(settings, "recompute.policy"), "full");
-  EXPECT_EQ(Of(settings, "shard.reshard_after_forward"), "true");
+  EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-defer");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "8");
+  EXPECT_EQ(TextOf(settings, "recompute.policy"), "full");
+  EXPECT_EQ(TextOf(settings, "shard.reshard_after_forward"), "true");
   for (const char* key : {"precision.params", "precision.gradients", "precision.reduce", "precision.accumulate"}) {
-    EXPECT_EQ(Of(settings, key), "bf16") << key;
+    EXPECT_EQ(TextOf(settings, key), "bf16") << key;
   }
-  EXPECT_EQ(Of(settings, "precision.master"), "fp32");
+  EXPECT_EQ(TextOf(settings, "precision.master"), "fp32");
   EXPECT_EQ(settings.at("layout.dp").source, "job.json:18");
 }
 
 TEST(ConfigAccelerate, ReadsFsdp1) {
   const Settings plain = MustRead(kFormat, Fsdp1(""), kSet);
-  EXPECT_EQ(Of(plain, "strategy"), "fsdp1-no-sync");
-  EXPECT_EQ(Of(plain, "shard.backward_prefetch"), "none");  // accelerate's default, not PyTorch's
-  EXPECT_EQ(Of(plain, "shard.reshard_after_forward"), "(nothing)");
+  EXPECT_EQ(TextOf(plain, "strategy"), "fsdp1-no-sync");
+  EXPECT_EQ(TextOf(plain, "shard.backward_prefetch"), "none");  // accelerate's default, not PyTorch's
+  EXPECT_EQ(TextOf(plain, "shard.reshard_after_forward"), "(nothing)");
   const Settings grad_op = MustRead(
       kFormat, Fsdp1("  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n"), kSet);
-  EXPECT_EQ(Of(grad_op, "shard.reshard_after_forward"), "false");
-  EXPECT_EQ(Of(grad_op, "shard.backward_prefetch"), "pre");
+  EXPECT_EQ(TextOf(grad_op, "shard.reshard_after_forward"), "false");
+  EXPECT_EQ(TextOf(grad_op, "shard.backward_prefetch"), "pre");
   // Numbers count from 1: 4 is HYBRID_SHARD, which shards within each machine.
-  EXPECT_EQ(Of(MustRead(kFormat, Fsdp1("  fsdp_sharding_strategy: 4\n"), kSet), "shard.replicas"), "2");
+  EXPECT_EQ(TextOf(MustRead(kFormat, Fsdp1("  fsdp_sharding_strategy: 4\n"), kSet), "shard.replicas"), "2");
   EXPECT_THAT(RefusalOf(kFormat, Fsdp1("  fsdp_sharding_strategy: NO_SHARD\n"), kSet), HasSubstr("strategy=ddp-last"));
   EXPECT_THAT(RefusalOf(kFormat, Fsdp1("  fsdp_sharding_strategy: FULL\n"), kSet), HasSubstr("FULL_SHARD"));
 }
@@ -76,9 +69,9 @@ TEST(ConfigAccelerate, DdpTrainsInWhatWasLoaded) {
   std::vector<std::string> set = kSet;
   set.emplace_back("precision.params=bf16");
   const Settings settings = MustRead(kFormat, text, set);
-  EXPECT_EQ(Of(settings, "strategy"), "ddp-last");
-  EXPECT_EQ(Of(settings, "precision.reduce"), "bf16");
-  EXPECT_EQ(Of(settings, "precision.master"), "none");
+  EXPECT_EQ(TextOf(settings, "strategy"), "ddp-last");
+  EXPECT_EQ(TextOf(settings, "precision.reduce"), "bf16");
+  EXPECT_EQ(TextOf(settings, "precision.master"), "none");
 }
 
 /// DeepSpeedPlugin makes DeepSpeed's config of these fields.
@@ -89,11 +82,11 @@ TEST(ConfigAccelerate, ReadsDeepSpeedsFields) {
       "  zero3_init_flag: true\n";
   const std::vector<std::string> set = {"network=llama-3-8b", "sequence_length=4096", "micro_batch_size=1"};
   const Settings settings = MustRead(kFormat, text, set);
-  EXPECT_EQ(Of(settings, "strategy"), "deepspeed-zero3");
-  EXPECT_EQ(Of(settings, "layout.dp"), "4");
-  EXPECT_EQ(Of(settings, "accumulation_steps"), "2");
-  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
-  EXPECT_EQ(Of(settings, "optimizer_step.offload"), "true");
+  EXPECT_EQ(TextOf(settings, "strategy"), "deepspeed-zero3");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "4");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "2");
+  EXPECT_EQ(TextOf(settings, "precision.params"), "bf16");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.offload"), "true");
   EXPECT_THAT(RefusalOf(kFormat,
                         "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n"
                         "  deepspeed_config_file: ds.json\n",
@@ -106,7 +99,7 @@ TEST(ConfigAccelerate, NoDistributionIsOneRank) {
   std::vector<std::string> set = kSet;
   set.emplace_back("precision.params=bf16");
   const std::string text = "distributed_type: 'NO'\nmixed_precision: 'no'\nnum_processes: 8\n";
-  EXPECT_EQ(Of(MustRead(kFormat, text, set), "layout.dp"), "1");
+  EXPECT_EQ(TextOf(MustRead(kFormat, text, set), "layout.dp"), "1");
 }
 
 TEST(ConfigAccelerate, WhatDdpMixesIsRefused) {
@@ -144,9 +137,9 @@ TEST(ConfigAccelerate, RanksByAxis) {
       "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n"
       "  parallelism_config_tp_size: 2\n";
   const Settings settings = MustRead(kFormat, SampleWith("num_processes: 8", "num_processes: 16") + mesh, kSet);
-  EXPECT_EQ(Of(settings, "layout.dp"), "8");
-  EXPECT_EQ(Of(settings, "layout.tp"), "2");
-  EXPECT_EQ(Of(settings, "shard.replicas"), "2");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "8");
+  EXPECT_EQ(TextOf(settings, "layout.tp"), "2");
+  EXPECT_EQ(TextOf(settings, "shard.replicas"), "2");
 }
 
 TEST(ConfigAccelerate, SaysAllThatIsMissingAtOnce) {

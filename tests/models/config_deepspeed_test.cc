@@ -29,8 +29,6 @@ std::string Refuse(const std::string& text, std::vector<std::string> set = {}) {
   return RefusalOf(kFormat, text, set);
 }
 
-std::string Of(const Settings& settings, const std::string& key) { return TextOf(settings, key); }
-
 /// train_batch_size = micro batch * accumulation steps * ranks, on eight ranks (DeepSpeed's config documentation).
 TEST(ConfigDeepSpeed, TwoBatchSizesGiveTheThird) {
   struct Case {
@@ -45,15 +43,15 @@ TEST(ConfigDeepSpeed, TwoBatchSizesGiveTheThird) {
                                        "gradient_accumulation_steps": 4)",
              "2", "4"}}) {
     const Settings settings = Read(fmt::format("{{{}, \"zero_optimization\": {{\"stage\": 1}}}}", expected.text));
-    EXPECT_EQ(Of(settings, "micro_batch_size"), expected.micro) << expected.text;
-    EXPECT_EQ(Of(settings, "accumulation_steps"), expected.steps) << expected.text;
+    EXPECT_EQ(TextOf(settings, "micro_batch_size"), expected.micro) << expected.text;
+    EXPECT_EQ(TextOf(settings, "accumulation_steps"), expected.steps) << expected.text;
   }
 }
 
 TEST(ConfigDeepSpeed, ThreeBatchSizesGiveTheNumberOfRanks) {
   const std::string text =
       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})";
-  EXPECT_EQ(Of(MustRead(kFormat, text, {"network=gpt2", "sequence_length=1024"}), "layout.dp"), "8");
+  EXPECT_EQ(TextOf(MustRead(kFormat, text, {"network=gpt2", "sequence_length=1024"}), "layout.dp"), "8");
   EXPECT_THAT(RefusalOf(kFormat, text, {"network=gpt2", "sequence_length=1024", "layout.dp=4"}),
               HasSubstr("train_batch_size: is not equal to micro_batch_per_gpu * gradient_acc_step * world_size: "
                         "64 != 2 * 4 * 4"));
@@ -68,8 +66,8 @@ TEST(ConfigDeepSpeed, TheCommandLineChangesTheBatch) {
   const std::string text =
       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})";
   const Settings settings = Read(text, {"accumulation_steps=16"});
-  EXPECT_EQ(Of(settings, "accumulation_steps"), "16");
-  EXPECT_EQ(Of(settings, "micro_batch_size"), "2");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "16");
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "2");
 }
 
 TEST(ConfigDeepSpeed, SaysAllThatIsMissingAtOnce) {
@@ -101,7 +99,7 @@ TEST(ConfigDeepSpeed, StageAndDtypesChooseTheOptimizer) {
         Case{R"("stage": 3)", R"("bfloat16": {"enabled": true})", "deepspeed-zero3"}}) {
     const Settings settings = Read(fmt::format(
         R"({{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{{}}}, {}}})", expected.zero, expected.rest));
-    EXPECT_EQ(Of(settings, "strategy"), expected.strategy) << expected.zero << expected.rest;
+    EXPECT_EQ(TextOf(settings, "strategy"), expected.strategy) << expected.zero << expected.rest;
   }
 }
 
@@ -114,23 +112,23 @@ TEST(ConfigDeepSpeed, OffloadingTakesNoBf16Optimizer) {
                    "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})",
       set);
   ASSERT_TRUE(settings.ok());
-  EXPECT_EQ(Of(*settings, "strategy"), "deepspeed-zero1");
+  EXPECT_EQ(TextOf(*settings, "strategy"), "deepspeed-zero1");
 }
 
 TEST(ConfigDeepSpeed, DtypesFollowTheModels) {
   const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, )";
   const Settings half = Read(head + R"("fp16": {"enabled": true}})");
   for (const char* key : {"precision.params", "precision.gradients", "precision.accumulate", "precision.reduce"}) {
-    EXPECT_EQ(Of(half, key), "fp16") << key;
+    EXPECT_EQ(TextOf(half, key), "fp16") << key;
   }
-  EXPECT_EQ(Of(half, "precision.master"), "fp32");
+  EXPECT_EQ(TextOf(half, "precision.master"), "fp32");
   const Settings wire = Read(head + R"("bf16": {"enabled": true}, "communication_data_type": "fp32"})");
-  EXPECT_EQ(Of(wire, "precision.reduce"), "fp32");
-  EXPECT_EQ(Of(wire, "precision.params"), "bf16");
+  EXPECT_EQ(TextOf(wire, "precision.reduce"), "fp32");
+  EXPECT_EQ(TextOf(wire, "precision.params"), "bf16");
   const Settings plain = Read(R"({"train_micro_batch_size_per_gpu": 1})");
-  EXPECT_EQ(Of(plain, "precision.params"), "fp32");
-  EXPECT_EQ(Of(plain, "precision.master"), "none");
-  EXPECT_EQ(Of(plain, "strategy"), "deepspeed-zero0");
+  EXPECT_EQ(TextOf(plain, "precision.params"), "fp32");
+  EXPECT_EQ(TextOf(plain, "precision.master"), "none");
+  EXPECT_EQ(TextOf(plain, "strategy"), "deepspeed-zero0");
   EXPECT_THAT(Refuse(head + R"("bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
               HasSubstr("bfloat16 and fp16 modes cannot be simultaneously enabled"));
 }
@@ -140,12 +138,12 @@ TEST(ConfigDeepSpeed, BucketsAreElementsHoweverTheyAreSpelled) {
     "zero_optimization": {"stage": 3, "overlap_comm": false, "reduce_bucket_size": 5e7,
                           "stage3_prefetch_bucket_size": 50000, "stage3_param_persistence_threshold": 1.0e+5,
                           "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 0}})");
-  EXPECT_EQ(Of(settings, "sync.bucket_elements"), "50000000");
-  EXPECT_EQ(Of(settings, "shard.prefetch_elements"), "50000");
-  EXPECT_EQ(Of(settings, "shard.persistence_threshold"), "100000");
-  EXPECT_EQ(Of(settings, "shard.max_live_elements"), "1000000000");
-  EXPECT_EQ(Of(settings, "shard.reuse_distance"), "0");
-  EXPECT_EQ(Of(settings, "sync.overlap"), "false");
+  EXPECT_EQ(TextOf(settings, "sync.bucket_elements"), "50000000");
+  EXPECT_EQ(TextOf(settings, "shard.prefetch_elements"), "50000");
+  EXPECT_EQ(TextOf(settings, "shard.persistence_threshold"), "100000");
+  EXPECT_EQ(TextOf(settings, "shard.max_live_elements"), "1000000000");
+  EXPECT_EQ(TextOf(settings, "shard.reuse_distance"), "0");
+  EXPECT_EQ(TextOf(settings, "sync.overlap"), "false");
 }
 
 /// trainer_config_finalize: h * h, int(0.9 * h * h) and 10 * h; here h is 4096.
@@ -156,11 +154,11 @@ TEST(ConfigDeepSpeed, AutoIsWhatHuggingFacePutsThere) {
     "stage3_param_persistence_threshold": "auto"}})";
   const std::vector<std::string> batch = {"micro_batch_size=1", "accumulation_steps=8"};
   const Settings settings = Read(text, {batch[0], batch[1], "precision.params=bf16"});
-  EXPECT_EQ(Of(settings, "sync.bucket_elements"), "16777216");
-  EXPECT_EQ(Of(settings, "shard.prefetch_elements"), "15099494");
-  EXPECT_EQ(Of(settings, "shard.persistence_threshold"), "40960");
-  EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "1.0");
-  EXPECT_EQ(Of(settings, "precision.gradients"), "bf16");
+  EXPECT_EQ(TextOf(settings, "sync.bucket_elements"), "16777216");
+  EXPECT_EQ(TextOf(settings, "shard.prefetch_elements"), "15099494");
+  EXPECT_EQ(TextOf(settings, "shard.persistence_threshold"), "40960");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "1.0");
+  EXPECT_EQ(TextOf(settings, "precision.gradients"), "bf16");
   EXPECT_THAT(Refuse(text, batch), HasSubstr("bf16.enabled: is 'auto'"));
   EXPECT_THAT(Refuse(text, {"precision.params=bf16", "micro_batch_size=1"}),
               HasSubstr("how many microbatches are accumulated"));
@@ -170,7 +168,7 @@ TEST(ConfigDeepSpeed, AnOptimizerInHostMemory) {
   const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": )";
   for (const char* zero : {R"({"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
                            R"({"stage": 2, "cpu_offload": true}})"}) {
-    EXPECT_EQ(Of(Read(head + zero), "optimizer_step.offload"), "true") << zero;
+    EXPECT_EQ(TextOf(Read(head + zero), "optimizer_step.offload"), "true") << zero;
   }
   EXPECT_FALSE(
       Read(head + R"({"stage": 2, "offload_optimizer": {"device": "none"}}})").contains("optimizer_step.offload"));
@@ -195,9 +193,9 @@ TEST(ConfigDeepSpeed, WhatIsNotModelledIsRefusedByName) {
     EXPECT_THAT(Refuse(head + expected.text), HasSubstr(expected.refusal));
   }
   // The values that are modelled pass, as they are spelled.
-  EXPECT_EQ(Of(Read(head + R"("zero_optimization": {"stage": 3, "offload_param": {"device": "none"},
+  EXPECT_EQ(TextOf(Read(head + R"("zero_optimization": {"stage": 3, "offload_param": {"device": "none"},
                                 "sub_group_size": 1000000000, "mics_shard_size": -1}})"),
-               "strategy"),
+                   "strategy"),
             "deepspeed-zero3");
 }
 
@@ -219,8 +217,8 @@ TEST(ConfigDeepSpeed, UnknownFieldsWhereAllMatterAreRefused) {
 TEST(ConfigDeepSpeed, StageThreesFieldsHaveTwoNames) {
   const Settings settings = Read(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
     "max_live_parameters": 2e9, "prefetch_bucket_size": 1e6}})");
-  EXPECT_EQ(Of(settings, "shard.max_live_elements"), "2000000000");
-  EXPECT_EQ(Of(settings, "shard.prefetch_elements"), "1000000");
+  EXPECT_EQ(TextOf(settings, "shard.max_live_elements"), "2000000000");
+  EXPECT_EQ(TextOf(settings, "shard.prefetch_elements"), "1000000");
 }
 
 // 8 billion parameters on eight ranks are more than one group of 1e9; below stage 3 nobody looks.
@@ -244,28 +242,29 @@ TEST(ConfigDeepSpeed, Bf16OptimizerSendsBf16AndHasNoBuckets) {
     "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 1, "overlap_comm": true,
     "reduce_scatter": true, "reduce_bucket_size": 5e7})";
   const Settings plain = Read(head + "}");
-  EXPECT_EQ(Of(plain, "strategy"), "deepspeed-bf16");
-  EXPECT_EQ(Of(plain, "precision.reduce"), "bf16");
-  EXPECT_EQ(Of(plain, "precision.accumulate"), "fp32");
+  EXPECT_EQ(TextOf(plain, "strategy"), "deepspeed-bf16");
+  EXPECT_EQ(TextOf(plain, "precision.reduce"), "bf16");
+  EXPECT_EQ(TextOf(plain, "precision.accumulate"), "fp32");
   EXPECT_FALSE(plain.contains("sync.bucket_elements"));
-  EXPECT_EQ(Of(Read(head + R"(, "communication_data_type": "fp32"})"), "precision.reduce"), "fp32");
+  EXPECT_EQ(TextOf(Read(head + R"(, "communication_data_type": "fp32"})"), "precision.reduce"), "fp32");
 }
 
 TEST(ConfigDeepSpeed, TheCommandLineChangesDtypesOfAll) {
   const Settings settings =
       Read(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})", {"precision.params=fp32"});
-  EXPECT_EQ(Of(settings, "precision.gradients"), "fp32");
+  EXPECT_EQ(TextOf(settings, "precision.gradients"), "fp32");
 }
 
 // What DeepSpeed turns off or on itself, with a warning.
 TEST(ConfigDeepSpeed, WhatDeepSpeedCorrectsIsCorrected) {
   const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": )";
-  EXPECT_EQ(Of(Read(head + R"({"stage": 1, "overlap_comm": true}})", {"layout.pp=2", "accumulation_steps=4"}),
-               "sync.overlap"),
+  EXPECT_EQ(TextOf(Read(head + R"({"stage": 1, "overlap_comm": true}})", {"layout.pp=2", "accumulation_steps=4"}),
+                   "sync.overlap"),
             "false");
-  EXPECT_EQ(Of(Read(head + R"({"stage": 2, "contiguous_gradients": false, "offload_optimizer": {"device": "cpu"}}})"),
-               "buffers.contiguous_gradients"),
-            "true");
+  EXPECT_EQ(
+      TextOf(Read(head + R"({"stage": 2, "contiguous_gradients": false, "offload_optimizer": {"device": "cpu"}}})"),
+             "buffers.contiguous_gradients"),
+      "true");
 }
 
 // hjson, which DeepSpeed reads.
@@ -273,13 +272,13 @@ TEST(ConfigDeepSpeed, JsonMayHaveComments) {
   const Settings settings = Read(
       "{\n  // of the run in May\n  \"train_micro_batch_size_per_gpu\": 2, /* half */\n"
       "  \"bf16\": {\"enabled\": true}, \"url\": \"http://a // b\"\n}\n");
-  EXPECT_EQ(Of(settings, "micro_batch_size"), "2");
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "2");
   EXPECT_EQ(Find(settings, "micro_batch_size")->source, "job.json:3");  // lines stay
-  EXPECT_EQ(Of(Read(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2,
+  EXPECT_EQ(TextOf(Read(R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2,
     // "overlap_comm": true,
     "reduce_bucket_size": 500000000 // half a billion
     }})"),
-               "sync.bucket_elements"),
+                   "sync.bucket_elements"),
             "500000000");
   EXPECT_THAT(Refuse("{\"train_micro_batch_size_per_gpu\": 2, // once\n \"train_micro_batch_size_per_gpu\": 4}"),
               HasSubstr("is given twice"));
@@ -288,7 +287,7 @@ TEST(ConfigDeepSpeed, JsonMayHaveComments) {
 // As json.dump writes them.
 TEST(ConfigDeepSpeed, JsonMayEscapeLettersOfOtherPlanes) {
   const std::string text = R"({"train_micro_batch_size_per_gpu": 2, "wandb": {"team": "\ud83d\ude00"}})";
-  EXPECT_EQ(Of(Read(text), "micro_batch_size"), "2");
+  EXPECT_EQ(TextOf(Read(text), "micro_batch_size"), "2");
   EXPECT_THAT(Refuse(R"({"a": "\ud83d\ude00", "train_micro_batch_size_per_gpu": 2, "a": 1})"),
               HasSubstr("is not valid YAML"));
 }
@@ -309,13 +308,15 @@ TEST(ConfigDeepSpeed, AFieldThatIsNearlyOneOfThoseThatMatterIsAMistake) {
 TEST(ConfigDeepSpeed, TheTorchAdamTakesListsAndGradientsAreClippedUnlessToldOtherwise) {
   const std::string head = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, )";
   EXPECT_EQ(
-      Of(Read(head +
-              R"("zero_optimization": {"stage": 1}, "optimizer": {"type": "Adam", "params": {"torch_adam": true}}})"),
-         "optimizer_step.kernel"),
+      TextOf(
+          Read(head +
+               R"("zero_optimization": {"stage": 1}, "optimizer": {"type": "Adam", "params": {"torch_adam": true}}})"),
+          "optimizer_step.kernel"),
       "foreach");
-  EXPECT_EQ(Of(Read(head + R"("gradient_clipping": 0.5})"), "optimizer_step.clip_norm"), "0.5");
+  EXPECT_EQ(TextOf(Read(head + R"("gradient_clipping": 0.5})"), "optimizer_step.clip_norm"), "0.5");
   EXPECT_FALSE(Read(head + R"("gradient_clipping": 0})").contains("optimizer_step.clip_norm"));
-  EXPECT_EQ(Of(Read(head + R"("steps_per_print": 10})"), "optimizer_step.clip_norm"), "1.0");  // since DeepSpeed #8068
+  EXPECT_EQ(TextOf(Read(head + R"("steps_per_print": 10})"), "optimizer_step.clip_norm"),
+            "1.0");  // since DeepSpeed #8068
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "base/file.h"
 #include "tests/models/job_fixture.h"
+#include "tests/models/sample.h"
 
 namespace tidemark::config_nanotron_test {
 namespace {
@@ -12,17 +12,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-std::string Sample() {
-  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/nanotron-tinystories-tp4.yaml");
-  EXPECT_TRUE(text.ok());
-  return text.ok() ? *text : std::string();
-}
+constexpr const char* kSample = "nanotron-tinystories-tp4.yaml";
+
+std::string Sample() { return SampleText(kSample); }
 
 std::string SampleWith(const std::string& line, const std::string& instead) {
-  std::string text = Sample();
-  const std::size_t at = text.find(line);
-  EXPECT_NE(at, std::string::npos) << line;
-  return text.replace(at, line.size(), instead);
+  return SampleText(kSample, line, instead);
 }
 
 /// The file says all of this; the line numbers are those of the file.

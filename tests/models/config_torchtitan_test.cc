@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "models/configs/torchtitan_pipeline.h"
 #include "tests/models/foreign_config.h"
+#include "tests/models/sample.h"
 
 namespace tidemark::config_torchtitan_test {
 namespace {
@@ -16,31 +16,24 @@ using ::testing::HasSubstr;
 
 constexpr const char* kFormat = "torchtitan";
 
-std::string Of(const Settings& settings, const std::string& key) { return TextOf(settings, key); }
+constexpr const char* kSample = "torchtitan-llama3-8b.toml";
 
-std::string Sample() {
-  const Result<std::string> text = ReadTextFile(std::string(TIDEMARK_TESTS) + "/jobs/torchtitan-llama3-8b.toml");
-  EXPECT_TRUE(text.ok());
-  return text.ok() ? *text : std::string();
-}
+std::string Sample() { return SampleText(kSample); }
 
 std::string SampleWith(const std::string& line, const std::string& instead) {
-  std::string text = Sample();
-  const std::size_t at = text.find(line);
-  EXPECT_NE(at, std::string::npos) << line;
-  return text.replace(at, line.size(), instead);
+  return SampleText(kSample, line, instead);
 }
 
 TEST(ConfigTorchtitan, ReadsTheSample) {
   const Settings settings = MustRead(kFormat, Sample());
-  EXPECT_EQ(Of(settings, "network"), "llama-3-8b");
-  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-scatter-each");
-  EXPECT_EQ(Of(settings, "layout.dp"), "8");
-  EXPECT_EQ(Of(settings, "micro_batch_size"), "1");
-  EXPECT_EQ(Of(settings, "accumulation_steps"), "4");  // 32 / (1 * 8)
-  EXPECT_EQ(Of(settings, "sequence_length"), "8192");
-  EXPECT_EQ(Of(settings, "loss_scale"), "global-tokens");
-  EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "1");
+  EXPECT_EQ(TextOf(settings, "network"), "llama-3-8b");
+  EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-scatter-each");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "8");
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "1");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "4");  // 32 / (1 * 8)
+  EXPECT_EQ(TextOf(settings, "sequence_length"), "8192");
+  EXPECT_EQ(TextOf(settings, "loss_scale"), "global-tokens");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "1");
   EXPECT_EQ(settings.at("accumulation_steps").source, "job.toml:20");
   EXPECT_EQ(settings.at("machine").source, "assumed");
 }
@@ -48,24 +41,24 @@ TEST(ConfigTorchtitan, ReadsTheSample) {
 /// job_config.py: what an empty file means.
 TEST(ConfigTorchtitan, DefaultsAreTorchtitans) {
   const Settings settings = MustRead(kFormat, "[training]\n[parallelism]\n", {"layout.dp=2"});
-  EXPECT_EQ(Of(settings, "network.layers"), "6");  // debugmodel
-  EXPECT_EQ(Of(settings, "network.ffn"), "768");   // 2/3 of 4 * 256, up to a multiple of 256
-  EXPECT_EQ(Of(settings, "micro_batch_size"), "8");
-  EXPECT_EQ(Of(settings, "accumulation_steps"), "1");
-  EXPECT_EQ(Of(settings, "sequence_length"), "2048");
-  EXPECT_EQ(Of(settings, "recompute.policy"), "every_n");
-  EXPECT_EQ(Of(settings, "recompute.every"), "2");
-  EXPECT_EQ(Of(settings, "precision.params"), "bf16");
-  EXPECT_EQ(Of(settings, "precision.reduce"), "fp32");
-  EXPECT_EQ(Of(settings, "precision.master"), "fp32");
-  EXPECT_EQ(Of(settings, "optimizer_step.kernel"), "fused");
-  EXPECT_EQ(Of(settings, "buffers.fused_glu"), "false");  // nothing is compiled
+  EXPECT_EQ(TextOf(settings, "network.layers"), "6");  // debugmodel
+  EXPECT_EQ(TextOf(settings, "network.ffn"), "768");   // 2/3 of 4 * 256, up to a multiple of 256
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "8");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "1");
+  EXPECT_EQ(TextOf(settings, "sequence_length"), "2048");
+  EXPECT_EQ(TextOf(settings, "recompute.policy"), "every_n");
+  EXPECT_EQ(TextOf(settings, "recompute.every"), "2");
+  EXPECT_EQ(TextOf(settings, "precision.params"), "bf16");
+  EXPECT_EQ(TextOf(settings, "precision.reduce"), "fp32");
+  EXPECT_EQ(TextOf(settings, "precision.master"), "fp32");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.kernel"), "fused");
+  EXPECT_EQ(TextOf(settings, "buffers.fused_glu"), "false");  // nothing is compiled
 }
 
 TEST(ConfigTorchtitan, AllRanksThereAreMustBeCounted) {
   const std::string text = SampleWith("data_parallel_shard_degree = 8", "data_parallel_shard_degree = -1");
   EXPECT_THAT(RefusalOf(kFormat, text), HasSubstr("takes all ranks there are"));
-  EXPECT_EQ(Of(MustRead(kFormat, text, {"layout.dp=16"}), "accumulation_steps"), "2");
+  EXPECT_EQ(TextOf(MustRead(kFormat, text, {"layout.dp=16"}), "accumulation_steps"), "2");
   EXPECT_THAT(RefusalOf(kFormat, text, {"layout.dp=64"}), HasSubstr("must be a multiple of local batch size times"));
 }
 
@@ -73,8 +66,8 @@ TEST(ConfigTorchtitan, ReplicasAreOfShards) {
   const Settings settings =
       MustRead(kFormat, SampleWith("data_parallel_replicate_degree = 1\ndata_parallel_shard_degree = 8",
                                    "data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4"));
-  EXPECT_EQ(Of(settings, "shard.replicas"), "2");
-  EXPECT_EQ(Of(settings, "layout.dp"), "8");
+  EXPECT_EQ(TextOf(settings, "shard.replicas"), "2");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "8");
 }
 
 TEST(ConfigTorchtitan, WithoutShardsItTrainsUnderAutocastWhichIsNotModelled) {
@@ -88,21 +81,21 @@ TEST(ConfigTorchtitan, Resharding) {
     return MustRead(kFormat, SampleWith("tensor_parallel_degree = 1",
                                         "tensor_parallel_degree = 1\nfsdp_reshard_after_forward = \"" + policy + "\""));
   };
-  EXPECT_EQ(Of(with("default"), "shard.reshard_after_forward"), "(nothing)");
-  EXPECT_EQ(Of(with("never"), "shard.reshard_after_forward"), "false");
-  EXPECT_EQ(Of(with("always"), "shard.reshard_last_unit"), "true");
+  EXPECT_EQ(TextOf(with("default"), "shard.reshard_after_forward"), "(nothing)");
+  EXPECT_EQ(TextOf(with("never"), "shard.reshard_after_forward"), "false");
+  EXPECT_EQ(TextOf(with("always"), "shard.reshard_last_unit"), "true");
 }
 
 TEST(ConfigTorchtitan, Recomputation) {
   const auto with = [](const std::string& lines) { return MustRead(kFormat, SampleWith("mode = \"none\"", lines)); };
-  EXPECT_EQ(Of(with("mode = \"full\""), "recompute.policy"), "full");
-  EXPECT_EQ(Of(with("mode = \"none\""), "recompute.policy"), "none");
+  EXPECT_EQ(TextOf(with("mode = \"full\""), "recompute.policy"), "full");
+  EXPECT_EQ(TextOf(with("mode = \"none\""), "recompute.policy"), "none");
   const Settings third = with("mode = \"selective\"\nselective_ac_option = \"3\"");
-  EXPECT_EQ(Of(third, "recompute.policy"), "every_n");
-  EXPECT_EQ(Of(third, "recompute.every"), "3");
-  EXPECT_EQ(Of(with("mode = \"selective\"\nselective_ac_option = \"1\""), "recompute.policy"), "full");
+  EXPECT_EQ(TextOf(third, "recompute.policy"), "every_n");
+  EXPECT_EQ(TextOf(third, "recompute.every"), "3");
+  EXPECT_EQ(TextOf(with("mode = \"selective\"\nselective_ac_option = \"1\""), "recompute.policy"), "full");
   const std::string by_operation = SampleWith("mode = \"none\"", "mode = \"selective\"\nselective_ac_option = \"op\"");
-  EXPECT_EQ(Of(MustRead(kFormat, by_operation), "recompute.policy"), "per_op");
+  EXPECT_EQ(TextOf(MustRead(kFormat, by_operation), "recompute.policy"), "per_op");
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"", "mode = \"memory_budget\"")),
               HasSubstr("'memory_budget' is not supported by this version"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("mode = \"none\"",
@@ -126,15 +119,15 @@ TEST(ConfigTorchtitan, APipelineCutsLocalBatches) {
   const std::string batch = "local_batch_size = 1\nglobal_batch_size = 32";
   text.replace(text.find(batch), batch.size(), "local_batch_size = 8");
   const Settings settings = MustRead(kFormat, text);
-  EXPECT_EQ(Of(settings, "strategy"), "fsdp2-keep-all");
-  EXPECT_EQ(Of(settings, "micro_batch_size"), "1");
-  EXPECT_EQ(Of(settings, "accumulation_steps"), "8");
-  EXPECT_EQ(Of(settings, "schedule"), "1f1b");
+  EXPECT_EQ(TextOf(settings, "strategy"), "fsdp2-keep-all");
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "1");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "8");
+  EXPECT_EQ(TextOf(settings, "schedule"), "1f1b");
   EXPECT_EQ(settings.at("layout.layers_per_stage").items.size(), 4);
   const std::string degree = "pipeline_parallel_degree = 4\n";
   std::string interleaved = text;
   interleaved.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_schedule = \"Interleaved1F1B\"\n");
-  EXPECT_EQ(Of(MustRead(kFormat, interleaved, {"optimizer_step.clip_norm=null"}), "layout.vpp"),
+  EXPECT_EQ(TextOf(MustRead(kFormat, interleaved, {"optimizer_step.clip_norm=null"}), "layout.vpp"),
             "2");  // unless layers are given
   std::string uneven = text;
   uneven.replace(text.find(degree), degree.size(), degree + "pipeline_parallel_layers_per_stage = 5\n");
@@ -163,36 +156,36 @@ TEST(ConfigTorchtitan, FieldsOfOtherVersionsAreRefused) {
 
 TEST(ConfigTorchtitan, ACompiledLossIsNoCompiledModel) {
   const Settings loss = MustRead(kFormat, SampleWith("enable = true", "enable = true\ncomponents = [\"loss\"]"));
-  EXPECT_EQ(Of(loss, "buffers.fused_glu"), "false");
+  EXPECT_EQ(TextOf(loss, "buffers.fused_glu"), "false");
   const Settings model = MustRead(kFormat, SampleWith("enable = true", "enable = true\ncomponents = [\"model\"]"));
-  EXPECT_EQ(Of(model, "buffers.fused_glu"), "true");
+  EXPECT_EQ(TextOf(model, "buffers.fused_glu"), "true");
 }
 
 TEST(ConfigTorchtitan, WeightsMayBeStoredInBf16) {
   const Settings settings = MustRead(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\ndtype = \"bfloat16\""));
-  EXPECT_EQ(Of(settings, "precision.master"), "none");
-  EXPECT_EQ(Of(settings, "precision.optimizer"), "bf16");
-  EXPECT_EQ(Of(settings, "precision.accumulate"), "fp32");  // as it is reduced
+  EXPECT_EQ(TextOf(settings, "precision.master"), "none");
+  EXPECT_EQ(TextOf(settings, "precision.optimizer"), "bf16");
+  EXPECT_EQ(TextOf(settings, "precision.accumulate"), "fp32");  // as it is reduced
 }
 
 // One key of the network is no other network.
 TEST(ConfigTorchtitan, TheFlavorStaysBehindAChangeToIt) {
-  EXPECT_EQ(Of(MustRead(kFormat, Sample(), {"network.attention_kernel=eager"}), "network"), "llama-3-8b");
+  EXPECT_EQ(TextOf(MustRead(kFormat, Sample(), {"network.attention_kernel=eager"}), "network"), "llama-3-8b");
 }
 
 TEST(ConfigTorchtitan, WhoSaysHowAPipelineIsMadeIsNotContradicted) {
   const std::string text =
       SampleWith("tensor_parallel_degree = 1", "tensor_parallel_degree = 1\npipeline_parallel_degree = 4");
   const std::vector<std::string> set = {"schedule=gpipe", "accumulation_steps=4"};
-  EXPECT_EQ(Of(MustRead(kFormat, text, set), "layout.layers_per_stage"), "(nothing)");
+  EXPECT_EQ(TextOf(MustRead(kFormat, text, set), "layout.layers_per_stage"), "(nothing)");
 }
 
 TEST(ConfigTorchtitan, AnOptimizerInTheBackwardPassDoesNotClip) {
   std::string text = SampleWith("lr = 3e-4", "lr = 3e-4\nearly_step_in_backward = true");
   text.replace(text.find("global_batch_size = 32"), 22, "");  // one microbatch
   const Settings settings = MustRead(kFormat, text);
-  EXPECT_EQ(Of(settings, "optimizer_step.in_backward"), "true");
-  EXPECT_EQ(Of(settings, "optimizer_step.clip_norm"), "(nothing)");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.in_backward"), "true");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "(nothing)");
 }
 
 TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
