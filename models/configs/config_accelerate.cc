@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "models/configs/config.h"
+#include "models/configs/config_deepspeed.h"
 #include "models/configs/field.h"
 #include "models/configs/translation.h"
 
@@ -39,7 +40,10 @@ constexpr std::array kOneValue = {
     OneValue{"parallelism_config.parallelism_config_sp_size", "1", "Ulysses sequence parallelism"},
 };
 
-constexpr std::string_view kOther[] = {"distributed_type",
+constexpr std::string_view kType = "distributed_type";
+constexpr std::string_view kNone = "NO";  ///< of kType, and accelerate's default
+
+constexpr std::string_view kOther[] = {kType,
                                        "mixed_precision",
                                        "num_processes",
                                        "num_machines",
@@ -222,7 +226,7 @@ Status ReadFsdp1(const ConfigValue& root, Settings& settings) {
   return Done{};
 }
 
-Status ReadFsdp(const ConfigValue& root, Settings& settings) {
+Status ReadShards(const ConfigValue& root, Settings& settings) {
   constexpr std::string_view kVersion = "fsdp_config.fsdp_version";
   constexpr std::string_view kCheckpointing = "fsdp_config.fsdp_activation_checkpointing";
   if (Given(root, "fsdp_config.fsdp_auto_wrap_policy") == nullptr) {
@@ -285,19 +289,50 @@ ConfigValue DeepSpeedOf(const ConfigValue& root) {
   return config;
 }
 
-Result<Settings> ReadDeepSpeed(const ConfigValue& root, Settings given) {
+// What distributed_type asks for.
+
+Result<Settings> ReadFsdp(const ConfigValue& root, const Settings& given) {
+  Settings settings;
+  TIDEMARK_TRY(ReadLayout(root, settings));
+  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kSaidByScripts, settings, given));
+  TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
+  TIDEMARK_TRY(ReadShards(root, settings));
+  return settings;
+}
+
+Result<Settings> ReadUnsharded(const ConfigValue& root, const Settings& given, Settings ranks) {
+  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kSaidByScripts, ranks, given));
+  ranks["strategy"] = Retold(Value(root, kType, kNone), "ddp-last");
+  TIDEMARK_TRY(ReadLoadedType(root, given, ranks));
+  return ranks;
+}
+
+Result<Settings> ReadDdp(const ConfigValue& root, const Settings& given) {
+  Settings ranks;
+  TIDEMARK_TRY(ReadLayout(root, ranks));
+  return ReadUnsharded(root, given, std::move(ranks));
+}
+
+/// One process, whatever num_processes says (launch.py, simple_launcher).
+Result<Settings> ReadOneProcess(const ConfigValue& root, const Settings& given) {
+  Settings ranks;
+  TIDEMARK_TRY(ReadLayout(root, ranks));
+  ranks["layout.dp"] = Retold(Value(root, kType, kNone), "1");
+  return ReadUnsharded(root, given, std::move(ranks));
+}
+
+Result<Settings> ReadLaunchedDeepSpeed(const ConfigValue& root, const Settings& given) {
   if (const ConfigValue* file = Given(root, "deepspeed_config.deepspeed_config_file")) {
     return ErrorAt(*file, "deepspeed_config.deepspeed_config_file", "what counts is in that file",
                    fmt::format("tidemark predict {}, with what is set here", file->text));
   }
   TIDEMARK_TRY(ReadMixed(root));
   TIDEMARK_ASSIGN(const std::int64_t processes, Read(root, WholeNumber{-1, 1 << 20}, "num_processes", "-1"));
+  Settings known = given;
   if (processes > 0 && !Speaks(given, "layout.dp")) {
-    given["layout.dp"] = *Given(root, "num_processes");
+    known["layout.dp"] = *Given(root, "num_processes");
   }
-  const std::vector<ConfigFormat> formats = ConfigFormats();
-  const auto deepspeed = std::ranges::find(formats, "deepspeed", &ConfigFormat::name);
-  return deepspeed->read(DeepSpeedOf(root), given);
+  return ReadDeepSpeed(DeepSpeedOf(root), known);
 }
 
 bool Recognises(const ConfigValue& root) {
@@ -308,26 +343,16 @@ bool Recognises(const ConfigValue& root) {
 
 Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
   TIDEMARK_TRY(CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther}));
-  const Choice<std::string> types{{{"FSDP", "fsdp"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}},
-                                  {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
-  constexpr std::string_view kType = "distributed_type";
-  if (Value(root, kType, "NO").text == "DEEPSPEED") {
-    return ReadDeepSpeed(root, given);
-  }
-  TIDEMARK_ASSIGN(const std::string type, Read(root, types, kType, "NO"));
-  Settings settings;
-  TIDEMARK_TRY(ReadLayout(root, settings));
-  if (Value(root, kType, "NO").text == "NO") {  // one process, whatever num_processes says (launch.py, simple_launcher)
-    settings["layout.dp"] = Retold(Value(root, kType, "NO"), "1");
-  }
-  TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kSaidByScripts, settings, given));
-  if (type == "fsdp") {
-    TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
-    TIDEMARK_TRY(ReadFsdp(root, settings));
-  } else {
-    settings["strategy"] = Retold(Value(root, kType, "NO"), "ddp-last");
-    TIDEMARK_TRY(ReadLoadedType(root, given, settings));
-  }
+  struct Type {
+    Result<Settings> (*read)(const ConfigValue& root, const Settings& given);
+  };
+  const Choice<Type> types{{{"FSDP", {&ReadFsdp}},
+                            {"MULTI_GPU", {&ReadDdp}},
+                            {"NO", {&ReadOneProcess}},
+                            {"DEEPSPEED", {&ReadLaunchedDeepSpeed}}},
+                           {"MEGATRON_LM", "TP", "XLA", "MULTI_CPU", "MULTI_NPU", "MULTI_XPU"}};
+  TIDEMARK_ASSIGN(const Type type, Read(root, types, kType, kNone));
+  TIDEMARK_ASSIGN(Settings settings, type.read(root, given));
   settings["machine"] = AssumedMachine();
   return settings;
 }
@@ -337,8 +362,7 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
 ConfigFormat ConfigAccelerate() {
   return {"accelerate",
           "accelerate's config (YAML): FSDP1, FSDP2, DDP or DeepSpeed, ranks, dtypes; network, sequence_length, "
-          "micro_batch_size and "
-          "accumulation_steps come from --set",
+          "micro_batch_size and accumulation_steps come from --set",
           &Recognises, &ReadAccelerate};
 }
 

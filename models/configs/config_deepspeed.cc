@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "models/configs/config_deepspeed.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -141,10 +143,14 @@ Result<ConfigValue> ReadType(const ConfigValue& root, std::string_view path, con
   return Retold(*value, std::move(type));
 }
 
-/// The optimizer that DeepSpeed wraps the model's in (_do_optimizer_sanity_check), as the strategy is called here.
-Status ReadStrategy(const ConfigValue& root, std::int64_t stage, bool offload, Settings& settings) {
-  const std::string type = settings.at("precision.params").text;
-  const bool wrapped = stage == 1 && type == "bf16" && settings.at("precision.accumulate").text == "fp32" && !offload;
+/// Whether DeepSpeed wraps the model's optimizer in BF16_Optimizer (_do_optimizer_sanity_check).
+bool IsWrapped(std::int64_t stage, bool offload, const Settings& settings) {
+  return stage == 1 && !offload && settings.at("precision.params").text == "bf16" &&
+         settings.at("precision.accumulate").text == "fp32";
+}
+
+/// The optimizer that DeepSpeed wraps the model's in, as the strategy is called here.
+Status ReadStrategy(const ConfigValue& root, std::int64_t stage, bool offload, bool wrapped, Settings& settings) {
   const ConfigValue* named = Given(root, "zero_optimization.stage");
   const std::string name = wrapped ? "deepspeed-bf16" : fmt::format("deepspeed-zero{}", stage);
   settings["strategy"] = named == nullptr ? Usual(name) : Retold(*named, name);
@@ -337,6 +343,8 @@ bool Recognises(const ConfigValue& root) {
            root.Find("bf16") != nullptr || root.Find("optimizer") != nullptr));
 }
 
+}  // namespace
+
 Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   const ConfigValue root = WithTodaysNames(file);
   TIDEMARK_TRY(CheckDeepSpeedFields(root));
@@ -352,8 +360,9 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   TIDEMARK_ASSIGN(const std::int64_t stage, ReadStage(root));
   TIDEMARK_ASSIGN(const bool offload, ReadOffload(root));
   TIDEMARK_TRY(ReadPrecision(root, given, stage, settings));
-  TIDEMARK_TRY(ReadStrategy(root, stage, offload, settings));
-  if (settings.at("strategy").text != "deepspeed-bf16") {  // BF16_Optimizer has no buckets of ZeRO's
+  const bool wrapped = IsWrapped(stage, offload, settings);
+  TIDEMARK_TRY(ReadStrategy(root, stage, offload, wrapped, settings));
+  if (!wrapped) {  // BF16_Optimizer has no buckets of ZeRO's
     TIDEMARK_TRY(ReadBuffers(root, given, stage, settings));
   }
   if (stage == 3) {
@@ -365,8 +374,6 @@ Result<Settings> ReadDeepSpeed(const ConfigValue& file, const Settings& given) {
   settings["machine"] = AssumedMachine();
   return settings;
 }
-
-}  // namespace
 
 ConfigFormat ConfigDeepspeed() {
   return {"deepspeed",

@@ -163,5 +163,15 @@ TEST(ConfigAccelerate, WhatIsNotModelledIsRefusedByName) {
               HasSubstr("did you mean fsdp_config.fsdp_version?"));
 }
 
+/// All types that are read are among those to choose from.
+TEST(ConfigAccelerate, AnUnknownTypeIsShownTheKnownOnes) {
+  const std::string refusal = RefusalOf(kFormat, "distributed_type: DEEPSPED\nmixed_precision: bf16\n", kSet);
+  for (const char* type : {"FSDP", "MULTI_GPU", "NO", "DEEPSPEED"}) {
+    EXPECT_THAT(refusal, HasSubstr(type));
+  }
+  EXPECT_THAT(RefusalOf(kFormat, "distributed_type: MEGATRON_LM\nmixed_precision: bf16\n", kSet),
+              HasSubstr("not supported by this version"));
+}
+
 }  // namespace
 }  // namespace tidemark::config_accelerate_test
