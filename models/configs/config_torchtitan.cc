@@ -179,8 +179,7 @@ class Titan {
     if (!shards && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
-                            "pipeline or with tensor "
-                            "parallelism all in fp32, which this version does not model",
+                            "pipeline or with tensor parallelism all in fp32, which this version does not model",
                             "shard over two ranks or more, or name what you want priced: --set strategy=ddp-every");
     }
     const bool pipeline = Stages() != "1";
