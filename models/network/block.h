@@ -166,7 +166,8 @@ struct Partition {
     upcast_returned,       ///< the same in a model that returns its logits: the caller holds them
     upcast_fp32_returned,  ///< the same, returned after the cast
     low_precision,         ///< F.cross_entropy on the logits as they are
-    softmax_saving,        ///< Megatron's and nanotron's, its gradient taken in place
+    softmax_saving,        ///< nanotron's, its gradient taken in place
+    softmax_in_place,      ///< Megatron's: the softmax, too, is taken in place
     chunked,               ///< forward and backward of the head for some tokens at a time, upcast logits each
     fused,                 ///< one kernel for some tokens at a time, which turns their logits into their gradient
   } loss = Loss::upcast_logits;

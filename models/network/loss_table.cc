@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/network/loss_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tidemark {
@@ -23,7 +24,7 @@ void LossTable::Forward() {
   row_max_ = AddRows("row_max", part_.tokens);
   row_sum_ = AddRows("row_sum", part_.tokens);
   target_ = AddRows("target_logit", part_.tokens);
-  if (kind() == Loss::softmax_saving) {
+  if (SavesSoftmax()) {
     SoftmaxForward();
   } else {
     LogSoftmaxForward();
@@ -31,7 +32,7 @@ void LossTable::Forward() {
 }
 
 TensorId LossTable::Backward() {
-  const TensorId wide = kind() == Loss::softmax_saving ? SoftmaxBackward() : LogSoftmaxBackward();
+  const TensorId wide = SavesSoftmax() ? SoftmaxBackward() : LogSoftmaxBackward();
   if (wide_ == logits_) {
     return wide;
   }
@@ -48,7 +49,7 @@ TensorId LossTable::Held() const {
 
 void LossTable::SoftmaxForward() {
   RowMaximum();
-  saved_ = AddWide("softmax");
+  saved_ = kind() == Loss::softmax_in_place ? wide_ : AddWide("softmax");
   Pass(false, "softmax.shift", {wide_, row_max_}, {saved_});
   // Gathers one element a row: the traffic is that of the rows, not of the matrix.
   Pass(false, "softmax.target", {labels_}, {target_}).reads.push_back(saved_);
@@ -57,9 +58,10 @@ void LossTable::SoftmaxForward() {
   Reduce("row_sum.reduce", row_sum_);
   // Both forms of the logits die when the function returns, so its last pass counts as touching them.
   Calculate& last = Pass(false, "softmax.normalise", {saved_, row_sum_, target_}, {saved_, AddLoss()});
-  last.reads.push_back(logits_);
-  if (wide_ != logits_) {
-    last.reads.push_back(wide_);
+  for (const TensorId held : {logits_, wide_}) {
+    if (held != saved_ && std::ranges::find(last.reads, held) == last.reads.end()) {
+      last.reads.push_back(held);
+    }
   }
 }
 

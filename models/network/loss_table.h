@@ -19,8 +19,11 @@ namespace tidemark {
 ///   upcast_fp32_returned  the same with the cast 4 held: forward peak 8, between the passes 8, backward peak 16.
 ///   low_precision   logits 2, log-softmax 2: saved 2, forward peak 4. Backward peak 6.
 ///   softmax_saving  logits 2 (held by the caller until the loss returns), cast 4, softmax 4: saved 4, forward peak 10.
-///                   Backward turns the softmax into its gradient in place, then bf16 2. (Megatron's and nanotron's
-///                   vocabulary-parallel cross-entropy.)
+///                   Backward turns the softmax into its gradient in place, then bf16 2. (nanotron's sharded
+///                   cross-entropy.)
+///   softmax_in_place  the same, and the cast becomes the softmax in place: forward peak 6, backward peak 6. With wide
+///                   logits they themselves do. (Megatron-LM's core/tensor_parallel/cross_entropy.py: since "-=" and
+///                   exp(out=) there is no second matrix.)
 ///   chunked         each chunk as upcast_returned: peak 14 of the chunk (loss_in_chunks.h).
 ///
 /// With a vocabulary divided over tensor-parallel ranks each row's maximum, sum and target are reduced over them: three
@@ -49,6 +52,7 @@ class LossTable {
   Loss kind() const { return parts_.partition().loss; }
   BlockBuilder& b() { return parts_.builder(); }
 
+  bool SavesSoftmax() const { return kind() == Loss::softmax_saving || kind() == Loss::softmax_in_place; }
   void SoftmaxForward();
   TensorId SoftmaxBackward();
   void LogSoftmaxForward();

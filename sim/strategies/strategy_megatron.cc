@@ -76,7 +76,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   // LinearWithGradAccumulationAndAsyncCommunication
   axes.linear_order = Partition::LinearOrder::input_gradient_first;
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
-  axes.loss = Partition::Loss::softmax_saving;
+  axes.loss = Partition::Loss::softmax_in_place;
   strategy.defaults.keys = {"optimizer_step.kernel",
                             "optimizer_step.clip_norm",
                             "sync.bucket_elements",

@@ -193,7 +193,9 @@ TEST(CrossEntropy, PeaksAsEachFormWasMeasuredTo) {
   EXPECT_EQ(LossOf(job, Loss::upcast_fp32_returned), (LossBytes{8, 8, 16}));
   EXPECT_EQ(LossOf(job, Loss::low_precision), (LossBytes{4, 2, 6}));
   EXPECT_EQ(LossOf(job, Loss::softmax_saving), (LossBytes{10, 4, 10}));
+  EXPECT_EQ(LossOf(job, Loss::softmax_in_place), (LossBytes{6, 4, 6}));
   EXPECT_EQ(LossOf(InFp32(job), Loss::upcast_logits), (LossBytes{8, 4, 12}));
+  EXPECT_EQ(LossOf(InFp32(job), Loss::softmax_in_place), (LossBytes{4, 4, 4}));
 }
 
 // t = 1: 12nV = 1,572,864,000. t = 2: forward peak 10nV/t = 655,360,000, of which 262,144,000 are kept.
