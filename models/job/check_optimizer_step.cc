@@ -31,11 +31,10 @@ Status Check(const char* key, bool is_set, std::span<const Rule> rules) {
 
 Status CheckOptimizerStep(const Job& job) {
   const OptimizerStep& step = job.axes.optimizer_step;
-  const bool one_chunk = job.layout.vpp == 1 && job.schedule != Schedule::dualpipe;
   const Rule clipping[] = {
-      {job.layout.pp == 1 || one_chunk,
-       "a rank that holds several stages takes one norm of all of them, which is not modelled yet",
-       "set schedule to 1f1b and layout.vpp to 1, or optimizer_step.clip_norm to null"},
+      {job.layout.pp == 1 || job.schedule != Schedule::dualpipe,
+       "two ranks hold each stage, and one of them takes its norm, which is not modelled yet",
+       "set schedule to 1f1b, or optimizer_step.clip_norm to null"},
       {job.layout.pp == 1 || job.network.trainable.empty(),
        "in a pipeline whose parameters are partly frozen a stage may have no gradients, which is not modelled yet",
        "set layout.pp to 1, or optimizer_step.clip_norm to null"},

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
 namespace tidemark {
@@ -17,7 +18,7 @@ std::pair<std::string, std::int64_t> KeyOf(const Stretch& stretch) { return {str
 
 NormedTensors::NormedTensors(const Model& model, const Program& program) {
   const auto has = [&](std::string_view name) {
-    return std::find(program.names.begin(), program.names.end(), name) != program.names.end();
+    return std::ranges::any_of(program.names, [&](const std::string& one) { return WithoutStage(one) == name; });
   };
   if (!has(kGradientNorms)) {
     return;
@@ -26,7 +27,7 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
   FindUpdated(model, program);
   ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
     const auto* compute = std::get_if<Compute>(&program.nodes[at]);
-    if (compute == nullptr || program.names[compute->name.index] != kGradientNorms) {
+    if (compute == nullptr || WithoutStage(program.names[compute->name.index]) != kGradientNorms) {
       return true;
     }
     for (const BufferRef& read : compute->reads) {

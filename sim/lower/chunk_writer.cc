@@ -141,6 +141,12 @@ void ChunkWriter::ExchangeMirrored() {
   }
 }
 
+void ChunkWriter::MeasureNorm() {
+  role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
+  data_parallel_->MeasureNorm();
+  role_.builder.Emit(End{Phase::optimizer});
+}
+
 void ChunkWriter::Step() {
   data_parallel_->OptimizerStep();
   complete_ = false;

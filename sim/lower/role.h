@@ -36,6 +36,13 @@ struct RoleProgram {
     bool exists = false;
   };
 
+  /// One norm of the gradients of all chunks, which each of them is clipped to.
+  struct Norm {
+    BufferRef numbers, total;  ///< one a tensor, and their sum; invalid: nothing is clipped
+    std::int64_t tensors = 0;
+    std::int64_t declared = 0, measured = 0, clipped = 0;  ///< chunks
+  };
+
   const std::vector<Stage>& chunks;
   const std::int64_t rank;  ///< in the group "dp", where ranks differ (Strategy::ranks_differ), else 0
 
@@ -46,6 +53,7 @@ struct RoleProgram {
   bool splits_backward = false;  ///< some backward passes leave weight gradients for later
   bool is_mirrored = false;      ///< another rank holds the same stages, for other microbatches
   std::map<std::string, GroupId> groups;
+  Norm norm;
   Shared pool;  ///< the block that pooled tensors are views of
   /// What autograd gets for gradients that kernels add elsewhere, by rows and columns.
   std::map<std::pair<std::int64_t, std::int64_t>, Shared> dummy_gradients;

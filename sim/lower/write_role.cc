@@ -184,6 +184,11 @@ class RoleWriter {
     for (ChunkWriter* chunk : in_order) {
       chunk->ExchangeMirrored();
     }
+    if (chunks_.size() > 1 && job_.axes.optimizer_step.clip_norm > 0) {
+      for (ChunkWriter& chunk : chunks_) {
+        chunk.MeasureNorm();
+      }
+    }
     for (ChunkWriter& chunk : chunks_) {
       chunk.Step();
     }

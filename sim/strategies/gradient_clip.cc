@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/strategies/gradient_clip.h"
 
+#include <iterator>
 #include <utility>
+
+#include "sim/program/stages.h"
 
 namespace tidemark {
 namespace {
@@ -17,18 +20,25 @@ Bytes GradientBytes(const Role& role, const UpdatePiece& piece) {
 
 }  // namespace
 
-bool IsClipKernel(std::string_view name) { return name == kNorms || name == kCoefficient || name == kScaling; }
+bool IsClipKernel(std::string_view name) {
+  const std::string_view kernel = WithoutStage(name);
+  return kernel == kNorms || kernel == kCoefficient || kernel == kScaling;
+}
 
 GradientClip::GradientClip(Role& role, std::int64_t tensors) : role_(role) {
-  if (role.job.axes.optimizer_step.clip_norm == 0 || tensors == 0) {
+  if (role.job.axes.optimizer_step.clip_norm == 0) {
+    return;
+  }
+  norm().tensors += tensors;
+  if (++norm().declared < std::ssize(role.program.chunks) || norm().tensors == 0) {
     return;
   }
   const auto declare = [&](const char* name, std::int64_t elements) {
-    return BufferRef{role.builder.AddBuffer({name, Category::workspace, DType::fp32, elements, {1, 1}, role.compute}),
-                     {}};
+    return BufferRef{
+        role.program.builder.AddBuffer({name, Category::workspace, DType::fp32, elements, {1, 1}, role.compute}), {}};
   };
-  norms_ = declare(kNorms, tensors);
-  total_ = declare("norm of all gradients", 1);
+  norm().numbers = declare(kNorms, norm().tensors);
+  norm().total = declare("norm of all gradients", 1);
 }
 
 void GradientClip::TinyKernel(const char* name, const BufferRef& from, const BufferRef& to) {
@@ -50,16 +60,19 @@ void GradientClip::Reduce(const char* group, std::int64_t ranks, std::int64_t st
                                 DType::fp32,
                                 1,
                                 stream,
-                                {total_},
-                                {total_}});
+                                {norm().total},
+                                {norm().total}});
   role_.builder.Order(role_.compute, stream, "norm reduced");
 }
 
 void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_norm) {
-  if (!norms_.buffer.valid()) {
+  if (!clips()) {
     return;
   }
-  role_.Alloc(norms_);
+  if (norm().measured++ == 0) {
+    role_.Alloc(norm().numbers);
+  }
+  measured_ = true;
   each([&](const UpdatePiece& piece) {
     const std::int64_t elements = piece.update.elements;
     role_.builder.Emit(Compute{role_.builder.Named(kNorms),
@@ -68,32 +81,34 @@ void GradientClip::Measure(const EachPiece& each, bool divided, bool host_reads_
                                Work::optimizer,
                                Rational(1),
                                piece.update.gradients,
-                               {norms_},
+                               {norm().numbers},
                                piece.update.own_part});
   });
-  Sum(divided, host_reads_norm);
+  if (norm().measured == std::ssize(role_.program.chunks)) {
+    Sum(divided, host_reads_norm);
+  }
 }
 
 void GradientClip::BeginParts() {
-  if (norms_.buffer.valid()) {
-    role_.Alloc(norms_);
+  if (clips()) {
+    role_.Alloc(norm().numbers);
   }
 }
 
 void GradientClip::MeasurePart(StreamId stream, const BufferRef& gradient, std::int64_t elements) {
-  if (norms_.buffer.valid()) {
-    role_.MemoryKernel(kNorms, stream, Work::optimizer, {gradient}, {norms_}, elements,
+  if (clips()) {
+    role_.MemoryKernel(kNorms, stream, Work::optimizer, {gradient}, {norm().numbers}, elements,
                        SizeOf(role_.builder.buffer(gradient.buffer).dtype) * elements);
   }
 }
 
 void GradientClip::Sum(bool divided, bool host_reads_norm) {
-  if (!norms_.buffer.valid()) {
+  if (!clips()) {
     return;
   }
-  role_.Alloc(total_);
-  TinyKernel("norm of norms", norms_, total_);
-  role_.Free(norms_);
+  role_.Alloc(norm().total);
+  TinyKernel("norm of norms", norm().numbers, norm().total);
+  role_.Free(norm().numbers);
   const Layout& layout = role_.job.layout;
   if (divided) {
     Reduce("dp", layout.dp / role_.job.axes.shard.replicas, layout.tp);
@@ -103,7 +118,7 @@ void GradientClip::Sum(bool divided, bool host_reads_norm) {
   if (host_reads_norm) {
     role_.builder.Emit(HostSync{role_.compute});
   } else {
-    TinyKernel(kCoefficient, total_, total_);
+    TinyKernel(kCoefficient, norm().total, norm().total);
   }
   measured_ = true;
 }
@@ -114,17 +129,17 @@ void GradientClip::Scale(const EachPiece& each, StreamId stream) {
   }
   each([&](const UpdatePiece& piece) {
     std::vector<BufferRef> reads = piece.update.gradients;
-    reads.push_back(total_);
+    reads.push_back(norm().total);
     role_.MemoryKernel(kScaling, stream, Work::optimizer, std::move(reads), piece.update.gradients,
                        piece.update.elements, GradientBytes(role_, piece) * 2);
   });
 }
 
 void GradientClip::Forget() {
-  if (measured_) {
-    role_.Free(total_);
+  if (std::exchange(measured_, false) && ++norm().clipped == std::ssize(role_.program.chunks)) {
+    role_.Free(norm().total);
+    norm().measured = norm().clipped = 0;
   }
-  measured_ = false;
 }
 
 }  // namespace tidemark

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "sim/lower/role.h"
 #include "sim/strategies/update_kernels.h"
 
 namespace tidemark {
@@ -21,6 +22,10 @@ bool IsClipKernel(std::string_view name);
 /// the norm is too large: here it always is. Megatron sums over data and model parallel ranks in one all-reduce, which
 /// here are one each. The numbers per tensor lie in one buffer.
 ///
+/// A rank that holds several chunks takes one norm of all their gradients: each chunk's are measured before the first
+/// is clipped (torch.distributed.pipelining leaves clipping to whoever has all model parts, as torchtitan's train.py
+/// does; Megatron-LM makes one optimizer of all model chunks).
+///
 /// Stages of a pipeline sum the norm as well. A collective does not wait for other stages here, as it does in a real
 /// run: the stage that comes to its norm last, which is the first stage of most schedules, is timed exactly.
 class GradientClip {
@@ -28,6 +33,7 @@ class GradientClip {
   GradientClip(Role& role, std::int64_t tensors);
 
   /// `divided`: each data-parallel rank has a part of the gradients.
+  /// Of the last chunk to be measured, the sum as well.
   void Measure(const EachPiece& each, bool divided, bool host_reads_norm);
   /// In place of Measure, for gradients that leave the device before the step: makes room, measures each as it goes,
   /// and sums up at the step.
@@ -36,14 +42,18 @@ class GradientClip {
   void Sum(bool divided, bool host_reads_norm);
   bool measured() const { return measured_; }
   void Scale(const EachPiece& each, StreamId stream);
+  /// The last chunk to be clipped ends the norm.
   void Forget();
 
  private:
+  RoleProgram::Norm& norm() { return role_.program.chunks.size() > 1 ? role_.program.norm : own_; }
+  const RoleProgram::Norm& norm() const { return role_.program.chunks.size() > 1 ? role_.program.norm : own_; }
+  bool clips() const { return norm().numbers.buffer.valid(); }
   void Reduce(const char* group, std::int64_t ranks, std::int64_t stride);
   void TinyKernel(const char* name, const BufferRef& from, const BufferRef& to);
 
   Role& role_;
-  BufferRef norms_, total_;  ///< invalid: nothing is clipped
+  RoleProgram::Norm own_;  ///< of a rank with one chunk
   bool measured_ = false;
 };
 

@@ -222,7 +222,7 @@ void OptimizerState::Step(Role& role, const Updates& updates) {
     clip_->Measure(each, role.job.axes.shard.optimizer, updates.host_reads_norm);
   }
   clip_->Scale(each, StateStream(role));
-  if (measures) {
+  if (measures || role.program.chunks.size() > 1) {
     clip_->Forget();
   }
   MakeStates(role, each, UpdateKernels(role, StateStream(role)));

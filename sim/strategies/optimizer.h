@@ -72,8 +72,8 @@ class OptimizerState {
   /// One update by itself, of a gradient that has just been made, on the stream that made it; of jobs with
   /// optimizer_step.in_backward, whose step has one microbatch and whose kernel is one.
   void UpdateInBackward(Role& role, std::int64_t position, TensorUpdate update, StreamId stream);
-  /// Of a system that takes the norm of more than a Step's gradients: those that it has before. ForgetNorm ends what
-  /// the norm is for; both do nothing in jobs that do not clip.
+  /// Of what takes the norm of more than a Step's gradients, a system or a rank with several chunks: those that it has
+  /// before. ForgetNorm ends what the norm is for (of chunks their Step does); both do nothing in jobs that do not clip.
   void MeasureNorm(Role& role, const Updates& updates);
   void ForgetNorm() { clip_->Forget(); }
   /// For gradients that leave the device before the step.

@@ -50,6 +50,12 @@ Status Strategy::Accept(const Job& job) const {
   if (job.layout.pp > 1) {
     TIDEMARK_TRY(ScheduleOf(job.schedule).refuse(job));
   }
+  if (job.layout.vpp > 1 && job.axes.optimizer_step.clip_norm > 0 &&
+      std::ranges::find(schedules, Schedule::interleaved) == schedules.end()) {
+    return BadKey("optimizer_step.clip_norm",
+                  fmt::format("{} has no schedule with several chunks, and so no norm over them", defaults.name),
+                  "set layout.vpp to 1, or optimizer_step.clip_norm to null");
+  }
   Job plain;
   plain.axes = defaults.axes;
   for (const Field<Job>& field : JobFields()) {

@@ -98,6 +98,11 @@ class Pipelines(ExecutedJob):
             staged = self.losses(*exact, *clip, "schedule=zb-h1", steps=6)
             for expected, found in zip(alone, staged):
                 self.assertAlmostEqual(expected, found, delta=5e-7, msg=clip)
+        chunks = (*exact, "strategy=ddp-last", "optimizer_step.clip_norm=0.5")  # all of a rank are clipped to one norm
+        alone = self.losses(*chunks, "layout.pp=1", steps=6)
+        staged = self.losses(*chunks, "schedule=interleaved", *SCHEDULES["interleaved"], steps=6)
+        for expected, found in zip(alone, staged):
+            self.assertAlmostEqual(expected, found, delta=5e-7)
 
     def test_the_report_tells_the_stage_that_has_the_highest_peak(self):
         """Of four stages of one layer the last has the head, whose logits in fp32 are larger than all else here."""

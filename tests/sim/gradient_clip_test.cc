@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/job/validate.h"
+#include "sim/program/stages.h"
 #include "sim/program/text.h"
 #include "tests/sim/optimizer_book.h"
 
@@ -82,6 +83,35 @@ TEST(Clipping, ReadsAndScalesEveryGradientOnce) {
   EXPECT_EQ(moved(WithClipping("deepspeed-zero3"), "clip gradients"), kElements / 4 * 4 * 2);
 }
 
+/// Kernels of the optimizer on one rank, in the order in which they run, without the stages that they are for.
+std::vector<std::string> OptimizerKernels(const Job& job) {
+  const Program program = Unroll(Sound(job).roles.front());
+  std::vector<std::string> kernels;
+  for (const Node& node : program.nodes) {
+    const auto* compute = std::get_if<Compute>(&node);
+    if (compute != nullptr && compute->work == Work::optimizer) {
+      kernels.emplace_back(WithoutStage(program.names[compute->name.index]));
+    }
+  }
+  return kernels;
+}
+
+TEST(Clipping, ChunksOfARankHaveOneNormAndAreMeasuredBeforeTheFirstIsClipped) {
+  for (const char* strategy : {"ddp-last", "fsdp2-keep-all", "megatron", "megatron-dist-opt"}) {
+    Job job = WithClipping(strategy);
+    job.layout.pp = job.layout.vpp = 2;
+    job.schedule = Schedule::interleaved;
+    ASSERT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
+    const std::vector<std::string> kernels = OptimizerKernels(job);
+    const auto first = std::ranges::find(kernels, "clip gradients");
+    EXPECT_EQ(std::ranges::count(kernels, "norm of norms"), 1) << strategy;
+    EXPECT_EQ(std::find(first, kernels.end(), "gradient norms"), kernels.end()) << strategy;
+    EXPECT_EQ(std::count(kernels.begin(), first, "gradient norms"), std::count(first, kernels.end(), "clip gradients"));
+    EXPECT_EQ(NormReductions(job).back(), "pp");
+    EXPECT_EQ(std::ranges::count(NormReductions(job), "pp"), 1) << strategy;
+  }
+}
+
 TEST(Clipping, MegatronsHostWaitsForTheNorm) {
   const auto syncs = [](const Job& job) {
     const std::vector<Node> nodes = Sound(job).roles.front().nodes;
@@ -117,11 +147,13 @@ TEST(Clipping, IsRefusedWhereItIsNotModelled) {
   EXPECT_THAT(refused("jax-scan"), HasSubstr("optax.clip_by_global_norm"));
   EXPECT_THAT(refused("colossalai-zero1"), HasSubstr("nothing would change"));
   EXPECT_THAT(refused("colossalai-gemini"), HasSubstr("HybridAdam"));
-  Job pipeline = WithClipping("megatron");
+  Job pipeline = WithClipping("nanotron");
   pipeline.layout.pp = pipeline.layout.vpp = 2;
   pipeline.schedule = Schedule::interleaved;
-  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("several stages"));
+  EXPECT_THAT(FindStrategy("nanotron")->Accept(pipeline).error().Text(), HasSubstr("no schedule with several chunks"));
   pipeline.layout.vpp = 1;
+  pipeline.schedule = Schedule::dualpipe;
+  EXPECT_THAT(Validate(pipeline).error().Text(), HasSubstr("two ranks hold each stage"));
   pipeline.schedule = Schedule::one_f_one_b;
   EXPECT_TRUE(Validate(pipeline).ok());
   pipeline.network.trainable = {"head.*"};

@@ -58,12 +58,14 @@ class Replicated : public DataParallel {
   }
 
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
+  void MeasureNorm() override { optimizer_.MeasureNorm(role_, AllUpdates()); }
+
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (InBackward()) {
       state_.ZeroGradients();
     } else {
-      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+      optimizer_.Step(role_, AllUpdates());
       ZeroGradients();
       if (state_.EndUpdate(role_)) {
         Rebuild();
@@ -310,6 +312,10 @@ class Replicated : public DataParallel {
       weights.push_back(role_.Ref(masters_, at.position));
     }
     return {at.parameter, ParameterOf(role_, at).elements, {Gradient(at)}, std::move(weights), Moved()};
+  }
+
+  Updates AllUpdates() {
+    return {[&](std::int64_t position) { return UpdatesOf(position); }};
   }
 
   std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {

@@ -116,10 +116,12 @@ class FullySharded : public DataParallel {
   }
 
   /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
+  void MeasureNorm() override { optimizer_.MeasureNorm(role_, AllUpdates()); }
+
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (!axes_.optimizer_step.in_backward) {
-      optimizer_.Step(role_, {[&](std::int64_t position) { return UpdatesOf(position); }});
+      optimizer_.Step(role_, AllUpdates());
       scatter_.FreeSharded();
     }
     role_.builder.Emit(End{Phase::optimizer});
@@ -196,6 +198,10 @@ class FullySharded : public DataParallel {
     std::vector<BufferRef> gradients;
     ForEachGradient(unit, [&](const ParameterAt& at) { gradients.push_back(Gathered(at, accumulated)); });
     scatter_.Scatter(microbatch, unit, gradients, accumulated ? axes_.precision.reduce : axes_.precision.gradients);
+  }
+
+  Updates AllUpdates() {
+    return {[&](std::int64_t position) { return UpdatesOf(position); }};
   }
 
   std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {

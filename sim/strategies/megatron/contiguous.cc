@@ -10,7 +10,7 @@
 #include "sim/strategies/megatron/fused_gradients.h"
 #include "sim/strategies/megatron/gradient_buffer.h"
 #include "sim/strategies/megatron/owned_parts.h"
-#include "sim/strategies/optimizer.h"
+#include "sim/strategies/megatron/whole_parts.h"
 #include "sim/strategies/parameter_table.h"
 #include "sim/strategies/updated_parameters.h"
 
@@ -54,20 +54,24 @@ class Contiguous : public DataParallel {
     }
   }
 
+  void MeasureNorm() override {
+    if (owned_) {
+      CopyOwnedGradients();
+      owned_->MeasureNorm(OwnedUpdates());
+    } else {
+      whole_->MeasureNorm(WholeUpdates());
+    }
+  }
+
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (owned_) {
-      if (owned_->CopiesGradients()) {
-        EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyGradients(bucket, MainGradientsOf(bucket)); });
-        has_copies_ = true;
-      }
+      CopyOwnedGradients();
       owned_->Step(OwnedUpdates());
       EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyToWeights(bucket, WeightsOf(bucket)); });
     } else {
-      Updates updates{[&](std::int64_t position) { return UpdatesOf(position); }};
-      updates.host_reads_norm = true;
-      optimizer_.Step(role_, updates);
-      role_.EachBlock([&](std::int64_t position) { CopyToWeights(position); });
+      whole_->Step(WholeUpdates());
+      role_.EachBlock([&](std::int64_t position) { whole_->CopyToWeights(position, TrainedOf(position, weights_)); });
     }
     role_.builder.Emit(End{Phase::optimizer});
     if (axes_.shard.optimizer && ranks_ > 1) {
@@ -167,15 +171,7 @@ class Contiguous : public DataParallel {
       has_copies_ = owned_->CopiesAtStart();
       return;
     }
-    if (axes_.precision.master) {
-      std::vector<std::int64_t> elements;
-      for (const StageRun& run : role_.stage.runs) {
-        elements.push_back(TrainableElements(run.block()));
-      }
-      masters_ = role_.PerBlock("master weights of", Category::optimizer, *axes_.precision.master, role_.compute,
-                                elements, true, true);
-    }
-    optimizer_.Declare(role_, [&](std::int64_t position) { return TrainedSizes(role_, position); });
+    whole_.emplace(role_);
   }
 
   void Zero(std::int64_t position) {
@@ -295,11 +291,25 @@ class Contiguous : public DataParallel {
                [&](const GradientBucket& bucket) { bucket.owned > 0 ? body(bucket) : void(); });
   }
 
+  /// Of gradients whose copies the optimizer reads.
+  void CopyOwnedGradients() {
+    if (owned_->CopiesGradients() && !std::exchange(has_copies_, true)) {
+      EachOwnedBucket([&](const GradientBucket& bucket) { owned_->CopyGradients(bucket, MainGradientsOf(bucket)); });
+    }
+  }
+
   std::vector<std::int64_t> OwnedKey(std::int64_t position) const {
     std::vector<std::int64_t> key = buffer_.Describe(position);
     const std::vector<std::int64_t> owned = owned_->Key(position);
     key.insert(key.end(), owned.begin(), owned.end());
     return key;
+  }
+
+  Updates WholeUpdates() {
+    const auto at = [&](std::int64_t position) {
+      return whole_->UpdatesOf(position, TrainedOf(position, main_gradients_), TrainedOf(position, weights_));
+    };
+    return {.at = at, .host_reads_norm = true};
   }
 
   Updates OwnedUpdates() {
@@ -327,40 +337,10 @@ class Contiguous : public DataParallel {
         BlockOrder::last_to_first);
   }
 
-  std::vector<TensorUpdate> UpdatesOf(std::int64_t position) {
-    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
-    if (elements == 0) {
-      return {};
-    }
-    const bool masters = axes_.precision.master.has_value();
-    std::vector<BufferRef> gradients, updated;
-    if (masters) {
-      updated.push_back(role_.Ref(masters_, position));
-    }
-    ForEachTrained(role_, position, [&](const ParameterAt& at) {
-      gradients.push_back(main_gradients_(role_, at));
-      if (!masters) {
-        updated.push_back(Weight(at));
-      }
-    });
-    const Bytes moved =
-        SizeOf(axes_.precision.accumulate) + SizeOf(axes_.precision.master.value_or(axes_.precision.params)) * 2;
-    return {{0, elements, std::move(gradients), std::move(updated), moved}};
-  }
-
-  void CopyToWeights(std::int64_t position) {
-    const std::int64_t elements = TrainableElements(role_.stage.BlockAt(position));
-    if (elements > 0 && axes_.precision.master) {
-      role_.MemoryKernel("masters to weights", role_.compute, Work::optimizer, {role_.Ref(masters_, position)},
-                         Weights(position), elements,
-                         (SizeOf(*axes_.precision.master) + SizeOf(axes_.precision.params)) * elements);
-    }
-  }
-
-  std::vector<BufferRef> Weights(std::int64_t position) {
-    std::vector<BufferRef> weights;
-    ForEachTrained(role_, position, [&](const ParameterAt& at) { weights.push_back(Weight(at)); });
-    return weights;
+  std::vector<BufferRef> TrainedOf(std::int64_t position, const ParameterTable& table) const {
+    std::vector<BufferRef> buffers;
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { buffers.push_back(table(role_, at)); });
+    return buffers;
   }
 
   void GatherUpdated() {
@@ -385,10 +365,9 @@ class Contiguous : public DataParallel {
   bool eager_;              ///< a bucket is reduced as soon as it is complete
   bool launching_ = false;  ///< in the backward pass under way
   ParameterTable weights_, gradients_, main_gradients_;
-  RunBuffers masters_;
-  OptimizerState optimizer_;
   bool has_copies_ = false;          ///< of the last window's gradients in fp32
-  std::optional<OwnedParts> owned_;  ///< the distributed optimizer's, instead of the two
+  std::optional<OwnedParts> owned_;  ///< the distributed optimizer's
+  std::optional<WholeParts> whole_;  ///< any other's
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ class OwnedParts {
   /// How this rank's range of a bucket is updated.
   TensorUpdate UpdateOf(const GradientBucket& bucket, const std::vector<BufferRef>& gradients,
                         const std::vector<BufferRef>& weights) const;
+  void MeasureNorm(const Updates& updates) { optimizer_.MeasureNorm(role_, updates); }
   void Step(const Updates& updates) { optimizer_.Step(role_, updates); }
   /// Nothing without masters.
   void CopyToWeights(const GradientBucket& bucket, std::vector<BufferRef> weights);
