@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/field.h"
+#include "models/configs/tool_fields.h"
 #include "models/configs/torchtitan_fields.h"
 #include "models/configs/torchtitan_pipeline.h"
 #include "models/configs/translation.h"
@@ -46,7 +47,7 @@ constexpr std::array kDebugModel = {
 /// One config with what the command line says behind it.
 class Titan {
  public:
-  Titan(const ConfigValue& root, const Settings& given) : fields_(root), given_(given) {}
+  Titan(const ConfigValue& root, const Settings& given) : fields_(root, "torchtitan"), given_(given) {}
 
   Result<Settings> Read() {
     TIDEMARK_TRY(ReadFlavor());
@@ -313,7 +314,7 @@ class Titan {
     return Done{};
   }
 
-  TorchtitanFields fields_;
+  ToolFields fields_;
   const Settings& given_;
   Settings settings_;
   std::int64_t replicas_ = 1, ranks_ = 1;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <string_view>
+
+#include "models/configs/translation.h"
 
 namespace tidemark {
 namespace {

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include "base/result.h"
-#include "models/configs/field.h"
-#include "models/configs/translation.h"
 #include "models/configs/value.h"
 
 namespace tidemark {
@@ -18,54 +9,5 @@ namespace tidemark {
 /// Refuses fields that this version does not know in sections that move memory or time, misspelt ones, and values that
 /// are not modelled: torchtitan before 9810191b, torchtitan/config/job_config.py.
 Status CheckTorchtitanFields(const ConfigValue& root);
-
-/// The fields of a torchtitan config by their paths ("training.seq_len"), with torchtitan's default where the file has
-/// none. Errors say the place.
-class TorchtitanFields {
- public:
-  explicit TorchtitanFields(const ConfigValue& root) : root_(root) {}
-
-  const ConfigValue* Given(std::string_view path) const { return tidemark::Given(root_, path); }
-
-  ConfigValue Value(std::string_view path, std::string_view absent) const {
-    const ConfigValue* value = Given(path);
-    if (value != nullptr) {
-      return *value;
-    }
-    ConfigValue fallback = MakeScalar(std::string(absent), "torchtitan's default");
-    fallback.where = root_.where;
-    return fallback;
-  }
-
-  /// Another text at the field's place.
-  ConfigValue Retold(std::string_view path, std::string_view absent, std::string text) const {
-    return tidemark::Retold(Value(path, absent), std::move(text));
-  }
-
-  /// The field in a form of values (models/configs/field.h).
-  template <class Form>
-  auto Read(const Form& form, std::string_view path, std::string_view absent) const {
-    const ConfigValue value = Value(path, absent);
-    return form.Read(value).At(fmt::format("{}: {}", value.where, path));
-  }
-
-  Result<std::int64_t> Whole(std::string_view path, std::int64_t absent, std::int64_t least = 1) const {
-    return Read(WholeNumber{least, 1 << 20}, path, std::to_string(absent));
-  }
-
-  Result<bool> IsTrue(std::string_view path) const { return Read(Truth{}, path, "false"); }
-
-  /// One of a few names, as it is called here.
-  Result<std::string> OneOf(const Choice<std::string>& choice, std::string_view path, std::string_view absent) const {
-    return Read(choice, path, absent);
-  }
-
-  Error Refuse(std::string_view path, std::string_view absent, std::string message, std::string hint) const {
-    return ErrorAt(Value(path, absent), path, std::move(message), std::move(hint));
-  }
-
- private:
-  const ConfigValue& root_;
-};
 
 }  // namespace tidemark

@@ -37,8 +37,7 @@ Result<std::vector<std::int64_t>> TorchtitanStages(std::int64_t stages, std::int
   return cut;
 }
 
-Status ReadTorchtitanPipeline(const TorchtitanFields& fields, std::int64_t ranks, std::int64_t layers,
-                              Settings& settings) {
+Status ReadTorchtitanPipeline(const ToolFields& fields, std::int64_t ranks, std::int64_t layers, Settings& settings) {
   const Choice<std::string> schedules{{{"1F1B", "1f1b"}, {"GPipe", "gpipe"}, {"Interleaved1F1B", "interleaved"}},
                                       {"InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "LoopedBFS"}};
   TIDEMARK_ASSIGN(const std::string schedule, fields.OneOf(schedules, kSchedule, "1F1B"));

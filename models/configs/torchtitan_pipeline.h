@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "models/configs/torchtitan_fields.h"
+#include "models/configs/tool_fields.h"
 #include "models/configs/value.h"
 
 namespace tidemark {
@@ -18,7 +18,6 @@ Result<std::vector<std::int64_t>> TorchtitanStages(std::int64_t stages, std::int
                                                    std::int64_t last);
 
 /// Schedule, model chunks and stages of a pipeline of `ranks` ranks over a network of `layers` layers (pipeline_llm).
-Status ReadTorchtitanPipeline(const TorchtitanFields& fields, std::int64_t ranks, std::int64_t layers,
-                              Settings& settings);
+Status ReadTorchtitanPipeline(const ToolFields& fields, std::int64_t ranks, std::int64_t layers, Settings& settings);
 
 }  // namespace tidemark
