@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "models/configs/config.h"
-#include "models/configs/toml.h"
+#include "models/configs/parse.h"
 #include "models/configs/translation.h"
 #include "models/job/fields.h"
 #include "models/job/read_network.h"
@@ -216,13 +216,7 @@ JobTemplate::JobTemplate(ConfigValue root, ConfigFormat format, std::vector<JobC
 
 Result<JobTemplate> JobTemplate::Parse(std::string_view text, const std::string& path, const JobChanges& changes,
                                        std::span<const StrategyDefaults> strategies) {
-  TIDEMARK_ASSIGN(const ConfigValue root,
-                  LowerCase(path).ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
-  if (!root.is_map()) {
-    return ErrorAt(root, {},
-                   fmt::format("expected a config, found {}", root.is_null() ? "an empty file" : Describe(root)),
-                   "a job is YAML with the keys network, machine, strategy, ...");
-  }
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseAnyConfig(text, path));
   TIDEMARK_ASSIGN(ConfigFormat format, Recognise(root, changes.format));
   TIDEMARK_ASSIGN(std::vector<JobChange> set, ParseJobChanges(changes.set));
   set.insert(set.begin(), changes.read.begin(), changes.read.end());

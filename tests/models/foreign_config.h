@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/configs/config.h"
-#include "models/configs/toml.h"
+#include "models/configs/parse.h"
 #include "models/job/change.h"
 #include "models/job/read.h"
 #include "sim/strategies/strategy.h"
@@ -17,14 +17,13 @@
 namespace tidemark {
 
 inline std::string PathOf(const std::string& format) {
-  return format == "torchtitan" ? "runs/job.toml" : "runs/job.json";
+  return format == "torchtitan" ? "runs/job.toml" : format == "megatron" ? "runs/job.args" : "runs/job.json";
 }
 
 /// What a reader of another tool's configs makes of a text, with `set` on the command line.
 inline Result<Settings> ReadForeign(const std::string& format, const std::string& text,
                                     const std::vector<std::string>& set) {
-  const std::string path = PathOf(format);
-  TIDEMARK_ASSIGN(const ConfigValue root, path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path));
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseAnyConfig(text, PathOf(format)));
   Settings given;
   for (const std::string& change : set) {
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));

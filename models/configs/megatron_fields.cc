@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/megatron_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "models/configs/translation.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kWithout = "leave it out to price the job without";
+constexpr std::string_view kMixtures = "mixtures of experts";
+constexpr std::string_view kOtherNetworks = "networks other than GPT and Llama";
+constexpr std::string_view kOffloading = "activations or parameters in host memory";
+constexpr std::string_view kGraphs = "CUDA graphs and their static buffers";
+constexpr std::string_view kFsdp = "FSDP inside Megatron-LM";
+constexpr std::string_view kFsdpHint = "leave it out, and add --set strategy=fsdp2-scatter-each for FSDP2 elsewhere";
+
+/// What is not modelled. An option without a value is "true".
+constexpr std::array kNotModelled = {
+    OneValue{"num-experts", "", kMixtures, kWithout},
+    OneValue{"expert-model-parallel-size", "1", kMixtures, kWithout},
+    OneValue{"multi-latent-attention", "", "multi-latent attention", kWithout},
+    OneValue{"mtp-num-layers", "0", "multi-token prediction", kWithout},
+    OneValue{"hybrid-layer-pattern", "", kOtherNetworks, kWithout},
+    OneValue{"hybrid-override-pattern", "", kOtherNetworks, kWithout},
+    OneValue{"experimental-attention-variant", "", kOtherNetworks, kWithout},
+    OneValue{"heterogeneous-layers-config-path", "", "layers that differ", kWithout},
+    OneValue{"encoder-num-layers", "", kOtherNetworks, kWithout},
+    OneValue{"decoder-num-layers", "", kOtherNetworks, "name layers by num-layers"},
+    OneValue{"bert-no-binary-head", "", kOtherNetworks, kWithout},
+    OneValue{"img-h", "", kOtherNetworks, kWithout},
+    OneValue{"qk-layernorm", "", "norms of queries and keys", kWithout},
+    OneValue{"attention-output-gate", "", "gates behind attention", kWithout},
+    OneValue{"squared-relu", "", "feed-forward parts other than GELU's and SwiGLU's", kWithout},
+    OneValue{"quick-geglu", "", "feed-forward parts other than GELU's and SwiGLU's", kWithout},
+    OneValue{"window-size", "", "attention to a window", kWithout},
+    OneValue{"no-bias-gelu-fusion", "", "a bias that is added by a kernel of its own", kWithout},
+    OneValue{"no-bias-dropout-fusion", "", "a bias that is added by a kernel of its own", kWithout},
+    OneValue{"fp32-residual-connection", "", "a residual stream in fp32", kWithout},
+    OneValue{"context-parallel-size", "1", "context parallelism", kWithout},
+    OneValue{"fp8-format", "", "fp8", kWithout},
+    OneValue{"fp8", "", "fp8", kWithout},
+    OneValue{"fp4-format", "", "fp4", kWithout},
+    OneValue{"use-megatron-fsdp", "", kFsdp, kFsdpHint},
+    OneValue{"use-torch-fsdp2", "", kFsdp, kFsdpHint},
+    OneValue{"num-distributed-optimizer-instances", "1", "an optimizer that is divided within groups of ranks",
+             kWithout},
+    OneValue{"ddp-num-buckets", "", "buckets by their number",
+             "say how large they are: --set sync.bucket_elements=..."},
+    OneValue{"ddp-pad-buckets-for-high-nccl-busbw", "", "buckets that end at multiples of 2^16 elements", kWithout},
+    OneValue{"overlap-param-gather", "", "gathers of updated weights beside the next forward pass",
+             "leave it out: memory stays as it is, and the step is longer by what would be hidden of its gather"},
+    OneValue{"overlap-param-gather-with-optimizer-step", "", "gathers beside the optimizer's step", kWithout},
+    OneValue{"optimizer-cpu-offload", "", "the optimizer in host memory", kWithout},
+    OneValue{"use-precision-aware-optimizer", "", "masters as what bf16 weights leave over",
+             "leave it out; --set precision.optimizer=bf16 prices moments in bf16 beside fp32 masters"},
+    OneValue{"cpu-offloading", "", kOffloading, kWithout},
+    OneValue{"fine-grained-activation-offloading", "", kOffloading, kWithout},
+    OneValue{"cuda-graph-impl", "none", kGraphs, kWithout},
+    OneValue{"enable-cuda-graph", "", kGraphs, kWithout},
+    OneValue{"external-cuda-graph", "", kGraphs, kWithout},
+    OneValue{"tp-comm-overlap", "", "gathers that are fused with products",
+             "leave it out: times are those without, and userbuffers are not counted"},
+    OneValue{"defer-embedding-wgrad-compute", "", "weight gradients that wait for the end of a flush", kWithout},
+    OneValue{"delay-wgrad-compute", "", "weight gradients that wait", kWithout},
+    OneValue{"distribute-saved-activations", "", "a layer's input, divided over tensor-parallel ranks", kWithout},
+    OneValue{"pipeline-model-parallel-layout", "", "a layout in Megatron-LM's letters",
+             "leave it out, and say how many layers each stage has: --set layout.layers_per_stage=[...]"},
+    OneValue{"tensor-parallel-num-weight-shards", "", "weights that are divided further", kWithout},
+    OneValue{"calculate-per-token-loss", "", "gradients that are scaled by the number of tokens behind their reduction",
+             "leave it out: memory stays as it is, and the step is shorter by one pass over the gradients"},
+    OneValue{"fp16-lm-cross-entropy", "", "a loss in fp16", kWithout},
+    OneValue{"step-batch-size-schedule", "", "a batch that grows", "say the batch to price: global-batch-size"},
+    OneValue{"export-kd-teacher-load", "", "a second network that teaches", kWithout},
+    OneValue{"perform-rl-step", "", "reinforcement learning", kWithout},
+};
+
+/// Options that are read by name.
+constexpr std::string_view kRead[] = {"num-layers",
+                                      "hidden-size",
+                                      "ffn-hidden-size",
+                                      "num-attention-heads",
+                                      "kv-channels",
+                                      "group-query-attention",
+                                      "num-query-groups",
+                                      "max-position-embeddings",
+                                      "position-embedding-type",
+                                      "use-rotary-position-embeddings",
+                                      "no-rope-fusion",
+                                      "normalization",
+                                      "swiglu",
+                                      "no-bias-swiglu-fusion",
+                                      "disable-bias-linear",
+                                      "add-qkv-bias",
+                                      "untie-embeddings-and-output-weights",
+                                      "hidden-dropout",
+                                      "attention-dropout",
+                                      "vocab-size",
+                                      "padded-vocab-size",
+                                      "make-vocab-size-divisible-by",
+                                      "tokenizer-type",
+                                      "transformer-impl",
+                                      "attention-backend",
+                                      "seq-length",
+                                      "micro-batch-size",
+                                      "global-batch-size",
+                                      "tensor-model-parallel-size",
+                                      "pipeline-model-parallel-size",
+                                      "sequence-parallel",
+                                      "num-layers-per-virtual-pipeline-stage",
+                                      "num-virtual-stages-per-pipeline-rank",
+                                      "microbatch-group-size-per-virtual-pipeline-stage",
+                                      "decoder-first-pipeline-num-layers",
+                                      "decoder-last-pipeline-num-layers",
+                                      "account-for-embedding-in-pipeline-split",
+                                      "account-for-loss-in-pipeline-split",
+                                      "nproc-per-node",
+                                      "nproc_per_node",
+                                      "nnodes",
+                                      "bf16",
+                                      "fp16",
+                                      "accumulate-allreduce-grads-in-fp32",
+                                      "grad-reduce-in-bf16",
+                                      "no-gradient-accumulation-fusion",
+                                      "use-distributed-optimizer",
+                                      "overlap-grad-reduce",
+                                      "ddp-bucket-size",
+                                      "ddp-average-in-collective",
+                                      "ddp-reduce-scatter-with-fp32-accumulation",
+                                      "optimizer",
+                                      "sgd-momentum",
+                                      "clip-grad",
+                                      "cross-entropy-loss-fusion",
+                                      "cross-entropy-fusion-impl",
+                                      "recompute-activations",
+                                      "recompute-granularity",
+                                      "recompute-method",
+                                      "recompute-num-layers",
+                                      "recompute-modules"};
+
+constexpr std::string_view kNear[] = {"vocab-file"};  ///< harmless ones that are no misspelt others
+
+constexpr std::string_view kTopLevel[] = {""};
+
+}  // namespace
+
+ConfigValue MegatronOptions(const ConfigValue& root) {
+  const ConfigValue* under = root.Find("MODEL_ARGS");
+  ConfigValue options = under == nullptr ? root : *under;
+  std::erase_if(options.fields, [](const ConfigValue::Entry& field) {
+    return field.value.is_null() || LowerCase(field.value.text) == "false";
+  });
+  for (ConfigValue::Entry& field : options.fields) {
+    field.key.erase(0, field.key.find_first_not_of('-'));
+  }
+  return options;
+}
+
+Status CheckMegatronOptions(const ConfigValue& options) {
+  std::vector<std::string_view> known(std::begin(kRead), std::end(kRead));
+  known.insert(known.end(), std::begin(kNear), std::end(kNear));
+  TIDEMARK_TRY(CheckFields(options, {kTopLevel, {}, kNotModelled, {}, known}));
+  for (const std::string_view name : kRead) {
+    const ConfigValue* value = Given(options, name);
+    if (value != nullptr && value->text.find_first_of("$`") != std::string::npos) {
+      return ErrorAt(*value, name, fmt::format("{} is for a shell to fill in", Describe(*value)),
+                     "write the value, or put echo before the command that trains and pass what it prints");
+    }
+  }
+  return Done{};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "models/configs/parse.h"
+
+namespace tidemark::arguments_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ConfigValue Parsed(const std::string& text) {
+  const Result<ConfigValue> options = ParseArguments(text, "runs/job.args");
+  EXPECT_TRUE(options.ok()) << text;
+  return options.ok() ? *options : ConfigValue();
+}
+
+std::string TextAt(const ConfigValue& options, const std::string& name) {
+  const ConfigValue* value = options.Find(name);
+  return value == nullptr ? "absent" : value->text;
+}
+
+std::string RefusalOf(const std::string& text) {
+  const Result<ConfigValue> options = ParseAnyConfig(text, "job.args");
+  EXPECT_FALSE(options.ok()) << text;
+  return options.ok() ? std::string() : options.error().Text();
+}
+
+TEST(Arguments, OptionsHaveOneValueSeveralOrNone) {
+  const ConfigValue options =
+      Parsed("torchrun --nproc_per_node 8 train.py --bf16 --lr=3e-4 --split 99,1,0 --tail a b -1");
+  EXPECT_EQ(TextAt(options, "bf16"), "true");
+  EXPECT_EQ(TextAt(options, "lr"), "3e-4");
+  EXPECT_EQ(TextAt(options, "split"), "99,1,0");
+  std::vector<std::string> tail;
+  for (const ConfigValue& item : options.Find("tail")->items) {
+    tail.push_back(item.text);
+  }
+  EXPECT_THAT(tail, ElementsAre("a", "b", "-1"));  // a number below zero is no option
+  EXPECT_EQ(options.Find("nproc_per_node")->items.size(), 2);
+}
+
+TEST(Arguments, TheLastOfTheSameCounts) { EXPECT_EQ(TextAt(Parsed("--lr 1 --seed 2 --lr 3"), "lr"), "3"); }
+
+TEST(Arguments, QuotesCommentsAndContinuedLinesAreAShells) {
+  const ConfigValue options =
+      Parsed("--save '/a b/$c' \\\n  --load \"/d \\\"e\\\" \\x\"  # --not this\n--name f\\ g --n=\"\"\n");
+  EXPECT_EQ(TextAt(options, "save"), "/a b/$c");
+  EXPECT_EQ(TextAt(options, "load"), "/d \"e\" \\x");
+  EXPECT_EQ(TextAt(options, "name"), "f g");
+  EXPECT_EQ(TextAt(options, "n"), "");
+  EXPECT_EQ(TextAt(options, "not"), "absent");
+  EXPECT_EQ(options.Find("load")->where, "runs/job.args:2");
+  EXPECT_EQ(options.Find("name")->source, "job.args:3");
+}
+
+TEST(Arguments, OpenQuotesAreRefusedWithTheirLine) {
+  EXPECT_THAT(RefusalOf("--num-layers 2\n--save 'a b\n"), HasSubstr("quote ' is not closed"));
+  EXPECT_THAT(RefusalOf("--num-layers 2 --save \"a b\n"), HasSubstr("quote \" is not closed"));
+}
+
+TEST(Arguments, AScriptIsForItsShell) {
+  const std::string refusal = RefusalOf("#!/bin/bash\nTP=2\ntorchrun pretrain_gpt.py --num-layers 2 --tp $TP\n");
+  EXPECT_THAT(refusal, HasSubstr("what it runs is for its shell to say"));
+  EXPECT_THAT(refusal, HasSubstr("echo torchrun"));
+}
+
+/// What other syntaxes read is theirs, and dashes within a word begin no option.
+TEST(Arguments, OnlyTextWithOptionsIsACommandLine) {
+  EXPECT_TRUE(HasOptions("a --b"));
+  EXPECT_TRUE(HasOptions("a\n--b"));
+  EXPECT_FALSE(HasOptions("---\na: b--c -- d\n"));
+  const Result<ConfigValue> yaml = ParseAnyConfig("MODEL_ARGS:\n  --num-layers: 2\n", "model_config.yaml");
+  ASSERT_TRUE(yaml.ok());
+  EXPECT_NE(yaml->FindPath("MODEL_ARGS.--num-layers"), nullptr);
+  EXPECT_THAT(RefusalOf("just words"), HasSubstr("expected a config"));
+}
+
+}  // namespace
+}  // namespace tidemark::arguments_test

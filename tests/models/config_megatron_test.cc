@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/models/foreign_config.h"
+#include "tests/models/sample.h"
+
+namespace tidemark::config_megatron_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kFormat = "megatron";
+constexpr const char* kSample = "megatron-llama3-8b.args";
+
+std::string SampleWith(const std::string& line, const std::string& instead) {
+  return SampleText(kSample, line, instead);
+}
+
+/// GPT with all that has no default.
+std::string Least(const std::string& more = {}) {
+  return "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
+         "--micro-batch-size 4 " +
+         more;
+}
+const std::vector<std::string> kRanks = {"layout.dp=8"};
+
+/// The stages of a pipeline, "2,1".
+std::string StagesOf(const Settings& settings) {
+  const ConfigValue* stages = Find(settings, "layout.layers_per_stage");
+  std::string all;
+  for (const ConfigValue& stage : stages == nullptr ? std::vector<ConfigValue>() : stages->items) {
+    all += (all.empty() ? "" : ",") + stage.text;
+  }
+  return all;
+}
+
+TEST(ConfigMegatron, ReadsTheSample) {
+  const Settings settings = MustRead(kFormat, SampleText(kSample));
+  EXPECT_EQ(TextOf(settings, "strategy"), "megatron-dist-opt");
+  EXPECT_EQ(TextOf(settings, "layout.dp"), "4");  // 8 / 2
+  EXPECT_EQ(TextOf(settings, "layout.tp"), "2");
+  EXPECT_EQ(TextOf(settings, "layout.sp"), "true");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "8");  // 32 / (1 * 4)
+  EXPECT_EQ(TextOf(settings, "network.kv_heads"), "8");
+  EXPECT_EQ(TextOf(settings, "network.vocabulary"), "128256");  // 501 * 256
+  EXPECT_EQ(TextOf(settings, "network.ffn_kind"), "glu");
+  EXPECT_EQ(TextOf(settings, "network.linear_bias"), "false");
+  EXPECT_EQ(TextOf(settings, "network.qkv_bias"), "false");
+  EXPECT_EQ(TextOf(settings, "network.rope"), "true");
+  EXPECT_EQ(TextOf(settings, "network.positions"), "0");
+  EXPECT_EQ(TextOf(settings, "sync.overlap"), "true");
+  EXPECT_EQ(settings.at("accumulation_steps").source, "job.args:12");
+  EXPECT_EQ(settings.at("machine").source, "assumed");
+}
+
+/// megatron/training/arguments.py: what is not said.
+TEST(ConfigMegatron, DefaultsAreMegatrons) {
+  const Settings settings = MustRead(kFormat, Least("--bf16"), kRanks);
+  EXPECT_EQ(TextOf(settings, "strategy"), "megatron");
+  EXPECT_EQ(TextOf(settings, "accumulation_steps"), "1");
+  EXPECT_EQ(TextOf(settings, "network.ffn"), "2048");  // 4 * 512
+  EXPECT_EQ(TextOf(settings, "network.ffn_kind"), "two-layer");
+  EXPECT_EQ(TextOf(settings, "network.kv_heads"), "8");
+  EXPECT_EQ(TextOf(settings, "network.norm"), "layer");
+  EXPECT_EQ(TextOf(settings, "network.positions"), "1024");
+  EXPECT_EQ(TextOf(settings, "network.vocabulary"), "50304");  // 50257, up to a multiple of 128
+  EXPECT_EQ(TextOf(settings, "network.tied_embeddings"), "true");
+  EXPECT_EQ(TextOf(settings, "network.dropout"), "0.1");
+  EXPECT_EQ(TextOf(settings, "network.attention_kernel"), "flash");
+  EXPECT_EQ(TextOf(settings, "precision.params"), "bf16");
+  EXPECT_EQ(TextOf(settings, "precision.accumulate"), "fp32");
+  EXPECT_EQ(TextOf(settings, "precision.master"), "fp32");
+  EXPECT_EQ(TextOf(settings, "optimizer"), "adamw");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "1.0");
+  EXPECT_EQ(TextOf(settings, "sync.overlap"), "false");
+  EXPECT_EQ(TextOf(settings, "buffers.fused_accumulation"), "true");
+  EXPECT_EQ(TextOf(settings, "recompute.policy"), "(nothing)");
+}
+
+TEST(ConfigMegatron, TheVocabularyIsFilledUpForEachTensorParallelRank) {
+  const auto rows = [](const std::string& more) {
+    return TextOf(MustRead(kFormat, Least(more), kRanks), "network.vocabulary");
+  };
+  EXPECT_EQ(rows("--tensor-model-parallel-size 4"), "50688");  // 99 * 512
+  EXPECT_EQ(rows("--make-vocab-size-divisible-by 1"), "50257");
+  EXPECT_EQ(rows("--padded-vocab-size 50432 --tensor-model-parallel-size 2"), "50432");
+  EXPECT_EQ(rows("--tokenizer-type NullTokenizer --vocab-size 131073 --tensor-model-parallel-size 4"), "131584");
+  const std::string unknown = Least("--tokenizer-type HuggingFaceTokenizer --tensor-model-parallel-size 2");
+  EXPECT_THAT(RefusalOf(kFormat, unknown, kRanks), HasSubstr("network.vocabulary=..., a multiple of 256"));
+  EXPECT_TRUE(ReadForeign(kFormat, unknown, {"layout.dp=8", "network.vocabulary=128256"}).ok());
+}
+
+TEST(ConfigMegatron, DtypesFollowFromTwoSwitches) {
+  const auto dtypes = [](const std::string& more) {
+    const Settings settings = MustRead(kFormat, Least("--use-distributed-optimizer " + more), kRanks);
+    return TextOf(settings, "precision.params") + " " + TextOf(settings, "precision.reduce") + " " +
+           TextOf(settings, "precision.master");
+  };
+  EXPECT_EQ(dtypes(""), "fp32 fp32 none");
+  EXPECT_EQ(dtypes("--bf16"), "bf16 fp32 fp32");
+  EXPECT_EQ(dtypes("--bf16 --grad-reduce-in-bf16"), "bf16 bf16 fp32");
+  EXPECT_EQ(dtypes("--fp16"), "fp16 fp16 fp32");
+  EXPECT_EQ(dtypes("--fp16 --accumulate-allreduce-grads-in-fp32"), "fp16 fp32 fp32");
+  EXPECT_THAT(RefusalOf(kFormat, Least("--bf16 --fp16"), kRanks), HasSubstr("are both there"));
+}
+
+/// validate_args switches it off where gradients are in fp32 anyway.
+TEST(ConfigMegatron, SumsInFp32AreForNarrowGradients) {
+  const std::string sums = "--bf16 --use-distributed-optimizer --ddp-reduce-scatter-with-fp32-accumulation ";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(sums), kRanks), "sync.fp32_accumulation"), "(nothing)");
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(sums + "--grad-reduce-in-bf16"), kRanks), "sync.fp32_accumulation"), "true");
+}
+
+TEST(ConfigMegatron, RanksAreTheLaunchersOrTheCommandLines) {
+  EXPECT_THAT(RefusalOf(kFormat, Least()), HasSubstr("the number of data-parallel ranks"));
+  EXPECT_EQ(TextOf(MustRead(kFormat, "torchrun --nproc-per-node 8 --nnodes=4 pretrain_gpt.py " + Least()), "layout.dp"),
+            "32");
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("--nproc_per_node 8", "--nproc_per_node 9")),
+              HasSubstr("world size (9) is not divisible by total_model_size (2)"));
+  EXPECT_EQ(TextOf(MustRead(kFormat, SampleText(kSample), {"layout.dp=16"}), "accumulation_steps"), "2");
+  EXPECT_THAT(RefusalOf(kFormat, SampleText(kSample), {"layout.dp=5"}),
+              HasSubstr("is not divisible by micro batch size"));
+  EXPECT_TRUE(ReadForeign(kFormat, SampleText(kSample), {"layout.dp=5", "accumulation_steps=3"}).ok());
+}
+
+TEST(ConfigMegatron, PipelinesHaveChunksAndUnevenStages) {
+  const std::string four = "--pipeline-model-parallel-size 4 --global-batch-size 32 ";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(four), {"layout.dp=2"}), "schedule"), "1f1b");
+  const Settings chunks = MustRead(kFormat, Least(four + "--num-layers-per-virtual-pipeline-stage 1"), {"layout.dp=2"});
+  EXPECT_EQ(TextOf(chunks, "schedule"), "interleaved");
+  EXPECT_EQ(TextOf(chunks, "layout.vpp"), "3");  // 12 / 4 / 1
+  EXPECT_THAT(RefusalOf(kFormat, Least(four + "--num-layers-per-virtual-pipeline-stage 5"), {"layout.dp=2"}),
+              HasSubstr("no whole number of chunks"));
+  const auto stages = [&](const std::string& more) {
+    return StagesOf(MustRead(kFormat, Least(four + more), {"layout.dp=2"}));
+  };
+  EXPECT_EQ(stages(""), "");
+  EXPECT_EQ(stages("--decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 4"), "2,3,3,4");
+  EXPECT_EQ(stages("--decoder-last-pipeline-num-layers 3"), "3,3,3,3");
+  const std::string six =
+      "--num-layers 6 --num-virtual-stages-per-pipeline-rank 2 --account-for-embedding-in-pipeline-split "
+      "--account-for-loss-in-pipeline-split";
+  const Result<Settings> read = ReadForeign(kFormat, Least(four + six), {"layout.dp=2"});
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(StagesOf(*read), "0,1,1,1,1,1,1,0");  // (6 + 1 + 1) / 8
+  EXPECT_THAT(RefusalOf(kFormat, Least(four + "--account-for-loss-in-pipeline-split"), {"layout.dp=2"}),
+              HasSubstr("12 layers cannot be divided so over 4 stages"));
+}
+
+TEST(ConfigMegatron, Recomputation) {
+  const auto policy = [](const std::string& more) {
+    const Settings settings = MustRead(kFormat, Least(more), kRanks);
+    return TextOf(settings, "recompute.policy") + " " + TextOf(settings, "recompute.attention") + " " +
+           TextOf(settings, "recompute.norm");
+  };
+  EXPECT_EQ(policy("--recompute-activations"), "selective true false");
+  EXPECT_EQ(policy("--recompute-granularity selective --recompute-modules core_attn layernorm"), "selective true true");
+  EXPECT_EQ(policy("--recompute-granularity selective --recompute-modules layernorm"), "selective false true");
+  const std::string full = "--recompute-granularity full --recompute-method ";
+  EXPECT_EQ(policy(full + "uniform --recompute-num-layers 1"), "full (nothing) (nothing)");
+  EXPECT_EQ(policy(full + "block --recompute-num-layers 12"), "full (nothing) (nothing)");
+  EXPECT_THAT(RefusalOf(kFormat, Least(full + "uniform --recompute-num-layers 2"), kRanks),
+              HasSubstr("several at a time"));
+  EXPECT_THAT(RefusalOf(kFormat, Least(full + "block --recompute-num-layers 6"), kRanks),
+              HasSubstr("some layers of a stage"));
+}
+
+TEST(ConfigMegatron, AttentionIsTransformerEnginesUnlessSaid) {
+  const auto kernel = [](const std::string& more) {
+    return TextOf(MustRead(kFormat, Least(more), kRanks), "network.attention_kernel");
+  };
+  EXPECT_EQ(kernel("--attention-backend unfused"), "eager");
+  EXPECT_EQ(kernel("--attention-backend flash"), "flash");
+  EXPECT_EQ(kernel("--transformer-impl local"), "eager");
+}
+
+TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
+  for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"--num-experts 8", "mixtures of experts"},
+           {"--context-parallel-size 2", "context parallelism"},
+           {"--fp8-format hybrid", "fp8"},
+           {"--optimizer-cpu-offload", "host memory"},
+           {"--overlap-param-gather", "memory stays as it is"},
+           {"--calculate-per-token-loss", "behind their reduction"},
+           {"--use-torch-fsdp2", "FSDP"},
+           {"--optimizer muon", "muon"},
+           {"--position-embedding-type yarn", "yarn"},
+           {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "te"},
+           {"--micro-batch-sizes 8", "did you mean micro-batch-size?"},
+           {"--tensor-model-parallel-size $TP", "for a shell to fill in"}}) {
+    EXPECT_THAT(RefusalOf(kFormat, Least(option), kRanks), HasSubstr(reason)) << option;
+  }
+}
+
+/// As Megatron-LM's functional tests keep them; what is false there is not passed.
+TEST(ConfigMegatron, ATestCasesArgumentsAreTheSame) {
+  const std::string yaml =
+      "ENV_VARS:\n  NCCL_ALGO: Ring\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: "
+      "8\n"
+      "  --seq-length: 1024\n  --max-position-embeddings: 1024\n  --micro-batch-size: 4\n  --bf16: true\n"
+      "  --sequence-parallel: false\n  --save: ${CHECKPOINT_SAVE_PATH}\nTEST_TYPE: regular\n";
+  const Settings settings = MustRead(kFormat, yaml, kRanks);
+  const Settings same = MustRead(kFormat, Least("--bf16"), kRanks);
+  ASSERT_EQ(settings.size(), same.size());
+  for (const auto& [key, value] : same) {
+    EXPECT_EQ(TextOf(settings, key), value.text) << key;
+  }
+  EXPECT_EQ(settings.at("micro_batch_size").source, "job.args:9");
+}
+
+}  // namespace
+}  // namespace tidemark::config_megatron_test
