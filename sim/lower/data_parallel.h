@@ -45,8 +45,8 @@ class DataParallel {
   virtual void AfterAction(const Microbatch&, std::int64_t /*position*/, std::size_t /*action*/) {}
   /// All gradients of the microbatch exist; a synchronising one waits for its communication here.
   virtual void EndBackward(const Microbatch&) = 0;
-  /// Of a rank with several chunks, before the first of them steps: their gradients are clipped to one norm. Systems that
-  /// ship no schedule with chunks do not clip there.
+  /// Of a rank with several chunks, before the first of them steps: their gradients are clipped to one norm. Systems
+  /// that ship no schedule with chunks do not clip there.
   virtual void MeasureNorm() {}
   /// After the last microbatch of a window: update, gather, zero.
   virtual void OptimizerStep() = 0;
