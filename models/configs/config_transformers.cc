@@ -217,7 +217,7 @@ class Arguments {
     const bool own = recipe_ == Recipe::open_instruct;
     const std::string_view path = own ? "clip_grad_norm" : "max_grad_norm";
     TIDEMARK_ASSIGN(const double norm, fields_.Read(RealNumber{-1, 1e9}, path, own ? "-1" : "1.0"));
-    if (norm > 0) {
+    if (norm > 0 && !fields_.IsNull(path)) {
       settings_["optimizer_step.clip_norm"] = fields_.Value(path, "1.0");
     }
     return Done{};

@@ -33,6 +33,12 @@ class TransformersFields {
 
   const ConfigValue* Given(std::string_view path) const { return tidemark::Given(root_, path); }
 
+  /// Whether the file says null, which is no default where null means something.
+  bool IsNull(std::string_view path) const {
+    const ConfigValue* value = root_.FindPath(path);
+    return value != nullptr && value->is_null();
+  }
+
   ConfigValue Default(std::string text) const {
     ConfigValue value = MakeScalar(std::move(text), fmt::format("default of {}", NameOf(recipe_)));
     value.where = root_.where;

@@ -78,6 +78,17 @@ TEST(ConfigTransformers, WhatIsAbsentHasTransformersDefaults) {
   EXPECT_EQ(settings.at("strategy").source, "assumed");  // a launcher may choose another
 }
 
+/// trainer.py clips where max_grad_norm is no None and above 0.
+TEST(ConfigTransformers, NullAndZeroDoNotClip) {
+  for (const char* norm : {"0", "0.0", "null"}) {
+    const std::string text = Plain(std::string("max_grad_norm: ") + norm + "\n");
+    EXPECT_EQ(TextOf(MustRead(kFormat, text, kBf16), "optimizer_step.clip_norm"), "(nothing)") << norm;
+    const std::string under =
+        text + "bf16: true\ndeepspeed: {zero_optimization: {stage: 2}, gradient_clipping: auto}\n";
+    EXPECT_EQ(TextOf(MustRead(kFormat, under, kBf16), "optimizer_step.clip_norm"), "(nothing)") << norm;
+  }
+}
+
 TEST(ConfigTransformers, DdpTrainsInWhatWasLoaded) {
   EXPECT_THAT(RefusalOf(kFormat, Plain(), kSet), HasSubstr("--set precision.params=bf16"));
   ExpectTypes(MustRead(kFormat, Plain("torch_dtype: bfloat16\nbf16: true\n"), kSet), "bf16", "none");
