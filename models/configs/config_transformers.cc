@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "models/configs/config_transformers.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,8 +57,8 @@ constexpr std::array kOtherOptimizers = {
 
 class Arguments {
  public:
-  Arguments(const ConfigValue& root, const Settings& given)
-      : root_(root), given_(given), recipe_(RecipeOf(root)), fields_(root, recipe_) {}
+  Arguments(const ConfigValue& root, Recipe recipe, const Settings& given)
+      : root_(root), given_(given), recipe_(recipe), fields_(root, recipe) {}
 
   Result<Settings> Read() {
     TIDEMARK_TRY(CheckTransformersFields(root_, recipe_, given_));
@@ -192,7 +194,11 @@ class Arguments {
       unsaid[0] = {"network", unknown_model_, "config.json"};
     }
     if (loaded_.text.empty() && (engine == Engine::ddp || (engine == Engine::fsdp && mixed_ == "no"))) {
-      unsaid.push_back({"precision.params", "the dtype that the model is loaded in", "bf16"});
+      unsaid.push_back({"precision.params",
+                        recipe_ == Recipe::axolotl
+                            ? "one dtype for all weights (norms and embeddings stay in fp32 under DDP)"
+                            : "the dtype that the model is loaded in",
+                        "bf16"});
     }
     if (engine == Engine::fsdp && ShardsWithinMachines(fields_)) {
       unsaid.push_back({"shard.replicas", "the number of machines, each of which holds all shards", "2"});
@@ -304,9 +310,15 @@ bool Recognises(const ConfigValue& root) {
          (has("per_device_train_batch_size") || (!has("model_type") && std::ranges::count_if(usual, has) >= 3));
 }
 
-Result<Settings> Read(const ConfigValue& root, const Settings& given) { return Arguments(root, given).Read(); }
+Result<Settings> Read(const ConfigValue& root, const Settings& given) {
+  return ReadTrainingArguments(root, RecipeOf(root), given);
+}
 
 }  // namespace
+
+Result<Settings> ReadTrainingArguments(const ConfigValue& root, Recipe recipe, const Settings& given) {
+  return Arguments(root, recipe, given).Read();
+}
 
 ConfigFormat ConfigTransformers() {
   return {"transformers",

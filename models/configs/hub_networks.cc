@@ -73,6 +73,12 @@ constexpr std::array kModels = {
     HubModel{"qwen/qwen2-0.5b-instruct", "qwen2.5-0.5b"},
     HubModel{"qwen/qwen2.5-0.5b", "qwen2.5-0.5b"},
     HubModel{"qwen/qwen2.5-0.5b-instruct", "qwen2.5-0.5b"},
+    HubModel{"nousresearch/llama-2-7b-hf", "llama-2-7b"},
+    HubModel{"nousresearch/llama-2-13b-hf", "llama-2-13b"},
+    HubModel{"nousresearch/meta-llama-3-8b", "llama-3-8b"},
+    HubModel{"nousresearch/meta-llama-3-8b-instruct", "llama-3-8b"},
+    HubModel{"nousresearch/meta-llama-3.1-8b", "llama-3-8b"},
+    HubModel{"nousresearch/llama-3.2-1b", "llama-3.2-1b"},
     HubModel{"tinyllama/tinyllama-1.1b-chat-v1.0", "tinyllama-1.1b"},
 };
 

@@ -267,6 +267,8 @@ std::string NameOf(Recipe recipe) {
       return "LLaMA-Factory";
     case Recipe::open_instruct:
       return "open-instruct";
+    case Recipe::axolotl:
+      return "axolotl";
   }
   return {};
 }

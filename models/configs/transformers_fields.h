@@ -16,9 +16,9 @@
 namespace tidemark {
 
 /// Whose program reads a file of TrainingArguments: each has defaults and fields of its own.
-enum class Recipe : std::uint8_t { transformers, trl, llama_factory, open_instruct };
+enum class Recipe : std::uint8_t { transformers, trl, llama_factory, open_instruct, axolotl };
 
-/// By fields that only one of them has.
+/// By fields that only one of them has; axolotl's files have another form (config_axolotl.cc).
 Recipe RecipeOf(const ConfigValue& root);
 std::string NameOf(Recipe recipe);
 

@@ -61,6 +61,12 @@ class ForeignConfigs(unittest.TestCase):
                                "optimizer_step.clip_norm=1.0", "optimizer_step.kernel=fused", *eager)
         self.assertEqual(self.predict(RECIPE, SAID[2]), by_hand)
 
+    def test_an_axolotl_file_costs_what_the_same_job_by_hand_costs(self):
+        """All of Liger's kernels, which are this program's own defaults but for the loss."""
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "network=mistral-7b", "strategy=fsdp2-defer", "recompute.policy=full",
+                               "precision.reduce=bf16", "precision.accumulate=bf16", "optimizer_step.clip_norm=1.0", "loss=fused")
+        self.assertEqual(self.predict(JOBS / "axolotl-full.yaml", SAID[2]), by_hand)
+
     def test_arguments_fill_in_what_a_deepspeed_file_leaves_to_them(self):
         """The same as that file with all of it from --set, and with what it cannot say: LLaMA-Factory recomputes layers."""
         by_hand = self.predict(ZERO3, "network=qwen2-7b", "sequence_length=2048", SAID[2], "micro_batch_size=1", "accumulation_steps=4",
