@@ -145,6 +145,13 @@ Result<Settings> ReadUnderFsdp(const TrainerArguments& arguments) {
   const TransformersFields& fields = arguments.fields;
   const std::vector<std::string> words = FsdpWords(fields);
   TIDEMARK_TRY(CheckWords(fields, words));
+  if (!words.empty() && !Has(words, "auto_wrap") && !Has(words, "true") &&
+      OfConfig(fields, "auto_wrap_policy") == nullptr) {
+    return ErrorAt(
+        *fields.Given("fsdp"), "fsdp",
+        "has no auto_wrap, and without it the whole model is one unit, which is not supported by this version",
+        fmt::format("set it to '{} auto_wrap'", fmt::join(words, " ")));
+  }
   const ConfigValue version = VersionOf(arguments, words);
   const bool first_version = version.text == "1";
   const ConfigValue* twice = OfConfig(fields, "activation_checkpointing");

@@ -6,14 +6,19 @@
 #include <utility>
 #include <vector>
 
+#include "models/configs/config.h"
+#include "models/configs/toml.h"
+#include "models/configs/value.h"
 #include "tests/models/foreign_config.h"
 #include "tests/models/sample.h"
 
 namespace tidemark::config_transformers_test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 constexpr const char* kFormat = "transformers";
 constexpr const char* kSample = "transformers-sft.yaml";
@@ -146,7 +151,7 @@ TEST(ConfigTransformers, ReadsFsdp2) {
 
 TEST(ConfigTransformers, WhatFsdpCannotDoHereIsRefused) {
   const auto refusal = [](const std::string& lines) { return RefusalOf(kFormat, Plain("bf16: true\n" + lines), kSet); };
-  EXPECT_THAT(refusal("fsdp: full_shard\n"), HasSubstr("the whole model is one unit"));
+  EXPECT_THAT(refusal("fsdp: full_shard\n"), HasSubstr("set it to 'full_shard auto_wrap'"));
   EXPECT_THAT(refusal("fsdp: full_shard auto_wrap offload\n"), HasSubstr("in host memory"));
   EXPECT_THAT(refusal("fsdp: full_shrad auto_wrap\n"), HasSubstr("full_shard"));
   EXPECT_THAT(refusal("fsdp: hybrid_shard auto_wrap\n"), HasSubstr("--set shard.replicas=2"));
@@ -333,6 +338,31 @@ TEST(ConfigTransformers, MisspeltFieldsAreRefusedAndOthersPass) {
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("fsdp_version: 2", "fsdp_versoin: 2"), kSet),
               HasSubstr("did you mean fsdp_config.fsdp_version?"));
   MustRead(kFormat, SampleText(kSample) + "our_own_field: 1\nwandb_project: ours\n", kSet);
+}
+
+/// Each sample of tests/jobs is of one format only, also beside what two formats have in common.
+TEST(ConfigTransformers, FilesAreOfOneFormat) {
+  const auto formats_of = [](const std::string& text, const std::string& path) {
+    const Result<ConfigValue> root = path.ends_with(".toml") ? ParseToml(text, path) : ParseConfig(text, path);
+    EXPECT_TRUE(root.ok()) << path;
+    std::vector<std::string> names;
+    for (const ConfigFormat& format : ConfigFormats()) {
+      if (root && format.recognises(*root)) {
+        names.push_back(format.name);
+      }
+    }
+    return names;
+  };
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TIDEMARK_TESTS) / "jobs")) {
+    const std::string file = entry.path().filename().string();
+    EXPECT_THAT(formats_of(SampleText(file), file), SizeIs(1)) << file;
+  }
+  // Arguments of run_clm.py have the model's type among them, axolotl's its class.
+  EXPECT_THAT(formats_of(Plain("model_type: gpt2\n"), "job.yaml"), ElementsAre("transformers"));
+  EXPECT_THAT(formats_of("base_model: gpt2\nmicro_batch_size: 1\nmodel_type: AutoModelForCausalLM\n", "job.yaml"),
+              ElementsAre("axolotl"));
+  EXPECT_THAT(formats_of("model_type: llama\nhidden_size: 64\ngradient_checkpointing: false\n", "config.json"),
+              ElementsAre("huggingface"));
 }
 
 /// What a Trainer writes of itself (to_json_string): everything, most of it empty.
