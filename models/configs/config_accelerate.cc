@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "models/configs/config_accelerate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,6 +89,10 @@ constexpr std::string_view kOfDeepSpeed[] = {"zero3_init_flag",
                                              "deepspeed_moe_layer_cls_names"};
 constexpr std::array kClosed = {ClosedSection{"deepspeed_config", kOfDeepSpeed}, ClosedSection{"fsdp_config", kOfFsdp},
                                 ClosedSection{"parallelism_config", kOfParallelism}};
+
+Status CheckAccelerateFields(const ConfigValue& root) {
+  return CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther});
+}
 
 ConfigValue Default(std::string text) { return MakeScalar(std::move(text), "accelerate's default"); }
 
@@ -295,9 +301,9 @@ Result<Settings> ReadFsdp(const ConfigValue& root, const Settings& given) {
   Settings settings;
   TIDEMARK_TRY(ReadLayout(root, settings));
   TIDEMARK_TRY(RefuseUnsaid(root, "accelerate", kSaidByScripts, settings, given));
-  TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
-  TIDEMARK_TRY(ReadShards(root, settings));
-  return settings;
+  TIDEMARK_ASSIGN(Settings shards, ReadFsdpPlugin(root, given));
+  shards.merge(settings);
+  return shards;
 }
 
 Result<Settings> ReadUnsharded(const ConfigValue& root, const Settings& given, Settings ranks) {
@@ -342,7 +348,7 @@ bool Recognises(const ConfigValue& root) {
 }
 
 Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) {
-  TIDEMARK_TRY(CheckFields(root, {kSections, kClosed, kOneValue, {}, kOther}));
+  TIDEMARK_TRY(CheckAccelerateFields(root));
   struct Type {
     Result<Settings> (*read)(const ConfigValue& root, const Settings& given);
   };
@@ -358,6 +364,14 @@ Result<Settings> ReadAccelerate(const ConfigValue& root, const Settings& given) 
 }
 
 }  // namespace
+
+Result<Settings> ReadFsdpPlugin(const ConfigValue& root, const Settings& given) {
+  TIDEMARK_TRY(CheckAccelerateFields(root));
+  Settings settings;
+  TIDEMARK_TRY(ReadMixedPrecision(root, given, settings));
+  TIDEMARK_TRY(ReadShards(root, settings));
+  return settings;
+}
 
 ConfigFormat ConfigAccelerate() {
   return {"accelerate",

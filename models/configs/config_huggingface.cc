@@ -335,7 +335,8 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
 
 bool Recognises(const ConfigValue& root) {
   const ConfigValue* type = root.Find("model_type");
-  return type != nullptr && type->kind == ConfigValue::Kind::scalar && root.Find("network") == nullptr;
+  return type != nullptr && type->kind == ConfigValue::Kind::scalar && root.Find("network") == nullptr &&
+         root.Find("per_device_train_batch_size") == nullptr && root.Find("base_model") == nullptr;
 }
 
 /// As a job, the file says what the network is and nothing else.

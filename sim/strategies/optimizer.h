@@ -73,7 +73,8 @@ class OptimizerState {
   /// optimizer_step.in_backward, whose step has one microbatch and whose kernel is one.
   void UpdateInBackward(Role& role, std::int64_t position, TensorUpdate update, StreamId stream);
   /// Of what takes the norm of more than a Step's gradients, a system or a rank with several chunks: those that it has
-  /// before. ForgetNorm ends what the norm is for (of chunks their Step does); both do nothing in jobs that do not clip.
+  /// before. ForgetNorm ends what the norm is for (of chunks their Step does); both do nothing in jobs that do not
+  /// clip.
   void MeasureNorm(Role& role, const Updates& updates);
   void ForgetNorm() { clip_->Forget(); }
   /// For gradients that leave the device before the step.

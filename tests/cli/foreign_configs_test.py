@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Configs of DeepSpeed, torchtitan, accelerate and Megatron-LM from outside: the same job by hand costs the same, and what is printed leads on."""
+"""Configs of other tools from outside: the same job by hand costs the same, and what is printed leads on."""
 
 import json
 import pathlib
@@ -13,6 +13,7 @@ from tidemark import run
 
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 ZERO2, ZERO3, TITAN = JOBS / "deepspeed-zero2.json", JOBS / "deepspeed-zero3-auto.json", JOBS / "torchtitan-llama3-8b.toml"
+RECIPE, FACTORY = JOBS / "transformers-sft.yaml", JOBS / "llama-factory-full-sft.yaml"
 SAID = ("network=llama-3-8b", "sequence_length=4096", "layout.dp=8")
 MEGATRON = JOBS / "megatron-llama3-8b.args"
 AUTO = (*SAID, "micro_batch_size=1", "accumulation_steps=8", "precision.params=bf16")
@@ -52,6 +53,27 @@ class ForeignConfigs(unittest.TestCase):
         by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=fsdp2-defer", "sequence_length=4096",
                                "recompute.policy=full", "precision.reduce=bf16", "precision.accumulate=bf16")
         self.assertEqual(self.predict(JOBS / "accelerate-fsdp2.yaml", *said), by_hand)
+
+    def test_a_recipe_of_training_arguments_costs_what_the_same_job_by_hand_costs(self):
+        """transformers' Llama is eager code: norms, products of gates and rotations are single operations."""
+        eager = ("network.norm_kernel=eager", "buffers.fused_glu=false", "buffers.fused_rope=false")
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=fsdp2-defer", "sequence_length=4096", "micro_batch_size=2",
+                               "accumulation_steps=8", "recompute.policy=full", "precision.reduce=bf16", "precision.accumulate=bf16",
+                               "optimizer_step.clip_norm=1.0", "optimizer_step.kernel=fused", *eager)
+        self.assertEqual(self.predict(RECIPE, SAID[2]), by_hand)
+
+    def test_an_axolotl_file_costs_what_the_same_job_by_hand_costs(self):
+        """All of Liger's kernels, which are this program's own defaults but for the loss."""
+        by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "network=mistral-7b", "strategy=fsdp2-defer", "recompute.policy=full",
+                               "precision.reduce=bf16", "precision.accumulate=bf16", "optimizer_step.clip_norm=1.0", "loss=fused")
+        self.assertEqual(self.predict(JOBS / "axolotl-full.yaml", SAID[2]), by_hand)
+
+    def test_arguments_fill_in_what_a_deepspeed_file_leaves_to_them(self):
+        """The same as that file with all of it from --set, and with what it cannot say: LLaMA-Factory recomputes layers."""
+        by_hand = self.predict(ZERO3, "network=qwen2-7b", "sequence_length=2048", SAID[2], "micro_batch_size=1", "accumulation_steps=4",
+                               "precision.params=bf16", "recompute.policy=full", "network.norm_kernel=eager",
+                               "buffers.fused_glu=false", "buffers.fused_rope=false")
+        self.assertEqual(self.predict(FACTORY, SAID[2]), by_hand)
 
     def test_published_memory_of_torchtitan(self):
         """benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: Llama 3.1 8B, two sequences of 8,192 tokens on each
@@ -127,7 +149,7 @@ class ForeignConfigs(unittest.TestCase):
             self.assertIn("optimizer_step.offload", refused.stderr)
 
     def test_the_printed_job_is_the_same_job(self):
-        for job, changes in ((ZERO2, SAID), (ZERO3, AUTO), (TITAN, ()), (MEGATRON, ())):
+        for job, changes in ((ZERO2, SAID), (ZERO3, AUTO), (TITAN, ()), (MEGATRON, ()), (RECIPE, SAID[2:]), (FACTORY, SAID[2:])):
             with self.subTest(job=job.name), tempfile.TemporaryDirectory() as folder:
                 printed = run("job", job, *sets(*changes))
                 self.assertEqual(printed.returncode, 0, printed.stderr)
@@ -137,7 +159,7 @@ class ForeignConfigs(unittest.TestCase):
 
     def test_hints_lead_to_a_job_that_is_taken(self):
         """A file, and the hints of each refusal added, until it is priced."""
-        for job, most in ((ZERO2, 1), (ZERO3, 2)):
+        for job, most in ((ZERO2, 1), (ZERO3, 2), (RECIPE, 1), (FACTORY, 1)):
             with self.subTest(job=job.name):
                 arguments = []
                 for _ in range(most):

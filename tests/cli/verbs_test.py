@@ -99,7 +99,8 @@ class Doctor(unittest.TestCase):
 # What samples of other tools leave open.
 OPEN = ("network=llama-3-8b", "sequence_length=4096", "layout.dp=8", "micro_batch_size=1", "accumulation_steps=8",
         "precision.params=bf16")
-SAID = {"accelerate-fsdp2.yaml": OPEN, "deepspeed-zero2.json": OPEN[:3], "deepspeed-zero3-auto.json": OPEN}
+SAID = {"accelerate-fsdp2.yaml": OPEN, "deepspeed-zero2.json": OPEN[:3], "deepspeed-zero3-auto.json": OPEN,
+        "axolotl-full.yaml": OPEN[2:3], "llama-factory-full-sft.yaml": OPEN[2:3], "transformers-sft.yaml": OPEN[2:3]}
 
 
 def samples():

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/hub_networks.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "base/text.h"
+
+namespace tidemark {
+namespace {
+
+struct HubModel {
+  std::string_view name;  ///< in small letters
+  std::string_view network;
+};
+
+/// By each model's config.json. Left out is what differs in a number: Mistral 7B v0.3 has 32,768 rows, and Llama 3.1
+/// 405B had 16 key-value heads when it came out.
+constexpr std::array kModels = {
+    HubModel{"gpt2", "gpt2"},
+    HubModel{"gpt2-medium", "gpt2-medium"},
+    HubModel{"gpt2-large", "gpt2-large"},
+    HubModel{"gpt2-xl", "gpt2-xl"},
+    HubModel{"openai-community/gpt2", "gpt2"},
+    HubModel{"openai-community/gpt2-medium", "gpt2-medium"},
+    HubModel{"openai-community/gpt2-large", "gpt2-large"},
+    HubModel{"openai-community/gpt2-xl", "gpt2-xl"},
+    HubModel{"eleutherai/gpt-neox-20b", "gpt-neox-20b"},
+    HubModel{"eleutherai/pythia-1b", "pythia-1b"},
+    HubModel{"eleutherai/pythia-1b-deduped", "pythia-1b"},
+    HubModel{"facebook/opt-1.3b", "opt-1.3b"},
+    HubModel{"facebook/opt-6.7b", "opt-6.7b"},
+    HubModel{"meta-llama/llama-2-7b", "llama-2-7b"},
+    HubModel{"meta-llama/llama-2-13b", "llama-2-13b"},
+    HubModel{"meta-llama/llama-2-70b", "llama-2-70b"},
+    HubModel{"meta-llama/llama-2-7b-hf", "llama-2-7b"},
+    HubModel{"meta-llama/llama-2-7b-chat-hf", "llama-2-7b"},
+    HubModel{"meta-llama/llama-2-13b-hf", "llama-2-13b"},
+    HubModel{"meta-llama/llama-2-13b-chat-hf", "llama-2-13b"},
+    HubModel{"meta-llama/llama-2-70b-hf", "llama-2-70b"},
+    HubModel{"meta-llama/llama-2-70b-chat-hf", "llama-2-70b"},
+    HubModel{"meta-llama/meta-llama-3-8b", "llama-3-8b"},
+    HubModel{"meta-llama/meta-llama-3-8b-instruct", "llama-3-8b"},
+    HubModel{"meta-llama/meta-llama-3-70b", "llama-3-70b"},
+    HubModel{"meta-llama/meta-llama-3-70b-instruct", "llama-3-70b"},
+    HubModel{"meta-llama/meta-llama-3.1-8b", "llama-3-8b"},
+    HubModel{"meta-llama/meta-llama-3.1-8b-instruct", "llama-3-8b"},
+    HubModel{"meta-llama/llama-3.1-8b", "llama-3-8b"},
+    HubModel{"meta-llama/llama-3.1-8b-instruct", "llama-3-8b"},
+    HubModel{"meta-llama/meta-llama-3.1-70b", "llama-3-70b"},
+    HubModel{"meta-llama/meta-llama-3.1-70b-instruct", "llama-3-70b"},
+    HubModel{"meta-llama/llama-3.1-70b", "llama-3-70b"},
+    HubModel{"meta-llama/llama-3.1-70b-instruct", "llama-3-70b"},
+    HubModel{"meta-llama/llama-3.3-70b-instruct", "llama-3-70b"},
+    HubModel{"meta-llama/llama-3.2-1b", "llama-3.2-1b"},
+    HubModel{"meta-llama/llama-3.2-1b-instruct", "llama-3.2-1b"},
+    HubModel{"mistralai/mistral-7b-v0.1", "mistral-7b"},
+    HubModel{"mistralai/mistral-7b-instruct-v0.1", "mistral-7b"},
+    HubModel{"mistralai/mistral-7b-instruct-v0.2", "mistral-7b"},
+    HubModel{"alignment-handbook/zephyr-7b-sft-full", "mistral-7b"},
+    HubModel{"huggingfaceh4/zephyr-7b-beta", "mistral-7b"},
+    HubModel{"qwen/qwen2-7b", "qwen2-7b"},
+    HubModel{"qwen/qwen2-7b-instruct", "qwen2-7b"},
+    HubModel{"qwen/qwen2.5-7b", "qwen2-7b"},
+    HubModel{"qwen/qwen2.5-7b-instruct", "qwen2-7b"},
+    HubModel{"qwen/qwen2.5-coder-7b", "qwen2-7b"},
+    HubModel{"qwen/qwen2.5-coder-7b-instruct", "qwen2-7b"},
+    HubModel{"deepseek-ai/deepseek-r1-distill-qwen-7b", "qwen2-7b"},
+    HubModel{"deepseek-ai/deepseek-r1-distill-llama-8b", "llama-3-8b"},
+    HubModel{"deepseek-ai/deepseek-r1-distill-llama-70b", "llama-3-70b"},
+    HubModel{"qwen/qwen2-0.5b", "qwen2.5-0.5b"},
+    HubModel{"qwen/qwen2-0.5b-instruct", "qwen2.5-0.5b"},
+    HubModel{"qwen/qwen2.5-0.5b", "qwen2.5-0.5b"},
+    HubModel{"qwen/qwen2.5-0.5b-instruct", "qwen2.5-0.5b"},
+    HubModel{"nousresearch/llama-2-7b-hf", "llama-2-7b"},
+    HubModel{"nousresearch/llama-2-13b-hf", "llama-2-13b"},
+    HubModel{"nousresearch/meta-llama-3-8b", "llama-3-8b"},
+    HubModel{"nousresearch/meta-llama-3-8b-instruct", "llama-3-8b"},
+    HubModel{"nousresearch/meta-llama-3.1-8b", "llama-3-8b"},
+    HubModel{"nousresearch/llama-3.2-1b", "llama-3.2-1b"},
+    HubModel{"tinyllama/tinyllama-1.1b-chat-v1.0", "tinyllama-1.1b"},
+};
+
+}  // namespace
+
+std::string_view NetworkOfHub(const std::string& name) {
+  const auto found = std::ranges::find(kModels, LowerCase(name), &HubModel::name);
+  return found == std::end(kModels) ? std::string_view() : found->network;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tidemark {
+
+/// The network of the zoo that a model of Hugging Face's hub has ("meta-llama/Meta-Llama-3-8B": "llama-3-8b"), layer by
+/// layer and row by row of its vocabulary; empty where the zoo has none of these sizes. Case does not matter.
+std::string_view NetworkOfHub(const std::string& name);
+
+}  // namespace tidemark
