@@ -98,7 +98,9 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     role.reserved = recorder.allocator().reserved_peak();
     role.reserved_late = recorder.reserved_late();
     role.allocator_bytes = recorder.allocator().allocated_peak();
-    role.minimum = MinimumCapacity(recorder.log(), job.allocator);
+    if (options.minimum) {  // takes longer than all else
+      role.minimum = MinimumCapacity(recorder.log(), job.allocator);
+    }
     if (options.capacity) {
       const Outcome outcome = Replay(recorder.log(), job.allocator, *options.capacity);
       if (!prediction.capacity || IsWorse(outcome, prediction.capacity->outcome)) {
