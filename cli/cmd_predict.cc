@@ -71,6 +71,7 @@ class PredictCommand : public Command {
     TIDEMARK_TRY(CheckOptions());
     TIDEMARK_ASSIGN(Observation observation, Observe(observed_, job_));
     TIDEMARK_ASSIGN(const Job job, LoadJob(job_));
+    options_.minimum = true;
     TIDEMARK_ASSIGN(Prediction prediction, Predict(job, options_));
     const bool engines_agree = prediction.engines_agree;
     PredictionReport report = MakeReport(job, options_, std::move(prediction));

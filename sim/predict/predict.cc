@@ -19,8 +19,8 @@ namespace tidemark {
 namespace {
 
 /// Plays all steps, one after the other; `recorders`, one per role, hear them. `reserved` becomes the most that each
-/// role's allocator has reserved in each run of equal steps.
-Result<StepsEvaluation> SimulateSteps(const Job& job, std::span<const LoweredRun> runs,
+/// role's allocator has reserved in each run of equal steps. Without `traces` nobody will ask how tensors are sharded.
+Result<StepsEvaluation> SimulateSteps(const Job& job, std::span<const LoweredRun> runs, bool traces,
                                       std::vector<TraceRecorder>& recorders,
                                       std::vector<std::vector<Bytes>>& reserved) {
   std::vector<Listener*> listeners;
@@ -32,8 +32,8 @@ Result<StepsEvaluation> SimulateSteps(const Job& job, std::span<const LoweredRun
   Nanos start;
   for (const LoweredRun& lowered : runs) {
     kinds.push_back(lowered.run);
-    const auto shardings =
-        recorders.empty() ? std::vector<std::vector<std::string>>() : ShardingsOf(job, lowered.program);
+    const auto shardings = traces ? ShardingsOf(job, lowered.program)
+                                  : std::vector<std::vector<std::string>>(lowered.program.roles.size());
     for (std::int64_t i = 0; i < lowered.run.count; ++i) {
       for (std::size_t role = 0; role < recorders.size(); ++role) {
         TIDEMARK_TRY(
@@ -81,7 +81,7 @@ EngineRun TimeSimulation(const Job& job, std::span<const StepRun> steps) {
   return TimeEngine(job, steps, [&job](std::span<const LoweredRun> runs) {
     std::vector<TraceRecorder> nobody;
     std::vector<std::vector<Bytes>> reserved;
-    return *SimulateSteps(job, runs, nobody, reserved);
+    return *SimulateSteps(job, runs, false, nobody, reserved);
   });
 }
 
@@ -98,7 +98,9 @@ void AddRecorded(Prediction& prediction, std::vector<TraceRecorder>& recorders, 
     role.reserved = recorder.allocator().reserved_peak();
     role.reserved_late = recorder.reserved_late();
     role.allocator_bytes = recorder.allocator().allocated_peak();
-    role.minimum = MinimumCapacity(recorder.log(), job.allocator);
+    if (options.minimum) {  // takes longer than all else
+      role.minimum = MinimumCapacity(recorder.log(), job.allocator);
+    }
     if (options.capacity) {
       const Outcome outcome = Replay(recorder.log(), job.allocator, *options.capacity);
       if (!prediction.capacity || IsWorse(outcome, prediction.capacity->outcome)) {
@@ -227,7 +229,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
     for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
       recorders.emplace_back(job.allocator, LateCapacity(job, runs, i, options.capacity));
     }
-    TIDEMARK_ASSIGN(evaluation, SimulateSteps(job, runs, recorders, reserved));
+    TIDEMARK_ASSIGN(evaluation, SimulateSteps(job, runs, options.traces, recorders, reserved));
   }
   prediction.time = evaluation.whole.time;
   AddRoles(prediction, evaluation, runs.front().program);

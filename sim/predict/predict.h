@@ -26,6 +26,7 @@ struct PredictOptions {
   std::vector<StepRun> steps = std::vector<StepRun>(1);  ///< in order, one after the other; by default one steady step
   Engine engine = Engine::simulate;
   bool traces = true;                      ///< keep each role's trace (simulation only)
+  bool minimum = false;                    ///< ask for the smallest device that is enough (simulation only)
   std::optional<Bytes> capacity;           ///< ask what happens on a device of this size (simulation only)
   std::int64_t most_events = kMostEvents;  ///< that a simulation may have: more are refused
 };
@@ -39,7 +40,7 @@ struct RolePrediction {
   std::optional<Bytes> reserved;         ///< highest reservation of the job's allocator on an unlimited device
   std::optional<Bytes> reserved_late;    ///< the same by LateReuse; nothing where no memory is freed in use
   std::optional<Bytes> allocator_bytes;  ///< its highest allocated total, rounding included
-  std::optional<Bytes> minimum;          ///< smallest device limit at which it succeeds
+  std::optional<Bytes> minimum;          ///< smallest device limit at which it succeeds, where that was asked for
   std::optional<Trace> trace;
 };
 

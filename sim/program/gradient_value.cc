@@ -141,6 +141,11 @@ void GradientValue::Add(const GradientValue& other) {
   sum.terms_.reserve(terms_.size() + other.terms_.size());
   const auto only_mine = [&](const Term& term) { sum.Append(term); };
   const auto only_theirs = only_mine;
+  if (terms_.empty()) {  // a sum begins with its first buffer
+    std::ranges::for_each(other.terms_, only_theirs);
+    *this = std::move(sum);
+    return;
+  }
   Sweep(terms_, other.terms_, only_mine, only_theirs, [&](Term term, const Parts& theirs) {
     term.parts = {term.parts.own + theirs.own, term.parts.rest + theirs.rest};
     sum.Append(term);

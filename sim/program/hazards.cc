@@ -41,10 +41,10 @@ class ValueFollower {
   }
 
  private:
-  /// What one buffer with memory of its own holds: the last write to it, counted from 1, and the operation.
+  /// What one buffer with memory of its own holds: the last write to it, counted from 1, and the node.
   struct Memory {
     std::int64_t written = 0;
-    std::string by;
+    std::size_t by = 0;
   };
 
   void Touch(const BufferRef& ref, Access access) {
@@ -64,7 +64,7 @@ class ValueFollower {
       }
       return;
     }
-    memory = {++writes_, access == Access::alloc ? "its allocation" : OperationName(program_, program_.nodes[at_])};
+    memory = {++writes_, at_};
     written = memory.written;
   }
 
@@ -80,7 +80,7 @@ class ValueFollower {
       hazards_.push_back({.kind = Hazard::Kind::clobber,
                           .buffer = base,
                           .value = Resolved(ref),
-                          .overwritten_by = memory.by,
+                          .overwritten_by = NameOf(memory),
                           .read_by = OperationName(program_, node),
                           .microbatch = microbatch_,
                           .side = side_,
@@ -88,6 +88,13 @@ class ValueFollower {
                           .read_node = at_,
                           .streams = {}});
     }
+  }
+
+  std::string NameOf(const Memory& memory) const {
+    const Node& node = program_.nodes[memory.by];
+    return memory.written == 0                   ? std::string()
+           : std::holds_alternative<Alloc>(node) ? "its allocation"
+                                                 : OperationName(program_, node);
   }
 
   std::string Resolved(const BufferRef& ref) const {

@@ -31,7 +31,11 @@ struct Exchange {
 class GradientFollower {
  public:
   GradientFollower(const Program& program, Exchange& exchange, Findings& findings)
-      : program_(program), exchange_(exchange), findings_(findings), cursor_(program) {
+      : program_(program),
+        exchange_(exchange),
+        findings_(findings),
+        cursor_(program),
+        calls_(program, exchange.sources) {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(values_.size());
       values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
@@ -252,7 +256,7 @@ class GradientFollower {
         Value(ref) = GradientValue::Of(GradientValue::kLoss, microbatch_, factors);
         continue;
       }
-      const std::int64_t source = SourceOf(leaf, i);
+      const std::int64_t source = calls_.Next(at_, i, microbatch_);
       made_.insert({source, microbatch_});
       GradientValue value = GradientValue::Of(source, microbatch_, factors);
       if (Reads(leaf, ref)) {
@@ -260,19 +264,6 @@ class GradientFollower {
       }
       Value(ref) = std::move(value);
     }
-  }
-
-  /// The weight gradient that this call of the kernel makes.
-  std::int64_t SourceOf(const Compute& leaf, std::size_t write) {
-    // A rank that holds several stages names its kernels after them; two ranks may hold one stage.
-    const std::string& kernel = program_.names[leaf.name.index];
-    const std::string where = kernel.starts_with("stage ") ? "" : " of " + program_.role;
-    std::string name = fmt::format("{}{}, write {}", kernel, where, write);
-    const KernelCalls::Call call = calls_.Next(name, microbatch_);
-    if (call.pass > 0) {
-      name += fmt::format(", pass {} over its microbatch", call.pass);
-    }
-    return exchange_.sources.Number(name, call.count);
   }
 
   void Check(const Compute& leaf) {
@@ -289,7 +280,7 @@ class GradientFollower {
         if (window_.contains(microbatch)) {
           arrived_.insert({term.source, microbatch});
           arrives = true;
-        } else {
+        } else if (findings_.IsNew(Here(Rule::stale_gradient))) {
           Report(Rule::stale_gradient, fmt::format("it contains {} of microbatch {}, which an earlier window was for",
                                                    NameOf(term), microbatch));
         }
@@ -317,7 +308,8 @@ class GradientFollower {
       for (const GradientValue::Term& term : sum.terms()) {
         const bool is_new_source = before == nullptr || before->source != term.source;
         before = &term;
-        if (is_new_source && !updated_.insert({SlotOf(ref), term.source}).second) {
+        if (is_new_source && !updated_.insert({SlotOf(ref), term.source}).second &&
+            findings_.IsNew(Here(Rule::wrong_factor))) {
           Report(Rule::wrong_factor, fmt::format("{} arrives again: {} was updated with it already in this window",
                                                  NameOf(term), program_.buffers[ref.buffer.index].name));
         }
@@ -327,7 +319,7 @@ class GradientFollower {
 
   void CheckFactor(const GradientValue::Term& term, const Factors& factors) {
     const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
-    if (!factors.AreAll(right)) {
+    if (!factors.AreAll(right) && findings_.IsNew(Here(Rule::wrong_factor))) {
       Report(Rule::wrong_factor,
              fmt::format("{} of {} arrives {}, not {}", NameOf(term), term.Microbatches(), Text(factors), Text(right)));
     }
@@ -347,9 +339,9 @@ class GradientFollower {
 
   const std::string& NameOf(const GradientValue::Term& term) const { return exchange_.sources.Name(term.source); }
 
+  Findings::Key Here(Rule rule) const { return {rule, program_.role_index, at_, 0}; }
   void Report(Rule rule, const std::string& message) {
-    findings_.Add({rule, program_.role_index, at_, 0},
-                  fmt::format("{}: {}", DescribeNode(program_, at_, loops_), message));
+    findings_.Add(Here(rule), fmt::format("{}: {}", DescribeNode(program_, at_, loops_), message));
   }
 
   const Program& program_;

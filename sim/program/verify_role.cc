@@ -213,6 +213,9 @@ void RoleVerifier::ReportOrder(const BufferRef& ref, Access access, std::uint32_
   if (races_ != nullptr) {
     CollectRace(ref, access, stream, other, count);
   }
+  if (!findings_.IsNew({Rule::unordered_access, program_.role_index, at_, ref.buffer.index})) {
+    return;
+  }
   Add(Rule::unordered_access, ref.buffer.index,
       fmt::format("{} is {} on {}, which has not waited for {}, where {} {}", Resolved(ref), Participle(access),
                   program_.streams[stream].name, program_.streams[other].name,

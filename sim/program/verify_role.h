@@ -24,6 +24,8 @@ class Findings {
   explicit Findings(std::size_t limit) : limit_(limit) {}
 
   using Key = std::tuple<Finding::Rule, std::int64_t, std::size_t, std::size_t>;  ///< rule, role, node, buffer
+  /// Asked before a message is made: a leaf of a loop may break a rule in every iteration.
+  bool IsNew(const Key& key) const { return !full() && !seen_.contains(key); }
   void Add(const Key& key, std::string message) {
     if (!full() && seen_.insert(key).second) {
       list_.push_back({std::get<0>(key), std::move(message)});

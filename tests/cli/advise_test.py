@@ -161,7 +161,7 @@ class Advise(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for each in advise("--top", 2)["options"]:
             self.assertIn("    " + each["command"] + "\n", done.stdout)
-        self.assertIn("`tidemark predict", run("advise", JOB, "--format", "markdown").stdout)
+        self.assertIn("`tidemark predict", run("advise", JOBS / "resnet18-cifar10.yaml", "--format", "markdown").stdout)
 
     def test_bad_input_is_refused_in_one_sentence(self):
         for arguments, says in ((["--memory", "lots"], "--memory"), (["--memory", "80"], "is no device"),

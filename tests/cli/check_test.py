@@ -34,15 +34,12 @@ SCENARIOS = """scenarios:
 
 def run(*arguments, **environment):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False,
-                          env={**kept, **environment})
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, env={**kept, **environment})
 
 
 class Gate(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.scenarios, self.baseline = self.folder / "scenarios.yaml", self.folder / "baseline.json"
         self.write(SCENARIOS)
         (self.folder / "jobs").mkdir()
@@ -235,11 +232,15 @@ class Measured(Gate):
     """mode: run executes the job, here on one rank of this machine's processor."""
 
     SCENARIOS = "scenarios:\n  - {name: measured, job: jobs/one.yaml, mode: run, steps: 2}\n  - {name: predicted, job: jobs/job.yaml}\n"
+    made = []  # the baseline, by whichever test comes first: the job is not executed for each
 
     def setUp(self):
         super().setUp()
         self.write(self.SCENARIOS)
-        self.update()
+        if not self.made:
+            self.update()
+            self.made.append(self.baseline.read_bytes())
+        self.baseline.write_bytes(self.made[0])
 
     def edit(self, change):
         baseline = json.loads(self.baseline.read_text())
@@ -383,8 +384,7 @@ class BadInput(Gate):
 
     def test_a_reason_is_asked_for(self):
         done = run("baseline", "update", self.scenarios, "--baseline", self.baseline)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--reason", done.stderr)
+        self.assertEqual((done.returncode, "--reason" in done.stderr), (2, True), done.stderr)
         self.assertEqual(run("baseline", "renew", self.scenarios, "--baseline", self.baseline, "--reason", "x").returncode, 2)
 
 

@@ -35,10 +35,11 @@ class Solve(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    @functools.lru_cache(maxsize=None)
-    def solve(self, *arguments, code=0):
-        done = run("solve", self.job, *arguments, "--format", "json")
-        self.assertEqual(done.returncode, code, done.stderr)
+    @classmethod
+    @functools.cache  # for all tests together: each has a self of its own
+    def solve(cls, *arguments, code=0):
+        done = run("solve", cls.job, *arguments, "--format", "json")
+        assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
     def sweep(self, dp, tp, pp, *arguments):
@@ -102,7 +103,7 @@ class Solve(unittest.TestCase):
         self.assertEqual(solution["size"], solution["fit"] + solution["near"] + solution["too_large"] + solution["refused"])
 
     def test_options_are_what_their_commands_predict_and_all_of_other_kinds(self):
-        solution = self.solve("--memory", "6GiB")
+        solution = self.solve("--memory", "6GiB", "--threads", 2)
         options = solution["options"]
         self.assertEqual(len(options), 6)
         self.assertEqual([option["kind"] for option in options], ["fastest"] + ["other"] * 5)
@@ -159,7 +160,7 @@ class Solve(unittest.TestCase):
         solution = self.solve("--memory", "600MiB", code=1)
         self.assertEqual(solution["options"], [])
         self.assertGreater(solution["nearest"]["device_high_bytes"], 600 << 20)
-        text = run("solve", self.job, "--memory", "600MiB", "--exit-zero")
+        text = run("solve", self.job, "--memory", "600MiB", "--keep", "strategy", "--exit-zero")
         self.assertEqual(text.returncode, 0)
         self.assertIn("NOTHING FITS in 600 MiB", text.stdout)
         change = solution["nearest"]["change"].split()
@@ -169,7 +170,7 @@ class Solve(unittest.TestCase):
                          solution["nearest"]["device_high_bytes"])
 
     def test_a_job_that_is_refused_itself_has_ways_all_the_same(self):
-        solution = self.solve("--set", "layout={dp: 1, tp: 3, pp: 4}", "--global-batch", 12)
+        solution = self.solve("--set", "layout={dp: 1, tp: 3, pp: 4}", "--global-batch", 12, "--keep", "strategy")
         self.assertIsNone(solution["now"])
         self.assertIn("heads", solution["refusal"])
         self.assertIsNone(solution["options"][0]["saved_bytes"])

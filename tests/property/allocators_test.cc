@@ -20,7 +20,8 @@ Prediction Predicted(const Job& job, std::optional<Bytes> capacity) {
   if (job.last_window.microbatches == 0) {
     steps.push_back({StepKind::second, 1});
   }
-  Result<Prediction> prediction = Predict(job, {.steps = steps, .traces = false, .capacity = capacity});
+  Result<Prediction> prediction =
+      Predict(job, {.steps = steps, .traces = false, .minimum = !capacity, .capacity = capacity});
   EXPECT_TRUE(prediction.ok()) << JobYaml(job);
   return *prediction;
 }

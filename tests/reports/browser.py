@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A headless Chromium, what a page left in it, and the pixels that it draws."""
 
+import collections
 import pathlib
 import re
 import shutil
@@ -11,6 +12,14 @@ import zlib
 
 SKIPPED = 77
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+# Behind a page's own scripts and the probe: of the page only <html> is looked at, and its traces are most of it.
+WITHOUT_SCRIPTS = """
+<script>
+window.addEventListener('load', () => document.querySelectorAll('script').forEach((script) => script.remove()));
+</script>
+"""
 
 
 def chromium(*arguments):
@@ -24,7 +33,7 @@ def attributes(page, probe):
     """The data-* attributes that the page left on <html>."""
     with tempfile.TemporaryDirectory() as folder:
         probed = pathlib.Path(folder) / "probed.html"
-        probed.write_text(page.read_text() + probe)
+        probed.write_text(page.read_text() + probe + WITHOUT_SCRIPTS)
         dom = chromium("--window-size=1400,1200", "--timeout=60000", "--dump-dom", probed.as_uri())
     element = re.search(r"<html[^>]*>", dom).group(0)
     return dict(re.findall(r'data-([a-z-]+)="([^"]*)"', element))
@@ -53,20 +62,24 @@ def pixels(png):
 
 
 def unfilter(kind, line, above, size):
-    out = bytearray(line)
-    for i in range(len(out)):
-        left = out[i - size] if i >= size else 0
-        corner = above[i - size] if i >= size else 0
-        if kind == 1:
-            out[i] = (out[i] + left) & 255
-        elif kind == 2:
-            out[i] = (out[i] + above[i]) & 255
-        elif kind == 3:
-            out[i] = (out[i] + (left + above[i]) // 2) & 255
-        elif kind == 4:
-            guess = left + above[i] - corner
-            nearest = min((abs(guess - left), 0, left), (abs(guess - above[i]), 1, above[i]), (abs(guess - corner), 2, corner))
-            out[i] = (out[i] + nearest[2]) & 255
+    if kind == 0:
+        return line
+    if kind == 2:
+        return bytes([(byte + up) & 255 for byte, up in zip(line, above)])
+    out = bytearray(len(line))
+    for channel in range(size):
+        of_channel, left, corner = [], 0, 0
+        for byte, up in zip(line[channel::size], above[channel::size]):
+            if kind == 1:
+                guess = left
+            elif kind == 3:
+                guess = (left + up) // 2
+            else:
+                to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+                guess = left if to_left <= to_up and to_left <= to_corner else up if to_up <= to_corner else corner
+            left, corner = (byte + guess) & 255, up
+            of_channel.append(left)
+        out[channel::size] = bytes(of_channel)
     return bytes(out)
 
 
@@ -75,8 +88,8 @@ def colours(page, width=1100, height=900, dark=False):
     picture = page.with_suffix(".png")
     chromium(*(["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []), f"--window-size={width},{height}", "--timeout=5000", f"--screenshot={picture}", page.as_uri())
     rows, size = pixels(picture)
-    counts = {}
-    for row in rows:
-        for i in range(0, len(row), size):
-            counts[row[i:i + 3]] = counts.get(row[i:i + 3], 0) + 1
-    return {colour.hex(): count for colour, count in counts.items()}
+    counts = collections.Counter()
+    for row, times in collections.Counter(rows).items():
+        for colour, count in collections.Counter(zip(row[::size], row[1::size], row[2::size])).items():
+            counts[bytes(colour).hex()] += times * count
+    return counts

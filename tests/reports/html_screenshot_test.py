@@ -5,6 +5,7 @@
 Takes the sample writer from $TIDEMARK_SAMPLE_PAGE. Exits with 77 (skipped) where there is no Chromium.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -145,13 +146,30 @@ class HtmlReport(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
 
-    def write(self, name, *arguments):
-        page = pathlib.Path(self.folder.name) / name
+    @classmethod
+    def write(cls, name, *arguments):
+        page = pathlib.Path(cls.folder.name) / name
         subprocess.run([os.environ["TIDEMARK_SAMPLE_PAGE"], page, *arguments], check=True, capture_output=True)
         return page
 
+    @classmethod
+    @functools.cache
+    def small(cls):
+        """A page of 4 microbatches and 12 layers, which several tests look at."""
+        return cls.write("small.html", "4", "12")
+
+    @classmethod
+    @functools.cache
+    def probed(cls):
+        return attributes(cls.small(), PROBE)
+
+    @classmethod
+    @functools.cache
+    def painted(cls):
+        return colours(cls.small())
+
     def test_draws_its_pictures(self):
-        found = attributes(self.write("small.html", "4", "12"), PROBE)
+        found = self.probed()
         self.assertEqual(found.get("ready"), "true")
         # Allocations and frees: 2 resident tensors a layer; in each of 4 microbatches 2 for tokens, 2 for logits and 8 a layer;
         # a gradient a layer; a scatter buffer a layer in the last microbatch.
@@ -160,16 +178,16 @@ class HtmlReport(unittest.TestCase):
         self.assertGreater(int(found["slices-at-first"]), 50)
 
     def test_names_the_buffers_under_the_mouse(self):
-        found = attributes(self.write("hover.html", "4", "12"), PROBE)
+        found = self.probed()
         self.assertIn("Under the cursor", found["inspector"])
         self.assertIn("layer.moments", found["inspector"])
 
     def test_shows_the_role_that_is_chosen(self):
-        found = attributes(self.write("roles.html", "4", "12"), PROBE)
+        found = self.probed()
         self.assertEqual(int(found["events-of-last-role"]), 2 * 6 + 4 * (2 + 2 + 8 * 6) + 2 * 6 + 2 * 6)   # half the layers
 
     def test_shows_memory_event_by_event(self):
-        found = attributes(self.write("events.html", "4", "12"), PROBE)
+        found = self.probed()
         last_role = int(found["events-of-last-role"])
         match = re.match(rf"event ([\d,]+) of {last_role:,}, ", found["by-event"])
         self.assertIsNotNone(match, found["by-event"])
@@ -177,7 +195,7 @@ class HtmlReport(unittest.TestCase):
         self.assertEqual(found["slices-by-event"], "0")   # between two events any time may pass
 
     def test_stacks_memory_by_layer(self):
-        found = attributes(self.write("layers.html", "4", "12"), LAYERS_PROBE)
+        found = attributes(self.small(), LAYERS_PROBE)
         self.assertEqual(found["bands"].split(",")[:13], [f"layer {i}" for i in range(11, -1, -1)] + ["outside the layers"])
         # Most is alive in the second microbatch, when its backward pass begins: of each layer parameters, moments, gradients and
         # what the forward pass saved, of the last one what the backward pass needs as well; beside them logits and tokens.
@@ -192,8 +210,7 @@ class HtmlReport(unittest.TestCase):
         self.assertEqual(found["at-end"], ",".join(map(str, [0] + 12 * [3 * (300 + 600)])))
 
     def test_is_dark_where_the_system_is(self):
-        page = self.write("dark.html", "4", "12")
-        light, dark = colours(page), colours(page, dark=True)
+        light, dark = self.painted(), colours(self.small(), dark=True)
         self.assertGreater(light.get("ffffff", 0), 10 * light.get("1b2128", 0) + 1000)   # the panels' ground
         self.assertGreater(dark.get("1b2128", 0), 10 * dark.get("ffffff", 0) + 1000)
         self.assertGreater(dark.get("ddcc77", 0), 1000)   # activations have their colour in both
@@ -278,8 +295,7 @@ class HtmlReport(unittest.TestCase):
             self.assertGreater(drawn.get(colour, 0), least, f"hardly any pixel is #{colour}")
 
     def test_paints_the_stack_in_its_colours(self):
-        page = self.write("picture.html", "4", "12")
-        drawn = colours(page)
+        drawn = self.painted()
         for colour in ("4477aa", "88ccee", "ddcc77", "117733"):   # parameter, optimizer, activation, gradient
             self.assertGreater(drawn.get(colour, 0), 2000, f"hardly any pixel is #{colour}")
 

@@ -5,7 +5,6 @@ What is left is tried as one allocation against several neighbours of the same s
 the phase. The rest is unmatched; explanations.py says what is not expected to match.
 """
 
-import array
 import collections
 import dataclasses
 
@@ -98,7 +97,7 @@ def _gaps(ours, theirs):
                 yield gap, other, pairs
                 gap, other, pairs = [], [], 0
             pairs, i, j = pairs + 1, i + 1, j + 1
-        elif j == len(theirs) or (i < len(ours) and longest[i + 1][j] >= longest[i][j + 1]):
+        elif j == len(theirs) or (i < len(ours) and longest(i + 1, j) >= longest(i, j + 1)):
             gap.append(ours[i])
             i += 1
         else:
@@ -108,14 +107,19 @@ def _gaps(ours, theirs):
 
 
 def _longest(ours, theirs):
-    """[i][j]: how many pairs ours[i:] and theirs[j:] can have in order."""
-    rows = [array.array("I", bytes(4 * (len(theirs) + 1)))]
-    for one in reversed(ours):
-        below, row = rows[-1], array.array("I", bytes(4 * (len(theirs) + 1)))
-        for j in range(len(theirs) - 1, -1, -1):
-            row[j] = below[j + 1] + 1 if one.size == theirs[j].size else max(below[j], row[j + 1])
-        rows.append(row)
-    return rows[::-1]
+    """Of (i, j): how many pairs ours[i:] and theirs[j:] can have in order.
+
+    Each row of that table is one number, whose bits are off where theirs[j:] has a pair more than theirs[j + 1:], the
+    last j lowest (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
+    """
+    places = collections.defaultdict(int)
+    for place, each in enumerate(reversed(theirs)):
+        places[each.size] |= 1 << place
+    rows = [(1 << len(theirs)) - 1]
+    for each in reversed(ours):
+        alike = rows[-1] & places[each.size]
+        rows.append((rows[-1] + alike | rows[-1] - alike) & rows[0])
+    return lambda i, j: (~rows[len(ours) - i] & (1 << len(theirs) - j) - 1).bit_count()
 
 
 def _match_sums(whole, parts):

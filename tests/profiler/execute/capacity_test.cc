@@ -68,6 +68,7 @@ std::vector<std::string> AllNames() {
 Prediction Predicted(const Job& job, std::optional<Bytes> capacity) {
   PredictOptions options;
   options.steps = FirstSteps(kSteps);
+  options.minimum = !capacity;
   options.capacity = capacity;
   options.traces = false;
   return *Predict(job, options);

@@ -32,7 +32,7 @@ std::vector<double> LossesOf(const RunOutcome& run) {
 std::vector<double> OneRank(const Job& job, double clip_norm) {
   Job one = OneBatch(job);
   one.axes.optimizer_step.clip_norm = clip_norm;
-  return LossesOf(Executed(one, kSteps, {.seed = 7, .exact = true}));
+  return LossesOf(Reference(one, kSteps, {.seed = 7, .exact = true}));
 }
 
 double Farthest(const std::vector<double>& some, const std::vector<double>& others) {

@@ -68,7 +68,7 @@ class DdpSettings : public testing::TestWithParam<Settings> {
 TEST_P(DdpSettings, LearnAsOneRankDoes) {
   const RunOptions exact{.seed = 7, .exact = true, .keep_gradients = true, .kept_update = kSteps};
   EachJob([&](const Job& job) {
-    const RunOutcome plain = Executed(OneBatch(job), kSteps, exact);
+    const RunOutcome& plain = Reference(OneBatch(job), kSteps, exact);
     for (const RunOutcome& run : ExecutedTogether(job, kSteps, exact)) {
       EXPECT_LT(DistanceOf(*Model::Of(job, {0, 1}), run.gradients, plain.gradients, kExactFloor).highest,
                 BoundOf(DType::fp64, 0));
@@ -115,7 +115,7 @@ TEST(DdpBucketViews, AreFoundWrongWhereNobodyDividesThem) {
     }
   }
   EXPECT_GT(scales, 0);
-  const ParameterParts reference = Executed(OneBatch(job), 1, exact).gradients;
+  const ParameterParts& reference = Reference(OneBatch(job), 1, exact).gradients;
   for (const RunOutcome& run : RunTogether(job, lowered.steps(), exact)) {
     EXPECT_GT(DistanceOf(*Model::Of(job, {0, 1}), run.gradients, reference, kExactFloor).highest,
               BoundOf(DType::bf16, 1000));

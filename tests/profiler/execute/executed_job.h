@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/job/read.h"
 #include "profiler/execute/run.h"
 #include "sim/predict/predict.h"
 #include "sim/predict/steps.h"
@@ -83,6 +86,17 @@ inline RunOutcome Executed(const Job& job, std::int64_t steps, const RunOptions&
   auto run = RunAlone(job, lowered.steps(), options);
   EXPECT_TRUE(run.ok()) << run.error().Text();
   return std::move(*run);
+}
+
+/// The same for what many jobs are held to, such as OneBatch of each: executed once in a process. Of the options only
+/// those that its numbers depend on are looked at.
+inline const RunOutcome& Reference(const Job& job, std::int64_t steps, const RunOptions& options) {
+  static std::map<std::string, RunOutcome> known;
+  std::string key = fmt::format("{} {} {} {} {}\n{}", steps, options.seed, options.exact, options.keep_gradients,
+                                options.kept_update, JobYaml(job));
+  const auto found = known.find(key);
+  return found != known.end() ? found->second
+                              : known.emplace(std::move(key), Executed(job, steps, options)).first->second;
 }
 
 }  // namespace tidemark

@@ -52,7 +52,7 @@ TEST_P(Zero3, HasEachGradientOfOneBigBatchOnOneRank) {
   const RunOptions options{.seed = 7, .exact = true, .keep_gradients = true};
   for (const std::int64_t microbatches : {1, 3}) {
     const Job job = JobOf(microbatches);
-    const ParameterParts reference = Executed(OneBatch(job), 1, options).gradients;
+    const ParameterParts& reference = Reference(OneBatch(job), 1, options).gradients;
     const std::vector<RunOutcome> runs = ExecutedTogether(job, 1, options);
     const Model model = *Model::Of(job, {0, 1});
     std::map<ParameterKey, std::size_t> found;
@@ -74,7 +74,7 @@ TEST_P(Zero3, HasEachGradientOfOneBigBatchOnOneRank) {
 TEST_P(Zero3, ExceedsTheBoundWithoutOneOfItsMicrobatches) {
   const RunOptions options{.seed = 7, .exact = true, .keep_gradients = true};
   const Job job = JobOf(2);
-  const ParameterParts reference = Executed(OneBatch(job), 1, options).gradients;
+  const ParameterParts& reference = Reference(OneBatch(job), 1, options).gradients;
   for (const RunOutcome& run : ExecutedTogether(JobOf(1), 1, options)) {
     EXPECT_GT(DistanceOf(*Model::Of(job, {0, 1}), run.gradients, reference, kExactFloor).highest,
               BoundOf(DType::bf16, 1000));
@@ -107,7 +107,7 @@ TEST_P(Zero3, LearnsAsOneRankDoes) {
   job.axes.optimizer_step.clip_norm = 0.01;  // less than the norm of all gradients
   Job one = OneBatch(job);
   one.axes.optimizer_step.clip_norm = 0.01;
-  const RunOutcome plain = Executed(one, 4, exact);
+  const RunOutcome& plain = Reference(one, 4, exact);
   const std::vector<RunOutcome> runs = ExecutedTogether(job, 4, exact);
   for (std::size_t step = 0; step < 4; ++step) {
     EXPECT_NEAR(*runs.front().steps[step].loss, *plain.steps[step].loss, 1e-10) << step;
