@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "models/configs/config.h"
 #include "models/configs/parse.h"
+#include "tests/models/foreign_config.h"
 
 namespace tidemark::arguments_test {
 namespace {
@@ -26,7 +29,7 @@ std::string TextAt(const ConfigValue& options, const std::string& name) {
   return value == nullptr ? "absent" : value->text;
 }
 
-std::string RefusalOf(const std::string& text) {
+std::string RefusalOfText(const std::string& text) {
   const Result<ConfigValue> options = ParseAnyConfig(text, "job.args");
   EXPECT_FALSE(options.ok()) << text;
   return options.ok() ? std::string() : options.error().Text();
@@ -61,12 +64,12 @@ TEST(Arguments, QuotesCommentsAndContinuedLinesAreAShells) {
 }
 
 TEST(Arguments, OpenQuotesAreRefusedWithTheirLine) {
-  EXPECT_THAT(RefusalOf("--num-layers 2\n--save 'a b\n"), HasSubstr("quote ' is not closed"));
-  EXPECT_THAT(RefusalOf("--num-layers 2 --save \"a b\n"), HasSubstr("quote \" is not closed"));
+  EXPECT_THAT(RefusalOfText("--num-layers 2\n--save 'a b\n"), HasSubstr("quote ' is not closed"));
+  EXPECT_THAT(RefusalOfText("--num-layers 2 --save \"a b\n"), HasSubstr("quote \" is not closed"));
 }
 
 TEST(Arguments, AScriptIsForItsShell) {
-  const std::string refusal = RefusalOf("#!/bin/bash\nTP=2\ntorchrun pretrain_gpt.py --num-layers 2 --tp $TP\n");
+  const std::string refusal = RefusalOfText("#!/bin/bash\nTP=2\ntorchrun pretrain_gpt.py --num-layers 2 --tp $TP\n");
   EXPECT_THAT(refusal, HasSubstr("what it runs is for its shell to say"));
   EXPECT_THAT(refusal, HasSubstr("echo torchrun"));
 }
@@ -79,7 +82,30 @@ TEST(Arguments, OnlyTextWithOptionsIsACommandLine) {
   const Result<ConfigValue> yaml = ParseAnyConfig("MODEL_ARGS:\n  --num-layers: 2\n", "model_config.yaml");
   ASSERT_TRUE(yaml.ok());
   EXPECT_NE(yaml->FindPath("MODEL_ARGS.--num-layers"), nullptr);
-  EXPECT_THAT(RefusalOf("just words"), HasSubstr("expected a config"));
+  EXPECT_THAT(RefusalOfText("just words"), HasSubstr("expected a config"));
+}
+
+/// As HfArgumentParser takes them.
+TEST(Arguments, OfATrainerAreItsConfig) {
+  const Result<ConfigValue> root = ParseAnyConfig(
+      "accelerate launch train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --bf16 True \\\n"
+      "  --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --torch_dtype bfloat16 --model_max_length "
+      "2048 \\\n"
+      "  --gradient_checkpointing --max_grad_norm 0.3 --output_dir out\n",
+      "job.args");
+  ASSERT_TRUE(root.ok());
+  const std::vector<ConfigFormat> formats = ConfigFormats();
+  const auto format = std::ranges::find_if(formats, [&](const ConfigFormat& one) { return one.recognises(*root); });
+  ASSERT_NE(format, formats.end());
+  EXPECT_EQ(format->name, "transformers");
+  const Result<Settings> settings = format->read(*root, {{"layout.dp", MakeScalar("8", std::string(kCommandLine))}});
+  ASSERT_TRUE(settings.ok()) << settings.error().Text();
+  EXPECT_EQ(TextOf(*settings, "network"), "llama-3-8b");
+  EXPECT_EQ(TextOf(*settings, "sequence_length"), "2048");
+  EXPECT_EQ(TextOf(*settings, "accumulation_steps"), "8");
+  EXPECT_EQ(TextOf(*settings, "recompute.policy"), "full");
+  EXPECT_EQ(TextOf(*settings, "optimizer_step.clip_norm"), "0.3");
+  EXPECT_EQ(settings->at("micro_batch_size").source, "job.args:2");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -364,29 +363,6 @@ TEST(ConfigTransformers, FilesAreOfOneFormat) {
               ElementsAre("axolotl"));
   EXPECT_THAT(formats_of("model_type: llama\nhidden_size: 64\ngradient_checkpointing: false\n", "config.json"),
               ElementsAre("huggingface"));
-}
-
-/// The same on a command line, as HfArgumentParser takes it.
-TEST(ConfigTransformers, ReadsACommandLine) {
-  const Result<ConfigValue> root = ParseAnyConfig(
-      "accelerate launch train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --bf16 True \\\n"
-      "  --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --torch_dtype bfloat16 --model_max_length "
-      "2048 \\\n"
-      "  --gradient_checkpointing --max_grad_norm 0.3 --output_dir out\n",
-      "job.args");
-  ASSERT_TRUE(root.ok());
-  const std::vector<ConfigFormat> formats = ConfigFormats();
-  const auto format = std::ranges::find_if(formats, [&](const ConfigFormat& one) { return one.recognises(*root); });
-  ASSERT_NE(format, formats.end());
-  EXPECT_EQ(format->name, "transformers");
-  const Result<Settings> settings = format->read(*root, {{"layout.dp", MakeScalar("8", std::string(kCommandLine))}});
-  ASSERT_TRUE(settings.ok()) << settings.error().Text();
-  EXPECT_EQ(TextOf(*settings, "network"), "llama-3-8b");
-  EXPECT_EQ(TextOf(*settings, "sequence_length"), "2048");
-  EXPECT_EQ(TextOf(*settings, "accumulation_steps"), "8");
-  EXPECT_EQ(TextOf(*settings, "recompute.policy"), "full");
-  EXPECT_EQ(TextOf(*settings, "optimizer_step.clip_norm"), "0.3");
-  EXPECT_EQ(settings->at("micro_batch_size").source, "job.args:2");
 }
 
 /// What a Trainer writes of itself (to_json_string): everything, most of it empty.
