@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <tao/pegtl/ascii.hpp>
 #include <tao/pegtl/memory_input.hpp>
 #include <tao/pegtl/must_if.hpp>
@@ -18,7 +19,10 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kMostWords = 10'000;  ///< far more than a command line has
+constexpr std::size_t kMostWords = 100'000;  ///< far more than a command line has
+
+/// Words of a shell with which a command ends.
+constexpr std::string_view kEnds[] = {"|", "||", "&&", "&", ";", ">", ">>", "2>", "2>&1", "&>", "<"};
 
 struct Word {
   std::string text;
@@ -97,26 +101,29 @@ struct Action<Word> {
 
 }  // namespace grammar
 
-/// One option with what follows it.
+/// Options, each with what follows it.
 class OptionReader {
  public:
   explicit OptionReader(const std::string& path) : path_(path), file_(std::filesystem::path(path).filename().string()) {
     root_.kind = ConfigValue::Kind::map;
     root_.where = path;
     root_.source = file_;
+    root_.fields.push_back({"", {}});  // the words before the first option
   }
 
   void Add(const Word& word) {
     if (!IsOption(word.text)) {
-      if (!root_.fields.empty()) {
-        Follow(word);
-      }
+      Follow(word);
       return;
     }
     const std::size_t equals = word.text.find('=');
     const std::string name = word.text.substr(2, equals == std::string::npos ? equals : equals - 2);
-    std::erase_if(root_.fields, [&](const ConfigValue::Entry& field) { return field.key == name; });
-    root_.fields.push_back({name, At("true", word.line)});
+    const auto [place, is_new] = places_.try_emplace(name, root_.fields.size());
+    if (is_new) {
+      root_.fields.push_back({name, {}});
+    }
+    last_ = place->second;
+    root_.fields[last_].value = At("true", word.line);
     alone_ = true;
     if (equals != std::string::npos) {
       Follow({word.text.substr(equals + 1), word.line});
@@ -134,9 +141,9 @@ class OptionReader {
 
   /// The last option's value, or one more of them.
   void Follow(const Word& word) {
-    ConfigValue& value = root_.fields.back().value;
+    ConfigValue& value = root_.fields[last_].value;
     if (std::exchange(alone_, false)) {
-      value.text = word.text;
+      value = At(word.text, word.line);
       return;
     }
     if (value.kind == ConfigValue::Kind::scalar) {
@@ -150,7 +157,9 @@ class OptionReader {
 
   std::string path_, file_;
   ConfigValue root_;
-  bool alone_ = false;  ///< no value has followed the last option
+  std::map<std::string, std::size_t> places_;  ///< of fields by name
+  std::size_t last_ = 0;
+  bool alone_ = true;  ///< no value has followed the last option
 };
 
 }  // namespace
@@ -180,8 +189,15 @@ Result<ConfigValue> ParseArguments(std::string_view text, const std::string& pat
                  fmt::format("is no command line: {}", error.message()), "is every quote closed?"};
   }
   OptionReader reader(path);
+  bool ended = false;
   for (const Word& word : words.all) {
-    reader.Add(word);
+    ended = ended || std::ranges::find(kEnds, word.text) != std::end(kEnds);
+    if (!ended) {
+      reader.Add(word);
+    } else if (IsOption(word.text)) {
+      return Error{ErrorCode::bad_input, fmt::format("{}:{}", path, word.line), "holds more than one command",
+                   "leave the one that trains"};
+    }
   }
   return std::move(reader).Finish();
 }

@@ -39,7 +39,7 @@ class Megatron {
     }
     TIDEMARK_TRY(RefuseUnsaid(fields_.root(), "Megatron-LM", kUnsaid, settings_, given_));
     TIDEMARK_TRY(ReadBatch());
-    TIDEMARK_TRY(ReadMegatronPipeline(fields_, pipeline_, layers_, given_, settings_));
+    TIDEMARK_ASSIGN(longest_stage_, ReadMegatronPipeline(fields_, pipeline_, layers_, given_, settings_));
     TIDEMARK_TRY(ReadPrecision());
     TIDEMARK_TRY(ReadStrategy());
     TIDEMARK_TRY(ReadRecomputation());
@@ -106,7 +106,8 @@ class Megatron {
         !fields_.Has("num-attention-heads")) {
       return Done{};
     }
-    TIDEMARK_ASSIGN(layers_, fields_.Whole("num-layers", 1));
+    TIDEMARK_ASSIGN(const std::int64_t layers, fields_.Whole("num-layers", 1));
+    TIDEMARK_ASSIGN(layers_, Said("network.layers", layers));
     return ReadMegatronNetwork(fields_, tensor_, given_, settings_);
   }
 
@@ -128,24 +129,31 @@ class Megatron {
     return Done{};
   }
 
+  /// What the command line says about one dtype holds for those that follow from it.
   Status ReadPrecision() {
     if (fields_.Has("bf16") && fields_.Has("fp16")) {
       return fields_.Refuse("fp16", "", "and bf16 are both there", "leave one of them out");
     }
-    const std::string_view narrow = fields_.Has("fp16") ? "fp16" : "bf16";
-    const std::string computed = fields_.Has(narrow) ? std::string(narrow) : "fp32";
+    const bool half = fields_.Has("fp16");
+    const std::string_view narrow = half ? "fp16" : "bf16";
+    const std::string computed = TextOf("precision.params", fields_.Has(narrow) ? std::string(narrow) : "fp32");
     // bf16 gradients are added up in fp32 unless that is switched off; fp16 ones where that is asked for.
-    const bool wide =
-        fields_.Has("fp16") ? fields_.Has("accumulate-allreduce-grads-in-fp32") : !fields_.Has("grad-reduce-in-bf16");
-    const std::string_view from = fields_.Has("fp16") ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16";
+    const std::string_view from = half ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16";
+    const std::string summed = TextOf("precision.accumulate", fields_.Has(from) == half ? "fp32" : computed);
     for (const char* key : {"precision.params", "precision.gradients"}) {
       settings_[key] = fields_.Retold(narrow, "", computed);
     }
     for (const char* key : {"precision.accumulate", "precision.reduce"}) {
-      settings_[key] = fields_.Retold(from, "", wide ? "fp32" : computed);
+      settings_[key] = fields_.Retold(from, "", summed);
     }
     settings_["precision.master"] = fields_.Retold(narrow, "", computed == "fp32" ? "none" : "fp32");
     return Done{};
+  }
+
+  /// What the command line says about a key, else this.
+  std::string TextOf(const std::string& key, std::string read) const {
+    const ConfigValue* value = Find(given_, key);
+    return value == nullptr ? std::move(read) : value->text;
   }
 
   Status ReadStrategy() {
@@ -178,25 +186,31 @@ class Megatron {
       return Done{};
     }
     const Choice<std::string> ways{{{"selective", "selective"}, {"full", "full"}}};
-    if (!fields_.Has(kHow) && !fields_.Has("recompute-activations")) {
+    const bool shorthand = fields_.Has("recompute-activations");  // it counts where both are there
+    if (!fields_.Has(kHow) && !shorthand) {
       return Done{};
     }
-    TIDEMARK_ASSIGN(const std::string way, fields_.OneOf(ways, kHow, "selective"));
-    settings_["recompute.policy"] = fields_.Retold(fields_.Has(kHow) ? kHow : "recompute-activations", "", way);
-    if (way == "full") {
-      const Choice<std::string> methods{{{"uniform", "uniform"}, {"block", "block"}}};
-      TIDEMARK_ASSIGN(const std::string method, fields_.OneOf(methods, kMethod, "uniform"));
-      TIDEMARK_ASSIGN(const std::int64_t layers, fields_.Whole(kLayers, 1));
-      const bool all = method == "uniform" ? layers == 1 : layers_ > 0 && layers * pipeline_ >= layers_;
-      return all ? Status(Done{})
-                 : Status(fields_.Refuse(
-                       kLayers, "1",
-                       method == "uniform" ? "layers that are done again several at a time are not supported by this "
-                                             "version"
-                                           : "recomputation of some layers of a stage is not supported by this version",
-                       "set it to 1 with recompute-method uniform to price all layers, each by itself"));
+    TIDEMARK_ASSIGN(const std::string said, fields_.OneOf(ways, kHow, "selective"));
+    const std::string way = shorthand ? "selective" : said;
+    settings_["recompute.policy"] = fields_.Retold(shorthand ? "recompute-activations" : kHow, "", way);
+    if (way == "selective") {
+      return ReadModules(kModules);
     }
-    return ReadModules(kModules);
+    if (!fields_.Has(kMethod) || !fields_.Has(kLayers)) {
+      return fields_.Refuse(kHow, "", "full needs recompute-method, and recompute-num-layers",
+                            "add --recompute-method uniform --recompute-num-layers 1");
+    }
+    const Choice<std::string> methods{{{"uniform", "uniform"}, {"block", "block"}}};
+    TIDEMARK_ASSIGN(const std::string method, fields_.OneOf(methods, kMethod, "uniform"));
+    TIDEMARK_ASSIGN(const std::int64_t layers, fields_.Whole(kLayers, 1));
+    const bool uniform = method == "uniform";
+    if (uniform ? layers == 1 : longest_stage_ > 0 && layers >= longest_stage_) {
+      return Done{};
+    }
+    return fields_.Refuse(kLayers, "1",
+                          uniform ? "layers that are done again several at a time are not supported by this version"
+                                  : "recomputation of some layers of a stage is not supported by this version",
+                          "set it to 1 with recompute-method uniform to price all layers, each by itself");
   }
 
   Status ReadModules(std::string_view option) {
@@ -223,15 +237,17 @@ class Megatron {
       name += name == "sgd" && momentum > 0 ? "-momentum" : "";
       settings_["optimizer"] = fields_.Retold(kName, "adam", std::move(name));
     }
-    TIDEMARK_ASSIGN(const double norm, fields_.Read(RealNumber{0, 1e9}, kClip, "1.0"));
-    settings_["optimizer_step.clip_norm"] = norm > 0 ? fields_.Value(kClip, "1.0") : fields_.Retold(kClip, "", "null");
+    TIDEMARK_ASSIGN(const double norm, fields_.Read(RealNumber{-1e9, 1e9}, kClip, "1.0"));
+    if (norm > 0) {
+      settings_["optimizer_step.clip_norm"] = fields_.Value(kClip, "1.0");
+    }
     return Done{};
   }
 
   ToolFields fields_;
   const Settings& given_;
   Settings settings_;
-  std::int64_t tensor_ = 1, pipeline_ = 1, layers_ = 0;
+  std::int64_t tensor_ = 1, pipeline_ = 1, layers_ = 0, longest_stage_ = 0;
   std::int64_t launched_ = 1;  ///< data-parallel ranks
 };
 
@@ -244,7 +260,7 @@ bool Recognises(const ConfigValue& root) {
 
 Result<Settings> Read(const ConfigValue& root, const Settings& given) {
   const ConfigValue options = MegatronOptions(root);
-  TIDEMARK_TRY(CheckMegatronOptions(options));
+  TIDEMARK_TRY(CheckMegatronOptions(root, options));
   return Megatron(options, given).Read();
 }
 

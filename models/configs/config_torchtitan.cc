@@ -216,7 +216,10 @@ class Titan {
 
   Result<std::int64_t> Layers() const {
     std::map<std::string, std::string> sources;
-    const Settings& said = NamesNetwork(given_) ? given_ : settings_;
+    Settings said = given_;
+    if (!NamesNetwork(given_)) {
+      said.insert(settings_.begin(), settings_.end());
+    }
     TIDEMARK_ASSIGN(const Network network, ReadNetwork(said, {}, sources));
     const auto* decoder = std::get_if<Decoder>(&network.shape);
     return decoder == nullptr ? Result<std::int64_t>(BadInput("a pipeline is of a decoder's layers")) : decoder->layers;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ constexpr std::string_view kFsdpHint = "leave it out, and add --set strategy=fsd
 
 /// What is not modelled. An option without a value is "true".
 constexpr std::array kNotModelled = {
-    OneValue{"num-experts", "", kMixtures, kWithout},
+    OneValue{"num-experts", "0", kMixtures, kWithout},
     OneValue{"expert-model-parallel-size", "1", kMixtures, kWithout},
     OneValue{"multi-latent-attention", "", "multi-latent attention", kWithout},
     OneValue{"mtp-num-layers", "0", "multi-token prediction", kWithout},
@@ -34,6 +35,14 @@ constexpr std::array kNotModelled = {
     OneValue{"hybrid-override-pattern", "", kOtherNetworks, kWithout},
     OneValue{"experimental-attention-variant", "", kOtherNetworks, kWithout},
     OneValue{"heterogeneous-layers-config-path", "", "layers that differ", kWithout},
+    OneValue{"heterogeneous-layers-config-encoded-json", "", "layers that differ", kWithout},
+    OneValue{"spec", "", "layers of one's own", kWithout},
+    OneValue{"use-checkpoint-args", "", "options that are in a checkpoint", "write the options of the checkpoint here"},
+    OneValue{"use-transformer-engine-op-fuser", "", "Transformer Engine's fused operations", kWithout},
+    OneValue{"logits-load-dir", "", "a second network that teaches", kWithout},
+    OneValue{"batch-size", "", "it is no longer valid in Megatron-LM", "use micro-batch-size"},
+    OneValue{"model-parallel-size", "", "it is no longer valid in Megatron-LM", "use tensor-model-parallel-size"},
+    OneValue{"checkpoint-activations", "", "it is no longer valid in Megatron-LM", "use recompute-activations"},
     OneValue{"encoder-num-layers", "", kOtherNetworks, kWithout},
     OneValue{"decoder-num-layers", "", kOtherNetworks, "name layers by num-layers"},
     OneValue{"bert-no-binary-head", "", kOtherNetworks, kWithout},
@@ -43,7 +52,6 @@ constexpr std::array kNotModelled = {
     OneValue{"squared-relu", "", "feed-forward parts other than GELU's and SwiGLU's", kWithout},
     OneValue{"quick-geglu", "", "feed-forward parts other than GELU's and SwiGLU's", kWithout},
     OneValue{"window-size", "", "attention to a window", kWithout},
-    OneValue{"no-bias-gelu-fusion", "", "a bias that is added by a kernel of its own", kWithout},
     OneValue{"no-bias-dropout-fusion", "", "a bias that is added by a kernel of its own", kWithout},
     OneValue{"fp32-residual-connection", "", "a residual stream in fp32", kWithout},
     OneValue{"context-parallel-size", "1", "context parallelism", kWithout},
@@ -64,6 +72,7 @@ constexpr std::array kNotModelled = {
     OneValue{"use-precision-aware-optimizer", "", "masters as what bf16 weights leave over",
              "leave it out; --set precision.optimizer=bf16 prices moments in bf16 beside fp32 masters"},
     OneValue{"cpu-offloading", "", kOffloading, kWithout},
+    OneValue{"cpu-offloading-num-layers", "0", kOffloading, kWithout},
     OneValue{"fine-grained-activation-offloading", "", kOffloading, kWithout},
     OneValue{"cuda-graph-impl", "none", kGraphs, kWithout},
     OneValue{"enable-cuda-graph", "", kGraphs, kWithout},
@@ -79,7 +88,18 @@ constexpr std::array kNotModelled = {
     OneValue{"calculate-per-token-loss", "", "gradients that are scaled by the number of tokens behind their reduction",
              "leave it out: memory stays as it is, and the step is shorter by one pass over the gradients"},
     OneValue{"fp16-lm-cross-entropy", "", "a loss in fp16", kWithout},
-    OneValue{"step-batch-size-schedule", "", "a batch that grows", "say the batch to price: global-batch-size"},
+    OneValue{"output-logit-dtype", "bf16", "logits that are wider than what they are computed with", kWithout},
+    OneValue{"freeze-all-layers", "", "networks that are not trained", kWithout},
+    OneValue{"yaml-cfg", "", "options from another file", "write its options here"},
+    OneValue{"ddp-param-name-patterns-for-fp32-local-accumulation", "", "gradients that are summed twice", kWithout},
+    OneValue{"no-overlap-p2p-communication", "", "stages that wait for what they send", kWithout},
+    OneValue{"optimizer-cuda-graph", "", kGraphs, kWithout},
+    OneValue{"use-nccl-ub", "", "buffers that NCCL registers", kWithout},
+    OneValue{"nccl-ub", "", "buffers that NCCL registers", kWithout},
+    OneValue{"empty-unused-memory-level", "0", "memory that is given back between steps",
+             "leave it out: tensors stay as they are, and less is reserved with it, in more time"},
+    OneValue{"step-batch-size-schedule", "", "a batch that grows",
+             "leave it out: global-batch-size is the batch to price"},
     OneValue{"export-kd-teacher-load", "", "a second network that teaches", kWithout},
     OneValue{"perform-rl-step", "", "reinforcement learning", kWithout},
 };
@@ -96,6 +116,8 @@ constexpr std::string_view kRead[] = {"num-layers",
                                       "position-embedding-type",
                                       "use-rotary-position-embeddings",
                                       "no-rope-fusion",
+                                      "no-bias-gelu-fusion",
+                                      "no-masked-softmax-fusion",
                                       "normalization",
                                       "swiglu",
                                       "no-bias-swiglu-fusion",
@@ -151,6 +173,30 @@ constexpr std::string_view kNear[] = {"vocab-file"};  ///< harmless ones that ar
 
 constexpr std::string_view kTopLevel[] = {""};
 
+/// Whether a word is a program of Megatron-LM's that trains other networks than GPT: "pretrain_bert.py".
+bool IsOtherProgram(const ConfigValue& word) {
+  const std::string name = std::filesystem::path(word.text).filename().string();
+  return name.starts_with("pretrain_") && name.ends_with(".py") && name != "pretrain_gpt.py";
+}
+
+Status RefuseOtherPrograms(const ConfigValue& root, const ConfigValue& options) {
+  const ConfigValue* mode = root.Find("MODE");
+  if (mode != nullptr && mode->text != "pretraining") {
+    return ErrorAt(*mode, "MODE", fmt::format("{} is not training", Describe(*mode)),
+                   "a test case without MODE trains");
+  }
+  for (const ConfigValue::Entry& option : options.fields) {
+    std::vector<ConfigValue> words = option.value.items;
+    words.push_back(option.value);
+    const auto other = std::ranges::find_if(words, IsOtherProgram);
+    if (other != words.end()) {
+      return ErrorAt(*other, {}, fmt::format("{} trains other networks than GPT", Describe(*other)),
+                     "networks are those of pretrain_gpt.py");
+    }
+  }
+  return Done{};
+}
+
 }  // namespace
 
 ConfigValue MegatronOptions(const ConfigValue& root) {
@@ -165,7 +211,8 @@ ConfigValue MegatronOptions(const ConfigValue& root) {
   return options;
 }
 
-Status CheckMegatronOptions(const ConfigValue& options) {
+Status CheckMegatronOptions(const ConfigValue& root, const ConfigValue& options) {
+  TIDEMARK_TRY(RefuseOtherPrograms(root, options));
   std::vector<std::string_view> known(std::begin(kRead), std::end(kRead));
   known.insert(known.end(), std::begin(kNear), std::end(kNear));
   TIDEMARK_TRY(CheckFields(options, {kTopLevel, {}, kNotModelled, {}, known}));

@@ -25,8 +25,8 @@ Status ReadPositions(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kKind = "position-embedding-type", kRows = "max-position-embeddings";
   const Choice<std::string> kinds{{{"learned_absolute", "learned"}, {"rope", "rope"}, {"none", "none"}},
                                   {"mrope", "yarn", "relative"}};
-  const bool old_rope = fields.Has("use-rotary-position-embeddings");
-  TIDEMARK_ASSIGN(const std::string kind, fields.OneOf(kinds, kKind, old_rope ? "rope" : "learned_absolute"));
+  TIDEMARK_ASSIGN(const std::string said, fields.OneOf(kinds, kKind, "learned_absolute"));
+  const std::string kind = fields.Has("use-rotary-position-embeddings") ? "rope" : said;
   settings["network.rope"] = fields.Retold(kKind, "", kind == "rope" ? "true" : "false");
   if (kind == "learned" && !fields.Has(kRows)) {
     return fields.Refuse(kRows, "", "is missing, and learned positions need it",
@@ -45,6 +45,12 @@ Status ReadAttention(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kLayers = "transformer-impl", kBackend = "attention-backend";
   TIDEMARK_ASSIGN(const std::string of_layers, fields.OneOf(layers, kLayers, "transformer_engine"));
   TIDEMARK_ASSIGN(const std::string of_backend, fields.OneOf(backends, kBackend, "auto"));
+  constexpr std::string_view kUnfused = "no-masked-softmax-fusion";
+  if (fields.Has(kUnfused) && (of_layers == "eager" || of_backend == "eager")) {
+    return fields.Refuse(kUnfused, "",
+                         "scores that kernels of their own scale and mask are not supported by this version",
+                         "leave it out to price the fused kernel, or set attention-backend to flash");
+  }
   settings["network.attention_kernel"] =
       of_layers == "eager" ? fields.Retold(kLayers, "", of_layers) : fields.Retold(kBackend, "auto", of_backend);
   return Done{};
@@ -91,6 +97,10 @@ Status ReadMegatronNetwork(const ToolFields& fields, std::int64_t tensor_ranks, 
     settings["network.head_size"] = fields.Value("kv-channels", "");
   }
   const bool gated = fields.Has("swiglu"), biased = !fields.Has("disable-bias-linear");
+  if (constexpr std::string_view kUnfused = "no-bias-gelu-fusion"; fields.Has(kUnfused) && biased && !gated) {
+    return fields.Refuse(kUnfused, "", "a bias that is added by a kernel of its own is not supported by this version",
+                         "leave it out to price the job without");
+  }
   settings["network.ffn_kind"] = fields.Retold("swiglu", "", gated ? "glu" : "two-layer");
   settings["network.ffn"] =
       fields.Value("ffn-hidden-size", std::to_string(gated ? hidden * 8 / 3 / 64 * 64 : 4 * hidden));

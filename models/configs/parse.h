@@ -9,8 +9,9 @@
 
 namespace tidemark {
 
-/// Parses a config of any syntax there is: TOML by the ending of `path`; else YAML or JSON, or a command line where
-/// that gives no map and the text has options. Refuses what holds no fields.
+/// Parses a config of any syntax there is. The ending of `path` says TOML, YAML or JSON; of any other file its first
+/// word does: a key ("network:") or a brace begins YAML or JSON, anything else a command line, where the text has
+/// options. Refuses what holds no fields.
 Result<ConfigValue> ParseAnyConfig(std::string_view text, const std::string& path);
 
 }  // namespace tidemark

@@ -96,7 +96,8 @@ ConfigValue Retold(const ConfigValue& value, std::string text) {
 ConfigValue AssumedMachine() { return MakeScalar("h100-sxm-80gb", "assumed"); }
 
 bool NamesNetwork(const Settings& settings) {
-  return settings.contains("network") || settings.contains("network.from") || settings.contains("network.layers") ||
+  const bool sizes = settings.contains("network.layers") && settings.contains("network.hidden");
+  return sizes || settings.contains("network") || settings.contains("network.from") ||
          Speaks(settings, "network.table") || Speaks(settings, "network.dual_encoder");
 }
 

@@ -22,7 +22,7 @@ ConfigValue Retold(const ConfigValue& value, std::string text);
 /// What stands for a machine that no config names.
 ConfigValue AssumedMachine();
 
-/// Whether settings name a network, not only something about one: a name, a file, a table or its layers.
+/// Whether settings name a network, not only something about one: a name, a file, a table or a decoder's sizes.
 bool NamesNetwork(const Settings& settings);
 
 /// Whether settings say something about a key, or about a key below it ("network": "network.layers").

@@ -9,13 +9,14 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/executor.h"
+#include "sim/program/stages.h"
 
 namespace tidemark {
 
 void Executor::Note(const Compute& leaf, std::span<const Operand> reads, std::span<const Operand> writes) {
   const bool updates = std::holds_alternative<OptimizerUpdate>(leaf.op);
   if (options_.keep_gradients && ThisUpdate() == options_.kept_update && (updates || Measures(leaf))) {
-    const bool reads_buckets = updates || program_->names[leaf.name.index] == kGradientNorms;
+    const bool reads_buckets = updates || WithoutStage(program_->names[leaf.name.index]) == kGradientNorms;
     const bool divides = std::any_of(writes.begin(), writes.end(), [](const Operand& write) {
       return !write.buffer->holds.empty() && write.buffer->holds.front().unpadded;
     });

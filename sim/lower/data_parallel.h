@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "sim/lower/role.h"
 
 namespace tidemark {
@@ -47,7 +48,7 @@ class DataParallel {
   virtual void EndBackward(const Microbatch&) = 0;
   /// Of a rank with several chunks, before the first of them steps: their gradients are clipped to one norm. Systems
   /// that ship no schedule with chunks do not clip there.
-  virtual void MeasureNorm() {}
+  virtual void MeasureNorm() { TIDEMARK_CHECK(false); }
   /// After the last microbatch of a window: update, gather, zero.
   virtual void OptimizerStep() = 0;
   /// Throws away what an incomplete window behind the last step has left: `last` is its last microbatch.

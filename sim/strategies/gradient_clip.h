@@ -32,8 +32,8 @@ class GradientClip {
  public:
   GradientClip(Role& role, std::int64_t tensors);
 
-  /// `divided`: each data-parallel rank has a part of the gradients.
-  /// Of the last chunk to be measured, the sum as well.
+  /// The numbers of this chunk's gradients, and where it is the rank's last, their sum. `divided`: each data-parallel
+  /// rank has a part of the gradients.
   void Measure(const EachPiece& each, bool divided, bool host_reads_norm);
   /// In place of Measure, for gradients that leave the device before the step: makes room, measures each as it goes,
   /// and sums up at the step.

@@ -32,7 +32,9 @@ Status Refuse(const Job& job) {
        "Megatron's gradient buffer is in fp32, or with --grad-reduce-in-bf16 in the parameters' dtype",
        "set precision.accumulate to fp32, or to the dtype of precision.params"},
       {precision.accumulate == DType::fp32 || axes.shard.optimizer, "precision.accumulate",
-       "--grad-reduce-in-bf16 is modelled with the distributed optimizer only",
+       "a gradient buffer in 16 bits (--grad-reduce-in-bf16, or --fp16 without --accumulate-allreduce-grads-in-fp32) "
+       "is "
+       "modelled with the distributed optimizer only",
        "set precision.accumulate to fp32, or use megatron-dist-opt"},
       {!axes.sync.fp32_accumulation || axes.shard.optimizer, "sync.fp32_accumulation",
        "it is a way to reduce-scatter, which only the distributed optimizer does", "use megatron-dist-opt"},

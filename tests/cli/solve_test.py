@@ -207,7 +207,7 @@ class Solve(unittest.TestCase):
 
     def test_a_way_whose_first_steps_do_not_fit_is_none(self):
         """Megatron's first step makes what later steps find: a steady step fits 40 GiB, the first does not."""
-        job = (JOBS / "gpt2-ddp.yaml", "--set", "strategy=megatron", "--set", "micro_batch_size=40")
+        job = (JOBS / "gpt2-ddp.yaml", "--set", "strategy=megatron", "--set", "micro_batch_size=48")
         predicted = json.loads(run("predict", *job, "--format", "json").stdout)
         self.assertTrue(predicted["fits"])
         self.assertIn("first-steps-do-not-fit", [lint["id"] for lint in predicted["lints"]])

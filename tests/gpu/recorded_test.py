@@ -33,11 +33,13 @@ FARTHEST_TIME_PERCENT = 11  # Llama-3-8B, whose clocks fall; packed projections,
 
 def predicted_today(record):
     """tidemark.prediction/1 of a recorded job, whose machine's file lies beside it."""
-    calibrated = ["--set", f"machine={RECORDED / 'h200.machine.yaml'}"] if is_calibrated(record) else []
+    changes = ["--set", f"machine={RECORDED / 'h200.machine.yaml'}"] if is_calibrated(record) else []
+    if "strategy: megatron" in record["job"]:  # were recorded while that was Megatron's loss
+        changes += ["--set", f"loss={record['predicted']['job']['loss']}"]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as job:
         job.write(record["job"])
         job.flush()
-        done = subprocess.run([PROGRAM, "predict", job.name, *calibrated, "--steps",
+        done = subprocess.run([PROGRAM, "predict", job.name, *changes, "--steps",
                                str(len(record["predicted"]["steps"])), "--format", "json", "--exit-zero"],
                               capture_output=True, text=True, check=True)
     return json.loads(done.stdout)

@@ -63,6 +63,13 @@ TEST(Arguments, QuotesCommentsAndContinuedLinesAreAShells) {
   EXPECT_EQ(options.Find("name")->source, "job.args:3");
 }
 
+TEST(Arguments, WhatAShellWouldDoBehindThemIsNotTheirs) {
+  EXPECT_EQ(TextAt(Parsed("train.py --lr 1 2>&1 | tee log"), "lr"), "1");
+  EXPECT_THAT(RefusalOfText("a --lr 1 && b --lr 2"), HasSubstr("more than one command"));
+  EXPECT_EQ(TextAt(Parsed("torchrun train.py --lr 1"), "lr"), "1");
+  EXPECT_EQ(Parsed("torchrun train.py --lr 1").Find("")->items.size(), 2);
+}
+
 TEST(Arguments, OpenQuotesAreRefusedWithTheirLine) {
   EXPECT_THAT(RefusalOfText("--num-layers 2\n--save 'a b\n"), HasSubstr("quote ' is not closed"));
   EXPECT_THAT(RefusalOfText("--num-layers 2 --save \"a b\n"), HasSubstr("quote \" is not closed"));
@@ -83,6 +90,23 @@ TEST(Arguments, OnlyTextWithOptionsIsACommandLine) {
   ASSERT_TRUE(yaml.ok());
   EXPECT_NE(yaml->FindPath("MODEL_ARGS.--num-layers"), nullptr);
   EXPECT_THAT(RefusalOfText("just words"), HasSubstr("expected a config"));
+}
+
+/// Which syntax a text has is told by the file's ending, or by its first word.
+TEST(Arguments, AreNotWhatOtherSyntaxesFailToRead) {
+  const auto refusal = [](const std::string& text, const std::string& path) {
+    const Result<ConfigValue> options = ParseAnyConfig(text, path);
+    return options.ok() ? std::string() : options.error().Text();
+  };
+  EXPECT_THAT(refusal("network: [a  # with --set b\n", "job.yaml"), HasSubstr("job.yaml:"));
+  EXPECT_THAT(refusal("# with --set b\nnetwork: [a\n", "job"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(refusal("{\"a\": --b", "job"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(refusal("a = --b", "job.toml"), HasSubstr("not valid TOML"));
+  // Quotes with a colon make YAML of a command line.
+  const Result<ConfigValue> line =
+      ParseAnyConfig("train.py --lr 1 --kwargs '{\"use_reentrant\": false}' --bf16", "job.txt");
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(TextAt(*line, "kwargs"), "{\"use_reentrant\": false}");
 }
 
 /// As HfArgumentParser takes them.

@@ -140,12 +140,21 @@ TEST(ConfigMegatron, PipelinesHaveChunksAndUnevenStages) {
   EXPECT_EQ(stages(""), "");
   EXPECT_EQ(stages("--decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 4"), "2,3,3,4");
   EXPECT_EQ(stages("--decoder-last-pipeline-num-layers 3"), "3,3,3,3");
+  // Of a rank's layers each chunk has its share: 3 of the first rank's 6, 7 of the others' 14.
+  EXPECT_EQ(stages("--num-layers 48 --num-virtual-stages-per-pipeline-rank 2 --decoder-first-pipeline-num-layers 6"),
+            "3,7,7,7,3,7,7,7");
+  // (31 + 1) / 4 / 4 chunks
+  EXPECT_EQ(stages("--num-layers 31 --num-layers-per-virtual-pipeline-stage 4 --account-for-loss-in-pipeline-split"),
+            "4,4,4,4,4,4,4,3");
   const std::string six =
       "--num-layers 6 --num-virtual-stages-per-pipeline-rank 2 --account-for-embedding-in-pipeline-split "
-      "--account-for-loss-in-pipeline-split";
-  const Result<Settings> read = ReadForeign(kFormat, Least(four + six), {"layout.dp=2"});
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(StagesOf(*read), "0,1,1,1,1,1,1,0");  // (6 + 1 + 1) / 8
+      "--account-for-loss-in-pipeline-split";  // (6 + 1 + 1) / 8
+  EXPECT_THAT(RefusalOf(kFormat, Least(four + six), {"layout.dp=2"}), HasSubstr("stages without layers"));
+  EXPECT_THAT(
+      RefusalOf(kFormat, Least(four + six + " --num-virtual-stages-per-pipeline-rank 1000000"), {"layout.dp=2"}),
+      HasSubstr("more than 6 layers"));
+  const Settings given = MustRead(kFormat, Least(four), {"layout.dp=2", "layout.vpp=3"});
+  EXPECT_EQ(TextOf(given, "schedule"), "interleaved");
   EXPECT_THAT(RefusalOf(kFormat, Least(four + "--account-for-loss-in-pipeline-split"), {"layout.dp=2"}),
               HasSubstr("12 layers cannot be divided so over 4 stages"));
 }
@@ -164,6 +173,20 @@ TEST(ConfigMegatron, Recomputation) {
   EXPECT_EQ(policy(full + "block --recompute-num-layers 12"), "full (nothing) (nothing)");
   EXPECT_THAT(RefusalOf(kFormat, Least(full + "uniform --recompute-num-layers 2"), kRanks),
               HasSubstr("several at a time"));
+  EXPECT_THAT(RefusalOf(kFormat, Least("--recompute-granularity full"), kRanks), HasSubstr("needs recompute-method"));
+  EXPECT_EQ(policy("--recompute-activations " + full + "uniform --recompute-num-layers 1"), "selective true false");
+  // Of the longest stage: one has ten layers here, and with two chunks each has six.
+  const std::string uneven =
+      "--num-layers 24 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
+      "--decoder-last-pipeline-num-layers 2 --global-batch-size 32 " +
+      full + "block ";
+  EXPECT_THAT(RefusalOf(kFormat, Least(uneven + "--recompute-num-layers 6"), kRanks),
+              HasSubstr("some layers of a stage"));
+  const std::string chunks =
+      "--num-layers 24 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+      "--global-batch-size 64 " +
+      full + "block --recompute-num-layers 6";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(chunks), kRanks), "recompute.policy"), "full");
   EXPECT_THAT(RefusalOf(kFormat, Least(full + "block --recompute-num-layers 6"), kRanks),
               HasSubstr("some layers of a stage"));
 }
@@ -181,18 +204,70 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
            {"--num-experts 8", "mixtures of experts"},
            {"--context-parallel-size 2", "context parallelism"},
-           {"--fp8-format hybrid", "fp8"},
+           {"--fp8-format hybrid", "this version: fp8"},
            {"--optimizer-cpu-offload", "host memory"},
            {"--overlap-param-gather", "memory stays as it is"},
            {"--calculate-per-token-loss", "behind their reduction"},
            {"--use-torch-fsdp2", "FSDP"},
-           {"--optimizer muon", "muon"},
-           {"--position-embedding-type yarn", "yarn"},
-           {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "te"},
+           {"--optimizer muon", "'muon' is not supported"},
+           {"--position-embedding-type yarn", "'yarn' is not supported"},
+           {"--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "'te' is not supported"},
+           {"--output-logit-dtype fp32", "logits that are wider"},
+           {"--freeze-all-layers", "not trained"},
+           {"--no-bias-gelu-fusion", "a kernel of its own"},
+           {"--attention-backend unfused --no-masked-softmax-fusion", "scores that kernels of their own"},
+           {"--cpu-offloading-num-layers 8", "host memory"},
+           {"--batch-size 4", "use micro-batch-size"},
            {"--micro-batch-sizes 8", "did you mean micro-batch-size?"},
            {"--tensor-model-parallel-size $TP", "for a shell to fill in"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(option), kRanks), HasSubstr(reason)) << option;
   }
+}
+
+TEST(ConfigMegatron, OtherProgramsAreRefused) {
+  EXPECT_THAT(RefusalOf(kFormat, "python pretrain_bert.py " + Least(), kRanks), HasSubstr("other networks than GPT"));
+  EXPECT_THAT(RefusalOf(kFormat, "torchrun --nproc_per_node 8 tools/pretrain_t5.py " + Least()),
+              HasSubstr("other networks than GPT"));
+  EXPECT_THAT(RefusalOf(kFormat, "MODE: inference\nMODEL_ARGS: {--num-layers: 2, --hidden-size: 64}\n"),
+              HasSubstr("is not training"));
+}
+
+TEST(ConfigMegatron, WhatDoesNothingIsPassedOver) {
+  for (const char* option : {"--num-experts 0", "--no-bias-gelu-fusion --swiglu", "--no-masked-softmax-fusion",
+                             "--empty-unused-memory-level 0", "--lr 1e-4", "--sequence-parallel"}) {
+    EXPECT_TRUE(ReadForeign(kFormat, Least(option), kRanks).ok()) << option;
+  }
+  for (const char* none : {"--clip-grad -1", "--clip-grad 0"}) {
+    EXPECT_EQ(TextOf(MustRead(kFormat, Least(none), kRanks), "optimizer_step.clip_norm"), "(nothing)");
+  }
+  const Settings settings = MustRead(kFormat,
+                                     Least("--position-embedding-type learned_absolute "
+                                           "--use-rotary-position-embeddings --sequence-parallel"),
+                                     kRanks);
+  EXPECT_EQ(TextOf(settings, "network.rope"), "true");  // the older option counts
+  EXPECT_EQ(TextOf(settings, "layout.sp"), "false");    // of one tensor-parallel rank
+}
+
+TEST(ConfigMegatron, Optimizers) {
+  const auto optimizer = [](const std::string& more) {
+    return TextOf(MustRead(kFormat, Least(more), kRanks), "optimizer");
+  };
+  EXPECT_EQ(optimizer("--optimizer sgd"), "sgd-momentum");  // 0.9
+  EXPECT_EQ(optimizer("--optimizer sgd --sgd-momentum 0"), "sgd");
+}
+
+/// What follows from something follows from what the command line says of it.
+TEST(ConfigMegatron, TheCommandLineComesFirst) {
+  const Settings half = MustRead(kFormat, Least("--bf16"), {"layout.dp=8", "precision.params=fp16"});
+  EXPECT_EQ(TextOf(half, "precision.gradients"), "fp16");
+  const Settings narrow =
+      MustRead(kFormat, Least("--bf16 --use-distributed-optimizer"), {"layout.dp=8", "precision.accumulate=bf16"});
+  EXPECT_EQ(TextOf(narrow, "precision.reduce"), "bf16");
+  const Settings deep =
+      MustRead(kFormat, Least("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"),
+               {"layout.dp=8", "network.layers=16", "accumulation_steps=4"});
+  EXPECT_EQ(TextOf(deep, "layout.vpp"), "4");  // 16 / 2 / 2
+  EXPECT_EQ(TextOf(deep, "network.hidden"), "512");
 }
 
 /// As Megatron-LM's functional tests keep them; what is false there is not passed.

@@ -115,9 +115,9 @@ class FullySharded : public DataParallel {
     scatter_.EndBackward(microbatch);
   }
 
-  /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void MeasureNorm() override { optimizer_.MeasureNorm(role_, AllUpdates()); }
 
+  /// All updates first, then zero_grad: in the first step moments appear beside a full set of gradients.
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     if (!axes_.optimizer_step.in_backward) {
