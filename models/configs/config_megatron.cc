@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "models/configs/config.h"
@@ -16,6 +18,7 @@
 #include "models/configs/megatron_pipeline.h"
 #include "models/configs/tool_fields.h"
 #include "models/configs/translation.h"
+#include "models/job/read_network.h"
 
 namespace tidemark {
 namespace {
@@ -102,8 +105,14 @@ class Megatron {
   Status ReadNetwork() {
     PutWhere("buffers.fused_rope", "no-rope-fusion", "false", "true");
     PutWhere("buffers.fused_glu", "no-bias-swiglu-fusion", "false", "true");
-    if (NamesNetwork(given_) || !fields_.Has("num-layers") || !fields_.Has("hidden-size") ||
-        !fields_.Has("num-attention-heads")) {
+    if (NamesNetwork(given_)) {
+      std::map<std::string, std::string> sources;
+      TIDEMARK_ASSIGN(const Network network, tidemark::ReadNetwork(given_, {}, sources));
+      const auto* decoder = std::get_if<Decoder>(&network.shape);
+      layers_ = decoder == nullptr ? 0 : decoder->layers;
+      return Done{};
+    }
+    if (!fields_.Has("num-layers") || !fields_.Has("hidden-size") || !fields_.Has("num-attention-heads")) {
       return Done{};
     }
     TIDEMARK_ASSIGN(const std::int64_t layers, fields_.Whole("num-layers", 1));

@@ -268,6 +268,10 @@ TEST(ConfigMegatron, TheCommandLineComesFirst) {
                {"layout.dp=8", "network.layers=16", "accumulation_steps=4"});
   EXPECT_EQ(TextOf(deep, "layout.vpp"), "4");  // 16 / 2 / 2
   EXPECT_EQ(TextOf(deep, "network.hidden"), "512");
+  const Settings other =
+      MustRead(kFormat, Least("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4"),
+               {"layout.dp=8", "network=llama-3-8b", "accumulation_steps=4"});
+  EXPECT_EQ(TextOf(other, "layout.vpp"), "4");  // 32 / 2 / 4
 }
 
 /// As Megatron-LM's functional tests keep them; what is false there is not passed.
