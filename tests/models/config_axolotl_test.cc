@@ -131,6 +131,13 @@ TEST(ConfigAxolotl, OtherKindsOfTrainingAreRefusedByName) {
   }
 }
 
+/// One key of a network names no network: the file's is read, kernels of its norms included.
+TEST(ConfigAxolotl, LayersOfTheCommandLineAreOfTheFilesNetwork) {
+  const Settings settings = MustRead(kFormat, SampleText(kSample), {"layout.dp=8", "network.layers=16"});
+  EXPECT_EQ(TextOf(settings, "network"), "mistral-7b");
+  EXPECT_EQ(TextOf(settings, "network.norm_kernel"), "fused");
+}
+
 TEST(ConfigAxolotl, SaysAllThatIsMissingAtOnce) {
   EXPECT_THAT(
       RefusalOf(kFormat, "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\nfsdp: [full_shard, auto_wrap]\nbf16: true\n"),
