@@ -261,10 +261,7 @@ Status ReadShards(const ConfigValue& root, Settings& settings) {
 
 /// A section of DeepSpeed's config with one field.
 ConfigValue SectionOf(const std::string& key, const ConfigValue& value) {
-  ConfigValue section;
-  section.kind = ConfigValue::Kind::map;
-  section.where = value.where;
-  section.source = value.source;
+  ConfigValue section = MapAt(value);
   section.fields.push_back({key, value});
   return section;
 }
@@ -272,10 +269,7 @@ ConfigValue SectionOf(const std::string& key, const ConfigValue& value) {
 /// DeepSpeed's config as accelerate makes it of its own (DeepSpeedPlugin.__post_init__ and set_mixed_precision).
 ConfigValue DeepSpeedOf(const ConfigValue& root) {
   ConfigValue zero = SectionOf("stage", Value(root, "deepspeed_config.zero_stage", "2"));
-  ConfigValue config;
-  config.kind = ConfigValue::Kind::map;
-  config.where = root.where;
-  config.source = root.source;
+  ConfigValue config = MapAt(root);
   for (const char* part : {"offload_optimizer", "offload_param"}) {
     if (const ConfigValue* device = Given(root, fmt::format("deepspeed_config.{}_device", part))) {
       zero.fields.push_back({part, SectionOf("device", *device)});

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "models/configs/config.h"
 #include "models/configs/config_transformers.h"
 #include "models/configs/field.h"
@@ -58,6 +59,8 @@ constexpr std::array kOneValue = {
     OneValue{"chunked_cross_entropy", "false", kOtherLoss},
     OneValue{"cut_cross_entropy", "false", kOtherLoss},
     OneValue{"use_eaft", "false", kOtherLoss},
+    OneValue{"overrides_of_model_config", "", "a network that differs from that of its name",
+             "remove it, and say what differs: --set network.layers=16, for instance"},
     OneValue{"liger_swiglu", "", "an older name of liger_glu_activation", "say that instead"},
     OneValue{"deepcompile", "false", "DeepCompile"},
     OneValue{"batch_size", "", "a batch of all ranks",
@@ -108,14 +111,6 @@ constexpr std::string_view kOther[] = {"bf16",
 
 constexpr std::string_view kTop[] = {""};
 
-ConfigValue MapAt(const ConfigValue& place) {
-  ConfigValue map;
-  map.kind = ConfigValue::Kind::map;
-  map.where = place.where;
-  map.source = place.source;
-  return map;
-}
-
 class Axolotl {
  public:
   explicit Axolotl(const ConfigValue& root) : root_(root), arguments_(MapAt(root)) {}
@@ -126,15 +121,14 @@ class Axolotl {
     std::ranges::transform(kRenamed, std::back_inserter(known), &Renamed::theirs);
     TIDEMARK_TRY(CheckFields(root_, {kTop, {}, kOneValue, {}, known}));
     for (const Renamed& field : kRenamed) {
-      if (const ConfigValue* value = root_.Find(field.theirs)) {
+      if (const ConfigValue* value = Given(root_, field.theirs)) {
         Put(field.arguments, *value);
       }
     }
-    if (root_.Find("micro_batch_size") == nullptr) {
-      ConfigValue one = MakeScalar("1", "default of axolotl");
-      one.where = root_.where;
-      Put("per_device_train_batch_size", one);
+    if (Given(root_, "micro_batch_size") == nullptr) {
+      Put("per_device_train_batch_size", Default("1"));
     }
+    TIDEMARK_TRY(CheckRecomputation());
     TIDEMARK_TRY(TranslateTypes());
     TranslateShards();
     TranslateKernels();
@@ -144,9 +138,33 @@ class Axolotl {
  private:
   void Put(std::string_view key, const ConfigValue& value) { arguments_.fields.push_back({std::string(key), value}); }
 
-  /// "auto" is bf16 where the GPU has it, as all modelled ones do.
+  ConfigValue Default(std::string text) const {
+    ConfigValue value = MakeScalar(std::move(text), "axolotl's default");
+    value.where = root_.where;
+    return value;
+  }
+
+  /// gradient_checkpointing is true, false or where activations go instead.
+  Status CheckRecomputation() const {
+    const ConfigValue* again = Given(root_, "gradient_checkpointing");
+    if (again != nullptr && (again->text.starts_with("offload") || again->text == "unsloth")) {
+      return ErrorAt(*again, "gradient_checkpointing",
+                     fmt::format("{} is not supported by this version: {}", Describe(*again), kOffloaded),
+                     "set it to true to price activations that are computed again and stay on the GPU");
+    }
+    return Done{};
+  }
+
+  /// "auto" is bf16's default, unless fp16 is asked for (resolve_dtype), and bf16 where the GPU has it, as all modelled
+  /// ones do.
   Status TranslateTypes() {
-    const Choice<std::string> halves{{{"true", "true"}, {"false", "false"}, {"auto", "true"}}, {"full"}};
+    const ConfigValue* fp16 = Given(root_, "fp16");
+    const bool other = fp16 != nullptr && LowerCase(fp16->text) == "true";
+    if (root_.Find("bf16") == nullptr) {  // an empty one is false
+      Put("bf16", Default(other ? "false" : "true"));
+    }
+    const Choice<std::string> halves{{{"true", "true"}, {"false", "false"}, {"auto", other ? "false" : "true"}},
+                                     {"full"}};
     for (const auto& [theirs, arguments] : {std::pair("bf16", "bf16"), std::pair("bfloat16", "bf16"),
                                             std::pair("fp16", "fp16"), std::pair("float16", "fp16")}) {
       const ConfigValue* value = Given(root_, theirs);

@@ -18,6 +18,7 @@
 #include "models/configs/config.h"
 #include "models/configs/field.h"
 #include "models/configs/hub_networks.h"
+#include "models/configs/transformers_command.h"
 #include "models/configs/transformers_engine.h"
 #include "models/configs/transformers_fields.h"
 #include "models/configs/translation.h"
@@ -64,6 +65,9 @@ class Arguments {
     TIDEMARK_TRY(CheckTransformersFields(root_, recipe_, given_));
     TIDEMARK_TRY(ReadBatch());
     TIDEMARK_TRY(ReadLength());
+    if (const ConfigValue ranks = LaunchedRanks(root_); !ranks.is_null()) {
+      settings_["layout.dp"] = ranks;
+    }
     ReadNetworkName();
     TIDEMARK_TRY(ReadMixed());
     TIDEMARK_TRY(ReadLoaded());
@@ -140,10 +144,10 @@ class Arguments {
     }
   }
 
-  /// The autocast that the Trainer asks for. TRL's bf16 is true by itself, and open-instruct's launchers say it.
+  /// The autocast that the Trainer asks for.
   Status ReadMixed() {
     TIDEMARK_ASSIGN(const bool fp16, fields_.IsTrue("fp16"));
-    const bool by_itself = recipe_ == Recipe::trl || recipe_ == Recipe::open_instruct;
+    const bool by_itself = IsInBf16ByItself(recipe_);
     TIDEMARK_ASSIGN(const bool bf16, fields_.IsTrue("bf16", by_itself && !fp16));
     if (fp16 && bf16) {
       return ErrorAt(*fields_.Given("fp16"), "fp16", "at most one of fp16 and bf16 can be true", "set one to false");
@@ -171,28 +175,41 @@ class Arguments {
   Status ReadLoadedAs() {
     const Choice<std::string> types{
         {{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}, {"auto", ""}, {"None", ""}}};
+    const ConfigValue* first = nullptr;
+    bool null = false;
     for (const char* path : {"torch_dtype", "dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype"}) {
-      if (const ConfigValue* value = root_.FindPath(path)) {  // null and auto are the checkpoint's own
-        const bool prefixed = value->text.starts_with("torch.");
-        const ConfigValue plain = prefixed ? Retold(*value, value->text.substr(6)) : *value;
-        TIDEMARK_ASSIGN(const std::string type, value->is_null()
-                                                    ? Result<std::string>(std::string())
-                                                    : types.Read(plain).At(fmt::format("{}: {}", value->where, path)));
+      null = null || fields_.IsNull(path);
+      const ConfigValue* value = fields_.Given(path);
+      if (value == nullptr) {
+        continue;
+      }
+      const bool prefixed = value->text.starts_with("torch.");
+      const ConfigValue plain = prefixed ? Retold(*value, value->text.substr(6)) : *value;
+      TIDEMARK_ASSIGN(const std::string type, types.Read(plain).At(fmt::format("{}: {}", value->where, path)));
+      if (first != nullptr && type != loaded_.text) {
+        return ErrorAt(*value, path,
+                       fmt::format("is {}, and {} says {}: one of them counts, and which depends on the version",
+                                   Describe(*value), first->source, Describe(*first)),
+                       "remove one of them");
+      }
+      if (first == nullptr) {
+        first = value;
         loaded_ = Retold(*value, type);
-        return Done{};
       }
     }
-    if (recipe_ == Recipe::trl) {
+    if (first == nullptr && !null && recipe_ == Recipe::trl) {  // null and auto are the checkpoint's own
       loaded_ = fields_.Default("fp32");
     }
     return Done{};
   }
 
   Status RefuseWhatIsUnsaid(Engine engine) const {
-    std::vector<Unsaid> unsaid(kSaidByScripts.begin(), kSaidByScripts.begin() + 3);
-    if (!unknown_model_.empty()) {
-      unsaid[0] = {"network", unknown_model_, "config.json"};
-    }
+    std::vector<Unsaid> unsaid = {
+        unknown_model_.empty() ? Unsaid{"network", "the network", "llama-3-8b"}
+                               : Unsaid{"network", unknown_model_, "config.json"},
+        {"sequence_length", "the length of sequences", "4096"},
+        {"layout.dp", "the number of data-parallel ranks", "8"},
+    };
     if (loaded_.text.empty() && (engine == Engine::ddp || (engine == Engine::fsdp && mixed_ == "no"))) {
       unsaid.push_back({"precision.params",
                         recipe_ == Recipe::axolotl
@@ -203,8 +220,8 @@ class Arguments {
     if (engine == Engine::fsdp && ShardsWithinMachines(fields_)) {
       unsaid.push_back({"shard.replicas", "the number of machines, each of which holds all shards", "2"});
     }
-    return RefuseUnsaid(root_, recipe_ == Recipe::transformers ? "Hugging Face" : NameOf(recipe_), unsaid, settings_,
-                        given_);
+    return RefuseUnsaid(root_, recipe_ == Recipe::transformers ? std::string_view("Hugging Face") : NameOf(recipe_),
+                        unsaid, settings_, given_);
   }
 
   Status ReadRecomputation() {
@@ -298,7 +315,8 @@ class Arguments {
 
 /// Also a file that says "model_type" beside these. "dist_config" is of LLaMA-Factory's next version, "base_model" of
 /// axolotl: other schemas.
-bool Recognises(const ConfigValue& root) {
+bool Recognises(const ConfigValue& file) {
+  const ConfigValue root = WithFieldNames(file);
   const auto has = [&](const char* key) { return root.Find(key) != nullptr; };
   const auto others = {"network",          "machine",          "zero_optimization", "train_micro_batch_size_per_gpu",
                        "train_batch_size", "distributed_type", "base_model",        "dist_config"};
@@ -310,7 +328,8 @@ bool Recognises(const ConfigValue& root) {
          (has("per_device_train_batch_size") || (!has("model_type") && std::ranges::count_if(usual, has) >= 3));
 }
 
-Result<Settings> Read(const ConfigValue& root, const Settings& given) {
+Result<Settings> Read(const ConfigValue& file, const Settings& given) {
+  TIDEMARK_ASSIGN(const ConfigValue root, WithSections(WithFieldNames(file)));
   return ReadTrainingArguments(root, RecipeOf(root), given);
 }
 
@@ -322,7 +341,8 @@ Result<Settings> ReadTrainingArguments(const ConfigValue& root, Recipe recipe, c
 
 ConfigFormat ConfigTransformers() {
   return {"transformers",
-          "Hugging Face's TrainingArguments (YAML, JSON), also of TRL, LLaMA-Factory and open-instruct: batch, dtypes, "
+          "Hugging Face's TrainingArguments (YAML, JSON, command lines), also of TRL, LLaMA-Factory and open-instruct: "
+          "batch, dtypes, "
           "recomputation, optimizer, FSDP, DDP or DeepSpeed; layout.dp and models that the zoo has not come from --set",
           &Recognises, &Read};
 }

@@ -29,12 +29,15 @@ class ToolFields {
 
   ConfigValue Value(std::string_view path, std::string_view absent) const {
     const ConfigValue* value = Given(path);
-    if (value != nullptr) {
-      return *value;
-    }
-    ConfigValue fallback = MakeScalar(std::string(absent), fmt::format("{}'s default", tool_));
-    fallback.where = root_.where;
-    return fallback;
+    return value == nullptr ? Default(std::string(absent)) : *value;
+  }
+
+  /// What the tool takes where the file says nothing.
+  ConfigValue Default(std::string text) const {
+    ConfigValue value =
+        MakeScalar(std::move(text), fmt::format("{}{} default", tool_, tool_.ends_with('s') ? "'" : "'s"));
+    value.where = root_.where;
+    return value;
   }
 
   /// Another text at the field's place.
@@ -53,7 +56,9 @@ class ToolFields {
     return Read(WholeNumber{least, 1 << 20}, path, std::to_string(absent));
   }
 
-  Result<bool> IsTrue(std::string_view path) const { return Read(Truth{}, path, "false"); }
+  Result<bool> IsTrue(std::string_view path, bool absent = false) const {
+    return Read(Truth{}, path, absent ? "true" : "false");
+  }
 
   /// One of a few names, as it is called here.
   Result<std::string> OneOf(const Choice<std::string>& choice, std::string_view path, std::string_view absent) const {

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "base/file.h"
-#include "base/text.h"
+#include "models/configs/transformers_command.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -35,15 +34,6 @@ Result<ConfigValue> ReadFile(const ConfigValue& named, std::string_view alone) {
                  fmt::format("run it where that path begins, or price that file by itself: {}", alone));
 }
 
-bool IsSame(const ConfigValue& one, const ConfigValue& other) {
-  const auto number = [](const std::string& text, double& read) {
-    const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), read);
-    return code == std::errc() && rest == text.data() + text.size();
-  };
-  double a = 0, b = 0;
-  return number(one.text, a) && number(other.text, b) ? a == b : LowerCase(one.text) == LowerCase(other.text);
-}
-
 /// The section that holds a field: the config itself, or one of its sections; null where that is missing.
 ConfigValue* SectionOf(ConfigValue& config, std::string_view path) {
   const std::size_t dot = path.find('.');
@@ -58,8 +48,8 @@ ConfigValue* SectionOf(ConfigValue& config, std::string_view path) {
 
 Result<ConfigValue> FindDeepSpeedConfig(const ConfigValue& deepspeed, std::string_view alone) {
   ConfigValue config = deepspeed;
-  if (deepspeed.kind == ConfigValue::Kind::scalar && deepspeed.text.starts_with('{')) {
-    TIDEMARK_ASSIGN(config, ParseConfig(deepspeed.text, deepspeed.where));
+  if (deepspeed.text.starts_with('{')) {
+    TIDEMARK_ASSIGN(config, AsSection(deepspeed, "deepspeed"));
   } else if (deepspeed.kind == ConfigValue::Kind::scalar) {
     TIDEMARK_ASSIGN(config, ReadFile(deepspeed, alone));
   }
@@ -86,7 +76,7 @@ Result<ConfigValue> FillIn(ConfigValue config, const std::vector<DeepSpeedArgume
     }
     ConfigValue& value = field->value;
     const bool open = value.is_null() || (value.kind == ConfigValue::Kind::scalar && value.text == "auto");
-    if (!open && !argument.asked && !IsSame(value, argument.value)) {
+    if (!open && !argument.asked && !IsSameValue(value.text, argument.value.text)) {
       return ErrorAt(value, argument.theirs,
                      fmt::format("is {}, and {} is {} ({}): Hugging Face takes no two that differ", Describe(value),
                                  argument.name, argument.value.text, argument.value.source),

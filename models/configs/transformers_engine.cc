@@ -26,14 +26,6 @@ namespace {
 constexpr std::string_view kVersion = "fsdp_version";
 constexpr std::string_view kWraps = "TRANSFORMER_BASED_WRAP";
 
-ConfigValue MapAt(const ConfigValue& place) {
-  ConfigValue map;
-  map.kind = ConfigValue::Kind::map;
-  map.where = place.where;
-  map.source = place.source;
-  return map;
-}
-
 std::string UpperCase(std::string text) {
   std::ranges::transform(text, text.begin(),
                          [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
@@ -207,7 +199,7 @@ Result<Settings> ReadUnderDdp(const TrainerArguments& arguments) {
         "for instance --set strategy=deepspeed-zero3");
   }
   PutOneType(arguments.loaded, fields.Default("none"), settings);
-  const ConfigValue* ranks = Find(arguments.given, "layout.dp");
+  const ConfigValue* ranks = Find(arguments.known, "layout.dp");
   if (ranks != nullptr && ranks->text == "1") {
     return settings;
   }

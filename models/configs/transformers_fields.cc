@@ -10,6 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "models/configs/field.h"
+#include "models/configs/transformers_command.h"
+#include "models/configs/translation.h"
+
 namespace tidemark {
 namespace {
 
@@ -44,6 +48,8 @@ constexpr std::array kOneValue = {
     OneValue{"liger_kernel_config.cross_entropy", "false", "Liger's loss over whole logits"},
     OneValue{"activation_offloading", "false", "activations in host memory"},
     OneValue{"optim_target_modules", "", "an optimizer of some modules", kRemoveIt},
+    OneValue{"torch_empty_cache_steps", "", "memory that is given back every few steps",
+             "leave it out to price the job without"},
     OneValue{"use_peft", "false", kAdapters},
     OneValue{"use_dora", "false", kAdapters},
     OneValue{"use_lora", "false", kAdapters},
@@ -257,7 +263,7 @@ Recipe RecipeOf(const ConfigValue& root) {
   return found == kSigns.end() ? Recipe::transformers : found->recipe;
 }
 
-std::string NameOf(Recipe recipe) {
+std::string_view NameOf(Recipe recipe) {
   switch (recipe) {
     case Recipe::transformers:
       return "transformers";
@@ -273,6 +279,8 @@ std::string NameOf(Recipe recipe) {
   return {};
 }
 
+bool IsInBf16ByItself(Recipe recipe) { return recipe == Recipe::trl || recipe == Recipe::open_instruct; }
+
 Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Settings& given) {
   const TransformersFields fields(root, recipe);
   TIDEMARK_TRY(CheckThatItTrains(fields));
@@ -280,6 +288,7 @@ Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Set
   std::ranges::transform(kElsewhere, std::back_inserter(elsewhere), &Elsewhere::field);
   std::vector<std::string_view> known(std::begin(kOther), std::end(kOther));
   std::ranges::transform(kOtherTrainers, std::back_inserter(known), &OtherTrainer::field);
+  std::ranges::copy(LauncherFields(), std::back_inserter(known));
   TIDEMARK_TRY(recipe == Recipe::llama_factory ? CheckKind(fields) : RefuseOtherTrainers(root));
   TIDEMARK_TRY(CheckFields(root, {kSections, kClosed, kOneValue, elsewhere, known}));
   for (const Elsewhere& one : kElsewhere) {
@@ -287,6 +296,7 @@ Status CheckTransformersFields(const ConfigValue& root, Recipe recipe, const Set
       TIDEMARK_TRY(RefuseOthers(root, std::span(&one.field, 1)));
     }
   }
+  TIDEMARK_TRY(CheckLauncher(root, recipe, given));
   return CheckAttention(root, given);
 }
 

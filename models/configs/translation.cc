@@ -17,15 +17,6 @@ namespace {
 constexpr std::size_t kShort = 4;  ///< letters; shorter names are near to each other by nature: dp, tp, pp
 constexpr std::size_t kLong = 7;   ///< letters in which two may be wrong
 
-bool IsSame(std::string_view text, std::string_view value) {
-  const auto number = [](std::string_view word, double& read) {
-    const auto [rest, code] = std::from_chars(word.data(), word.data() + word.size(), read);
-    return code == std::errc() && rest == word.data() + word.size();
-  };
-  double one = 0, other = 0;
-  return number(text, one) && number(value, other) ? one == other : LowerCase(std::string(text)) == value;
-}
-
 /// A known field that is called the same in another section, or nearly, or has a word more in front, or nothing.
 std::string LikeIt(std::string_view key, std::span<const std::string_view> known) {
   std::vector<std::string> names;
@@ -93,6 +84,16 @@ ConfigValue Retold(const ConfigValue& value, std::string text) {
   return retold;
 }
 
+bool IsSameValue(std::string_view one, std::string_view other) {
+  const auto number = [](std::string_view word, double& read) {
+    const auto [rest, code] = std::from_chars(word.data(), word.data() + word.size(), read);
+    return code == std::errc() && rest == word.data() + word.size();
+  };
+  double first = 0, second = 0;
+  return number(one, first) && number(other, second) ? first == second
+                                                     : LowerCase(std::string(one)) == LowerCase(std::string(other));
+}
+
 ConfigValue AssumedMachine() { return MakeScalar("h100-sxm-80gb", "assumed"); }
 
 bool NamesNetwork(const Settings& settings) {
@@ -111,7 +112,7 @@ bool Speaks(const Settings& settings, std::string_view key) {
 Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields) {
   for (const OneValue& field : fields) {
     const ConfigValue* value = Given(root, field.path);
-    if (value != nullptr && !(value->kind == ConfigValue::Kind::scalar && IsSame(value->text, field.value))) {
+    if (value != nullptr && !(value->kind == ConfigValue::Kind::scalar && IsSameValue(value->text, field.value))) {
       return ErrorAt(*value, field.path,
                      fmt::format("{} is not supported by this version: {}", Describe(*value), field.reason),
                      field.hint.empty() ? fmt::format("set it to {} to price the job without", field.value)

@@ -19,6 +19,9 @@ const ConfigValue* Given(const ConfigValue& root, std::string_view path);
 /// Another text at the place of `value`.
 ConfigValue Retold(const ConfigValue& value, std::string text);
 
+/// Whether two texts say the same: numbers compare as numbers, words without regard to case.
+bool IsSameValue(std::string_view one, std::string_view other);
+
 /// What stands for a machine that no config names.
 ConfigValue AssumedMachine();
 
@@ -31,7 +34,7 @@ bool Speaks(const Settings& settings, std::string_view key);
 /// A field of which one value is modelled.
 struct OneValue {
   std::string_view path;
-  std::string_view value;   ///< numbers compare as numbers, words without regard to case
+  std::string_view value;   ///< as IsSameValue has it
   std::string_view reason;  ///< what is not modelled
   std::string_view hint = {};
 };

@@ -184,6 +184,14 @@ ConfigValue MakeScalar(std::string text, std::string source) {
   return value;
 }
 
+ConfigValue MapAt(const ConfigValue& value) {
+  ConfigValue map;
+  map.kind = ConfigValue::Kind::map;
+  map.where = value.where;
+  map.source = value.source;
+  return map;
+}
+
 const ConfigValue* Find(const Settings& settings, const std::string& key) {
   const auto found = settings.find(key);
   return found == settings.end() ? nullptr : &found->second;

@@ -54,6 +54,9 @@ inline constexpr std::string_view kCommandLine = "--set";  ///< ConfigValue::sou
 /// A scalar that no file contains: it was derived, or given on the command line.
 ConfigValue MakeScalar(std::string text, std::string source);
 
+/// A section without fields, at the place of `value`.
+ConfigValue MapAt(const ConfigValue& value);
+
 /// An error at the place of a value: "runs/job.yaml:7: layout.tp: ...".
 Error ErrorAt(const ConfigValue& value, std::string_view key, std::string message, std::string hint = {});
 

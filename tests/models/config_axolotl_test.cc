@@ -45,11 +45,33 @@ TEST(ConfigAxolotl, WhatIsAbsentHasAxolotlsDefaults) {
   const std::string text = "base_model: gpt2\nsequence_len: 1024\nbf16: true\nfsdp: [full_shard, auto_wrap]\n";
   const Settings settings = MustRead(kFormat, text, kSet);
   EXPECT_EQ(TextOf(settings, "micro_batch_size"), "1");
-  EXPECT_EQ(settings.at("micro_batch_size").source, "default of axolotl");
+  EXPECT_EQ(settings.at("micro_batch_size").source, "axolotl's default");
   EXPECT_EQ(TextOf(settings, "accumulation_steps"), "1");
   EXPECT_EQ(TextOf(settings, "optimizer_step.kernel"), "fused");
   EXPECT_EQ(TextOf(settings, "recompute.policy"), "none");
   EXPECT_EQ(TextOf(settings, "strategy"), "fsdp1-no-sync");
+}
+
+/// Empty keys are absent ones in axolotl, and no null of TrainingArguments.
+TEST(ConfigAxolotl, EmptyKeysHaveAxolotlsDefaults) {
+  const Settings settings = MustRead(
+      kFormat,
+      SampleWith("micro_batch_size: 1\n", "micro_batch_size:\nmax_grad_norm:\ngradient_checkpointing_kwargs:\n"), kSet);
+  EXPECT_EQ(TextOf(settings, "micro_batch_size"), "1");
+  EXPECT_EQ(TextOf(settings, "optimizer_step.clip_norm"), "1.0");
+}
+
+/// utils/config/__init__.py, resolve_dtype: bf16 is "auto" by itself, which gives way to fp16.
+TEST(ConfigAxolotl, ComputesInBf16ByItself) {
+  const Settings settings = MustRead(kFormat, SampleWith("bf16: auto\n", ""), kSet);
+  EXPECT_EQ(TextOf(settings, "precision.params"), "bf16");
+  EXPECT_EQ(TextOf(settings, "precision.master"), "fp32");
+  EXPECT_EQ(settings.at("precision.params").source, "axolotl's default");
+  for (const char* line : {"fp16: true\n", "fp16: true\nbf16: auto\n"}) {
+    EXPECT_EQ(TextOf(MustRead(kFormat, SampleWith("bf16: auto\n", line), kSet), "precision.params"), "fp16") << line;
+  }
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("bf16: auto\n", "bf16: false\n"), kSet),
+              HasSubstr("--set precision.params=bf16"));
 }
 
 /// integrations/liger/args.py: no kernel is on by itself, and none without the plugin.
@@ -81,17 +103,19 @@ TEST(ConfigAxolotl, DdpsMixtureOfDtypesIsAskedAbout) {
 }
 
 TEST(ConfigAxolotl, OtherKindsOfTrainingAreRefusedByName) {
-  const std::pair<const char*, const char*> lines[] = {{"adapter: lora", "LoRA"},
-                                                       {"load_in_8bit: true", "quantized weights"},
-                                                       {"rl: dpo", "preferences"},
-                                                       {"tensor_parallel_size: 2", "ranks by axis"},
-                                                       {"fp8: true", "fp8"},
-                                                       {"cut_cross_entropy: true", "another loss"},
-                                                       {"relora: true", "LoRA"},
-                                                       {"unfrozen_parameters: [lm_head]", "network.trainable"},
-                                                       {"torch_compile: true", "fuses"},
-                                                       {"activation_offloading: true", "host memory"},
-                                                       {"batch_size: 64", "micro_batch_size"}};
+  const std::pair<const char*, const char*> lines[] = {
+      {"adapter: lora", "LoRA"},
+      {"load_in_8bit: true", "quantized weights"},
+      {"rl: dpo", "preferences"},
+      {"tensor_parallel_size: 2", "ranks by axis"},
+      {"fp8: true", "products in fp8"},
+      {"cut_cross_entropy: true", "another loss"},
+      {"relora: true", "LoRA"},
+      {"unfrozen_parameters: [lm_head]", "network.trainable"},
+      {"torch_compile: true", "fuses"},
+      {"activation_offloading: true", "host memory"},
+      {"batch_size: 64", "a batch of all ranks"},
+      {"overrides_of_model_config: {num_hidden_layers: 4}", "--set network.layers"}};
   for (const auto& [line, reason] : lines) {
     EXPECT_THAT(RefusalOf(kFormat, SampleText(kSample) + line + "\n", kSet), HasSubstr(reason)) << line;
   }
@@ -99,6 +123,19 @@ TEST(ConfigAxolotl, OtherKindsOfTrainingAreRefusedByName) {
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("bf16: auto", "bf16: full"), kSet), HasSubstr("'full' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("micro_batch_size", "micro_btach_size"), kSet),
               HasSubstr("did you mean micro_batch_size?"));
+  for (const char* elsewhere : {"offload", "unsloth", "offload_disk"}) {
+    const std::string line = std::string("gradient_checkpointing: ") + elsewhere;
+    EXPECT_THAT(RefusalOf(kFormat, SampleWith("gradient_checkpointing: true", line), kSet),
+                HasSubstr("activations in host memory"))
+        << elsewhere;
+  }
+}
+
+/// One key of a network names no network: the file's is read, kernels of its norms included.
+TEST(ConfigAxolotl, LayersOfTheCommandLineAreOfTheFilesNetwork) {
+  const Settings settings = MustRead(kFormat, SampleText(kSample), {"layout.dp=8", "network.layers=16"});
+  EXPECT_EQ(TextOf(settings, "network"), "mistral-7b");
+  EXPECT_EQ(TextOf(settings, "network.norm_kernel"), "fused");
 }
 
 TEST(ConfigAxolotl, SaysAllThatIsMissingAtOnce) {

@@ -79,7 +79,7 @@ TEST(ConfigTransformers, WhatIsAbsentHasTransformersDefaults) {
   EXPECT_EQ(TextOf(settings, "recompute.policy"), "none");
   EXPECT_EQ(TextOf(settings, "strategy"), "ddp-last");
   EXPECT_EQ(TextOf(settings, "sync.find_unused_parameters"), "true");
-  EXPECT_EQ(settings.at("micro_batch_size").source, "default of transformers");
+  EXPECT_EQ(settings.at("micro_batch_size").source, "transformers' default");
   EXPECT_EQ(settings.at("strategy").source, "assumed");  // a launcher may choose another
 }
 
@@ -101,6 +101,17 @@ TEST(ConfigTransformers, DdpTrainsInWhatWasLoaded) {
   ExpectTypes(MustRead(kFormat, Plain("torch_dtype: auto\n"), kBf16), "bf16", "none");
   EXPECT_THAT(RefusalOf(kFormat, Plain("dtype: float32\nbf16: true\n"), kSet), HasSubstr("autocast"));
   EXPECT_THAT(RefusalOf(kFormat, Plain("fp16: true\nbf16: true\n"), kBf16), HasSubstr("at most one"));
+}
+
+/// One of them is an older name of the other; which of two wins is the version's choice.
+TEST(ConfigTransformers, TwoDtypesThatDifferAreRefused) {
+  EXPECT_THAT(RefusalOf(kFormat, Plain("torch_dtype: bfloat16\ndtype: float32\n"), kSet),
+              HasSubstr("job.json:5 says 'bfloat16': one of them counts"));
+  EXPECT_THAT(RefusalOf(kFormat, Plain("dtype: auto\nmodel_init_kwargs: {dtype: bfloat16}\n"), kSet),
+              HasSubstr("remove one of them"));
+  const std::string alike = "torch_dtype: torch.bfloat16\ndtype: bfloat16\n";
+  ExpectTypes(MustRead(kFormat, Plain(alike), kSet), "bf16", "none");
+  ExpectTypes(MustRead(kFormat, Plain("torch_dtype: null\ndtype: bfloat16\n"), kSet), "bf16", "none");
 }
 
 /// torch/nn/parallel/distributed.py: 25 MiB behind a first bucket of 1 MiB; a bucket_cap_mb that is given is the first
@@ -207,7 +218,7 @@ TEST(ConfigTransformers, ReadsTheFileThatDeepSpeedNames) {
   EXPECT_EQ(TextOf(settings, "network"), "qwen2-7b");
   EXPECT_EQ(TextOf(settings, "sync.bucket_elements"), std::to_string(3584 * 3584));  // auto: hidden size squared
   EXPECT_EQ(TextOf(settings, "recompute.policy"), "full");  // LLaMA-Factory's model/model_utils/checkpointing.py
-  EXPECT_EQ(settings.at("recompute.policy").source, "default of LLaMA-Factory");
+  EXPECT_EQ(settings.at("recompute.policy").source, "LLaMA-Factory's default");
   ExpectTypes(settings, "bf16", "fp32");
 }
 
@@ -294,10 +305,11 @@ TEST(ConfigTransformers, OtherKindsOfTrainingAreRefusedByName) {
                                                        {"num_generations: 8", "GRPO"},
                                                        {"torch_compile: true", "fuses"},
                                                        {"auto_find_batch_size: true", "--set micro_batch_size"},
-                                                       {"loss_type: chunked_nll", "chunk"},
+                                                       {"loss_type: chunked_nll", "another loss than cross entropy"},
                                                        {"label_smoothing_factor: 0.1", "smoothed labels"},
                                                        {"do_predict: true", "does not train"},
                                                        {"attn_implementation: eager", "network.attention_kernel"},
+                                                       {"torch_empty_cache_steps: 10", "given back every few steps"},
                                                        {"activation_offloading: true", "host memory"}};
   for (const auto& [line, reason] : lines) {
     EXPECT_THAT(RefusalOf(kFormat, Plain(std::string(line) + "\n"), kBf16), HasSubstr(reason)) << line;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/configs/arguments.h"
 #include "models/configs/config.h"
 #include "models/configs/parse.h"
 #include "models/job/change.h"
@@ -16,14 +17,16 @@
 
 namespace tidemark {
 
-inline std::string PathOf(const std::string& format) {
-  return format == "torchtitan" ? "runs/job.toml" : format == "megatron" ? "runs/job.args" : "runs/job.json";
+/// Of a name that a text of that format may have; a command line has options on its first line.
+inline std::string PathOf(const std::string& format, const std::string& text) {
+  const bool options = !text.starts_with('#') && HasOptions(text.substr(0, text.find('\n')));
+  return format == "torchtitan" ? "runs/job.toml" : format == "megatron" || options ? "runs/job.args" : "runs/job.json";
 }
 
 /// What a reader of another tool's configs makes of a text, with `set` on the command line.
 inline Result<Settings> ReadForeign(const std::string& format, const std::string& text,
                                     const std::vector<std::string>& set) {
-  TIDEMARK_ASSIGN(const ConfigValue root, ParseAnyConfig(text, PathOf(format)));
+  TIDEMARK_ASSIGN(const ConfigValue root, ParseAnyConfig(text, PathOf(format, text)));
   Settings given;
   for (const std::string& change : set) {
     TIDEMARK_ASSIGN(const JobChange parsed, ParseJobChange(change, "--set"));
@@ -43,7 +46,7 @@ inline Settings MustRead(const std::string& format, const std::string& text, con
   EXPECT_TRUE(settings.ok()) << text << "\n" << (settings.ok() ? "" : settings.error().Text());
   if (settings) {
     const std::vector<StrategyDefaults> strategies = KnownStrategies();
-    const Result<Job> job = ParseJob(text, PathOf(format), {set, std::nullopt, {}}, strategies);
+    const Result<Job> job = ParseJob(text, PathOf(format, text), {set, std::nullopt, {}}, strategies);
     EXPECT_TRUE(job.ok()) << text << "\n" << (job.ok() ? "" : job.error().Text());
   }
   return settings.ok() ? *settings : Settings();
