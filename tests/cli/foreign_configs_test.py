@@ -136,6 +136,12 @@ class ForeignConfigs(unittest.TestCase):
                     self.assertIn(f"| {last['allocator_bytes']:,} |", shown)
                     self.assertIn(f"| {optimizer:,} |", shown)
 
+    def test_the_strategy_that_a_file_has_is_nothing_new(self):
+        """What the program that reads the file does by itself (TRL and LLaMA-Factory recompute) is of the training."""
+        for job, strategy in ((FACTORY, "deepspeed-zero3"), (RECIPE, "fsdp2-defer"), (JOBS / "axolotl-full.yaml", "fsdp2-defer"),
+                              (MEGATRON, "megatron-dist-opt")):
+            self.assertEqual(self.predict(job, "layout.dp=8", f"strategy={strategy}"), self.predict(job, "layout.dp=8"), job.name)
+
     def test_under_another_system_only_what_it_has_stays(self):
         self.assertEqual(self.predict(ZERO2, *SAID, "strategy=fsdp2-scatter-each"),
                          self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "sequence_length=4096", "micro_batch_size=2",
