@@ -83,6 +83,10 @@ class Pipelines(ExecutedJob):
             self.assert_memory(*changes, "layout.dp=2")
             self.assert_numbers(*changes, "layout.dp=2")
 
+    def test_clipped_gradients_of_several_chunks_are_those_of_one_big_batch(self):
+        for changes in (("strategy=ddp-last", "buffers.gradient_as_bucket_view=true"), ("strategy=megatron-dist-opt", "layout.dp=2")):
+            self.assert_numbers(*changes, "schedule=interleaved", *SCHEDULES["interleaved"], "optimizer_step.clip_norm=0.01")
+
     def test_what_is_done_again_is_the_same_bit_for_bit(self):
         for schedule in ("1f1b", "interleaved"):
             changes = (f"schedule={schedule}", "network.dropout=0.1", *SCHEDULES[schedule])
