@@ -131,6 +131,7 @@ class Axolotl {
     TIDEMARK_TRY(CheckRecomputation());
     TIDEMARK_TRY(TranslateTypes());
     TranslateShards();
+    TIDEMARK_TRY(RefusePlugins());
     TranslateKernels();
     return arguments_;
   }
@@ -199,6 +200,24 @@ class Axolotl {
       fields.fields.push_back({"fsdp_version", *version});
     }
     Put("fsdp_config", fields);
+  }
+
+  /// A plugin's loss is on by itself (CutCrossEntropyArgs); what others do is not known.
+  Status RefusePlugins() const {
+    const ConfigValue* plugins = Given(root_, "plugins");
+    const ConfigValue* cut = Given(root_, "cut_cross_entropy");
+    for (const ConfigValue& plugin : plugins == nullptr ? std::vector<ConfigValue>() : plugins->items) {
+      const bool is_cut = plugin.text.find("CutCrossEntropy") != std::string::npos;
+      const bool is_off = is_cut && cut != nullptr && LowerCase(cut->text) == "false";
+      if (plugin.text.find("liger") == std::string::npos && !is_off) {
+        return ErrorAt(
+            plugin, "plugins",
+            fmt::format("{} is not supported by this version: {}", Describe(plugin),
+                        is_cut ? kOtherLoss : "what it does to memory and time is not known"),
+            is_cut ? "set cut_cross_entropy to false to price the usual loss" : "remove it to price the job without");
+      }
+    }
+    return Done{};
   }
 
   /// Liger's kernels are a plugin, and each is asked for.

@@ -125,7 +125,8 @@ class Megatron {
     TIDEMARK_ASSIGN(const std::int64_t of_file, fields_.Whole(kMicro, 1));
     TIDEMARK_ASSIGN(const std::int64_t micro, Said("micro_batch_size", of_file));
     TIDEMARK_ASSIGN(const std::int64_t replicas, Said("layout.dp", launched_));
-    TIDEMARK_ASSIGN(const std::int64_t global, fields_.Whole(kGlobal, micro * replicas));
+    TIDEMARK_ASSIGN(const std::int64_t global,
+                    fields_.Has(kGlobal) ? fields_.Whole(kGlobal, 1) : Result<std::int64_t>(micro * replicas));
     if (global % (micro * replicas) != 0 && !Speaks(given_, "accumulation_steps")) {
       return fields_.Refuse(
           kGlobal, "1",

@@ -84,7 +84,11 @@ TEST(ConfigAxolotl, EachOfLigersKernelsIsAskedFor) {
   const Settings some = MustRead(kFormat, SampleWith("liger_rms_norm: true\n", ""), kSet);
   EXPECT_EQ(TextOf(some, "network.norm_kernel"), "eager");
   EXPECT_EQ(TextOf(some, "loss"), "fused");
-  const Settings none = MustRead(kFormat, SampleWith("liger.LigerPlugin", "spectrum.SpectrumPlugin"), kSet);
+  const std::string cut = "cut_cross_entropy.CutCrossEntropyPlugin";
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("liger.LigerPlugin", cut), kSet), HasSubstr("another loss"));
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("liger.LigerPlugin", "spectrum.SpectrumPlugin"), kSet),
+              HasSubstr("what it does to memory"));
+  const Settings none = MustRead(kFormat, SampleWith("liger.LigerPlugin", cut + "\ncut_cross_entropy: false"), kSet);
   EXPECT_EQ(TextOf(none, "loss"), "(nothing)");
   EXPECT_EQ(TextOf(none, "buffers.fused_glu"), "false");
 }
