@@ -165,7 +165,10 @@ ConfigValue WithFieldNames(const ConfigValue& root) {
   const std::vector<std::string_view> launchers = LauncherFields();
   for (const auto& [key, value] : root.fields) {
     const auto [name, off] = FieldName(key);
-    std::erase_if(named.fields, [&](const ConfigValue::Entry& field) { return field.key == name; });
+    const auto same = std::ranges::find(named.fields, name, &ConfigValue::Entry::key);
+    if (same != named.fields.end()) {
+      named.fields.erase(same);
+    }
     named.fields.push_back({name, off ? Retold(value, "false") : value});
     if (std::ranges::find(launchers, name) != launchers.end()) {
       KeepFirst(named.fields.back().value);
