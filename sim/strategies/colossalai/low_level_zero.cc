@@ -57,7 +57,7 @@ class LowLevelZero : public DataParallel {
     if (CastsGradients()) {
       EachBlockWithStores([&](std::int64_t position) { CastGradient(position); });
     }
-    EachBlockWithStores([&](std::int64_t position) { MeasureNorm(position); });
+    EachBlockWithStores([&](std::int64_t position) { MeasureNormOf(position); });
     role_.builder.Emit(HostSync{role_.compute});  // the norm is read on the host
     if (CastsGradients()) {
       EachOwned([&](std::int64_t position, std::int64_t elements) { Unscale(position, elements); });
@@ -262,7 +262,7 @@ class LowLevelZero : public DataParallel {
 
   /// The norm is computed whether or not gradients are clipped, from a copy in double precision, one at a time. The
   /// all-reduce of the one sum is left out.
-  void MeasureNorm(std::int64_t position) {
+  void MeasureNormOf(std::int64_t position) {
     ForEachTrained(role_, position, [&](const ParameterAt& at) {
       const std::optional<FlushPlace> place = plan_.FlushOf(at);
       if (!place) {
