@@ -78,7 +78,7 @@ class Zero3 : public DataParallel {
   void OptimizerStep() override {
     role_.builder.Emit(Begin{Phase::optimizer, {LoopId{}, -1, 0}});
     fetcher_.ReleasePersistent();
-    MeasureNorm();
+    MeasureGradients();
     for (const SubGroup& group : groups_) {
       if (Offloads()) {
         UpdateOnHost(group);
@@ -221,7 +221,7 @@ class Zero3 : public DataParallel {
     return {{0, elements, {gradient}, {role_.Ref(masters_, position)}, SizeOf(DType::fp32) * 3}};
   }
 
-  void MeasureNorm() {
+  void MeasureGradients() {
     if (Offloads()) {
       optimizer_.clip().Sum(true, true);
     } else {
