@@ -76,7 +76,7 @@ class Arguments {
     TIDEMARK_TRY(ReadRecomputation());
     TIDEMARK_ASSIGN(Settings wrapped,
                     ReadEngine(engine, {fields_, given_, Known(), mixed_, mixed_place_, loaded_, recomputes_}));
-    if (engine != Engine::deepspeed) {
+    if (engine != Engine::deepspeed || !fields_.Has("deepspeed")) {  // whose own config says how it clips
       TIDEMARK_TRY(ReadClipping());
     }
     wrapped.merge(settings_);  // FSDP may recompute by itself

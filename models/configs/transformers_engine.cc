@@ -221,23 +221,21 @@ Result<Settings> ReadUnderDdp(const TrainerArguments& arguments) {
   return settings;
 }
 
-/// The config of DeepSpeed that the command line's strategy stands for, all else left to these arguments.
-ConfigValue DeepSpeedOf(const ConfigValue& strategy) {
-  constexpr std::string_view kZero = "deepspeed-zero";
-  const std::string stage = strategy.text.starts_with(kZero)        ? strategy.text.substr(kZero.size(), 1)
-                            : strategy.text == "deepspeed-coalesce" ? "2"
-                                                                    : "1";
-  ConfigValue config = MapAt(strategy);
-  ConfigValue zero = MapAt(strategy);
-  zero.fields.push_back({"stage", Retold(strategy, stage)});
-  config.fields.push_back({"zero_optimization", std::move(zero)});
-  for (const char* half : {"bf16", "fp16"}) {
-    ConfigValue section = MapAt(strategy);
-    section.fields.push_back({"enabled", Retold(strategy, "auto")});
-    config.fields.push_back({half, std::move(section)});
+/// DeepSpeed that the launcher chooses and the command line names by its strategy, whose defaults hold for all but the
+/// dtype that the model computes with.
+Settings UnderNamedDeepSpeed(const TrainerArguments& arguments) {
+  Settings settings;
+  settings["strategy"] = arguments.given.at("strategy");
+  if (arguments.mixed == "no") {
+    PutOneType(Retold(arguments.mixed_place, "fp32"), arguments.fields.Default("none"), settings);
+    return settings;
   }
-  config.fields.push_back({"gradient_clipping", Retold(strategy, "auto")});
-  return config;
+  const ConfigValue half = Retold(arguments.mixed_place, arguments.mixed);
+  settings["precision.params"] = settings["precision.gradients"] = half;
+  if (arguments.mixed == "fp16") {  // strategies' own dtypes are those of bf16
+    settings["precision.reduce"] = settings["precision.accumulate"] = half;
+  }
+  return settings;
 }
 
 /// The command that prices a DeepSpeed file with what is known here.
@@ -257,12 +255,10 @@ std::string CommandFor(const ConfigValue& file, const TrainerArguments& argument
 Result<Settings> ReadUnderDeepSpeed(const TrainerArguments& arguments) {
   const TransformersFields& fields = arguments.fields;
   const ConfigValue* said = fields.Given("deepspeed");
-  ConfigValue config;
   if (said == nullptr) {
-    config = DeepSpeedOf(arguments.given.at("strategy"));
-  } else {
-    TIDEMARK_ASSIGN(config, FindDeepSpeedConfig(*said, CommandFor(*said, arguments)));
+    return UnderNamedDeepSpeed(arguments);
   }
+  TIDEMARK_ASSIGN(ConfigValue config, FindDeepSpeedConfig(*said, CommandFor(*said, arguments)));
   const auto half = [&](const char* type) {
     return Retold(arguments.mixed_place, arguments.mixed == type ? "true" : "false");
   };

@@ -225,7 +225,12 @@ TEST(ConfigTransformers, ReadsTheFileThatDeepSpeedNames) {
 /// Recipes are launched with a config of accelerate's, which they do not name: its system is what is set.
 TEST(ConfigTransformers, DtypesFollowTheLaunchersSystem) {
   const std::string text = Plain("torch_dtype: bfloat16\nbf16: true\n");
-  ExpectTypes(MustRead(kFormat, text, With({"strategy=deepspeed-zero3"})), "bf16", "fp32");
+  const DType half = DType::bf16, wide = DType::fp32;  // all but what the model computes with is the strategy's own
+  const Result<Job> job =
+      ParseJob(text, "job.yaml", {With({"strategy=deepspeed-zero3"}), std::nullopt, {}}, KnownStrategies());
+  ASSERT_TRUE(job.ok()) << job.error().Text();
+  EXPECT_EQ(job->axes.precision, (Precision{half, half, half, half, wide, wide}));
+  MustRead(kFormat, text, With({"strategy=deepspeed-bf16"}));
   ExpectTypes(MustRead(kFormat, text, With({"strategy=fsdp2-defer"})), "bf16", "fp32");
   ExpectTypes(MustRead(kFormat, text, With({"strategy=ddp-every"})), "bf16", "none");
   EXPECT_EQ(TextOf(MustRead(kFormat, text, With({"strategy=fsdp1"})), "strategy"), "fsdp1-no-sync");
