@@ -167,6 +167,8 @@ class Megatron {
   }
 
   Status ReadStrategy() {
+    const char* const made = fields_.Has("dataloader-inter-document-masking") ? "false" : "true";
+    PutWhere("buffers.attention_mask", "no-create-attention-mask-in-dataloader", "false", made);
     PutWhere("strategy", "use-distributed-optimizer", "megatron-dist-opt", "megatron");
     PutWhere("sync.overlap", "overlap-grad-reduce", "true", "false");
     PutWhere("sync.average_in_collective", "ddp-average-in-collective", "true", "false");
@@ -174,6 +176,7 @@ class Megatron {
     if (fields_.Has("ddp-bucket-size")) {
       settings_["sync.bucket_elements"] = *fields_.Given("ddp-bucket-size");
     }
+    TIDEMARK_TRY(ReadGathers());
     // Switched off by validate_args where gradients are in fp32 anyway.
     if (fields_.Has("ddp-reduce-scatter-with-fp32-accumulation") && fields_.Has("use-distributed-optimizer") &&
         settings_.at("precision.reduce").text != "fp32") {
@@ -186,6 +189,26 @@ class Megatron {
       TIDEMARK_ASSIGN(std::string loss, fields_.OneOf(losses, kImplementation, "native"));
       settings_["loss"] = fields_.Retold(kFusion, "", std::move(loss));
     }
+    return Done{};
+  }
+
+  Status ReadGathers() {
+    constexpr std::string_view kOverlap = "overlap-param-gather", kAlone = "no-align-param-gather";
+    if (!fields_.Has(kOverlap)) {
+      return Done{};
+    }
+    for (const std::string_view needed : {"use-distributed-optimizer", "overlap-grad-reduce"}) {
+      if (!fields_.Has(needed)) {
+        return fields_.Refuse(kOverlap, "", fmt::format("Megatron-LM takes it with {} only", needed),
+                              fmt::format("add --{}, or leave it out", needed));
+      }
+    }
+    const auto chunks = settings_.find("layout.vpp");
+    if (fields_.Has(kAlone) && chunks != settings_.end() && chunks->second.text != "1") {
+      return fields_.Refuse(kAlone, "", "chunks that gather for themselves are not supported by this version",
+                            "leave it out: memory stays as it is");
+    }
+    PutWhere("sync.overlap_gather", kOverlap, "true", "false");
     return Done{};
   }
 

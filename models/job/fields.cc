@@ -157,7 +157,9 @@ void AddSync(Fields& fields) {
        FieldAt<J>(
            "sync.average_in_collective", [](J & j) -> auto& { return j.axes.sync.average_in_collective; }, Truth{}),
        FieldAt<J>(
-           "sync.fp32_accumulation", [](J & j) -> auto& { return j.axes.sync.fp32_accumulation; }, Truth{})});
+           "sync.fp32_accumulation", [](J & j) -> auto& { return j.axes.sync.fp32_accumulation; }, Truth{}),
+       FieldAt<J>(
+           "sync.overlap_gather", [](J & j) -> auto& { return j.axes.sync.overlap_gather; }, Truth{})});
 }
 
 void AddShard(Fields& fields) {
@@ -241,6 +243,8 @@ void AddMemoryAxes(Fields& fields) {
            "buffers.fused_glu", [](J & j) -> auto& { return j.axes.buffers.fused_glu; }, Truth{}),
        FieldAt<J>(
            "buffers.fused_rope", [](J & j) -> auto& { return j.axes.buffers.fused_rope; }, Truth{}),
+       FieldAt<J>(
+           "buffers.attention_mask", [](J & j) -> auto& { return j.axes.buffers.attention_mask; }, Truth{}),
        FieldAt<J>(
            "packing.qkv", [](J & j) -> auto& { return j.axes.packing.qkv; }, packed),
        FieldAt<J>(

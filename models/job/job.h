@@ -53,6 +53,7 @@ struct Sync {
   bool rewrite = true;                       ///< Alpa: rewrite_for_grad_acc, old + AR(g) to AR(old + g)
   bool average_in_collective = false;        ///< Megatron: the collective averages, the buffer is not scaled before it
   bool fp32_accumulation = false;            ///< Megatron: reduce-scatters as an all-to-all and a local sum in fp32
+  bool overlap_gather = false;  ///< Megatron: updated weights are gathered in the next step's first forward pass
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
@@ -108,7 +109,8 @@ struct Buffers {
   bool fused_accumulation = false;           ///< Megatron: weight-gradient GEMMs add into the accumulator themselves
   bool deallocate_pipeline_outputs = false;  ///< Megatron, Alpa: a stage's output goes when sent, not with its graph
   bool fused_glu = true;
-  bool fused_rope = true;  ///< else queries and keys are rotated into new tensors
+  bool fused_rope = true;       ///< else queries and keys are rotated into new tensors
+  bool attention_mask = false;  ///< Megatron: a mask of sequence x sequence bytes is loaded with each sample
   friend bool operator==(const Buffers&, const Buffers&) = default;
 };
 

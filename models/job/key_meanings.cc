@@ -86,6 +86,7 @@ constexpr Meaning kMeanings[] = {
     {"sync.rewrite", "whether Alpa moves the exchange behind the sum over microbatches"},
     {"sync.average_in_collective", "whether the exchange itself takes the mean"},
     {"sync.fp32_accumulation", "whether gradients are added up in fp32 on arrival"},
+    {"sync.overlap_gather", "whether changed weights are exchanged while the next step's forward pass goes on"},
 
     {"shard.params", "whether each GPU keeps only a part of the weights"},
     {"shard.gradients", "whether each GPU keeps only a part of the gradients"},
@@ -126,6 +127,7 @@ constexpr Meaning kMeanings[] = {
     {"buffers.deallocate_pipeline_outputs", "whether what a stage has sent on is freed at once"},
     {"buffers.fused_glu", "whether a gated activation is one kernel, which keeps less"},
     {"buffers.fused_rope", "whether queries and keys are rotated where they are, or each into a new tensor"},
+    {"buffers.attention_mask", "whether a mask of the whole sequence by itself is loaded with each micro batch"},
     {"packing.qkv", "whether the weights for queries, keys and values are one tensor"},
     {"packing.gate_up", "whether the first two weights of a gated feed-forward part are one tensor"},
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "models/job/check_optimizer_step.h"
+#include "models/job/step_totals.h"
 #include "models/job/validate_parts.h"
-#include "models/network/operator.h"
 
 namespace tidemark {
 namespace {
@@ -202,83 +202,6 @@ Status CheckMachine(const Job& job) {
   return Done{};
 }
 
-/// What a step of the whole network amounts to on one rank, as an upper bound over all pipeline stages.
-struct Totals {
-  long double parameters = 0, tensor_bytes = 0, loaded_bytes = 0, flops = 0, moved_bytes = 0, actions = 0,
-              payload_bytes = 0, measured_ns = 0;
-};
-
-/// Tensor units work on full tiles of the output; in the last wave processors without a tile wait for the others: at
-/// most one tile's time each.
-long double FlopsInTiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, const Machine& machine) {
-  const auto tiles = static_cast<long double>(CeilDiv(m, machine.tile_m)) *
-                         static_cast<long double>(CeilDiv(n, machine.tile_n)) * static_cast<long double>(batch) +
-                     static_cast<long double>(machine.processors);
-  return tiles * 2 * static_cast<long double>(machine.tile_m) * static_cast<long double>(machine.tile_n) *
-         static_cast<long double>(k);
-}
-
-/// Arithmetic that takes as long as the operator does, or less where it streams.
-long double FlopsBound(const Operator& op, const Machine& machine) {
-  if (const auto* gemm = std::get_if<Gemm>(&op)) {
-    return FlopsInTiles(gemm->m, gemm->n, gemm->k, gemm->batch, machine);
-  }
-  const auto flops = static_cast<long double>(FlopsOf(op).count());
-  if (const auto* attention = std::get_if<Attention>(&op)) {
-    const std::int64_t blocks = CeilDiv(attention->sequence, machine.tile_m);
-    return flops * static_cast<long double>(blocks * machine.tile_m) / static_cast<long double>(attention->sequence) *
-           static_cast<long double>(1 + CeilDiv(machine.processors, blocks));
-  }
-  if (const auto* loss = std::get_if<InfoNce>(&op)) {
-    return FlopsInTiles(loss->rows, loss->columns, loss->width, 1, machine) +
-           FlopsInTiles(loss->rows, loss->width, loss->columns, 1, machine) +
-           FlopsInTiles(loss->columns, loss->width, loss->rows, 1, machine);
-  }
-  return flops;
-}
-
-void Add(Totals& totals, const std::vector<Action>& actions, const std::vector<ActionLoop>& loops, long double blocks,
-         const Machine& machine) {
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const Action& action = actions[i];
-    const long double count = blocks * static_cast<long double>(TimesRun(loops, i));
-    totals.actions += count;
-    if (const auto* calculate = std::get_if<Calculate>(&action)) {
-      totals.flops += count * FlopsBound(calculate->op, machine);
-      totals.moved_bytes += count * static_cast<long double>(BytesMovedBy(calculate->op).count());
-      if (const auto* row = std::get_if<Tabulated>(&calculate->op)) {
-        totals.measured_ns += count * static_cast<long double>(row->nanoseconds);
-      }
-    } else if (const auto* communicate = std::get_if<Communicate>(&action)) {
-      totals.payload_bytes += count * static_cast<long double>(communicate->payload_elements) *
-                              static_cast<long double>(SizeOf(communicate->dtype).count());
-    }
-  }
-}
-
-Totals Sum(const std::vector<BlockRun>& runs, const Machine& machine, bool recomputes) {
-  Totals totals;
-  const long double forwards = recomputes ? 2 : 1;
-  for (const BlockRun& run : runs) {
-    const auto count = static_cast<long double>(run.count);
-    for (const Parameter& parameter : run.block.parameters) {
-      totals.parameters += count * static_cast<long double>(parameter.elements_full);
-    }
-    for (const Tensor& tensor : run.block.tensors) {
-      totals.tensor_bytes += forwards * count * static_cast<long double>(tensor.elements) *
-                             static_cast<long double>(SizeOf(tensor.dtype).count());
-    }
-    for (const TensorId loaded : run.block.loaded) {
-      const Tensor& tensor = run.block.tensors[loaded.index];
-      totals.loaded_bytes +=
-          count * static_cast<long double>(tensor.elements) * static_cast<long double>(SizeOf(tensor.dtype).count());
-    }
-    Add(totals, run.block.forward, run.block.forward_loops, forwards * count, machine);
-    Add(totals, run.block.backward, run.block.backward_loops, count, machine);
-  }
-  return totals;
-}
-
 /// The key that makes a step larger than any: of those that multiply all the rest the one that is furthest beyond what
 /// is ever used, or the network's sizes.
 Error TooLarge(const Job& job, const std::string& what) {
@@ -302,10 +225,6 @@ Error TooLarge(const Job& job, const std::string& what) {
                fmt::format("is it mistyped? {} is more than is ever used", furthest.usual));
 }
 
-Totals TotalsOf(const Job& job, const std::vector<BlockRun>& blocks) {
-  return Sum(blocks, job.machine, job.axes.recompute.policy != Recompute::Policy::none);
-}
-
 /// A chunk of GradCache runs forward twice, and both sides' tensors are held.
 long double MostMicrobatches(const Job& job) {
   return static_cast<long double>(
@@ -318,14 +237,14 @@ long double Ranks(const Job& job) {
 }
 
 /// That are sent: every parameter is gathered twice and reduced in each microbatch at most.
-long double PayloadBytes(const Job& job, const Totals& totals) {
+long double PayloadBytes(const Job& job, const StepTotals& totals) {
   return (totals.payload_bytes + totals.parameters * 16) * (MostMicrobatches(job) + 1);
 }
 
 // Everything is bounded from above; jobs of any real size are some powers of ten below.
 
 Status CheckSizes(const Job& job, const std::vector<BlockRun>& blocks) {
-  const Totals totals = TotalsOf(job, blocks);
+  const StepTotals totals = TotalsOf(job, blocks);
   const long double ranks = Ranks(job);
   constexpr long double kBytesPerParameter = 64;  // weights, gradients, accumulator, master, moments, buckets, padding
   const long double state = totals.parameters * kBytesPerParameter * ranks;
@@ -343,7 +262,7 @@ Status CheckSizes(const Job& job, const std::vector<BlockRun>& blocks) {
 
 Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
   const Machine& machine = job.machine;
-  const Totals totals = TotalsOf(job, blocks);
+  const StepTotals totals = TotalsOf(job, blocks);
   const long double arithmetic =
       std::min(machine.peak.at(job.axes.precision.params).per_second(), machine.peak.at(DType::fp32).per_second()) *
       machine.achievable_flops;

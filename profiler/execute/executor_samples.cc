@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,18 @@
 // What a rank takes from the host, the training's samples above all, and by which random numbers it drops.
 
 namespace tidemark {
+namespace {
+
+/// As many bytes as asked for, of masks of one sequence each: 1 where a query may not see a key.
+std::vector<std::uint8_t> CausalMask(std::int64_t sequence, std::int64_t bytes) {
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(bytes));
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    mask[static_cast<std::size_t>(i)] = i % sequence > i / sequence % sequence ? 1 : 0;
+  }
+  return mask;
+}
+
+}  // namespace
 
 Status Executor::Do(const Copy& leaf, Loops loops) {
   const HeapScope scope(HeapOwner::data);
@@ -32,6 +45,8 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
     };
     if (IsUsedParameters(name)) {
       put(std::vector<std::int32_t>(static_cast<std::size_t>(type.elements), 1).data());
+    } else if (IsAttentionMask(name)) {
+      put(CausalMask(job_.sequence_length, type.elements).data());
     } else {
       put(SamplesOf(name, BufferOf(ref)).data());
     }

@@ -10,9 +10,14 @@ namespace tidemark {
 
 bool IsUsedParameters(std::string_view copy) { return WithoutStage(copy) == "copy used parameters"; }
 
+bool IsAttentionMask(std::string_view copy) { return WithoutStage(copy) == "load.attention_mask"; }
+
 Result<kernels::TensorType> HostCopyType(const Job& job, const Model& model, std::string_view copy, const Buffer& to) {
   if (IsUsedParameters(copy)) {
     return kernels::TensorType{DType::int32, model.TrainedOf(to.name)};
+  }
+  if (IsAttentionMask(copy)) {
+    return kernels::TensorType{DType::u8, model.samples() * job.sequence_length * job.sequence_length};
   }
   if (WithoutStage(copy) != "load.ids" && WithoutStage(copy) != "load.labels") {
     return NotExecuted(fmt::format("'{}', a copy between host and device", copy));

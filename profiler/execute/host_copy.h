@@ -15,8 +15,12 @@ namespace tidemark {
 /// executed that is every trained one.
 bool IsUsedParameters(std::string_view copy);
 
-/// What a copy from the host, by its name in the program, makes of a buffer: a microbatch's ids or labels, or the map
-/// of used parameters. Any other is not executed.
+/// Whether a copy of this name brings a microbatch's mask: a byte for each query and key of each sequence, 1 where the
+/// key is behind the query.
+bool IsAttentionMask(std::string_view copy);
+
+/// What a copy from the host, by its name in the program, makes of a buffer: a microbatch's ids, labels or
+/// mask, or the map of used parameters. Any other is not executed.
 Result<kernels::TensorType> HostCopyType(const Job& job, const Model& model, std::string_view copy, const Buffer& to);
 
 }  // namespace tidemark

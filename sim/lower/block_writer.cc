@@ -51,6 +51,7 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
     }
   }
   DeclareBoundaries();
+  DeclareMask();
   if (tied_) {
     const Block& block = role.stage.BlockAt(kTiedTo.position);
     const Parameter& embedding = block.parameters[kTiedTo.parameter];
@@ -187,6 +188,9 @@ void BlockWriter::Forward(const Microbatch& microbatch, std::int64_t position, F
   }
   const Walked walked = Walk(microbatch, position);
   ActAll(walked, walked.block.forward_loops, 0, 0, walked.block.forward.size());
+  if (position == role_.stage.blocks - 1 && !keeps_mask_) {
+    FreeMask(microbatch);
+  }
   kind_ = Forwards::saving;
 }
 
@@ -209,6 +213,10 @@ void BlockWriter::Backward(const Microbatch& microbatch, std::int64_t position, 
   // A block whose parameters are frozen and that has nothing below it reads no gradient; somebody has to let go of it.
   if (kind != Backwards::of_weights && block.output_gradient.valid() && !tables.reads_output_gradient) {
     role_.Free(BoundaryGradient(microbatch, position + 1));
+  }
+  const std::int64_t first_layer = role_.stage.is_first() && role_.stage.blocks > 1 ? 1 : 0;
+  if (position == first_layer && keeps_mask_ && kind != Backwards::of_weights) {
+    FreeMask(microbatch);
   }
   split_ = false;
 }

@@ -32,7 +32,10 @@ class BlockWriter {
     again,         ///< as saving; it is the second time
   };
 
-  /// Copies ids and labels of some runs' blocks to the device.
+  /// Copies ids and labels of some runs' blocks to the device; with `buffers.attention_mask` also that mask, on the
+  /// network's first and last stage (pretrain_gpt.py: get_batch). No kernel reads it: attention is causal by itself.
+  /// The function that computes the loss names it until it returns, and layers that are computed again were called
+  /// with it and keep it till then (core/tensor_parallel/random.py: CheckpointFunction).
   void Load(const Microbatch& microbatch, const RunRange& runs);
   void Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind = Forwards::saving);
   /// Which gradients a backward pass makes.
@@ -86,6 +89,8 @@ class BlockWriter {
   std::vector<ActionPlan> PlanRepresenting(Block block, bool first_of_network);
   void DeclareBoundaries();
   BufferId DeclareCarried(const Tensor& tensor);
+  void DeclareMask();
+  void FreeMask(const Microbatch& microbatch);
   bool InputIsPooled(std::int64_t position) const;
   const BoundaryRun& BoundaryRunOf(std::int64_t position) const;
   Index MicrobatchIndex(const Microbatch& microbatch) const;
@@ -133,6 +138,8 @@ class BlockWriter {
   StreamId loss_;  ///< made at its first use
   GroupId loss_group_;
   std::map<std::string, BufferId> carried_;
+  BufferId mask_;  ///< invalid where none is loaded
+  bool keeps_mask_ = false;
   std::vector<RunTables> runs_;
   std::vector<BoundaryRun> boundaries_;
   TensorPool pool_;

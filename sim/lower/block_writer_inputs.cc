@@ -12,23 +12,47 @@ namespace tidemark {
 
 void BlockWriter::Load(const Microbatch& microbatch, const RunRange& runs) {
   bool loaded = false;
+  const auto load = [&](const std::string& name, const BufferRef& ref) {
+    role_.Alloc(ref);
+    role_.builder.Order(copy_, role_.compute, "load ready");
+    role_.builder.Emit(
+        Copy{role_.builder.Named("load." + name), copy_, role_.builder.buffer(ref.buffer).bytes(), {}, {ref}});
+    loaded = true;
+  };
+  if (mask_.valid()) {
+    load("attention_mask", {mask_, {MicrobatchIndex(microbatch), Index{}}});
+  }
   for (std::size_t run = runs.begin; run < runs.end; ++run) {
     const Block& block = role_.stage.runs[run].block();
     for (const TensorId tensor : block.loaded) {
       TIDEMARK_CHECK(role_.stage.runs[run].count == 1);
-      const BufferRef ref = Walk(microbatch, role_.stage.first[run]).tensors[tensor.index];
-      role_.Alloc(ref);
-      role_.builder.Order(copy_, role_.compute, "load ready");
-      role_.builder.Emit(Copy{role_.builder.Named("load." + block.tensors[tensor.index].name),
-                              copy_,
-                              role_.builder.buffer(ref.buffer).bytes(),
-                              {},
-                              {ref}});
-      loaded = true;
+      load(block.tensors[tensor.index].name, Walk(microbatch, role_.stage.first[run]).tensors[tensor.index]);
     }
   }
   if (loaded) {
     role_.builder.Order(role_.compute, copy_, "loaded");
+  }
+}
+
+void BlockWriter::DeclareMask() {
+  const Job& job = role_.job;
+  const Recompute& recompute = job.axes.recompute;
+  if (!job.axes.buffers.attention_mask || !(role_.stage.is_first() || role_.stage.is_last())) {
+    return;
+  }
+  mask_ = role_.builder.AddBuffer({"attention_mask",
+                                   Category::input,
+                                   DType::u8,
+                                   job.micro_batch_size * job.sequence_length * job.sequence_length,
+                                   {role_.MicrobatchBuffers(), 1},
+                                   role_.compute});
+  keeps_mask_ = recompute.policy == Recompute::Policy::full || recompute.policy == Recompute::Policy::every_n ||
+                (recompute.policy == Recompute::Policy::selective && recompute.attention);
+}
+
+void BlockWriter::FreeMask(const Microbatch& microbatch) {
+  if (mask_.valid()) {
+    role_.Free({mask_, {MicrobatchIndex(microbatch), Index{}}});
   }
 }
 

@@ -24,6 +24,7 @@ class ChunkWriter {
   /// The pass of `slot` over the microbatch named by `index`, the `order`-th that this chunk sees. At its end it calls
   /// `send_held`, which sends what earlier passes have held, and sends its own result, unless it is held as well.
   void Write(const Slot& slot, const Index& index, std::int64_t order, const std::function<void()>& send_held);
+  void GatherAhead() { data_parallel_->GatherAhead(); }
   /// Sends the result of an earlier forward or backward pass.
   void Send(Pass pass, const Index& index);
 

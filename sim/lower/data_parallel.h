@@ -34,6 +34,9 @@ class DataParallel {
  public:
   virtual ~DataParallel() = default;
 
+  /// Before the step's first forward pass; of a rank with more than two chunks, for each further one when the chunk
+  /// before it begins.
+  virtual void GatherAhead() {}
   virtual void BeginMicrobatch(const Microbatch&) {}
   virtual void BeforeForward(const Microbatch&, std::int64_t /*position*/) {}
   virtual void AfterForward(const Microbatch&, std::int64_t /*position*/) {}

@@ -144,6 +144,9 @@ class RoleWriter {
     for (const Slot& slot : run.slots) {
       const Index index{program_.microbatch_loop, slot.offset, 0};
       const auto chunk = static_cast<std::size_t>(slot.chunk);
+      for (; ahead_ < std::min(chunks_.size(), chunk + 2); ++ahead_) {
+        chunks_[ahead_].GatherAhead();
+      }
       chunks_[chunk].Write(slot, index, Order(run, slot, iteration), [&] { SendHeld(); });
       if (slot.held) {
         held_.push_back({chunk, slot.pass, index});
@@ -206,6 +209,7 @@ class RoleWriter {
   std::deque<ChunkWriter> chunks_;
   ReplicatedGradientSum replicated_;
   std::vector<Held> held_;
+  std::size_t ahead_ = 0;  ///< chunks that have begun, or may gather for it
 };
 
 }  // namespace

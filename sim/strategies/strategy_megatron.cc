@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <variant>
+
 #include "sim/strategies/megatron/contiguous.h"
 #include "sim/strategies/requirement.h"
 #include "sim/strategies/strategy.h"
@@ -45,6 +47,14 @@ Status Refuse(const Job& job) {
       {!axes.sync.fp32_accumulation || !axes.sync.average_in_collective, "sync.fp32_accumulation",
        "Megatron's reduce_scatter_with_fp32_accumulation asserts that it sums: op == ReduceOp.SUM",
        "set sync.average_in_collective to false"},
+      {!axes.buffers.attention_mask || !std::holds_alternative<DualEncoder>(job.network.shape),
+       "buffers.attention_mask", "the mask is that of a decoder's sequences, not of a pair's sides",
+       "set buffers.attention_mask to false"},
+      {!axes.sync.overlap_gather || axes.shard.optimizer, "sync.overlap_gather",
+       "--overlap-param-gather only supported with distributed optimizer: no other has weights to gather",
+       "set sync.overlap_gather to false, or use megatron-dist-opt"},
+      {!axes.sync.overlap_gather || axes.sync.overlap, "sync.overlap_gather",
+       "Must use --overlap-param-gather with --overlap-grad-reduce", "set sync.overlap to true"},
       {precision.reduce == precision.accumulate, "precision.reduce",
        "the gradient buffer itself is what Megatron reduces, in its dtype",
        "give precision.reduce the dtype of precision.accumulate"},
@@ -85,10 +95,11 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
                             "sync.overlap",
                             "sync.average_in_collective",
                             "buffers.fused_accumulation",
-                            "buffers.deallocate_pipeline_outputs"};
+                            "buffers.deallocate_pipeline_outputs",
+                            "buffers.attention_mask"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   if (distributed_optimizer) {
-    strategy.defaults.keys.push_back("sync.fp32_accumulation");
+    strategy.defaults.keys.insert(strategy.defaults.keys.end(), {"sync.fp32_accumulation", "sync.overlap_gather"});
   }
   strategy.refuse = Refuse;
   strategy.schedules = {Schedule::one_f_one_b, Schedule::interleaved};
@@ -98,6 +109,9 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
       {{"*.qkv_in", "*.gu_in", "*.head_in", "*.d_qkv_in", "*.d_gu_in", "*.d_head_in"},
        "variables of LinearWithGradAccumulationAndAsyncCommunication.backward, which returns behind the product that "
        "makes the weight's gradient (core/tensor_parallel/layers.py)"},
+      {{"attention_mask"},
+       "the batch's, which no kernel of causal attention reads: forward_step names it until the model returns "
+       "(pretrain_gpt.py), and layers that are computed again keep what they were called with"},
       {{"flat main gradient of *"},
        "_allreduce_layernorm_grads' flat tensor, until every gradient has been copied back "
        "(core/distributed/finalize_model_grads.py)"},

@@ -94,34 +94,35 @@ class ForeignConfigs(unittest.TestCase):
 
     def test_a_megatron_command_line_costs_what_the_same_job_by_hand_costs(self):
         by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "strategy=megatron-dist-opt", "layout.dp=4", "layout.tp=2",
-                               "layout.sp=true", "accumulation_steps=8", "optimizer_step.clip_norm=1.0")
+                               "layout.sp=true", "accumulation_steps=8", "optimizer_step.clip_norm=1.0",
+                               "sync.overlap_gather=true", "buffers.attention_mask=true")
         self.assertEqual(self.predict(MEGATRON), by_hand)
 
     def test_published_memory_of_megatron(self):
         """Megatron-LM at d98e8a64 (August 2026), tests/functional_tests/test_cases/gpt: gpt3_7b_tp4_pp1_memory_speed,
         gpt3_mcore_te_tp1_pp1_dist_optimizer_no_mmap_bin_files on two GPUs, and of gpt3_mcore_te_tp2_pp2_resume_torch_dist those
         with _no_create_attention_mask_in_dataloader and _cross_entropy_loss_fusion: mem-max-allocated-bytes and
-        mem-allocated-bytes of their golden values, of the last rank. Three things in it are not predicted: PyTorch's cuBLAS has
-        two workspaces, one for each direction (CUBLAS_WORKSPACE_CONFIG=:4096:8 in all of them: eight of 4 MiB); Transformer
-        Engine has one, of 32 MiB on an H100 and of 4 MiB on an A100; and the data loader makes a mask of sequence x sequence
-        bytes a sample, unless it is told not to. Nothing was fitted to the rest. (Between steps of the pipeline there are 2 %
-        more, which nothing here explains.)"""
+        mem-allocated-bytes of their golden values, of the last rank. Two things in it are not predicted: PyTorch's cuBLAS has
+        two workspaces, one for each direction (CUBLAS_WORKSPACE_CONFIG=:4096:8 in all of them: eight of 4 MiB); and Transformer
+        Engine has one, of 32 MiB on an H100 and of 4 MiB on an A100. Nothing was fitted to the rest. (Of a pipeline's stages
+        all but the first keep the last micro batch's input and its gradient, 4 MiB each here, which is not modelled:
+        TransformerBlock.set_input_tensor names them till the next one. So there are 2 % more between its steps.)"""
         small = ("--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
                  "--micro-batch-size 4 --global-batch-size 32 --no-gradient-accumulation-fusion --bf16 ")
         seven = ("--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
                  "--untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 "
                  "--micro-batch-size 2 --global-batch-size 8 --tokenizer-type NullTokenizer --vocab-size 131073 "
-                 "--tensor-model-parallel-size 4 --use-distributed-optimizer --overlap-grad-reduce "
+                 "--tensor-model-parallel-size 4 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
                  "--no-gradient-accumulation-fusion --bf16")
         unfused = small + "--use-distributed-optimizer --attention-backend unfused"
         four = small + "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
         shown = (JOBS.parents[1] / "docs/configs.md").read_text()
-        for options, ranks, engine, mask, peak, between, within in (
-                (seven, 2, 32, 2 * 8192**2, 57_143_791_616, 20_663_519_232, 0.0002),
-                (unfused, 8, 32, 4 * 1024**2, 4_702_430_720, 581_489_664, 0.002),
-                (unfused, 8, 4, 4 * 1024**2, 4_673_069_568, 552_128_512, 0.002),
-                (four, 2, 32, 0, 1_420_306_944, None, 0.01),
-                (four + " --cross-entropy-loss-fusion", 2, 32, 4 * 1024**2, 1_837_607_424, None, 0.01)):
+        for options, ranks, engine, peak, between, within in (
+                (seven, 2, 32, 57_143_791_616, 20_663_519_232, 0.0001),
+                (unfused, 8, 32, 4_702_430_720, 581_489_664, 0.002),
+                (unfused, 8, 4, 4_673_069_568, 552_128_512, 0.002),
+                (four + " --no-create-attention-mask-in-dataloader", 2, 32, 1_420_306_944, None, 0.004),
+                (four + " --cross-entropy-loss-fusion", 2, 32, 1_837_607_424, None, 0.004)):
             with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
                 job = pathlib.Path(folder) / "job.args"
                 job.write_text(options)
@@ -129,7 +130,7 @@ class ForeignConfigs(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 last = json.loads(done.stdout)["roles"][-1]
                 workspaces = (2 * 32 + engine) * 2**20
-                self.assertAlmostEqual(last["allocator_bytes"] / (peak - workspaces - mask), 1, delta=within)
+                self.assertAlmostEqual(last["allocator_bytes"] / (peak - workspaces), 1, delta=within)
                 if between:
                     optimizer = next(phase for phase in last["phases"] if phase["phase"] == "optimizer")["allocated_bytes"]
                     self.assertAlmostEqual(optimizer / (between - workspaces), 1, delta=0.0002)

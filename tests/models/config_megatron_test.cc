@@ -200,13 +200,38 @@ TEST(ConfigMegatron, AttentionIsTransformerEnginesUnlessSaid) {
   EXPECT_EQ(kernel("--transformer-impl local"), "eager");
 }
 
+TEST(ConfigMegatron, UpdatedWeightsAreGatheredInTheNextForwardPass) {
+  const std::string gathers = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather ";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(gathers), kRanks), "sync.overlap_gather"), "true");
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least("--use-distributed-optimizer"), kRanks), "sync.overlap_gather"),
+            "(nothing)");
+  // Chunks leave together there, unless that is switched off; without chunks the switch says nothing.
+  const std::string four = gathers + "--pipeline-model-parallel-size 4 --global-batch-size 32 ";
+  const std::vector<std::string> two{"layout.dp=2"};
+  EXPECT_TRUE(ReadForeign(kFormat, Least(four + "--no-align-param-gather"), two).ok());
+  const std::string chunks = four + "--num-layers-per-virtual-pipeline-stage 1 ";
+  EXPECT_EQ(TextOf(MustRead(kFormat, Least(chunks), two), "sync.overlap_gather"), "true");
+  EXPECT_THAT(RefusalOf(kFormat, Least(chunks + "--no-align-param-gather"), two), HasSubstr("gather for themselves"));
+}
+
+/// Its data loader makes them unless it is told not to, or masks documents by their lengths.
+TEST(ConfigMegatron, AttentionMasksAreLoaded) {
+  const auto mask = [](const std::string& more) {
+    return TextOf(MustRead(kFormat, Least(more), kRanks), "buffers.attention_mask");
+  };
+  EXPECT_EQ(mask(""), "true");
+  EXPECT_EQ(mask("--no-create-attention-mask-in-dataloader"), "false");
+  EXPECT_EQ(mask("--dataloader-inter-document-masking"), "false");
+}
+
 TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
            {"--num-experts 8", "mixtures of experts"},
            {"--context-parallel-size 2", "context parallelism"},
            {"--fp8-format hybrid", "this version: fp8"},
            {"--optimizer-cpu-offload", "host memory"},
-           {"--overlap-param-gather", "memory stays as it is"},
+           {"--overlap-param-gather", "with use-distributed-optimizer only"},
+           {"--overlap-param-gather --use-distributed-optimizer", "with overlap-grad-reduce only"},
            {"--calculate-per-token-loss", "behind their reduction"},
            {"--use-torch-fsdp2", "FSDP"},
            {"--optimizer muon", "'muon' is not supported"},

@@ -6,6 +6,7 @@
 
 #include "sim/lower/fold_alike.h"
 #include "sim/strategies/ddp/launch_bucket.h"
+#include "sim/strategies/megatron/forward_gathers.h"
 #include "sim/strategies/megatron/fp32_exchange.h"
 #include "sim/strategies/megatron/fused_gradients.h"
 #include "sim/strategies/megatron/gradient_buffer.h"
@@ -32,9 +33,19 @@ class Contiguous : public DataParallel {
         eager_(axes_.sync.overlap && role.step != StepKind::first) {
     DeclareParameters();
     DeclareStates();
+    if (axes_.sync.overlap_gather && ranks_ > 1 && role.step != StepKind::first) {
+      gathers_.emplace(role, stream_, group_, buffer_, weights_);
+    }
+  }
+
+  void GatherAhead() override {
+    if (gathers_) {
+      gathers_->LeaveTogether();
+    }
   }
 
   void BeginMicrobatch(const Microbatch& microbatch) override {
+    gathering_ = gathers_ && microbatch.first();
     if (microbatch.first()) {
       role_.EachBlock([&](std::int64_t position) { Zero(position); });
       if (std::exchange(has_copies_, false)) {
@@ -42,6 +53,14 @@ class Contiguous : public DataParallel {
       }
     }
   }
+
+  void BeforeAction(const Microbatch&, std::int64_t position, std::size_t action) override {
+    if (gathering_) {
+      gathers_->BeforeAction(position, action);
+    }
+  }
+
+  void EndForward(const Microbatch&) override { gathering_ = false; }
 
   void BeforeBackward(const Microbatch& microbatch, std::int64_t) override {
     launching_ = eager_ && microbatch.place.synchronises;
@@ -74,7 +93,7 @@ class Contiguous : public DataParallel {
       role_.EachBlock([&](std::int64_t position) { whole_->CopyToWeights(position, TrainedOf(position, weights_)); });
     }
     role_.builder.Emit(End{Phase::optimizer});
-    if (axes_.shard.optimizer && ranks_ > 1) {
+    if (axes_.shard.optimizer && ranks_ > 1 && !axes_.sync.overlap_gather) {
       GatherUpdated();
     }
   }
@@ -121,14 +140,16 @@ class Contiguous : public DataParallel {
   }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
-    std::vector<std::int64_t> key = launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
+    std::vector<std::int64_t> key = launching_   ? buffer_.Key(position)
+                                    : gathering_ ? gathers_->Key(position)
+                                                 : std::vector<std::int64_t>();
     key.push_back(fused_.DummiesMade());
     const std::vector<std::int64_t> exchanges = exchange_.Key(position, LaunchesNothing(position));
     key.insert(key.end(), exchanges.begin(), exchanges.end());
     return key;
   }
   std::int64_t BlocksAlike(std::int64_t position) const override {
-    return launching_ ? buffer_.BlocksAlike(position) : INT64_MAX;
+    return launching_ ? buffer_.BlocksAlike(position) : gathering_ ? gathers_->BlocksAlike(position) : INT64_MAX;
   }
   /// Called with the last block written, so what follows begins at the one below it.
   void Shift(std::int64_t blocks) override {
@@ -364,10 +385,12 @@ class Contiguous : public DataParallel {
   bool exchanges_;          ///< instead of reducing in the collective
   bool eager_;              ///< a bucket is reduced as soon as it is complete
   bool launching_ = false;  ///< in the backward pass under way
+  bool gathering_ = false;  ///< in the forward pass under way
   ParameterTable weights_, gradients_, main_gradients_;
   bool has_copies_ = false;          ///< of the last window's gradients in fp32
   std::optional<OwnedParts> owned_;  ///< the distributed optimizer's
   std::optional<WholeParts> whole_;  ///< any other's
+  std::optional<ForwardGathers> gathers_;
 };
 
 }  // namespace

@@ -22,9 +22,9 @@ namespace tidemark {
 /// kept (get_dummy_wgrad of Transformer Engine). Weights of a table network count as linear layers.
 ///
 /// The buffer is a family per parameter and block here, so that layers fold: its bytes are exact, an allocator that
-/// rounds sees several tensors where there is one. Not modelled: --overlap-param-gather (the gather ends before the
-/// next step begins), norm checks of gradients, and the second transient copy of a tied embedding's gradient that
-/// autograd makes where it adds the head's dummy to it.
+/// rounds sees several tensors where there is one. Gathers end before the next step begins, or with
+/// `sync.overlap_gather` run in its first forward pass (forward_gathers.h). Not modelled: norm checks of gradients, and
+/// the second transient copy of a tied embedding's gradient that autograd makes where it adds the head's dummy to it.
 std::unique_ptr<DataParallel> MakeContiguous(Role& role);
 
 }  // namespace tidemark
