@@ -24,10 +24,23 @@ if(TIDEMARK_SANITIZE)
   target_compile_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(tidemark_flags INTERFACE -fsanitize=${TIDEMARK_SANITIZE})
-  # Only here: `./dev test --full` finds what a file forgot to include.
-  target_precompile_headers(tidemark_flags INTERFACE <algorithm> <functional> <map> <memory> <optional> <set> <string>
-                                                     <vector> <fmt/format.h>)
 endif()
+
+# False of what is inlined from a precompiled header; sanitizers, and `./dev test --full`, look for it.
+set(TIDEMARK_PRECOMPILED_FLAGS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+  set(TIDEMARK_PRECOMPILED_FLAGS
+      "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
+endif()
+
+# tidemark_precompile(TARGET headers...): what most of a target's files include, and these, is read once for all of them.
+# It hides what a file forgot to include: `./dev test --full` compiles without.
+function(tidemark_precompile target)
+  target_compile_options(${target} PRIVATE ${TIDEMARK_PRECOMPILED_FLAGS})
+  foreach(header algorithm functional map memory optional set string vector fmt/format.h ${ARGN})
+    target_precompile_headers(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<${header}$<ANGLE-R>>")
+  endforeach()
+endfunction()
 
 # tidemark_together(TARGET sources...): the files of a folder are compiled up to eight at a time, as most of what a
 # compiler reads for one it reads for all: no two define the same name in their anonymous namespaces. Apart are the parts
@@ -47,12 +60,12 @@ function(tidemark_together target)
   endforeach()
 endfunction()
 
-# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...] [APART]): every source below the current folder, each
-# compiled by itself where they are APART.
+# tidemark_folder(NAME [USES folders...] [LIBRARIES targets...] [PRECOMPILED headers...] [APART]): every source below the
+# current folder, each compiled by itself where they are APART.
 # <part>_cuda.cc needs the CUDA toolkit; <part>_none.cc stands in for it where there is none. Kernels (.cu) are C++ then,
 # which runs on the host.
 function(tidemark_folder name)
-  cmake_parse_arguments(PART "APART" "" "USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(PART "APART" "" "USES;LIBRARIES;PRECOMPILED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(TIDEMARK_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "_none\\.cc$")
@@ -72,6 +85,7 @@ function(tidemark_folder name)
     target_link_libraries(tidemark_${name} PUBLIC tidemark_${used})
   endforeach()
   target_link_libraries(tidemark_${name} PUBLIC ${PART_LIBRARIES})
+  tidemark_precompile(tidemark_${name} ${PART_PRECOMPILED})
   # With CMAKE_VERIFY_INTERFACE_HEADER_SETS each of these headers is also compiled alone: those that no source of the same
   # name begins with (tests/check_includes.py sees to it that it does).
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)

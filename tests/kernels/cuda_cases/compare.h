@@ -37,7 +37,8 @@ using Tensors = std::vector<Tensor>;
 /// with v the unit roundoff of what is stored, u that of the arithmetic; and v (|first| + added) more where a product
 /// is rounded before something is added. The first has the operands in fp64, where it loses as much itself: hence 2.
 /// What is NaN or infinite must be so in both. The second call is made twice, which must give the same bits, and must
-/// leave alone what it only reads. All of that again with a NaN, then with an infinity in each operand.
+/// leave alone what it only reads. All of that again with a NaN, then with an infinity in each operand, once where no
+/// threads run beside each other.
 void CompareCalls(const Place& place, const std::vector<Operand>& operands,
                   const std::function<void(const Tensors&)>& truth, const std::function<void(const Tensors&)>& tested);
 

@@ -14,6 +14,7 @@ namespace tidemark::kernels::cuda {
 /// The host's memory as a place: kernels that it runs, for itself or as a GPU would.
 class HostMemory : public Place {
  public:
+  bool runs_threads() const override { return false; }
   void* Take(std::size_t bytes) const override { return std::malloc(bytes); }
   void GiveBack(void* data) const override { std::free(data); }
   void Put(const void* from, void* to, std::size_t bytes) const override { Move(from, to, bytes); }

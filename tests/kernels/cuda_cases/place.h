@@ -20,6 +20,8 @@ class Place {
   virtual Queue queue() const = 0;
   /// Whether everything is done once more with a NaN and an infinity in each operand; not where work is slow.
   virtual bool tries_special_numbers() const { return true; }
+  /// Whether threads run beside each other, so that a result could be another one each time, whatever the numbers.
+  virtual bool runs_threads() const { return true; }
   /// Whether a product may be rounded to its result's dtype before a bias, or what was there, is added (blas.h).
   virtual bool rounds_before_adding() const { return false; }
   /// Of an operand's memory, before the operand: with one it lies as a slice of a tensor may, aligned to its dtype
