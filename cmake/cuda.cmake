@@ -4,6 +4,8 @@ set(TIDEMARK_CUDA AUTO CACHE STRING "CUDA parts: AUTO (where there is a toolkit)
 set_property(CACHE TIDEMARK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU generations to compile for; never left to the toolkit's default")
 
+option(TIDEMARK_OPTIMISE_DEVICE "Optimise what runs on a GPU; compiling that takes three times as long" ON)
+
 set(TIDEMARK_HAS_CUDA OFF)
 if(TIDEMARK_CUDA)
   if(NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
@@ -27,6 +29,9 @@ if(TIDEMARK_CUDA)
     # there. -O3 makes compiling take a fifth longer.
     if(CMAKE_CUDA_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
       set(CMAKE_CUDA_FLAGS_RELEASE "-O1 -DNDEBUG")
+    endif()
+    if(NOT TIDEMARK_OPTIMISE_DEVICE AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+      string(APPEND CMAKE_CUDA_FLAGS " -Ofc=max")
     endif()
     set(TIDEMARK_HAS_CUDA ON)
   elseif(NOT TIDEMARK_CUDA STREQUAL "AUTO")

@@ -86,6 +86,9 @@ function(tidemark_folder name)
   endforeach()
   target_link_libraries(tidemark_${name} PUBLIC ${PART_LIBRARIES})
   tidemark_precompile(tidemark_${name} ${PART_PRECOMPILED})
+  set(cuda_parts ${sources})
+  list(FILTER cuda_parts INCLUDE REGEX "_cuda\\.cc$")
+  set_source_files_properties(${cuda_parts} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # clang-tidy reads them as they are
   # With CMAKE_VERIFY_INTERFACE_HEADER_SETS each of these headers is also compiled alone: those that no source of the same
   # name begins with (tests/check_includes.py sees to it that it does).
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)

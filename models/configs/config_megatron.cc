@@ -167,8 +167,10 @@ class Megatron {
   }
 
   Status ReadStrategy() {
-    const char* const made = fields_.Has("dataloader-inter-document-masking") ? "false" : "true";
-    PutWhere("buffers.attention_mask", "no-create-attention-mask-in-dataloader", "false", made);
+    constexpr std::string_view kByLengths = "dataloader-inter-document-masking";
+    const bool by_lengths = fields_.Has(kByLengths);
+    PutWhere("buffers.attention_mask", by_lengths ? kByLengths : "no-create-attention-mask-in-dataloader", "false",
+             "true");
     PutWhere("strategy", "use-distributed-optimizer", "megatron-dist-opt", "megatron");
     PutWhere("sync.overlap", "overlap-grad-reduce", "true", "false");
     PutWhere("sync.average_in_collective", "ddp-average-in-collective", "true", "false");

@@ -35,7 +35,8 @@ class BlockWriter {
   /// Copies ids and labels of some runs' blocks to the device; with `buffers.attention_mask` also that mask, on the
   /// network's first and last stage (pretrain_gpt.py: get_batch). No kernel reads it: attention is causal by itself.
   /// The function that computes the loss names it until it returns, and layers that are computed again were called
-  /// with it and keep it till then (core/tensor_parallel/random.py: CheckpointFunction).
+  /// with it and keep it till then (core/tensor_parallel/random.py: CheckpointFunction): here until the stage's first
+  /// layer has been, whichever of them are.
   void Load(const Microbatch& microbatch, const RunRange& runs);
   void Forward(const Microbatch& microbatch, std::int64_t position, Forwards kind = Forwards::saving);
   /// Which gradients a backward pass makes.

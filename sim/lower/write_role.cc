@@ -115,7 +115,7 @@ class RoleWriter {
 
   /// What is under way between two microbatches.
   std::vector<std::int64_t> Key() const {
-    std::vector<std::int64_t> key;
+    std::vector<std::int64_t> key{static_cast<std::int64_t>(ahead_)};
     for (const ChunkWriter& chunk : chunks_) {
       const std::vector<std::int64_t> own = chunk.Key();
       key.insert(key.end(), own.begin(), own.end());

@@ -23,6 +23,8 @@ namespace {
 
 /// From here on the error of a bf16 sum (0.7 %) is well above that of rounding the exact sum once (0.17 %).
 constexpr std::int64_t kManyMicrobatches = 32;
+/// A mask that is worth a note: that of a sequence of 8,192 tokens.
+constexpr Bytes kLargeMask(std::int64_t{8192} * 8192);
 
 constexpr double kLargestFp16 = 65504;
 
@@ -229,6 +231,15 @@ class Linter {
           fmt::format("the gradients of all {} microbatches are kept until they are summed", job_.Microbatches()),
           LooksAt("buffers.stack_gradients") ? "keep a running sum: buffers.stack_gradients: false"
                                              : strategy_.defer_hint);
+    }
+    const Bytes mask(job_.TokensPerMicrobatch() * job_.sequence_length);
+    if (axes_.buffers.attention_mask && mask >= kLargeMask) {
+      Add("loaded-mask", "note",
+          fmt::format(
+              "each microbatch brings a mask of {} to the first and the last stage, which causal attention does "
+              "not read",
+              Text(mask)),
+          "leave it out of the data loader: --no-create-attention-mask-in-dataloader, buffers.attention_mask: false");
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {

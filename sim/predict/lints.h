@@ -24,6 +24,7 @@ namespace tidemark {
 ///   early-overflow            an fp16 sum that is multiplied by the number of ranks for each addition
 ///   view-and-set-to-none      bucket views without zeroing in place
 ///   retained-graphs           one backward pass for all microbatches
+///   loaded-mask               64 MiB or more of an attention mask that no kernel reads
 ///   bucket-larger-than-model  a gradient bucket of fixed size, larger than all gradients
 ///   gather-without-effect     buffers.tp_gather is set where nothing is gathered
 ///   recompute-without-gain    attention done again although its kernel keeps no scores

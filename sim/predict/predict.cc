@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <numeric>
 
 #include "base/text.h"
 #include "sim/engine/closed_form.h"
@@ -204,6 +205,31 @@ Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_
   return Done{};
 }
 
+/// Allocators are simulated with the addresses below 2^47, which they may fill by half with gaps.
+Status CheckAddresses(std::span<const LoweredRun> runs) {
+  constexpr Bytes kMost(std::int64_t{1} << 46);
+  const auto holds_much = [](const Program& role) {
+    return std::accumulate(role.buffers.begin(), role.buffers.end(), Bytes(), [](Bytes sum, const Buffer& buffer) {
+             return sum + buffer.bytes() * buffer.count();
+           }) > kMost;
+  };
+  const bool may_be_too_much = std::any_of(runs.begin(), runs.end(), [&](const LoweredRun& run) {
+    return std::any_of(run.program.roles.begin(), run.program.roles.end(), holds_much);
+  });
+  if (!may_be_too_much) {
+    return Done{};
+  }
+  for (const MemoryPeak& role : EvaluateClosedForm(runs).whole.roles) {
+    if (role.allocated > kMost) {
+      return BadInput(fmt::format("a rank of this job holds {}, and allocators are simulated up to {}",
+                                  Text(role.allocated), Text(kMost)),
+                      "use --engine closed-form, which asks no allocator, or a smaller sequence_length or "
+                      "micro_batch_size");
+    }
+  }
+  return Done{};
+}
+
 }  // namespace
 
 Status CheckRepeats(const Job& job, std::int64_t steps) {
@@ -226,6 +252,7 @@ Result<Prediction> Predict(const Job& job, const PredictOptions& options) {
     evaluation = EvaluateClosedForm(runs);
   } else {
     TIDEMARK_TRY(CheckLength(runs, job, CountSteps(options.steps), options.most_events));
+    TIDEMARK_TRY(CheckAddresses(runs));
     for (std::size_t i = 0; i < runs.front().program.roles.size(); ++i) {
       recorders.emplace_back(job.allocator, LateCapacity(job, runs, i, options.capacity));
     }

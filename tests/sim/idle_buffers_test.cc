@@ -214,6 +214,7 @@ std::vector<Job> SmallJobs(const Strategy& strategy, const std::vector<StrategyD
       {"precision.params=fp16", "precision.gradients=fp16", "precision.accumulate=bf16", "precision.reduce=bf16"},
       {"layout.dp=3"},
       {"layout.dp=1", "layout.tp=2"},
+      {"layout.dp=3", "loss=chunked", "sync.overlap_gather=true"},
       {"layout.dp=3", "loss=fused", "precision.params=fp32"},
       {"layout.dp=3", "loss=chunked", "precision.params=fp32"}};
   for (const Feature& feature : ReadMatrixData().features) {

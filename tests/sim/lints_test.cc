@@ -157,6 +157,16 @@ TEST(Lints, AFixedBucketLargerThanTheModelIsPointedOut) {
   EXPECT_FALSE(Has(OracleJob("ddp-last", 4), "bucket-larger-than-model"));
 }
 
+TEST(Lints, AMaskThatNothingReadsIsPointedOutWhereItIsLarge) {
+  Job job = OracleJob("megatron", 4);
+  job.axes.buffers.attention_mask = true;
+  EXPECT_FALSE(Has(job, "loaded-mask"));  // 2 * 2,048^2 bytes, 8 MiB
+  job.sequence_length = 8192;
+  EXPECT_THAT(Find(job, "loaded-mask").message, HasSubstr("a mask of 128 MiB"));
+  job.axes.buffers.attention_mask = false;
+  EXPECT_FALSE(Has(job, "loaded-mask"));
+}
+
 TEST(Lints, OneBackwardPassForAllMicrobatchesIsPointedOut) {
   const Lint lint = Find(OracleJob("single-backward", 4), "retained-graphs");
   EXPECT_THAT(lint.message, HasSubstr("of all 4 microbatches"));

@@ -140,16 +140,17 @@ class Contiguous : public DataParallel {
   }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
-    std::vector<std::int64_t> key = launching_   ? buffer_.Key(position)
-                                    : gathering_ ? gathers_->Key(position)
-                                                 : std::vector<std::int64_t>();
+    std::vector<std::int64_t> key = PlaceInPlan(position);
     key.push_back(fused_.DummiesMade());
     const std::vector<std::int64_t> exchanges = exchange_.Key(position, LaunchesNothing(position));
     key.insert(key.end(), exchanges.begin(), exchanges.end());
     return key;
   }
   std::int64_t BlocksAlike(std::int64_t position) const override {
-    return launching_ ? buffer_.BlocksAlike(position) : gathering_ ? gathers_->BlocksAlike(position) : INT64_MAX;
+    if (gathering_) {
+      return gathers_->BlocksAlike(position);
+    }
+    return launching_ ? buffer_.BlocksAlike(position) : INT64_MAX;
   }
   /// Called with the last block written, so what follows begins at the one below it.
   void Shift(std::int64_t blocks) override {
@@ -164,6 +165,14 @@ class Contiguous : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
 
  private:
+  /// Of the pass under way, where buckets come and go in it.
+  std::vector<std::int64_t> PlaceInPlan(std::int64_t position) const {
+    if (gathering_) {
+      return gathers_->Key(position);
+    }
+    return launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
+  }
+
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
     const auto trained = ParameterTable::Of::trained;
@@ -289,15 +298,10 @@ class Contiguous : public DataParallel {
     }
   }
 
-  std::vector<BufferRef> Of(const GradientBucket& bucket, const ParameterTable& table) const {
-    std::vector<BufferRef> buffers;
-    for (const ParameterAt& member : bucket.members) {
-      buffers.push_back(table(role_, member));
-    }
-    return buffers;
+  std::vector<BufferRef> MainGradientsOf(const GradientBucket& bucket) const {
+    return MembersIn(main_gradients_, role_, bucket);
   }
-  std::vector<BufferRef> MainGradientsOf(const GradientBucket& bucket) const { return Of(bucket, main_gradients_); }
-  std::vector<BufferRef> WeightsOf(const GradientBucket& bucket) const { return Of(bucket, weights_); }
+  std::vector<BufferRef> WeightsOf(const GradientBucket& bucket) const { return MembersIn(weights_, role_, bucket); }
 
   /// Writes `body(bucket)` for every bucket, as loops where they repeat.
   template <class Body>

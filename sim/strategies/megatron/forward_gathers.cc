@@ -27,35 +27,37 @@ ForwardGathers::ForwardGathers(Role& role, StreamId stream, GroupId group, const
   }
 }
 
-/// Walks the forward pass once.
+/// Walks the forward pass once. What a block reads in its backward pass alone (the head of a loss in chunks) it needs
+/// when it is called, as all of a module's parameters are waited for then.
 void ForwardGathers::Plan() {
   const std::size_t buckets = buffer_.buckets().size();
-  std::map<std::pair<std::int64_t, std::uint32_t>, std::size_t> bucket_of;
-  for (std::size_t number = 0; number < buckets; ++number) {
-    for (const ParameterAt& member : Bucket(number).members) {
-      bucket_of[{member.position, member.parameter}] = number;
-    }
-  }
   std::vector<bool> left(buckets, together_), awaited(buckets, false);
+  const auto need = [&](const ParameterAt& at, std::size_t action) {
+    const std::size_t number = buckets - 1 - buffer_.BucketOf(at);
+    if (awaited[number]) {
+      return;
+    }
+    Need needed{number, !left[number], {}};
+    awaited[number] = left[number] = true;
+    if (number + 1 < buckets && !left[number + 1]) {
+      needed.released = number + 1;
+      left[number + 1] = true;
+    }
+    needs_[{at.position, action}].push_back(needed);
+  };
   for (std::int64_t position = 0; position < role_.stage.blocks; ++position) {
-    const std::vector<Action>& forward = role_.stage.BlockAt(position).forward;
-    for (std::size_t action = 0; action < forward.size(); ++action) {
-      const auto* kernel = std::get_if<Calculate>(&forward[action]);
+    const Block& block = role_.stage.BlockAt(position);
+    for (std::size_t action = 0; action < block.forward.size(); ++action) {
+      const auto* kernel = std::get_if<Calculate>(&block.forward[action]);
       for (std::size_t i = 0; kernel != nullptr && i < kernel->parameters.size(); ++i) {
-        const auto of = bucket_of.find({position, kernel->parameters[i].index});
-        if (of == bucket_of.end() || awaited[of->second]) {
-          continue;
+        const ParameterId parameter = kernel->parameters[i];
+        if (IsTrained(block.parameters[parameter.index])) {
+          need({position, parameter.index}, action);
         }
-        const std::size_t number = of->second;
-        Turn turn{number, !left[number], {}};
-        awaited[number] = left[number] = true;
-        if (!together_ && number + 1 < buckets && !left[number + 1]) {
-          turn.released = number + 1;
-          left[number + 1] = true;
-        }
-        turns_[{position, action}].push_back(turn);
       }
     }
+    TIDEMARK_CHECK(!block.forward.empty());
+    ForEachTrained(role_, position, [&](const ParameterAt& at) { need(at, block.forward.size() - 1); });
   }
 }
 
@@ -65,15 +67,15 @@ std::vector<std::int64_t> ForwardGathers::Describe(std::int64_t position) const 
     all.push_back(Bucket(number).elements);
     AppendMembers(role_, Bucket(number).members, position, all);
   };
-  const auto end = turns_.lower_bound({position + 1, 0});
-  for (auto at = turns_.lower_bound({position, 0}); at != end; ++at) {
-    for (const Turn& turn : at->second) {
-      constexpr std::int64_t kNextTurn = INT64_MIN;
-      all.insert(all.end(), {kNextTurn, static_cast<std::int64_t>(at->first.second), turn.starts ? 1 : 0,
-                             together_ ? static_cast<std::int64_t>(turn.awaited) : 0});
-      add(turn.awaited);
-      if (turn.released) {
-        add(*turn.released);
+  const auto end = needs_.lower_bound({position + 1, 0});
+  for (auto at = needs_.lower_bound({position, 0}); at != end; ++at) {
+    for (const Need& need : at->second) {
+      constexpr std::int64_t kNextNeed = INT64_MIN;
+      all.insert(all.end(), {kNextNeed, static_cast<std::int64_t>(at->first.second), need.starts ? 1 : 0,
+                             together_ ? static_cast<std::int64_t>(need.awaited) : 0});
+      add(need.awaited);
+      if (need.released) {
+        add(*need.released);
       }
     }
   }
@@ -81,37 +83,39 @@ std::vector<std::int64_t> ForwardGathers::Describe(std::int64_t position) const 
 }
 
 void ForwardGathers::LeaveTogether() {
-  for (std::size_t number = 0; together_ && number < buffer_.buckets().size(); ++number) {
+  if (!together_) {
+    return;
+  }
+  role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
+  for (std::size_t number = 0; number < buffer_.buckets().size(); ++number) {
     Start(number);
     role_.builder.Emit(Record{Gathered(number), stream_});
   }
+  role_.builder.Emit(End{Phase::gather});
 }
 
 void ForwardGathers::BeforeAction(std::int64_t position, std::size_t action) {
-  const auto turns = turns_.find({position, action});
-  if (turns == turns_.end()) {
+  const auto needs = needs_.find({position, action});
+  if (needs == needs_.end()) {
     return;
   }
-  for (const Turn& turn : turns->second) {
-    if (turn.starts) {
-      Start(turn.awaited);
+  for (const Need& need : needs->second) {
+    if (need.starts) {
+      Start(need.awaited);
     }
     if (together_) {
-      role_.builder.Emit(Wait{Gathered(turn.awaited), role_.compute});
+      role_.builder.Emit(Wait{Gathered(need.awaited), role_.compute});
     } else {
       role_.builder.Order(role_.compute, stream_, "parameters gathered");
     }
-    if (turn.released) {
-      Start(*turn.released);
+    if (need.released) {
+      Start(*need.released);
     }
   }
 }
 
 void ForwardGathers::Start(std::size_t number) {
-  std::vector<BufferRef> weights;
-  for (const ParameterAt& member : Bucket(number).members) {
-    weights.push_back(weights_(role_, member));
-  }
+  const std::vector<BufferRef> weights = MembersIn(weights_, role_, Bucket(number));
   role_.builder.Order(stream_, role_.compute, "updated");
   GatherUpdated(role_, stream_, group_, Bucket(number).elements, weights, weights);
 }

@@ -42,7 +42,7 @@ class ForwardGathers {
 
  private:
   /// What happens before an action. Buckets are counted in the order of the forward pass.
-  struct Turn {
+  struct Need {
     std::size_t awaited = 0;
     bool starts = false;                  ///< it has not left yet
     std::optional<std::size_t> released;  ///< leaves behind it
@@ -62,7 +62,7 @@ class ForwardGathers {
   const GradientBuffer& buffer_;
   const ParameterTable& weights_;
   const bool together_;
-  std::map<std::pair<std::int64_t, std::size_t>, std::vector<Turn>> turns_;  ///< by position and action
+  std::map<std::pair<std::int64_t, std::size_t>, std::vector<Need>> needs_;  ///< by position and action
   std::vector<AlikeBlocks> alike_;                                           ///< by run
 };
 

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "sim/strategies/parameter_order.h"
-#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 namespace {
@@ -23,6 +22,14 @@ std::int64_t LimitOf(const Role& role) {
 }
 
 }  // namespace
+
+std::vector<BufferRef> MembersIn(const ParameterTable& table, const Role& role, const GradientBucket& bucket) {
+  std::vector<BufferRef> buffers;
+  for (const ParameterAt& member : bucket.members) {
+    buffers.push_back(table(role, member));
+  }
+  return buffers;
+}
 
 GradientBuffer::GradientBuffer(const Role& role) : role_(role), divided_(role.job.axes.shard.optimizer) {
   Cut();
@@ -106,16 +113,15 @@ bool GradientBuffer::IsShared(const ParameterAt& at) const {
 }
 
 void GradientBuffer::FindCompletions() {
-  std::map<std::pair<std::int64_t, std::uint32_t>, std::size_t> bucket_of;
   std::vector<std::size_t> missing;
   for (const GradientBucket& bucket : buckets_) {
     for (const ParameterAt& member : bucket.members) {
-      bucket_of[{member.position, member.parameter}] = missing.size();
+      bucket_of_[{member.position, member.parameter}] = missing.size();
     }
     missing.push_back(bucket.members.size());
   }
   for (const ParameterAt& at : ArrivalOrder(role_)) {
-    const std::size_t bucket = bucket_of.at({at.position, at.parameter});
+    const std::size_t bucket = BucketOf(at);
     if (--missing[bucket] == 0) {
       buckets_[bucket].completed_in = at.position;
       completed_[{at.position, at.parameter}].push_back(buckets_[bucket]);

@@ -8,6 +8,7 @@
 
 #include "sim/lower/alike_blocks.h"
 #include "sim/lower/role.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 
@@ -20,6 +21,9 @@ struct GradientBucket {
   std::int64_t completed_in = 0;     ///< position of the block whose backward pass completes it
   std::size_t slot = 0;              ///< its number among those that this block completes
 };
+
+/// The buffers of a bucket's members in a table.
+std::vector<BufferRef> MembersIn(const ParameterTable& table, const Role& role, const GradientBucket& bucket);
 
 /// Where Megatron-LM's contiguous gradient buffer holds which gradient, and how it is cut into buckets
 /// (megatron/core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer).
@@ -39,6 +43,8 @@ class GradientBuffer {
   Holding HoldsWhole() const;
   /// From the end of the network on.
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
+  /// The number of the bucket that holds a trained parameter.
+  std::size_t BucketOf(const ParameterAt& at) const { return bucket_of_.at({at.position, at.parameter}); }
   /// Elements of the buffer that belong to no parameter.
   std::int64_t padding() const { return padding_; }
   /// The buckets of which this gradient is the last to be complete, in a backward pass.
@@ -63,6 +69,7 @@ class GradientBuffer {
   const Role& role_;
   bool divided_;  ///< among the ranks of a distributed optimizer
   std::vector<GradientBucket> buckets_;
+  std::map<std::pair<std::int64_t, std::uint32_t>, std::size_t> bucket_of_;  ///< by position, parameter
   std::int64_t padding_ = 0;
   std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<GradientBucket>> completed_;  ///< by position, parameter
   std::vector<AlikeBlocks> alike_;                                                           ///< by run, backwards
