@@ -140,7 +140,10 @@ class Contiguous : public DataParallel {
   }
 
   std::vector<std::int64_t> Key(std::int64_t position) const override {
-    std::vector<std::int64_t> key = PlaceInPlan(position);
+    std::vector<std::int64_t> key = launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
+    if (gathering_) {
+      key = gathers_->Key(position);
+    }
     key.push_back(fused_.DummiesMade());
     const std::vector<std::int64_t> exchanges = exchange_.Key(position, LaunchesNothing(position));
     key.insert(key.end(), exchanges.begin(), exchanges.end());
@@ -165,14 +168,6 @@ class Contiguous : public DataParallel {
   BufferRef FinalGradient(const ParameterAt& at) override { return main_gradients_(role_, at); }
 
  private:
-  /// Of the pass under way, where buckets come and go in it.
-  std::vector<std::int64_t> PlaceInPlan(std::int64_t position) const {
-    if (gathering_) {
-      return gathers_->Key(position);
-    }
-    return launching_ ? buffer_.Key(position) : std::vector<std::int64_t>();
-  }
-
   void DeclareParameters() {
     const Precision& precision = axes_.precision;
     const auto trained = ParameterTable::Of::trained;
