@@ -205,13 +205,14 @@ Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_
   return Done{};
 }
 
-/// Allocators are simulated with the addresses below 2^47, which they may fill by half with gaps.
+/// Allocators are simulated with the addresses below 2^47, half of which may be gaps.
+constexpr Bytes kMostAddressed(std::int64_t{1} << 46);
+
 Status CheckAddresses(std::span<const LoweredRun> runs) {
-  constexpr Bytes kMost(std::int64_t{1} << 46);
   const auto holds_much = [](const Program& role) {
     return std::accumulate(role.buffers.begin(), role.buffers.end(), Bytes(), [](Bytes sum, const Buffer& buffer) {
              return sum + buffer.bytes() * buffer.count();
-           }) > kMost;
+           }) > kMostAddressed;
   };
   const bool may_be_too_much = std::any_of(runs.begin(), runs.end(), [&](const LoweredRun& run) {
     return std::any_of(run.program.roles.begin(), run.program.roles.end(), holds_much);
@@ -220,9 +221,9 @@ Status CheckAddresses(std::span<const LoweredRun> runs) {
     return Done{};
   }
   for (const MemoryPeak& role : EvaluateClosedForm(runs).whole.roles) {
-    if (role.allocated > kMost) {
+    if (role.allocated > kMostAddressed) {
       return BadInput(fmt::format("a rank of this job holds {}, and allocators are simulated up to {}",
-                                  Text(role.allocated), Text(kMost)),
+                                  Text(role.allocated), Text(kMostAddressed)),
                       "use --engine closed-form, which asks no allocator, or a smaller sequence_length or "
                       "micro_batch_size");
     }

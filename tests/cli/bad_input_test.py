@@ -266,7 +266,8 @@ class BadInput(unittest.TestCase):
     def test_a_job_that_no_addresses_are_enough_for_is_refused_in_a_sentence(self):
         """2^24 tokens have a mask of 2^48 bytes."""
         job = pathlib.Path(__file__).resolve().parents[1] / "jobs" / "gpt2-ddp.yaml"
-        large = [job, *(word for change in ("strategy=megatron", "buffers.attention_mask=true", "sequence_length=16777216",
+        small = "network={name: small, layers: 2, hidden: 64, ffn: 96, heads: 4, kv_heads: 2, vocabulary: 256}"
+        large = [job, *(word for change in (small, "strategy=megatron", "buffers.attention_mask=true", "sequence_length=16777216",
                                             "micro_batch_size=1") for word in ("--set", change))]
         self.assert_refused(["predict", *large], "allocators are simulated up to 64.0 TiB")
         self.assertEqual(run("predict", *large, "--engine", "closed-form").returncode, 1)  # it is told, and does not fit
