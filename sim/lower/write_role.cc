@@ -22,6 +22,7 @@ class RoleWriter {
   }
 
   Program Write() {
+    GatherAhead(2);
     for (const SlotRun& run : program_.slots) {
       WriteSlots(run);
     }
@@ -140,13 +141,18 @@ class RoleWriter {
     return alike;
   }
 
+  /// Lets the first `count` chunks gather, if they have not yet.
+  void GatherAhead(std::size_t count) {
+    for (; ahead_ < std::min(chunks_.size(), count); ++ahead_) {
+      chunks_[ahead_].GatherAhead();
+    }
+  }
+
   void WriteIteration(const SlotRun& run, std::int64_t iteration) {
     for (const Slot& slot : run.slots) {
       const Index index{program_.microbatch_loop, slot.offset, 0};
       const auto chunk = static_cast<std::size_t>(slot.chunk);
-      for (; ahead_ < std::min(chunks_.size(), chunk + 2); ++ahead_) {
-        chunks_[ahead_].GatherAhead();
-      }
+      GatherAhead(chunk + 2);
       chunks_[chunk].Write(slot, index, Order(run, slot, iteration), [&] { SendHeld(); });
       if (slot.held) {
         held_.push_back({chunk, slot.pass, index});
@@ -209,7 +215,7 @@ class RoleWriter {
   std::deque<ChunkWriter> chunks_;
   ReplicatedGradientSum replicated_;
   std::vector<Held> held_;
-  std::size_t ahead_ = 0;  ///< chunks that have begun, or may gather for it
+  std::size_t ahead_ = 0;  ///< chunks that have been let gather
 };
 
 }  // namespace
