@@ -95,11 +95,24 @@ TEST(AttentionMask, CountsAtThePeak) {
   EXPECT_EQ(with - peak(), kMask);  // of this job it is in the loss
 }
 
-TEST(AttentionMask, OfSequencesThatNobodyHasIsRefused) {
+// Sizes add up to 2^62 bytes at most: 2^22 masks of 2^40 bytes are that by themselves, where all else is small.
+TEST(AttentionMask, CountsAmongTheSizesThatAreBounded) {
   Job job = MaskedJob();
-  job.sequence_length = std::int64_t{1} << 40;
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 1;
+  decoder.heads = decoder.kv_heads = decoder.head_size = 2;
+  decoder.hidden = 4;
+  decoder.ffn = 4;
+  decoder.vocabulary = 8;
+  job.layout.dp = 1;
+  job.sequence_length = 1 << 20;
   job.micro_batch_size = 1;
-  EXPECT_FALSE(Validate(job).ok());
+  job.accumulation_steps = 1 << 22;
+  const Status with = Validate(job);
+  ASSERT_FALSE(with.ok());
+  EXPECT_NE(with.error().message.find("more than 2^62 bytes"), std::string::npos) << with.error().message;
+  job.axes.buffers.attention_mask = false;
+  EXPECT_TRUE(Validate(job).ok()) << Validate(job).error().Text();
 }
 
 }  // namespace
