@@ -121,9 +121,10 @@ TEST(MegatronGathers, ManyLayersFold) {
     std::ranges::reverse(reduced);
     EXPECT_EQ(GathersOf(step.roles.front()), reduced) << limit;
     ExpectEnginesAgree(step, job);
-    // One forward pass has up to two periods of buckets at its ends written out, of four layers each here.
+    // Of one forward pass a loop's body is a period of buckets, of up to five layers here (11,274,240 elements each),
+    // and as many may be left behind it; without gathers one layer is the body and one is left.
     job.axes.sync.overlap_gather = false;
-    EXPECT_LE(LayersWritten(step.roles.front()), LayersWritten(Sound(job).roles.front()) + 2 * 4) << limit;
+    EXPECT_LE(LayersWritten(step.roles.front()), LayersWritten(Sound(job).roles.front()) + 2 * 5 - 2) << limit;
   }
 }
 
