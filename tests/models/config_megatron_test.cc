@@ -27,6 +27,11 @@ std::string Least(const std::string& more = {}) {
 }
 const std::vector<std::string> kRanks = {"layout.dp=8"};
 
+/// What that and `more` make of a key.
+std::string KeyOf(const std::string& more, const std::string& key) {
+  return TextOf(MustRead(kFormat, Least(more), kRanks), key);
+}
+
 /// The stages of a pipeline, "2,1".
 std::string StagesOf(const Settings& settings) {
   const ConfigValue* stages = Find(settings, "layout.layers_per_stage");
@@ -81,9 +86,7 @@ TEST(ConfigMegatron, DefaultsAreMegatrons) {
 }
 
 TEST(ConfigMegatron, TheVocabularyIsFilledUpForEachTensorParallelRank) {
-  const auto rows = [](const std::string& more) {
-    return TextOf(MustRead(kFormat, Least(more), kRanks), "network.vocabulary");
-  };
+  const auto rows = [](const std::string& more) { return KeyOf(more, "network.vocabulary"); };
   EXPECT_EQ(rows("--tensor-model-parallel-size 4"), "50688");  // 99 * 512
   EXPECT_EQ(rows("--make-vocab-size-divisible-by 1"), "50257");
   EXPECT_EQ(rows("--padded-vocab-size 50432 --tensor-model-parallel-size 2"), "50432");
@@ -110,8 +113,8 @@ TEST(ConfigMegatron, DtypesFollowFromTwoSwitches) {
 /// validate_args switches it off where gradients are in fp32 anyway.
 TEST(ConfigMegatron, SumsInFp32AreForNarrowGradients) {
   const std::string sums = "--bf16 --use-distributed-optimizer --ddp-reduce-scatter-with-fp32-accumulation ";
-  EXPECT_EQ(TextOf(MustRead(kFormat, Least(sums), kRanks), "sync.fp32_accumulation"), "(nothing)");
-  EXPECT_EQ(TextOf(MustRead(kFormat, Least(sums + "--grad-reduce-in-bf16"), kRanks), "sync.fp32_accumulation"), "true");
+  EXPECT_EQ(KeyOf(sums, "sync.fp32_accumulation"), "(nothing)");
+  EXPECT_EQ(KeyOf(sums + "--grad-reduce-in-bf16", "sync.fp32_accumulation"), "true");
 }
 
 TEST(ConfigMegatron, RanksAreTheLaunchersOrTheCommandLines) {
@@ -186,15 +189,13 @@ TEST(ConfigMegatron, Recomputation) {
       "--num-layers 24 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
       "--global-batch-size 64 " +
       full + "block --recompute-num-layers 6";
-  EXPECT_EQ(TextOf(MustRead(kFormat, Least(chunks), kRanks), "recompute.policy"), "full");
+  EXPECT_EQ(KeyOf(chunks, "recompute.policy"), "full");
   EXPECT_THAT(RefusalOf(kFormat, Least(full + "block --recompute-num-layers 6"), kRanks),
               HasSubstr("some layers of a stage"));
 }
 
 TEST(ConfigMegatron, AttentionIsTransformerEnginesUnlessSaid) {
-  const auto kernel = [](const std::string& more) {
-    return TextOf(MustRead(kFormat, Least(more), kRanks), "network.attention_kernel");
-  };
+  const auto kernel = [](const std::string& more) { return KeyOf(more, "network.attention_kernel"); };
   EXPECT_EQ(kernel("--attention-backend unfused"), "eager");
   EXPECT_EQ(kernel("--attention-backend flash"), "flash");
   EXPECT_EQ(kernel("--transformer-impl local"), "eager");
@@ -202,9 +203,8 @@ TEST(ConfigMegatron, AttentionIsTransformerEnginesUnlessSaid) {
 
 TEST(ConfigMegatron, UpdatedWeightsAreGatheredInTheNextForwardPass) {
   const std::string gathers = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather ";
-  EXPECT_EQ(TextOf(MustRead(kFormat, Least(gathers), kRanks), "sync.overlap_gather"), "true");
-  EXPECT_EQ(TextOf(MustRead(kFormat, Least("--use-distributed-optimizer"), kRanks), "sync.overlap_gather"),
-            "(nothing)");
+  EXPECT_EQ(KeyOf(gathers, "sync.overlap_gather"), "true");
+  EXPECT_EQ(KeyOf("--use-distributed-optimizer", "sync.overlap_gather"), "(nothing)");
   // Chunks leave together there, unless that is switched off; without chunks the switch says nothing.
   const std::string four = gathers + "--pipeline-model-parallel-size 4 --global-batch-size 32 ";
   const std::vector<std::string> two{"layout.dp=2"};
@@ -216,9 +216,7 @@ TEST(ConfigMegatron, UpdatedWeightsAreGatheredInTheNextForwardPass) {
 
 /// Its data loader makes them unless it is told not to, or masks documents by their lengths.
 TEST(ConfigMegatron, AttentionMasksAreLoaded) {
-  const auto mask = [](const std::string& more) {
-    return TextOf(MustRead(kFormat, Least(more), kRanks), "buffers.attention_mask");
-  };
+  const auto mask = [](const std::string& more) { return KeyOf(more, "buffers.attention_mask"); };
   EXPECT_EQ(mask(""), "true");
   EXPECT_EQ(mask("--no-create-attention-mask-in-dataloader"), "false");
   EXPECT_EQ(mask("--dataloader-inter-document-masking"), "false");
@@ -263,7 +261,7 @@ TEST(ConfigMegatron, WhatDoesNothingIsPassedOver) {
     EXPECT_TRUE(ReadForeign(kFormat, Least(option), kRanks).ok()) << option;
   }
   for (const char* none : {"--clip-grad -1", "--clip-grad 0"}) {
-    EXPECT_EQ(TextOf(MustRead(kFormat, Least(none), kRanks), "optimizer_step.clip_norm"), "(nothing)");
+    EXPECT_EQ(KeyOf(none, "optimizer_step.clip_norm"), "(nothing)");
   }
   const Settings settings = MustRead(kFormat,
                                      Least("--position-embedding-type learned_absolute "
@@ -274,9 +272,7 @@ TEST(ConfigMegatron, WhatDoesNothingIsPassedOver) {
 }
 
 TEST(ConfigMegatron, Optimizers) {
-  const auto optimizer = [](const std::string& more) {
-    return TextOf(MustRead(kFormat, Least(more), kRanks), "optimizer");
-  };
+  const auto optimizer = [](const std::string& more) { return KeyOf(more, "optimizer"); };
   EXPECT_EQ(optimizer("--optimizer sgd"), "sgd-momentum");  // 0.9
   EXPECT_EQ(optimizer("--optimizer sgd --sgd-momentum 0"), "sgd");
 }
