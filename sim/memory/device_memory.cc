@@ -60,7 +60,7 @@ class PretendMemory final : public DeviceMemory {
     return address;
   }
 
-  static constexpr std::uint64_t kTop = std::uint64_t{1} << 47;  // below it more than any device has; ranges above
+  static constexpr auto kTop = static_cast<std::uint64_t>(kPretendAddresses.count());  // pieces below, ranges above
   std::uint64_t lowest_ = kTop, next_ = kTop;
   std::map<Bytes, std::vector<std::uint64_t>> spare_ranges_;  // by page
 };

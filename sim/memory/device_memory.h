@@ -81,6 +81,9 @@ class DeviceMemory {
 /// `part` of a number of bytes, at most 1, in the way of PyTorch: by a double, cut off to whole bytes.
 Bytes PartOf(double part, Bytes bytes);
 
+/// Addresses that pretended memory has for pieces, whatever its capacity: more than any device.
+inline constexpr Bytes kPretendAddresses(std::int64_t{1} << 47);
+
 /// Memory that is none: numbers only, for the simulator. No two pieces or ranges have addresses in common.
 std::unique_ptr<DeviceMemory> MakePretendMemory(Bytes capacity);
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "sim/engine/closed_form.h"
 #include "sim/engine/simulate.h"
+#include "sim/memory/device_memory.h"
 #include "sim/predict/program_length.h"
 #include "sim/predict/sharding.h"
 #include "sim/predict/trace_recorder.h"
@@ -205,8 +206,8 @@ Status CheckLength(std::span<const LoweredRun> runs, const Job& job, std::int64_
   return Done{};
 }
 
-/// Allocators are simulated with the addresses below 2^47, half of which may be gaps.
-constexpr Bytes kMostAddressed(std::int64_t{1} << 46);
+/// Of a rank's tensors. Half of the addresses that an allocator is simulated with may be gaps.
+constexpr Bytes kMostAddressed = kPretendAddresses / 2;
 
 Status CheckAddresses(std::span<const LoweredRun> runs) {
   const auto holds_much = [](const Program& role) {
