@@ -27,8 +27,7 @@ ForwardGathers::ForwardGathers(Role& role, StreamId stream, GroupId group, const
   }
 }
 
-/// Walks the forward pass once. What a block reads in its backward pass alone (the head of a loss in chunks) it needs
-/// when it is called, as all of a module's parameters are waited for then.
+/// Walks the forward pass once.
 void ForwardGathers::Plan() {
   const std::size_t buckets = buffer_.buckets().size();
   std::vector<bool> left(buckets, together_), awaited(buckets, false);

@@ -23,11 +23,12 @@ namespace tidemark {
 /// (align_param_gather): those of the first two chunks before the first forward pass, and those of each further one
 /// when the chunk before it begins. (As the first rank does; others start those a few forward passes earlier.)
 ///
-/// Here a kernel waits for what it reads itself. Megatron-LM's hooks are those of modules: before the norm of
-/// Transformer Engine's LayerNormLinear they wait for the linear layer's weights as well.
+/// Here a kernel waits for what it reads itself, and a block's last forward kernel for what only its backward pass
+/// reads (the head of a loss in chunks). Megatron-LM's hooks are those of modules: before the norm of Transformer
+/// Engine's LayerNormLinear they wait for the linear layer's weights as well.
 class ForwardGathers {
  public:
-  /// Of a training's later steps. All but `role` must outlive it.
+  /// Of a training's later steps. What it is given must outlive it.
   ForwardGathers(Role& role, StreamId stream, GroupId group, const GradientBuffer& buffer,
                  const ParameterTable& weights);
 
