@@ -17,6 +17,6 @@ install(CODE "
 install(PROGRAMS tests/gpu/run_experiments.py DESTINATION . RENAME run COMPONENT gpu_bundle EXCLUDE_FROM_ALL)
 install(DIRECTORY tests/jobs DESTINATION . COMPONENT gpu_bundle EXCLUDE_FROM_ALL)
 install(DIRECTORY tests/gpu DESTINATION experiments COMPONENT gpu_bundle
-        EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "recorded" EXCLUDE)
+        EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.py" PATTERN "*_test.py" EXCLUDE PATTERN "recorded" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 install(FILES tests/bench/against_pytorch.py tests/bench/torch_decoder.py DESTINATION experiments/bench COMPONENT gpu_bundle EXCLUDE_FROM_ALL)
 install(FILES CHANGELOG.md DESTINATION experiments COMPONENT gpu_bundle EXCLUDE_FROM_ALL)  # a text to learn from
