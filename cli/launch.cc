@@ -36,7 +36,8 @@ std::string NameOf(const Job& job, std::int64_t rank) {
     }
   };
   add("pp", layout.pp, static_cast<std::int64_t>(RoleOf(job, rank)));
-  add("dp", layout.dp, rank / layout.tp % layout.dp);
+  add("dp", layout.dp, rank / layout.tp / layout.cp % layout.dp);
+  add("cp", layout.cp, rank / layout.tp % layout.cp);
   add("tp", layout.tp, TensorParallelPlaceOf(job, rank).rank);
   return places.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, fmt::join(places, ", "));
 }
@@ -65,7 +66,7 @@ Result<int> RunUnderMpirun(const Job& job, const LaunchOptions& options) {
     return Error{
         ErrorCode::machine_cannot, "",
         fmt::format("{} ranks on {} cores: at most {} ranks a core are started here", ranks, cores, kRanksPerCore),
-        "set layout.dp or layout.tp lower, or start the ranks on more machines with a launcher of your own"};
+        "set layout.dp, layout.cp or layout.tp lower, or start the ranks on more machines with a launcher of your own"};
   }
   TIDEMARK_TRY(RefusePipes(options.inputs, ranks));
   TIDEMARK_ASSIGN(const std::vector<std::string> own, OwnArguments());

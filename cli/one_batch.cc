@@ -88,7 +88,7 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   TIDEMARK_ASSIGN(const Model model, ModelOf(job, *first.program, world.rank()));
   std::int64_t roundings = 0;  // a microbatch's way leads through all stages
   for (const Program& role : first.program->roles) {
-    roundings += RoundingsOf(role, job.Microbatches(), job.layout.dp);
+    roundings += RoundingsOf(role, job.Microbatches(), job.layout.GradientRanks());
   }
   const auto compare = [&](const ParameterParts& gradients, DType dtype, double floor) {
     Distance distance = DistanceOf(model, gradients, reference.gradients, floor);

@@ -17,7 +17,7 @@ constexpr std::int64_t kMostCompared = 8;
 }  // namespace
 
 bool RanksAreUnlike(const Job& job) {
-  const std::int64_t ranks = job.layout.dp / job.axes.shard.replicas;
+  const std::int64_t ranks = job.layout.GradientRanks() / job.axes.shard.replicas;
   const Result<Strategy> strategy = FindStrategy(job.strategy);
   if (ranks == 1 || !strategy.ok() || !strategy->ranks_differ) {
     return false;

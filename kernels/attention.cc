@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/exponential.h"
 #include "kernels/pointwise.h"
 #include "kernels/product.h"
@@ -21,11 +23,11 @@ struct Tokens {
   std::int64_t begin = 0, count = 0;
 };
 
-/// Calls `body(tile)` for each tile of a sequence from the one that holds `from` on.
+/// Calls `body(tile)` for each tile of a sequence of `tokens` that holds one of [from, end).
 template <class Body>
-void EachTile(std::int64_t from, std::int64_t end, Body body) {
-  for (std::int64_t begin = from / kTile * kTile; begin < end; begin += kTile) {
-    body(Tokens{begin, std::min(kTile, end - begin)});
+void EachTile(std::int64_t from, std::int64_t end, std::int64_t tokens, Body body) {
+  for (std::int64_t begin = from / kTile * kTile; from < end && begin < end; begin += kTile) {
+    body(Tokens{begin, std::min(kTile, tokens - begin)});
   }
 }
 
@@ -60,7 +62,7 @@ class Head {
     const Matrix<C> scores{scores_.data(), queries.count, keys.count, keys.count};
     Product(Q(queries), Transposed(K(keys)), scores, false);
     for (std::int64_t i = 0; i < queries.count; ++i) {
-      const std::int64_t visible = Visible(queries.begin + i, keys);
+      const std::int64_t visible = std::clamp<std::int64_t>(op_.SeenBy(queries.begin + i) - keys.begin, 0, keys.count);
       C* row = scores.data + i * scores.stride;
       Each(visible, [row, scale = scale_](std::int64_t j) { row[j] *= scale; });
       std::fill(row + visible, row + keys.count, -std::numeric_limits<C>::infinity());
@@ -68,11 +70,8 @@ class Head {
     return scores;
   }
 
-  /// How many of these keys, from the first on, a query sees.
-  std::int64_t Visible(std::int64_t query, Tokens keys) const {
-    return op_.causal ? std::clamp<std::int64_t>(query + 1 - keys.begin, 0, keys.count) : keys.count;
-  }
-  std::int64_t LastKey(Tokens queries) const { return op_.causal ? queries.begin + queries.count : op_.shape.sequence; }
+  /// The end of the keys that any of these queries sees.
+  std::int64_t LastKey(Tokens queries) const { return op_.SeenBy(queries.begin + queries.count - 1); }
   /// Number of a token among all of the batch.
   std::int64_t Token(std::int64_t place) const { return first_token_ + place; }
   C scale() const { return scale_; }
@@ -139,7 +138,8 @@ class OnlineSoftmax {
   /// Returns the log of the sum of exponentials of a row, and writes its output.
   C Finish(std::int64_t i, C* output) const {
     const C sum = sum_[static_cast<std::size_t>(i)];
-    Each(head_size_, [=, o = output_.data() + i * head_size_](std::int64_t d) { output[d] = o[d] / sum; });
+    const C divisor = sum == 0 ? C(1) : sum;  // of nothing
+    Each(head_size_, [=, o = output_.data() + i * head_size_](std::int64_t d) { output[d] = o[d] / divisor; });
     return largest_[static_cast<std::size_t>(i)] + std::log(sum);
   }
 
@@ -155,9 +155,10 @@ void Forward(const Attention& op, const ConstTensor& q, const ConstTensor& k, co
   Head<C> head(op, q, k, v);
   Writer<C> outputs(output, shape.head_size), lses(lse, 1);
   const auto each_head = [&](std::int64_t number) {
-    EachTile(0, shape.sequence, [&](Tokens queries) {
+    EachTile(0, shape.sequence, shape.sequence, [&](Tokens queries) {
       OnlineSoftmax<C> softmax(queries.count, shape.head_size);
-      EachTile(0, head.LastKey(queries), [&](Tokens keys) { softmax.Add(head.Scores(queries, keys), head.V(keys)); });
+      EachTile(0, head.LastKey(queries), shape.sequence,
+               [&](Tokens keys) { softmax.Add(head.Scores(queries, keys), head.V(keys)); });
       for (std::int64_t i = 0; i < queries.count; ++i) {
         const std::int64_t row = head.Token(queries.begin + i) * shape.heads + number;
         *lses.At(row, 1) = softmax.Finish(i, outputs.At(row * shape.head_size, shape.head_size));
@@ -202,7 +203,7 @@ class Backward {
     std::fill_n(dq_, op_.shape.query_elements(), C(0));
     for (std::int64_t sequence = 0; sequence < op_.shape.batch; ++sequence) {
       for (std::int64_t kv_head = 0; kv_head < op_.shape.kv_heads; ++kv_head) {
-        EachTile(0, op_.shape.sequence, [&](Tokens keys) { TileOfKeys(sequence, kv_head, keys); });
+        EachTile(0, op_.shape.sequence, op_.shape.sequence, [&](Tokens keys) { TileOfKeys(sequence, kv_head, keys); });
       }
     }
   }
@@ -224,7 +225,8 @@ class Backward {
     std::fill(dv_.begin(), dv_.end(), C(0));
     for (std::int64_t number = kv_head * group; number < (kv_head + 1) * group; ++number) {
       head_.MoveTo(sequence, number);
-      EachTile(op_.causal ? keys.begin : 0, op_.shape.sequence, [&](Tokens queries) { Tile(number, queries, keys); });
+      EachTile(op_.FirstToSee(keys.begin), op_.shape.sequence, op_.shape.sequence,
+               [&](Tokens queries) { Tile(number, queries, keys); });
     }
     for (std::int64_t j = 0; j < keys.count; ++j) {
       const std::int64_t begin = (head_.Token(keys.begin + j) * op_.shape.kv_heads + kv_head) * size;
@@ -274,6 +276,34 @@ class Backward {
 };
 
 }  // namespace
+
+std::int64_t Attention::SeenBy(std::int64_t query) const {
+  switch (sight) {
+    case Sight::all:
+      return shape.sequence;
+    case Sight::causal:
+      return query + 1;
+    case Sight::first_half_of_keys:
+      return half();
+    case Sight::second_half_of_queries:
+      return query < half() ? 0 : shape.sequence;
+  }
+  TIDEMARK_CHECK(false && "unknown sight");
+}
+
+std::int64_t Attention::FirstToSee(std::int64_t key) const {
+  switch (sight) {
+    case Sight::all:
+      return 0;
+    case Sight::causal:
+      return key;
+    case Sight::first_half_of_keys:
+      return key < half() ? 0 : shape.sequence;
+    case Sight::second_half_of_queries:
+      return half();
+  }
+  TIDEMARK_CHECK(false && "unknown sight");
+}
 
 AttentionTypes AttentionOutputs(const Attention& op, DType dtype) {
   return {{dtype, op.shape.query_elements()}, {StatisticsOf(dtype), op.shape.tokens() * op.shape.heads}};

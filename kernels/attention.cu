@@ -58,7 +58,8 @@ struct ForwardBlock {
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.shape.heads, true, kTall);
-    const Work work{share, static_cast<int>(share.head / plan.Group()), Last(share.tile * kTall + kTall - 1)};
+    const Work work{share, static_cast<int>(share.head / plan.Group()),
+                    static_cast<int>(plan.LastKeys(share.tile * kTall, kTall))};
     team.Each(1, [&](int) { memory.work = work; });  // read behind the first Sync
     Results sums[kTall];
     Rows rows[kTall];
@@ -66,16 +67,19 @@ struct ForwardBlock {
     for (int tall = 0; tall < kTall; ++tall) {
       Clear(rows[tall], sums[tall]);
     }
-    const int first_last = Last(share.tile * kTall);
+    const int first_last = static_cast<int>(plan.LastKeys(share.tile * kTall));
     if constexpr (kIsWhole) {
       LoadQueries(team, memory, work, 0);
       LoadKeys(team, memory, work, 0, 0, true);
+    }
+    if (first_last < 0) {
+      team.Sync();  // no step of all tiles does
     }
     int tile = 0;
     for (; tile <= first_last; ++tile) {
       Step<0>(team, memory, tile, rows, sums);
     }
-    if (kTall > 1 && tile <= memory.work.last) {  // keys that only the last queries see
+    for (; kTall > 1 && tile <= memory.work.last; ++tile) {  // keys that only the last queries see
       Step<kTall - 1>(team, memory, tile, rows, sums);
     }
     TIDEMARK_UNROLL
@@ -84,10 +88,6 @@ struct ForwardBlock {
     }
   }
 
-  /// The last tile of keys of a tile of queries.
-  __host__ __device__ int Last(int queries) const {
-    return plan.causal && queries < plan.tiles ? queries : static_cast<int>(plan.tiles - 1);
-  }
   static __host__ __device__ void Clear(Rows& rows, Results& sums) {
     sums.Clear();
     TIDEMARK_UNROLL
@@ -193,7 +193,7 @@ struct ForwardBlock {
     C inverse[Scores::kRows];
     TIDEMARK_UNROLL
     for (int i = 0; i < Scores::kRows; ++i) {
-      inverse[i] = 1 / rows.total[i];
+      inverse[i] = rows.total[i] == 0 ? C(0) : 1 / rows.total[i];  // 0: of a query that sees nothing
     }
     sums.EachInRow([&](int i, C& sum) { sum *= inverse[i]; });
     if constexpr (kIsNarrow<T>) {  // by way of the queries' tile, of which a warp has read its strip only

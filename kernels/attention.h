@@ -5,8 +5,19 @@
 
 namespace tidemark::kernels {
 
+/// Which keys of its sequence a query sees. The last two are what is left of a causal mask between tokens of different
+/// stretches of one long sequence, where each rank of a ring has one stretch from its front and the one as far from its
+/// end (context parallelism): a key of another rank is in front of a query, or behind it, by its half alone.
+enum class Sight : std::uint8_t {
+  all,
+  causal,                  ///< that of its own token and those before it
+  first_half_of_keys,      ///< whichever query it is
+  second_half_of_queries,  ///< all, where it is one of these; else none
+};
+
 /// O = softmax(scale Q K^T) V for each head, in tiles of the scores: memory grows with the sequence, not its square
-/// (Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4). With `causal` a token sees itself and those before it.
+/// (Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4). A query that sees nothing has an O of 0 and an lse of
+/// -infinity.
 ///
 /// Saved for the backward pass: lse[token, head] = log sum exp of the row's scaled scores. With P = exp(S - lse) and
 /// delta[token, head] = sum of dO O over the head:
@@ -15,8 +26,14 @@ namespace tidemark::kernels {
 /// arithmetic's dtype, and rounded once.
 struct Attention {
   HeadShape shape;
-  bool causal = true;
+  Sight sight = Sight::causal;
   double scale = 0;  ///< of scores; 0: 1 / sqrt(head_size)
+
+  std::int64_t half() const { return shape.sequence / 2; }
+  /// A query at this place of its sequence sees the keys in front of this one.
+  std::int64_t SeenBy(std::int64_t query) const;
+  /// The first query that sees the key at this place, and so do all behind it; as many as there are queries: none.
+  std::int64_t FirstToSee(std::int64_t key) const;
 };
 
 struct AttentionTypes {

@@ -82,10 +82,12 @@ struct QueriesBlock {
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.shape.heads, true);
     const Tokens queries = plan.TileAt(share.tile);
-    const std::int64_t token = plan.Token(share, queries), last = plan.causal ? share.tile : plan.tiles - 1;
+    const std::int64_t token = plan.Token(share, queries), last = plan.LastKeys(share.tile);
     if constexpr (kIsWhole) {
       q.Load(team, token, queries.count, share.head, 0, memory.own.first);
-      LoadKeys(team, memory, share, 0, 0);
+      if (last >= 0) {
+        LoadKeys(team, memory, share, 0, 0);
+      }
     }
     Delta(team, memory, share);
     Factors<T, kWidth> own;
@@ -207,19 +209,21 @@ struct KeysBlock {
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
     const Share share = plan.At(block, plan.shape.kv_heads, false);
     const Tokens keys = plan.TileAt(share.tile);
-    const std::int64_t token = plan.Token(share, keys), first = plan.causal ? share.tile : 0;
+    const std::int64_t token = plan.Token(share, keys), first = plan.FirstQueries(share.tile);
     Place now{share.head * plan.Group(), first};
     Factors<T, kWidth> own;
+    const std::int64_t count = plan.Group() * (plan.tiles - first);
     if constexpr (kIsWhole) {
       LoadOwn(team, memory, share, 0);
-      LoadQueries(team, memory, share, now, 0, 0);
+      if (count > 0) {
+        LoadQueries(team, memory, share, now, 0, 0);
+      }
       team.Sync();
       own.Keep(team, memory.own);
     }
     Sums<T, kWidth> dk_sums, dv_sums;
     dk_sums.Clear();
     dv_sums.Clear();
-    const std::int64_t count = plan.Group() * (plan.tiles - first);
     for (std::int64_t i = 0; i < count; ++i) {
       const bool is_heads_last = now.tile + 1 == plan.tiles;
       const Place next{now.head + (is_heads_last ? 1 : 0), is_heads_last ? first : now.tile + 1};

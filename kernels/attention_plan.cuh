@@ -39,22 +39,25 @@ struct Share {
 /// Which scores of a tile of queries by a tile of keys count.
 template <class C>
 struct Mask {
-  int queries, keys;  ///< that there are
+  int queries, keys;  ///< that there are, and may be seen
+  int blind;          ///< how many queries, from the first on, see nothing
   int ahead;          ///< how many keys behind its own place a query sees
   C scale;
 
   /// Whether each query sees all keys of a whole tile.
-  __host__ __device__ bool SeesAll() const { return keys == kSide && ahead >= kSide - 1; }
+  __host__ __device__ bool SeesAll() const { return keys == kSide && blind <= 0 && ahead >= kSide - 1; }
   /// Of a whole tile of queries, too.
   __host__ __device__ bool HidesNothing() const { return queries == kSide && SeesAll(); }
 
   __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
   /// -infinity where a query does not see a key.
   __host__ __device__ C Score(int query, int key, C product) const {
-    return key < keys && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
+    return key < keys && query >= blind && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
   }
   /// Without a branch, so that the exponentials of a thread's scores overlap: 2^-infinity is 0.
-  __host__ __device__ bool Sees(int query, int key) const { return IsThere(query, key) && key <= query + ahead; }
+  __host__ __device__ bool Sees(int query, int key) const {
+    return IsThere(query, key) && query >= blind && key <= query + ahead;
+  }
 };
 
 /// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements.
@@ -63,13 +66,13 @@ struct Plan {
   using C = WideOf<T>;
 
   HeadShape shape;
-  bool causal;
+  Sight sight;
   C scale;
   std::int64_t parts, tiles;
 
   explicit Plan(const Attention& op)
       : shape(op.shape),
-        causal(op.causal),
+        sight(op.sight),
         scale(static_cast<C>(op.scale == 0 ? 1 / std::sqrt(static_cast<double>(shape.head_size)) : op.scale)),
         parts((shape.head_size + kWidth - 1) / kWidth),
         tiles((shape.sequence + kSide - 1) / kSide) {}
@@ -100,10 +103,36 @@ struct Plan {
   }
   __host__ __device__ std::int64_t Group() const { return shape.heads / shape.kv_heads; }
 
-  /// Of tiles of which the keys' is not behind the queries'.
+  __host__ __device__ std::int64_t Half() const { return shape.sequence / 2; }
+  /// As Attention::FirstToSee and SeenBy, in tiles: of `tall` tiles of queries the last tile of keys that one of them
+  /// sees, -1 where there is none; of a tile of keys the first of queries, `tiles` where there is none.
+  __host__ __device__ std::int64_t LastKeys(std::int64_t queries, int tall = 1) const {
+    const std::int64_t last = queries + tall - 1;
+    if (sight == Sight::causal) {
+      return last < tiles ? last : tiles - 1;
+    }
+    if (sight == Sight::first_half_of_keys) {
+      return (Half() - 1) / kSide;
+    }
+    return sight == Sight::second_half_of_queries && (last + 1) * kSide <= Half() ? -1 : tiles - 1;
+  }
+  __host__ __device__ std::int64_t FirstQueries(std::int64_t keys) const {
+    if (sight == Sight::causal) {
+      return keys;
+    }
+    if (sight == Sight::second_half_of_queries) {
+      return Half() / kSide;
+    }
+    return sight == Sight::first_half_of_keys && keys * kSide >= Half() ? tiles : 0;
+  }
+
+  /// Of tiles of keys up to LastKeys.
   __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
-    return {static_cast<int>(TileAt(queries).count), static_cast<int>(TileAt(keys).count),
-            causal && queries == keys ? 0 : kSide, scale};
+    const std::int64_t seen = sight == Sight::first_half_of_keys ? Half() - keys * kSide : kSide;
+    const std::int64_t blind = sight == Sight::second_half_of_queries ? Half() - queries * kSide : 0;
+    const std::int64_t there = TileAt(keys).count;
+    return {static_cast<int>(TileAt(queries).count), static_cast<int>(there < seen ? there : seen),
+            static_cast<int>(blind), sight == Sight::causal && queries == keys ? 0 : kSide, scale};
   }
 };
 

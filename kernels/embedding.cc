@@ -90,17 +90,19 @@ TensorType PositionsGradientOutput(const Positions& op, DType gradients) {
 }
 
 void PositionsForward(const Positions& op, const ConstTensor& input, const ConstTensor& table, const Tensor& output) {
-  TIDEMARK_CHECK(op.sequence <= op.positions && table.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(op.places.Of(op.sequence - 1, op.sequence) < op.positions &&
+                 table.type.elements == op.positions * op.width);
   TIDEMARK_CHECK(input.type.elements == op.rows * op.width && output.type.elements == input.type.elements);
   for (std::int64_t row = 0; row < op.rows; ++row) {
-    const std::int64_t place = (op.first_row + row) % op.sequence;
+    const std::int64_t place = op.PlaceOf(row);
     const ConstTensor addends[] = {Slice(input, row * op.width, op.width), Slice(table, place * op.width, op.width)};
     Add(addends, Slice(output, row * op.width, op.width));
   }
 }
 
 void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, const Tensor& table_gradient) {
-  TIDEMARK_CHECK(op.sequence <= op.positions && table_gradient.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(op.places.Of(op.sequence - 1, op.sequence) < op.positions &&
+                 table_gradient.type.elements == op.positions * op.width);
   TIDEMARK_CHECK(output_gradient.type.elements == op.rows * op.width);
   if (!op.accumulate) {
     Zero(table_gradient);
@@ -109,7 +111,7 @@ void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, 
     Reader<C> gradients(output_gradient, op.width);
     RowSum<C> rows(table_gradient, op.width);
     for (std::int64_t first = 0; first < std::min(op.rows, op.sequence); ++first) {
-      rows.Make((op.first_row + first) % op.sequence, [&](auto add) {
+      rows.Make(op.PlaceOf(first), [&](auto add) {
         for (std::int64_t row = first; row < op.rows; row += op.sequence) {
           add(gradients.At(row * op.width, op.width));
         }

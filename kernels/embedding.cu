@@ -58,7 +58,7 @@ struct AddPosition {
   Output<C> output;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * op.width, place = (op.first_row + row) % op.sequence * op.width;
+    const std::int64_t begin = row * op.width, place = op.PlaceOf(row) * op.width;
     team.Each(begin, begin + op.width,
               [&](auto at) { output.Set(at, Map(std::plus<>(), input[at], table[at - begin + place])); });
   }
@@ -72,7 +72,7 @@ struct SumRowsOfPlace {
   Output<C> sums;
 
   __host__ __device__ void operator()(const Team& team, std::int64_t first) const {
-    const std::int64_t begin = (op.first_row + first) % op.sequence * op.width;
+    const std::int64_t begin = op.PlaceOf(first) * op.width;
     team.Each(0, op.width, [&](auto column) {
       auto sum = sums[column + begin];
       for (std::int64_t row = first; row < op.rows; row += op.sequence) {
@@ -110,7 +110,8 @@ void EmbeddingBackward(const Embedding& op, const ConstTensor& ids, const ConstT
 
 void PositionsForward(const Positions& op, const ConstTensor& input, const ConstTensor& table, const Tensor& output,
                       const Queue& queue) {
-  TIDEMARK_CHECK(op.sequence <= op.positions && table.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(op.places.Of(op.sequence - 1, op.sequence) < op.positions &&
+                 table.type.elements == op.positions * op.width);
   TIDEMARK_CHECK(input.type.elements == op.rows * op.width && output.type.elements == input.type.elements);
   InArithmeticOf({input.type, table.type, output.type}, [&]<class C>(C) {
     EachRow(queue, op.rows, AddPosition<C>{op, input, table, output});
@@ -119,7 +120,8 @@ void PositionsForward(const Positions& op, const ConstTensor& input, const Const
 
 void PositionsBackward(const Positions& op, const ConstTensor& output_gradient, const Tensor& table_gradient,
                        const Queue& queue) {
-  TIDEMARK_CHECK(op.sequence <= op.positions && table_gradient.type.elements == op.positions * op.width);
+  TIDEMARK_CHECK(op.places.Of(op.sequence - 1, op.sequence) < op.positions &&
+                 table_gradient.type.elements == op.positions * op.width);
   TIDEMARK_CHECK(output_gradient.type.elements == op.rows * op.width);
   if (!op.accumulate) {
     Zero(table_gradient, queue);

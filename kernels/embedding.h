@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/tensor.h"
+#include "kernels/token_places.h"
 
 namespace tidemark::kernels {
 
@@ -26,7 +27,10 @@ void EmbeddingBackward(const Embedding& op, const ConstTensor& ids, const ConstT
 struct Positions {
   std::int64_t rows = 0, width = 0, sequence = 0, positions = 0;
   std::int64_t first_row = 0;  ///< of these rows, among all tokens of the microbatch
+  TokenPlaces places{};        ///< of the `sequence` tokens of each of its sequences
   bool accumulate = false;
+
+  constexpr std::int64_t PlaceOf(std::int64_t row) const { return places.Of((first_row + row) % sequence, sequence); }
 };
 
 TensorType PositionsOutput(const Positions& op, DType input);

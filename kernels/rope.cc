@@ -22,16 +22,20 @@ class Angles {
     }
     cos_.resize(frequencies_.size());
     sin_.resize(frequencies_.size());
-    Set(op.first_position);
+    Set(op.places.first);
   }
 
-  /// To the next place: by the addition theorem, which loses an ulp or two of fp64 a step, and from scratch after
-  /// kFresh of them.
-  void Next() {
-    if ((++position_ - first_) % kFresh == 0) {
-      Set(position_);
+  /// To a place: the next one by the addition theorem, which loses an ulp or two of fp64 a step; from scratch after
+  /// kFresh of them, and to any other.
+  void MoveTo(std::int64_t position) {
+    if (position == position_) {
       return;
     }
+    if (position != position_ + 1 || (position - first_) % kFresh == 0) {
+      Set(position);
+      return;
+    }
+    position_ = position;
     Each(pairs_, [c = cos_.data(), s = sin_.data(), dc = step_cos_.data(), ds = step_sin_.data()](std::int64_t i) {
       const double cosine = c[i] * dc[i] - s[i] * ds[i];
       s[i] = s[i] * dc[i] + c[i] * ds[i];
@@ -86,9 +90,10 @@ void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor
   Writer<C> turned_queries(q_out, q_width), turned_keys(k_out, k_width);
   std::vector<C> cosines(static_cast<std::size_t>(half)), sines(cosines.size());
   Angles angles(op);
-  for (std::int64_t place = 0; place < shape.sequence; ++place, angles.Next()) {
+  for (std::int64_t first = 0; first < shape.sequence; ++first) {
+    angles.MoveTo(op.places.Of(first, shape.sequence));
     angles.CopyTo(cosines.data(), sines.data(), backward);
-    for (std::int64_t token = place; token < shape.tokens(); token += shape.sequence) {
+    for (std::int64_t token = first; token < shape.tokens(); token += shape.sequence) {
       TurnHeads(shape.heads, half, queries.At(token * q_rows.stride + q_rows.first, q_width), cosines.data(),
                 sines.data(), turned_queries.At(token * q_width, q_width));
       turned_queries.Done(token * q_width, q_width);

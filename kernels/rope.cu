@@ -18,7 +18,8 @@ struct Heads {
 /// A pair of one token, in all its heads: their angle is the same.
 template <class C>
 struct TurnPair {
-  std::int64_t sequence, head_size, first_position;
+  std::int64_t sequence, head_size;
+  TokenPlaces places;
   double theta;
   bool backward;
   Heads<C> q, k;
@@ -26,7 +27,7 @@ struct TurnPair {
   __host__ __device__ void operator()(std::int64_t i) const {
     const std::int64_t half = head_size / 2, token = i / half, pair = i % half;
     const double frequency = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(head_size));
-    const double angle = static_cast<double>(first_position + token % sequence) * frequency;
+    const double angle = static_cast<double>(places.Of(token % sequence, sequence)) * frequency;
     const double sine = backward ? -std::sin(angle) : std::sin(angle);
     Turn(q, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
     Turn(k, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
@@ -53,7 +54,7 @@ void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor
     EachElement(queue, shape.tokens() * (shape.head_size / 2),
                 TurnPair<C>{shape.sequence,
                             shape.head_size,
-                            op.first_position,
+                            op.places,
                             op.theta,
                             backward,
                             {q, QueryRows(shape, q.type), q_out, shape.heads},

@@ -2,19 +2,20 @@
 #pragma once
 
 #include "kernels/heads.h"
+#include "kernels/token_places.h"
 
 namespace tidemark::kernels {
 
 /// Rotary position embedding (Su et al., RoFormer, 2021) on halves, as GPT-NeoX and Llama's Hugging Face code rotate:
 /// element i < head_size / 2 of a head and its partner i + head_size / 2 are turned by the angle
-/// p theta^(-2 i / head_size), where p is the token's place in its sequence, from `first_position` on:
+/// p theta^(-2 i / head_size), where p is the token's place in its sequence:
 ///   x_i cos - x_j sin,  x_j cos + x_i sin.
 /// Backward turns gradients by the opposite angle; nothing is saved. Sines and cosines are taken in fp64.
 /// An output may be its own dense input.
 struct Rope {
   HeadShape shape;
   double theta = 10000;
-  std::int64_t first_position = 0;
+  TokenPlaces places{};
 };
 
 struct RopeTypes {

@@ -106,7 +106,8 @@ void AddSizes(Fields& fields) {
            "layout.tp", [](J & j) -> auto& { return j.layout.tp; }, kRanks),
        FieldAt<J>(
            "layout.sp", [](J & j) -> auto& { return j.layout.sp; }, Truth{}),
-       NotYet<J>("layout.cp", "1", only_one("context parallelism")),
+       FieldAt<J>(
+           "layout.cp", [](J & j) -> auto& { return j.layout.cp; }, kRanks),
        FieldAt<J>(
            "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
        FieldAt<J>(

@@ -26,6 +26,9 @@ struct Layout {
 
   /// Of the pipeline: `vpp` model chunks on each of `pp` ranks.
   std::int64_t Stages() const { return pp * vpp; }
+  /// Ranks that have the same weights and gradients of other tokens: what gradients are summed over, and what the
+  /// model's state is divided over. Of `cp` in a row each has its part of the same sequences.
+  std::int64_t GradientRanks() const { return dp * cp; }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -222,7 +225,7 @@ struct Job {
   /// Whether rows of the residual stream lie scattered over tensor-parallel ranks: buffers.tp_gather has no effect
   /// else.
   bool GathersRows() const { return layout.sp && layout.tp > 1; }
-  std::int64_t Ranks() const { return layout.dp * layout.cp * layout.tp * layout.pp; }
+  std::int64_t Ranks() const { return layout.GradientRanks() * layout.tp * layout.pp; }
   /// Whether one loss is taken over all microbatches of a step, each of them a chunk of its batch.
   bool CachesRepresentations() const { return axes.gradient_flow == GradientFlow::gradcache; }
   /// Microbatches that the step to predict runs.
@@ -235,7 +238,8 @@ struct Job {
   }
   /// Pipeline flushes of the step, one behind the other.
   std::int64_t Flushes() const { return pipeline_microbatches > 0 ? Microbatches() / pipeline_microbatches : 1; }
-  std::int64_t TokensPerMicrobatch() const { return micro_batch_size * sequence_length; }
+  /// Of each sequence, on one rank.
+  std::int64_t TokensOnRank() const { return sequence_length / layout.cp; }
   /// Where a value came from; empty for a key that the job does not have.
   std::string SourceOf(const std::string& key) const {
     const auto found = sources.find(key);

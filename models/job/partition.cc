@@ -32,8 +32,9 @@ Partition PartitionOf(const Job& job) {
     partition.cached_batch = job.micro_batch_size * job.accumulation_steps;
     partition.micro_batch_size = partition.cached_batch / job.Microbatches();
   }
-  partition.sequence_length = job.sequence_length;
-  partition.longest_sequence = std::max(job.sequence_length, job.mean_sequence_length);
+  partition.cp = job.layout.cp;
+  partition.sequence_length = job.sequence_length / partition.cp;
+  partition.longest_sequence = std::max(job.sequence_length, job.mean_sequence_length) / partition.cp;
   partition.tp = job.layout.tp;
   partition.sequence_parallel = job.layout.sp;
   partition.gathered = GatheredOf(job.axes.buffers.tp_gather);

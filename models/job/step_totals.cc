@@ -85,7 +85,7 @@ StepTotals Sum(const std::vector<BlockRun>& runs, const Machine& machine, bool r
 StepTotals TotalsOf(const Job& job, const std::vector<BlockRun>& blocks) {
   StepTotals totals = Sum(blocks, job.machine, job.axes.recompute.policy != Recompute::Policy::none);
   if (job.axes.buffers.attention_mask) {
-    const long double mask = static_cast<long double>(job.TokensPerMicrobatch()) * job.sequence_length;
+    const long double mask = static_cast<long double>(job.micro_batch_size * job.TokensOnRank()) * job.sequence_length;
     totals.tensor_bytes += mask;
     totals.loaded_bytes += mask;
   }

@@ -232,8 +232,8 @@ long double MostMicrobatches(const Job& job) {
 }
 
 long double Ranks(const Job& job) {
-  return static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.tp) *
-         static_cast<long double>(job.layout.pp);
+  return static_cast<long double>(job.layout.dp) * static_cast<long double>(job.layout.cp) *
+         static_cast<long double>(job.layout.tp) * static_cast<long double>(job.layout.pp);
 }
 
 /// That are sent: every parameter is gathered twice and reduced in each microbatch at most.
@@ -250,9 +250,10 @@ Status CheckSizes(const Job& job, const std::vector<BlockRun>& blocks) {
   const long double state = totals.parameters * kBytesPerParameter * ranks;
   const long double activations = totals.tensor_bytes * (MostMicrobatches(job) + 1);
   if (ranks > 1e9L) {
-    return Wrong("layout",
-                 fmt::format("dp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)),
-                 "is a number of ranks mistyped?");
+    return Wrong(
+        "layout",
+        fmt::format("dp * cp * tp * pp is {:.0f} ranks, more than any machine has", static_cast<double>(ranks)),
+        "is a number of ranks mistyped?");
   }
   if (state + activations > kLargestTotal || PayloadBytes(job, totals) > kLargestTotal) {
     return TooLarge(job, "the sizes of this job add up to more than 2^62 bytes");
@@ -291,6 +292,7 @@ Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
 Result<std::vector<BlockRun>> ValidateWithoutMachine(const Job& job) {
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckMeanLength(job));
+  TIDEMARK_TRY(CheckContextParallel(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
   TIDEMARK_TRY(CheckOptimizerStep(job));

@@ -11,6 +11,9 @@ namespace tidemark {
 /// Sequences that are shorter than the longest on average.
 Status CheckMeanLength(const Job& job);
 
+/// What ranks that share sequences ask of the sequences, and of the network that reads them.
+Status CheckContextParallel(const Job& job);
+
 /// Which knobs an allocator has, and which of them go together.
 Status CheckAllocator(const AllocatorOptions& options);
 

@@ -29,4 +29,38 @@ Status CheckMeanLength(const Job& job) {
   return Done{};
 }
 
+Status CheckContextParallel(const Job& job) {
+  const std::int64_t cp = job.layout.cp;
+  if (cp == 1) {
+    return Done{};
+  }
+  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+  if (decoder == nullptr) {
+    return BadKey("layout.cp",
+                  std::holds_alternative<Table>(job.network.shape)
+                      ? "the rows of a table network hold for whole sequences"
+                      : "a dual encoder makes one representation of each sequence, which must lie on one rank",
+                  "set layout.cp to 1");
+  }
+  if (decoder->attention_kernel != Decoder::AttentionKernel::flash) {
+    return BadKey("layout.cp",
+                  "attention over keys of other ranks needs a kernel that says what its softmax was divided by, and "
+                  "single operations do not",
+                  "set network.attention_kernel to flash, or layout.cp to 1");
+  }
+  // Two stretches for each rank; of each stretch's rows a part for each rank of sequence parallelism.
+  const std::int64_t parts = 2 * cp * (job.layout.sp ? job.layout.tp : 1);
+  for (const auto& [key, tokens] : {std::pair("sequence_length", job.sequence_length),
+                                    std::pair("sequence_length.mean", job.mean_sequence_length)}) {
+    if (tokens % (2 * cp) != 0 || (tokens / cp) % (job.layout.sp ? job.layout.tp : 1) != 0) {
+      return BadKey(
+          key,
+          fmt::format("{} tokens do not divide over {} context-parallel ranks, two stretches for each{}", tokens, cp,
+                      job.layout.sp ? fmt::format(", and over {} sequence-parallel ones", job.layout.tp) : ""),
+          fmt::format("expected a multiple of {}", parts));
+    }
+  }
+  return Done{};
+}
+
 }  // namespace tidemark

@@ -46,7 +46,25 @@ struct Tensor {
 
 enum class Reduction : std::uint8_t { none, sum, avg, max };
 
-enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce };
+/// A shift hands each rank's buffers to the rank above or below it in the group, and at the group's end to the first.
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  all_to_all,
+  broadcast,
+  reduce,
+  shift_up,
+  shift_down,
+};
+
+inline bool IsShift(CollectiveKind kind) {
+  return kind == CollectiveKind::shift_up || kind == CollectiveKind::shift_down;
+}
+
+/// Which of its groups a rank's block communicates with: those with the other parts of the same layer, with the other
+/// parts of the same sequences, or with other samples.
+enum class Among : std::uint8_t { tensor_parallel, context_parallel, data_parallel };
 
 /// An operator of the block, on the compute stream.
 struct Calculate {
@@ -64,7 +82,7 @@ struct Calculate {
   bool own_loss = false;
 };
 
-/// A collective within a block, over the tensor-parallel group unless it says otherwise.
+/// A collective within a block.
 struct Communicate {
   CollectiveKind kind = CollectiveKind::all_gather;
   Reduction reduction = Reduction::none;
@@ -73,17 +91,24 @@ struct Communicate {
   DType dtype = DType::bf16;
   std::vector<TensorId> reads, writes;
   bool recompute = false;
-  bool over_data = false;     ///< over the data-parallel group instead: representations for a loss over all ranks
+  Among among = Among::tensor_parallel;
   bool asynchronous = false;  ///< what follows runs beside it, up to its Await
 };
 
-/// The compute stream waits for the collectives issued so far. They keep their tensors until here.
+/// The compute stream waits for the collectives issued so far among these ranks. They keep their tensors until here.
 struct Await {
+  std::string name;
+  std::vector<TensorId> reads, writes;
+  Among among = Among::tensor_parallel;
+};
+
+/// What code holds without touching it: `writes` are allocated already, `reads` are still named.
+struct Hold {
   std::string name;
   std::vector<TensorId> reads, writes;
 };
 
-using Action = std::variant<Calculate, Communicate, Await>;
+using Action = std::variant<Calculate, Communicate, Await, Hold>;
 
 /// A stretch of a layer's forward pass, actions [begin, end), that may be done again by itself.
 struct LayerPart {
@@ -142,7 +167,8 @@ struct BlockRun {
 /// What decides a rank's table besides the network itself.
 struct Partition {
   std::int64_t micro_batch_size = 1;  ///< sequences
-  std::int64_t sequence_length = 1;   ///< tokens on this rank's sequences
+  std::int64_t sequence_length = 1;   ///< tokens that this rank has of each sequence
+  std::int64_t cp = 1;                ///< ranks that share each sequence, as many tokens on each
   std::int64_t tp = 1;
   bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
   /// Where the gathered rows of a tensor-parallel input lie, where the residual stream is scattered, and how long.

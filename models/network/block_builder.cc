@@ -100,7 +100,28 @@ void BlockBuilder::AddAsynchronous(std::vector<Action>& pass, CollectiveKind kin
 }
 
 void BlockBuilder::AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to) {
-  pass.emplace_back(Await{name + ".await", {from, to}, {}});
+  pass.emplace_back(Await{name + ".await", {from, to}, {}, Among::tensor_parallel});
+}
+
+void BlockBuilder::AddShift(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, Tensors from,
+                            Tensors to) {
+  Communicate shift;
+  shift.kind = kind;
+  shift.name = name;
+  for (const TensorId id : from) {
+    shift.payload_elements += tensor(id).elements;
+  }
+  shift.dtype = tensor(from.front()).dtype;
+  shift.reads = std::move(from);
+  shift.writes = std::move(to);
+  shift.among = Among::context_parallel;
+  shift.asynchronous = true;
+  pass.emplace_back(std::move(shift));
+}
+
+void BlockBuilder::AwaitShift(std::vector<Action>& pass, const std::string& name, Tensors from, Tensors to) {
+  from.insert(from.end(), to.begin(), to.end());
+  pass.emplace_back(Await{name + ".await", std::move(from), {}, Among::context_parallel});
 }
 
 std::int64_t BlockBuilder::BytesOf(const Tensors& tensors) const {

@@ -47,6 +47,9 @@ class BlockBuilder {
   void AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, TensorId from,
                        TensorId to, bool recompute = false);
   void AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to);
+  /// Begins to hand the tensors round the context-parallel ring, into others: `payload` for all of them.
+  void AddShift(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, Tensors from, Tensors to);
+  void AwaitShift(std::vector<Action>& pass, const std::string& name, Tensors from, Tensors to);
 
   std::int64_t BytesOf(const Tensors& tensors) const;
   bool trainable(ParameterId id) const { return block_.parameters.at(id.index).trainable; }

@@ -6,6 +6,7 @@
 
 #include "models/network/decoder_parts.h"
 #include "models/network/eager_attention.h"
+#include "models/network/ring_attention.h"
 
 namespace tidemark {
 namespace {
@@ -17,7 +18,7 @@ class LayerTable {
  public:
   LayerTable(const std::string& name, const Decoder& decoder, std::span<const std::string> trainable,
              const Partition& partition)
-      : parts_(name, decoder, trainable, partition), eager_(parts_) {}
+      : parts_(name, decoder, trainable, partition), eager_(parts_), ring_(parts_) {}
 
   Block Build() && {
     Block& block = b().block();
@@ -80,7 +81,9 @@ class LayerTable {
     MakeQkv();
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
     const std::size_t begin = Done();
-    if (IsFlash()) {
+    if (InRing()) {
+      ring_.Forward(q_, k_, v_, attention_out_);
+    } else if (IsFlash()) {
       lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
       b().Add(b().forward(), "attention.forward", MakeAttention(false), Qkv(), {attention_out_, lse_});
     } else {
@@ -91,14 +94,16 @@ class LayerTable {
                              decoder().linear_bias);
   }
 
+  bool InRing() const { return parts_.partition().cp > 1; }
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
 
   /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
-  /// new tensors of q and k, which are views as well where nothing rotates them. Elsewhere fused rotation turns both
-  /// where they are; the other turns each into a new tensor, as soon as its projection has run.
+  /// new tensors of q and k, which are views as well where nothing rotates them. A ring copies all three. Elsewhere
+  /// fused rotation turns both where they are; the other turns each into a new tensor, as soon as its projection has
+  /// run.
   void MakeQkv() {
     const std::int64_t queries = Queries(), keys = Keys();
-    const bool views = decoder().qkv_views && parts_.partition().packed_qkv;
+    const bool views = decoder().qkv_views && parts_.partition().packed_qkv && !InRing();
     if (views) {
       packed_ = q_ = k_ = v_ = b().AddTensor("qkv", queries + 2 * keys);
     }
@@ -193,7 +198,9 @@ class LayerTable {
     const TensorId dq = b().AddTensor("dq", tokens * shape().query_width());
     const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
     const TensorId dv = b().AddTensor("dv", tokens * shape().key_width());
-    if (IsFlash()) {
+    if (InRing()) {
+      ring_.Backward(d_out, dq, dk, dv);
+    } else if (IsFlash()) {
       FlashBackward(d_out, {dq, dk, dv});
     } else {
       eager_.Backward(d_out, dq, dk, dv);
@@ -346,6 +353,7 @@ class LayerTable {
 
   DecoderParts parts_;
   EagerAttention eager_;
+  RingAttention ring_;
   ColumnPart qkv_, ffn_in_;
   RowPart wo_, down_;
   TensorId packed_, q_, k_, v_, attention_out_, lse_;  // packed_: where q, k and v are views

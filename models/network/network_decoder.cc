@@ -95,9 +95,9 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
   if (p.sequence_parallel) {
     TIDEMARK_TRY(CheckDivides("tokens of a microbatch", p.micro_batch_size * p.sequence_length, p.tp));
   }
-  if (d.positions > 0 && p.sequence_length > d.positions) {
+  if (d.positions > 0 && p.sequence_length * p.cp > d.positions) {
     return BadInput(fmt::format("expected sequence_length of at most the {} learned positions, found {}", d.positions,
-                                p.sequence_length),
+                                p.sequence_length * p.cp),
                     "shorten sequence_length, or use a network with rotary positions");
   }
   return Done{};

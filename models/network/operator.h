@@ -24,10 +24,14 @@ struct Gemm {
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
-/// Attention with online softmax (memory-linear). Shapes per rank; q has `heads`, k and v have `kv_heads`.
+/// Attention with online softmax (memory-linear). Shapes per rank; q has `heads`, k and v have `kv_heads`. Where ranks
+/// have a part of each sequence each, `sequence` counts the tokens of one, and the keys are those of the rank
+/// `ring_step` behind in the ring: under a causal mask every pair of ranks sees half of its pairs of tokens, as one
+/// rank's own (models/network/ring_attention.h).
 struct Attention {
   static constexpr std::string_view kName = "attention";
   std::int64_t batch = 0, heads = 0, kv_heads = 0, sequence = 0, head_size = 0;
+  std::int64_t ring_step = 0;
   bool causal = true, backward = false;
   DType dtype = DType::bf16;
   friend bool operator==(const Attention&, const Attention&) = default;
@@ -122,7 +126,8 @@ void ForEachField(Gemm& op, Visitor visit) {
 template <class Visitor>
 void ForEachField(Attention& op, Visitor visit) {
   visit("batch", op.batch), visit("heads", op.heads), visit("kv_heads", op.kv_heads);
-  visit("sequence", op.sequence), visit("head_size", op.head_size), visit("causal", op.causal);
+  visit("sequence", op.sequence), visit("head_size", op.head_size), visit("ring_step", op.ring_step);
+  visit("causal", op.causal);
   visit("backward", op.backward), visit("dtype", op.dtype);
 }
 template <class Visitor>

@@ -238,18 +238,22 @@ class Declarer {
   Status See(const Collective& leaf, Loops loops) {
     const std::string& name = program_.names[leaf.name.index];
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
-    const bool exchanges = leaf.kind == CollectiveKind::all_reduce || leaf.kind == CollectiveKind::all_gather ||
-                           leaf.kind == CollectiveKind::reduce_scatter;
+    const bool shifts = IsShift(leaf.kind);
+    const bool exchanges = shifts || leaf.kind == CollectiveKind::all_reduce ||
+                           leaf.kind == CollectiveKind::all_gather || leaf.kind == CollectiveKind::reduce_scatter;
     const bool in_place = IsInPlace(program_, leaf), joint = IsJoint(program_, leaf);
     if (!exchanges || leaf.reads.size() != leaf.writes.size() ||
-        (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce && !in_place)) {
+        (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce && !in_place && !shifts)) {
       return NotExecuted(fmt::format("'{}', {} over {} buffers", name, Name(leaf.kind), leaf.reads.size()));
     }
     const std::string& group = program_.groups[leaf.group.index].name;
     const Layout& layout = job_.layout;
     const std::int64_t replicas = job_.axes.shard.replicas;
-    const std::map<std::string_view, std::int64_t> sizes = {
-        {"tp", layout.tp}, {"dp", layout.dp / replicas}, {"replicas", replicas}, {"pp", layout.pp}};
+    const std::map<std::string_view, std::int64_t> sizes = {{"tp", layout.tp},
+                                                            {"cp", layout.cp},
+                                                            {"dp", layout.GradientRanks() / replicas},
+                                                            {"replicas", replicas},
+                                                            {"pp", layout.pp}};
     if (const auto size = sizes.find(group); size == sizes.end() || size->second != ranks) {
       return NotExecuted(fmt::format("'{}', a collective over the group '{}' of {} ranks", name, group, ranks));
     }

@@ -173,6 +173,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   context.own_part = leaf.own_part;
   context.update = ThisUpdate();
   context.first_sample = FirstSample(microbatch_);
+  context.share = ShareOfSequences();
   return context;
 }
 

@@ -186,6 +186,8 @@ class Executor {
   Status BeginAll(const Collective& leaf, Loops loops, std::span<const Operand> reads, std::span<const Operand> writes,
                   Pending& pending);
   Status LeaveToStream(Pending& pending);
+  Status Shift(const Collective& leaf, Loops loops, std::span<const Operand> from, std::span<const Operand> to,
+               Pending& pending);
   Status GatherFlat(const Collective& leaf, std::span<const Operand> parts, Pending& pending);
   /// What a reduction's result is multiplied by.
   static double FactorOf(const Collective& leaf, std::int64_t ranks);
@@ -212,6 +214,7 @@ class Executor {
                      bool reads_buckets);
   /// Which of how many ranks this one is that read different samples.
   std::pair<std::int64_t, std::int64_t> DataRank() const;
+  SequenceShare ShareOfSequences() const;
   std::int64_t FirstSample(std::int64_t microbatch) const;
   /// What a copy from the host brings of the training's samples: ids or labels.
   std::vector<std::int64_t> SamplesOf(std::string_view copy, const Buffer& to) const;

@@ -35,6 +35,9 @@ Status Executor::Do(const Collective& leaf, Loops loops) {
 
 Status Executor::BeginAll(const Collective& leaf, Loops loops, std::span<const Operand> reads,
                           std::span<const Operand> writes, Pending& pending) {
+  if (IsShift(leaf.kind)) {
+    return Shift(leaf, loops, reads, writes, pending);
+  }
   if (program_->names[leaf.name.index] == kFlatGather) {
     return GatherFlat(leaf, writes, pending);
   }

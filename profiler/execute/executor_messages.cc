@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
 #include <set>
 #include <span>
 #include <string_view>
@@ -16,6 +17,17 @@ namespace {
 
 constexpr std::string_view kPipeline = "pp";  // a rank's number in it is its role
 
+/// Round a group, of all its shifts in one direction.
+Route RouteFrom(std::int64_t rank, CollectiveKind shift, std::int64_t ranks) {
+  const bool up = shift == CollectiveKind::shift_up;
+  return {rank, (rank + (up ? 1 : ranks - 1)) % ranks, up ? 0 : 1};
+}
+/// That ends at a rank.
+Route RouteTo(std::int64_t rank, CollectiveKind shift, std::int64_t ranks) {
+  const bool up = shift == CollectiveKind::shift_up;
+  return RouteFrom((rank + (up ? ranks - 1 : 1)) % ranks, shift, ranks);
+}
+
 }  // namespace
 
 Message Executor::MessageOf(ChannelId channel, StreamId stream, std::int64_t peer,
@@ -28,14 +40,27 @@ Message Executor::MessageOf(ChannelId channel, StreamId stream, std::int64_t pee
 /// ranks are all at it, or come to it.
 Status Executor::Connect(const Program& program) {
   std::set<std::string_view> exchanging;
+  std::map<std::string_view, std::set<CollectiveKind>> shifting;
   for (const Node& node : program.nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
-      exchanging.insert(program.groups[collective->group.index].name);
+      const std::string_view group = program.groups[collective->group.index].name;
+      exchanging.insert(group);
+      if (IsShift(collective->kind)) {
+        shifting[group].insert(collective->kind);
+      }
     }
   }
   for (const auto& [name, group] : groups_) {
     if (exchanging.count(name) > 0) {
       TIDEMARK_TRY(Call([&group = *group] { return group.Join(); }));
+    }
+    std::vector<Route> routes;
+    for (const CollectiveKind kind : shifting[name]) {
+      routes.push_back(RouteFrom(group->rank(), kind, group->size()));
+      routes.push_back(RouteTo(group->rank(), kind, group->size()));
+    }
+    if (!routes.empty() && group->size() > 1) {
+      TIDEMARK_TRY(Call([&group = *group, &routes] { return group.Connect(routes); }));
     }
   }
   const auto pipeline = groups_.find(kPipeline);
@@ -51,6 +76,24 @@ Status Executor::Connect(const Program& program) {
     routes.push_back({channel.from_role, channel.to_role, TagOf(program, ChannelId{static_cast<std::uint32_t>(i)})});
   }
   return Call([&] { return pipeline->second->Connect(routes); });
+}
+
+/// Of all its buffers, one message each.
+Status Executor::Shift(const Collective& leaf, Loops loops, std::span<const Operand> from, std::span<const Operand> to,
+                       Pending& pending) {
+  Communicator& group = *pending.group;
+  const Route out = RouteFrom(group.rank(), leaf.kind, group.size());
+  const Route in = RouteTo(group.rank(), leaf.kind, group.size());
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const kernels::TensorType& type = from[i].tensor.type;
+    Message message{out.to, out.tag, type.dtype, type.elements, device_.StreamOf(leaf.stream.index)};
+    TIDEMARK_TRY(Call([&] { return group.Send(message, from[i].tensor.data); }));
+    message.peer = in.from;
+    TIDEMARK_ASSIGN(const Communicator::Ticket ticket, Call([&] { return group.Receive(message, to[i].tensor.data); }));
+    pending.tickets.push_back(ticket);
+    held_[SlotOf(leaf.writes[i], loops)].type = type;
+  }
+  return Done{};
 }
 
 Status Executor::Do(const Send& leaf, Loops loops) {

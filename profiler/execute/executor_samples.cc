@@ -20,11 +20,12 @@
 namespace tidemark {
 namespace {
 
-/// As many bytes as asked for, of masks of one sequence each: 1 where a query may not see a key.
-std::vector<std::uint8_t> CausalMask(std::int64_t sequence, std::int64_t bytes) {
+/// As many bytes as asked for, of masks of one sequence each: 1 where a query of the rank may not see a key.
+std::vector<std::uint8_t> CausalMask(const SequenceShare& share, std::int64_t bytes) {
   std::vector<std::uint8_t> mask(static_cast<std::size_t>(bytes));
   for (std::int64_t i = 0; i < bytes; ++i) {
-    mask[static_cast<std::size_t>(i)] = i % sequence > i / sequence % sequence ? 1 : 0;
+    const std::int64_t query = share.PlaceOf(i / share.sequence % share.tokens());
+    mask[static_cast<std::size_t>(i)] = i % share.sequence > query ? 1 : 0;
   }
   return mask;
 }
@@ -46,7 +47,7 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
     if (IsUsedParameters(name)) {
       put(std::vector<std::int32_t>(static_cast<std::size_t>(type.elements), 1).data());
     } else if (IsAttentionMask(name)) {
-      put(CausalMask(job_.sequence_length, type.elements).data());
+      put(CausalMask(ShareOfSequences(), type.elements).data());
     } else {
       put(SamplesOf(name, BufferOf(ref)).data());
     }
@@ -58,11 +59,10 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
 std::vector<std::int64_t> Executor::SamplesOf(std::string_view copy, const Buffer& to) const {
   const Block& block = model_.BlockOfAction(WithoutStage(to.name));
   const std::int64_t sequences = model_.SequencesOf(block);
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequences * job_.sequence_length));
+  const SequenceShare share = ShareOfSequences();
+  std::vector<std::int64_t> ids, row(static_cast<std::size_t>(job_.sequence_length));
   const std::int64_t first = FirstSample(microbatch_);
   for (std::int64_t i = 0; i < sequences; ++i) {
-    const std::span<std::int64_t> row(ids.data() + i * job_.sequence_length,
-                                      static_cast<std::size_t>(job_.sequence_length));
     // Of a pair's second side, or of both in one batch, the queries in front.
     const bool second = block.tower == 1 || side_ == Side::passage;
     const std::int64_t queries = second ? 0 : std::min(sequences, model_.samples());
@@ -70,8 +70,16 @@ std::vector<std::int64_t> Executor::SamplesOf(std::string_view copy, const Buffe
     const std::int64_t sample = passage ? first * model_.pair()->targets + i - queries : first + i;
     const Batches& batches = batches_[passage ? 1 : 0];
     copy.ends_with("labels") ? batches.Labels(sample, row) : batches.Ids(sample, row);
+    for (std::int64_t token = 0; token < share.tokens(); ++token) {
+      ids.push_back(row[static_cast<std::size_t>(share.PlaceOf(token))]);
+    }
   }
   return ids;
+}
+
+SequenceShare Executor::ShareOfSequences() const {
+  const auto group = groups_.find("cp");
+  return {group == groups_.end() ? 0 : group->second->rank(), job_.layout.cp, job_.sequence_length};
 }
 
 std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {
@@ -82,7 +90,7 @@ std::pair<std::int64_t, std::int64_t> Executor::DataRank() const {
     rank = rank * size + (group == groups_.end() ? 0 : group->second->rank());
     ranks *= size;
   }
-  return {rank, ranks};
+  return {rank / job_.layout.cp, ranks / job_.layout.cp};  // those that share sequences stand side by side
 }
 
 std::int64_t Executor::FirstSample(std::int64_t microbatch) const {

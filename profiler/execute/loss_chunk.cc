@@ -33,7 +33,7 @@ LossChunk ChunkOf(const OperationContext& context) {
     const std::int64_t turn = stretch->turns > 1 ? *context.turn : 0;
     return {stretch->begin + turn * stretch->tokens, stretch->tokens, stretch->suffix};
   }
-  return {0, context.job.micro_batch_size * context.job.sequence_length, ""};
+  return {0, context.job.micro_batch_size * context.job.TokensOnRank(), ""};
 }
 
 std::optional<std::int64_t> TurnOf(const Program& program, std::span<const std::int64_t> loops) {

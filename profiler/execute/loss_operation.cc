@@ -18,7 +18,7 @@ using Writes = std::span<const kernels::Tensor>;
 class LossBinder {
  public:
   explicit LossBinder(const OperationContext& context) : c_(context), chunk_(ChunkOf(context)) {
-    const std::int64_t tokens = c_.job.micro_batch_size * c_.job.sequence_length;
+    const std::int64_t tokens = c_.job.micro_batch_size * c_.job.TokensOnRank();
     loss_.rows = chunk_.tokens;
     loss_.columns = c_.model.decoder().vocabulary / c_.model.place().size;
     loss_.first_column = c_.model.place().rank * loss_.columns;
@@ -146,7 +146,7 @@ class LossBinder {
   /// Losses are of all tokens, in one tensor.
   Result<Operation> InPlace() const {
     kernels::CrossEntropy all = loss_;
-    all.rows = c_.job.micro_batch_size * c_.job.sequence_length;
+    all.rows = c_.job.micro_batch_size * c_.job.TokensOnRank();
     return Operation{{c_.Read(0).type, CrossEntropyRows(all, c_.Read(0).type.dtype)},
                      [op = loss_, labels = Labels(1), chunk = chunk_](Writes writes, const Queue& queue) {
                        on::CrossEntropyInPlace(queue, op, labels, writes[0], chunk.RowsOf(writes[1]));

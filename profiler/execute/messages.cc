@@ -16,7 +16,7 @@ using kernels::TensorType;
 using Writes = std::span<const kernels::Tensor>;
 
 TensorType ResidualType(const Job& job, const Model& model) {
-  const std::int64_t tokens = job.micro_batch_size * job.sequence_length;
+  const std::int64_t tokens = job.micro_batch_size * job.TokensOnRank();
   const std::int64_t rows = job.layout.sp ? tokens / model.place().size : tokens;
   return {job.axes.precision.params, rows * model.decoder().hidden};
 }

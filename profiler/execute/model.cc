@@ -57,7 +57,7 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   model.in_chunks_ = job.CachesRepresentations();
   model.place_ = place;
   model.shard_ = shard;
-  model.shards_ = job.layout.dp / job.axes.shard.replicas;
+  model.shards_ = job.layout.GradientRanks() / job.axes.shard.replicas;
   model.kept_layers_ = job.axes.shard.gathered_layers;
   TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
   model.is_cut_ = cut.size() > 1;

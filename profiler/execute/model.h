@@ -72,7 +72,7 @@ class Model {
   std::int64_t SequencesOf(const Block& block) const;
   TensorParallelPlace place() const { return place_; }
   std::int64_t shard() const { return shard_; }
-  /// Into how many parts the job's data-parallel ranks can divide the model's state.
+  /// Into how many parts the job's ranks with the same weights can divide the model's state.
   std::int64_t shards() const { return shards_; }
 
   /// Which element of the whole model's parameter each element of this rank's part is.

@@ -29,7 +29,7 @@ class RowBinder : RowOperands {
   Result<Operation> operator()(const Norm& op) const { return op.backward ? NormBackward(op) : NormForward(op); }
 
   Result<Operation> operator()(const Rope& op) const {
-    kernels::Rope rope{.shape = shape_};
+    kernels::Rope rope{.shape = shape_, .places = c_.share.places()};
     if (row_.writes.size() == 1) {  // queries or keys alone: heads of which none are keys'
       const ConstTensor from = c_.Read(0);
       rope.shape.heads = from.type.elements / (shape_.tokens() * shape_.head_size);
@@ -48,9 +48,14 @@ class RowBinder : RowOperands {
   }
 
   Result<Operation> operator()(const Attention& op) const {
-    const kernels::Attention attention{.shape = shape_, .causal = decoder_.causal};
-    const std::size_t after = op.backward ? tensors() - 3 : tensors();  // one packed tensor, or three
-    const ConstTensor q = c_.Read(0), k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 1 ? 2 : 0);
+    const kernels::Attention attention{.shape = shape_, .sight = SightOf(op)};
+    const std::size_t after = op.backward ? tensors() - 3 : tensors();  // one packed tensor, two in a ring, or three
+    const ConstTensor q = c_.Read(0);
+    ConstTensor k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 2 ? 2 : 0);
+    if (after == 2) {
+      v = kernels::Slice(k, shape_.key_elements(), shape_.key_elements());
+      k = kernels::Slice(k, 0, shape_.key_elements());
+    }
     if (!op.backward) {
       const auto types = AttentionOutputs(attention, q.type.dtype);
       return Operation{{types.output, types.lse}, [=](Writes writes, const Queue& queue) {
@@ -91,6 +96,9 @@ class RowBinder : RowOperands {
 
   Result<Operation> operator()(const Pointwise&) const {
     const std::string& name = row_.name;
+    if (std::optional<Result<Operation>> ring = BindRingAttention(*this)) {
+      return std::move(*ring);
+    }
     if (name.starts_with("attention.") || name.ends_with(".repeat") || name.ends_with(".sum_repeats")) {
       return BindEagerAttention(*this);
     }
@@ -123,6 +131,19 @@ class RowBinder : RowOperands {
   }
 
  private:
+  /// In a ring, keys of a rank below are in front of all queries or behind them but for those of its second stretch,
+  /// and those of a rank above likewise but for the queries of the own.
+  kernels::Sight SightOf(const Attention& op) const {
+    using kernels::Sight;
+    if (!decoder_.causal) {
+      return Sight::all;
+    }
+    if (op.ring_step == 0) {
+      return Sight::causal;
+    }
+    return op.ring_step <= c_.share.rank ? Sight::first_half_of_keys : Sight::second_half_of_queries;
+  }
+
   kernels::Norm NormOf(const Norm& op) const {
     kernels::Norm norm;
     norm.width = Weight(0).elements;
@@ -172,21 +193,43 @@ class RowBinder : RowOperands {
                      [=](Writes writes, const Queue& queue) { on::Add(queue, addends, writes[0]); }};
   }
 
+  /// Elements in a row, and the number of the first of them.
+  struct DroppedStretch {
+    std::int64_t begin = 0, count = 0, number = 0;
+  };
+
+  /// Elements are numbered through all samples of the training, so that however they are cut into batches and ranks,
+  /// each is dropped or kept alike.
+  std::vector<DroppedStretch> StretchesOf(const ConstTensor& rows_of_rank) const {
+    const std::int64_t width = decoder_.hidden, rows = rows_of_rank.type.elements / width;
+    const std::int64_t first = rows < shape_.tokens() ? c_.model.place().rank * rows : 0;  // scattered
+    std::vector<DroppedStretch> stretches;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t sample = c_.first_sample + (first + row) / shape_.sequence;
+      const std::int64_t number =
+          (sample * c_.share.sequence + c_.share.PlaceOf((first + row) % shape_.sequence)) * width;
+      if (stretches.empty() || number != stretches.back().number + stretches.back().count) {
+        stretches.push_back({row * width, 0, number});
+      }
+      stretches.back().count += width;
+    }
+    return stretches;
+  }
+
   Result<Operation> Dropout(bool forward) const {
     const ConstTensor input = c_.Read(0);
-    // Elements are numbered through all samples of the training, so that however they are cut into batches and ranks,
-    // each is dropped or kept alike.
-    const std::int64_t full = shape_.tokens() * decoder_.hidden;
-    const bool scattered = input.type.elements < full;
-    const std::int64_t own = scattered ? c_.model.place().rank * input.type.elements : 0;
-    const kernels::Dropout dropout{.p = decoder_.dropout,
-                                   .seed = c_.seed,
-                                   .offset = 0,
-                                   .first = c_.first_sample * (full / c_.model.samples()) + own};
+    kernels::Dropout dropout{.p = decoder_.dropout, .seed = c_.seed, .offset = 0, .first = 0};
     if (forward) {
       const kernels::DropoutTypes types = DropoutOutputs(input.type);
-      return Operation{{types.output, types.mask}, [=](Writes writes, const Queue& queue) {
-                         on::DropoutForward(queue, dropout, input, writes[0], writes[1]);
+      return Operation{{types.output, types.mask},
+                       [=, stretches = StretchesOf(input)](Writes writes, const Queue& queue) {
+                         for (const DroppedStretch& s : stretches) {
+                           kernels::Dropout part = dropout;
+                           part.first = s.number;
+                           on::DropoutForward(queue, part, kernels::Slice(input, s.begin, s.count),
+                                              kernels::Slice(writes[0], s.begin, s.count),
+                                              kernels::Slice(writes[1], s.begin, s.count));
+                         }
                        }};
     }
     const ConstTensor mask = c_.Read(1);
@@ -199,7 +242,8 @@ class RowBinder : RowOperands {
     const Parameter& table = forward ? Weight(0) : Gradient(0);
     const ConstTensor input = c_.Read(0);
     kernels::Positions positions{
-        .rows = 0, .width = table.elements / table.rows, .sequence = c_.job.sequence_length, .positions = table.rows};
+        .rows = 0, .width = table.elements / table.rows, .sequence = c_.share.tokens(), .positions = table.rows};
+    positions.places = c_.share.places();
     positions.rows = input.type.elements / positions.width;
     const bool scattered = positions.rows < shape_.tokens();
     positions.first_row = scattered ? c_.model.place().rank * positions.rows : 0;

@@ -20,6 +20,7 @@
 #include "profiler/execute/contents.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/normed_tensors.h"
+#include "profiler/execute/sequence_share.h"
 #include "sim/program/program.h"
 
 namespace tidemark {
@@ -89,6 +90,7 @@ struct OperationContext {
   std::int64_t update = 1;             ///< which update of the training this one is, from 1
   std::uint64_t seed = 0;              ///< of this operation's random numbers in this step, the same for all samples
   std::int64_t first_sample = 0;       ///< of the training, in this microbatch
+  SequenceShare share{};               ///< of each sample
   std::int64_t block = 0;              ///< which of equal blocks, of an operation of the network
   std::optional<std::int64_t> turn{};  ///< TurnOf
 

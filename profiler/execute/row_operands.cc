@@ -52,7 +52,7 @@ RowOperands::RowOperands(const OperationContext& context, const Calculate& row, 
       block_(c_.model.BlockOfAction(c_.name)),
       decoder_(c_.model.DecoderOf(block_)) {
   shape_.batch = c_.model.SequencesOf(block_);
-  shape_.sequence = c_.job.sequence_length;
+  shape_.sequence = c_.job.TokensOnRank();
   const std::int64_t tp = c_.model.place().size;
   shape_.heads = decoder_.heads / tp;
   shape_.kv_heads = std::max<std::int64_t>(decoder_.kv_heads / tp, 1);

@@ -54,6 +54,9 @@ Result<Operation> BindLinear(const RowOperands& operands, const Gemm& product);
 Result<Operation> BindBias(const RowOperands& operands, bool forward);
 /// What a head's loss in chunks has besides its passes over logits; nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindLossInChunks(const RowOperands& operands);
+/// What a ring has beside its steps of attention (models/network/ring_attention.h); nothing: the operation is no part
+/// of it.
+std::optional<Result<Operation>> BindRingAttention(const RowOperands& operands);
 /// Attention and norms in a framework's single operations (models/network/eager_attention.h, eager_norm.h).
 Result<Operation> BindEagerAttention(const RowOperands& operands);
 Result<Operation> BindEagerNorm(const RowOperands& operands);

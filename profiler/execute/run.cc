@@ -85,7 +85,9 @@ Result<Communicators> GroupsOf(const Job& job, World& world) {
   const TensorParallelPlace place = TensorParallelPlaceOf(job, world.rank());
   Communicators groups;
   TIDEMARK_ASSIGN(groups["tp"], world.Split(world.rank() / place.size));
-  const std::int64_t shard = ShardOf(job, world.rank()), shards = job.layout.dp / job.axes.shard.replicas;
+  const std::int64_t sharing = world.rank() / place.size / job.layout.cp;  // a pipeline's stages do not share sequences
+  TIDEMARK_ASSIGN(groups["cp"], world.Split(sharing * place.size + place.rank));
+  const std::int64_t shard = ShardOf(job, world.rank()), shards = job.layout.GradientRanks() / job.axes.shard.replicas;
   const std::int64_t replica = world.rank() / place.size / shards;  // counted through all stages
   const auto role = static_cast<std::int64_t>(RoleOf(job, world.rank()));
   TIDEMARK_ASSIGN(groups["dp"], world.Split(replica * place.size + place.rank));
@@ -103,8 +105,8 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
   if (job.layout.pp > 1 && options.capacity) {
     return NotExecuted("a pipeline on a device of a given size (--capacity)");
   }
-  if (job.layout.cp > 1) {
-    return NotExecuted(fmt::format("context parallelism (layout.cp={})", job.layout.cp));
+  if (job.layout.cp > 1 && job.mean_sequence_length > 0) {
+    return NotExecuted("sequences of different lengths (sequence_length.mean) that ranks share (layout.cp)");
   }
   if (job.mean_sequence_length > 0 && std::holds_alternative<DualEncoder>(job.network.shape)) {
     return NotExecuted("sequences of different lengths (sequence_length.mean) in a dual encoder, which pools them");

@@ -46,13 +46,13 @@ struct RunOptions {
   Recorder::Keep keep_trace{};         ///< gets the trace while it grows; nothing: it is only returned
 };
 
-/// Ranks are numbered tensor parallel first, then data parallel, the shards of a replica side by side, then by their
-/// role in the pipeline.
+/// Ranks are numbered tensor parallel first, then context parallel, then data parallel, the shards of a replica side by
+/// side, then by their role in the pipeline.
 inline TensorParallelPlace TensorParallelPlaceOf(const Job& job, std::int64_t rank) {
   return {rank % job.layout.tp, job.layout.tp};
 }
 inline std::int64_t ShardOf(const Job& job, std::int64_t rank) {
-  return rank / job.layout.tp % (job.layout.dp / job.axes.shard.replicas);
+  return rank / job.layout.tp % (job.layout.GradientRanks() / job.axes.shard.replicas);
 }
 /// Which of StepProgram::roles a rank runs.
 inline std::size_t RoleOf(const Job& job, std::int64_t rank) {

@@ -26,6 +26,9 @@ namespace {
 // all_to_all is n - 1 pairwise exchanges of S/n, r - 1 of them inside the node, n - r across, each over the rank's own
 // link (the long-message algorithm of Thakur et al.).
 //
+// shift_up, shift_down: one message of S to a neighbour, all at once. In a group across nodes some neighbours are on
+// other nodes, and the others wait for them: it takes as long as theirs, over one rank's own link.
+//
 // Where this stops being true: below about a megabyte a rank, where NCCL takes trees (latency grows with log k, not
 // with n) and its low-latency protocols; with in-network reduction (NVLink SHARP, InfiniBand SHARP), which about halves
 // an all_reduce's traffic; where the network has fewer adapters than ranks or is oversubscribed, unless the machine's
@@ -83,6 +86,9 @@ Nanos CollectiveTime(CollectiveKind kind, Bytes payload, const Group& group, con
   const Placement at = PlacementOf(group);
   if (at.ranks == 1 || payload == Bytes(0)) {
     return Nanos(0);
+  }
+  if (IsShift(kind)) {
+    return MessageTime(payload, at.nodes > 1, machine);
   }
   return RoundToNanos(kind == CollectiveKind::all_to_all ? PairwiseSeconds(payload, at, machine)
                                                          : RingSeconds(kind, payload, at, machine));

@@ -41,8 +41,12 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
   const Job& job = role.job;
   copy_ = role.builder.AddStream("copy", StreamKind::copy);
   if (job.layout.tp > 1) {
-    tp_ = role.builder.AddStream("tp", StreamKind::collective);
-    tp_group_ = role.AddGroup("tp", job.layout.tp, 1);
+    tp_.stream = role.builder.AddStream("tp", StreamKind::collective);
+    tp_.group = role.AddGroup("tp", job.layout.tp, 1);
+  }
+  if (job.layout.cp > 1) {
+    cp_.stream = role.builder.AddStream("cp", StreamKind::collective);
+    cp_.group = role.AddGroup("cp", job.layout.cp, job.layout.tp);
   }
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     DeclareTensors(run);
@@ -345,21 +349,23 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
 
 void BlockWriter::Act(const Walked& walked, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
-  if (action.over_data) {
+  if (action.among == Among::data_parallel) {
     GatherOverData(name, action.payload_elements, action.dtype, walked.Refs(action.reads), walked.Refs(action.writes));
     return;
   }
-  builder.Order(tp_, role_.compute, "tp ready");
-  builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), tp_group_, action.dtype,
-                          action.payload_elements, tp_, walked.Refs(action.reads), walked.Refs(action.writes)});
+  const Way& way = WayAmong(action.among);
+  builder.Order(way.stream, role_.compute, way.ready);
+  builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), way.group, action.dtype,
+                          action.payload_elements, way.stream, walked.Refs(action.reads), walked.Refs(action.writes)});
   in_flight_ = action.asynchronous;
   if (!action.asynchronous) {
-    builder.Order(role_.compute, tp_, "tp done");
+    builder.Order(role_.compute, way.stream, way.done);
   }
 }
 
-void BlockWriter::Act(const Walked&, NameId, const Await&) {
-  role_.builder.Order(role_.compute, tp_, "tp done");
+void BlockWriter::Act(const Walked&, NameId, const Await& action) {
+  const Way& way = WayAmong(action.among);
+  role_.builder.Order(role_.compute, way.stream, way.done);
   in_flight_ = false;
 }
 

@@ -120,6 +120,7 @@ class BlockWriter {
   void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
                       std::vector<BufferRef> to);
   void Act(const Walked& walked, NameId name, const Await& action);
+  void Act(const Walked&, NameId, const Hold&) {}  // what is born or dies with it is all
   struct MadeGradient {
     ParameterAt at;
     BufferRef gradient;
@@ -134,8 +135,16 @@ class BlockWriter {
   Role& role_;
   DataParallel& data_parallel_;
   const bool sums_in_backward_;  ///< gradients of own rows, as soon as they are made
-  StreamId tp_, copy_;
-  GroupId tp_group_;
+  /// Collectives among the ranks of one group.
+  struct Way {
+    StreamId stream;
+    GroupId group;
+    const char *ready, *done;
+  };
+  const Way& WayAmong(Among among) const { return among == Among::context_parallel ? cp_ : tp_; }
+
+  StreamId copy_;
+  Way tp_{{}, {}, "tp ready", "tp done"}, cp_{{}, {}, "cp ready", "cp done"};
   StreamId loss_;  ///< made at its first use
   GroupId loss_group_;
   std::map<std::string, BufferId> carried_;

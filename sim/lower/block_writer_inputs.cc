@@ -43,7 +43,7 @@ void BlockWriter::DeclareMask() {
   mask_ = role_.builder.AddBuffer({"attention_mask",
                                    Category::input,
                                    DType::u8,
-                                   job.micro_batch_size * job.sequence_length * job.sequence_length,
+                                   job.micro_batch_size * job.TokensOnRank() * job.sequence_length,
                                    {role_.MicrobatchBuffers(), 1},
                                    role_.compute});
   keeps_mask_ = recompute.policy == Recompute::Policy::full || recompute.policy == Recompute::Policy::every_n ||
@@ -96,7 +96,7 @@ void BlockWriter::GatherOverData(NameId name, std::int64_t elements, DType dtype
   ProgramBuilder& builder = role_.builder;
   if (!loss_.valid()) {
     loss_ = builder.AddStream("loss", StreamKind::collective);
-    loss_group_ = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
+    loss_group_ = role_.AddGroup("dp", role_.job.layout.GradientRanks(), role_.job.layout.tp);
   }
   builder.Order(loss_, role_.compute, "representations ready");
   builder.Emit(Collective{name, CollectiveKind::all_gather, Reduction::none, Rational(1), loss_group_, dtype, elements,

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -152,7 +151,7 @@ class Repeater {
     std::visit(
         [](auto& leaf) {
           leaf.name += kSuffix;
-          if constexpr (!std::is_same_v<std::decay_t<decltype(leaf)>, Await>) {
+          if constexpr (requires { leaf.recompute; }) {
             leaf.recompute = true;
           }
         },
@@ -194,7 +193,7 @@ class Repeater {
   /// A kept collective is not sent again, but waited for again (wait_tensor is on no list); until then it keeps what it
   /// read.
   Action TakenFromCache(const Communicate& collective) const {
-    Await await{collective.name + kSuffix, collective.reads, {}};
+    Await await{collective.name + kSuffix, collective.reads, {}, collective.among};
     await.reads.insert(await.reads.end(), collective.writes.begin(), collective.writes.end());
     Redirect(await.reads);
     return await;

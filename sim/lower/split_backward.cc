@@ -27,8 +27,12 @@ bool IsDoneAgain(const Action& action) {
   return calculation != nullptr && calculation->recompute;
 }
 
-/// Whether everything that an action writes is read by actions that wait, and by no other. Waiting for a collective is
-/// no use of its result.
+/// Waiting for a collective is no use of its result, nor is holding a tensor.
+bool Acts(const Action& action) {
+  return !std::holds_alternative<Await>(action) && !std::holds_alternative<Hold>(action);
+}
+
+/// Whether everything that an action writes is read by actions that wait, and by no other.
 bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector<bool>& waits) {
   bool serves = false;
   for (std::size_t i = 0; i < block.backward.size(); ++i) {
@@ -37,7 +41,7 @@ bool OnlyServesWaiting(const Block& block, std::size_t action, const std::vector
     });
   }
   for (std::size_t i = 0; i < block.backward.size() && serves; ++i) {
-    if (std::holds_alternative<Await>(block.backward[i])) {
+    if (!Acts(block.backward[i])) {
       continue;
     }
     ForEachTouch(block.backward[i], [&](TensorId tensor, bool) {
@@ -110,7 +114,7 @@ SplitBlock SplitBackward(const Block& block) {
   std::transform(block.backward.begin(), block.backward.end(), waits.begin(), IsWeightGradient);
   // What serves an action stands before it, so one walk backwards finds all.
   for (std::size_t i = block.backward.size(); i-- > 0;) {
-    const bool may_wait = !std::holds_alternative<Await>(block.backward[i]) && !IsDoneAgain(block.backward[i]);
+    const bool may_wait = Acts(block.backward[i]) && !IsDoneAgain(block.backward[i]);
     waits[i] = waits[i] || (may_wait && OnlyServesWaiting(block, i, waits));
   }
   SplitBlock split{block, block, 0};

@@ -32,7 +32,7 @@ StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blo
 /// ranks apart.
 ChannelId StageLinks::AddChannel(const std::string& name, std::int64_t from, std::int64_t to) {
   const Layout& layout = role_.job.layout;
-  const std::int64_t stage_ranks = layout.dp * layout.cp * layout.tp;
+  const std::int64_t stage_ranks = layout.GradientRanks() * layout.tp;
   const std::int64_t per_node = role_.job.machine.devices_per_node;
   const bool crosses = from * stage_ranks / per_node != to * stage_ranks / per_node;
   return role_.builder.AddChannel({name, from, to, crosses});

@@ -123,7 +123,8 @@ std::vector<WindowRun> CachedWindow(const Job& job) {
   const bool gathers = network == nullptr || network->gather;
   const bool each = SynchronisesEach(job);
   const std::int64_t chunks = job.Microbatches();
-  const Rational scale((job.axes.loss_times_ranks ? job.layout.dp : 1), chunks * (gathers ? job.layout.dp : 1));
+  const Rational scale((job.axes.loss_times_ranks ? job.layout.GradientRanks() : 1),
+                       chunks * (gathers ? job.layout.GradientRanks() : 1));
   std::vector<WindowRun> runs;
   for (const bool second : {false, true}) {
     const bool reduced = second && shared;
@@ -141,7 +142,7 @@ std::vector<WindowRun> CachedWindow(const Job& job) {
 Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
   const LossScale scale = job.axes.loss_scale;
   const std::int64_t divided = scale == LossScale::global_batch ? 1 : microbatches;
-  return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.dp));
+  return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.GradientRanks()));
 }
 
 std::vector<std::int64_t> Described(const WindowPlace& place) {
@@ -178,7 +179,7 @@ std::optional<WrongNumbers> WhatIsWrongWith(const std::vector<WindowRun>& window
     // Behind a microbatch that steps the next window begins, so those of one run are windows of one each.
     const std::int64_t window = run.count > 1 ? 1 : microbatches;
     microbatches = 0;
-    if (!place.synchronises && job.layout.dp > 1) {
+    if (!place.synchronises && job.layout.GradientRanks() > 1) {
       return WrongNumbers{"unsynchronised-step",
                           "the optimizer steps on gradients that were not synchronised: replicas drift apart", hint};
     }

@@ -102,7 +102,7 @@ class Auditor {
       const auto microbatches = static_cast<std::int64_t>(window.microbatches.size());
       window.factor =
           SaturatingProduct(LossScaleOf(job_, job_.accumulation_steps), Inverse(LossScaleOf(job_, microbatches)));
-      window.uniform = synchronised || job_.layout.dp == 1;
+      window.uniform = synchronised || job_.layout.GradientRanks() == 1;
       window.steps = steps;
       audit_.windows.push_back(std::exchange(window, {}));
     };

@@ -96,7 +96,8 @@ class Linter {
     const bool uneven = job_.mean_sequence_length > 0 && job_.mean_sequence_length != job_.sequence_length;
     const auto* dual = std::get_if<DualEncoder>(&job_.network.shape);
     const bool over_tokens = dual == nullptr || dual->lm_loss;
-    const std::int64_t means = job_.Microbatches() * (axes_.loss_scale == LossScale::global_batch ? 1 : job_.layout.dp);
+    const std::int64_t means =
+        job_.Microbatches() * (axes_.loss_scale == LossScale::global_batch ? 1 : job_.layout.GradientRanks());
     if (!uneven || !over_tokens || axes_.loss_scale == LossScale::global_tokens || means == 1) {
       return;
     }
@@ -142,7 +143,7 @@ class Linter {
 
   void Synchronisation() {
     StaticGraph();
-    if (!Accumulates() || job_.layout.dp == 1) {
+    if (!Accumulates() || job_.layout.GradientRanks() == 1) {
       return;
     }
     if (axes_.sync.when == Sync::When::last && !axes_.sync.forward_in_no_sync) {
@@ -232,7 +233,7 @@ class Linter {
           LooksAt("buffers.stack_gradients") ? "keep a running sum: buffers.stack_gradients: false"
                                              : strategy_.defer_hint);
     }
-    const Bytes mask(job_.TokensPerMicrobatch() * job_.sequence_length);
+    const Bytes mask(job_.micro_batch_size * job_.TokensOnRank() * job_.sequence_length);
     if (axes_.buffers.attention_mask && mask >= kLargeMask) {
       Add("loaded-mask", "note",
           fmt::format(
@@ -287,20 +288,20 @@ class Linter {
     }
     const bool gathers = std::get<DualEncoder>(job_.network.shape).gather;
     if (!job_.CachesRepresentations() && Accumulates()) {
-      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.dp : 1);
+      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.GradientRanks() : 1);
       Add("contrastive-accumulation", "error",
           fmt::format("a contrastive loss in each of {} microbatches compares {} pairs at a time, not {}: fewer "
                       "negatives than one batch has, which no sum of gradients brings back",
                       job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
           "take one loss over the whole batch: strategy: gradcache");
     }
-    if (!gathers && job_.layout.dp > 1) {
+    if (!gathers && job_.layout.GradientRanks() > 1) {
       const std::int64_t own = job_.micro_batch_size * (job_.CachesRepresentations() ? job_.accumulation_steps : 1);
       Add("contrastive-without-gather", "error",
           fmt::format(
               "a contrastive loss on each of {} ranks compares {} pairs, not {}: its gradient is not a multiple "
               "of that of the whole batch",
-              job_.layout.dp, Grouped(own), Grouped(own * job_.layout.dp)),
+              job_.layout.GradientRanks(), Grouped(own), Grouped(own * job_.layout.GradientRanks())),
           "gather representations before the loss: network.dual_encoder.gather: true");
     }
   }

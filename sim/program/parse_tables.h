@@ -33,7 +33,7 @@ inline constexpr Work kLast<Work> = Work::optimizer;
 template <>
 inline constexpr Reduction kLast<Reduction> = Reduction::max;
 template <>
-inline constexpr CollectiveKind kLast<CollectiveKind> = CollectiveKind::reduce;
+inline constexpr CollectiveKind kLast<CollectiveKind> = CollectiveKind::shift_down;
 template <>
 inline constexpr DType kLast<DType> = DType::u8;
 template <>

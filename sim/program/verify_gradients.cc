@@ -184,6 +184,12 @@ class GradientFollower {
   }
 
   void On(const Collective& leaf) {
+    if (IsShift(leaf.kind)) {  // others had what this rank had, and each buffer goes to one of its own
+      for (std::size_t i = 0; i < leaf.writes.size(); ++i) {
+        Value(leaf.writes[i]) = Value(leaf.reads[i]);
+      }
+      return;
+    }
     const std::string& group = program_.groups[leaf.group.index].name;
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
     const bool reduces = leaf.reduction == Reduction::sum || leaf.reduction == Reduction::avg;

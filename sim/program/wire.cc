@@ -24,8 +24,8 @@ std::string_view Name(Side side) {
 }
 
 std::string_view Name(CollectiveKind kind) {
-  static constexpr std::array<std::string_view, 6> kNames = {"all_reduce", "reduce_scatter", "all_gather",
-                                                             "all_to_all", "broadcast",      "reduce"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "shift_up", "shift_down"};
   return NameIn(kNames, kind);
 }
 
@@ -70,6 +70,8 @@ Bytes WireBytes(CollectiveKind kind, Bytes payload, std::int64_t group_size) {
       return ring;
     case CollectiveKind::broadcast:
     case CollectiveKind::reduce:
+    case CollectiveKind::shift_up:
+    case CollectiveKind::shift_down:
       return payload;
   }
   Fail("a collective that is not in the enumeration", __FILE__, __LINE__);

@@ -111,10 +111,10 @@ void GradientClip::Sum(bool divided, bool host_reads_norm) {
   role_.Free(norm().numbers);
   const Layout& layout = role_.job.layout;
   if (divided) {
-    Reduce("dp", layout.dp / role_.job.axes.shard.replicas, layout.tp);
+    Reduce("dp", layout.GradientRanks() / role_.job.axes.shard.replicas, layout.tp);
   }
   Reduce("tp", layout.tp, 1);
-  Reduce("pp", layout.pp, layout.dp * layout.tp);
+  Reduce("pp", layout.pp, layout.GradientRanks() * layout.tp);
   if (host_reads_norm) {
     role_.builder.Emit(HostSync{role_.compute});
   } else {

@@ -133,7 +133,7 @@ Status RefuseStyle(const Job& job) {
 /// tensorflow/compiler/xla/service/spmd/grad_acc_rewrite.h of Alpa's XLA: skipping is right only together with this
 /// pass.
 std::optional<WrongNumbers> Wrong(const Job& job) {
-  if (job.axes.sync.rewrite || job.layout.dp == 1 || job.Microbatches() == 1) {
+  if (job.axes.sync.rewrite || job.layout.GradientRanks() == 1 || job.Microbatches() == 1) {
     return std::nullopt;
   }
   return WrongNumbers{

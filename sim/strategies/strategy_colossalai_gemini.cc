@@ -48,7 +48,7 @@ Status Refuse(const Job& job) {
       {job.optimizer == OptimizerKind::adamw, "optimizer",
        "GeminiOptimizer: You should use an optimizer in the available list: FusedAdam, CPUAdam, HybridAdam",
        "set optimizer to adamw"},
-      {axes.shard.chunk_elements % job.layout.dp == 0, "shard.chunk_elements",
+      {axes.shard.chunk_elements % job.layout.GradientRanks() == 0, "shard.chunk_elements",
        "the chunk size should be divisible by the dp degree", "make shard.chunk_elements a multiple of layout.dp"},
       {axes.shard.min_chunk_elements > 0, "shard.min_chunk_elements", "the search needs a smallest chunk",
        "set shard.min_chunk_elements to 1 or more"},
@@ -65,7 +65,7 @@ Status Refuse(const Job& job) {
 /// right for a shard, which one rank contributes. A gathered chunk is contributed by all N: the sum is N times N times
 /// what was accumulated, and the division leaves a factor N for every further microbatch.
 std::optional<WrongNumbers> Wrong(const Job& job) {
-  if (job.layout.dp == 1 || job.Microbatches() == 1) {
+  if (job.layout.GradientRanks() == 1 || job.Microbatches() == 1) {
     return std::nullopt;
   }
   const Result<std::vector<Stage>> stages = CutIntoStages(job);
@@ -80,7 +80,9 @@ std::optional<WrongNumbers> Wrong(const Job& job) {
 }
 
 /// What is there already is multiplied by N within the chunk, for the division behind the reduction to cancel it.
-RunningSum SumInChunk(const Job& job) { return {job.axes.precision.accumulate, "precision.accumulate", job.layout.dp}; }
+RunningSum SumInChunk(const Job& job) {
+  return {job.axes.precision.accumulate, "precision.accumulate", job.layout.GradientRanks()};
+}
 
 }  // namespace
 

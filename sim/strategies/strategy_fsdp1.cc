@@ -31,7 +31,7 @@ bool UnitsAreUniform(const Job& job) {
 
 Status RefuseDtypes(const Job& job) {
   const Precision& precision = job.axes.precision;
-  const bool whole = job.layout.dp == job.axes.shard.replicas;
+  const bool whole = job.layout.GradientRanks() == job.axes.shard.replicas;
   const bool reduces_in_master = precision.reduce == precision.master.value_or(precision.params);
   const Requirement requirements[] = {
       GradientsLikeParameters(precision),
@@ -64,9 +64,9 @@ Status Refuse(const Job& job) {
                 "shard.reshard_after_forward to false (SHARD_GRAD_OP)"),
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "FullyShardedDataParallel reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
-      {job.layout.dp % axes.shard.replicas == 0, "shard.replicas", "replicas must divide the data-parallel ranks",
-       "set shard.replicas to a divisor of layout.dp"},
-      {!hybrid || job.layout.dp > axes.shard.replicas, "shard.replicas",
+      {job.layout.GradientRanks() % axes.shard.replicas == 0, "shard.replicas",
+       "replicas must divide the data-parallel ranks", "set shard.replicas to a divisor of layout.dp"},
+      {!hybrid || job.layout.GradientRanks() > axes.shard.replicas, "shard.replicas",
        "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy.HYBRID_SHARD since the world size is 1: the "
        "shard group has one rank, and gradients would never be reduced over the replicas",
        "use ddp-last or ddp-every for replicas without shards, or set shard.replicas below layout.dp"},

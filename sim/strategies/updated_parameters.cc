@@ -9,7 +9,7 @@
 namespace tidemark {
 
 std::vector<std::int64_t> UpdatedSizes(const Job& job, const Block& block) {
-  const std::int64_t ranks = job.axes.shard.optimizer ? job.layout.dp : 1;
+  const std::int64_t ranks = job.axes.shard.optimizer ? job.layout.GradientRanks() : 1;
   std::vector<std::int64_t> sizes;
   for (const Parameter& parameter : block.parameters) {
     if (IsTrained(parameter)) {
@@ -29,7 +29,7 @@ std::vector<Holding> HoldsUpdated(const Role& role, std::int64_t position) {
     return {};
   }
   return {{.cut = Cut::elements,
-           .ranks = role.job.layout.dp,
+           .ranks = role.job.layout.GradientRanks(),
            .of = {{role.stage.BlockAt(position).name, role.InRun(position)}}}};
 }
 

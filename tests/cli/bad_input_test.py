@@ -221,7 +221,7 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
 
     def test_values_of_later_versions_are_refused_by_name(self):
-        self.assert_job_refused(JOB, "not supported by this version", changes=["layout.cp=2"])
+        self.assert_job_refused(JOB, "not supported by this version", changes=["layout.ep=2"])
 
     def test_a_table_has_nothing_that_could_be_done_again(self):
         table = str(JOBS / "resnet18-cifar10.yaml")

@@ -55,6 +55,12 @@ CONTRASTIVE = {
 }
 
 
+# What one layer of attention does over three ranks that share each sequence.
+SHARED = {
+    "context-parallel": ["layout.cp=3", "sequence_length=24", "network.attention_kernel=flash"],
+}
+
+
 # What one layer does again, by policy.
 RECOMPUTED = {
     "recompute-full": ["recompute.policy=full"],
@@ -73,7 +79,7 @@ class Golden(unittest.TestCase):
     def test_programs_are_those_that_were_read(self):
         rows = [("job.yaml", name, [f"strategy={name}", *settings]) for name, settings in STRATEGIES.items()]
         rows += [("dual_encoder.yaml", name, [f"strategy={name}", *settings]) for name, settings in CONTRASTIVE.items()]
-        rows += [("decoder.yaml", *row) for row in RECOMPUTED.items()]
+        rows += [("decoder.yaml", *row) for row in {**RECOMPUTED, **SHARED}.items()]
         rows += [("job.yaml", name, [*settings, "optimizer_step.offload=true"]) for name, settings in OFFLOADED.items()]
         for job, name, settings in rows:
             arguments = [f"--set={setting}" for setting in settings]
@@ -86,7 +92,8 @@ class Golden(unittest.TestCase):
             self.assertMultiLineEqual(run.stdout, path.read_text(encoding="utf-8"), name)
 
     def test_every_golden_program_is_tested(self):
-        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")}, set(STRATEGIES) | set(CONTRASTIVE) | set(RECOMPUTED) | set(OFFLOADED))
+        self.assertEqual({path.stem for path in GOLDEN.glob("*.program")},
+                         set(STRATEGIES) | set(CONTRASTIVE) | set(RECOMPUTED) | set(SHARED) | set(OFFLOADED))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "kernels/attention_merge.h"
 #include "kernels/rope.h"
 #include "tests/kernels/numbers.h"
 
@@ -52,7 +53,7 @@ struct Naive {
     for (std::int64_t t = 0; t < s.tokens(); ++t) {
       for (std::int64_t h = 0; h < s.heads; ++h) {
         const std::int64_t first = t / s.sequence * s.sequence;
-        const std::int64_t seen = c.op.causal ? t - first + 1 : s.sequence;
+        const std::int64_t seen = c.op.sight == Sight::causal ? t - first + 1 : s.sequence;
         const auto key = [&](std::int64_t j) {
           return static_cast<std::size_t>(((first + j) * s.kv_heads + h / (s.heads / s.kv_heads)) * s.head_size);
         };
@@ -79,12 +80,12 @@ struct Naive {
 };
 
 const Attention kShapes[] = {
-    {{.batch = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_size = 2}, true},
-    {{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6}, true},
-    {{.batch = 2, .sequence = 5, .heads = 2, .kv_heads = 1, .head_size = 3}, false},
-    {{.batch = 1, .sequence = 64, .heads = 1, .kv_heads = 1, .head_size = 8}, true},
-    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 1, .head_size = 10}, true},  // two tiles and three tokens
-    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 10}, false},
+    {{.batch = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_size = 2}},
+    {{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6}},
+    {{.batch = 2, .sequence = 5, .heads = 2, .kv_heads = 1, .head_size = 3}, Sight::all},
+    {{.batch = 1, .sequence = 64, .heads = 1, .kv_heads = 1, .head_size = 8}},
+    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 1, .head_size = 10}},  // two tiles and three tokens
+    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 10}, Sight::all},
 };
 
 TEST(Attention, IsTheDefinitionForTilesOfEverySize) {
@@ -206,7 +207,7 @@ TEST(Attention, ReadsAPackedProjectionWhereItIsGivenOne) {
 }
 
 TEST(Attention, LargeScoresDoNotOverflowAndNaNReachesWhoSeesIt) {
-  Case c({{.batch = 1, .sequence = 70, .heads = 1, .kv_heads = 1, .head_size = 2}, true}, DType::fp32);
+  Case c({{.batch = 1, .sequence = 70, .heads = 1, .kv_heads = 1, .head_size = 2}}, DType::fp32);
   Scale(1e4, c.q);
   Scale(1e4, c.k);
   c.Forward();
@@ -225,10 +226,93 @@ TEST(Attention, LargeScoresDoNotOverflowAndNaNReachesWhoSeesIt) {
   }
 }
 
+/// Of `whole`, [tokens, width], those of a rank of a ring of `ranks`: its stretch from the front, then the one as far
+/// from the back.
+Numbers PartOf(const Numbers& whole, std::int64_t width, std::int64_t ranks, std::int64_t rank) {
+  const std::int64_t count = whole.type().elements / (2 * ranks);
+  Numbers part(TensorType{whole.type().dtype, 2 * count});
+  TIDEMARK_CHECK(count % width == 0);
+  Copy(Slice(ConstTensor(whole), rank * count, count), Slice(Tensor(part), 0, count));
+  Copy(Slice(ConstTensor(whole), (2 * ranks - 1 - rank) * count, count), Slice(Tensor(part), count, count));
+  return part;
+}
+
+TEST(Attention, PartsOfACausalSequenceInARingMakeTheWhole) {
+  for (const std::int64_t ranks : {2, 3}) {
+    const std::int64_t stretch = 35;  // no multiple of a tile
+    const Attention op{{.batch = 1, .sequence = 2 * ranks * stretch, .heads = 2, .kv_heads = 1, .head_size = 4}};
+    const std::int64_t q_width = 8, k_width = 4;
+    Case whole(op, DType::fp64);
+    whole.Forward();
+    const Numbers d_output = Numbers::Random(whole.output.type(), 4);
+    const Gradients expected(whole, d_output);
+    std::vector<Numbers> dk, dv;  // by the rank whose keys they are of
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      for (std::vector<Numbers>* sums : {&dk, &dv}) {
+        Zero(sums->emplace_back(TensorType{DType::fp64, 2 * stretch * k_width}));
+      }
+    }
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      std::vector<Case> steps;
+      for (std::int64_t step = 0; step < ranks; ++step) {
+        const std::int64_t from = (rank + ranks - step) % ranks;
+        Attention part = op;
+        part.shape.sequence = 2 * stretch;
+        part.sight = step == 0     ? Sight::causal
+                     : from < rank ? Sight::first_half_of_keys
+                                   : Sight::second_half_of_queries;
+        Case& c = steps.emplace_back(part, DType::fp64);
+        c.q = PartOf(whole.q, q_width, ranks, rank);
+        c.k = PartOf(whole.k, k_width, ranks, from);
+        c.v = PartOf(whole.v, k_width, ranks, from);
+        c.Forward();
+      }
+      Case& own = steps.front();
+      for (std::int64_t step = 1; step < ranks; ++step) {
+        const Case& part = steps[static_cast<std::size_t>(step)];
+        MergeAttention({own.lse.type().elements, op.shape.head_size}, part.output, part.lse, own.output, own.lse);
+      }
+      ExpectNear(own.output, PartOf(whole.output, q_width, ranks, rank).values(), 1e-13);
+      ExpectNear(own.lse, PartOf(whole.lse, 2, ranks, rank).values(), 1e-13);
+      Numbers dq(own.q.type());
+      Zero(dq);
+      for (std::int64_t step = 0; step < ranks; ++step) {
+        Case& c = steps[static_cast<std::size_t>(step)];
+        c.output = own.output;
+        c.lse = own.lse;
+        const Gradients part(c, PartOf(d_output, q_width, ranks, rank));
+        const auto from = static_cast<std::size_t>((rank + ranks - step) % ranks);
+        Accumulate(part.dq, dq);
+        Accumulate(part.dk, dk[from]);
+        Accumulate(part.dv, dv[from]);
+      }
+      ExpectNear(dq, PartOf(expected.dq, q_width, ranks, rank).values(), 1e-12);
+    }
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      ExpectNear(dk[static_cast<std::size_t>(rank)], PartOf(expected.dk, k_width, ranks, rank).values(), 1e-12);
+      ExpectNear(dv[static_cast<std::size_t>(rank)], PartOf(expected.dv, k_width, ranks, rank).values(), 1e-12);
+    }
+  }
+}
+
+TEST(Attention, AQueryThatSeesNothingAddsNothing) {
+  Case c({{.batch = 2, .sequence = 6, .heads = 1, .kv_heads = 1, .head_size = 2}, Sight::second_half_of_queries},
+         DType::fp32);
+  c.Forward();
+  for (const std::int64_t blind : {0, 1, 2, 6, 7, 8}) {
+    EXPECT_EQ(c.lse[blind], -std::numeric_limits<double>::infinity());
+    EXPECT_EQ(c.output[2 * blind], 0);
+  }
+  Numbers output(DType::fp32, std::vector<double>(24, 0.5)), lse(DType::fp32, std::vector<double>(12, 1));
+  MergeAttention({12, 2}, c.output, c.lse, output, lse);
+  EXPECT_EQ(output[2], 0.5);
+  EXPECT_EQ(lse[1], 1);
+  EXPECT_NE(output[6], 0.5);
+}
+
 TEST(Rope, TurnsEachPairByItsAngle) {
-  const Rope op{.shape = {.batch = 2, .sequence = 70, .heads = 2, .kv_heads = 1, .head_size = 6},
-                .theta = 100,
-                .first_position = 3};
+  const Rope op{
+      .shape = {.batch = 2, .sequence = 70, .heads = 2, .kv_heads = 1, .head_size = 6}, .theta = 100, .places = {3, 7}};
   const Numbers q = Numbers::Random({DType::fp64, op.shape.query_elements()}, 1);
   const Numbers k = Numbers::Random({DType::fp64, op.shape.key_elements()}, 2);
   Numbers q_out(RopeOutputs(op, DType::fp64).q), k_out(RopeOutputs(op, DType::fp64).k);
@@ -237,7 +321,8 @@ TEST(Rope, TurnsEachPairByItsAngle) {
     for (std::int64_t t = 0; t < op.shape.tokens(); ++t) {
       for (std::int64_t h = 0; h < heads; ++h) {
         for (std::int64_t i = 0; i < 3; ++i) {
-          const double angle = static_cast<double>(t % 70 + 3) * std::pow(100, -2.0 * static_cast<double>(i) / 6);
+          const double angle =
+              static_cast<double>(t % 70 + (t % 70 < 35 ? 3 : 10)) * std::pow(100, -2.0 * static_cast<double>(i) / 6);
           const std::int64_t at = (t * heads + h) * 6 + i;
           ASSERT_NEAR(y[at], x[at] * std::cos(angle) - x[at + 3] * std::sin(angle), 1e-13);
           ASSERT_NEAR(y[at + 3], x[at + 3] * std::cos(angle) + x[at] * std::sin(angle), 1e-13);

@@ -143,7 +143,7 @@ TEST(EagerAttention, WithoutDropoutIsTheMemoryLinearOneForwardAndBackward) {
       eager.Forward();
       const Numbers d_output = Numbers::Random(eager.output.type(), 4);
       const EagerAttention::Gradients gradients = eager.Backward(d_output);
-      const Attention op{eager.s, causal};
+      const Attention op{eager.s, causal ? Sight::causal : Sight::all};
       Numbers output(AttentionOutputs(op, dtype).output), lse(AttentionOutputs(op, dtype).lse);
       AttentionForward(op, eager.q, eager.k, eager.v, output, lse);
       const AttentionGradientTypes types = AttentionGradients(op, dtype);

@@ -76,6 +76,18 @@ TEST(Positions, RowsOfEachPlaceAreAdded) {
   EXPECT_EQ(gradient.values(), (std::vector<double>{2, 3, 1, 0}));
 }
 
+TEST(Positions, OfAStretchFromTheFrontAndOneFromTheBackAreThoseOfTheWholeSequence) {
+  // Two sequences of 8, of which this rank has the places 1, 2 and 5, 6 (of 2 ranks with stretches of 2 it would be 2,
+  // 3 and 4, 5: without a gap).
+  const Positions op{.rows = 8, .width = 1, .sequence = 4, .positions = 8, .places = {1, 2}};
+  Numbers y(PositionsOutput(op, DType::fp32)), gradient(PositionsGradientOutput(op, DType::fp32));
+  PositionsForward(op, Numbers(DType::fp32, {1, 2, 3, 4, 5, 6, 7, 8}),
+                   Numbers(DType::fp32, {0, 10, 20, 30, 40, 50, 60, 70}), y);
+  EXPECT_EQ(y.values(), (std::vector<double>{11, 22, 53, 64, 15, 26, 57, 68}));
+  PositionsBackward(op, Numbers(DType::fp32, {1, 2, 3, 4, 5, 6, 7, 8}), gradient);
+  EXPECT_EQ(gradient.values(), (std::vector<double>{0, 6, 8, 0, 0, 10, 12, 0}));
+}
+
 TEST(Positions, GradientIsThatOfFiniteDifferences) {
   const Positions op{.rows = 6, .width = 2, .sequence = 3, .positions = 3};
   const Numbers x = Numbers::Random({DType::fp64, 12}, 1);

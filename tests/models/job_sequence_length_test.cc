@@ -55,5 +55,14 @@ TEST(SequenceLength, MustHaveALongestThatIsNotShorterThanTheMean) {
               HasSubstr("no sequence_length"));
 }
 
+TEST(SequenceLength, DividesIntoTwoStretchesForEachContextParallelRank) {
+  EXPECT_EQ(With({"layout.cp=4"}).layout.cp, 4);
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "sequence_length=2044"}),
+              HasSubstr("sequence_length: 2044 tokens do not divide over 4 context-parallel ranks"));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "sequence_length.mean=700"}), HasSubstr("sequence_length.mean"));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "layout.tp=8", "layout.sp=true", "sequence_length=2040"}),
+              HasSubstr("expected a multiple of "));
+}
+
 }  // namespace
 }  // namespace tidemark::job_sequence_length_test

@@ -51,6 +51,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
   const Recompute::Policy policy = job.axes.recompute.policy;
   return {{"(loss in chunks)", TakesChunks(job.axes.loss)},
           {"(uneven sequences)", job.mean_sequence_length > 0},
+          {"(shared sequences)", job.layout.cp > 1},
           {"(recomputed whole)", policy == Recompute::Policy::full},
           {"(recomputed every n)", policy == Recompute::Policy::every_n},
           {"(recomputed in part)", policy == Recompute::Policy::selective},

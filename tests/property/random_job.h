@@ -33,6 +33,7 @@ class JobGenerator {
         recompute_dice_(seed + 1),
         allocator_dice_(seed + 2),
         later_rates_dice_(seed + 3),
+        ring_dice_(seed + 4),
         strategies_(AllStrategies()) {}
 
   Job Next() {
@@ -68,7 +69,17 @@ class JobGenerator {
     job.micro_batch_size = dice_.Number(1, 3);
     job.accumulation_steps = RandomWindow(job.layout.pp);
     ChooseSchedule(job);
+    ShareSequences(job);
     return job;
+  }
+
+  /// With dice of its own: all else stays as it would be without.
+  void ShareSequences(Job& job) {
+    const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+    if (decoder != nullptr && decoder->attention_kernel == Decoder::AttentionKernel::flash && ring_dice_.OneIn(4)) {
+      job.layout.cp = ring_dice_.Number(2, 4);
+      job.sequence_length = 2 * job.layout.cp * job.layout.tp * ring_dice_.Number(1, 4);
+    }
   }
 
   Decoder RandomDecoder(Layout& layout) {
@@ -369,7 +380,7 @@ class JobGenerator {
     return kind.key.starts_with("gemm_inner") || kind.key.starts_with("dropout") || kind.key.starts_with("column_sum");
   }
 
-  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_;
   std::vector<Strategy> strategies_;
 };
 

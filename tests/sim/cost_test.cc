@@ -245,6 +245,19 @@ TEST(CollectiveTime, ARingPaysLatencyAtEachStep) {
   EXPECT_EQ(CollectiveTime(CollectiveKind::all_to_all, Bytes(8000), group, machine), Nanos(6000 + 3 * 1000));
 }
 
+// 8,000 bytes to a neighbour at 1 byte/ns; where the group spans nodes those on the border take the network's way.
+TEST(CollectiveTime, AShiftIsOneMessageOverTheSlowestLinkThatTheRingCrosses) {
+  Machine machine = Toy();
+  machine.intra_node.latency = Nanos(1000);
+  machine.inter_node.latency = Nanos(7000);
+  for (const CollectiveKind kind : {CollectiveKind::shift_up, CollectiveKind::shift_down}) {
+    EXPECT_EQ(CollectiveTime(kind, Bytes(8000), Ranks(4, 8), machine), Nanos(9000));
+    EXPECT_EQ(CollectiveTime(kind, Bytes(8000), Ranks(4, 2), machine), MessageTime(Bytes(8000), true, machine));
+    EXPECT_GT(CollectiveTime(kind, Bytes(8000), Ranks(4, 2), machine), Nanos(15000 - 1));
+    EXPECT_EQ(CollectiveTime(kind, Bytes(8000), Ranks(1, 1), machine), Nanos(0));
+  }
+}
+
 TEST(CollectiveTime, AcrossNodesWithOneRankEachIsThatOfTheNetwork) {
   Machine machine = Toy();
   machine.intra_node.latency = Nanos(1000);

@@ -6,9 +6,9 @@
 namespace tidemark::wire_test {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                                     CollectiveKind::all_gather, CollectiveKind::all_to_all,
-                                     CollectiveKind::broadcast,  CollectiveKind::reduce};
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather, CollectiveKind::all_to_all,
+    CollectiveKind::broadcast,  CollectiveKind::reduce,         CollectiveKind::shift_up,   CollectiveKind::shift_down};
 
 TEST(WireBytes, OfARankAloneAreNone) {
   for (const CollectiveKind kind : kKinds) {
@@ -27,9 +27,11 @@ TEST(WireBytes, OfAllReduceAreTwiceTheRoundedRing) {
   EXPECT_EQ(WireBytes(CollectiveKind::all_reduce, Bytes(1000), 3), Bytes(1332));  // not floor(1333.33)
 }
 
-TEST(WireBytes, OfBroadcastAndReduceAreThePayload) {
+TEST(WireBytes, OfBroadcastReduceAndShiftsAreThePayload) {
   EXPECT_EQ(WireBytes(CollectiveKind::broadcast, Bytes(1000), 3), Bytes(1000));
   EXPECT_EQ(WireBytes(CollectiveKind::reduce, Bytes(1000), 3), Bytes(1000));
+  EXPECT_EQ(WireBytes(CollectiveKind::shift_up, Bytes(1000), 3), Bytes(1000));
+  EXPECT_EQ(WireBytes(CollectiveKind::shift_down, Bytes(1000), 3), Bytes(1000));
 }
 
 TEST(WireBytes, DoNotOverflowOnTheWay) {
@@ -38,7 +40,8 @@ TEST(WireBytes, DoNotOverflowOnTheWay) {
 }
 
 TEST(Names, OfCollectivesAreThoseOfTheReports) {
-  const std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"};
+  const std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                    "broadcast",  "reduce",         "shift_up",   "shift_down"};
   for (std::size_t i = 0; i < std::size(kKinds); ++i) {
     EXPECT_EQ(Name(kKinds[i]), names[i]);
   }

@@ -18,7 +18,7 @@ class GradientAccumulation : public DataParallel {
   explicit GradientAccumulation(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         state_(role),

@@ -155,9 +155,10 @@ ChunkLayout PackChunks(const Stage& stage, const Job& job) {
     layout.chunk_elements = shard.chunk_elements;
   } else {
     const ChunkSearch search{shard.min_chunk_elements, ChunkSearch{}.range, IntervalOf(job)};
-    layout.chunk_elements = RoundUp(SearchChunkSize(WithoutOutliers(sizes), search).elements, job.layout.dp);
+    layout.chunk_elements =
+        RoundUp(SearchChunkSize(WithoutOutliers(sizes), search).elements, job.layout.GradientRanks());
   }
-  ChunkPacker packer(layout, job.layout.dp);
+  ChunkPacker packer(layout, job.layout.GradientRanks());
   for (const StageRun& run : stage.runs) {
     for (std::int64_t i = 0; i < run.count; ++i) {
       std::vector<std::int32_t>& chunks = layout.chunk.emplace_back();

@@ -27,7 +27,7 @@ void ChunkTable::Declare(Role& role, const Buffer& chunk, const std::vector<std:
 }
 
 GeminiChunks::GeminiChunks(Role& role, const ChunkLayout& layout)
-    : role_(role), axes_(role.job.axes), layout_(layout), ranks_(role.job.layout.dp) {
+    : role_(role), axes_(role.job.axes), layout_(layout), ranks_(role.job.layout.GradientRanks()) {
   stream_ = role.builder.AddStream("dp", StreamKind::collective);
   reduce_stream_ = axes_.sync.overlap ? role.builder.AddStream("reduce", StreamKind::collective) : role.compute;
   group_ = role.AddGroup("dp", ranks_, role.job.layout.tp);

@@ -24,7 +24,7 @@ class LowLevelZero : public DataParallel {
   explicit LowLevelZero(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         plan_(

@@ -25,7 +25,7 @@ Status Refuse(const Job& job) {
       {sync.forward_in_no_sync || sync.when == Sync::When::last, "sync.forward_in_no_sync",
        "only a loop that defers synchronisation to its last microbatch can leave forward passes outside no_sync",
        "set sync.when to last, or leave sync.forward_in_no_sync at true"},
-      {!job.axes.optimizer_step.in_backward || job.layout.dp == 1, "optimizer_step.in_backward",
+      {!job.axes.optimizer_step.in_backward || job.layout.GradientRanks() == 1, "optimizer_step.in_backward",
        "DDP has gradients in its buckets until they are reduced; a step from within its hooks is not modelled",
        "set layout.dp to 1, or use fsdp2-scatter-each"},
       {!job.axes.optimizer_step.in_backward || IsPlain(job.axes), "optimizer_step.in_backward",

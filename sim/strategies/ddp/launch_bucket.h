@@ -29,7 +29,7 @@ inline void StartBucket(Role& role, StreamId stream, GroupId group, const Bucket
 /// `sync.overlap` off, that waits for it. Nothing over one rank, or where there are no elements.
 inline void LaunchBucket(Role& role, StreamId stream, GroupId group, const BucketReduction& what, std::int64_t elements,
                          const std::vector<BufferRef>& buffers) {
-  if (elements == 0 || role.job.layout.dp == 1) {
+  if (elements == 0 || role.job.layout.GradientRanks() == 1) {
     return;
   }
   StartBucket(role, stream, group, what, elements, buffers);

@@ -25,7 +25,7 @@ class Replicated : public DataParallel {
       : role_(role),
         sums_replicated_(sums_replicated),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         state_(role, {View(), StaysAllocated(), axes_.sync.static_graph, axes_.sync.find_unused_parameters}),

@@ -12,7 +12,7 @@ class DeepSpeedBf16 : public DataParallel {
   explicit DeepSpeedBf16(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         flat_(role, ranks_, FlatParameters::Moments::with_first_update) {

@@ -15,7 +15,7 @@ ReductionBucket::ReductionBucket(Role& role, const ParameterTable& gradients, St
       gradients_(gradients),
       stream_(stream),
       group_(group),
-      ranks_(role.job.layout.dp),
+      ranks_(role.job.layout.GradientRanks()),
       capacity_(role.job.axes.sync.bucket_elements) {
   const auto declare = [&](const char* name) {
     return BufferRef{role.builder.AddBuffer({name, Category::bucket, type(), capacity_, {1, 1}, role.compute}), {}};

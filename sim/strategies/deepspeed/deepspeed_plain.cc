@@ -16,7 +16,7 @@ class DeepSpeedPlain : public DataParallel {
   explicit DeepSpeedPlain(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)) {
     const Precision& precision = axes_.precision;

@@ -26,7 +26,7 @@ class Zero3 : public DataParallel {
  public:
   explicit Zero3(Role& role)
       : role_(role),
-        group_(role.AddGroup("dp", role.job.layout.dp, role.job.layout.tp)),
+        group_(role.AddGroup("dp", role.job.layout.GradientRanks(), role.job.layout.tp)),
         fetcher_(role, group_),
         reducer_(role, group_) {
     const std::vector<std::int64_t>& elements = reducer_.partition_elements();
@@ -119,7 +119,7 @@ class Zero3 : public DataParallel {
   TensorSizes PartSizes(std::int64_t position) const {
     TensorSizes sizes = TrainedSizes(role_, position);
     for (std::int64_t& size : sizes) {
-      size = CeilDiv(size, role_.job.layout.dp);
+      size = CeilDiv(size, role_.job.layout.GradientRanks());
     }
     return sizes;
   }

@@ -12,7 +12,7 @@ namespace tidemark {
 
 Zero3Fetcher::Zero3Fetcher(Role& role, GroupId group)
     : role_(role),
-      ranks_(role.job.layout.dp),
+      ranks_(role.job.layout.GradientRanks()),
       overlaps_(role.job.axes.sync.overlap),
       trace_(TraceModules(role.stage, role.job.axes.shard.persistence_threshold)),
       stream_(role.builder.AddStream("all_gather", StreamKind::collective)),
@@ -77,8 +77,10 @@ void Zero3Fetcher::Declare() {
 std::vector<Holding> PartitionsOf(const Role& role, bool masters) {
   std::vector<Holding> holds;
   for (const StageRun& run : role.stage.runs) {
-    holds.push_back(
-        {.cut = Cut::elements, .ranks = role.job.layout.dp, .masters = masters, .of = {{run.block().name}}});
+    holds.push_back({.cut = Cut::elements,
+                     .ranks = role.job.layout.GradientRanks(),
+                     .masters = masters,
+                     .of = {{run.block().name}}});
   }
   return holds;
 }

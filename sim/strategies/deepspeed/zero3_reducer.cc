@@ -10,7 +10,7 @@ namespace tidemark {
 Zero3Reducer::Zero3Reducer(Role& role, GroupId group)
     : role_(role),
       precision_(role.job.axes.precision),
-      ranks_(role.job.layout.dp),
+      ranks_(role.job.layout.GradientRanks()),
       stream_(role.builder.AddStream("reduce_and_partition", StreamKind::collective)),
       group_(group) {
   Declare();

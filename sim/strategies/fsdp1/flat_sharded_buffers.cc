@@ -8,7 +8,7 @@ FlatLayout::FlatLayout(Role& the_role)
       precision(the_role.job.axes.precision),
       master(precision.master.value_or(precision.params)),
       replicas(the_role.job.axes.shard.replicas),
-      shards(the_role.job.layout.dp / replicas),
+      shards(the_role.job.layout.GradientRanks() / replicas),
       units(MeasureFlatUnits(the_role.stage.runs, shards)) {
   if (units.root < role.stage.runs.size()) {
     root = role.stage.first[units.root];

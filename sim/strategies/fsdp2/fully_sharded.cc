@@ -33,7 +33,7 @@ class FullySharded : public DataParallel {
   FullySharded(Role& role, AllReduceWhen all_reduce_when)
       : role_(role),
         axes_(role.job.axes),
-        units_(MeasureUnits(role.stage, role.job.layout.dp / axes_.shard.replicas)),
+        units_(MeasureUnits(role.stage, role.job.layout.GradientRanks() / axes_.shard.replicas)),
         group_(role.AddGroup("dp", units_.shards, role.job.layout.tp)),
         gather_(role, units_, group_),
         scatter_(role, units_, group_, gather_.StoredType(), all_reduce_when) {

@@ -18,7 +18,7 @@ class CachedEncoders : public DataParallel {
   explicit CachedEncoders(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         everything_(OneBucket(role)),

@@ -9,7 +9,7 @@ namespace tidemark {
 
 InlineReduction::InlineReduction(Role& role)
     : role_(role),
-      ranks_(role.job.layout.dp),
+      ranks_(role.job.layout.GradientRanks()),
       stream_(role.builder.AddStream("dp", StreamKind::collective)),
       group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
       buckets_(BucketsOfCombiner(role)) {}

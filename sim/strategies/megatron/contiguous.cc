@@ -23,7 +23,7 @@ class Contiguous : public DataParallel {
   explicit Contiguous(Role& role)
       : role_(role),
         axes_(role.job.axes),
-        ranks_(role.job.layout.dp),
+        ranks_(role.job.layout.GradientRanks()),
         stream_(role.builder.AddStream("dp", StreamKind::collective)),
         group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
         buffer_(role),

@@ -63,7 +63,7 @@ void Fp32Exchange::Drain(const GradientBucket& bucket, const std::vector<BufferR
   const std::size_t at = Find(bucket);
   TIDEMARK_CHECK(at < under_way_.size());
   const BufferRef output{under_way_[at].output, {}};
-  const std::int64_t part = bucket.elements / role_.job.layout.dp;
+  const std::int64_t part = bucket.elements / role_.job.layout.GradientRanks();
   const BufferRef sum{SumOf(part), {}};
   const Bytes narrow = SizeOf(role_.job.axes.precision.accumulate), wide = SizeOf(DType::fp32);
   role_.builder.Order(role_.compute, stream_, "bucket exchanged");

@@ -18,7 +18,7 @@ std::int64_t LimitOf(const Role& role) {
   if (!sync.overlap || !role.stage.is_first()) {
     return INT64_MAX;
   }
-  return sync.bucket_elements > 0 ? sync.bucket_elements : std::max(kLeast, kPerRank * role.job.layout.dp);
+  return sync.bucket_elements > 0 ? sync.bucket_elements : std::max(kLeast, kPerRank * role.job.layout.GradientRanks());
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
   open.elements = divided_ ? RoundUp(end, Alignment()) : end;
   padding_ += open.elements;
   const std::int64_t rank = divided_ ? role_.program.rank : 0;
-  const std::int64_t range = divided_ ? open.elements / role_.job.layout.dp : open.elements;
+  const std::int64_t range = divided_ ? open.elements / role_.job.layout.GradientRanks() : open.elements;
   for (std::size_t i = 0; i < open.members.size(); ++i) {
     const std::int64_t elements = ParameterOf(role_, open.members[i]).elements;
     padding_ -= elements;
@@ -85,12 +85,12 @@ void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
   open = {};
 }
 
-std::int64_t GradientBuffer::Alignment() const { return std::lcm(role_.job.layout.dp, kBucketAlignment); }
+std::int64_t GradientBuffer::Alignment() const { return std::lcm(role_.job.layout.GradientRanks(), kBucketAlignment); }
 
 Holding GradientBuffer::HoldsOwned(const GradientBucket& bucket) const {
   Holding holding;
   holding.cut = Cut::together;
-  holding.ranks = role_.job.layout.dp;
+  holding.ranks = role_.job.layout.GradientRanks();
   holding.unpadded = true;
   holding.aligned = kParameterAlignment;
   holding.multiple = Alignment();

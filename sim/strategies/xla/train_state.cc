@@ -89,7 +89,7 @@ void TrainState::Update(std::int64_t position, const std::vector<BufferRef>& gra
   writes.insert(writes.end(), state.begin(), state.end());
   const OptimizerUpdate op{elements, TrafficOf(elements, gradients).count(),
                            UpdateFlopsPerElement(role_.job.optimizer)};
-  const bool own_part = role_.job.axes.shard.optimizer && role_.job.layout.dp > 1;
+  const bool own_part = role_.job.axes.shard.optimizer && role_.job.layout.GradientRanks() > 1;
   role_.builder.Emit(Compute{role_.builder.Named("optimizer update"), op, role_.compute, Work::optimizer, Rational(1),
                              std::move(reads), std::move(writes), own_part});
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/attention_merge_cuda.h"
+
 #include "tests/kernels/cuda_cases/operators.h"
 
 namespace tidemark::kernels::cuda {
@@ -14,7 +16,7 @@ enum class Layout : std::uint8_t { dense, packed, shifted };
 
 struct Shape {
   HeadShape heads;
-  bool causal = true;
+  Sight sight = Sight::causal;
   Layout layout = Layout::dense;
   double scale = 0;
 };
@@ -23,13 +25,18 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {{0, 5, 2, 1, 4}},
     {{1, 1, 1, 1, 2}},
-    {{1, 67, 4, 2, 48}, true, Layout::packed},
+    {{1, 67, 4, 2, 48}, Sight::causal, Layout::packed},
     {{1, 130, 1, 1, 64}},
-    {{1, 129, 1, 1, 64}, false, Layout::packed},
-    {{2, 64, 1, 1, 16}, true, Layout::shifted, 0.1},
+    {{1, 129, 1, 1, 64}, Sight::all, Layout::packed},
+    {{2, 64, 1, 1, 16}, Sight::causal, Layout::shifted, 0.1},
     {{1, 70, 1, 1, 128}},
-    {{2, 5, 3, 1, 7}, false, Layout::packed},
+    {{2, 5, 3, 1, 7}, Sight::all, Layout::packed},
     {{1, 66, 1, 1, 150}},
+    {{2, 150, 2, 1, 48}, Sight::first_half_of_keys},
+    {{2, 150, 2, 1, 64}, Sight::second_half_of_queries},
+    {{1, 258, 1, 1, 8}, Sight::second_half_of_queries, Layout::packed},  // the first half is two tiles and a token
+    {{1, 134, 1, 1, 150}, Sight::first_half_of_keys},
+    {{1, 256, 1, 1, 150}, Sight::second_half_of_queries},
 };
 
 /// An attention with its operands; q, k and v of up to three dtypes.
@@ -40,7 +47,7 @@ struct Attended {
   Numbers output, lse, gradient;  ///< the truth's, and random dO
 
   Attended(const Shape& shape, std::initializer_list<DType> dtypes)
-      : op{.shape = shape.heads, .causal = shape.causal, .scale = shape.scale}, layout(shape.layout) {
+      : op{.shape = shape.heads, .sight = shape.sight, .scale = shape.scale}, layout(shape.layout) {
     const HeadShape& s = op.shape;
     const std::int64_t shift = layout == Layout::shifted ? 1 : 0;
     const bool packed = layout == Layout::packed;
@@ -59,6 +66,11 @@ struct Attended {
     }
     const Tensors t(wide.begin(), wide.end());
     kernels::AttentionForward(op, Q(t), K(t), V(t), o, l);
+    for (std::int64_t i = 0; i < l.type().elements; ++i) {
+      if (std::isinf(l[i])) {  // of a query that sees nothing here, and something elsewhere
+        l.Set(i, 0.5);
+      }
+    }
     output = o.As(narrow.output.dtype);
     lse = l.As(narrow.lse.dtype);
     gradient = Some(dtype(), s.query_elements(), 4);
@@ -117,7 +129,7 @@ Sizes SizesOf(const Attended& a) {
   std::vector<double> weights(static_cast<std::size_t>(s.tokens() * s.kv_heads)), of_keys(weights.size());
   for (std::int64_t query = 0; query < s.tokens(); ++query) {
     const std::int64_t first = query / s.sequence * s.sequence;
-    const std::int64_t end = a.op.causal ? query + 1 : first + s.sequence;
+    const std::int64_t end = first + a.op.SeenBy(query - first);
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const std::int64_t kv_head = head / (s.heads / s.kv_heads);
       const double delta = dot(o(query, head), d(query, head));
@@ -215,10 +227,25 @@ void CheckBackward(const Place& place) {
   });
 }
 
+void CheckMerge(const Place& place) {
+  for (const AttentionMerge& op : {AttentionMerge{1, 1}, AttentionMerge{5, 64}, AttentionMerge{70, 7}}) {
+    EachDType([&](DType dtype) {
+      const DType statistics = StatisticsOf(dtype);
+      // Two differences of lse up to 1, and what e^x makes of their loss; a sum of two products, or a log.
+      constexpr double kLost = 16;
+      Compare(place,
+              {Read(Some(dtype, op.rows * op.head_size, 1)), Read(Some(statistics, op.rows, 2)),
+               Updated(Some(dtype, op.rows * op.head_size, 3), kLost), Updated(Some(statistics, op.rows, 4), kLost)},
+              &kernels::MergeAttention, &cuda::MergeAttention,
+              [&](auto run, const Tensors& t) { run(op, t[0], t[1], t[2], t[3]); });
+    });
+  }
+}
+
 }  // namespace
 
 std::vector<Case> AttentionCases() {
-  return {{"AttentionForward", CheckForward}, {"AttentionBackward", CheckBackward}};
+  return {{"AttentionForward", CheckForward}, {"AttentionBackward", CheckBackward}, {"MergeAttention", CheckMerge}};
 }
 
 }  // namespace tidemark::kernels::cuda

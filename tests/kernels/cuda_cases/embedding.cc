@@ -53,7 +53,7 @@ void CheckBackward(const Place& place) {
 }
 
 Positions PositionsFor(const RowsOf& m) {
-  return {.rows = m.rows, .width = m.width, .sequence = 11, .positions = 13, .first_row = 8};
+  return {.rows = m.rows, .width = m.width, .sequence = 11, .positions = 17, .first_row = 8, .places = {2, 4}};
 }
 
 void CheckPositionsForward(const Place& place) {
