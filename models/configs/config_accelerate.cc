@@ -39,6 +39,7 @@ constexpr std::array kOneValue = {
     OneValue{"fsdp_config.fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
     OneValue{"fsdp_config.fsdp_auto_wrap_policy", "transformer_based_wrap", "FSDP units that are no layers",
              "set it to TRANSFORMER_BASED_WRAP"},
+    OneValue{"parallelism_config.parallelism_config_cp_size", "1", kOtherContext, kOtherContextHint},
     OneValue{"parallelism_config.parallelism_config_sp_size", "1", "Ulysses sequence parallelism"},
 };
 
@@ -139,22 +140,19 @@ Status ReadLayout(const ConfigValue& root, Settings& settings) {
   constexpr std::string_view kReplicas = "parallelism_config.parallelism_config_dp_replicate_size";
   constexpr std::string_view kShards = "parallelism_config.parallelism_config_dp_shard_size";
   constexpr std::string_view kTensor = "parallelism_config.parallelism_config_tp_size";
-  constexpr std::string_view kContext = "parallelism_config.parallelism_config_cp_size";
   TIDEMARK_ASSIGN(const std::int64_t replicas, Read(root, ranks, kReplicas, "1"));
   TIDEMARK_ASSIGN(const std::int64_t shards, Read(root, ranks, kShards, "1"));
   settings["layout.dp"] = Retold(Value(root, kShards, "1"), std::to_string(replicas * shards));
   settings["layout.tp"] = Value(root, kTensor, "1");
-  settings["layout.cp"] = Value(root, kContext, "1");
   if (replicas > 1) {
     settings["shard.replicas"] = Value(root, kReplicas, "1");
   }
   TIDEMARK_ASSIGN(const std::int64_t tensor, Read(root, ranks, kTensor, "1"));
-  TIDEMARK_ASSIGN(const std::int64_t context, Read(root, ranks, kContext, "1"));
   TIDEMARK_ASSIGN(const std::int64_t processes, Read(root, WholeNumber{-1, 1 << 20}, "num_processes", "-1"));
-  if (const std::int64_t all = replicas * shards; processes > 0 && all * tensor * context != processes) {
+  if (const std::int64_t all = replicas * shards; processes > 0 && all * tensor != processes) {
     return ErrorAt(*Given(root, "num_processes"), "num_processes",
-                   fmt::format("{} is not the product of parallelism_config's sizes: {} * {} * {} * {}", processes,
-                               replicas, shards, tensor, context),
+                   fmt::format("{} is not the product of parallelism_config's sizes: {} * {} * {}", processes, replicas,
+                               shards, tensor),
                    "change one of them");
   }
   return Done{};

@@ -75,6 +75,9 @@ class Megatron {
     TIDEMARK_ASSIGN(const std::int64_t pipeline, fields_.Whole("pipeline-model-parallel-size", 1));
     settings_["layout.tp"] = fields_.Value("tensor-model-parallel-size", "1");
     settings_["layout.pp"] = fields_.Value("pipeline-model-parallel-size", "1");
+    TIDEMARK_ASSIGN(const std::int64_t of_file, fields_.Whole("context-parallel-size", 1));
+    settings_["layout.cp"] = fields_.Value("context-parallel-size", "1");
+    TIDEMARK_ASSIGN(const std::int64_t context, Said("layout.cp", of_file));
     TIDEMARK_ASSIGN(tensor_, Said("layout.tp", tensor));
     TIDEMARK_ASSIGN(pipeline_, Said("layout.pp", pipeline));
     PutWhere("layout.sp", "sequence-parallel", tensor_ > 1 ? "true" : "false", "false");
@@ -84,11 +87,11 @@ class Megatron {
     }
     TIDEMARK_ASSIGN(const std::int64_t per_node, FirstOf(processes));
     TIDEMARK_ASSIGN(const std::int64_t nodes, fields_.Has("nnodes") ? FirstOf("nnodes") : Result<std::int64_t>(1));
-    const std::int64_t world = per_node * nodes, model = tensor_ * pipeline_;
+    const std::int64_t world = per_node * nodes, model = tensor_ * pipeline_ * context;
     if (world % model != 0 && !Speaks(given_, "layout.dp")) {
       return fields_.Refuse(processes, "1",
                             fmt::format("world size ({}) is not divisible by total_model_size ({})", world, model),
-                            "change nproc_per_node and nnodes, or the tensor or pipeline parallel size");
+                            "change nproc_per_node and nnodes, or the tensor, pipeline or context parallel size");
     }
     launched_ = std::max<std::int64_t>(world / model, 1);
     settings_["layout.dp"] = fields_.Retold(processes, "1", std::to_string(launched_));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <span>
 
 #include "base/text.h"
 #include "models/configs/config.h"
@@ -29,7 +30,6 @@ constexpr std::array kSame = {
     Same{"parallelism.tp", "layout.tp", ""},
     Same{"parallelism.pp", "layout.pp", ""},
     Same{"parallelism.expert_parallel_size", "layout.ep", "1"},
-    Same{"parallelism.context_parallel_size", "layout.cp", "1"},
     Same{"model.model_config.hidden_size", "network.hidden", "4096"},
     Same{"model.model_config.intermediate_size", "network.ffn", "11008"},
     Same{"model.model_config.num_hidden_layers", "network.layers", "32"},
@@ -319,6 +319,8 @@ Result<Settings> Read(const ConfigValue& root, const Settings& /*given*/) {
     return ErrorAt(*experts, "model.model_config.moe_config", "this version has no mixture of experts");
   }
   Settings settings;
+  constexpr OneValue kContext{"parallelism.context_parallel_size", "1", kOtherContext, kOtherContextHint};
+  TIDEMARK_TRY(RefuseOthers(root, std::span(&kContext, 1)));
   TIDEMARK_TRY(ReadSame(root, settings));
   TIDEMARK_TRY(ReadTranslated(root, settings));
   TIDEMARK_TRY(ReadTensorParallelMode(root, settings));

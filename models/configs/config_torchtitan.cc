@@ -99,7 +99,6 @@ class Titan {
     settings_["sequence_length"] = fields_.Value("training.seq_len", "2048");
     settings_["layout.tp"] = fields_.Value("parallelism.tensor_parallel_degree", "1");
     settings_["layout.pp"] = fields_.Value("parallelism.pipeline_parallel_degree", "1");
-    settings_["layout.cp"] = fields_.Value("parallelism.context_parallel_degree", "1");
     settings_["layout.ep"] = fields_.Value("parallelism.expert_parallel_degree", "1");
     TIDEMARK_ASSIGN(replicas_, fields_.Whole("parallelism.data_parallel_replicate_degree", 1));
     TIDEMARK_ASSIGN(const std::int64_t shards, fields_.Whole("parallelism.data_parallel_shard_degree", -1, -1));
@@ -176,8 +175,7 @@ class Titan {
 
   /// The trainer never calls set_requires_gradient_sync; a pipeline's stages reduce behind their last backward pass.
   Status ReadStrategy() {
-    const bool shards = ranks_ > replicas_ || settings_.at("layout.cp").text != "1";
-    if (!shards && !Speaks(given_, "strategy")) {
+    if (ranks_ <= replicas_ && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
                             "pipeline or with tensor parallelism all in fp32, which this version does not model",

@@ -17,6 +17,7 @@ constexpr std::array kOneValue = {
     OneValue{"parallelism.enable_async_tensor_parallel", "false", "gathers that are fused with products",
              "set it to false: memory stays as it is, and times are those without"},
     OneValue{"parallelism.pipeline_parallel_schedule_csv", "", "schedules from a file"},
+    OneValue{"parallelism.context_parallel_degree", "1", kOtherContext, kOtherContextHint},
     OneValue{"parallelism.expert_tensor_parallel_degree", "1", "mixtures of experts"},
     OneValue{"fault_tolerance.enable", "false", "replicas that come and go"},
     OneValue{"validation.enable", "false", "validation between steps, with a batch of its own"},

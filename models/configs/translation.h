@@ -39,6 +39,11 @@ struct OneValue {
   std::string_view hint = {};
 };
 
+/// Of tools whose ranks share sequences in another way than the ring of models/network/ring_attention.h.
+inline constexpr std::string_view kOtherContext = "context parallelism other than Transformer Engine's ring";
+inline constexpr std::string_view kOtherContextHint =
+    "leave it out, and add --set layout.cp=N to price that ring instead";
+
 /// Refuses any other value of these fields; absent and null ones pass.
 Status RefuseOthers(const ConfigValue& root, std::span<const OneValue> fields);
 

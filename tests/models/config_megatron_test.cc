@@ -222,10 +222,22 @@ TEST(ConfigMegatron, AttentionMasksAreLoaded) {
   EXPECT_EQ(mask("--dataloader-inter-document-masking"), "false");
 }
 
+/// arguments.py: total_model_size is tensor * pipeline * context.
+TEST(ConfigMegatron, ContextParallelRanksShareSequencesAndTakeNoMoreOfThem) {
+  EXPECT_EQ(KeyOf("", "layout.cp"), "1");
+  EXPECT_EQ(KeyOf("--context-parallel-size 2", "layout.cp"), "2");
+  EXPECT_EQ(KeyOf("--context-parallel-size 2 --cp-comm-type p2p", "layout.cp"), "2");
+  const std::string launched = "torchrun --nproc_per_node 8 pretrain_gpt.py " + Least("--context-parallel-size 2");
+  EXPECT_EQ(TextOf(MustRead(kFormat, launched), "layout.dp"), "4");
+  EXPECT_THAT(RefusalOf(kFormat, "torchrun --nproc_per_node 8 pretrain_gpt.py " + Least("--context-parallel-size 3")),
+              HasSubstr("world size (8) is not divisible by total_model_size (3)"));
+}
+
 TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
            {"--num-experts 8", "mixtures of experts"},
-           {"--context-parallel-size 2", "context parallelism"},
+           {"--context-parallel-size 2 --cp-comm-type a2a", "do not go round a ring"},
+           {"--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", "a ring"},
            {"--fp8-format hybrid", "this version: fp8"},
            {"--optimizer-cpu-offload", "host memory"},
            {"--overlap-param-gather", "with use-distributed-optimizer only"},
