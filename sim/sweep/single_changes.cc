@@ -71,7 +71,12 @@ void AddMicroBatches(const Job& job, std::vector<SingleChange>& changes) {
 
 void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
   const std::int64_t dp = job.layout.dp, steps = job.accumulation_steps;
-  for (const auto& [key, ranks] : {std::pair("layout.tp", job.layout.tp), std::pair("layout.pp", job.layout.pp)}) {
+  std::vector<std::pair<const char*, std::int64_t>> others = {{"layout.tp", job.layout.tp},
+                                                              {"layout.pp", job.layout.pp}};
+  if (job.layout.cp > 1) {
+    others.emplace_back("layout.cp", job.layout.cp);
+  }
+  for (const auto& [key, ranks] : others) {
     if (dp % 2 == 0) {
       changes.push_back({Set(key, ranks * 2), Set("layout.dp", dp / 2), Set("accumulation_steps", steps * 2)});
     }

@@ -21,7 +21,8 @@ using SingleChange = std::vector<std::string>;
 ///   - a gradient bucket as large as the parameters, where a larger one is allocated whole (DeepSpeed's);
 ///   - every other named strategy;
 ///   - half and twice the micro batch, with the accumulation steps the other way;
-///   - a factor of two moved between layout.dp and layout.tp or layout.pp, with the accumulation steps as dp needs.
+///   - a factor of two moved between layout.dp and layout.tp or layout.pp, or layout.cp where ranks share sequences
+///     already, with the accumulation steps as dp needs.
 ///
 /// A change need not be one that the real system accepts, nor one that has an effect.
 std::vector<SingleChange> SingleChanges(const Job& job);
