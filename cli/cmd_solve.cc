@@ -59,6 +59,7 @@ class SolveCommand : public Command {
            "  tidemark solve job.yaml --vary schedule=1f1b,zb-h1       pipelines by both schedules\n"
            "  tidemark solve job.yaml --vary schedule=1f1b,interleaved --vary layout.vpp=1,2\n"
            "                                                           interleaved ones as well\n"
+           "  tidemark solve job.yaml --vary layout.cp=1,2,4,8         so many ranks share each sequence\n"
            "\n"
            "Strategies, recomputation, micro batches and layouts are tried in all combinations, with as many ranks "
            "and\n"
@@ -162,11 +163,12 @@ class SolveCommand : public Command {
     return solution;
   }
 
-  /// They are part of the layouts: what a stage holds depends on them.
-  static Result<std::vector<std::int64_t>> ModelChunks(const SweepAxis& axis) {
+  /// Model chunks: what a stage holds depends on them. Ranks that share sequences: how many others there are does.
+  static Result<std::vector<std::int64_t>> PartsOfLayouts(const SweepAxis& axis) {
     std::optional<std::vector<std::int64_t>> numbers = NumbersOf(axis);
     if (!numbers || std::ranges::any_of(*numbers, [](std::int64_t number) { return number < 1; })) {
-      return BadInput("--vary layout.vpp: expected whole numbers from 1", "for example --vary layout.vpp=1,2,4");
+      return BadInput(fmt::format("--vary {}: expected whole numbers from 1", axis.key),
+                      fmt::format("for example --vary {}=1,2,4", axis.key));
     }
     return std::move(*numbers);
   }
@@ -175,7 +177,7 @@ class SolveCommand : public Command {
     const bool varies_layout = std::ranges::find(keep_, "layout") == keep_.end();
     std::set<std::string> keys;
     std::vector<SweepAxis> varied;
-    std::vector<std::int64_t> vpp = {base.layout.vpp};
+    std::vector<std::int64_t> vpp = {base.layout.vpp}, cp = {base.layout.cp};
     for (const std::string& vary : vary_) {
       TIDEMARK_ASSIGN(SweepAxis axis, ParseSweepAxis(vary));
       if (!keys.insert(axis.key).second) {
@@ -186,12 +188,14 @@ class SolveCommand : public Command {
                         "keep them with --keep layout, or use tidemark sweep");
       }
       if (axis.key == "layout.vpp" && varies_layout) {
-        TIDEMARK_ASSIGN(vpp, ModelChunks(axis));
+        TIDEMARK_ASSIGN(vpp, PartsOfLayouts(axis));
+      } else if (axis.key == "layout.cp" && varies_layout) {
+        TIDEMARK_ASSIGN(cp, PartsOfLayouts(axis));
       } else {
         varied.push_back(std::move(axis));
       }
     }
-    std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()}, vpp);
+    std::vector<SweepAxis> axes = Alternatives(base, global_batch, {keep_.begin(), keep_.end()}, vpp, cp);
     for (SweepAxis& axis : varied) {
       if (IsGivenToAlternatives(axis.key) || SettingOf(base, axis.key).empty()) {
         return BadInput(

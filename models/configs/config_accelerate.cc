@@ -39,7 +39,8 @@ constexpr std::array kOneValue = {
     OneValue{"fsdp_config.fsdp_forward_prefetch", "false", "gathers that are issued ahead in the forward pass"},
     OneValue{"fsdp_config.fsdp_auto_wrap_policy", "transformer_based_wrap", "FSDP units that are no layers",
              "set it to TRANSFORMER_BASED_WRAP"},
-    OneValue{"parallelism_config.parallelism_config_cp_size", "1", kOtherContext, kOtherContextHint},
+    OneValue{"parallelism_config.parallelism_config_cp_size", "1", kOtherContext,
+             "leave it and num_processes out, and add --set layout.cp=N to price that ring instead"},
     OneValue{"parallelism_config.parallelism_config_sp_size", "1", "Ulysses sequence parallelism"},
 };
 

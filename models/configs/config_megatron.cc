@@ -78,6 +78,7 @@ class Megatron {
     TIDEMARK_ASSIGN(const std::int64_t of_file, fields_.Whole("context-parallel-size", 1));
     settings_["layout.cp"] = fields_.Value("context-parallel-size", "1");
     TIDEMARK_ASSIGN(const std::int64_t context, Said("layout.cp", of_file));
+    TIDEMARK_TRY(context > 1 ? RefuseOtherExchanges() : Status(Done{}));
     TIDEMARK_ASSIGN(tensor_, Said("layout.tp", tensor));
     TIDEMARK_ASSIGN(pipeline_, Said("layout.pp", pipeline));
     PutWhere("layout.sp", "sequence-parallel", tensor_ > 1 ? "true" : "false", "false");
@@ -96,6 +97,23 @@ class Megatron {
     launched_ = std::max<std::int64_t>(world / model, 1);
     settings_["layout.dp"] = fields_.Retold(processes, "1", std::to_string(launched_));
     return Done{};
+  }
+
+  /// One way for all layers, or one for each, in which context-parallel ranks exchange keys.
+  Status RefuseOtherExchanges() const {
+    constexpr std::string_view kOption = "cp-comm-type";
+    if (!fields_.Has(kOption)) {
+      return Done{};
+    }
+    const ConfigValue& value = *fields_.Given(kOption);
+    const std::vector<ConfigValue> ways = value.items.empty() ? std::vector{value} : value.items;
+    const auto other = std::ranges::find_if(ways, [](const ConfigValue& way) { return way.text != "p2p"; });
+    return other == ways.end() ? Status(Done{})
+                               : fields_.Refuse(kOption, "p2p",
+                                                fmt::format("{} is not supported by this version: keys and values "
+                                                            "that do not go round a ring",
+                                                            Describe(*other)),
+                                                "leave it out to price the ring");
   }
 
   /// A launcher's option, behind which the name of the script may stand.
@@ -177,6 +195,7 @@ class Megatron {
     PutWhere("strategy", "use-distributed-optimizer", "megatron-dist-opt", "megatron");
     PutWhere("sync.overlap", "overlap-grad-reduce", "true", "false");
     PutWhere("sync.average_in_collective", "ddp-average-in-collective", "true", "false");
+    PutWhere("loss_scale", "calculate-per-token-loss", "summed-tokens", "microbatches");
     PutWhere("buffers.fused_accumulation", "no-gradient-accumulation-fusion", "false", "true");
     if (fields_.Has("ddp-bucket-size")) {
       settings_["sync.bucket_elements"] = *fields_.Given("ddp-bucket-size");

@@ -175,7 +175,9 @@ class Titan {
 
   /// The trainer never calls set_requires_gradient_sync; a pipeline's stages reduce behind their last backward pass.
   Status ReadStrategy() {
-    if (ranks_ <= replicas_ && !Speaks(given_, "strategy")) {
+    const ConfigValue* shared = Find(given_, "layout.cp");  // over whose ranks is sharded as well
+    const bool shards = ranks_ > replicas_ || (shared != nullptr && shared->text != "1");
+    if (!shards && !Speaks(given_, "strategy")) {
       return fields_.Refuse("parallelism.data_parallel_shard_degree", "-1",
                             "nothing is sharded: torchtitan then computes under autocast over fp32 weights, or in a "
                             "pipeline or with tensor parallelism all in fp32, which this version does not model",

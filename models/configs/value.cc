@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -57,14 +57,18 @@ class Converter {
  private:
   Result<ConfigValue> ConvertMap(const YAML::Node& node, ConfigValue value, int depth) {
     value.kind = ConfigValue::Kind::map;
-    std::set<std::string> seen;
+    std::map<std::string, YAML::Node> seen;
     for (const auto& field : node) {
       const std::string where = At(path_, field.first.Mark());
       if (!field.first.IsScalar()) {
         return Error{ErrorCode::bad_input, where, "a key must be a word", {}};
       }
       const std::string& key = field.first.Scalar();
-      if (!seen.insert(key).second) {
+      if (const auto [before, is_new] = seen.try_emplace(key, field.second); !is_new) {
+        const YAML::Node &first = before->second, &second = field.second;
+        if (first.IsScalar() && second.IsScalar() && first.Scalar() == second.Scalar()) {
+          continue;  // says the same again
+        }
         return Error{ErrorCode::bad_input, where, fmt::format("{}: is given twice", key), "remove one of the two"};
       }
       TIDEMARK_ASSIGN(ConfigValue converted, Convert(field.second, depth + 1));

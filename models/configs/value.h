@@ -42,8 +42,8 @@ using Settings = std::map<std::string, ConfigValue>;
 /// What they say about a key; null where they say nothing.
 const ConfigValue* Find(const Settings& settings, const std::string& key);
 
-/// Parses YAML or JSON, also with comments. `path` is for error messages. Refuses several documents in one text,
-/// repeated keys, and texts that expand (through aliases) beyond what a config holds.
+/// Parses YAML or JSON, also with comments. `path` is for error messages. Refuses several documents in one text, keys
+/// that are repeated with other values, and texts that expand (through aliases) beyond what a config holds.
 Result<ConfigValue> ParseConfig(std::string_view text, const std::string& path);
 
 /// Where a path that a value names begins: the folder of its file, or, given on the command line (`--set`), where that

@@ -12,6 +12,7 @@ namespace {
 
 // Bounds of single numbers. They are generous; models/job/validate.cc refuses what overflows in combination.
 constexpr WholeNumber kRanks{1, 1 << 20};
+constexpr WholeNumber kSharing{1, 1 << 10};  // every step of a ring stands in every layer's program
 constexpr WholeNumber kCount{1, 1 << 24};
 constexpr WholeNumber kUnits{0, 64};
 
@@ -107,7 +108,7 @@ void AddSizes(Fields& fields) {
        FieldAt<J>(
            "layout.sp", [](J & j) -> auto& { return j.layout.sp; }, Truth{}),
        FieldAt<J>(
-           "layout.cp", [](J & j) -> auto& { return j.layout.cp; }, kRanks),
+           "layout.cp", [](J & j) -> auto& { return j.layout.cp; }, kSharing),
        FieldAt<J>(
            "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
        FieldAt<J>(
@@ -300,6 +301,7 @@ void AddTheRest(Fields& fields) {
                      "loss_scale", [](J & j) -> auto& { return j.axes.loss_scale; },
                      Choice<LossScale>{{{"microbatches", LossScale::microbatches},
                                         {"global-tokens", LossScale::global_tokens},
+                                        {"summed-tokens", LossScale::summed_tokens},
                                         {"global-batch", LossScale::global_batch}}}),
                  FieldAt<J>(
                      "optimizer", [](J & j) -> auto& { return j.optimizer; },

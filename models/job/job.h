@@ -154,6 +154,7 @@ enum class MicrobatchLoop : std::uint8_t {
 enum class LossScale : std::uint8_t {
   microbatches,   ///< each microbatch's mean loss, by the number of microbatches; the group averages
   global_tokens,  ///< the sum over tokens, by all tokens of the step on all ranks; the group sums
+  summed_tokens,  ///< by nothing; the group sums, and that sum of gradients is divided by all tokens of the step
   global_batch,   ///< the mean over the microbatch's tokens on all ranks; the group sums, the update divides by M
 };
 
@@ -253,6 +254,7 @@ struct StrategyDefaults {
   std::string summary;  ///< one line, in the terms of that system's users
   Axes axes;
   bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1
+  bool has_ring = false;                     ///< its system shares sequences in Transformer Engine's ring (layout.cp)
   std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do
   std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason
 };

@@ -85,8 +85,8 @@ StepTotals Sum(const std::vector<BlockRun>& runs, const Machine& machine, bool r
 StepTotals TotalsOf(const Job& job, const std::vector<BlockRun>& blocks) {
   StepTotals totals = Sum(blocks, job.machine, job.axes.recompute.policy != Recompute::Policy::none);
   if (job.axes.buffers.attention_mask) {
-    const long double mask = static_cast<long double>(job.micro_batch_size * job.TokensOnRank()) * job.sequence_length;
-    totals.tensor_bytes += mask;
+    const long double mask = static_cast<long double>(job.micro_batch_size * job.sequence_length) * job.sequence_length;
+    totals.tensor_bytes += 2 * mask;  // and the rows of it that a rank keeps
     totals.loaded_bytes += mask;
   }
   return totals;

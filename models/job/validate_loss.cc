@@ -40,11 +40,11 @@ Status CheckLossInChunks(const Job& job) {
   }
   const Partition partition = PartitionOf(job);
   const std::int64_t chunks = PlanChunks(LocalShape(*decoder, partition), partition).chunks();
-  if (job.mean_sequence_length > 0 && job.micro_batch_size * job.mean_sequence_length < chunks) {
-    return BadKey(
-        "sequence_length.mean",
-        fmt::format("the longest sequences take {} chunks of the loss, more than a mean one has tokens", chunks),
-        "set loss to upcast-logits");
+  if (job.mean_sequence_length > 0 && job.micro_batch_size * job.mean_sequence_length / job.layout.cp < chunks) {
+    return BadKey("sequence_length.mean",
+                  fmt::format("the longest sequences take {} chunks of the loss, more than a mean one has tokens{}",
+                              chunks, job.layout.cp > 1 ? " on a rank" : ""),
+                  "set loss to upcast-logits");
   }
   return Done{};
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <numeric>
+#include <utility>
+
 #include "models/job/validate.h"
 #include "models/job/validate_parts.h"
 
@@ -48,11 +51,11 @@ Status CheckContextParallel(const Job& job) {
                   "single operations do not",
                   "set network.attention_kernel to flash, or layout.cp to 1");
   }
-  // Two stretches for each rank; of each stretch's rows a part for each rank of sequence parallelism.
-  const std::int64_t parts = 2 * cp * (job.layout.sp ? job.layout.tp : 1);
+  // Two stretches for each rank, and a part of its rows for each rank of sequence parallelism.
+  const std::int64_t parts = std::lcm(2 * cp, cp * (job.layout.sp ? job.layout.tp : 1));
   for (const auto& [key, tokens] : {std::pair("sequence_length", job.sequence_length),
                                     std::pair("sequence_length.mean", job.mean_sequence_length)}) {
-    if (tokens % (2 * cp) != 0 || (tokens / cp) % (job.layout.sp ? job.layout.tp : 1) != 0) {
+    if (tokens % parts != 0) {
       return BadKey(
           key,
           fmt::format("{} tokens do not divide over {} context-parallel ranks, two stretches for each{}", tokens, cp,

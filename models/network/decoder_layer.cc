@@ -98,7 +98,8 @@ class LayerTable {
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
 
   /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
-  /// new tensors of q and k, which are views as well where nothing rotates them. A ring copies all three. Elsewhere
+  /// new tensors of q and k, which are views as well where nothing rotates them. A ring takes
+  /// tensors of their own. Elsewhere
   /// fused rotation turns both where they are; the other turns each into a new tensor, as soon as its projection has
   /// run.
   void MakeQkv() {
@@ -107,12 +108,13 @@ class LayerTable {
     if (views) {
       packed_ = q_ = k_ = v_ = b().AddTensor("qkv", queries + 2 * keys);
     }
+    const std::string prefix = InRing() ? "ring_" : "";
     if (!views || decoder().rope) {
       q_ = b().AddTensor("q", queries);
-      k_ = b().AddTensor("k", keys);
+      k_ = b().AddTensor(prefix + "k", keys);
     }
     if (!views) {
-      v_ = b().AddTensor("v", keys);
+      v_ = b().AddTensor(prefix + "v", keys);
     }
     ProjectQkv();
     if (decoder().rope && !RotatesEach()) {

@@ -33,9 +33,11 @@ void RingAttention::Forward(TensorId q, TensorId k, TensorId v, TensorId output)
   q_ = q;
   // Sequences lie side by side in the residual stream, and one behind the other in attention.
   const bool copies = parts_.shape().batch > 1;
-  output_ = copies ? b().AddTensor("attn_out_by_sequence", Queries()) : output;
+  output_ = copies ? b().AddTensor("sequences_out", Queries()) : output;
   std::vector<TensorId> kvs, outputs, lses;
-  const auto arrive = [&] { return kvs.emplace_back(b().AddTensor(fmt::format("kv_{}", kvs.size()), 2 * Keys())); };
+  const auto arrive = [&] {
+    return kvs.emplace_back(b().AddTensor(fmt::format("{}_ring_kv", kvs.size()), 2 * Keys()));
+  };
   b().AddPointwise(forward, "attention.stack", {k, v}, {arrive()}, 0);
   for (std::int64_t step = 0; step < ranks(); ++step) {
     kv_ = kvs.back();
@@ -44,8 +46,8 @@ void RingAttention::Forward(TensorId q, TensorId k, TensorId v, TensorId output)
     if (goes_on) {
       b().AddShift(forward, CollectiveKind::shift_up, name, {kv_}, {arrive()});
     }
-    outputs.push_back(b().AddTensor(fmt::format("attn_out_{}", step), Queries()));
-    lses.push_back(AddLse(fmt::format("lse_{}", step)));
+    outputs.push_back(b().AddTensor(fmt::format("{}_ring_out", step), Queries()));
+    lses.push_back(AddLse(fmt::format("{}_ring_lse", step)));
     b().Add(forward, fmt::format("attention.forward_{}", step), Step(step, false), {q, kv_},
             {outputs.back(), lses.back()});
     if (goes_on) {
@@ -55,6 +57,7 @@ void RingAttention::Forward(TensorId q, TensorId k, TensorId v, TensorId output)
   Merge(outputs, lses);
   std::vector<TensorId> named = std::move(kvs);
   named.insert(named.end(), outputs.begin(), outputs.end());
+  named.insert(named.end(), {k, v});  // by whoever called it
   forward.emplace_back(Hold{"attention.return", std::move(named), {}});
   if (copies) {
     b().AddPointwise(forward, "attention.side_by_side", {output_}, {output}, 0);
@@ -75,17 +78,16 @@ void RingAttention::Backward(TensorId d_output, TensorId dq, TensorId dk, Tensor
   auto& backward = b().backward();
   Pair pairs[2];
   for (const std::size_t i : {0U, 1U}) {
-    pairs[i] = {b().AddTensor(fmt::format("ring_kv_{}", i), 2 * Keys()),
-                b().AddTensor(fmt::format("d_ring_kv_{}", i), 2 * Keys())};
+    pairs[i] = {b().AddTensor(fmt::format("{}_back_kv", i), 2 * Keys()),
+                b().AddTensor(fmt::format("{}_back_d_kv", i), 2 * Keys())};
   }
   backward.emplace_back(Hold{"attention.begin", {}, {dq, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}});
   b().AddPointwise(backward, "attention.kv_back", {kv_}, {pairs[0].kv}, 0);
   for (std::int64_t turn = 0; turn < ranks(); ++turn) {
     StepBackward(turn, pairs[turn % 2], pairs[(turn + 1) % 2], d_output, dq);
   }
-  backward.emplace_back(
-      Hold{"attention.end", {q_, kv_, output_, lse_, pairs[0].kv, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}, {}});
-  // Both are views of the pair that came last, until the gradient of the packed projection is put together.
+  backward.emplace_back(Hold{"attention.end", {kv_, pairs[0].kv, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}, {}});
+  // The gradient of a packed projection is put together from views of the pair that came last, which goes with them.
   const Pair& last = pairs[ranks() % 2];
   b().AddPointwise(backward, "attention.unstack", {last.d_kv}, {dk, dv}, 0);
   backward.emplace_back(Hold{"attention.views", {last.kv}, {}});

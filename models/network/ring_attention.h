@@ -21,12 +21,15 @@ namespace tidemark {
 /// context_parallel.py at d0067d0d, causal, bf16, FlashAttention), for Q the bytes of q and KV those of k and v:
 ///   saved      q, the keys and values that came last, the output, one lse: 2 Q + KV + lse; what the next linear layer
 ///              saves is a copy of the output in its own layout, of another Q, but where one sequence has one layout
-///   forward    every step's keys and values and its output stay until it returns: n KV + (n + 1) Q
+///   forward    every step's keys and values, its output, and k and v themselves stay until it returns:
+///              (n + 1) KV + (n + 1) Q
 ///   backward   beside these two pairs of keys and values with their gradients, dq, one step's dq, dk, dv: 5 KV + 2 Q
 ///   messages   n - 1 of KV; back one of KV, n - 2 of 2 KV and one of KV
 /// The outputs of steps that see half of the queries (keys of ranks above) are as long as the others here, as they are
 /// on the ring's last rank, where there are none: it needs most. Left out: such copies of q, k, v and the output's
-/// gradient, which are of no use as soon as they are made.
+/// gradient; the packed projection's output, of which v is a view and which its caller names as well; half an lse and
+/// fp32 products while results are merged; keys repeated for every query head (FlashAttention 2 with grouped queries);
+/// and that every second step's tensors are of another stream, for which a caching allocator reserves by itself.
 class RingAttention {
  public:
   explicit RingAttention(DecoderParts& parts) : parts_(parts) {}

@@ -217,6 +217,7 @@ class Declarer {
                              .reads = reads,
                              .writes = writes,
                              .exact = exact_};
+    context.share = {0, job_.layout.cp, job_.sequence_length};
     context.own_part = leaf.own_part;
     context.turn = TurnOf(program_, loops);
     context.block = model_.FirstOf(name) + (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));

@@ -44,9 +44,10 @@ Status Executor::Connect(const Program& program) {
   for (const Node& node : program.nodes) {
     if (const auto* collective = std::get_if<Collective>(&node)) {
       const std::string_view group = program.groups[collective->group.index].name;
-      exchanging.insert(group);
       if (IsShift(collective->kind)) {
-        shifting[group].insert(collective->kind);
+        shifting[group].insert(collective->kind);  // messages between two ranks each
+      } else {
+        exchanging.insert(group);
       }
     }
   }

@@ -20,12 +20,11 @@
 namespace tidemark {
 namespace {
 
-/// As many bytes as asked for, of masks of one sequence each: 1 where a query of the rank may not see a key.
-std::vector<std::uint8_t> CausalMask(const SequenceShare& share, std::int64_t bytes) {
+/// As many bytes as asked for, of masks of one sequence each: 1 where a query may not see a key.
+std::vector<std::uint8_t> CausalMask(std::int64_t sequence, std::int64_t bytes) {
   std::vector<std::uint8_t> mask(static_cast<std::size_t>(bytes));
   for (std::int64_t i = 0; i < bytes; ++i) {
-    const std::int64_t query = share.PlaceOf(i / share.sequence % share.tokens());
-    mask[static_cast<std::size_t>(i)] = i % share.sequence > query ? 1 : 0;
+    mask[static_cast<std::size_t>(i)] = i % sequence > i / sequence % sequence ? 1 : 0;
   }
   return mask;
 }
@@ -47,7 +46,7 @@ Status Executor::Do(const Copy& leaf, Loops loops) {
     if (IsUsedParameters(name)) {
       put(std::vector<std::int32_t>(static_cast<std::size_t>(type.elements), 1).data());
     } else if (IsAttentionMask(name)) {
-      put(CausalMask(ShareOfSequences(), type.elements).data());
+      put(CausalMask(job_.sequence_length, type.elements).data());
     } else {
       put(SamplesOf(name, BufferOf(ref)).data());
     }
@@ -143,6 +142,7 @@ CountedLabels Executor::CountLabels() const {
       counted.divisor = mean_of(own - rank * samples, ranks);
       break;
     case LossScale::global_tokens:
+    case LossScale::summed_tokens:
       counted.divisor = mean_of(step_ * job_.Microbatches() * ranks * samples, job_.Microbatches() * ranks);
       break;
   }

@@ -17,7 +17,7 @@ Result<kernels::TensorType> HostCopyType(const Job& job, const Model& model, std
     return kernels::TensorType{DType::int32, model.TrainedOf(to.name)};
   }
   if (IsAttentionMask(copy)) {
-    return kernels::TensorType{DType::u8, model.samples() * job.TokensOnRank() * job.sequence_length};
+    return kernels::TensorType{DType::u8, model.samples() * job.sequence_length * job.sequence_length};
   }
   if (WithoutStage(copy) != "load.ids" && WithoutStage(copy) != "load.labels") {
     return NotExecuted(fmt::format("'{}', a copy between host and device", copy));

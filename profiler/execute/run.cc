@@ -112,7 +112,7 @@ Status CheckExecutable(const Job& job, std::span<const RunStep> steps, const Run
     return NotExecuted("sequences of different lengths (sequence_length.mean) in a dual encoder, which pools them");
   }
   if (job.mean_sequence_length > 0 && job.axes.sync.when == Sync::When::custom &&
-      job.axes.loss_scale == LossScale::global_tokens) {
+      (job.axes.loss_scale == LossScale::global_tokens || job.axes.loss_scale == LossScale::summed_tokens)) {
     return NotExecuted("all tokens of windows of your own (sync.when, loss_scale) of sequences of different lengths");
   }
   if (job.axes.precision.params == DType::fp64) {

@@ -68,6 +68,8 @@ class StateBinder {
         return Scale();
       case Does::zero:
         return Zero();
+      case Does::own_rows:
+        return OwnRows();
     }
     TIDEMARK_CHECK(false && "an unknown movement");
   }
@@ -102,6 +104,21 @@ class StateBinder {
                          on::Zero(queue, write);
                        }
                      }};
+  }
+
+  /// Of each sample, the rows of both of this rank's stretches.
+  Operation OwnRows() const {
+    const ConstTensor whole = c_.Read(0);
+    const SequenceShare share = c_.share;
+    const std::int64_t samples = c_.model.samples(), half = share.tokens() / 2;
+    return {{{whole.type.dtype, samples * share.tokens() * share.sequence}}, [=](Writes writes, const Queue& queue) {
+              for (std::int64_t row = 0; row < samples * share.tokens(); row += half) {
+                const std::int64_t sample = row / share.tokens(), place = share.PlaceOf(row % share.tokens());
+                const std::int64_t from = (sample * share.sequence + place) * share.sequence;
+                on::Copy(queue, kernels::Slice(whole, from, half * share.sequence),
+                         kernels::Slice(writes[0], row * share.sequence, half * share.sequence));
+              }
+            }};
   }
 
   Result<Operation> AddAlike() const {

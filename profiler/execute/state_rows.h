@@ -13,6 +13,7 @@ enum class Does : std::uint8_t {
   add,    ///< they are added to each other, and to what is there if that is read as well
   scale,  ///< what is there is scaled
   zero,
+  own_rows,  ///< of a mask, those of this rank's share of each sequence
   pack,  ///< as copy; into a buffer that does not say what it holds: behind what was put in before, where it is kept
   take,  ///< as copy, of what is shared, however little
   add_taken,   ///< as add, of what is shared, however little
@@ -92,6 +93,7 @@ inline constexpr std::array kStateRows = {
     StateRow{"masters to weights", Does::copy},
     StateRow{"narrow gradients", Does::copy},
     StateRow{"own part of bucket", Does::take},
+    StateRow{"own rows of attention_mask", Does::own_rows},
     StateRow{"own slices from flattened bucket", Does::copy},
     StateRow{"pack gradients", Does::copy},
     StateRow{"pack partitions", Does::take},

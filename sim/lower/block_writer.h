@@ -33,7 +33,8 @@ class BlockWriter {
   };
 
   /// Copies ids and labels of some runs' blocks to the device; with `buffers.attention_mask` also that mask, on the
-  /// network's first and last stage (pretrain_gpt.py: get_batch). No kernel reads it: attention is causal by itself.
+  /// network's first and last stage (pretrain_gpt.py: get_batch), where ranks that share sequences cut out their rows
+  /// (core/utils.py: get_batch_on_this_cp_rank). No kernel of attention reads it: that is causal by itself.
   /// The function that computes the loss names it until it returns, and layers that are computed again were called
   /// with it and keep it till then (core/tensor_parallel/random.py: CheckpointFunction): here until the stage's first
   /// layer has been, whichever of them are.
@@ -148,7 +149,8 @@ class BlockWriter {
   StreamId loss_;  ///< made at its first use
   GroupId loss_group_;
   std::map<std::string, BufferId> carried_;
-  BufferId mask_;  ///< invalid where none is loaded
+  BufferId mask_;        ///< invalid where none is loaded
+  BufferId whole_mask_;  ///< of which a context-parallel rank keeps its rows alone; invalid where it has all
   bool keeps_mask_ = false;
   std::vector<RunTables> runs_;
   std::vector<BoundaryRun> boundaries_;

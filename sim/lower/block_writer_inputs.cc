@@ -19,8 +19,17 @@ void BlockWriter::Load(const Microbatch& microbatch, const RunRange& runs) {
         Copy{role_.builder.Named("load." + name), copy_, role_.builder.buffer(ref.buffer).bytes(), {}, {ref}});
     loaded = true;
   };
-  if (mask_.valid()) {
+  if (mask_.valid() && !whole_mask_.valid()) {
     load("attention_mask", {mask_, {MicrobatchIndex(microbatch), Index{}}});
+  } else if (mask_.valid()) {
+    const BufferRef whole{whole_mask_, {}}, own{mask_, {MicrobatchIndex(microbatch), Index{}}};
+    load("attention_mask", whole);
+    role_.builder.Order(role_.compute, copy_, "mask loaded");
+    role_.Alloc(own);
+    const Buffer& rows = role_.builder.buffer(mask_);
+    role_.MemoryKernel("own rows of attention_mask", role_.compute, Work::compute, {whole}, {own}, rows.elements,
+                       rows.bytes() * 2);
+    role_.Free(whole);
   }
   for (std::size_t run = runs.begin; run < runs.end; ++run) {
     const Block& block = role_.stage.runs[run].block();
@@ -40,12 +49,18 @@ void BlockWriter::DeclareMask() {
   if (!job.axes.buffers.attention_mask || !(role_.stage.is_first() || role_.stage.is_last())) {
     return;
   }
-  mask_ = role_.builder.AddBuffer({"attention_mask",
-                                   Category::input,
-                                   DType::u8,
-                                   job.micro_batch_size * job.TokensOnRank() * job.sequence_length,
-                                   {role_.MicrobatchBuffers(), 1},
-                                   role_.compute});
+  const auto declare = [&](const char* name, std::int64_t rows, std::int64_t microbatches) {
+    return role_.builder.AddBuffer({name,
+                                    Category::input,
+                                    DType::u8,
+                                    job.micro_batch_size * rows * job.sequence_length,
+                                    {microbatches, 1},
+                                    role_.compute});
+  };
+  mask_ = declare("attention_mask", job.TokensOnRank(), role_.MicrobatchBuffers());
+  if (job.layout.cp > 1) {
+    whole_mask_ = declare("whole attention_mask", job.sequence_length, 1);
+  }
   keeps_mask_ = recompute.policy == Recompute::Policy::full || recompute.policy == Recompute::Policy::every_n ||
                 (recompute.policy == Recompute::Policy::selective && recompute.attention);
 }
@@ -96,7 +111,7 @@ void BlockWriter::GatherOverData(NameId name, std::int64_t elements, DType dtype
   ProgramBuilder& builder = role_.builder;
   if (!loss_.valid()) {
     loss_ = builder.AddStream("loss", StreamKind::collective);
-    loss_group_ = role_.AddGroup("dp", role_.job.layout.GradientRanks(), role_.job.layout.tp);
+    loss_group_ = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
   }
   builder.Order(loss_, role_.compute, "representations ready");
   builder.Emit(Collective{name, CollectiveKind::all_gather, Reduction::none, Rational(1), loss_group_, dtype, elements,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/lower/schedule.h"
+#include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
 namespace {
@@ -139,6 +140,19 @@ void ChunkWriter::ExchangeMirrored() {
   if (role_.program.is_mirrored) {
     links_.ExchangeMirrored(*data_parallel_);
   }
+}
+
+void ChunkWriter::DivideByTokens() {
+  if (role_.job.axes.loss_scale != LossScale::summed_tokens) {
+    return;
+  }
+  const Rational share(1, role_.job.Microbatches() * role_.job.layout.GradientRanks());
+  role_.builder.Emit(Begin{Phase::reduce, {LoopId{}, -1, 0}});
+  EachTrained(role_, [&](const ParameterAt& at) {
+    role_.builder.Emit(
+        Scale{role_.builder.Named("divide by tokens"), share, role_.compute, data_parallel_->FinalGradient(at)});
+  });
+  role_.builder.Emit(End{Phase::reduce});
 }
 
 void ChunkWriter::MeasureNorm() {

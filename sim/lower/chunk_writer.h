@@ -34,6 +34,8 @@ class ChunkWriter {
   /// When those of all chunks are: adds up what several ranks hold of one gradient; then the optimizer steps.
   void ExchangeTied() { links_.ExchangeTiedGradient(*data_parallel_); }
   void ExchangeMirrored();
+  /// Where gradients are sums over tokens (LossScale::summed_tokens).
+  void DivideByTokens();
   void MeasureNorm();
   void Step();
   /// Throws away what an incomplete window has left behind the last step.

@@ -176,10 +176,17 @@ class Repeater {
       }
     }
     std::vector<Action> left;
+    std::vector<bool> made(block_.tensors.size());
     for (std::size_t i = 0; i < repeated.size(); ++i) {
+      if (auto* hold = std::get_if<Hold>(&repeated[i])) {  // of what is made at all
+        std::erase_if(hold->reads, [&](TensorId tensor) { return !made[tensor.index]; });
+        left.push_back(std::move(repeated[i]));
+        continue;
+      }
       const auto* collective = std::get_if<Communicate>(&repeated[i]);
       bool waits = false;
       ForEachTouch(repeated[i], [&](TensorId tensor, bool write) {
+        made[tensor.index] = made[tensor.index] || (needed[i] && write);
         waits = waits || (std::holds_alternative<Await>(repeated[i]) && awaited[tensor.index]);
         awaited[tensor.index] = awaited[tensor.index] || (needed[i] && write && collective != nullptr);
       });

@@ -28,8 +28,7 @@ StageLinks::StageLinks(Role& role, const BlockWriter& blocks) : role_(role), blo
   }
 }
 
-/// Ranks are numbered tensor parallel first, then data parallel, then pipeline: neighbouring stages are dp * cp * tp
-/// ranks apart.
+/// Neighbouring stages are dp * cp * tp ranks apart (Role::AddGroup).
 ChannelId StageLinks::AddChannel(const std::string& name, std::int64_t from, std::int64_t to) {
   const Layout& layout = role_.job.layout;
   const std::int64_t stage_ranks = layout.GradientRanks() * layout.tp;

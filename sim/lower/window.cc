@@ -123,8 +123,7 @@ std::vector<WindowRun> CachedWindow(const Job& job) {
   const bool gathers = network == nullptr || network->gather;
   const bool each = SynchronisesEach(job);
   const std::int64_t chunks = job.Microbatches();
-  const Rational scale((job.axes.loss_times_ranks ? job.layout.GradientRanks() : 1),
-                       chunks * (gathers ? job.layout.GradientRanks() : 1));
+  const Rational scale((job.axes.loss_times_ranks ? job.layout.dp : 1), chunks * (gathers ? job.layout.dp : 1));
   std::vector<WindowRun> runs;
   for (const bool second : {false, true}) {
     const bool reduced = second && shared;
@@ -141,6 +140,9 @@ std::vector<WindowRun> CachedWindow(const Job& job) {
 
 Rational LossScaleOf(const Job& job, std::int64_t microbatches) {
   const LossScale scale = job.axes.loss_scale;
+  if (scale == LossScale::summed_tokens) {
+    return Rational(1);
+  }
   const std::int64_t divided = scale == LossScale::global_batch ? 1 : microbatches;
   return Rational(1, divided * (scale == LossScale::microbatches ? 1 : job.layout.GradientRanks()));
 }

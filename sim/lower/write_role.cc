@@ -193,6 +193,9 @@ class RoleWriter {
     for (ChunkWriter* chunk : in_order) {
       chunk->ExchangeMirrored();
     }
+    for (ChunkWriter& chunk : chunks_) {
+      chunk.DivideByTokens();
+    }
     if (chunks_.size() > 1 && job_.axes.optimizer_step.clip_norm > 0) {
       for (ChunkWriter& chunk : chunks_) {
         chunk.MeasureNorm();

@@ -98,17 +98,23 @@ class Linter {
     const bool over_tokens = dual == nullptr || dual->lm_loss;
     const std::int64_t means =
         job_.Microbatches() * (axes_.loss_scale == LossScale::global_batch ? 1 : job_.layout.GradientRanks());
-    if (!uneven || !over_tokens || axes_.loss_scale == LossScale::global_tokens || means == 1) {
+    const bool counts = axes_.loss_scale == LossScale::global_tokens || axes_.loss_scale == LossScale::summed_tokens;
+    if (!uneven || !over_tokens || counts || means == 1) {
       return;
     }
-    Job counted = job_;
-    counted.axes.loss_scale = LossScale::global_tokens;
+    std::string counting;
+    for (const auto& [scale, name] :
+         {std::pair(LossScale::global_tokens, "global-tokens"), std::pair(LossScale::summed_tokens, "summed-tokens")}) {
+      Job counted = job_;
+      counted.axes.loss_scale = scale;
+      counting = counting.empty() && strategy_.Accept(counted).ok() ? name : counting;
+    }
     Add("mean-of-means", "warning",
         fmt::format("sequences have {} tokens on average and {} at most: the mean of {} microbatches' mean losses is "
                     "not the mean over tokens",
                     Grouped(job_.mean_sequence_length), Grouped(job_.sequence_length), Grouped(means)),
-        strategy_.Accept(counted).ok()
-            ? "divide by all tokens of the window: loss_scale=global-tokens"
+        !counting.empty()
+            ? fmt::format("divide by all tokens of the window: loss_scale={}", counting)
             : fmt::format(
                   "count the tokens of the whole window on all ranks before the first backward pass, and divide "
                   "by them; {} does not, another strategy does: strategy=fsdp2-scatter-each with "
@@ -233,7 +239,7 @@ class Linter {
           LooksAt("buffers.stack_gradients") ? "keep a running sum: buffers.stack_gradients: false"
                                              : strategy_.defer_hint);
     }
-    const Bytes mask(job_.micro_batch_size * job_.TokensOnRank() * job_.sequence_length);
+    const Bytes mask(job_.micro_batch_size * job_.sequence_length * job_.sequence_length);
     if (axes_.buffers.attention_mask && mask >= kLargeMask) {
       Add("loaded-mask", "note",
           fmt::format(
@@ -241,6 +247,13 @@ class Linter {
               "not read",
               Text(mask)),
           "leave it out of the data loader: --no-create-attention-mask-in-dataloader, buffers.attention_mask: false");
+    }
+    if (job_.layout.cp > 1 && !strategy_.defaults.has_ring) {
+      Add("ring-of-another-system", "note",
+          fmt::format("{} ranks share each sequence in the ring of Transformer Engine, which the system of {} has not: "
+                      "what it does instead may take other bytes and times",
+                      job_.layout.cp, job_.strategy),
+          "use megatron or megatron-dist-opt, whose ring it is");
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {
@@ -288,20 +301,20 @@ class Linter {
     }
     const bool gathers = std::get<DualEncoder>(job_.network.shape).gather;
     if (!job_.CachesRepresentations() && Accumulates()) {
-      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.GradientRanks() : 1);
+      const std::int64_t pairs = job_.micro_batch_size * (gathers ? job_.layout.dp : 1);
       Add("contrastive-accumulation", "error",
           fmt::format("a contrastive loss in each of {} microbatches compares {} pairs at a time, not {}: fewer "
                       "negatives than one batch has, which no sum of gradients brings back",
                       job_.Microbatches(), Grouped(pairs), Grouped(pairs * job_.Microbatches())),
           "take one loss over the whole batch: strategy: gradcache");
     }
-    if (!gathers && job_.layout.GradientRanks() > 1) {
+    if (!gathers && job_.layout.dp > 1) {
       const std::int64_t own = job_.micro_batch_size * (job_.CachesRepresentations() ? job_.accumulation_steps : 1);
       Add("contrastive-without-gather", "error",
           fmt::format(
               "a contrastive loss on each of {} ranks compares {} pairs, not {}: its gradient is not a multiple "
               "of that of the whole batch",
-              job_.layout.GradientRanks(), Grouped(own), Grouped(own * job_.layout.GradientRanks())),
+              job_.layout.dp, Grouped(own), Grouped(own * job_.layout.dp)),
           "gather representations before the loss: network.dual_encoder.gather: true");
     }
   }

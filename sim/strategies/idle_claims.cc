@@ -36,6 +36,12 @@ std::vector<IdleClaim> CommonIdleClaims() {  // systems without PyTorch refuse w
       {{"residual"},
        "what a stage has sent on is the root of its graph: it stays until its backward pass, unless "
        "buffers.deallocate_pipeline_outputs"},
+      {{"*.ring_k", "*.ring_v", "*_ring_kv", "*_ring_out"},
+       "lists of a ring's steps, and what it was called with, until it returns (Transformer Engine, "
+       "context_parallel.py: "
+       "AttnFuncWithCPAndKVP2P.forward)"},
+      {{"*_back_kv", "*_back_d_kv"},
+       "both pairs of buffers of the ring's backward pass, until it returns (context_parallel.py: backward)"},
   };
 }
 

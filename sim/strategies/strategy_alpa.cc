@@ -40,6 +40,8 @@ Status RefuseAny(const Job& job) {
   const Requirement requirements[] = {
       NoLossInChunks(axes.loss),
       KeepsOptimizer(job.axes.optimizer_step, "Alpa with arrays in host memory is not modelled"),
+      {job.layout.cp == 1, "layout.cp", "Alpa divides arrays over a mesh: none of its ranks hands keys round a ring",
+       "set layout.cp to 1, or use megatron"},
       {!short_window, "last_window.policy",
        "a step cuts its batch into num_micro_batches equal microbatches: it cannot run fewer",
        "leave last_window.policy at carry-over"},

@@ -64,8 +64,6 @@ Status Refuse(const Job& job) {
                 "shard.reshard_after_forward to false (SHARD_GRAD_OP)"),
       {axes.sync.collective == CollectiveKind::reduce_scatter, "sync.collective",
        "FullyShardedDataParallel reduces gradients by reduce-scatter", "set sync.collective to reduce_scatter"},
-      {job.layout.GradientRanks() % axes.shard.replicas == 0, "shard.replicas",
-       "replicas must divide the data-parallel ranks", "set shard.replicas to a divisor of layout.dp"},
       {!hybrid || job.layout.GradientRanks() > axes.shard.replicas, "shard.replicas",
        "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy.HYBRID_SHARD since the world size is 1: the "
        "shard group has one rank, and gradients would never be reduced over the replicas",

@@ -28,7 +28,7 @@ Status Refuse(const Job& job) {
       {job.layout.pp == 1 || !tied, "layout.pp",
        "nothing adds up the sharded gradients of a tied embedding and head that are on different stages",
        "untie the embedding, set layout.pp to 1, or use ddp-last, nanotron or megatron"},
-      {axes.loss_scale != LossScale::global_batch, "loss_scale",
+      {axes.loss_scale == LossScale::microbatches || axes.loss_scale == LossScale::global_tokens, "loss_scale",
        "no update divides by the number of microbatches: the loss does",
        "set loss_scale to microbatches, or to global-tokens"},
       ShardsAll(axes.shard, "fully_shard always shards parameters, gradients and optimizer states",

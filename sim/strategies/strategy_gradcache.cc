@@ -39,7 +39,7 @@ Status Refuse(const Job& job) {
 /// DDP averages over ranks: right for losses of each rank's own pairs, N times too small for one over those of all.
 std::optional<WrongNumbers> WhatIsWrong(const Job& job) {
   const auto* network = std::get_if<DualEncoder>(&job.network.shape);
-  if (job.layout.GradientRanks() == 1 || network == nullptr || network->gather == job.axes.loss_times_ranks) {
+  if (job.layout.dp == 1 || network == nullptr || network->gather == job.axes.loss_times_ranks) {
     return std::nullopt;
   }
   if (network->gather) {

@@ -20,6 +20,8 @@ Status RefuseAny(const Job& job) {
       NoLossInChunks(job.axes.loss),
       {job.layout.pp == 1, "layout.pp", "a jitted step over a data-parallel mesh has no pipeline stages",
        "set layout.pp to 1, or use alpa"},
+      {job.layout.cp == 1, "layout.cp", "a jitted step over a data-parallel mesh hands no keys round a ring",
+       "set layout.cp to 1, or use megatron"},
       {!short_window, "last_window.policy",
        "the number of microbatches of an update is compiled in: what is left over waits for the next epoch",
        "leave last_window.policy at carry-over"},

@@ -47,6 +47,13 @@ Status Refuse(const Job& job) {
       {!axes.sync.fp32_accumulation || !axes.sync.average_in_collective, "sync.fp32_accumulation",
        "Megatron's reduce_scatter_with_fp32_accumulation asserts that it sums: op == ReduceOp.SUM",
        "set sync.average_in_collective to false"},
+      {axes.loss_scale == LossScale::microbatches || axes.loss_scale == LossScale::summed_tokens, "loss_scale",
+       "Megatron divides losses by their microbatch's tokens, or with --calculate-per-token-loss the reduced gradients "
+       "by all tokens",
+       "set loss_scale to microbatches, or to summed-tokens"},
+      {axes.loss_scale != LossScale::summed_tokens || !axes.sync.average_in_collective, "sync.average_in_collective",
+       "Cannot average in collective when calculating per-token loss!",
+       "set sync.average_in_collective to false, or loss_scale to microbatches"},
       {!axes.buffers.attention_mask || std::holds_alternative<Decoder>(job.network.shape), "buffers.attention_mask",
        "the mask is that of a decoder's sequences", "set buffers.attention_mask to false"},
       {!axes.sync.overlap_gather || axes.shard.optimizer, "sync.overlap_gather",
@@ -73,6 +80,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   Strategy strategy;
   strategy.defaults.name = name;
   strategy.defaults.summary = summary;
+  strategy.defaults.has_ring = true;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = Sync::When::last;
   axes.sync.overlap = true;  // --overlap-grad-reduce, which buckets are for
@@ -88,13 +96,10 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   axes.linear_order = Partition::LinearOrder::input_gradient_first;
   axes.buffers.fused_accumulation = true;  // unless --no-gradient-accumulation-fusion
   axes.loss = Partition::Loss::softmax_in_place;
-  strategy.defaults.keys = {"optimizer_step.kernel",
-                            "optimizer_step.clip_norm",
-                            "sync.bucket_elements",
-                            "sync.overlap",
-                            "sync.average_in_collective",
-                            "buffers.fused_accumulation",
-                            "buffers.deallocate_pipeline_outputs",
+  strategy.defaults.keys = {"optimizer_step.kernel",      "optimizer_step.clip_norm",
+                            "sync.bucket_elements",       "sync.overlap",
+                            "sync.average_in_collective", "loss_scale",
+                            "buffers.fused_accumulation", "buffers.deallocate_pipeline_outputs",
                             "buffers.attention_mask"};
   strategy.defaults.axes.buffers.deallocate_pipeline_outputs = true;
   if (distributed_optimizer) {

@@ -29,7 +29,8 @@ std::vector<std::string> KeysOf(const SweepSpace& space) {
   std::vector<std::string> keys;
   for (const SweepAxis& axis : space.axes()) {
     if (axis.key == "layout") {
-      keys.insert(keys.end(), {"layout.dp", "layout.tp", "layout.pp", "layout.vpp", "layout.layers_per_stage"});
+      keys.insert(keys.end(),
+                  {"layout.dp", "layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.layers_per_stage"});
     } else {
       keys.push_back(axis.key);
     }

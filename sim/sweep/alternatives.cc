@@ -73,16 +73,18 @@ std::string LayersPerStage(std::int64_t layers, std::int64_t stages) {
   return fmt::format("[{}]", fmt::join(each, ", "));
 }
 
-SweepAxis Layouts(const Job& job, const std::set<std::string>& kept, const std::vector<std::int64_t>& vpp) {
+/// Those of one number of ranks that share a sequence.
+void AddLayouts(const Job& job, const std::set<std::string>& kept, const std::vector<std::int64_t>& vpp,
+                std::int64_t cp, SweepAxis& axis) {
   const Layout& own = job.layout;
-  const std::int64_t ranks = job.Ranks() / own.cp;
+  const std::int64_t ranks = job.Ranks() / cp;
   const auto* decoder = std::get_if<Decoder>(&job.network.shape);
   const std::int64_t most_tp = std::max(own.tp, job.machine.devices_per_node);
   const std::int64_t layers = decoder == nullptr ? 0 : decoder->layers;
   const auto stays = [&](const char* key, std::int64_t value, std::int64_t of_job) {
     return !kept.contains(key) || value == of_job;
   };
-  SweepAxis axis{"layout", {}};
+  const std::string sharing = cp == own.cp ? "" : fmt::format(", cp: {}", cp);
   for (const std::int64_t pp : DivisorsOf(ranks)) {
     for (const std::int64_t tp : DivisorsOf(ranks / pp)) {
       const std::int64_t dp = ranks / pp / tp;
@@ -93,11 +95,22 @@ SweepAxis Layouts(const Job& job, const std::set<std::string>& kept, const std::
       for (const std::int64_t chunks : vpp) {
         if (pp <= std::max({std::int64_t{1}, own.pp, layers / chunks})) {
           const bool as_it_is = pp == own.pp && chunks == own.vpp;
-          axis.values.push_back(fmt::format(
-              "{{dp: {}, tp: {}, pp: {}{}{}}}", dp, tp, pp, chunks == own.vpp ? "" : fmt::format(", vpp: {}", chunks),
-              as_it_is ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * chunks)));
+          axis.values.push_back(
+              fmt::format("{{dp: {}, tp: {}, pp: {}{}{}{}}}", dp, tp, pp, sharing,
+                          chunks == own.vpp ? "" : fmt::format(", vpp: {}", chunks),
+                          as_it_is ? "" : ", layers_per_stage: " + LayersPerStage(layers, pp * chunks)));
         }
       }
+    }
+  }
+}
+
+SweepAxis Layouts(const Job& job, const std::set<std::string>& kept, const std::vector<std::int64_t>& vpp,
+                  const std::vector<std::int64_t>& cp) {
+  SweepAxis axis{"layout", {}};
+  for (const std::int64_t sharing : cp) {
+    if (job.Ranks() % sharing == 0) {
+      AddLayouts(job, kept, vpp, sharing, axis);
     }
   }
   return axis;
@@ -112,10 +125,10 @@ const std::vector<std::string>& AlternativeKeys() {
 }
 
 std::vector<SweepAxis> Alternatives(const Job& job, std::int64_t global_batch, const std::set<std::string>& kept,
-                                    const std::vector<std::int64_t>& vpp) {
+                                    const std::vector<std::int64_t>& vpp, const std::vector<std::int64_t>& cp) {
   std::vector<SweepAxis> axes;
   for (SweepAxis axis :
-       {Strategies(), ValuesOf("recompute.policy"), Layouts(job, kept, vpp), MicroBatches(job, global_batch)}) {
+       {Strategies(), ValuesOf("recompute.policy"), Layouts(job, kept, vpp, cp), MicroBatches(job, global_batch)}) {
     if (!kept.contains(axis.key)) {
       axes.push_back(std::move(axis));
     }

@@ -78,8 +78,8 @@ class Faults(ExecutedJob):
         self.fail("a rank outlives its run")
 
     def test_a_killed_rank_ends_the_run_with_its_name_and_phase(self):
-        for rank, name in ((0, "rank 0 (dp 0)"), (1, "rank 1 (dp 1)")):
-            run, pids = self.start(*FOREVER)
+        for rank, name, changes in ((0, "rank 0 (dp 0)", ()), (1, "rank 1 (cp 1)", ("--set", "layout={dp: 1, cp: 2}"))):
+            run, pids = self.start(*FOREVER, *changes)
             os.kill(pids[rank], signal.SIGKILL)
             code, err = self.end_of(run, within=10)
             self.assertEqual(code, 3, err)

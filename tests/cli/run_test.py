@@ -142,6 +142,8 @@ class Run(ExecutedJob):
         so."""
         lengths = "sequence_length={max: 32, mean: 20}"
         for changes in (("strategy=fsdp2-defer", "loss_scale=global-tokens"), ("strategy=jax-multisteps",),
+                        ("strategy=megatron-dist-opt", "loss_scale=summed-tokens"),
+                        ("strategy=megatron", "loss_scale=summed-tokens", "layout={dp: 2, pp: 2}"),
                         ("strategy=fsdp2-keep-all", "loss_scale=global-tokens", "layout={dp: 2, pp: 2}")):
             self.assert_executed(lengths, *changes)
         done = call("run", self.job, "--verify", changes=(lengths,))

@@ -75,6 +75,16 @@ class Solve(unittest.TestCase):
         predicted = json.loads(run(*shlex.split(option["command"])[1:], "--format", "json").stdout)
         self.assertEqual(predicted["time"]["step_ns"], option["step_ns"])
 
+    def test_as_many_ranks_share_sequences_as_is_asked(self):
+        """With all of the job's ranks in a ring there is nothing else to lay out."""
+        kept = [word for key in ("strategy", "micro_batch_size", "recompute.policy") for word in ("--keep", key)]
+        solution = self.solve("--set", "strategy=megatron", *kept, "--vary", "layout.cp=4")
+        self.assertEqual((solution["size"], solution["refused"]), (1, 0))
+        option = solution["options"][0]
+        self.assertLessEqual({"layout.dp=1", "layout.cp=4"}, set(shlex.split(option["command"])))
+        predicted = json.loads(run(*shlex.split(option["command"])[1:], "--format", "json").stdout)
+        self.assertEqual(predicted["time"]["step_ns"], option["step_ns"])
+
     def test_the_list_of_layers_of_the_job_is_not_that_of_another_layout(self):
         listed = ("--set", "strategy=megatron", "--set", "layout={dp: 2, tp: 1, pp: 2, layers_per_stage: [3, 5]}")
         kept = [word for key in ("strategy", "micro_batch_size", "recompute.policy") for word in ("--keep", key)]

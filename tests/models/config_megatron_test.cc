@@ -214,6 +214,11 @@ TEST(ConfigMegatron, UpdatedWeightsAreGatheredInTheNextForwardPass) {
   EXPECT_THAT(RefusalOf(kFormat, Least(chunks + "--no-align-param-gather"), two), HasSubstr("gather for themselves"));
 }
 
+TEST(ConfigMegatron, GradientsMayBeDividedByAllTokens) {
+  EXPECT_EQ(KeyOf("", "loss_scale"), "microbatches");
+  EXPECT_EQ(KeyOf("--calculate-per-token-loss", "loss_scale"), "summed-tokens");
+}
+
 /// Its data loader makes them unless it is told not to, or masks documents by their lengths.
 TEST(ConfigMegatron, AttentionMasksAreLoaded) {
   const auto mask = [](const std::string& more) { return KeyOf(more, "buffers.attention_mask"); };
@@ -227,6 +232,8 @@ TEST(ConfigMegatron, ContextParallelRanksShareSequencesAndTakeNoMoreOfThem) {
   EXPECT_EQ(KeyOf("", "layout.cp"), "1");
   EXPECT_EQ(KeyOf("--context-parallel-size 2", "layout.cp"), "2");
   EXPECT_EQ(KeyOf("--context-parallel-size 2 --cp-comm-type p2p", "layout.cp"), "2");
+  EXPECT_EQ(KeyOf("--context-parallel-size 2 --cp-comm-type p2p p2p", "layout.cp"), "2");
+  EXPECT_EQ(KeyOf("--cp-comm-type a2a", "layout.cp"), "1");  // which nobody looks at
   const std::string launched = "torchrun --nproc_per_node 8 pretrain_gpt.py " + Least("--context-parallel-size 2");
   EXPECT_EQ(TextOf(MustRead(kFormat, launched), "layout.dp"), "4");
   EXPECT_THAT(RefusalOf(kFormat, "torchrun --nproc_per_node 8 pretrain_gpt.py " + Least("--context-parallel-size 3")),
@@ -242,7 +249,6 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
            {"--optimizer-cpu-offload", "host memory"},
            {"--overlap-param-gather", "with use-distributed-optimizer only"},
            {"--overlap-param-gather --use-distributed-optimizer", "with overlap-grad-reduce only"},
-           {"--calculate-per-token-loss", "behind their reduction"},
            {"--use-torch-fsdp2", "FSDP"},
            {"--optimizer muon", "'muon' is not supported"},
            {"--position-embedding-type yarn", "'yarn' is not supported"},

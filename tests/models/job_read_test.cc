@@ -281,6 +281,8 @@ TEST(JobRead, FilesThatAreNoJobsAreRefused) {
               AllOf(StartsWith("runs/job.yaml:1: is not valid YAML"), HasSubstr("complete")));
   EXPECT_THAT(Refusal("a: 1\nb: 2\n"), HasSubstr("is not a config that tidemark knows"));
   EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1}\nlayout: {dp: 2}\n")), HasSubstr("layout: is given twice"));
+  EXPECT_THAT(Refusal(SmallJob("layout: {dp: 1, tp: 2, dp: 2}\n")), HasSubstr("dp: is given twice"));
+  EXPECT_EQ(MustParse(SmallJob("layout: {dp: 2, tp: 2, dp: 2}\n")).layout.dp, 2);
   EXPECT_THAT(Refusal(SmallJob() + "---\n" + SmallJob()), HasSubstr("several YAML documents"));
   EXPECT_THAT(Refusal("[a], true\n"), HasSubstr("several YAML documents"));  // where YAML::LoadAll never ends
 }

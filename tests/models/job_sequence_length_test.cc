@@ -60,8 +60,14 @@ TEST(SequenceLength, DividesIntoTwoStretchesForEachContextParallelRank) {
   EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "sequence_length=2044"}),
               HasSubstr("sequence_length: 2044 tokens do not divide over 4 context-parallel ranks"));
   EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "sequence_length.mean=700"}), HasSubstr("sequence_length.mean"));
+  // 8 tokens for two stretches on each of 4 ranks, whose 2 rows are too few for 8 sequence-parallel ranks.
   EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "layout.tp=8", "layout.sp=true", "sequence_length=2040"}),
-              HasSubstr("expected a multiple of "));
+              HasSubstr("expected a multiple of 32"));
+  EXPECT_EQ(With({"layout.cp=4", "layout.tp=2", "layout.sp=true", "sequence_length=24"}).sequence_length, 24);
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "layout.tp=2", "layout.sp=true", "sequence_length=20"}),
+              HasSubstr("expected a multiple of 8"));
+  EXPECT_THAT(Refusal(SmallJob(), {"layout.cp=4", "sequence_length=64", "sequence_length.mean=8", "loss=chunked"}),
+              HasSubstr("more than a mean one has tokens on a rank"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "models/job/job_template.h"
@@ -44,7 +45,7 @@ class AlternativesTest : public testing::Test {
 
   std::vector<std::string> ValuesOf(const std::string& key, std::int64_t global_batch,
                                     const std::set<std::string>& kept = {}) {
-    const std::vector<SweepAxis> axes = Alternatives(JobWith({}), global_batch, kept, {1});
+    const std::vector<SweepAxis> axes = Alternatives(JobWith({}), global_batch, kept, {1}, {1});
     const auto axis = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& each) { return each.key == key; });
     return axis == axes.end() ? std::vector<std::string>() : axis->values;
   }
@@ -69,7 +70,7 @@ TEST_F(AlternativesTest, HaveEveryLayoutOfAsManyRanksOnce) {
 
 // 30 layers: 15 and 15, but 7, 8, 8, 7.
 TEST_F(AlternativesTest, DivideLayersOverStagesWithTheRestInTheMiddle) {
-  const std::vector<SweepAxis> axes = Alternatives(JobWith({"network.layers=30"}), 48, {"layout.tp"}, {1});
+  const std::vector<SweepAxis> axes = Alternatives(JobWith({"network.layers=30"}), 48, {"layout.tp"}, {1}, {1});
   const auto axis = std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
   EXPECT_THAT(axis->values, testing::Contains("{dp: 2, tp: 2, pp: 4, layers_per_stage: [7, 8, 8, 7]}"));
   EXPECT_THAT(axis->values, testing::Contains("{dp: 8, tp: 2, pp: 1, layers_per_stage: null}"));
@@ -88,7 +89,7 @@ TEST_F(AlternativesTest, DealOutLayersToModelChunks) {
   const std::set<std::string> kept = {"layout.tp"};
   for (const char* own : {"layout.vpp=1", "layout.vpp=2"}) {
     const Job job = JobWith({"network.layers=30", "schedule=interleaved", own});
-    const std::vector<SweepAxis> axes = Alternatives(job, 48, kept, {1, 2});
+    const std::vector<SweepAxis> axes = Alternatives(job, 48, kept, {1, 2}, {1});
     const auto axis =
         std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
     std::set<std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>> found;
@@ -102,6 +103,20 @@ TEST_F(AlternativesTest, DealOutLayersToModelChunks) {
     EXPECT_TRUE(found.contains({2, 2, {7, 8, 8, 7}}) || job.layout.vpp == 2) << "as the job says";
     EXPECT_TRUE(found.contains({2, 1, {}}));
   }
+}
+
+// 16 ranks, of which 3 cannot share sequences: 16 = 1 * 16 and 4 * 4, as above with tp kept at 2.
+TEST_F(AlternativesTest, ShareSequencesBetweenAsManyRanksAsIsAsked) {
+  const std::vector<SweepAxis> axes = Alternatives(JobWith({}), 48, {"layout.tp"}, {1}, {1, 3, 4});
+  const auto axis = std::find_if(axes.begin(), axes.end(), [](const SweepAxis& each) { return each.key == "layout"; });
+  std::set<std::pair<std::int64_t, std::int64_t>> found;  // cp, pp
+  for (const std::string& layout : axis->values) {
+    const Job job = JobWith({"layout=" + layout});
+    EXPECT_EQ(job.Ranks(), 16) << layout;
+    EXPECT_EQ(job.layout.tp, 2) << layout;
+    found.insert({job.layout.cp, job.layout.pp});
+  }
+  EXPECT_EQ(found, (std::set<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 2}, {1, 4}, {1, 8}, {4, 1}, {4, 2}}));
 }
 
 // A list that the job has is not that of another layout.

@@ -48,6 +48,7 @@ inline std::vector<std::string> WordsOf(std::string_view key) {
                                  "async",
                                  "pooled-unsafe",
                                  "global-tokens",
+                                 "summed-tokens",
                                  "selective",
                                  "full",
                                  "every_n",

@@ -167,6 +167,15 @@ TEST(Lints, AMaskThatNothingReadsIsPointedOutWhereItIsLarge) {
   EXPECT_FALSE(Has(job, "loaded-mask"));
 }
 
+TEST(Lints, ARingThatTheStrategysSystemHasNotIsPointedOut) {
+  for (const char* strategy : {"megatron", "ddp-last"}) {
+    Job job = OracleJob(strategy, 4);
+    EXPECT_FALSE(Has(job, "ring-of-another-system"));
+    job.layout.cp = 2;
+    EXPECT_EQ(Has(job, "ring-of-another-system"), job.strategy != "megatron");
+  }
+}
+
 TEST(Lints, OneBackwardPassForAllMicrobatchesIsPointedOut) {
   const Lint lint = Find(OracleJob("single-backward", 4), "retained-graphs");
   EXPECT_THAT(lint.message, HasSubstr("of all 4 microbatches"));

@@ -210,7 +210,7 @@ TEST(StepInBackward, IsRefusedWhereGradientsAreNeededTogether) {
               HasSubstr("tied embedding"));
   EXPECT_THAT(refused([](Job& job) { job.axes.shard.replicas = 2; }), HasSubstr("between replicas"));
   EXPECT_THAT(refused([](Job& job) { job.strategy = "ddp-last", job.axes = WithStepInBackward("ddp-last").axes; }),
-              HasSubstr("set layout.dp to 1"));
+              HasSubstr("set layout.dp and layout.cp to 1"));
   EXPECT_THAT(refused([](Job& job) { job.strategy = "megatron", job.axes = WithStepInBackward("megatron").axes; }),
               HasSubstr("no such setting"));
 }

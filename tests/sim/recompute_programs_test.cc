@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -179,6 +180,27 @@ TEST(DoneAgain, WaitsForWhatIsGatheredAgain) {
           return collective != nullptr && collective->asynchronous && IsAgain(NameOf(action));
         }));
   }
+}
+
+// A ring that is done again holds every step's keys until it returns, whoever leaves out what nobody needs.
+TEST(DoneAgain, HoldsWhatARingHolds) {
+  Job job = Divided();
+  job.layout.cp = 2;
+  const auto held = [&](bool needed_only) {
+    const Block again = Recomputed(LayerOf(job), {.policy = Policy::full, .needed_only = needed_only});
+    std::set<std::string> names;
+    for (const Action& action : again.backward) {
+      if (const auto* hold = std::get_if<Hold>(&action); hold != nullptr && IsAgain(hold->name)) {
+        for (const TensorId tensor : hold->reads) {
+          names.insert(again.tensors[tensor.index].name);
+        }
+      }
+    }
+    return names;
+  };
+  EXPECT_THAT(held(false),
+              testing::IsSupersetOf({"0_ring_kv_recomputed", "1_ring_kv_recomputed", "1_ring_out_recomputed"}));
+  EXPECT_EQ(held(true), held(false));
 }
 
 TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {

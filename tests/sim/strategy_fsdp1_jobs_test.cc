@@ -58,8 +58,8 @@ TEST(Fsdp1Jobs, AShardGroupOfOneRankWouldNeverReduceOverItsReplicas) {
   EXPECT_EQ(Refused(job).message,
             "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy.HYBRID_SHARD since the world size is 1: "
             "the shard group has one rank, and gradients would never be reduced over the replicas");
-  job.axes.shard.replicas = 3;
-  EXPECT_EQ(Refused(job).where, "shard.replicas");
+  job.layout.cp = 2;  // over whose ranks is sharded as well
+  EXPECT_TRUE(FindStrategy("fsdp1")->Accept(job).ok());
 }
 
 TEST(Fsdp1Jobs, AFlatParameterIsFrozenAsAWhole) {

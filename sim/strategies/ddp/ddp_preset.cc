@@ -27,7 +27,7 @@ Status Refuse(const Job& job) {
        "set sync.when to last, or leave sync.forward_in_no_sync at true"},
       {!job.axes.optimizer_step.in_backward || job.layout.GradientRanks() == 1, "optimizer_step.in_backward",
        "DDP has gradients in its buckets until they are reduced; a step from within its hooks is not modelled",
-       "set layout.dp to 1, or use fsdp2-scatter-each"},
+       "set layout.dp and layout.cp to 1, or use fsdp2-scatter-each"},
       {!job.axes.optimizer_step.in_backward || IsPlain(job.axes), "optimizer_step.in_backward",
        "on one rank it is a loop without DDP, which has none of DDP's options",
        "leave sync.static_graph, sync.find_unused_parameters, buffers.gradient_as_bucket_view and buffers.set_to_none "

@@ -219,7 +219,7 @@ class Contiguous : public DataParallel {
   }
 
   void ScaleGradient(const ParameterAt& at) {
-    if (ranks_ > 1 && !axes_.sync.average_in_collective) {
+    if (ranks_ > 1 && !axes_.sync.average_in_collective && axes_.loss_scale != LossScale::summed_tokens) {
       role_.builder.Emit(tidemark::Scale{role_.builder.Named("scale gradient"), Rational(1, ranks_), role_.compute,
                                          main_gradients_(role_, at)});
     }

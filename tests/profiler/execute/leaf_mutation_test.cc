@@ -50,9 +50,8 @@ std::vector<RunStep> Mutated(LoweredSteps& lowered, const Mutation& mutate) {
   return lowered.steps();
 }
 
-/// How far the gradients of two ranks are from those of the right program.
-double Departure(const Mutation& mutate) {
-  const Job job = TwoRanks();
+/// How far the gradients of several ranks are from those of the right program.
+double Departure(const Mutation& mutate, const Job& job = TwoRanks()) {
   const RunOptions options{.seed = 7, .exact = true, .keep_gradients = true};
   LoweredSteps right(job, 1), wrong(job, 1);
   const auto expected = RunTogether(job, right.steps(), options);
@@ -111,6 +110,38 @@ TEST(LeafMutation, ACollectiveThatAveragesInPlaceOfSummingHalvesTheGradient) {
     }
   });
   EXPECT_NEAR(departure, 0.5, 1e-9);
+}
+
+/// Three ranks that share each sequence. With two, up and down are the same.
+Job RingOfThree() {
+  Job job = SmallJob("ddp-last");
+  job.layout.cp = 3;
+  job.sequence_length = 12;
+  return job;
+}
+
+TEST(LeafMutation, AShiftInTheOtherDirectionMakesOtherNumbers) {
+  EXPECT_EQ(Departure([](Program&) {}, RingOfThree()), 0);
+  for (const auto& [right, wrong] : {std::pair(CollectiveKind::shift_up, CollectiveKind::shift_down),
+                                     std::pair(CollectiveKind::shift_down, CollectiveKind::shift_up)}) {
+    const auto turn_round = [right = right, wrong = wrong](Program& program) {
+      std::get<Collective>(*Find<Collective>(program, [right](const Program&, const Collective& leaf) {
+        return leaf.kind == right;
+      })).kind = wrong;
+    };
+    EXPECT_GT(Departure(turn_round, RingOfThree()), 0.001);
+  }
+}
+
+TEST(LeafMutation, AMissingShiftIsRefused) {
+  const Job job = RingOfThree();
+  const Model model = *Model::Of(job, {0, 1});
+  LoweredSteps lowered(job, 1);
+  lowered.first() = Unroll(lowered.first());
+  EXPECT_TRUE(DeclareTypes(job, model, lowered.first(), false).ok());
+  lowered.first().nodes.erase(
+      Find<Collective>(lowered.first(), [](const Program&, const Collective& leaf) { return IsShift(leaf.kind); }));
+  EXPECT_FALSE(DeclareTypes(job, model, lowered.first(), false).ok());
 }
 
 TEST(LeafMutation, ACollectiveOfAnotherDtypeOrSizeIsRefused) {
