@@ -47,8 +47,9 @@ class BlockBuilder {
   void AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, TensorId from,
                        TensorId to, bool recompute = false);
   void AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to);
-  /// Begins to hand the tensors round the context-parallel ring, into others: `payload` for all of them.
+  /// Begins to hand tensors of one dtype round the context-parallel ring, each into one of the others.
   void AddShift(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, Tensors from, Tensors to);
+  /// What is added behind it comes after they have arrived.
   void AwaitShift(std::vector<Action>& pass, const std::string& name, Tensors from, Tensors to);
 
   std::int64_t BytesOf(const Tensors& tensors) const;

@@ -98,10 +98,9 @@ class LayerTable {
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
 
   /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
-  /// new tensors of q and k, which are views as well where nothing rotates them. A ring takes
-  /// tensors of their own. Elsewhere
-  /// fused rotation turns both where they are; the other turns each into a new tensor, as soon as its projection has
-  /// run.
+  /// new tensors of q and k, which are views as well where nothing rotates them. (A ring takes tensors of their own.)
+  /// Elsewhere fused rotation turns both where they are; the other turns each into a new tensor, as soon as its
+  /// projection has run.
   void MakeQkv() {
     const std::int64_t queries = Queries(), keys = Keys();
     const bool views = decoder().qkv_views && parts_.partition().packed_qkv && !InRing();

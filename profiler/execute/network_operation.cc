@@ -131,8 +131,9 @@ class RowBinder : RowOperands {
   }
 
  private:
-  /// In a ring, keys of a rank below are in front of all queries or behind them but for those of its second stretch,
-  /// and those of a rank above likewise but for the queries of the own.
+  /// In a ring each rank has a stretch from the sequence's front and one as far from its end. Of a rank below, all
+  /// queries see the first stretch and none the second; keys of a rank above are seen by queries of the second stretch
+  /// alone, and all of them.
   kernels::Sight SightOf(const Attention& op) const {
     using kernels::Sight;
     if (!decoder_.causal) {
@@ -218,7 +219,7 @@ class RowBinder : RowOperands {
 
   Result<Operation> Dropout(bool forward) const {
     const ConstTensor input = c_.Read(0);
-    kernels::Dropout dropout{.p = decoder_.dropout, .seed = c_.seed, .offset = 0, .first = 0};
+    const kernels::Dropout dropout{.p = decoder_.dropout, .seed = c_.seed, .offset = 0, .first = 0};
     if (forward) {
       const kernels::DropoutTypes types = DropoutOutputs(input.type);
       return Operation{{types.output, types.mask},
