@@ -39,24 +39,25 @@ struct Share {
 /// Which scores of a tile of queries by a tile of keys count.
 template <class C>
 struct Mask {
-  int queries, keys;  ///< that there are, and may be seen
+  int queries, keys;  ///< that there are
+  int seen;           ///< how many of the keys, from the first on, any query sees
   int blind;          ///< how many queries, from the first on, see nothing
   int ahead;          ///< how many keys behind its own place a query sees
   C scale;
 
   /// Whether each query sees all keys of a whole tile.
-  __host__ __device__ bool SeesAll() const { return keys == kSide && blind <= 0 && ahead >= kSide - 1; }
+  __host__ __device__ bool SeesAll() const { return seen == kSide && blind <= 0 && ahead >= kSide - 1; }
   /// Of a whole tile of queries, too.
   __host__ __device__ bool HidesNothing() const { return queries == kSide && SeesAll(); }
 
   __host__ __device__ bool IsThere(int query, int key) const { return query < queries && key < keys; }
   /// -infinity where a query does not see a key.
   __host__ __device__ C Score(int query, int key, C product) const {
-    return key < keys && query >= blind && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
+    return key < seen && query >= blind && key <= query + ahead ? product * scale : -std::numeric_limits<C>::infinity();
   }
   /// Without a branch, so that the exponentials of a thread's scores overlap: 2^-infinity is 0.
   __host__ __device__ bool Sees(int query, int key) const {
-    return IsThere(query, key) && query >= blind && key <= query + ahead;
+    return query < queries && key < seen && query >= blind && key <= query + ahead;
   }
 };
 
@@ -128,11 +129,15 @@ struct Plan {
 
   /// Of tiles of keys up to LastKeys.
   __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
-    const std::int64_t seen = sight == Sight::first_half_of_keys ? Half() - keys * kSide : kSide;
+    const std::int64_t before_half = Half() - keys * kSide, there = TileAt(keys).count;
+    const bool cut = sight == Sight::first_half_of_keys && before_half < there;
     const std::int64_t blind = sight == Sight::second_half_of_queries ? Half() - queries * kSide : 0;
-    const std::int64_t there = TileAt(keys).count;
-    return {static_cast<int>(TileAt(queries).count), static_cast<int>(there < seen ? there : seen),
-            static_cast<int>(blind), sight == Sight::causal && queries == keys ? 0 : kSide, scale};
+    return {static_cast<int>(TileAt(queries).count),
+            static_cast<int>(there),
+            static_cast<int>(cut ? before_half : there),
+            static_cast<int>(blind),
+            sight == Sight::causal && queries == keys ? 0 : kSide,
+            scale};
   }
 };
 

@@ -110,7 +110,8 @@ class Titan {
       return fields_.Refuse(
           "parallelism.data_parallel_shard_degree", "-1",
           "takes all ranks there are, and a config does not say how many",
-          "add --set layout.dp=8 (as many as there are, divided by tensor_parallel_degree * pipeline_parallel_degree)");
+          "add --set layout.dp=8 (as many as there are, divided by tensor_parallel_degree * pipeline_parallel_degree"
+          " * layout.cp)");
     }
     ranks_ = replicas_ * shards;
     Put("layout.dp", "parallelism.data_parallel_shard_degree", "-1", std::to_string(ranks_));

@@ -290,9 +290,9 @@ Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
 }  // namespace
 
 Result<std::vector<BlockRun>> ValidateWithoutMachine(const Job& job) {
+  TIDEMARK_TRY(CheckContextParallel(job));
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckMeanLength(job));
-  TIDEMARK_TRY(CheckContextParallel(job));
   TIDEMARK_TRY(CheckPipeline(job));
   TIDEMARK_TRY(CheckAxes(job));
   TIDEMARK_TRY(CheckOptimizerStep(job));

@@ -46,10 +46,12 @@ Status CheckContextParallel(const Job& job) {
                   "set layout.cp to 1");
   }
   if (decoder->attention_kernel != Decoder::AttentionKernel::flash) {
-    return BadKey("layout.cp",
-                  "attention over keys of other ranks needs a kernel that says what its softmax was divided by, and "
-                  "single operations do not",
-                  "set network.attention_kernel to flash, or layout.cp to 1");
+    return BadKey(
+        "layout.cp",
+        "attention over keys of other ranks needs a kernel that says what its softmax was divided by, and "
+        "single operations do not",
+        "set network.attention_kernel to flash (of a Megatron-LM command line: leave out --attention-backend), or "
+        "layout.cp to 1");
   }
   // Two stretches for each rank, and a part of its rows for each rank of sequence parallelism.
   const std::int64_t parts = std::lcm(2 * cp, cp * (job.layout.sp ? job.layout.tp : 1));
