@@ -32,11 +32,11 @@ constexpr Shape kShapes[] = {
     {{1, 70, 1, 1, 128}},
     {{2, 5, 3, 1, 7}, Sight::all, Layout::packed},
     {{1, 66, 1, 1, 150}},
-    {{2, 150, 2, 1, 48}, Sight::first_half_of_keys},
-    {{2, 150, 2, 1, 64}, Sight::second_half_of_queries},
+    {{2, 134, 1, 1, 48}, Sight::first_half_of_keys},
+    {{2, 134, 2, 1, 64}, Sight::second_half_of_queries},
     {{1, 258, 1, 1, 8}, Sight::second_half_of_queries, Layout::packed},  // the first half is two tiles and a token
     {{1, 134, 1, 1, 150}, Sight::first_half_of_keys},
-    {{1, 256, 1, 1, 150}, Sight::second_half_of_queries},
+    {{1, 130, 1, 1, 150}, Sight::second_half_of_queries},
 };
 
 /// An attention with its operands; q, k and v of up to three dtypes.
