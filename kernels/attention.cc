@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "base/check.h"
 #include "kernels/exponential.h"
 #include "kernels/pointwise.h"
 #include "kernels/product.h"
@@ -276,34 +275,6 @@ class Backward {
 };
 
 }  // namespace
-
-std::int64_t Attention::SeenBy(std::int64_t query) const {
-  switch (sight) {
-    case Sight::all:
-      return shape.sequence;
-    case Sight::causal:
-      return query + 1;
-    case Sight::first_half_of_keys:
-      return half();
-    case Sight::second_half_of_queries:
-      return query < half() ? 0 : shape.sequence;
-  }
-  TIDEMARK_CHECK(false && "unknown sight");
-}
-
-std::int64_t Attention::FirstToSee(std::int64_t key) const {
-  switch (sight) {
-    case Sight::all:
-      return 0;
-    case Sight::causal:
-      return key;
-    case Sight::first_half_of_keys:
-      return key < half() ? 0 : shape.sequence;
-    case Sight::second_half_of_queries:
-      return half();
-  }
-  TIDEMARK_CHECK(false && "unknown sight");
-}
 
 AttentionTypes AttentionOutputs(const Attention& op, DType dtype) {
   return {{dtype, op.shape.query_elements()}, {StatisticsOf(dtype), op.shape.tokens() * op.shape.heads}};

@@ -57,7 +57,7 @@ struct ForwardBlock {
   C early = 1, late = 1;  ///< scales of a score, before and after the largest is known: see Run()
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
-    const Share share = plan.At(block, plan.shape.heads, true, kTall);
+    const Share share = plan.At(block, plan.op.shape.heads, true, kTall);
     const Work work{share, static_cast<int>(share.head / plan.Group()),
                     static_cast<int>(plan.LastKeys(share.tile * kTall, kTall))};
     team.Each(1, [&](int) { memory.work = work; });  // read behind the first Sync
@@ -208,7 +208,7 @@ struct ForwardBlock {
     if (share.part == 0) {
       Scores::EachRow(team, [&](int i, int row) {
         if (row < queries.count) {
-          lse.Set((token + row) * plan.shape.heads + share.head,
+          lse.Set((token + row) * plan.op.shape.heads + share.head,
                   rows.largest[i] * late * static_cast<C>(kLn2) + std::log(rows.total[i]));
         }
       });
@@ -222,7 +222,7 @@ void Run(const Queue& queue, ForwardBlock<T, kWidth, kIsWhole> block) {
   // that leaves order and -infinity alone.
   const auto scale = static_cast<WideOf<T>>(static_cast<double>(block.plan.scale) * kLog2E);
   (scale > 0 ? block.late : block.early) = scale;
-  EachBlock(queue, block.plan.Blocks(block.plan.shape.heads, block.kTall), block);
+  EachBlock(queue, block.plan.Blocks(block.plan.op.shape.heads, block.kTall), block);
 }
 
 }  // namespace

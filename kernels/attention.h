@@ -29,11 +29,28 @@ struct Attention {
   Sight sight = Sight::causal;
   double scale = 0;  ///< of scores; 0: 1 / sqrt(head_size)
 
-  std::int64_t half() const { return shape.sequence / 2; }
-  /// A query at this place of its sequence sees the keys in front of this one.
-  std::int64_t SeenBy(std::int64_t query) const;
+  /// How many keys of its sequence, from the first on, a query at this place sees. No query sees fewer than one before.
+  constexpr std::int64_t SeenBy(std::int64_t query) const {
+    const std::int64_t half = shape.sequence / 2;
+    if (sight == Sight::causal) {
+      return query + 1;
+    }
+    if (sight == Sight::first_half_of_keys) {
+      return half;
+    }
+    return sight == Sight::second_half_of_queries && query < half ? 0 : shape.sequence;
+  }
   /// The first query that sees the key at this place, and so do all behind it; as many as there are queries: none.
-  std::int64_t FirstToSee(std::int64_t key) const;
+  constexpr std::int64_t FirstToSee(std::int64_t key) const {
+    const std::int64_t half = shape.sequence / 2;
+    if (sight == Sight::causal) {
+      return key;
+    }
+    if (sight == Sight::second_half_of_queries) {
+      return half;
+    }
+    return sight == Sight::first_half_of_keys && key >= half ? shape.sequence : 0;
+  }
 };
 
 struct AttentionTypes {

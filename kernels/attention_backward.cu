@@ -80,7 +80,7 @@ struct QueriesBlock {
   HeadResults<C> dq, dq_accumulator;
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
-    const Share share = plan.At(block, plan.shape.heads, true);
+    const Share share = plan.At(block, plan.op.shape.heads, true);
     const Tokens queries = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, queries), last = plan.LastKeys(share.tile);
     if constexpr (kIsWhole) {
@@ -148,7 +148,7 @@ struct QueriesBlock {
     team.Each(2 * kSide, [&](int i) {
       const int row = i / 2;
       if (i % 2 == 0) {
-        const std::int64_t at = (token + row) * plan.shape.heads + share.head;
+        const std::int64_t at = (token + row) * plan.op.shape.heads + share.head;
         memory.queries[0].delta[row] = memory.half_sum[i] + memory.half_sum[i + 1];
         memory.queries[0].lse[row] = row < queries.count ? lse[at] : C(0);
         if (row < queries.count && share.part == 0) {
@@ -207,7 +207,7 @@ struct KeysBlock {
   HeadResults<C> dk, dv;
 
   __host__ __device__ void operator()(const TileTeam& team, Memory& memory, std::int64_t block) const {
-    const Share share = plan.At(block, plan.shape.kv_heads, false);
+    const Share share = plan.At(block, plan.op.shape.kv_heads, false);
     const Tokens keys = plan.TileAt(share.tile);
     const std::int64_t token = plan.Token(share, keys), first = plan.FirstQueries(share.tile);
     Place now{share.head * plan.Group(), first};
@@ -275,7 +275,7 @@ struct KeysBlock {
     auto& to = memory.queries[turn];
     team.Each(kSide, [&](int i) {
       const bool is_there = i < queries.count;
-      const std::int64_t at = (query + i) * plan.shape.heads + place.head;
+      const std::int64_t at = (query + i) * plan.op.shape.heads + place.head;
       if constexpr (kIsWhole) {
         CopyNumber(is_there, whole_lse + at, to.lse + i);
         CopyNumber(is_there, whole_delta + at, to.delta + i);

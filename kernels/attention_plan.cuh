@@ -66,77 +66,63 @@ template <class T, int kWidth>
 struct Plan {
   using C = WideOf<T>;
 
-  HeadShape shape;
-  Sight sight;
+  Attention op;
   C scale;
   std::int64_t parts, tiles;
 
-  explicit Plan(const Attention& op)
-      : shape(op.shape),
-        sight(op.sight),
-        scale(static_cast<C>(op.scale == 0 ? 1 / std::sqrt(static_cast<double>(shape.head_size)) : op.scale)),
-        parts((shape.head_size + kWidth - 1) / kWidth),
-        tiles((shape.sequence + kSide - 1) / kSide) {}
+  explicit Plan(const Attention& attention)
+      : op(attention),
+        scale(static_cast<C>(op.scale == 0 ? 1 / std::sqrt(static_cast<double>(op.shape.head_size)) : op.scale)),
+        parts((op.shape.head_size + kWidth - 1) / kWidth),
+        tiles((op.shape.sequence + kSide - 1) / kSide) {}
 
   /// Of `tall` tiles each, on top of each other. Share::tile counts these.
   __host__ __device__ std::int64_t Towers(int tall) const { return (tiles + tall - 1) / tall; }
-  std::int64_t Blocks(std::int64_t heads, int tall = 1) const { return shape.batch * heads * Towers(tall) * parts; }
+  std::int64_t Blocks(std::int64_t heads, int tall = 1) const { return op.shape.batch * heads * Towers(tall) * parts; }
   /// Under a causal mask a tile has more to do the later its queries, the earlier its keys: `descending` begins with
   /// the last tile. The largest tiles of all heads come first, so that processors end at the same time.
   __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending, int tall = 1) const {
-    const std::int64_t rows = shape.batch * heads, part = block % parts, row = block / parts % rows,
+    const std::int64_t rows = op.shape.batch * heads, part = block % parts, row = block / parts % rows,
                        tile = block / parts / rows;
     return {static_cast<int>(row / heads), static_cast<int>(row % heads),
             static_cast<int>(descending ? Towers(tall) - 1 - tile : tile), static_cast<int>(part)};
   }
 
   __host__ __device__ Tokens TileAt(std::int64_t tile) const {
-    const std::int64_t begin = tile * kSide, rest = shape.sequence - begin;
+    const std::int64_t begin = tile * kSide, rest = op.shape.sequence - begin;
     return {begin, rest < kSide ? rest : kSide};
   }
   /// Number of a token among all of the batch.
   __host__ __device__ std::int64_t Token(const Share& share, Tokens tokens) const {
-    return share.sequence * shape.sequence + tokens.begin;
+    return share.sequence * op.shape.sequence + tokens.begin;
   }
   /// A part's first element in its head; of the parts, `last` comes last, where its operands stay in the tiles.
   __host__ __device__ std::int64_t Part(std::int64_t i, std::int64_t last) const {
     return (last + 1 + i) % parts * kWidth;
   }
-  __host__ __device__ std::int64_t Group() const { return shape.heads / shape.kv_heads; }
+  __host__ __device__ std::int64_t Group() const { return op.shape.heads / op.shape.kv_heads; }
 
-  __host__ __device__ std::int64_t Half() const { return shape.sequence / 2; }
-  /// As Attention::FirstToSee and SeenBy, in tiles: of `tall` tiles of queries the last tile of keys that one of them
-  /// sees, -1 where there is none; of a tile of keys the first of queries, `tiles` where there is none.
+  /// Attention::SeenBy and FirstToSee in tiles: of `tall` tiles of queries the last tile of keys that one of them sees,
+  /// -1 where there is none; of a tile of keys the first of queries, `tiles` where there is none.
   __host__ __device__ std::int64_t LastKeys(std::int64_t queries, int tall = 1) const {
-    const std::int64_t last = queries + tall - 1;
-    if (sight == Sight::causal) {
-      return last < tiles ? last : tiles - 1;
-    }
-    if (sight == Sight::first_half_of_keys) {
-      return (Half() - 1) / kSide;
-    }
-    return sight == Sight::second_half_of_queries && (last + 1) * kSide <= Half() ? -1 : tiles - 1;
+    const std::int64_t end = (queries + tall) * kSide;
+    const std::int64_t seen = op.SeenBy((end < op.shape.sequence ? end : op.shape.sequence) - 1);
+    return seen == 0 ? -1 : (seen - 1) / kSide;
   }
   __host__ __device__ std::int64_t FirstQueries(std::int64_t keys) const {
-    if (sight == Sight::causal) {
-      return keys;
-    }
-    if (sight == Sight::second_half_of_queries) {
-      return Half() / kSide;
-    }
-    return sight == Sight::first_half_of_keys && keys * kSide >= Half() ? tiles : 0;
+    const std::int64_t first = op.FirstToSee(keys * kSide);
+    return first < op.shape.sequence ? first / kSide : tiles;
   }
 
   /// Of tiles of keys up to LastKeys.
   __host__ __device__ Mask<C> MaskOf(std::int64_t queries, std::int64_t keys) const {
-    const std::int64_t before_half = Half() - keys * kSide, there = TileAt(keys).count;
-    const bool cut = sight == Sight::first_half_of_keys && before_half < there;
-    const std::int64_t blind = sight == Sight::second_half_of_queries ? Half() - queries * kSide : 0;
+    // The last query sees most.
+    const std::int64_t there = TileAt(keys).count, seen = op.SeenBy(op.shape.sequence - 1) - keys * kSide;
     return {static_cast<int>(TileAt(queries).count),
             static_cast<int>(there),
-            static_cast<int>(cut ? before_half : there),
-            static_cast<int>(blind),
-            sight == Sight::causal && queries == keys ? 0 : kSide,
+            static_cast<int>(seen < there ? seen : there),
+            static_cast<int>(op.FirstToSee(0) - queries * kSide),
+            op.sight == Sight::causal && queries == keys ? 0 : kSide,
             scale};
   }
 };
