@@ -82,7 +82,7 @@ class LayerTable {
     attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
     const std::size_t begin = Done();
     if (InRing()) {
-      ring_.Forward(q_, k_, v_, attention_out_);
+      ring_.Forward(MakeAttention(false), q_, k_, v_, attention_out_);
     } else if (IsFlash()) {
       lse_ = b().AddTensor("lse", tokens * shape().heads, Category::activation, DType::fp32);
       b().Add(b().forward(), "attention.forward", MakeAttention(false), Qkv(), {attention_out_, lse_});
@@ -200,7 +200,7 @@ class LayerTable {
     const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
     const TensorId dv = b().AddTensor("dv", tokens * shape().key_width());
     if (InRing()) {
-      ring_.Backward(d_out, dq, dk, dv);
+      ring_.Backward(MakeAttention(true), d_out, dq, dk, dv);
     } else if (IsFlash()) {
       FlashBackward(d_out, {dq, dk, dv});
     } else {

@@ -8,19 +8,9 @@
 
 namespace tidemark {
 
-Attention RingAttention::Step(std::int64_t step, bool backward) const {
-  const LocalShape& shape = parts_.shape();
-  Attention attention;
-  attention.batch = shape.batch;
-  attention.heads = shape.heads;
-  attention.kv_heads = shape.kv_heads;
-  attention.sequence = shape.sequence;
-  attention.head_size = shape.head_size;
-  attention.ring_step = step;
-  attention.causal = parts_.decoder().causal;
-  attention.backward = backward;
-  attention.dtype = parts_.partition().compute;
-  return attention;
+Attention RingAttention::Step(Attention op, std::int64_t step) {
+  op.ring_step = step;
+  return op;
 }
 
 TensorId RingAttention::AddLse(std::string name) {
@@ -28,7 +18,7 @@ TensorId RingAttention::AddLse(std::string name) {
                        DType::fp32);
 }
 
-void RingAttention::Forward(TensorId q, TensorId k, TensorId v, TensorId output) {
+void RingAttention::Forward(const Attention& op, TensorId q, TensorId k, TensorId v, TensorId output) {
   auto& forward = b().forward();
   q_ = q;
   // Sequences lie side by side in the residual stream, and one behind the other in attention.
@@ -48,7 +38,7 @@ void RingAttention::Forward(TensorId q, TensorId k, TensorId v, TensorId output)
     }
     outputs.push_back(b().AddTensor(fmt::format("{}_ring_out", step), Queries()));
     lses.push_back(AddLse(fmt::format("{}_ring_lse", step)));
-    b().Add(forward, fmt::format("attention.forward_{}", step), Step(step, false), {q, kv_},
+    b().Add(forward, fmt::format("attention.forward_{}", step), Step(op, step), {q, kv_},
             {outputs.back(), lses.back()});
     if (goes_on) {
       b().AwaitShift(forward, name, {kv_}, {kvs.back()});
@@ -74,7 +64,7 @@ void RingAttention::Merge(const std::vector<TensorId>& outputs, const std::vecto
   }
 }
 
-void RingAttention::Backward(TensorId d_output, TensorId dq, TensorId dk, TensorId dv) {
+void RingAttention::Backward(const Attention& op, TensorId d_output, TensorId dq, TensorId dk, TensorId dv) {
   auto& backward = b().backward();
   Pair pairs[2];
   for (const std::size_t i : {0U, 1U}) {
@@ -84,7 +74,7 @@ void RingAttention::Backward(TensorId d_output, TensorId dq, TensorId dk, Tensor
   backward.emplace_back(Hold{"attention.begin", {}, {dq, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}});
   b().AddPointwise(backward, "attention.kv_back", {kv_}, {pairs[0].kv}, 0);
   for (std::int64_t turn = 0; turn < ranks(); ++turn) {
-    StepBackward(turn, pairs[turn % 2], pairs[(turn + 1) % 2], d_output, dq);
+    StepBackward(op, turn, pairs[turn % 2], pairs[(turn + 1) % 2], d_output, dq);
   }
   backward.emplace_back(Hold{"attention.end", {kv_, pairs[0].kv, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}, {}});
   // The gradient of a packed projection is put together from views of the pair that came last, which goes with them.
@@ -93,8 +83,8 @@ void RingAttention::Backward(TensorId d_output, TensorId dq, TensorId dk, Tensor
   backward.emplace_back(Hold{"attention.views", {last.kv}, {}});
 }
 
-void RingAttention::StepBackward(std::int64_t turn, const Pair& here, const Pair& there, TensorId d_output,
-                                 TensorId dq) {
+void RingAttention::StepBackward(const Attention& op, std::int64_t turn, const Pair& here, const Pair& there,
+                                 TensorId d_output, TensorId dq) {
   auto& backward = b().backward();
   const std::int64_t step = ranks() - 1 - turn;
   const auto name = [step](const char* what) { return fmt::format("attention.{}_{}", what, step); };
@@ -117,7 +107,7 @@ void RingAttention::StepBackward(std::int64_t turn, const Pair& here, const Pair
       b().AddTensor(fmt::format("dq_accumulator_{}", step), Queries(), Category::activation, DType::fp32);
   const TensorId delta =
       b().AddTensor(fmt::format("delta_{}", step), tokens * parts_.shape().heads, Category::activation, DType::fp32);
-  b().Add(backward, name("backward"), Step(step, true), {q_, here.kv, output_, lse_, d_output},
+  b().Add(backward, name("backward"), Step(op, step), {q_, here.kv, output_, lse_, d_output},
           {dq_step, dk_step, dv_step, accumulator, delta});
   b().AwaitShift(backward, name("shift_back"), from, to);
   const bool begins = turn == 0;

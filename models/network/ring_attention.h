@@ -34,17 +34,18 @@ class RingAttention {
  public:
   explicit RingAttention(DecoderParts& parts) : parts_(parts) {}
 
-  /// Writes `output` [tokens, query width]. q, k and v are tensors of their own.
-  void Forward(TensorId q, TensorId k, TensorId v, TensorId output);
+  /// Writes `output` [tokens, query width]. q, k and v are tensors of their own. `op` is attention to the rank's own
+  /// keys.
+  void Forward(const Attention& op, TensorId q, TensorId k, TensorId v, TensorId output);
   /// Reads the gradient of the output, writes those of q, k and v.
-  void Backward(TensorId d_output, TensorId dq, TensorId dk, TensorId dv);
+  void Backward(const Attention& op, TensorId d_output, TensorId dq, TensorId dk, TensorId dv);
 
  private:
   BlockBuilder& b() { return parts_.builder(); }
   std::int64_t ranks() const { return parts_.partition().cp; }
   std::int64_t Queries() const { return parts_.shape().tokens * parts_.shape().query_width(); }
   std::int64_t Keys() const { return parts_.shape().tokens * parts_.shape().key_width(); }
-  Attention Step(std::int64_t step, bool backward) const;
+  static Attention Step(Attention op, std::int64_t step);
   TensorId AddLse(std::string name);
   void Merge(const std::vector<TensorId>& outputs, const std::vector<TensorId>& lses);
   /// Keys and values of one step, and what is summed of their gradient.
@@ -52,7 +53,8 @@ class RingAttention {
     TensorId kv, d_kv;
   };
   /// Step `turn` of the backward pass: on `here`, while what others have summed for it comes to `there`.
-  void StepBackward(std::int64_t turn, const Pair& here, const Pair& there, TensorId d_output, TensorId dq);
+  void StepBackward(const Attention& op, std::int64_t turn, const Pair& here, const Pair& there, TensorId d_output,
+                    TensorId dq);
 
   DecoderParts& parts_;
   TensorId q_, kv_, output_, lse_;  ///< saved
