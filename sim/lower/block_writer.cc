@@ -349,10 +349,6 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
 
 void BlockWriter::Act(const Walked& walked, NameId name, const Communicate& action) {
   ProgramBuilder& builder = role_.builder;
-  if (action.among == Among::data_parallel) {
-    GatherOverData(name, action.payload_elements, action.dtype, walked.Refs(action.reads), walked.Refs(action.writes));
-    return;
-  }
   const Way& way = WayAmong(action.among);
   builder.Order(way.stream, role_.compute, way.ready);
   builder.Emit(Collective{name, action.kind, action.reduction, Rational(1), way.group, action.dtype,

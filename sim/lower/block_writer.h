@@ -118,8 +118,6 @@ class BlockWriter {
   void Act(const Walked& walked, std::size_t action);
   void Act(const Walked& walked, NameId name, const Calculate& action);
   void Act(const Walked& walked, NameId name, const Communicate& action);
-  void GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
-                      std::vector<BufferRef> to);
   void Act(const Walked& walked, NameId name, const Await& action);
   void Act(const Walked&, NameId, const Hold&) {}  // what is born or dies with it is all
   struct MadeGradient {
@@ -142,12 +140,11 @@ class BlockWriter {
     GroupId group;
     const char *ready, *done;
   };
-  const Way& WayAmong(Among among) const { return among == Among::context_parallel ? cp_ : tp_; }
+  const Way& WayAmong(Among among);
 
   StreamId copy_;
   Way tp_{{}, {}, "tp ready", "tp done"}, cp_{{}, {}, "cp ready", "cp done"};
-  StreamId loss_;  ///< made at its first use
-  GroupId loss_group_;
+  Way loss_{{}, {}, "representations ready", "representations gathered"};  ///< over data: made at its first use
   std::map<std::string, BufferId> carried_;
   BufferId mask_;        ///< invalid where none is loaded
   BufferId whole_mask_;  ///< of which a context-parallel rank keeps its rows alone; invalid where it has all

@@ -105,18 +105,16 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanRepresenting(Block block, 
   return plans;
 }
 
-/// Representations of all ranks, on the stream of a loss that compares them.
-void BlockWriter::GatherOverData(NameId name, std::int64_t elements, DType dtype, std::vector<BufferRef> from,
-                                 std::vector<BufferRef> to) {
-  ProgramBuilder& builder = role_.builder;
-  if (!loss_.valid()) {
-    loss_ = builder.AddStream("loss", StreamKind::collective);
-    loss_group_ = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
+/// Over data it is the stream of a loss that compares the representations of all ranks.
+const BlockWriter::Way& BlockWriter::WayAmong(Among among) {
+  if (among != Among::data_parallel) {
+    return among == Among::context_parallel ? cp_ : tp_;
   }
-  builder.Order(loss_, role_.compute, "representations ready");
-  builder.Emit(Collective{name, CollectiveKind::all_gather, Reduction::none, Rational(1), loss_group_, dtype, elements,
-                          loss_, std::move(from), std::move(to)});
-  builder.Order(role_.compute, loss_, "representations gathered");
+  if (!loss_.stream.valid()) {
+    loss_.stream = role_.builder.AddStream("loss", StreamKind::collective);
+    loss_.group = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
+  }
+  return loss_;
 }
 
 }  // namespace tidemark
