@@ -23,9 +23,6 @@ strategy: megatron
 class ContextParallel(ExecutedJob):
     JOB = JOB
 
-    def losses(self, *changes, steps=3):
-        return [step["loss"] for step in self.json_of("run", self.job, "--steps", steps, changes=changes)["steps"]]
-
     def test_memory_is_what_was_predicted(self):
         for changes in ((), ("layout.cp=3",), ("layout.cp=4", *GPT), ("layout.tp=2", "layout.sp=true"),
                         ("strategy=ddp-last", "layout.dp=2"), ("layout.pp=2", "layout.sp=false"),

@@ -46,6 +46,9 @@ class ExecutedJob(unittest.TestCase):
         self.assertIn(done.returncode, codes, f"{changes}: {done.stderr}{done.stdout}")
         return json.loads(done.stdout)
 
+    def losses(self, *changes, steps=3):
+        return [step["loss"] for step in self.json_of("run", self.job, "--steps", steps, changes=changes)["steps"]]
+
     def assert_memory(self, *changes, steps=2):
         """Memory is what was predicted, to the byte: of every rank of every role, in every phase, and what the allocator
         reserves."""

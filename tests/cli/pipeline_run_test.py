@@ -31,9 +31,6 @@ strategy: nanotron
 class Pipelines(ExecutedJob):
     JOB = JOB
 
-    def losses(self, *changes, steps=3):
-        return [step["loss"] for step in self.json_of("run", self.job, "--steps", steps, changes=changes)["steps"]]
-
     def test_memory_of_two_stages_is_what_was_predicted(self):
         for schedule, more in SCHEDULES.items():
             for strategy in STRATEGIES:
