@@ -9,6 +9,31 @@
 #include "sim/program/layers.h"
 
 namespace tidemark {
+namespace {
+
+/// On how many nodes a group lies of which each rank is `stride` behind the last; of all such groups the one on most,
+/// for which the others wait: groups that do not divide a node lie across its border here and there.
+std::int64_t MostNodes(const Job& job, std::int64_t size, std::int64_t stride) {
+  const std::int64_t per_node = job.machine.devices_per_node, block = size * stride;
+  if (stride >= per_node) {
+    return size;
+  }
+  std::int64_t most = 1;
+  for (std::int64_t i = 0; i < std::min(CeilDiv(job.Ranks(), block), per_node); ++i) {
+    for (std::int64_t first = i * block; first < i * block + stride; ++first) {
+      most = std::max(most, (first % per_node + (size - 1) * stride) / per_node + 1);
+    }
+  }
+  return most;
+}
+
+std::int64_t RanksPerNode(const Job& job, std::int64_t size, std::int64_t stride) {
+  const std::int64_t fit = std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size);
+  const std::int64_t nodes = MostNodes(job, size, stride);
+  return nodes > CeilDiv(size, fit) ? CeilDiv(size, nodes) : fit;
+}
+
+}  // namespace
 
 RoleProgram::RoleProgram(const Job& job, const std::vector<Stage>& the_chunks, std::vector<SlotRun> order,
                          std::int64_t the_rank)
@@ -50,32 +75,6 @@ Role::Role(const Job& the_job, const Stage& the_stage, StepKind the_step, RolePr
     layer += run.count;
   }
 }
-
-namespace {
-
-/// On how many nodes a group lies of which each rank is `stride` behind the last; of all such groups the one on most,
-/// for which the others wait: groups that do not divide a node lie across its border here and there.
-std::int64_t MostNodes(const Job& job, std::int64_t size, std::int64_t stride) {
-  const std::int64_t per_node = job.machine.devices_per_node, block = size * stride;
-  if (stride >= per_node) {
-    return size;
-  }
-  std::int64_t most = 1;
-  for (std::int64_t i = 0; i < std::min(CeilDiv(job.Ranks(), block), per_node); ++i) {
-    for (std::int64_t first = i * block; first < i * block + stride; ++first) {
-      most = std::max(most, (first % per_node + (size - 1) * stride) / per_node + 1);
-    }
-  }
-  return most;
-}
-
-std::int64_t RanksPerNode(const Job& job, std::int64_t size, std::int64_t stride) {
-  const std::int64_t fit = std::clamp<std::int64_t>(job.machine.devices_per_node / stride, 1, size);
-  const std::int64_t nodes = MostNodes(job, size, stride);
-  return nodes > CeilDiv(size, fit) ? CeilDiv(size, nodes) : fit;
-}
-
-}  // namespace
 
 Index Role::At(std::int64_t position) const {
   const std::size_t run = stage.RunOf(position);
