@@ -101,12 +101,12 @@ class ForeignConfigs(unittest.TestCase):
     def test_published_memory_of_megatron(self):
         """Megatron-LM at d98e8a64 (August 2026), tests/functional_tests/test_cases/gpt: gpt3_7b_tp4_pp1_memory_speed,
         gpt3_mcore_te_tp1_pp1_dist_optimizer_no_mmap_bin_files on two GPUs, and of gpt3_mcore_te_tp2_pp2_resume_torch_dist those
-        with _no_create_attention_mask_in_dataloader and _cross_entropy_loss_fusion; gpt3_mcore_te_tp2_pp2_cp2, with
-        _calculate_per_token_loss too, and on an A100 that and gpt3_mcore_te_tp2_pp1_cp2_nondeterministic: mem-max-allocated-bytes and mem-allocated-bytes of their golden
-        values, of the last rank. Two things in it are not predicted: PyTorch's cuBLAS has two workspaces, one for each
-        direction, of 32 MiB (CUBLAS_WORKSPACE_CONFIG=:4096:8 in deterministic ones: eight of 4 MiB; what PyTorch takes on an
-        H100 otherwise) or of PyTorch's 8.125 MiB on an A100; and Transformer Engine has one, of 32 MiB on an H100 and of 4 MiB
-        on an A100. Nothing was fitted to the rest. (Of a pipeline's stages
+        with _no_create_attention_mask_in_dataloader and _cross_entropy_loss_fusion; and in a ring gpt3_mcore_te_tp2_pp2_cp2, with
+        _calculate_per_token_loss too, and on an A100 that and gpt3_mcore_te_tp2_pp1_cp2_nondeterministic: mem-max-allocated-bytes
+        and mem-allocated-bytes of their golden values, of the last rank. Two things in it are not predicted. PyTorch's cuBLAS has
+        two workspaces, one for each direction: of 32 MiB where a case sets CUBLAS_WORKSPACE_CONFIG=:4096:8 (eight of 4 MiB), and
+        as much on an H100 where it sets nothing, as those in a ring do; of :4096:2:16:8 on an A100, 8.125 MiB. And Transformer
+        Engine has one, of 32 MiB on an H100 and of 4 MiB on an A100. Nothing was fitted to the rest. (Of a pipeline's stages
         all but the first keep the last micro batch's input and its gradient, 4 MiB each here, which is not modelled:
         TransformerBlock.set_input_tensor names them till the next one. So there are 2 % more between its steps.)"""
         small = ("--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
