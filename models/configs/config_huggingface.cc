@@ -13,114 +13,30 @@
 #include <vector>
 
 #include "models/configs/config.h"
+#include "models/configs/huggingface_keys.h"
 
 namespace tidemark {
 namespace {
 
 using Json = nlohmann::json;
-
-// What a shape may be at most; BuildBlocks has narrower bounds, with the reasons.
-constexpr std::int64_t kLargestShape = std::int64_t{1} << 31;
-
-/// Typed access to the keys of one file. JSON gives the types, the ConfigValue the lines. The first error is kept and
-/// every later read returns its default, so that a reader states its keys without a branch behind each.
-class Keys {
- public:
-  Keys(const Json& json, const ConfigValue& places) : json_(json), places_(places) {}
-
-  std::int64_t Whole(const std::string& key, std::int64_t missing, std::int64_t least = 1) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return missing;
-    }
-    const bool fits = value->is_number_integer() && *value >= least && *value <= kLargestShape;
-    return fits ? value->get<std::int64_t>()
-                : Refuse(key, fmt::format("a whole number from {} to {}", least, kLargestShape), missing);
-  }
-
-  double Fraction(const std::string& key, double missing) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return missing;
-    }
-    const bool fits = value->is_number() && value->get<double>() >= 0 && value->get<double>() < 1;
-    return fits ? value->get<double>() : Refuse(key, "a number of at least 0 and below 1", missing);
-  }
-
-  bool Truth(const std::string& key, bool missing) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return missing;
-    }
-    return value->is_boolean() ? value->get<bool>() : Refuse(key, "true or false", missing);
-  }
-
-  std::string Word(const std::string& key, const std::string& missing) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return missing;
-    }
-    return value->is_string() ? value->get<std::string>() : Refuse(key, "a word in quotes", missing);
-  }
-
-  std::vector<std::string> Words(const std::string& key) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return {};
-    }
-    const auto is_word = [](const Json& one) { return one.is_string(); };
-    const bool fits = value->is_array() && std::all_of(value->begin(), value->end(), is_word);
-    return fits ? value->get<std::vector<std::string>>() : Refuse(key, "a list of words", std::vector<std::string>());
-  }
-
-  bool Has(const std::string& key) const { return Find(key) != nullptr; }
-
-  /// Keeps the error that the value of `key` is one the tables cannot represent.
-  void Require(bool condition, const std::string& key, std::string expectation, std::string hint = {}) {
-    if (!condition && status_.ok()) {
-      status_ = ErrorAt(Place(key), key, std::move(expectation), std::move(hint));
-    }
-  }
-
-  const Status& status() const { return status_; }
-
- private:
-  /// Null when the key is missing or its value is null: transformers gives both the default.
-  const Json* Find(const std::string& key) const {
-    const auto found = json_.find(key);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  const ConfigValue& Place(const std::string& key) const {
-    const ConfigValue* place = places_.Find(key);
-    return place == nullptr ? places_ : *place;
-  }
-
-  template <class T>
-  T Refuse(const std::string& key, const std::string& expected, T missing) {
-    Require(false, key, fmt::format("expected {}, found {}", expected, Found(key)));
-    return missing;
-  }
-
-  std::string Found(const std::string& key) const {
-    const Json& value = json_.at(key);
-    if (value.is_structured()) {
-      return value.is_array() ? "a list" : "an object";
-    }
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-
-  const Json& json_;
-  const ConfigValue& places_;
-  Status status_ = Done{};
-};
+using Keys = HuggingFaceKeys;
 
 // Heads that transformers has for most of these model types and that are no projection on the vocabulary. The class
 // without a head (LlamaModel) is read as the language model: such files are published for both.
 constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
                                             "ForQuestionAnswering"};
 
-/// What any file is refused for, whatever its model type: a mixtral's, or an adapter's, which has none.
+/// What a file is refused for whose model type has no experts here: a deepseek's, whatever else it is refused for.
+void RequireNoExperts(Keys& keys) {
+  for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    keys.Require(
+        keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
+        "of networks with experts those of model_type mixtral and qwen2_moe are read; network.experts of a job "
+        "describes others");
+  }
+}
+
+/// What any file is refused for, whatever its model type: an adapter's, which has none.
 void RequireLanguageModel(Keys& keys) {
   for (const std::string& architecture : keys.Words("architectures")) {
     for (const std::string_view head : kOtherHeads) {
@@ -129,11 +45,6 @@ void RequireLanguageModel(Keys& keys) {
                    "its head cannot be represented; without the key the network has one on the vocabulary, "
                    "with the logits' memory and, where embeddings are not tied, its weights");
     }
-  }
-  for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
-                 "mixtures of experts cannot be represented: their weights are several times those that are computed "
-                 "with");
   }
   keys.Require(!keys.Has("peft_type"), "peft_type", "expected a network that is trained itself",
                "adapters beside its weights (LoRA) cannot be represented; network.trainable freezes parts of it");
@@ -191,6 +102,46 @@ Decoder ReadQwen2(Keys& keys) {
   Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
   ReadHeadSize(keys, d);
   d.qkv_bias = true;
+  return d;
+}
+
+/// The loss that balances experts is computed where the model returns the router's logits.
+void ReadExperts(Keys& keys, Experts& experts, const char* count, std::int64_t missing_count,
+                 std::int64_t missing_per_token) {
+  experts.count = keys.Whole(count, missing_count);
+  experts.per_token = keys.Whole("num_experts_per_tok", missing_per_token);
+  experts.balancing_loss = keys.Truth("output_router_logits", false);
+  keys.Require(experts.per_token <= experts.count, "num_experts_per_tok",
+               fmt::format("expected at most {} ({}), found {}", count, experts.count, experts.per_token));
+}
+
+Decoder ReadMixtral(Keys& keys) {
+  Decoder d = ReadMistral(keys);
+  ReadExperts(keys, d.experts, "num_local_experts", 8, 2);
+  d.experts.ffn = d.ffn;
+  return d;
+}
+
+Decoder ReadQwen2Moe(Keys& keys) {
+  Decoder d;
+  d.hidden = keys.Whole("hidden_size", 2048);
+  d.ffn = keys.Whole("intermediate_size", 5632);
+  d.layers = keys.Whole("num_hidden_layers", 24);
+  d.heads = keys.Whole("num_attention_heads", 16);
+  d.kv_heads = keys.Whole("num_key_value_heads", 16);
+  d.vocabulary = keys.Whole("vocab_size", 151936);
+  d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
+  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
+  d.qkv_bias = true;
+  ReadHeadSize(keys, d);
+  ReadExperts(keys, d.experts, "num_experts", 60, 4);
+  d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
+  d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
+  d.experts.shared_gate = true;
+  keys.Require(keys.Whole("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "expected 1",
+               "layers of which some have experts and some have none cannot be represented");
+  keys.Require(keys.IsEmptyList("mlp_only_layers"), "mlp_only_layers", "expected no layers",
+               "layers of which some have experts and some have none cannot be represented");
   return d;
 }
 
@@ -280,11 +231,13 @@ Decoder ReadOpt(Keys& keys) {
 struct ModelType {
   std::string_view name;
   Decoder (*read)(Keys& keys);
+  bool has_experts = false;
 };
 
 constexpr ModelType kModelTypes[] = {
-    {"gpt2", &ReadGpt2},       {"gpt_neox", &ReadGptNeox}, {"llama", &ReadLlama},
-    {"mistral", &ReadMistral}, {"opt", &ReadOpt},          {"qwen2", &ReadQwen2},
+    {"gpt2", &ReadGpt2},       {"gpt_neox", &ReadGptNeox},         {"llama", &ReadLlama},
+    {"mistral", &ReadMistral}, {"mixtral", &ReadMixtral, true},    {"opt", &ReadOpt},
+    {"qwen2", &ReadQwen2},     {"qwen2_moe", &ReadQwen2Moe, true},
 };
 
 std::string NetworkName(std::string_view origin) {
@@ -315,12 +268,16 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
   TIDEMARK_TRY(keys.status());
   const auto known = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
                                   [&](const ModelType& candidate) { return candidate.name == type; });
+  if (known == std::end(kModelTypes) || !known->has_experts) {
+    RequireNoExperts(keys);
+    TIDEMARK_TRY(keys.status());
+  }
   if (known == std::end(kModelTypes)) {
     std::vector<std::string> names;
     for (const ModelType& candidate : kModelTypes) {
       names.emplace_back(candidate.name);
     }
-    // No nearest name: a program wrote the type, and mixtral is no misspelled mistral.
+    // No nearest name: a program wrote the type, and gemma is no misspelled gpt.
     const std::string found = type.empty() ? "none" : fmt::format("'{}'", type);
     keys.Require(false, "model_type", fmt::format("expected one of {}, found {}", fmt::join(names, ", "), found),
                  "describe the network with inline fields");

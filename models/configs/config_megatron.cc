@@ -271,16 +271,23 @@ class Megatron {
   }
 
   Status ReadModules(std::string_view option) {
-    const Choice<std::string> modules{
-        {{"core_attn", "recompute.attention"}, {"layernorm", "recompute.norm"}, {"mlp", "recompute.feed_forward"}},
-        {"moe_act", "mla_up_proj", "moe", "shared_experts"}};
+    // Of layers with experts "mlp" has nothing to say, and of others the modules of experts.
+    const bool experts = fields_.Has("num-experts");
+    const Choice<std::string> modules{{{"core_attn", "recompute.attention"},
+                                       {"layernorm", "recompute.norm"},
+                                       {"mlp", experts ? "" : "recompute.feed_forward"},
+                                       {"moe", experts ? "recompute.feed_forward" : ""},
+                                       {"moe_act", experts ? "recompute.activation" : ""}},
+                                      {"mla_up_proj", "shared_experts"}};
     for (const char* key : {"recompute.attention", "recompute.norm", "recompute.feed_forward"}) {
       settings_[key] = fields_.Retold(option, "core_attn", "false");
     }
     const ConfigValue value = fields_.Value(option, "core_attn");
     for (const ConfigValue& module : value.items.empty() ? std::vector<ConfigValue>{value} : value.items) {
       TIDEMARK_ASSIGN(const std::string key, modules.Read(module).At(fmt::format("{}: {}", value.where, option)));
-      settings_[key] = Retold(module, "true");
+      if (!key.empty()) {
+        settings_[key] = Retold(module, "true");
+      }
     }
     return Done{};
   }

@@ -175,23 +175,6 @@ Field<Owner> FieldAt(std::string key, Member member, Form form) {
   return FieldWith<Owner, Kept, Form>(std::move(key), std::move(member), std::move(form));
 }
 
-/// A key that exists, but of which this version supports only `supported` (empty: no value at all). Anything else is
-/// refused with `reason`; nothing is silently ignored.
-template <class Owner>
-Field<Owner> NotYet(std::string key, const std::string& supported, const std::string& reason) {
-  return {
-      std::move(key),
-      [supported, reason](Owner&, const ConfigValue& value) -> Status {
-        if (!supported.empty() && value.text == supported) {
-          return Done{};
-        }
-        return BadInput(fmt::format("{} is not supported by this version: {}", Describe(value), reason),
-                        supported.empty() ? "remove the key" : fmt::format("supported: {}", supported));
-      },
-      supported.empty() ? std::function<std::string(const Owner&)>() : [supported](const Owner&) { return supported; },
-      supported};
-}
-
 /// Text as a YAML scalar that reads back as the same text.
 std::string QuoteYaml(std::string_view text);
 

@@ -18,7 +18,6 @@ namespace tidemark {
 namespace {
 
 constexpr std::string_view kWithout = "leave it out to price the job without";
-constexpr std::string_view kMixtures = "mixtures of experts";
 constexpr std::string_view kOtherNetworks = "networks other than GPT and Llama";
 constexpr std::string_view kOffloading = "activations or parameters in host memory";
 constexpr std::string_view kGraphs = "CUDA graphs and their static buffers";
@@ -27,8 +26,18 @@ constexpr std::string_view kFsdpHint = "leave it out, and add --set strategy=fsd
 
 /// What is not modelled. An option without a value is "true".
 constexpr std::array kNotModelled = {
-    OneValue{"num-experts", "0", kMixtures, kWithout},
-    OneValue{"expert-model-parallel-size", "1", kMixtures, kWithout},
+    OneValue{"moe-expert-capacity-factor", "", "experts that drop tokens", kWithout},
+    OneValue{"moe-pad-expert-input-to-capacity", "", "experts that drop tokens", kWithout},
+    OneValue{"moe-router-padding-for-quantization", "", "experts' inputs that are padded", kWithout},
+    OneValue{"moe-shared-expert-overlap", "", "shared experts beside messages",
+             "leave it out to price them one behind the other: memory is nearly the same"},
+    OneValue{"moe-latent-size", "0", "experts of another width than the network's", kWithout},
+    OneValue{"moe-apply-probs-on-input", "", "experts whose inputs are weighted", kWithout},
+    OneValue{"moe-input-jitter-eps", "0", "noise on the router's input", kWithout},
+    OneValue{"moe-extended-tp", "", "experts divided in a way that Megatron-LM has given up", kWithout},
+    OneValue{"moe-enable-deepep", "", "DeepEP's messages", kWithout},
+    OneValue{"overlap-moe-expert-parallel-comm", "", "messages to experts beside another microbatch's layers",
+             "leave it out: times are those without, and a second microbatch's tensors are not counted"},
     OneValue{"multi-latent-attention", "", "multi-latent attention", kWithout},
     OneValue{"mtp-num-layers", "0", "multi-token prediction", kWithout},
     OneValue{"hybrid-layer-pattern", "", kOtherNetworks, kWithout},
@@ -121,6 +130,19 @@ constexpr std::string_view kRead[] = {"num-layers",
                                       "disable-bias-linear",
                                       "add-qkv-bias",
                                       "untie-embeddings-and-output-weights",
+                                      "num-experts",
+                                      "moe-router-topk",
+                                      "moe-ffn-hidden-size",
+                                      "moe-shared-expert-intermediate-size",
+                                      "moe-shared-expert-gate",
+                                      "moe-layer-freq",
+                                      "moe-router-load-balancing-type",
+                                      "moe-aux-loss-coeff",
+                                      "moe-router-dtype",
+                                      "moe-token-dispatcher-type",
+                                      "moe-grouped-gemm",
+                                      "expert-model-parallel-size",
+                                      "expert-tensor-parallel-size",
                                       "hidden-dropout",
                                       "attention-dropout",
                                       "vocab-size",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "models/configs/field.h"
+#include "models/configs/megatron_experts.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -104,6 +105,7 @@ Status ReadMegatronNetwork(const ToolFields& fields, std::int64_t tensor_ranks, 
   settings["network.ffn_kind"] = fields.Retold("swiglu", "", gated ? "glu" : "two-layer");
   settings["network.ffn"] =
       fields.Value("ffn-hidden-size", std::to_string(gated ? hidden * 8 / 3 / 64 * 64 : 4 * hidden));
+  TIDEMARK_TRY(ReadMegatronExperts(fields, settings));
   settings["network.linear_bias"] = fields.Retold("disable-bias-linear", "", biased ? "true" : "false");
   settings["network.qkv_bias"] = biased
                                      ? fields.Retold("disable-bias-linear", "", "true")

@@ -87,7 +87,6 @@ Choice<Sync::Executable> SyncExecutable() {
 
 void AddSizes(Fields& fields) {
   using J = Job;
-  const auto only_one = [](std::string what) { return fmt::format("it has no {} yet", what); };
   fields.insert(
       fields.end(),
       {FieldAt<J>(
@@ -113,7 +112,10 @@ void AddSizes(Fields& fields) {
            "layout.pp", [](J & j) -> auto& { return j.layout.pp; }, kRanks),
        FieldAt<J>(
            "layout.vpp", [](J & j) -> auto& { return j.layout.vpp; }, kRanks),
-       NotYet<J>("layout.ep", "1", only_one("expert parallelism")),
+       FieldAt<J>(
+           "layout.ep", [](J & j) -> auto& { return j.layout.ep; }, kRanks),
+       FieldAt<J>(
+           "layout.etp", [](J & j) -> auto& { return j.layout.etp; }, CountOrNull{}),
        FieldAt<J>(
            "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; }, WholeNumbers{})});
 }
@@ -364,6 +366,7 @@ const std::set<std::string>& JobKeys() {
 
 const std::set<std::string>& NullableJobKeys() {
   static const std::set<std::string> keys = {"pipeline_microbatches",
+                                             "layout.etp",
                                              "layout.layers_per_stage",
                                              "sync.expression",
                                              "sync.step_expression",

@@ -4,9 +4,12 @@
 namespace tidemark {
 namespace {
 
-/// The fields of a tower, as fields of the network that holds it: "first.layers".
+/// The fields of a tower, as fields of the network that holds it: "first.layers". An encoder has no experts.
 void AddTower(std::vector<Field<DualEncoder>>& fields, const std::string& prefix, Decoder DualEncoder::*tower) {
   for (const Field<Decoder>& field : DecoderFields()) {
+    if (field.key.starts_with("experts.")) {
+      continue;
+    }
     Field<DualEncoder>& of_tower = fields.emplace_back();
     of_tower.key = prefix + field.key;
     of_tower.read = [field, tower](DualEncoder& network, const ConfigValue& value) {

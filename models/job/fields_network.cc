@@ -80,6 +80,38 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
   };
 }
 
+/// Of a network without experts none is written.
+void AddExpertFields(std::vector<Field<Decoder>>& fields) {
+  using D = Decoder;
+  using Dispatcher = Experts::Dispatcher;
+  using Kernel = Experts::Kernel;
+  fields.insert(
+      fields.end(),
+      {FieldAt<D>(
+           "experts.count", [](D & d) -> auto& { return d.experts.count; }, WholeNumber{0, Experts::kMost}),
+       FieldAt<D>(
+           "experts.per_token", [](D & d) -> auto& { return d.experts.per_token; }, WholeNumber{1, Experts::kMost}),
+       FieldAt<D>(
+           "experts.ffn", [](D & d) -> auto& { return d.experts.ffn; }, WholeNumber{0, D::kMostFfn}),
+       FieldAt<D>(
+           "experts.shared_ffn", [](D & d) -> auto& { return d.experts.shared_ffn; }, WholeNumber{0, D::kMostFfn}),
+       FieldAt<D>(
+           "experts.shared_gate", [](D & d) -> auto& { return d.experts.shared_gate; }, Truth{}),
+       FieldAt<D>(
+           "experts.router_fp32", [](D & d) -> auto& { return d.experts.router_fp32; }, Truth{}),
+       FieldAt<D>(
+           "experts.balancing_loss", [](D & d) -> auto& { return d.experts.balancing_loss; }, Truth{}),
+       FieldAt<D>(
+           "experts.dispatcher", [](D & d) -> auto& { return d.experts.dispatcher; },
+           Choice<Dispatcher>{{{"all-to-all", Dispatcher::all_to_all}, {"all-gather", Dispatcher::all_gather}}}),
+       FieldAt<D>(
+           "experts.kernel", [](D & d) -> auto& { return d.experts.kernel; },
+           Choice<Kernel>{{{"grouped", Kernel::grouped}, {"sequential", Kernel::sequential}}}),
+       FieldAt<D>(
+           "experts.imbalance", [](D & d) -> auto& { return d.experts.imbalance; },
+           RealNumber{1, static_cast<double>(Experts::kMost)})});
+}
+
 std::vector<Field<TableRow>> MakeTableRowFields() {
   using R = TableRow;
   return {
@@ -111,7 +143,15 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
 }  // namespace
 
 const std::vector<Field<Decoder>>& DecoderFields() {
-  static const std::vector<Field<Decoder>> fields = MakeDecoderFields();
+  static const std::vector<Field<Decoder>> fields = [] {
+    std::vector<Field<Decoder>> all = MakeDecoderFields();
+    const std::size_t others = all.size();
+    AddExpertFields(all);
+    for (std::size_t i = others; i < all.size(); ++i) {
+      all[i].write = [write = all[i].write](const Decoder& d) { return d.experts.count > 0 ? write(d) : ""; };
+    }
+    return all;
+  }();
   return fields;
 }
 

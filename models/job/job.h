@@ -18,9 +18,11 @@
 
 namespace tidemark {
 
-/// How the ranks are laid out. World size is dp * cp * tp * pp.
+/// How the ranks are laid out. World size is dp * cp * tp * pp. Experts are laid out over the ranks of a stage by
+/// themselves: `etp` in a row have parts of the same ones, and `ep` such groups in a row all of a layer's.
 struct Layout {
   std::int64_t dp = 1, tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
+  std::int64_t etp = 0;                        ///< 0: tp
   bool sp = false;                             ///< sequence parallel over the tp group
   std::vector<std::int64_t> layers_per_stage;  ///< empty: layers divide evenly by pp * vpp
 
@@ -29,6 +31,11 @@ struct Layout {
   /// Ranks that have the same weights and gradients of other tokens: what gradients are summed over, and what the
   /// model's state is divided over. Of `cp` in a row each has its part of the same sequences.
   std::int64_t GradientRanks() const { return dp * cp; }
+  std::int64_t ExpertTp() const { return etp > 0 ? etp : tp; }
+  /// Ranks whose tokens the same experts see.
+  std::int64_t ExpertRanks() const { return ep * ExpertTp(); }
+  /// The same as GradientRanks, of experts.
+  std::int64_t ExpertGradientRanks() const { return GradientRanks() * tp / ExpertRanks(); }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -255,6 +262,7 @@ struct StrategyDefaults {
   Axes axes;
   bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1
   bool has_ring = false;                     ///< its system shares sequences in Transformer Engine's ring (layout.cp)
+  bool has_experts = false;                  ///< its system divides experts over ranks (layout.ep)
   std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do
   std::function<Status(const Job&)> refuse;  ///< the combinations that the real system refuses, with its reason
 };

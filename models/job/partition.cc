@@ -36,6 +36,8 @@ Partition PartitionOf(const Job& job) {
   partition.sequence_length = job.sequence_length / partition.cp;
   partition.longest_sequence = std::max(job.sequence_length, job.mean_sequence_length) / partition.cp;
   partition.tp = job.layout.tp;
+  partition.ep = job.layout.ep;
+  partition.etp = job.layout.ExpertTp();
   partition.sequence_parallel = job.layout.sp;
   partition.gathered = GatheredOf(job.axes.buffers.tp_gather);
   partition.linear_order = job.axes.buffers.tp_gather == Buffers::TpGather::async

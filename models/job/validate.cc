@@ -291,6 +291,7 @@ Status CheckTimes(const Job& job, const std::vector<BlockRun>& blocks) {
 
 Result<std::vector<BlockRun>> ValidateWithoutMachine(const Job& job) {
   TIDEMARK_TRY(CheckContextParallel(job));
+  TIDEMARK_TRY(CheckExpertParallel(job));
   TIDEMARK_TRY(CheckTensorParallel(job));
   TIDEMARK_TRY(CheckMeanLength(job));
   TIDEMARK_TRY(CheckPipeline(job));

@@ -14,6 +14,9 @@ Status CheckMeanLength(const Job& job);
 /// What ranks that share sequences ask of the sequences, and of the network that reads them.
 Status CheckContextParallel(const Job& job);
 
+/// What ranks that share a layer's experts ask of the network and of the other ranks.
+Status CheckExpertParallel(const Job& job);
+
 /// Which knobs an allocator has, and which of them go together.
 Status CheckAllocator(const AllocatorOptions& options);
 

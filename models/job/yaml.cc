@@ -75,7 +75,9 @@ void WriteNetwork(Writer& writer, const Job& job) {
   if (const auto* decoder = std::get_if<Decoder>(&network.shape)) {
     for (const Field<Decoder>& field : DecoderFields()) {
       const std::string key = "network." + field.key;
-      writer.Add(key, field.write(*decoder), job.SourceOf(key));
+      if (const std::string value = field.write(*decoder); !value.empty()) {
+        writer.Add(key, value, job.SourceOf(key));
+      }
     }
   }
   if (const auto* encoders = std::get_if<DualEncoder>(&network.shape)) {

@@ -26,9 +26,10 @@ struct Parameter {
   std::string name;                ///< within the block: "wq", "norm1"
   std::int64_t elements = 0;       ///< on this tensor-parallel rank
   std::int64_t rows = 1;           ///< size of dimension 0 on this rank; divides `elements`. FSDP2 shards and pads it
-  std::int64_t elements_full = 0;  ///< over all tensor-parallel ranks
+  std::int64_t elements_full = 0;  ///< over all tensor-parallel and expert-parallel ranks
   bool trainable = true;
-  bool tied = false;  ///< a second use of a parameter defined in another block: not stored again
+  bool tied = false;         ///< a second use of a parameter defined in another block: not stored again
+  std::int64_t experts = 0;  ///< weights of one shape that it is made of, one for each expert; 0: it is no expert's
 };
 
 struct Tensor {
@@ -63,8 +64,16 @@ inline bool IsShift(CollectiveKind kind) {
 }
 
 /// Which of its groups a rank's block communicates with: those with the other parts of the same layer, with the other
-/// parts of the same sequences, or with other samples.
-enum class Among : std::uint8_t { tensor_parallel, context_parallel, data_parallel };
+/// parts of the same sequences, with other samples, with other experts of the layer, with the other parts of the same
+/// experts, or with both.
+enum class Among : std::uint8_t {
+  tensor_parallel,
+  context_parallel,
+  data_parallel,
+  expert_parallel,
+  expert_tensor_parallel,
+  all_experts
+};
 
 /// An operator of the block, on the compute stream.
 struct Calculate {
@@ -170,6 +179,8 @@ struct Partition {
   std::int64_t sequence_length = 1;   ///< tokens that this rank has of each sequence
   std::int64_t cp = 1;                ///< ranks that share each sequence, as many tokens on each
   std::int64_t tp = 1;
+  std::int64_t ep = 1;             ///< ranks that have different experts of each layer
+  std::int64_t etp = 1;            ///< ranks that have parts of the same experts: 1 or `tp`
   bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
   /// Where the gathered rows of a tensor-parallel input lie, where the residual stream is scattered, and how long.
   enum class Gathered : std::uint8_t {

@@ -46,6 +46,12 @@ ParameterId DecoderParts::AddReplicated(std::string name, std::int64_t elements)
       {.name = std::move(name), .elements = elements, .rows = elements, .elements_full = elements});
 }
 
+ParameterId DecoderParts::AddReplicatedMatrix(std::string name, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t elements = rows * columns;
+  return builder_.AddParameter(
+      {.name = std::move(name), .elements = elements, .rows = rows, .elements_full = elements});
+}
+
 LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias) {
   LinearPart linear;
   linear.name = name;
@@ -121,42 +127,37 @@ TensorId DecoderParts::AddCollected(std::string name, std::int64_t rows, Categor
 }
 
 ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name) {
+  const bool keeps_gathered = shape_.scattered && !GathersAgain();
+  return ColumnOver(NormForward(norm_name, input, keeps_gathered ? norm_name + "_out" : input_name), input_name);
+}
+
+ColumnPart DecoderParts::ColumnOver(NormPart norm, const std::string& input_name) {
   ColumnPart part;
   part.input_name = input_name;
-  part.gather_again =
-      shape_.scattered && (partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again);
-  const bool keeps_gathered = shape_.scattered && !part.gather_again;
-  part.norm = NormForward(norm_name, input, keeps_gathered ? norm_name + "_out" : input_name);
+  part.gather_again = shape_.scattered && GathersAgain();
+  part.norm = std::move(norm);
   part.input = part.norm.output;
   if (!shape_.scattered) {
     return part;
   }
   part.in_flight = GathersBesideOwnRows();
   part.input = AddGathered(part, false);
-  if (part.in_flight) {
-    builder_.AddAsynchronous(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
-                             part.input);
-  } else {
-    builder_.AddCollective(builder_.forward(), CollectiveKind::all_gather, input_name + ".gather", part.norm.output,
-                           part.input);
-  }
+  AddCollective(builder_.forward(), part.in_flight, CollectiveKind::all_gather, input_name + ".gather",
+                part.norm.output, part.input);
   return part;
 }
 
 /// What the rows are gathered into, in the forward pass or again in the backward pass.
 TensorId DecoderParts::AddGathered(const ColumnPart& part, bool again) {
   const std::int64_t elements = shape_.tokens * shape_.hidden;
-  const std::string name = part.input_name + (again ? "_again" : "_gathered");
-  switch (partition_.gathered) {
-    case Gathered::again_pooled:
-      return builder_.AddPooled(name, elements, Category::tp_gather, std::string(kGatherPool));
-    case Gathered::again:
-      return builder_.AddTensor(name, elements, Category::tp_gather);
-    case Gathered::kept:
-    case Gathered::pool_unsafe:
-      return AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
-  }
-  TIDEMARK_CHECK(false && "unknown way to keep gathered rows");
+  return GathersAgain() ? AddPassing(part.input_name + (again ? "_again" : "_gathered"), elements)
+                        : AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
+}
+
+TensorId DecoderParts::AddPassing(std::string name, std::int64_t elements) {
+  return partition_.gathered == Gathered::again_pooled
+             ? builder_.AddPooled(std::move(name), elements, Category::tp_gather, std::string(kGatherPool))
+             : builder_.AddTensor(std::move(name), elements, Category::tp_gather);
 }
 
 void DecoderParts::ColumnForward(ColumnPart& part, LinearPart linear) {
@@ -193,7 +194,7 @@ TensorId DecoderParts::ColumnBackward(const ColumnPart& part, std::vector<std::v
   TensorId input = part.input;
   if (gathers) {
     input = AddGathered(part, true);
-    AddCollective(InputGradientFirst(), CollectiveKind::all_gather, gather, part.norm.output, input, true);
+    AddCollective(backward, InputGradientFirst(), CollectiveKind::all_gather, gather, part.norm.output, input, true);
   }
   if (!InputGradientFirst()) {
     return ReduceInputGradient(part, ColumnInputGradient(part, gradients, input));
@@ -230,22 +231,22 @@ TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId part
     return partial;
   }
   if (!shape_.scattered) {
-    AddCollective(InputGradientFirst(), CollectiveKind::all_reduce, part.input_name + ".reduce_gradient", partial,
-                  partial);
+    AddCollective(builder_.backward(), InputGradientFirst(), CollectiveKind::all_reduce,
+                  part.input_name + ".reduce_gradient", partial, partial);
     return partial;
   }
   const TensorId scattered = AddCollected("d_" + part.norm.name + "_out", shape_.residual_tokens, Category::activation);
-  AddCollective(InputGradientFirst(), CollectiveKind::reduce_scatter, part.input_name + ".scatter_gradient", partial,
-                scattered);
+  AddCollective(builder_.backward(), InputGradientFirst(), CollectiveKind::reduce_scatter,
+                part.input_name + ".scatter_gradient", partial, scattered);
   return scattered;
 }
 
-void DecoderParts::AddCollective(bool asynchronous, CollectiveKind kind, const std::string& name, TensorId from,
-                                 TensorId to, bool recompute) {
+void DecoderParts::AddCollective(std::vector<Action>& pass, bool asynchronous, CollectiveKind kind,
+                                 const std::string& name, TensorId from, TensorId to, bool recompute) {
   if (asynchronous) {
-    builder_.AddAsynchronous(builder_.backward(), kind, name, from, to, recompute);
+    builder_.AddAsynchronous(pass, kind, name, from, to, recompute);
   } else {
-    builder_.AddCollective(builder_.backward(), kind, name, from, to, recompute);
+    builder_.AddCollective(pass, kind, name, from, to, recompute);
   }
 }
 
@@ -299,25 +300,25 @@ TensorId DecoderParts::RowForward(RowPart& part, const std::string& name, Tensor
     builder_.AddPointwise(builder_.forward(), name + "_bias.forward", {reduced}, {reduced}).parameters = {
         part.linear.bias};
   }
-  return DropoutForward(name, reduced, part.mask);
+  return reduced;
 }
 
 TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name) {
-  const TensorId dropped = DropoutBackward(part.linear.name, output_gradient, part.mask);
-  BiasGradient(part.linear, {dropped});
+  BiasGradient(part.linear, {output_gradient});
   const std::string name = "d_" + part.linear.name + "_out";
   const std::int64_t elements = shape_.tokens * part.linear.in;
   if (GathersBesideOwnRows()) {
     const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
-    builder_.AddAsynchronous(builder_.backward(), CollectiveKind::all_gather, name + ".gather", dropped, gathered);
+    builder_.AddAsynchronous(builder_.backward(), CollectiveKind::all_gather, name + ".gather", output_gradient,
+                             gathered);
     const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
-    InputGradient(part.linear, {dropped}, shape_.residual_tokens, input_gradient);
-    builder_.AddAwait(builder_.backward(), name + ".gather", dropped, gathered);
+    InputGradient(part.linear, {output_gradient}, shape_.residual_tokens, input_gradient);
+    builder_.AddAwait(builder_.backward(), name + ".gather", output_gradient, gathered);
     InputGradient(part.linear, {gathered}, shape_.tokens - shape_.residual_tokens, input_gradient);
     WeightGradient(part.linear, part.input, {gathered});
     return input_gradient;
   }
-  const TensorId gathered = GatherBackward(name, dropped);
+  const TensorId gathered = GatherBackward(name, output_gradient);
   if (!InputGradientFirst()) {
     WeightGradient(part.linear, part.input, {gathered});
   }

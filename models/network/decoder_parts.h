@@ -55,11 +55,10 @@ struct ColumnPart {
 };
 
 /// A linear whose input is divided over the group: its output is a partial sum, reduced or scattered to the residual
-/// stream's rows, then dropped out.
+/// stream's rows.
 struct RowPart {
   LinearPart linear;
   TensorId input;
-  TensorId mask;  ///< invalid without dropout
 };
 
 /// The pieces decoder blocks are made of. Each has a forward half, which adds parameters, tensors and actions, and a
@@ -92,14 +91,20 @@ class DecoderParts {
 
   TensorId AddResidual(std::string name);  ///< [rows of the residual stream, hidden]
   ParameterId AddReplicated(std::string name, std::int64_t elements);
+  ParameterId AddReplicatedMatrix(std::string name, std::int64_t rows, std::int64_t columns);
   /// A linear whose dimension 0 is divided over the group; `full` is its undivided size.
   LinearPart AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias);
+  /// What rows are gathered into that are gathered again, or nobody reads later: a view of the pool, where there is
+  /// one.
+  TensorId AddPassing(std::string name, std::int64_t elements);
 
   NormPart NormForward(const std::string& name, TensorId input, std::string output_name);
   TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
 
   /// Norm and, where rows are scattered, gather. The linears follow, each with its outputs.
   ColumnPart ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name);
+  /// The same over a norm that others read as well.
+  ColumnPart ColumnOver(NormPart norm, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);
   /// `gradients` holds, linear by linear, the gradients of its outputs. Returns that of the norm's output.
   TensorId ColumnBackward(const ColumnPart& part, std::vector<std::vector<TensorId>> gradients);
@@ -109,7 +114,7 @@ class DecoderParts {
   TensorId ReduceColumnGradient(const ColumnPart& part, TensorId partial);
   Gemm MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) const;
 
-  /// Returns what goes into the residual addition.
+  /// Returns the sum, of the residual stream's rows.
   TensorId RowForward(RowPart& part, const std::string& name, TensorId input, std::int64_t in, std::int64_t full_in,
                       bool bias);
   TensorId RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name);
@@ -130,6 +135,9 @@ class DecoderParts {
   bool GathersBesideOwnRows() const {
     return shape_.scattered && partition_.linear_order == LinearOrder::own_rows_first;
   }
+  bool GathersAgain() const {
+    return partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again;
+  }
   bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
   /// The result of a collective over `rows` rows of the residual stream.
   TensorId AddCollected(std::string name, std::int64_t rows, Category category);
@@ -140,8 +148,8 @@ class DecoderParts {
   TensorId ReduceInputGradient(const ColumnPart& part, TensorId partial);
   void AwaitInputGradient(const ColumnPart& part, TensorId partial, TensorId reduced);
   /// A collective that is waited for at once, or with `asynchronous` not.
-  void AddCollective(bool asynchronous, CollectiveKind kind, const std::string& name, TensorId from, TensorId to,
-                     bool recompute = false);
+  void AddCollective(std::vector<Action>& pass, bool asynchronous, CollectiveKind kind, const std::string& name,
+                     TensorId from, TensorId to, bool recompute = false);
   void BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients);
   void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
   /// For `rows` rows of `to`.

@@ -12,6 +12,27 @@
 
 namespace tidemark {
 
+/// Experts in the place of a layer's feed-forward network: a router sends each token to some of them, and adds up what
+/// they make of it by its weights (Shazeer et al., Outrageously Large Neural Networks, 2017). No token is dropped.
+struct Experts {
+  static constexpr std::int64_t kMost = 1 << 12;
+  std::int64_t count = 0;       ///< of each layer; 0: none
+  std::int64_t per_token = 2;   ///< that the router sends a token to ("top-k")
+  std::int64_t ffn = 0;         ///< width of one expert
+  std::int64_t shared_ffn = 0;  ///< width of what all tokens go through beside them; 0: nothing
+  bool shared_gate = false;     ///< what that makes is weighted, too
+  bool router_fp32 = false;     ///< logits and weights are fp32, whatever the activations are
+  bool balancing_loss = false;  ///< from the scores of all experts (Fedus et al., Switch Transformers, 2021)
+  /// How tokens get to ranks that have other experts (layout.ep) or parts of them: each rank sends them where they
+  /// belong, or all ranks gather all tokens.
+  enum class Dispatcher : std::uint8_t { all_to_all, all_gather } dispatcher = Dispatcher::all_to_all;
+  /// Products of all experts at once, or expert by expert, whose outputs are joined.
+  enum class Kernel : std::uint8_t { grouped, sequential } kernel = Kernel::grouped;
+  /// Tokens of the rank that gets most over those of the mean rank; of all experts on one rank there is no other.
+  double imbalance = 1;
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
+
 /// A decoder-only transformer, by everything that decides its memory and time. Llama-style and GPT-style networks are
 /// points of the same space.
 struct Decoder {
@@ -46,6 +67,7 @@ struct Decoder {
     eager_low_precision
   } norm_kernel = NormKernel::fused;
   bool qkv_views = false;  ///< v, and without rotation q and k, are views that keep the packed projection's output
+  Experts experts;
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 

@@ -56,7 +56,9 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double tokens = real(p.micro_batch_size) * real(p.sequence_length);
   const double attention_width = real(std::max(d.heads, d.kv_heads)) * real(d.head_size);
-  const double inner = std::max({real(d.hidden), real(d.ffn), attention_width});
+  const Experts& experts = d.experts;
+  const double routed = experts.count == 0 ? 0 : real(experts.per_token) * real(experts.ffn) * real(p.ep);
+  const double inner = std::max({real(d.hidden), real(d.ffn), attention_width, routed, real(experts.shared_ffn)});
   const double widest = std::max({4 * inner, real(d.vocabulary)});
   const double largest[] = {
       2 * tokens * widest * inner,                              // flops of a matrix product
@@ -65,6 +67,7 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
       8 * 8 * (tokens + inner) * widest,                        // bytes that one operator touches
       16 * (2 * widest + real(d.positions)) * real(d.hidden),   // bytes of embeddings and their states
       16 * 8 * real(d.layers) * inner * inner,                  // bytes of all layers' weights and states
+      16 * 8 * real(d.layers) * real(experts.count) * real(experts.ffn) * real(d.hidden),  // of all experts'
   };
   if (*std::max_element(std::begin(largest), std::end(largest)) >= kLargestProduct) {
     return BadInput(fmt::format("expected a microbatch and a network whose sizes stay below 2^60, found {} x {} tokens "
@@ -83,9 +86,55 @@ Status CheckDivides(std::string_view field, std::int64_t value, std::int64_t tp)
   return Done{};
 }
 
+Status CheckExperts(const Decoder& d) {
+  const Experts& experts = d.experts;
+  if (experts.count == 0) {
+    return Done{};
+  }
+  if (experts.count < experts.per_token) {
+    return BadInput(fmt::format("expected experts.per_token of at most the {} experts of a layer, found {}",
+                                experts.count, experts.per_token));
+  }
+  if (experts.ffn == 0) {
+    return BadInput("an expert needs a width", "set experts.ffn");
+  }
+  if (d.linear_bias) {
+    return BadInput("experts whose linear layers have biases are not modelled yet", "set linear_bias to false");
+  }
+  if (experts.shared_gate && experts.shared_ffn == 0) {
+    return BadInput("experts.shared_gate weights what shared experts make, and there are none",
+                    "set experts.shared_ffn, or experts.shared_gate to false");
+  }
+  return Done{};
+}
+
+Status CheckExpertDivision(const Experts& experts, const Partition& p) {
+  if (experts.count % p.ep != 0) {
+    return BadInput(fmt::format("expected experts.count ({}) to be a multiple of layout.ep ({})", experts.count, p.ep),
+                    "choose a layout.ep that divides it");
+  }
+  if (experts.ffn % p.etp != 0) {
+    return BadInput(fmt::format("expected experts.ffn ({}) to be a multiple of layout.etp ({})", experts.ffn, p.etp),
+                    "choose a layout.etp that divides it");
+  }
+  if (p.ep > 1 && experts.imbalance > static_cast<double>(p.ep)) {
+    return BadInput(
+        fmt::format("experts.imbalance of {}: the fullest of {} expert-parallel ranks gets at most {} times "
+                    "as many tokens as the mean",
+                    experts.imbalance, p.ep, p.ep),
+        "experts.imbalance is 1 where tokens spread evenly");
+  }
+  return Done{};
+}
+
 Status CheckDivision(const Decoder& d, const Partition& p) {
   TIDEMARK_TRY(CheckDivides("heads", d.heads, p.tp));
-  TIDEMARK_TRY(CheckDivides("ffn", d.ffn, p.tp));
+  if (d.experts.count == 0) {
+    TIDEMARK_TRY(CheckDivides("ffn", d.ffn, p.tp));
+  } else {
+    TIDEMARK_TRY(CheckDivides("experts.shared_ffn", d.experts.shared_ffn, p.tp));
+    TIDEMARK_TRY(CheckExpertDivision(d.experts, p));
+  }
   TIDEMARK_TRY(CheckDivides("vocabulary", d.vocabulary, p.tp));
   if (d.kv_heads % p.tp != 0 && p.tp % d.kv_heads != 0) {
     return BadInput(
@@ -108,6 +157,7 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
 Result<std::vector<BlockRun>> BuildDecoder(const Decoder& decoder, std::span<const std::string> trainable,
                                            const Partition& partition) {
   TIDEMARK_TRY(CheckBounds(decoder));
+  TIDEMARK_TRY(CheckExperts(decoder));
   TIDEMARK_TRY(CheckProducts(decoder, partition));
   TIDEMARK_TRY(CheckDivision(decoder, partition));
   std::vector<BlockRun> runs;

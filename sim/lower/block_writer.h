@@ -144,7 +144,10 @@ class BlockWriter {
 
   StreamId copy_;
   Way tp_{{}, {}, "tp ready", "tp done"}, cp_{{}, {}, "cp ready", "cp done"};
-  Way loss_{{}, {}, "representations ready", "representations gathered"};  ///< over data: made at its first use
+  /// Made at their first use; the first is over data.
+  Way loss_{{}, {}, "representations ready", "representations gathered"};
+  Way ep_{{}, {}, "ep ready", "ep done"}, etp_{{}, {}, "etp ready", "etp done"};
+  Way all_experts_{{}, {}, "experts ready", "experts done"};
   std::map<std::string, BufferId> carried_;
   BufferId mask_;        ///< invalid where none is loaded
   BufferId whole_mask_;  ///< of which a context-parallel rank keeps its rows alone; invalid where it has all

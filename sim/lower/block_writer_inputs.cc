@@ -107,14 +107,30 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanRepresenting(Block block, 
 
 /// Over data it is the stream of a loss that compares the representations of all ranks.
 const BlockWriter::Way& BlockWriter::WayAmong(Among among) {
-  if (among != Among::data_parallel) {
-    return among == Among::context_parallel ? cp_ : tp_;
+  const Layout& layout = role_.job.layout;
+  const auto make = [&](Way& way, const char* stream, const char* group, std::int64_t ranks,
+                        std::int64_t stride) -> const Way& {
+    if (!way.stream.valid()) {
+      way.stream = role_.builder.AddStream(stream, StreamKind::collective);
+      way.group = role_.AddGroup(group, ranks, stride);
+    }
+    return way;
+  };
+  switch (among) {
+    case Among::tensor_parallel:
+      return tp_;
+    case Among::context_parallel:
+      return cp_;
+    case Among::data_parallel:
+      return make(loss_, "loss", "dp", layout.dp, layout.tp);
+    case Among::expert_parallel:
+      return make(ep_, "ep", "ep", layout.ep, layout.ExpertTp());
+    case Among::expert_tensor_parallel:
+      return make(etp_, "etp", "etp", layout.ExpertTp(), 1);
+    case Among::all_experts:
+      return make(all_experts_, "ep x etp", "ep x etp", layout.ExpertRanks(), 1);
   }
-  if (!loss_.stream.valid()) {
-    loss_.stream = role_.builder.AddStream("loss", StreamKind::collective);
-    loss_.group = role_.AddGroup("dp", role_.job.layout.dp, role_.job.layout.tp);
-  }
-  return loss_;
+  TIDEMARK_CHECK(false && "unknown group");
 }
 
 }  // namespace tidemark

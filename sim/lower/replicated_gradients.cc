@@ -48,7 +48,8 @@ std::vector<BufferRef> AllOf(const std::vector<Chunk>& chunks) {
 /// Which tensors of a block hold gradients of own rows when an action of its backward pass has run.
 class RowFollower {
  public:
-  explicit RowFollower(const Block& block) : own_rows_(block.tensors.size(), false) {
+  RowFollower(const Layout& layout, const Block& block)
+      : exchanges_rows_(layout.ExpertTp() < layout.tp), own_rows_(block.tensors.size(), false) {
     if (block.output_gradient.valid()) {
       own_rows_[block.output_gradient.index] = true;
     }
@@ -63,7 +64,11 @@ class RowFollower {
     if (const auto* kernel = std::get_if<Calculate>(&action); kernel != nullptr) {
       Write(kernel->writes, Reads(*kernel));
     } else if (const auto* collective = std::get_if<Communicate>(&action);
-               collective != nullptr && collective->kind != CollectiveKind::all_reduce) {
+               collective != nullptr && collective->kind == CollectiveKind::all_to_all) {
+      // To experts that are whole on one rank go the rows of all tensor-parallel ranks; from there each gets its own.
+      const bool own = own_rows_[collective->reads.front().index];
+      Write(collective->writes, exchanges_rows_ ? !own : own);
+    } else if (collective != nullptr && collective->kind != CollectiveKind::all_reduce) {
       Write(collective->writes, !collective->recompute && collective->kind == CollectiveKind::reduce_scatter);
     }
   }
@@ -75,6 +80,7 @@ class RowFollower {
     }
   }
 
+  bool exchanges_rows_;
   std::vector<bool> own_rows_;
 };
 
@@ -85,7 +91,7 @@ bool SumsOverRows(const Role& role, const ParameterAt& at) {
     return false;
   }
   const Block& block = role.stage.BlockAt(at.position);
-  RowFollower rows(block);
+  RowFollower rows(role.job.layout, block);
   for (const Action& action : block.backward) {
     if (const auto* kernel = std::get_if<Calculate>(&action)) {
       const std::vector<ParameterId>& made = kernel->gradients;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/rational_text.h"
+#include "sim/program/gradient_exchange.h"
 #include "sim/program/gradient_sources.h"
 #include "sim/program/gradient_value.h"
 #include "sim/program/kernel_reads.h"
@@ -20,7 +21,6 @@ namespace tidemark {
 namespace {
 
 using Rule = Finding::Rule;
-using Axis = GradientValue::Axis;
 
 /// What is shared by the roles: the names of weight gradients, and messages on their way.
 struct Exchange {
@@ -35,17 +35,14 @@ class GradientFollower {
         exchange_(exchange),
         findings_(findings),
         cursor_(program),
+        ranks_(program),
         calls_(program, exchange.sources) {
     for (const Buffer& buffer : program.buffers) {
       first_slot_.push_back(values_.size());
       values_.resize(values_.size() + static_cast<std::size_t>(buffer.count()));
     }
     slices_ = SlicesByWhole(program, first_slot_);
-    for (const Group& group : program.groups) {
-      shards_ = group.name == "dp" ? group.size : shards_;
-      replicas_ = group.name == "replicas" ? group.size : replicas_;
-    }
-    meter_ = WindowMeter(shards_, replicas_);
+    meter_ = WindowMeter(ranks_.shards, ranks_.replicas);
   }
 
   /// Goes on to the end, or to a message that was not sent yet. True when something was done.
@@ -190,21 +187,8 @@ class GradientFollower {
       }
       return;
     }
-    const std::string& group = program_.groups[leaf.group.index].name;
-    const std::int64_t ranks = program_.groups[leaf.group.index].size;
-    const bool reduces = leaf.reduction == Reduction::sum || leaf.reduction == Reduction::avg;
     GradientValue sum = Sum(leaf.reads);
-    if (reduces && (group == "dp" || group == "replicas")) {
-      const Rational mean = leaf.reduction == Reduction::avg ? Rational(1, ranks) : Rational(1);
-      const bool in_place = leaf.kind == CollectiveKind::reduce_scatter && leaf.reads == leaf.writes;
-      if (ranks > 1) {
-        sum.Reduce(group == "dp" ? Axis::shards : Axis::replicas, ranks, leaf.scale * mean, in_place);
-      } else {
-        sum.Scale(leaf.scale);
-      }
-    } else if (group == "tp") {
-      sum.OverRows(leaf, ranks);
-    }
+    PassThrough(sum, program_, leaf, ranks_);
     leaf.reads == leaf.writes ? WriteToEach(leaf.writes, sum) : Write(leaf.writes, sum);
   }
 
@@ -247,8 +231,8 @@ class GradientFollower {
     }
     if (!loss_ || entropy != nullptr) {
       // Blocks of a table pass no gradients on: the first one's factor is that of all. Each cross-entropy has its own.
-      loss_ = Factors::Own(leaf.scale, shards_ > 1, replicas_ > 1);
-      return Factors::Own(Rational(1), shards_ > 1, replicas_ > 1);
+      loss_ = Factors::Own(leaf.scale, ranks_.shards > 1, ranks_.replicas > 1);
+      return Factors::Own(Rational(1), ranks_.shards > 1, ranks_.replicas > 1);
     }
     return loss_;
   }
@@ -324,7 +308,7 @@ class GradientFollower {
   }
 
   void CheckFactor(const GradientValue::Term& term, const Factors& factors) {
-    const Rational right(1, static_cast<std::int64_t>(window_.size()) * shards_ * replicas_);
+    const Rational right(1, static_cast<std::int64_t>(window_.size()) * ranks_.shards * ranks_.replicas);
     if (!factors.AreAll(right) && findings_.IsNew(Here(Rule::wrong_factor))) {
       Report(Rule::wrong_factor,
              fmt::format("{} of {} arrives {}, not {}", NameOf(term), term.Microbatches(), Text(factors), Text(right)));
@@ -354,7 +338,7 @@ class GradientFollower {
   Exchange& exchange_;
   Findings& findings_;
   LeafCursor cursor_;
-  std::int64_t shards_ = 1, replicas_ = 1;
+  const DataRanks ranks_;
   WindowMeter meter_{1, 1};
   std::vector<std::size_t> first_slot_;           ///< by family
   std::vector<std::vector<std::size_t>> slices_;  ///< by family: their slots

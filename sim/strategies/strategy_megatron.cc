@@ -47,6 +47,8 @@ Status Refuse(const Job& job) {
       {!axes.sync.fp32_accumulation || !axes.sync.average_in_collective, "sync.fp32_accumulation",
        "Megatron's reduce_scatter_with_fp32_accumulation asserts that it sums: op == ReduceOp.SUM",
        "set sync.average_in_collective to false"},
+      {!axes.sync.fp32_accumulation || job.layout.ep == 1, "sync.fp32_accumulation",
+       "modelled without expert-parallel ranks only", "set sync.fp32_accumulation to false, or layout.ep to 1"},
       {axes.loss_scale == LossScale::microbatches || axes.loss_scale == LossScale::summed_tokens, "loss_scale",
        "Megatron divides losses by their microbatch's tokens, or with --calculate-per-token-loss the reduced gradients "
        "by all tokens",
@@ -80,7 +82,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   Strategy strategy;
   strategy.defaults.name = name;
   strategy.defaults.summary = summary;
-  strategy.defaults.has_ring = true;
+  strategy.defaults.has_ring = strategy.defaults.has_experts = true;
   Axes& axes = strategy.defaults.axes;
   axes.sync.when = Sync::When::last;
   axes.sync.overlap = true;  // --overlap-grad-reduce, which buckets are for

@@ -69,6 +69,29 @@ TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
   EXPECT_TRUE(opt.tied_embeddings);
 }
 
+// transformers, configuration_mixtral.py and configuration_qwen2_moe.py.
+TEST(HuggingFaceConfig, ReadsExperts) {
+  const Decoder mixtral = Read(R"({"model_type": "mixtral"})");
+  EXPECT_EQ(mixtral.experts.count, 8);
+  EXPECT_EQ(mixtral.experts.per_token, 2);
+  EXPECT_EQ(mixtral.experts.ffn, 14336);
+  EXPECT_EQ(mixtral.experts.shared_ffn, 0);
+  EXPECT_FALSE(mixtral.experts.balancing_loss);
+  EXPECT_TRUE(Read(R"({"model_type": "mixtral", "output_router_logits": true})").experts.balancing_loss);
+  const Decoder qwen = Read(R"({"model_type": "qwen2_moe", "mlp_only_layers": []})");
+  EXPECT_EQ(qwen.experts.count, 60);
+  EXPECT_EQ(qwen.experts.per_token, 4);
+  EXPECT_EQ(qwen.experts.ffn, 1408);
+  EXPECT_EQ(qwen.experts.shared_ffn, 5632);
+  EXPECT_TRUE(qwen.experts.shared_gate);
+  EXPECT_TRUE(qwen.qkv_bias);
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "decoder_sparse_step": 2})").find("some have experts"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "mlp_only_layers": [0]})").find("some have experts"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "mixtral", "num_experts_per_tok": 9})").find("at most"), std::string::npos);
+}
+
 TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {
   const Decoder d = Read(R"({"model_type": "llama", "num_attention_heads": 16, "num_key_value_heads": null,
                              "head_dim": null, "rope_scaling": {"factor": 8.0}, "torch_dtype": "float16"})");
@@ -92,7 +115,7 @@ TEST(HuggingFaceConfig, ReadsFilesIndentedByTabs) {
 TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
   const std::string error = ErrorOf("{\n  \"model_type\": \"qwen3\"\n}");
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
-  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, opt, qwen2"), std::string::npos) << error;
+  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe"), std::string::npos) << error;
   EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen3 is no qwen2
 }
 

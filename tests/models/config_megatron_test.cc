@@ -242,7 +242,10 @@ TEST(ConfigMegatron, ContextParallelRanksShareSequencesAndTakeNoMoreOfThem) {
 
 TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"--num-experts 8", "mixtures of experts"},
+           {"--num-experts 8", "whose linear layers have biases"},
+           {"--num-experts 8 --disable-bias-linear --moe-expert-capacity-factor 1.0", "drop tokens"},
+           {"--num-experts 8 --disable-bias-linear --moe-token-dispatcher-type flex", "'flex' is not supported"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0]*1+[1]*1)", "some have experts"},
            {"--context-parallel-size 2 --cp-comm-type a2a", "do not go round a ring"},
            {"--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", "a ring"},
            {"--fp8-format hybrid", "this version: fp8"},
@@ -263,6 +266,29 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
            {"--tensor-model-parallel-size $TP", "for a shell to fill in"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(option), kRanks), HasSubstr(reason)) << option;
   }
+}
+
+TEST(ConfigMegatron, ReadsExperts) {
+  const std::string least = "--num-experts 8 --disable-bias-linear ";
+  EXPECT_EQ(KeyOf(least, "network.experts.count"), "8");
+  EXPECT_EQ(KeyOf(least, "network.experts.per_token"), "2");
+  EXPECT_EQ(KeyOf(least, "network.experts.ffn"), "2048") << "the feed-forward part's, 4 h";
+  EXPECT_EQ(KeyOf(least + "--moe-ffn-hidden-size 1408", "network.experts.ffn"), "1408");
+  EXPECT_EQ(KeyOf(least, "network.experts.dispatcher"), "all-gather");
+  EXPECT_EQ(KeyOf(least + "--moe-token-dispatcher-type alltoall", "network.experts.dispatcher"), "all-to-all");
+  EXPECT_EQ(KeyOf(least, "network.experts.kernel"), "sequential");
+  EXPECT_EQ(KeyOf(least + "--moe-grouped-gemm", "network.experts.kernel"), "grouped");
+  EXPECT_EQ(KeyOf(least + "--moe-router-dtype fp32", "network.experts.router_fp32"), "true");
+  EXPECT_EQ(KeyOf(least + "--moe-aux-loss-coeff 1e-2", "network.experts.balancing_loss"), "true");
+  const std::string sinkhorn = "--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.01";
+  EXPECT_EQ(KeyOf(least + sinkhorn, "network.experts.balancing_loss"), "false");
+  EXPECT_EQ(KeyOf(least + "--moe-shared-expert-intermediate-size 64", "network.experts.shared_ffn"), "64");
+  EXPECT_EQ(KeyOf(least + "--expert-model-parallel-size 4", "layout.ep"), "4");
+  EXPECT_EQ(KeyOf(least + "--expert-tensor-parallel-size 1", "layout.etp"), "1");
+  EXPECT_EQ(KeyOf(least + "--recompute-granularity selective --recompute-modules moe_act", "recompute.activation"),
+            "true");
+  EXPECT_EQ(KeyOf(least + "--recompute-granularity selective --recompute-modules moe", "recompute.feed_forward"),
+            "true");
 }
 
 TEST(ConfigMegatron, OtherProgramsAreRefused) {

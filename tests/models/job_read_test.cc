@@ -246,10 +246,18 @@ TEST(JobRead, AStrategyRefusesInItsOwnWordsAtThePlaceOfTheKey) {
   EXPECT_THAT(Refusal(SmallJob(), {"strategy=nanotorn"}), HasSubstr("did you mean nanotron?"));
 }
 
-/// Keys of the job format whose other values come in later versions: refused, never ignored.
-TEST(JobRead, WhatThisVersionDoesNotSupportIsRefusedAsSuch) {
-  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {"layout.ep=2"}), HasSubstr("this version"));
+TEST(JobRead, ExpertParallelRanksNeedExpertsAndWholeGroups) {
   MustParse(SmallJob("accumulation_steps: 4\npipeline_microbatches: 4\nlayout: {cp: 1, vpp: 1, ep: 1}\n"));
+  EXPECT_THAT(Refusal(SmallJob("accumulation_steps: 4\n"), {"layout.ep=2"}), HasSubstr("has no experts"));
+  const std::vector<std::string> experts = {"network.experts.count=8", "network.experts.ffn=512", "layout.dp=8"};
+  const auto refusal = [&](std::vector<std::string> others) {
+    others.insert(others.begin(), experts.begin(), experts.end());
+    return Refusal(SmallJob(), others);
+  };
+  EXPECT_THAT(refusal({"layout.ep=8", "layout.dp=12"}), HasSubstr("do not divide the 12 ranks"));
+  EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=false"}), HasSubstr("layout.sp"));
+  EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=2"}), HasSubstr("1 or layout.tp"));
+  EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=1"}), HasSubstr("multiple of 4"));
 }
 
 TEST(JobRead, WhatIsDoneAgainIsReadAndPrinted) {

@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "sim/lower/fold_alike.h"
-#include "sim/strategies/ddp/launch_bucket.h"
 #include "sim/strategies/megatron/forward_gathers.h"
 #include "sim/strategies/megatron/fp32_exchange.h"
 #include "sim/strategies/megatron/fused_gradients.h"
 #include "sim/strategies/megatron/gradient_buffer.h"
+#include "sim/strategies/megatron/gradient_ways.h"
 #include "sim/strategies/megatron/owned_parts.h"
 #include "sim/strategies/megatron/whole_parts.h"
 #include "sim/strategies/parameter_table.h"
-#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 namespace {
@@ -24,17 +23,16 @@ class Contiguous : public DataParallel {
       : role_(role),
         axes_(role.job.axes),
         ranks_(role.job.layout.GradientRanks()),
-        stream_(role.builder.AddStream("dp", StreamKind::collective)),
-        group_(role.AddGroup("dp", ranks_, role.job.layout.tp)),
+        ways_(role),
         buffer_(role),
         fused_(role),
-        exchange_(role, stream_, group_),
+        exchange_(role, ways_.Of({}).stream, ways_.Of({}).group),
         exchanges_(axes_.sync.fp32_accumulation && ranks_ > 1),
         eager_(axes_.sync.overlap && role.step != StepKind::first) {
     DeclareParameters();
     DeclareStates();
     if (axes_.sync.overlap_gather && ranks_ > 1 && role.step != StepKind::first) {
-      gathers_.emplace(role, stream_, group_, buffer_, weights_);
+      gathers_.emplace(role, ways_, buffer_, weights_);
     }
   }
 
@@ -218,28 +216,22 @@ class Contiguous : public DataParallel {
     }
   }
 
+  /// Of experts, too, by all ranks whose tokens they have seen.
   void ScaleGradient(const ParameterAt& at) {
-    if (ranks_ > 1 && !axes_.sync.average_in_collective && axes_.loss_scale != LossScale::summed_tokens) {
-      role_.builder.Emit(tidemark::Scale{role_.builder.Named("scale gradient"), Rational(1, ranks_), role_.compute,
-                                         main_gradients_(role_, at)});
+    const GradientBucket& bucket = buffer_.buckets()[buffer_.BucketOf(at)];
+    const std::int64_t averaged = axes_.sync.average_in_collective ? ways_.Of(bucket).ranks : 1;
+    if (averaged < ranks_ && axes_.loss_scale != LossScale::summed_tokens) {
+      role_.builder.Emit(tidemark::Scale{role_.builder.Named("scale gradient"), Rational(averaged, ranks_),
+                                         role_.compute, main_gradients_(role_, at)});
     }
   }
 
   void Reduce(const GradientBucket& bucket) {
-    if (ranks_ == 1) {
-      return;
-    }
-    const std::vector<BufferRef> gradients = MainGradientsOf(bucket);
     if (exchanges_) {
-      exchange_.Launch(bucket, gradients);
-      return;
+      exchange_.Launch(bucket, MainGradientsOf(bucket));
+    } else {
+      ways_.Reduce(bucket, MainGradientsOf(bucket));
     }
-    const bool scatters = axes_.shard.optimizer;
-    StartBucket(role_, stream_, group_,
-                {scatters ? "scatter bucket" : "reduce bucket",
-                 scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                 axes_.sync.average_in_collective ? Reduction::avg : Reduction::sum, axes_.precision.accumulate},
-                bucket.elements, gradients);
   }
 
   bool LaunchesNothing(std::int64_t position) const { return buffer_.Describe(position).empty(); }
@@ -267,7 +259,7 @@ class Contiguous : public DataParallel {
       if (exchanges_) {
         Drain(bucket);
       } else {
-        WaitForCollectives("bucket reduced");
+        ways_.Await(bucket, "bucket reduced");
       }
     };
     if (eager_ && exchanges_) {
@@ -275,7 +267,7 @@ class Contiguous : public DataParallel {
         Drain(bucket);
       }
     } else if (eager_) {
-      WaitForCollectives("buckets reduced");
+      ways_.AwaitAll("buckets reduced");
     } else if (axes_.sync.overlap) {
       EachBucket([&](const GradientBucket& bucket) {
         Scale(bucket);
@@ -284,12 +276,6 @@ class Contiguous : public DataParallel {
     } else {
       EachTrained(role_, [&](const ParameterAt& at) { ScaleGradient(at); });
       EachBucket(reduce);
-    }
-  }
-
-  void WaitForCollectives(const char* event) {
-    if (ranks_ > 1) {
-      role_.builder.Order(role_.compute, stream_, event);
     }
   }
 
@@ -365,19 +351,16 @@ class Contiguous : public DataParallel {
 
   void GatherUpdated() {
     role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
-    BetweenUpdateAndUse(role_, stream_, [&] {
-      EachBucket([&](const GradientBucket& bucket) {
-        tidemark::GatherUpdated(role_, stream_, group_, bucket.elements, WeightsOf(bucket), WeightsOf(bucket));
-      });
-    });
+    ways_.BeginGathers();
+    EachBucket([&](const GradientBucket& bucket) { ways_.Gather(bucket, WeightsOf(bucket)); });
+    ways_.AwaitAll("parameters gathered");
     role_.builder.Emit(End{Phase::gather});
   }
 
   Role& role_;
   const Axes& axes_;
   std::int64_t ranks_;
-  StreamId stream_;
-  GroupId group_;
+  GradientWays ways_;
   GradientBuffer buffer_;
   FusedGradients fused_;
   Fp32Exchange exchange_;

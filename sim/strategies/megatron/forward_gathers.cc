@@ -5,18 +5,12 @@
 #include <variant>
 
 #include "sim/strategies/parameter_order.h"
-#include "sim/strategies/updated_parameters.h"
 
 namespace tidemark {
 
-ForwardGathers::ForwardGathers(Role& role, StreamId stream, GroupId group, const GradientBuffer& buffer,
+ForwardGathers::ForwardGathers(Role& role, GradientWays& ways, const GradientBuffer& buffer,
                                const ParameterTable& weights)
-    : role_(role),
-      stream_(stream),
-      group_(group),
-      buffer_(buffer),
-      weights_(weights),
-      together_(role.job.layout.vpp > 1) {
+    : role_(role), ways_(ways), buffer_(buffer), weights_(weights), together_(role.job.layout.vpp > 1) {
   Plan();
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     std::vector<std::vector<std::int64_t>> described;
@@ -33,12 +27,12 @@ void ForwardGathers::Plan() {
   std::vector<bool> left(buckets, together_), awaited(buckets, false);
   const auto need = [&](const ParameterAt& at, std::size_t action) {
     const std::size_t number = buckets - 1 - buffer_.BucketOf(at);
-    if (awaited[number]) {
+    if (awaited[number] || ways_.Of(Bucket(number)).ranks == 1) {
       return;
     }
     Need needed{number, !left[number], {}};
     awaited[number] = left[number] = true;
-    if (number + 1 < buckets && !left[number + 1]) {
+    if (number + 1 < buckets && !left[number + 1] && Bucket(number + 1).of_experts == Bucket(number).of_experts) {
       needed.released = number + 1;
       left[number + 1] = true;
     }
@@ -87,8 +81,11 @@ void ForwardGathers::LeaveTogether() {
   }
   role_.builder.Emit(Begin{Phase::gather, {LoopId{}, -1, 0}});
   for (std::size_t number = 0; number < buffer_.buckets().size(); ++number) {
+    if (ways_.Of(Bucket(number)).ranks == 1) {
+      continue;
+    }
     Start(number);
-    role_.builder.Emit(Record{Gathered(number), stream_});
+    role_.builder.Emit(Record{Gathered(number), ways_.Of(Bucket(number)).stream});
   }
   role_.builder.Emit(End{Phase::gather});
 }
@@ -105,7 +102,7 @@ void ForwardGathers::BeforeAction(std::int64_t position, std::size_t action) {
     if (together_) {
       role_.builder.Emit(Wait{Gathered(need.awaited), role_.compute});
     } else {
-      role_.builder.Order(role_.compute, stream_, "parameters gathered");
+      ways_.Await(Bucket(need.awaited), "parameters gathered");
     }
     if (need.released) {
       Start(*need.released);
@@ -114,9 +111,8 @@ void ForwardGathers::BeforeAction(std::int64_t position, std::size_t action) {
 }
 
 void ForwardGathers::Start(std::size_t number) {
-  const std::vector<BufferRef> weights = MembersIn(weights_, role_, Bucket(number));
-  role_.builder.Order(stream_, role_.compute, "updated");
-  GatherUpdated(role_, stream_, group_, Bucket(number).elements, weights, weights);
+  role_.builder.Order(ways_.Of(Bucket(number)).stream, role_.compute, "updated");
+  ways_.Gather(Bucket(number), MembersIn(weights_, role_, Bucket(number)));
 }
 
 /// Several are under way at once, of several chunks.

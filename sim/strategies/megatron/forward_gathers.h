@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/strategies/megatron/gradient_buffer.h"
+#include "sim/strategies/megatron/gradient_ways.h"
 #include "sim/strategies/parameter_table.h"
 
 namespace tidemark {
@@ -29,8 +30,7 @@ namespace tidemark {
 class ForwardGathers {
  public:
   /// Of a training's later steps. What it is given must outlive it.
-  ForwardGathers(Role& role, StreamId stream, GroupId group, const GradientBuffer& buffer,
-                 const ParameterTable& weights);
+  ForwardGathers(Role& role, GradientWays& ways, const GradientBuffer& buffer, const ParameterTable& weights);
 
   /// Lets go of all of this chunk's buckets, where there are several chunks.
   void LeaveTogether();
@@ -58,8 +58,7 @@ class ForwardGathers {
   EventId Gathered(std::size_t number);
 
   Role& role_;
-  StreamId stream_;
-  GroupId group_;
+  GradientWays& ways_;
   const GradientBuffer& buffer_;
   const ParameterTable& weights_;
   const bool together_;

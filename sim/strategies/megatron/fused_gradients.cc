@@ -24,9 +24,10 @@ std::set<std::uint32_t> LinearsOf(const Block& block) {
   return linears;
 }
 
-/// Rows and columns.
+/// Rows and columns; of several experts' weights those of one.
 std::pair<std::int64_t, std::int64_t> ShapeOf(const Parameter& parameter) {
-  return {parameter.rows, parameter.elements / parameter.rows};
+  const std::int64_t weights = std::max<std::int64_t>(parameter.experts, 1);
+  return {parameter.rows / weights, parameter.elements / parameter.rows};
 }
 
 }  // namespace
@@ -56,10 +57,11 @@ void FusedGradients::DeclareDummies() {
       auto& dummies = role_.program.dummy_gradients;
       const auto [found, added] = dummies.try_emplace(ShapeOf(parameter));
       if (added) {
+        const auto [rows, columns] = found->first;
         found->second = {role_.program.builder.AddBuffer({"dummy gradient " + std::to_string(dummies.size()),
                                                           Category::workspace,
                                                           role_.job.axes.precision.gradients,
-                                                          parameter.elements,
+                                                          rows * columns,
                                                           {1, 1},
                                                           role_.compute,
                                                           Place::device,

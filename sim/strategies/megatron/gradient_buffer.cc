@@ -32,7 +32,8 @@ std::vector<BufferRef> MembersIn(const ParameterTable& table, const Role& role, 
 }
 
 GradientBuffer::GradientBuffer(const Role& role) : role_(role), divided_(role.job.axes.shard.optimizer) {
-  Cut();
+  Cut(false);
+  Cut(true);
   FindCompletions();
   for (std::size_t run = 0; run < role.stage.runs.size(); ++run) {
     const std::int64_t count = role.stage.runs[run].count;
@@ -45,9 +46,10 @@ GradientBuffer::GradientBuffer(const Role& role) : role_(role), divided_(role.jo
 }
 
 /// Buckets begin at multiples of their alignment, so all positions within one are counted from its start.
-void GradientBuffer::Cut() {
+void GradientBuffer::Cut(bool of_experts) {
   const std::int64_t limit = LimitOf(role_);
   std::vector<ParameterAt> order = DefinitionOrder(role_);
+  std::erase_if(order, [&](const ParameterAt& at) { return IsOfExperts(at) != of_experts; });
   std::reverse(order.begin(), order.end());
   GradientBucket open;
   std::int64_t end = 0;
@@ -57,6 +59,7 @@ void GradientBuffer::Cut() {
       Close(open, start);
       start = 0;
     }
+    open.of_experts = of_experts;
     open.members.push_back(at);
     open.starts.push_back(start);
     end = start + ParameterOf(role_, at).elements;
@@ -71,10 +74,13 @@ void GradientBuffer::Cut() {
 }
 
 void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
-  open.elements = divided_ ? RoundUp(end, Alignment()) : end;
+  const Layout& layout = role_.job.layout;
+  open.elements = divided_ ? RoundUp(end, AlignmentOf(open)) : end;
   padding_ += open.elements;
-  const std::int64_t rank = divided_ ? role_.program.rank : 0;
-  const std::int64_t range = divided_ ? open.elements / role_.job.layout.GradientRanks() : open.elements;
+  const std::int64_t place =
+      open.of_experts ? role_.program.rank * layout.tp / layout.ExpertRanks() : role_.program.rank;
+  const std::int64_t rank = divided_ ? place : 0;
+  const std::int64_t range = divided_ ? open.elements / RanksOf(open) : open.elements;
   for (std::size_t i = 0; i < open.members.size(); ++i) {
     const std::int64_t elements = ParameterOf(role_, open.members[i]).elements;
     padding_ -= elements;
@@ -85,15 +91,26 @@ void GradientBuffer::Close(GradientBucket& open, std::int64_t end) {
   open = {};
 }
 
-std::int64_t GradientBuffer::Alignment() const { return std::lcm(role_.job.layout.GradientRanks(), kBucketAlignment); }
+bool GradientBuffer::IsOfExperts(const ParameterAt& at) const {
+  return role_.job.layout.ep > 1 && ParameterOf(role_, at).experts > 0;
+}
+
+std::int64_t GradientBuffer::RanksOf(const GradientBucket& bucket) const {
+  const Layout& layout = role_.job.layout;
+  return bucket.of_experts ? layout.ExpertGradientRanks() : layout.GradientRanks();
+}
+
+std::int64_t GradientBuffer::AlignmentOf(const GradientBucket& bucket) const {
+  return std::lcm(RanksOf(bucket), kBucketAlignment);
+}
 
 Holding GradientBuffer::HoldsOwned(const GradientBucket& bucket) const {
   Holding holding;
   holding.cut = Cut::together;
-  holding.ranks = role_.job.layout.GradientRanks();
+  holding.ranks = RanksOf(bucket);
   holding.unpadded = true;
   holding.aligned = kParameterAlignment;
-  holding.multiple = Alignment();
+  holding.multiple = AlignmentOf(bucket);
   for (const ParameterAt& at : bucket.members) {
     const std::string& block = role_.stage.BlockAt(at.position).name;
     holding.of.push_back({block + "." + ParameterOf(role_, at).name, role_.InRun(at.position)});

@@ -17,6 +17,7 @@ struct GradientBucket {
   std::vector<ParameterAt> members;  ///< in the order in which they lie in the buffer
   std::vector<std::int64_t> starts;  ///< of each member, from the start of the bucket
   std::int64_t elements = 0;         ///< with padding
+  bool of_experts = false;           ///< which not all ranks that gradients are summed over have
   std::int64_t owned = 0;            ///< of which this rank updates, without padding
   std::int64_t completed_in = 0;     ///< position of the block whose backward pass completes it
   std::size_t slot = 0;              ///< its number among those that this block completes
@@ -33,6 +34,10 @@ std::vector<BufferRef> MembersIn(const ParameterTable& table, const Role& role, 
 /// stages but the first, everything is one bucket. For the distributed optimizer parameters start at multiples of 64
 /// elements and buckets end at multiples of lcm(dp, 128); and an embedding whose copy is on another stage is a bucket
 /// of its own, so that both copies are cut among the ranks alike.
+///
+/// Experts that other ranks do not have (layout.ep) lie in a buffer of their own, cut in the same way and divided among
+/// the ranks that have them (distributed_data_parallel.py: expert_parallel_buffers); here behind the other one's
+/// buckets.
 class GradientBuffer {
  public:
   explicit GradientBuffer(const Role& role);
@@ -41,7 +46,9 @@ class GradientBuffer {
   Holding HoldsOwned(const GradientBucket& bucket) const;
   /// How a parameter's buffer lies among the others that travel with it.
   Holding HoldsWhole() const;
-  /// From the end of the network on.
+  /// Over how many ranks a bucket is reduced.
+  std::int64_t RanksOf(const GradientBucket& bucket) const;
+  /// From the end of the network on; those of experts come last.
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
   /// The number of the bucket that holds a trained parameter.
   std::size_t BucketOf(const ParameterAt& at) const { return bucket_of_.at({at.position, at.parameter}); }
@@ -59,11 +66,12 @@ class GradientBuffer {
   std::int64_t BlocksAlike(std::int64_t position) const;
 
  private:
-  void Cut();
+  void Cut(bool of_experts);
   void Close(GradientBucket& open, std::int64_t end);
+  bool IsOfExperts(const ParameterAt& at) const;
   void FindCompletions();
   bool IsShared(const ParameterAt& at) const;
-  std::int64_t Alignment() const;  ///< of where buckets end
+  std::int64_t AlignmentOf(const GradientBucket& bucket) const;  ///< of where it ends
   std::int64_t Walked(std::int64_t position) const;
 
   const Role& role_;

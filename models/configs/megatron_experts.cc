@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/megatron_experts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/configs/field.h"
+#include "models/configs/translation.h"
+
+namespace tidemark {
+namespace {
+
+/// All layers: 1, or a list of ones as Python writes it ("([1]*24)").
+Status CheckLayers(const ToolFields& fields) {
+  constexpr std::string_view kOption = "moe-layer-freq";
+  const std::string text = fields.Value(kOption, "1").text;
+  const bool all = text == "1" || (text.find('0') == std::string::npos && text.starts_with("([1]*"));
+  return all ? Status(Done{})
+             : fields.Refuse(kOption, "1",
+                             "layers of which some have experts and some have none are not supported by "
+                             "this version",
+                             "leave it out to price experts in all layers");
+}
+
+Status ReadBalance(const ToolFields& fields, Settings& settings) {
+  constexpr std::string_view kKind = "moe-router-load-balancing-type", kCoefficient = "moe-aux-loss-coeff";
+  const ConfigValue kind = fields.Value(kKind, "aux_loss");
+  const std::vector<ConfigValue> kinds = kind.items.empty() ? std::vector{kind} : kind.items;
+  const bool has_loss =
+      std::ranges::any_of(kinds, [](const ConfigValue& one) { return one.text.ends_with("aux_loss"); });
+  const ConfigValue coefficient = fields.Value(kCoefficient, "0.0");
+  const RealNumber any(0, 1e9);
+  double sum = 0;
+  for (const ConfigValue& one : coefficient.items.empty() ? std::vector{coefficient} : coefficient.items) {
+    TIDEMARK_ASSIGN(const double value, any.Read(one).At(fmt::format("{}: {}", one.where, kCoefficient)));
+    sum += value;
+  }
+  settings["network.experts.balancing_loss"] =
+      fields.Retold(kCoefficient, "0.0", has_loss && sum > 0 ? "true" : "false");
+  return Done{};
+}
+
+}  // namespace
+
+Status ReadMegatronExperts(const ToolFields& fields, Settings& settings) {
+  constexpr std::string_view kCount = "num-experts";
+  if (!fields.Has(kCount) || fields.Value(kCount, "0").text == "0") {
+    return Done{};
+  }
+  if (!fields.Has("disable-bias-linear")) {
+    return fields.Refuse(kCount, "0", "experts whose linear layers have biases are not supported by this version",
+                         "add disable-bias-linear to price experts without");
+  }
+  TIDEMARK_TRY(CheckLayers(fields));
+  const auto put = [&](const char* key, std::string_view option, const char* missing) {
+    settings[key] = fields.Value(option, missing);
+  };
+  const auto put_truth = [&](const char* key, std::string_view option) {
+    settings[key] = fields.Retold(option, "", fields.Has(option) ? "true" : "false");
+  };
+  put("network.experts.count", kCount, "");
+  put("network.experts.per_token", "moe-router-topk", "2");
+  put("network.experts.shared_ffn", "moe-shared-expert-intermediate-size", "0");
+  put_truth("network.experts.shared_gate", "moe-shared-expert-gate");
+  settings["network.experts.ffn"] =
+      fields.Has("moe-ffn-hidden-size") ? *fields.Given("moe-ffn-hidden-size") : settings["network.ffn"];
+  const Choice<std::string> dispatchers{{{"allgather", "all-gather"}, {"alltoall", "all-to-all"}}, {"flex"}};
+  TIDEMARK_ASSIGN(std::string dispatcher, fields.OneOf(dispatchers, "moe-token-dispatcher-type", "allgather"));
+  settings["network.experts.dispatcher"] =
+      fields.Retold("moe-token-dispatcher-type", "allgather", std::move(dispatcher));
+  settings["network.experts.kernel"] =
+      fields.Retold("moe-grouped-gemm", "", fields.Has("moe-grouped-gemm") ? "grouped" : "sequential");
+  const Choice<std::string> dtypes{{{"fp32", "true"}}, {"fp64"}};
+  if (fields.Has("moe-router-dtype")) {
+    TIDEMARK_ASSIGN(std::string wide, fields.OneOf(dtypes, "moe-router-dtype", "fp32"));
+    settings["network.experts.router_fp32"] = fields.Retold("moe-router-dtype", "", std::move(wide));
+  }
+  TIDEMARK_TRY(ReadBalance(fields, settings));
+  put("layout.ep", "expert-model-parallel-size", "1");
+  if (fields.Has("expert-tensor-parallel-size")) {
+    put("layout.etp", "expert-tensor-parallel-size", "");
+  }
+  return Done{};
+}
+
+}  // namespace tidemark

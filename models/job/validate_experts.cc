@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "models/job/validate_parts.h"
+
+namespace tidemark {
+namespace {
+
+const Experts* ExpertsOf(const Job& job) {
+  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+  return decoder != nullptr && decoder->experts.count > 0 ? &decoder->experts : nullptr;
+}
+
+}  // namespace
+
+Status CheckExpertParallel(const Job& job) {
+  const Layout& layout = job.layout;
+  const std::int64_t etp = layout.ExpertTp(), ranks = layout.GradientRanks() * layout.tp;
+  if (ExpertsOf(job) == nullptr) {
+    if (layout.ep > 1 || layout.etp > 0) {
+      return BadKey(layout.ep > 1 ? "layout.ep" : "layout.etp", "the network has no experts",
+                    "leave it out, or give the network experts (network.experts.count)");
+    }
+    return Done{};
+  }
+  if (layout.tp > 1 && !layout.sp) {
+    return BadKey("layout.sp",
+                  "tensor-parallel ranks that all have the same tokens would all send them to the experts: layers with "
+                  "experts want each to have its own rows",
+                  "set layout.sp to true (of a Megatron-LM command line: --sequence-parallel)");
+  }
+  if (etp != 1 && etp != layout.tp) {
+    return BadKey(
+        "layout.etp",
+        fmt::format("expected 1 or layout.tp ({}) ranks with parts of the same experts, found {}", layout.tp, etp),
+        fmt::format("set layout.etp to 1 or {}", layout.tp));
+  }
+  if (ranks % layout.ExpertRanks() != 0) {
+    return BadKey("layout.ep",
+                  fmt::format("{} expert-parallel ranks with {} for each expert do not divide the {} ranks of a stage "
+                              "(layout.dp * layout.cp * layout.tp)",
+                              layout.ep, etp, ranks),
+                  "choose a layout.ep that divides them");
+  }
+  if (layout.ExpertRanks() % layout.tp != 0) {
+    return BadKey("layout.ep",
+                  fmt::format("{} ranks with the experts of a layer are part of the {} with parts of its attention",
+                              layout.ExpertRanks(), layout.tp),
+                  fmt::format("set layout.ep to a multiple of {}, or leave out layout.etp", layout.tp));
+  }
+  return Done{};
+}
+
+}  // namespace tidemark
