@@ -27,12 +27,13 @@ class AllGatherDispatcher : public TokenDispatcher {
       std::get<Communicate>(forward.back()).among = Group();
     }
     const ExpertRows rows{b().AddTensor("permuted_rows", shape_.rows * shape_.hidden),
-                          b().AddTensor("permuted_weights", shape_.rows, Category::activation, shape_.weights)};
+                          b().AddTensor("permuted_weights", shape_.rows, Category::activation, shape_.weights),
+                          AddCounts(b(), shape_.own_experts)};
     token_order_ = b().AddTensor("token_order", shape_.rows, Category::activation, DType::int64);
     // The mask of the rank's experts, transposed, by which the weights are picked.
     assignment_order_ = b().AddTensor("own_mask", all_tokens_ * shape_.own_experts, Category::activation, DType::u8);
     b().AddPointwise(forward, "permute.forward", {all.tokens, all.weights, all.mask},
-                     {rows.tokens, rows.weights, token_order_, assignment_order_}, 0);
+                     {rows.tokens, rows.weights, token_order_, assignment_order_, rows.counts}, 0);
     return rows;
   }
 

@@ -16,13 +16,14 @@ class AllToAllDispatcher : public TokenDispatcher {
   AllToAllDispatcher(DecoderParts& parts, const ExpertShape& shape) : parts_(parts), shape_(shape) {}
 
   ExpertRows Dispatch(const RoutedTokens& routed) override {
-    ExpertRows rows{Rows("permuted_rows", shape_.sent), Weights("permuted_weights", shape_.sent)};
+    ExpertRows rows{Rows("permuted_rows", shape_.sent), Weights("permuted_weights", shape_.sent),
+                    AddCounts(b(), shape_.own_experts)};
     token_order_ = b().AddTensor("token_order", shape_.sent, Category::activation, DType::int64);
     // torch.argsort's result over the whole mask, of which the first numbers are used.
     assignment_order_ =
         b().AddTensor("assignment_order", shape_.tokens * shape_.experts, Category::activation, DType::int64);
     b().AddPointwise(b().forward(), "permute.forward", {routed.tokens, routed.weights, routed.mask},
-                     {rows.tokens, rows.weights, token_order_, assignment_order_}, 0);
+                     {rows.tokens, rows.weights, token_order_, assignment_order_, rows.counts}, 0);
     rows = Both(b().forward(), rows, "dispatch", "dispatched", Leg::there);
     return Sorts() ? Sorted(b().forward(), rows, "experts.sort", "sorted") : rows;
   }
@@ -80,7 +81,7 @@ class AllToAllDispatcher : public TokenDispatcher {
 
   ExpertRows Sorted(std::vector<Action>& pass, const ExpertRows& rows, const std::string& action,
                     const std::string& name) {
-    const ExpertRows sorted{Rows(name + "_rows", shape_.rows), Weights(name + "_weights", shape_.rows)};
+    const ExpertRows sorted{Rows(name + "_rows", shape_.rows), Weights(name + "_weights", shape_.rows), rows.counts};
     b().AddPointwise(pass, action, {rows.tokens, rows.weights}, {sorted.tokens, sorted.weights}, 0);
     return sorted;
   }
@@ -92,7 +93,7 @@ class AllToAllDispatcher : public TokenDispatcher {
       return leg == Leg::there ? There(pass, from, action + what, name + what, width)
                                : Back(pass, from, action + what, name + what, width, false);
     };
-    return {one(rows.tokens, "_rows", shape_.hidden), one(rows.weights, "_weights", 1)};
+    return {one(rows.tokens, "_rows", shape_.hidden), one(rows.weights, "_weights", 1), rows.counts};
   }
 
   /// To the ranks of the experts.

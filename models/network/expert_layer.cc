@@ -122,15 +122,16 @@ TensorId ExpertLayer::RunExperts(const ExpertRows& rows) {
   auto& forward = b().forward();
   up_ = AddExperts("experts_up", up_width_, shape_.hidden);
   up_out_ = AddRows("experts_up_out", up_width_);
-  b().Add(forward, "experts_up.forward", Grouped(up_width_, shape_.hidden), {rows.tokens}, {up_out_}).parameters = {
-      up_};
+  b().Add(forward, "experts_up.forward", Grouped(up_width_, shape_.hidden), {rows.tokens, rows.counts}, {up_out_})
+      .parameters = {up_};
   LayerPart activation{LayerPart::Kind::activation, forward.size(), 0};
   Activate(rows.weights);
   activation.end = forward.size();
   b().block().parts.push_back(activation);
   down_ = AddExperts("experts_down", shape_.hidden, width_);
   const TensorId output = AddRows("experts_out", shape_.hidden);
-  b().Add(forward, "experts_down.forward", Grouped(shape_.hidden, width_), {down_in_}, {output}).parameters = {down_};
+  b().Add(forward, "experts_down.forward", Grouped(shape_.hidden, width_), {down_in_, rows.counts}, {output})
+      .parameters = {down_};
   if (!Joins()) {
     return output;
   }
@@ -173,7 +174,7 @@ ExpertRows ExpertLayer::ExpertsBackward(TensorId gradient) {
     b().AddPointwise(b().backward(), "experts.join_backward", {d_rows}, {joined}, 0);
     d_rows = joined;
   }
-  return {d_rows, d_weights};
+  return {d_rows, d_weights, {}};
 }
 
 void ExpertLayer::ProductBackward(const std::string& name, ParameterId weight, TensorId input, TensorId gradient,
@@ -183,7 +184,8 @@ void ExpertLayer::ProductBackward(const std::string& name, ParameterId weight, T
   if (weight_first) {
     WeightGradient(name, weight, input, gradient);
   }
-  b().Add(b().backward(), name + ".input_gradient", Grouped(in, out), {gradient}, {to}).parameters = {weight};
+  b().Add(b().backward(), name + ".input_gradient", Grouped(in, out), {gradient, rows_.counts}, {to}).parameters = {
+      weight};
   if (!weight_first) {
     WeightGradient(name, weight, input, gradient);
   }
@@ -196,7 +198,7 @@ void ExpertLayer::WeightGradient(const std::string& name, ParameterId weight, Te
   Gemm gemm = parts_.MakeGemm(b().tensor(gradient).elements / shape_.rows, b().tensor(input).elements / shape_.rows,
                               CeilDiv(shape_.rows, shape_.own_experts));
   gemm.batch = shape_.own_experts;
-  b().Add(b().backward(), name + ".weight_gradient", gemm, {input, gradient}, {}).gradients = {weight};
+  b().Add(b().backward(), name + ".weight_gradient", gemm, {input, gradient, rows_.counts}, {}).gradients = {weight};
 }
 
 /// Products with weights are made in the wider dtype and cast; the weights' gradients are sums over one of [rows, f].

@@ -31,6 +31,10 @@ std::unique_ptr<TokenDispatcher> MakeTokenDispatcher(DecoderParts& parts, const 
   TIDEMARK_CHECK(false && "unknown dispatcher");
 }
 
+TensorId AddCounts(BlockBuilder& builder, std::int64_t experts) {
+  return builder.AddTensor("tokens_per_expert", experts, Category::activation, DType::int64);
+}
+
 TensorId ExchangeRows(DecoderParts& parts, std::vector<Action>& pass, CollectiveKind kind, Among among,
                       const std::string& name, TensorId from, const std::string& to, std::int64_t elements) {
   BlockBuilder& builder = parts.builder();

@@ -31,9 +31,10 @@ struct RoutedTokens {
   TensorId tokens, weights, mask;
 };
 
-/// What a rank's experts see: [rows, hidden], and of each row the weight.
+/// What a rank's experts see: [rows, hidden], expert by expert; of each row the weight; and how many rows each expert
+/// has.
 struct ExpertRows {
-  TensorId tokens, weights;
+  TensorId tokens, weights, counts;
 };
 
 /// Brings tokens to their experts and back. Each half of the backward pass undoes one of the forward pass.
@@ -44,7 +45,7 @@ class TokenDispatcher {
   /// From what the experts make of their rows to the sums [tokens, hidden].
   virtual TensorId Combine(TensorId rows) = 0;
   virtual TensorId CombineBackward(TensorId gradient) = 0;
-  /// Gradients of the tokens and of the weights; there is none of the mask.
+  /// Gradients of the tokens and of the weights; there is none of the mask, as there is none of counts.
   virtual RoutedTokens DispatchBackward(const ExpertRows& gradients) = 0;
 };
 
@@ -53,6 +54,9 @@ std::unique_ptr<TokenDispatcher> MakeTokenDispatcher(DecoderParts& parts, const 
 
 std::unique_ptr<TokenDispatcher> MakeAllToAllDispatcher(DecoderParts& parts, const ExpertShape& shape);
 std::unique_ptr<TokenDispatcher> MakeAllGatherDispatcher(DecoderParts& parts, const ExpertShape& shape);
+
+/// Of the experts of a rank, or of all.
+TensorId AddCounts(BlockBuilder& builder, std::int64_t experts);
 
 /// A collective among one of the groups of a layer's experts, into a new tensor of the same dtype.
 TensorId ExchangeRows(DecoderParts& parts, std::vector<Action>& pass, CollectiveKind kind, Among among,

@@ -85,10 +85,11 @@ std::int64_t ProductFlops(const Block& block, const std::string& prefix) {
 TEST(Experts, SaveWhatTheirFormulaSays) {
   // The layer's middle 2 h and its norm's rstd 4 per token; the norm's output 2 h; of the router its weights (2 bytes)
   // and mask (1) of 8 experts, scores (4) and numbers (8) of two chosen ones; the dispatcher's numbers of 8 bytes, of 8
-  // experts and of two rows; per row h, what the first product makes 2 f, what the second reads f, and its weight.
+  // experts and of two rows; how many rows each expert has; per row h, what the first product makes 2 f, what the
+  // second reads f, and its weight.
   const std::int64_t per_token = 2 * kHidden + 4 + 2 * kHidden + 3 * 8 + 12 * 2 + 8 * 8 + 8 * 2;
   const std::int64_t per_row = 2 * (kHidden + 2 * kFfn + kFfn) + 2;
-  EXPECT_EQ(SavedByExperts(Layer(WithExperts(), Over(1))), kTokens * per_token + kRows * per_row);
+  EXPECT_EQ(SavedByExperts(Layer(WithExperts(), Over(1))), kTokens * per_token + 8 * 8 + kRows * per_row);
 }
 
 TEST(Experts, SaveMoreWhereActivationAndWeightsAreTwoKernels) {
