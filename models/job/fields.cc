@@ -67,6 +67,11 @@ struct CountOrNull {
   std::string Example() const { return "8"; }
 };
 
+/// The same; 0 is not written.
+struct GivenCount : CountOrNull {
+  std::string Write(std::int64_t number) const { return number == 0 ? "" : kCount.Write(number); }
+};
+
 using Fields = std::vector<Field<Job>>;
 
 Choice<LastWindow::Policy> LastWindowPolicy() {
@@ -115,7 +120,7 @@ void AddSizes(Fields& fields) {
        FieldAt<J>(
            "layout.ep", [](J & j) -> auto& { return j.layout.ep; }, kRanks),
        FieldAt<J>(
-           "layout.etp", [](J & j) -> auto& { return j.layout.etp; }, CountOrNull{}),
+           "layout.etp", [](J & j) -> auto& { return j.layout.etp; }, GivenCount{}),
        FieldAt<J>(
            "layout.layers_per_stage", [](J & j) -> auto& { return j.layout.layers_per_stage; }, WholeNumbers{})});
 }

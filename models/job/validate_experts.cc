@@ -29,11 +29,12 @@ Status CheckExpertParallel(const Job& job) {
                   "experts want each to have its own rows",
                   "set layout.sp to true (of a Megatron-LM command line: --sequence-parallel)");
   }
-  if (etp != 1 && etp != layout.tp) {
-    return BadKey(
-        "layout.etp",
-        fmt::format("expected 1 or layout.tp ({}) ranks with parts of the same experts, found {}", layout.tp, etp),
-        fmt::format("set layout.etp to 1 or {}", layout.tp));
+  if (layout.tp % etp != 0) {
+    return BadKey("layout.etp",
+                  fmt::format("{} ranks with parts of the same experts do not divide the {} with parts of the same "
+                              "attention (layout.tp)",
+                              etp, layout.tp),
+                  fmt::format("set layout.etp to a divisor of {}", layout.tp));
   }
   if (ranks % layout.ExpertRanks() != 0) {
     return BadKey("layout.ep",

@@ -180,7 +180,7 @@ struct Partition {
   std::int64_t cp = 1;                ///< ranks that share each sequence, as many tokens on each
   std::int64_t tp = 1;
   std::int64_t ep = 1;             ///< ranks that have different experts of each layer
-  std::int64_t etp = 1;            ///< ranks that have parts of the same experts: 1 or `tp`
+  std::int64_t etp = 1;            ///< ranks that have parts of the same experts
   bool sequence_parallel = false;  ///< norms and residual stream sharded over the tp group
   /// Where the gathered rows of a tensor-parallel input lie, where the residual stream is scattered, and how long.
   enum class Gathered : std::uint8_t {

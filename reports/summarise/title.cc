@@ -24,6 +24,9 @@ std::string LayoutText(const Layout& layout) {
       parts.push_back(fmt::format("{} {}", name, size));
     }
   }
+  if (layout.ExpertTp() != layout.tp) {
+    parts.push_back(fmt::format("etp {}", layout.etp));
+  }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -49,7 +49,7 @@ std::vector<BufferRef> AllOf(const std::vector<Chunk>& chunks) {
 class RowFollower {
  public:
   RowFollower(const Layout& layout, const Block& block)
-      : exchanges_rows_(layout.ExpertTp() < layout.tp), own_rows_(block.tensors.size(), false) {
+      : exchanges_rows_(layout.ExpertTp() == 1 && layout.tp > 1), own_rows_(block.tensors.size(), false) {
     if (block.output_gradient.valid()) {
       own_rows_[block.output_gradient.index] = true;
     }

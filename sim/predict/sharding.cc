@@ -28,6 +28,7 @@ namespace {
 struct Whole {
   std::int64_t stored = 0, trained = 0, full = 0;
   std::int64_t pieces = 0;  ///< parameters, each of which may be padded by itself
+  bool of_experts = true;   ///< all of them
 
   void Add(const Parameter& parameter, std::int64_t times) {
     if (!parameter.tied) {
@@ -35,6 +36,7 @@ struct Whole {
       stored += parameter.elements * times;
       trained += parameter.trainable ? parameter.elements * times : 0;
       full += parameter.elements_full * times;
+      of_experts = of_experts && parameter.experts > 0;
     }
   }
 };
@@ -87,7 +89,11 @@ class RoleShardings {
     }
     const std::optional<std::int64_t> held = HeldParts(buffer);
     const std::optional<std::int64_t> parts = held ? held : PartsOf(buffer, named);
-    return parts ? TextOf(*parts, named != nullptr ? *named : all_) : wire ? "own" : "part";
+    if (!parts) {
+      return wire ? "own" : "part";
+    }
+    const Whole& whole = named != nullptr ? *named : all_;
+    return job_.layout.ep > 1 && IsOfExperts(buffer, whole) ? ExpertsText(*parts) : TextOf(*parts, whole);
   }
 
  private:
@@ -104,6 +110,19 @@ class RoleShardings {
       const Buffer& buffer = program_.buffers[i];
       members_[&buffer] = buffer.resident ? buffer.extents[0] : std::ssize(members[i]);
     }
+  }
+
+  /// Whether it holds numbers of experts, which are divided over ranks by themselves.
+  bool IsOfExperts(const Buffer& buffer, const Whole& whole) const {
+    bool holds = false, all = true;
+    for (const Holding& holding : buffer.holds) {
+      for (const HeldRun& run : holding.of) {
+        const auto parameter = parameters_.find(run.name);
+        holds = true;
+        all = all && parameter != parameters_.end() && parameter->second.of_experts;
+      }
+    }
+    return holds ? all : whole.of_experts;
   }
 
   /// Buffers that hold the same of different blocks.
@@ -169,7 +188,9 @@ class RoleShardings {
     std::optional<std::int64_t> all;
     for (const Holding& holding : buffer.holds) {
       const std::int64_t parts = holding.cut == Cut::none || holding.parts == Parts::all ? 1 : holding.ranks;
-      if ((all && *all != parts) || (parts != 1 && parts != shards_ && parts != shards_ * replicas_)) {
+      const bool known =
+          parts == 1 || parts == shards_ || parts == shards_ * replicas_ || parts == job_.layout.ExpertGradientRanks();
+      if ((all && *all != parts) || !known) {
         return std::nullopt;
       }
       all = parts;
@@ -250,6 +271,18 @@ class RoleShardings {
       cuts.push_back(fmt::format("1/{} over replicas", replicas_));
     }
     return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, ", "));
+  }
+
+  std::string ExpertsText(std::int64_t parts) const {
+    std::vector<std::string> cuts;
+    const std::pair<const char*, std::int64_t> axes[] = {
+        {"ep", job_.layout.ep}, {"etp", job_.layout.ExpertTp()}, {"edp", parts}};
+    for (const auto& [axis, size] : axes) {
+      if (size > 1) {
+        cuts.push_back(fmt::format("1/{} over {}", size, axis));
+      }
+    }
+    return fmt::format("{}", fmt::join(cuts, ", "));
   }
 
   const Job& job_;

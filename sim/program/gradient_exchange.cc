@@ -30,10 +30,10 @@ void ReduceAlongBoth(GradientValue& value, const DataRanks& ranks, Rational scal
   }
 }
 
-/// Of the loss's gradient.
+/// Of the loss's gradient. Where experts are in parts, their rows are gathered and scattered over those that have them.
 void ExchangeTokens(GradientValue& value, const Collective& collective, const DataRanks& ranks) {
   const Factors* loss = value.loss();
-  if (loss == nullptr) {
+  if (loss == nullptr || (ranks.replicas == 1 && ranks.expert_parts > 1)) {
     return;
   }
   Factors factors = *loss;
@@ -58,6 +58,7 @@ DataRanks::DataRanks(const Program& program) {
     shards = group.name == "dp" ? group.size : shards;
     replicas = group.name == "replicas" ? group.size : replicas;
     row_parts = group.name == "tp" ? group.size : row_parts;
+    expert_parts = group.name == "etp" ? group.size : expert_parts;
     with_same_experts = group.name == "edp" ? group.size : with_same_experts;
   }
   if (with_same_experts > 0) {

@@ -19,7 +19,8 @@ struct DataRanks {
   explicit DataRanks(const Program& program);
 
   std::int64_t shards = 1, replicas = 1;
-  std::int64_t row_parts = 1;  ///< ranks of the group "tp"
+  std::int64_t row_parts = 1;     ///< ranks of the group "tp"
+  std::int64_t expert_parts = 1;  ///< ranks of the group "etp"
   bool divides_experts = false;
 };
 

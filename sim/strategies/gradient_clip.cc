@@ -113,7 +113,9 @@ void GradientClip::Sum(bool divided, bool host_reads_norm) {
   if (divided) {
     Reduce("dp", layout.GradientRanks() / role_.job.axes.shard.replicas, layout.tp);
   }
-  Reduce("tp", layout.tp, 1);
+  // Where all ranks have the same gradients but of experts, those with different ones are asked.
+  const bool over_experts = !divided && layout.ep > 1;
+  over_experts ? Reduce("ep x etp", layout.ExpertRanks(), 1) : Reduce("tp", layout.tp, 1);
   Reduce("pp", layout.pp, layout.GradientRanks() * layout.tp);
   if (host_reads_norm) {
     role_.builder.Emit(HostSync{role_.compute});

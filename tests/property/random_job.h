@@ -13,6 +13,7 @@
 #include "models/machine/rates.h"
 #include "models/network/loss_in_chunks.h"
 #include "sim/strategies/strategy.h"
+#include "tests/property/random_experts.h"
 #include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
 
@@ -34,6 +35,7 @@ class JobGenerator {
         allocator_dice_(seed + 2),
         later_rates_dice_(seed + 3),
         ring_dice_(seed + 4),
+        expert_dice_(seed + 5),
         strategies_(AllStrategies()) {}
 
   Job Next() {
@@ -70,6 +72,7 @@ class JobGenerator {
     job.accumulation_steps = RandomWindow(job.layout.pp);
     ChooseSchedule(job);
     ShareSequences(job);
+    PutExperts(job, expert_dice_);
     return job;
   }
 
@@ -380,7 +383,7 @@ class JobGenerator {
     return kind.key.starts_with("gemm_inner") || kind.key.starts_with("dropout") || kind.key.starts_with("column_sum");
   }
 
-  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_;
   std::vector<Strategy> strategies_;
 };
 

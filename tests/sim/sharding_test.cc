@@ -65,6 +65,24 @@ const std::set<std::string> kWeightsInParts = {
     "fsdp1",          "fsdp1-no-sync",     "fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward",
     "fsdp2-keep-all", "colossalai-gemini", "deepspeed-zero3"};
 
+TEST(Sharding, ofExpertsIsOverRanksOfTheirOwn) {
+  Job job = OracleJob("megatron-dist-opt", 2);
+  Experts& experts = std::get<Decoder>(job.network.shape).experts;
+  experts.count = 8;
+  experts.ffn = 512;
+  job.layout.dp = 8;
+  job.layout.ep = 4;
+  Shardings state = ShardingsIn(job, StepKind::steady, kState);
+  EXPECT_EQ(state["weight of layer.experts_up"], "1/4 over ep");
+  EXPECT_EQ(state["weight of layer.wq"], "whole");
+  EXPECT_EQ(state["main gradient of layer.experts_down"], "1/4 over ep");
+  std::set<std::string> of_optimizer;
+  for (const auto& [buffer, sharding] : ShardingsIn(job, StepKind::steady, {Category::optimizer})) {
+    of_optimizer.insert(sharding);
+  }
+  EXPECT_EQ(of_optimizer, (std::set<std::string>{"1/8 over dp", "1/4 over ep, 1/2 over edp"}));
+}
+
 TEST(Sharding, ofTheOptimizersStateIsThatOfEachStrategy) {
   for (const Strategy& strategy : AllStrategies()) {
     const std::string name = strategy.defaults.name;
