@@ -24,6 +24,7 @@ class AllToAllDispatcher : public TokenDispatcher {
         b().AddTensor("assignment_order", shape_.tokens * shape_.experts, Category::activation, DType::int64);
     b().AddPointwise(b().forward(), "permute.forward", {routed.tokens, routed.weights, routed.mask},
                      {rows.tokens, rows.weights, token_order_, assignment_order_, rows.counts}, 0);
+    held_ = {rows.tokens};
     rows = Both(b().forward(), rows, "dispatch", "dispatched", Leg::there);
     return Sorts() ? Sorted(b().forward(), rows, "experts.sort", "sorted") : rows;
   }
@@ -36,6 +37,7 @@ class AllToAllDispatcher : public TokenDispatcher {
     rows = Back(forward, rows, "combine", "combined", shape_.hidden, true);
     const TensorId sum = Rows("experts_sum", shape_.tokens);
     b().AddPointwise(forward, "unpermute.forward", {rows, token_order_}, {sum});
+    forward.emplace_back(Hold{"experts.return", held_, {}});
     return sum;
   }
 
@@ -102,6 +104,7 @@ class AllToAllDispatcher : public TokenDispatcher {
     if (shape_.ep > 1) {
       rows = ExchangeRows(parts_, pass, CollectiveKind::all_to_all, Among::expert_parallel, action + ".send", rows,
                           name, shape_.received * width);
+      held_.push_back(rows);
     }
     if (shape_.etp > 1) {
       rows = ExchangeRows(parts_, pass, CollectiveKind::all_gather, Among::expert_tensor_parallel, action + ".gather",
@@ -135,6 +138,8 @@ class AllToAllDispatcher : public TokenDispatcher {
   DecoderParts& parts_;
   const ExpertShape shape_;
   TensorId token_order_, assignment_order_;  // saved
+  /// What variables of MoELayer.forward name until it returns (moe_layer.py): rows as they are sent, and as they come.
+  std::vector<TensorId> held_;
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ namespace tidemark {
 ///   saved      the norm's output [T, h]; the rows [R, h]; what the first product makes [R, u] and the second reads
 ///              [R, f], and where activation and weight are two kernels another [R, f]; of the router per token 12 k +
 ///              3 E bytes, and of the dispatcher 8 k + 8 E
-///   forward    before and behind each product, message and sort the rows once more: [R, h]
+///   forward    before and behind each product, message and sort the rows once more: [R, h]; those that are sent, and
+///              those that come, until the layer returns
 /// `sequential` experts join their outputs, and in the backward pass their inputs' gradients: [R, h] more of each.
 ///
 /// Left out: what routing computes on its way, all of it a few numbers per token and expert; counts of tokens, which

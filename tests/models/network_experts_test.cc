@@ -130,6 +130,23 @@ TEST(Experts, SendEveryRowThereAndBack) {
   EXPECT_EQ(Sent(alone.forward, CollectiveKind::all_to_all, Among::expert_parallel).count, 0);
 }
 
+/// Most bytes at once, in the forward pass, of tensors with these names.
+std::int64_t ForwardPeak(Block block, const std::set<std::string>& names) {
+  for (Tensor& tensor : block.tensors) {
+    tensor.category = names.contains(tensor.name) ? Category::workspace : Category::activation;
+  }
+  return PeaksOf(block, Category::workspace).forward;
+}
+
+// Rows as they are sent and as they come have names until the layer returns; beside them those that are sorted, and two
+// more on their way back.
+TEST(Experts, HoldFiveTimesTheirRowsOnTheirWay) {
+  const std::set<std::string> rows = {"permuted_rows", "dispatched_rows", "sorted_rows",
+                                      "experts_out",   "unsorted_rows",   "combined"};
+  EXPECT_EQ(ForwardPeak(Layer(WithExperts(), Over(4)), rows), 5 * kRows * kHidden * 2);
+  EXPECT_EQ(ForwardPeak(Layer(WithExperts(), Over(8)), rows), 4 * kRows * kHidden * 2) << "one expert needs no sorting";
+}
+
 TEST(Experts, OfTensorParallelRanksAreWholeOrInParts) {
   // On two ranks with 2048 rows of the residual stream each.
   const Block parts = Layer(WithExperts(), Over(2, 2, 2));
