@@ -183,8 +183,10 @@ class Megatron {
 
   /// What the command line says about a key, else this.
   std::string TextOf(const std::string& key, std::string read) const {
-    const ConfigValue* value = Find(given_, key);
-    return value == nullptr ? std::move(read) : value->text;
+    if (const ConfigValue* value = Find(given_, key)) {
+      return value->text;
+    }
+    return read;
   }
 
   Status ReadStrategy() {

@@ -39,7 +39,7 @@ std::optional<Measure> MeasureOf(const Job& job) {
     for (const CommunicationRow& row : CountCommunication(role)) {
       // Counts of used parameters and of tokens are whole numbers, and no gradients.
       const bool whole_numbers = row.dtype == DType::int32 || row.dtype == DType::int64;
-      const bool gradients = !whole_numbers && (row.group == "dp" || row.group == "replicas");
+      const bool gradients = !whole_numbers && (row.group == "dp" || row.group == "replicas" || row.group == "edp");
       if (gradients && (row.kind == "all_reduce" || row.kind == "reduce_scatter" || row.kind == "reduce")) {
         measure.reduced[row.kind] += row.payload;
       }

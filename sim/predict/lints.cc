@@ -255,6 +255,14 @@ class Linter {
                       job_.layout.cp, job_.strategy),
           "use megatron or megatron-dist-opt, whose ring it is");
     }
+    if (const auto* decoder = std::get_if<Decoder>(&job_.network.shape);
+        decoder != nullptr && decoder->experts.count > 0 && !strategy_.defaults.has_experts) {
+      Add("experts-of-another-system", "note",
+          fmt::format("layers have the experts of Megatron-LM, which the system of {} computes in another way: what is "
+                      "saved for {} rows a token is nearly the same, what a layer takes on its way may not be",
+                      job_.strategy, decoder->experts.per_token),
+          "use megatron or megatron-dist-opt, whose tables they are");
+    }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);
     if (const std::int64_t parameters = RankParameters(job_); bucket > parameters) {
       Add("bucket-larger-than-model", "note",

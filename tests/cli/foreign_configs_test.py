@@ -147,6 +147,38 @@ class ForeignConfigs(unittest.TestCase):
                     self.assertIn(f"| {last['allocator_bytes']:,} |", shown)
                     self.assertIn(f"| {optimizer:,} |", shown)
 
+    def test_published_memory_of_experts(self):
+        """As above, of tests/functional_tests/test_cases/moe: on an H100 gpt3_mcore_cp2_pp2_ep2_te_4experts2parallel_
+        nondeterministic_dp_last and gpt3_mcore_te_tp2_pp1_frozen_resume_torch_dist_te_8experts2parallel_dist_optimizer, and on an
+        A100 gpt3_mcore_te_tp2_pp1_te_8experts2parallel_overlap_grad_reduce_param_gather_groupedGEMM, whose grouped products
+        have four more workspaces of Transformer Engine's. What is kept between steps is 0.2 % more: token dispatchers name the
+        masks and numbers of the last micro batch till the next one, 1.6 MiB; and of a pipeline's last stage those 8 MiB. Peaks
+        depend on how tokens spread over ranks, which changes from step to step and run to run: these are nearest to an even
+        spread. Of others with sinkhorn's balance peaks are 0.2 to 2.5 % higher than predicted, and of the one without any
+        balance (gpt3_moe_mcore_te_ep8_resume_torch_dist_dist_optimizer) 4.8 % and 6.7 %."""
+        experts = ("--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
+                   "--micro-batch-size 4 --global-batch-size 32 --no-gradient-accumulation-fusion --bf16 --disable-bias-linear "
+                   "--no-bias-gelu-fusion --moe-router-topk 1 --expert-model-parallel-size 2 --sequence-parallel "
+                   "--moe-router-load-balancing-type sinkhorn ")
+        eight = experts + "--num-experts 8 --tensor-model-parallel-size 2 --use-distributed-optimizer"
+        shown = (JOBS.parents[1] / "docs/configs.md").read_text()
+        for options, ranks, workspaces, peak, between, within in (
+                (experts + "--num-experts 4 --context-parallel-size 2 --pipeline-model-parallel-size 2 --attention-backend flash "
+                 "--hidden-dropout 0 --attention-dropout 0", 2, 2 * 32 + 32, 2_051_724_288, 1_144_114_688, (0.002, 0.009)),
+                (eight, 4, 2 * 32 + 32, 2_111_122_432, 892_861_952, (0.001, 0.003)),
+                (eight + " --overlap-grad-reduce --overlap-param-gather --moe-grouped-gemm --attention-backend unfused",
+                 4, 2 * 32 + 5 * 4, 3_110_486_016, 880_442_368, (0.003, 0.003))):
+            with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
+                job = pathlib.Path(folder) / "job.args"
+                job.write_text(options)
+                done = run("predict", job, "--exit-zero", "--format", "json", f"--set=layout.dp={ranks}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                last = json.loads(done.stdout)["roles"][-1]
+                optimizer = next(phase for phase in last["phases"] if phase["phase"] == "optimizer")["allocated_bytes"]
+                for predicted, measured, bound in zip((last["allocator_bytes"], optimizer), (peak, between), within):
+                    self.assertAlmostEqual(predicted / (measured - workspaces * 2**20), 1, delta=bound)
+                    self.assertIn(f"| {predicted:,} |", shown)
+
     def test_the_strategy_that_a_file_has_is_nothing_new(self):
         """What the program that reads the file does by itself (TRL and LLaMA-Factory recompute) is of the training."""
         for job, strategy in ((FACTORY, "deepspeed-zero3"), (RECIPE, "fsdp2-defer"), (JOBS / "axolotl-full.yaml", "fsdp2-defer"),

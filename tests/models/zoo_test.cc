@@ -14,25 +14,27 @@ namespace {
 // safetensors files. "paper": the model's own paper or card. Tied embeddings count once.
 const std::map<std::string, std::int64_t>& Published() {
   static const std::map<std::string, std::int64_t> counts = {
-      {"gpt2", 124'439'808},                // HF openai-community/gpt2 (buffers aside)
-      {"gpt2-medium", 354'823'168},         // HF openai-community/gpt2-medium (buffers aside)
-      {"gpt2-large", 774'030'080},          // HF openai-community/gpt2-large (buffers aside)
-      {"gpt2-xl", 1'557'611'200},           // HF openai-community/gpt2-xl (buffers aside)
-      {"gpt-neox-20b", 20'554'567'680},     // paper: GPT-NeoX-20B, Black et al. 2022, and its model card
-      {"pythia-1b", 1'011'781'632},         // paper: Pythia, Biderman et al. 2023, model card "total params"
-      {"opt-1.3b", 1'315'758'080},          // HF facebook/opt-1.3b
-      {"opt-6.7b", 6'658'473'984},          // HF facebook/opt-6.7b
-      {"llama-2-7b", 6'738'415'616},        // HF meta-llama/Llama-2-7b-hf
-      {"llama-2-13b", 13'015'864'320},      // HF meta-llama/Llama-2-13b-hf
-      {"llama-2-70b", 68'976'648'192},      // HF meta-llama/Llama-2-70b-hf
-      {"llama-3-8b", 8'030'261'248},        // HF meta-llama/Meta-Llama-3-8B
-      {"llama-3-70b", 70'553'706'496},      // HF meta-llama/Meta-Llama-3-70B
-      {"llama-3.1-405b", 405'853'388'800},  // HF meta-llama/Llama-3.1-405B
-      {"llama-3.2-1b", 1'235'814'400},      // HF meta-llama/Llama-3.2-1B
-      {"mistral-7b", 7'241'732'096},        // HF mistralai/Mistral-7B-v0.1
-      {"qwen2-7b", 7'615'616'512},          // HF Qwen/Qwen2-7B
-      {"qwen2.5-0.5b", 494'032'768},        // HF Qwen/Qwen2.5-0.5B
-      {"tinyllama-1.1b", 1'100'048'384},    // HF TinyLlama/TinyLlama-1.1B
+      {"gpt2", 124'439'808},                  // HF openai-community/gpt2 (buffers aside)
+      {"gpt2-medium", 354'823'168},           // HF openai-community/gpt2-medium (buffers aside)
+      {"gpt2-large", 774'030'080},            // HF openai-community/gpt2-large (buffers aside)
+      {"gpt2-xl", 1'557'611'200},             // HF openai-community/gpt2-xl (buffers aside)
+      {"gpt-neox-20b", 20'554'567'680},       // paper: GPT-NeoX-20B, Black et al. 2022, and its model card
+      {"pythia-1b", 1'011'781'632},           // paper: Pythia, Biderman et al. 2023, model card "total params"
+      {"opt-1.3b", 1'315'758'080},            // HF facebook/opt-1.3b
+      {"opt-6.7b", 6'658'473'984},            // HF facebook/opt-6.7b
+      {"llama-2-7b", 6'738'415'616},          // HF meta-llama/Llama-2-7b-hf
+      {"llama-2-13b", 13'015'864'320},        // HF meta-llama/Llama-2-13b-hf
+      {"llama-2-70b", 68'976'648'192},        // HF meta-llama/Llama-2-70b-hf
+      {"llama-3-8b", 8'030'261'248},          // HF meta-llama/Meta-Llama-3-8B
+      {"llama-3-70b", 70'553'706'496},        // HF meta-llama/Meta-Llama-3-70B
+      {"llama-3.1-405b", 405'853'388'800},    // HF meta-llama/Llama-3.1-405B
+      {"llama-3.2-1b", 1'235'814'400},        // HF meta-llama/Llama-3.2-1B
+      {"mistral-7b", 7'241'732'096},          // HF mistralai/Mistral-7B-v0.1
+      {"mixtral-8x7b", 46'702'792'704},       // HF mistralai/Mixtral-8x7B-v0.1
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},  // HF Qwen/Qwen1.5-MoE-A2.7B
+      {"qwen2-7b", 7'615'616'512},            // HF Qwen/Qwen2-7B
+      {"qwen2.5-0.5b", 494'032'768},          // HF Qwen/Qwen2.5-0.5B
+      {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
   };
   return counts;
 }

@@ -176,6 +176,17 @@ TEST(Lints, ARingThatTheStrategysSystemHasNotIsPointedOut) {
   }
 }
 
+TEST(Lints, ExpertsThatTheStrategysSystemComputesOtherwiseArePointedOut) {
+  for (const char* strategy : {"megatron", "ddp-last"}) {
+    Job job = OracleJob(strategy, 4);
+    EXPECT_FALSE(Has(job, "experts-of-another-system"));
+    auto& experts = std::get<Decoder>(job.network.shape).experts;
+    experts.count = 8;
+    experts.ffn = 512;
+    EXPECT_EQ(Has(job, "experts-of-another-system"), job.strategy != "megatron");
+  }
+}
+
 TEST(Lints, OneBackwardPassForAllMicrobatchesIsPointedOut) {
   const Lint lint = Find(OracleJob("single-backward", 4), "retained-graphs");
   EXPECT_THAT(lint.message, HasSubstr("of all 4 microbatches"));
