@@ -220,8 +220,12 @@ class BadInput(unittest.TestCase):
         self.assert_job_refused(JOB, "more than 2^62 bytes", changes=["sync.bucket_bytes=1e30"])
         self.assert_job_refused(JOB, "expected a whole number", changes=["layout.dp=-8"])
 
-    def test_values_of_later_versions_are_refused_by_name(self):
-        self.assert_job_refused(JOB, "not supported by this version", changes=["layout.ep=2"])
+    def test_experts_are_divided_where_there_are_any_and_the_strategy_can(self):
+        self.assert_job_refused(JOB, "the network has no experts", changes=["layout.ep=2"])
+        experts = ["network.experts.count=8", "network.experts.ffn=512", "layout.ep=2"]
+        self.assert_job_refused(JOB, "does not divide experts over ranks", changes=experts)
+        self.assert_job_refused(JOB, "multiple of layout.ep", changes=[*experts[:2], "layout.ep=3", "layout.dp=3",
+                                                                      "strategy=megatron"])
 
     def test_a_table_has_nothing_that_could_be_done_again(self):
         table = str(JOBS / "resnet18-cifar10.yaml")
