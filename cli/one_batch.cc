@@ -90,23 +90,33 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   for (const Program& role : first.program->roles) {
     roundings += RoundingsOf(role, job.Microbatches(), job.layout.GradientRanks());
   }
-  const auto compare = [&](const ParameterParts& gradients, DType dtype, double floor) {
-    Distance distance = DistanceOf(model, gradients, reference.gradients, floor);
+  const auto compare = [&](const ParameterParts& gradients, const ParameterParts& expected, DType dtype, double floor) {
+    Distance distance = DistanceOf(model, gradients, expected, floor);
     const std::vector<std::string> places = world.GatherTexts(PlacesText(model, gradients));
-    if (const auto missing = world.rank() == 0 ? FirstMissing(reference.gradients, places) : std::nullopt) {
+    if (const auto missing = world.rank() == 0 ? FirstMissing(expected, places) : std::nullopt) {
       distance = {std::numeric_limits<double>::infinity(), *missing};
     }
     const std::vector<std::string> tensors = world.GatherTexts(fmt::format("{} {}", distance.highest, distance.tensor));
     return GradientCheck{dtype, world.Highest(distance.highest), BoundOf(dtype, roundings), FarthestOf(tensors)};
   };
-  numerics.exact = compare(same.gradients, DType::fp64, kExactFloor);
+  numerics.exact = compare(same.gradients, reference.gradients, DType::fp64, kExactFloor);
   const Precision& precision = job.axes.precision;
   DType narrowest = precision.params;
   const DType masters = precision.master.value_or(precision.params);  // which weights are made of
   for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce, masters}) {
     narrowest = SizeOf(dtype) < SizeOf(narrowest) ? dtype : narrowest;
   }
-  numerics.working = compare(outcome.gradients, narrowest, kWorkingFloor);
+  ExpertChoices choices = outcome.choices;
+  if (choices.empty()) {
+    numerics.working = compare(outcome.gradients, reference.gradients, narrowest, kWorkingFloor);
+    return numerics;
+  }
+  TIDEMARK_TRY(choices.Join(world));
+  numerics.routed_tokens = choices.tokens();
+  numerics.routed_otherwise = choices.OthersThan(reference.choices);
+  on_host.choices = &choices;
+  TIDEMARK_ASSIGN(const RunOutcome followed, RunSteps(numerics.one_batch, std::span(&step, 1), on_host, *alone));
+  numerics.working = compare(outcome.gradients, followed.gradients, narrowest, kWorkingFloor);
   return numerics;
 }
 

@@ -30,6 +30,9 @@ struct RunNumerics {
   Job one_batch;
   GradientCheck exact;    ///< the job, every number in fp64
   GradientCheck working;  ///< the job as it is: as wide as its narrowest parameters or gradients
+  /// Of a network with experts: tokens of the first step, one for each layer, and how many of them the job as it is
+  /// sends to others than fp64 does. There the one batch in fp64 follows the job (ExpertChoices).
+  std::int64_t routed_tokens = 0, routed_otherwise = 0;
 };
 
 /// Runs the job's first step again in fp64 and the one batch on every rank by itself, and compares. `outcome` is that

@@ -56,10 +56,20 @@ std::string CheckText(const GradientCheck& check) {
                      check.bound, check.equal() ? "" : fmt::format(", at {}: the numbers differ", check.tensor));
 }
 
+std::string RoutingText(const RunNumerics& numerics) {
+  if (numerics.routed_tokens == 0) {
+    return "";
+  }
+  return fmt::format(
+      "  {} of {} choices of experts (tokens times layers) in {} are others than in fp64; there the batch follows "
+      "them\n",
+      Grouped(numerics.routed_otherwise), Grouped(numerics.routed_tokens), Name(numerics.working.arithmetic));
+}
+
 std::string NumericsText(const RunNumerics& numerics) {
   return fmt::format("\ngradients of the first step against one batch of {} sequences on one rank, in fp64\n",
                      numerics.one_batch.micro_batch_size) +
-         CheckText(numerics.exact) + CheckText(numerics.working);
+         CheckText(numerics.exact) + CheckText(numerics.working) + RoutingText(numerics);
 }
 
 std::string OutOfMemoryText(const OutOfMemory& out, const Trace& trace) {
@@ -202,6 +212,10 @@ std::string RenderJson(const RunReport& report) {
     numerics["reference"] =
         fmt::format("one batch of {} sequences on one rank, in fp64", found.one_batch.micro_batch_size);
     numerics["exact"] = JsonOf(found.exact);
+    if (found.routed_tokens > 0) {
+      numerics["routed_tokens"] = found.routed_tokens;
+      numerics["routed_otherwise"] = found.routed_otherwise;
+    }
   }
   numerics["parameters_changed_at"] = report.outcome.steps.back().parameters_changed_at;
   ordered_json out_of_memory;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace tidemark::kernels {
 
 namespace cuda {
@@ -54,5 +56,20 @@ class OnQueue {
 };
 template <class Cuda, class... Operands>
 OnQueue(void (*)(Operands...), Cuda) -> OnQueue<Operands...>;
+
+/// An operator that has its CPU truth alone: whoever gives it to a GPU's queue is at fault.
+template <class... Operands>
+class OnProcessor {
+ public:
+  constexpr OnProcessor(void (*truth)(Operands...)) : truth_(truth) {}  // NOLINT(google-explicit-constructor)
+
+  void operator()(const Queue& queue, Operands... operands) const {
+    TIDEMARK_CHECK(queue.kind == Queue::Kind::cpu);
+    truth_(operands...);
+  }
+
+ private:
+  void (*truth_)(Operands...);
+};
 
 }  // namespace tidemark::kernels

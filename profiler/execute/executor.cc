@@ -174,6 +174,8 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   context.update = ThisUpdate();
   context.first_sample = FirstSample(microbatch_);
   context.share = ShareOfSequences();
+  context.choices = step_ == 0 ? options_.choices : nullptr;
+  context.kept_choices = step_ == 0 ? options_.kept_choices : nullptr;
   return context;
 }
 

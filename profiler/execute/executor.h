@@ -40,10 +40,12 @@ using ParameterParts = std::map<ParameterKey, std::map<std::int64_t, std::vector
 
 struct ExecutorOptions {
   std::uint64_t seed = 0;
-  bool exact = false;             ///< every floating dtype is fp64; sizes are then not the program's
-  bool keep_gradients = false;    ///< those that one update consumes
-  std::int64_t kept_update = 1;   ///< which of the training, from 1
-  bool time_work = true;          ///< of a device with streams; else only whole steps are timed, at no cost
+  bool exact = false;                      ///< every floating dtype is fp64; sizes are then not the program's
+  bool keep_gradients = false;             ///< those that one update consumes
+  std::int64_t kept_update = 1;            ///< which of the training, from 1
+  const ExpertChoices* choices = nullptr;  ///< of the first step, which routers follow; none: they choose themselves
+  ExpertChoices* kept_choices = nullptr;   ///< where they say what they have chosen in it; none: nowhere
+  bool time_work = true;                   ///< of a device with streams; else only whole steps are timed, at no cost
   GpuCapture* capture = nullptr;  ///< says when streams were busy, if it records work; else marks around work do
 };
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/activation_cuda.h"
@@ -17,12 +19,17 @@
 namespace tidemark {
 namespace {
 
+constexpr std::string_view kShared = "shared_";  // before the names of a dense layer beside experts
+
 /// A row of the network's tables and its kernel.
 class RowBinder : RowOperands {
  public:
   explicit RowBinder(const RowOperands& operands) : RowOperands(operands) {}
 
   Result<Operation> operator()(const Gemm& op) const {
+    if (std::optional<Result<Operation>> experts = BindExperts(*this)) {
+      return std::move(*experts);
+    }
     return row_.name.starts_with("attention.") ? BindEagerAttention(*this) : BindLinear(*this, op);
   }
 
@@ -95,10 +102,13 @@ class RowBinder : RowOperands {
   Result<Operation> operator()(const InfoNce&) const { return BindContrastive(c_, row_.name); }
 
   Result<Operation> operator()(const Pointwise&) const {
-    const std::string& name = row_.name;
     if (std::optional<Result<Operation>> ring = BindRingAttention(*this)) {
       return std::move(*ring);
     }
+    if (std::optional<Result<Operation>> experts = BindExperts(*this)) {
+      return std::move(*experts);
+    }
+    const std::string name = row_.name.substr(IsShared() ? kShared.size() : 0);
     if (name.starts_with("attention.") || name.ends_with(".repeat") || name.ends_with(".sum_repeats")) {
       return BindEagerAttention(*this);
     }
@@ -131,6 +141,8 @@ class RowBinder : RowOperands {
   }
 
  private:
+  bool IsShared() const { return row_.name.starts_with(kShared); }
+
   /// In a ring each rank has a stretch from the sequence's front and one as far from its end. Of a rank below, all
   /// queries see the first stretch and none the second; keys of a rank above are seen by queries of the second stretch
   /// alone, and all of them.
@@ -278,7 +290,7 @@ class RowBinder : RowOperands {
 };
 
 Result<Operation> RowBinder::GluOperation(const std::string& name) const {
-  const std::int64_t width = decoder_.ffn / c_.model.place().size;
+  const std::int64_t width = (IsShared() ? decoder_.experts.shared_ffn : decoder_.ffn) / c_.model.place().size;
   const kernels::Glu glu{shape_.tokens(), width};
   const ConstTensor first = c_.Read(0);
   const TensorType dense = GluOutput(glu, first.type.dtype);

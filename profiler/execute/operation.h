@@ -18,6 +18,7 @@
 #include "profiler/device/device.h"
 #include "profiler/device/lent_rooms.h"
 #include "profiler/execute/contents.h"
+#include "profiler/execute/expert_choices.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/normed_tensors.h"
 #include "profiler/execute/sequence_share.h"
@@ -85,14 +86,16 @@ struct OperationContext {
   Device* device = nullptr;               ///< none where only types are asked for
   std::uint32_t stream = 0;               ///< of the device, whose queue the operation gets
   std::span<const Operand> reads, writes;
-  bool exact = false;                  ///< every floating dtype is fp64
-  bool own_part = false;               ///< Compute::own_part
-  std::int64_t update = 1;             ///< which update of the training this one is, from 1
-  std::uint64_t seed = 0;              ///< of this operation's random numbers in this step, the same for all samples
-  std::int64_t first_sample = 0;       ///< of the training, in this microbatch
-  SequenceShare share{};               ///< of each sample
-  std::int64_t block = 0;              ///< which of equal blocks, of an operation of the network
-  std::optional<std::int64_t> turn{};  ///< TurnOf
+  bool exact = false;             ///< every floating dtype is fp64
+  bool own_part = false;          ///< Compute::own_part
+  std::int64_t update = 1;        ///< which update of the training this one is, from 1
+  std::uint64_t seed = 0;         ///< of this operation's random numbers in this step, the same for all samples
+  std::int64_t first_sample = 0;  ///< of the training, in this microbatch
+  SequenceShare share{};          ///< of each sample
+  std::int64_t block = 0;         ///< which of equal blocks, of an operation of the network
+  const ExpertChoices* choices = nullptr;  ///< that a router follows; none: it chooses itself
+  ExpertChoices* kept_choices = nullptr;   ///< where it says what it has chosen; none: nowhere
+  std::optional<std::int64_t> turn{};      ///< TurnOf
 
   DType Stored(DType dtype) const { return tidemark::Stored(dtype, exact); }
   /// Whether write number `i` adds to what is there: it is read as well.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "models/job/validate.h"
+
 namespace tidemark {
 namespace {
 
@@ -75,6 +77,10 @@ std::vector<kernels::ConstTensor> RowOperands::Reads(std::size_t begin) const {
     reads.push_back(c_.Read(i));
   }
   return reads;
+}
+
+bool RowOperands::RoutesWide() const {
+  return decoder_.experts.router_fp32 && SizeOf(PartitionOf(c_.job).compute) < SizeOf(DType::fp32);
 }
 
 std::int64_t RowOperands::Elements(const std::vector<ConstTensor>& parts) {

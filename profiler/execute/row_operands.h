@@ -40,6 +40,9 @@ class RowOperands {
   std::vector<ConstTensor> Reads(std::size_t begin) const;
 
   static std::int64_t Elements(const std::vector<ConstTensor>& parts);
+  /// Whether a router's logits and weights are wider than activations, so that products of both go through tensors of
+  /// their own.
+  bool RoutesWide() const;
 
   const OperationContext& c_;
   const Calculate& row_;
@@ -57,6 +60,11 @@ std::optional<Result<Operation>> BindLossInChunks(const RowOperands& operands);
 /// What a ring has beside its steps of attention (models/network/ring_attention.h); nothing: the operation is no part
 /// of it.
 std::optional<Result<Operation>> BindRingAttention(const RowOperands& operands);
+/// What mixtures of experts have (models/network/expert_layer.h) beside sums and, of shared experts, a dense layer;
+/// nothing: the operation is no part of it.
+std::optional<Result<Operation>> BindExperts(const RowOperands& operands);
+/// That of these which is the router's; nothing: the operation is no part of it.
+std::optional<Result<Operation>> BindRouter(const RowOperands& operands);
 /// Attention and norms in a framework's single operations (models/network/eager_attention.h, eager_norm.h).
 Result<Operation> BindEagerAttention(const RowOperands& operands);
 Result<Operation> BindEagerNorm(const RowOperands& operands);

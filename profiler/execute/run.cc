@@ -149,11 +149,18 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   TensorMemory memory(std::move(allocator_of_job), device);
   memory.AnnounceTo(options.annotations);
   std::unique_ptr<OutsideView> outside = options.watch ? options.watch(memory) : nullptr;
+  ExpertChoices chosen;
+  if (options.keep_gradients) {
+    const HeapScope scope(HeapOwner::verification);
+    chosen = ExpertChoices(job);
+  }
   Executor executor(job, model, groups, batches, device, memory,
                     {.seed = options.seed,
                      .exact = options.exact,
                      .keep_gradients = options.keep_gradients,
                      .kept_update = options.kept_update,
+                     .choices = options.choices,
+                     .kept_choices = chosen.empty() ? nullptr : &chosen,
                      .time_work = options.time_work,
                      .capture = options.capture});
   executor.recorder().ReportTo(options.progress);
@@ -194,6 +201,7 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   }
   if (options.keep_gradients) {  // a copy that is no part of the budget
     run.gradients = executor.gradients();
+    run.choices = std::move(chosen);
   }
   const Allocator& allocator = memory.allocator();
   run.allocator_peak = allocator.allocated_peak();

@@ -34,16 +34,17 @@ struct RunOptions {
   std::optional<Bytes> capacity{};  ///< of each rank's device; nothing: as much as there is
   bool exact = false;               ///< every floating dtype is fp64
   bool keep_gradients = false;
-  std::int64_t kept_update = 1;        ///< which update's, from 1
-  Poison again = Poison::nothing;      ///< what is filled with NaNs where a program runs that has run before
-  Device* device = nullptr;            ///< where; nothing: the processor that this program runs on
-  bool time_work = true;               ///< ExecutorOptions
-  GpuCapture* capture = nullptr;       ///< of the device's work (ExecutorOptions); nothing: there is none
-  MakeOutsideView watch{};             ///< takes its budget; nothing: nobody does
-  RankProgress* progress = nullptr;    ///< where this rank says what it is doing; nothing: nowhere
-  Annotations* annotations = nullptr;  ///< told what this rank does and where its tensors lie; nothing: nobody
-  Trace blank{};                       ///< as which its trace begins: origin, title, job
-  Recorder::Keep keep_trace{};         ///< gets the trace while it grows; nothing: it is only returned
+  std::int64_t kept_update = 1;            ///< which update's, from 1
+  const ExpertChoices* choices = nullptr;  ///< ExecutorOptions
+  Poison again = Poison::nothing;          ///< what is filled with NaNs where a program runs that has run before
+  Device* device = nullptr;                ///< where; nothing: the processor that this program runs on
+  bool time_work = true;                   ///< ExecutorOptions
+  GpuCapture* capture = nullptr;           ///< of the device's work (ExecutorOptions); nothing: there is none
+  MakeOutsideView watch{};                 ///< takes its budget; nothing: nobody does
+  RankProgress* progress = nullptr;        ///< where this rank says what it is doing; nothing: nowhere
+  Annotations* annotations = nullptr;      ///< told what this rank does and where its tensors lie; nothing: nobody
+  Trace blank{};                           ///< as which its trace begins: origin, title, job
+  Recorder::Keep keep_trace{};             ///< gets the trace while it grows; nothing: it is only returned
 };
 
 /// Ranks are numbered tensor parallel first, then context parallel, then data parallel, the shards of a replica side by
@@ -74,6 +75,7 @@ struct RunOutcome {
   std::vector<std::string> notes{};   ///< of this rank's device
   bool ran_out = false;               ///< some rank ran out of memory, in the last step
   ParameterParts gradients;           ///< this rank's, with keep_gradients
+  ExpertChoices choices{};            ///< of its tokens in the first step, with keep_gradients
 };
 
 /// Refuses what the executor has no arithmetic for, programs that kernels disagree with, and a text that cannot be

@@ -222,7 +222,7 @@ class BadInput(unittest.TestCase):
 
     def test_experts_are_divided_where_there_are_any_and_the_strategy_can(self):
         self.assert_job_refused(JOB, "the network has no experts", changes=["layout.ep=2"])
-        experts = ["network.experts.count=8", "network.experts.ffn=512", "layout.ep=2"]
+        experts = ["network.experts.count=8", "network.experts.ffn=512", "layout.dp=4", "layout.ep=2"]
         self.assert_job_refused(JOB, "does not divide experts over ranks", changes=experts)
         self.assert_job_refused(JOB, "multiple of layout.ep", changes=[*experts[:2], "layout.ep=3", "layout.dp=3",
                                                                       "strategy=megatron"])

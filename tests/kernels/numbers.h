@@ -59,6 +59,11 @@ class Numbers {
     Copy(*this, Tensor{{DType::fp64, type_.elements}, values.data()});
     return values;
   }
+  std::vector<std::int64_t> integers() const {
+    std::vector<std::int64_t> values(static_cast<std::size_t>(type_.elements));
+    std::copy_n(bytes_.begin(), bytes_.size(), reinterpret_cast<unsigned char*>(values.data()));
+    return values;
+  }
   double operator[](std::int64_t i) const {
     double value = 0;
     Copy(Slice(ConstTensor(*this), i, 1), Tensor{{DType::fp64, 1}, &value});

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/tensor.h"
+
+namespace tidemark::kernels {
+
+/// Rows of `width` in the order of experts, one for each expert that a token is sent to: sorted by expert, and of one
+/// expert by token. `mask` [tokens, experts] (u8) says which those are, and each token has `per_token`.
+///
+///   rows         [tokens per_token, width] copies of the tokens' rows
+///   row_weights  [tokens per_token] of `weights` [tokens, experts]
+///   token_order  which token each row is of, int64
+///   places       which element of the mask, transposed [experts, tokens], each row is of: the mask itself, transposed
+///                (u8), or the places of its ones and then of its zeros (int64; torch.argsort's result, stable and
+///                descending), of which nothing but the ones is read
+///   counts       rows of each expert, int64
+///
+/// Backward: a token's gradient is the sum of its rows' gradients, in the order of rows, rounded once.
+struct Permutation {
+  std::int64_t tokens = 0, experts = 0, per_token = 0, width = 0;
+
+  constexpr std::int64_t rows() const { return tokens * per_token; }
+};
+
+struct PermutationTypes {
+  TensorType rows, row_weights, token_order, places, counts;
+};
+/// `places`: u8 or int64.
+PermutationTypes PermutationOutputs(const Permutation& op, DType rows, DType weights, DType places);
+
+/// What a permutation makes.
+struct Permuted {
+  Tensor rows, row_weights, token_order, places, counts;
+};
+void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor& weights, const ConstTensor& mask,
+             const Permuted& to);
+void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, const ConstTensor& row_weight_gradients,
+                     const ConstTensor& token_order, const ConstTensor& places, const Tensor& token_gradients,
+                     const Tensor& weight_gradients);
+
+/// The sum of each token's rows [tokens, width], in the order of rows, rounded once; backward hands each row the
+/// gradient of its token. `experts` is nothing to either.
+void Unpermute(const Permutation& op, const ConstTensor& rows, const ConstTensor& token_order, const Tensor& tokens);
+void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients, const ConstTensor& token_order,
+                       const Tensor& row_gradients);
+
+}  // namespace tidemark::kernels

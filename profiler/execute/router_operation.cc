@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/expert_routing.h"
+#include "kernels/linear_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "profiler/execute/row_operands.h"
+
+namespace tidemark {
+namespace {
+
+using kernels::OnProcessor;
+constexpr OnProcessor kChoose(&kernels::ChooseExperts);
+constexpr OnProcessor kWeigh(&kernels::WeighExperts);
+constexpr OnProcessor kRoutingBackward(&kernels::RoutingBackward);
+
+/// Chooses experts, or follows who has chosen them, for the tokens of a microbatch in one layer.
+struct Chooser {
+  const ExpertChoices* followed = nullptr;
+  ExpertChoices* kept = nullptr;
+  std::int64_t layer = 0, first_sample = 0;
+  SequenceShare share;
+
+  void Choose(const kernels::Routing& routing, const kernels::ConstTensor& logits, const kernels::Tensor& chosen,
+              const Queue& queue) const {
+    if (followed == nullptr) {
+      kChoose(queue, routing, logits, chosen);
+    }
+    auto* experts = static_cast<std::int64_t*>(chosen.data);
+    for (std::int64_t token = 0; token < routing.tokens; ++token, experts += routing.per_token) {
+      const std::span of_token(experts, static_cast<std::size_t>(routing.per_token));
+      const std::int64_t sample = first_sample + token / share.tokens(), place = share.PlaceOf(token % share.tokens());
+      if (followed != nullptr) {
+        followed->Get(layer, sample, place, of_token);
+      }
+      if (kept != nullptr) {
+        kept->Put(layer, sample, place, of_token);
+      }
+    }
+  }
+};
+
+/// Rows of the router in front of a layer's experts.
+class RouterBinder : RowOperands {
+ public:
+  explicit RouterBinder(const RowOperands& operands) : RowOperands(operands) {}
+
+  std::optional<Result<Operation>> Bind() const {
+    struct Row {
+      std::string_view name;
+      Operation (RouterBinder::*bind)() const;
+    };
+    using B = RouterBinder;
+    static constexpr std::array kRows = {
+        Row{"router.forward", &B::RouterForward},
+        Row{"router.input_gradient", &B::RouterInputGradient},
+        Row{"router.weight_gradient", &B::RouterWeightGradient},
+        Row{"route.forward", &B::RouteForward},
+        Row{"route.backward", &B::RouteBackward},
+    };
+    for (const Row& row : kRows) {
+      if (row_.name == row.name) {
+        return (this->*row.bind)();
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Experts& experts() const { return decoder_.experts; }
+
+  Operation RouterForward() const {
+    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
+    const kernels::Linear linear{input.type.elements / decoder_.hidden, decoder_.hidden, experts().count};
+    const DType dtype = RoutesWide() ? kernels::StatisticsOf(input.type.dtype) : input.type.dtype;
+    return {{LinearOutput(linear, dtype, linear.out)}, [=](Writes writes, const Queue& queue) {
+              on::LinearForward(queue, linear, input, weight, std::nullopt, writes);
+            }};
+  }
+
+  Operation RouterInputGradient() const {
+    const ConstTensor gradient = c_.Read(0), weight = WeightRead(0);
+    const kernels::Linear linear{gradient.type.elements / experts().count, decoder_.hidden, experts().count};
+    std::vector<TensorType> types = {LinearInputGradientOutput(linear, weight.type.dtype)};
+    if (RoutesWide()) {
+      types.push_back(LinearInputGradientOutput(linear, gradient.type.dtype));
+    }
+    return {std::move(types), [=](Writes writes, const Queue& queue) {
+              on::LinearInputGradient(queue, linear, {&gradient, 1}, weight, writes.back());
+              if (writes.size() > 1) {
+                on::Copy(queue, writes.back(), writes.front());
+              }
+            }};
+  }
+
+  Operation RouterWeightGradient() const {
+    const ConstTensor input = c_.Read(0), gradient = c_.Read(1);
+    const std::size_t last = RoutesWide() ? 1 : 0;
+    const kernels::Linear linear{gradient.type.elements / experts().count, decoder_.hidden, experts().count,
+                                 c_.Adds(last)};
+    std::vector<TensorType> types;
+    if (RoutesWide()) {
+      types.push_back({gradient.type.dtype, input.type.elements});
+    }
+    types.push_back(LinearWeightGradientOutput(linear, GradientType(last)));
+    return {std::move(types), [=](Writes writes, const Queue& queue) {
+              if (writes.size() > 1) {
+                on::Copy(queue, input, writes.front());
+              }
+              const ConstTensor from = writes.size() > 1 ? ConstTensor(writes.front()) : input;
+              on::LinearWeightGradient(queue, linear, from, {&gradient, 1}, writes.back());
+            }};
+  }
+
+  kernels::Routing RoutingOf(std::int64_t elements) const {
+    return {elements / experts().count, experts().count, experts().per_token};
+  }
+
+  Operation RouteForward() const {
+    const ConstTensor logits = c_.Read(0);
+    const kernels::Routing routing = RoutingOf(logits.type.elements);
+    const kernels::RoutingTypes types = RoutingOutputs(routing, logits.type.dtype);
+    const Chooser chooser{c_.choices, c_.kept_choices, c_.block, c_.first_sample, c_.share};
+    return {{types.weights, types.mask, types.scores, types.chosen}, [=](Writes writes, const Queue& queue) {
+              chooser.Choose(routing, logits, writes[3], queue);
+              kWeigh(queue, routing, logits, writes[3], writes[0], writes[1], writes[2]);
+            }};
+  }
+
+  Operation RouteBackward() const {
+    const ConstTensor gradient = c_.Read(0), scores = c_.Read(3), chosen = c_.Read(4);
+    const kernels::Routing routing = RoutingOf(gradient.type.elements);
+    return {{gradient.type}, [=](Writes writes, const Queue& queue) {
+              kRoutingBackward(queue, routing, gradient, scores, chosen, writes[0]);
+            }};
+  }
+};
+
+}  // namespace
+
+std::optional<Result<Operation>> BindRouter(const RowOperands& operands) { return RouterBinder(operands).Bind(); }
+
+}  // namespace tidemark

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/expert_permutation.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/numbers.h"
+
+namespace tidemark::kernels::expert_permutation_test {
+namespace {
+
+// Three tokens: the first goes to experts 0 and 2, the second to 2 and 3, the third to 0 and 3; nobody to 1.
+constexpr Permutation kOp{.tokens = 3, .experts = 4, .per_token = 2, .width = 2};
+const std::vector<std::uint8_t> kMask = {1, 0, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1};
+
+ConstTensor Mask() { return {{DType::u8, 12}, kMask.data()}; }
+
+struct Moved {
+  Numbers rows, row_weights, token_order, places, counts;
+
+  Moved(const Numbers& tokens, const Numbers& weights, DType of_places) {
+    const PermutationTypes types = PermutationOutputs(kOp, tokens.type().dtype, weights.type().dtype, of_places);
+    rows = Numbers(types.rows);
+    row_weights = Numbers(types.row_weights);
+    token_order = Numbers(types.token_order);
+    places = Numbers(types.places);
+    counts = Numbers(types.counts);
+    Permute(kOp, tokens, weights, Mask(), {rows, row_weights, token_order, places, counts});
+  }
+};
+
+TEST(ExpertPermutation, SortsByExpertAndThenByToken) {
+  const Numbers tokens(DType::bf16, {1, 2, 3, 4, 5, 6});
+  const Numbers weights(DType::fp32, {.25, 0, .75, 0, 0, 0, .5, .5, .125, 0, 0, .875});
+  const Moved moved(tokens, weights, DType::int64);
+  EXPECT_EQ(moved.token_order.integers(), (std::vector<std::int64_t>{0, 2, 0, 1, 1, 2}));
+  EXPECT_EQ(moved.rows.values(), (std::vector<double>{1, 2, 5, 6, 1, 2, 3, 4, 3, 4, 5, 6}));
+  EXPECT_EQ(moved.row_weights.values(), (std::vector<double>{.25, .125, .75, .5, .5, .875}));
+  EXPECT_EQ(moved.counts.integers(), (std::vector<std::int64_t>{2, 0, 2, 2}));
+  // Expert by expert and token by token, so 3 * expert + token: first where the mask is 1.
+  EXPECT_EQ(moved.places.integers(), (std::vector<std::int64_t>{0, 2, 6, 7, 10, 11, 1, 3, 4, 5, 8, 9}));
+  EXPECT_EQ(Moved(tokens, weights, DType::u8).places.bytes(),
+            (std::vector<unsigned char>{1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 1}));
+}
+
+TEST(ExpertPermutation, ComesBackAsTheSumOfATokensRows) {
+  const Numbers tokens(DType::fp32, {1, 2, 3, 4, 5, 6}), weights = Numbers::Random({DType::fp32, 12}, 1);
+  Moved moved(tokens, weights, DType::int64);
+  Numbers back(tokens.type());
+  Unpermute(kOp, moved.rows, moved.token_order, back);
+  EXPECT_EQ(back.values(), (std::vector<double>{2, 4, 6, 8, 10, 12})) << "twice each";
+}
+
+TEST(ExpertPermutation, SumsAreRoundedOnce) {
+  // 256 + 1 is 256 in bf16.
+  const Permutation op{.tokens = 1, .experts = 3, .per_token = 3, .width = 1};
+  Numbers sum(TensorType{DType::bf16, 1});
+  Unpermute(op, Numbers(DType::bf16, {256, 1, 1}), Numbers::Integers({0, 0, 0}), sum);
+  EXPECT_EQ(sum[0], 258);
+}
+
+TEST(ExpertPermutation, GradientsAreThoseOfFiniteDifferences) {
+  for (const DType places : {DType::int64, DType::u8}) {
+    Numbers tokens = Numbers::Random({DType::fp64, 6}, 1), weights = Numbers::Random({DType::fp64, 12}, 2);
+    const Numbers d_rows = Numbers::Random({DType::fp64, 12}, 3), d_row_weights = Numbers::Random({DType::fp64, 6}, 4);
+    const auto loss = [&] {
+      const Moved moved(tokens, weights, places);
+      return Dot(d_rows, moved.rows) + Dot(d_row_weights, moved.row_weights);
+    };
+    const Moved moved(tokens, weights, places);
+    Numbers d_tokens(tokens.type()), d_weights(weights.type());
+    PermuteBackward(kOp, d_rows, d_row_weights, moved.token_order, moved.places, d_tokens, d_weights);
+    ExpectGradient(loss, tokens, d_tokens);
+    ExpectGradient(loss, weights, d_weights);
+  }
+}
+
+TEST(ExpertPermutation, GradientsOfSumsAreThoseOfFiniteDifferences) {
+  Numbers rows = Numbers::Random({DType::fp64, 12}, 1), sum(TensorType{DType::fp64, 6}), gradient(rows.type());
+  const Numbers order = Numbers::Integers({0, 2, 0, 1, 1, 2}), dy = Numbers::Random(sum.type(), 2);
+  UnpermuteBackward(kOp, dy, order, gradient);
+  ExpectGradient(
+      [&] {
+        Unpermute(kOp, rows, order, sum);
+        return Dot(dy, sum);
+      },
+      rows, gradient);
+}
+
+}  // namespace
+}  // namespace tidemark::kernels::expert_permutation_test
