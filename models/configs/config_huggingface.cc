@@ -132,7 +132,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
   d.vocabulary = keys.Whole("vocab_size", 151936);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
-  d.qkv_bias = true;
+  d.qkv_bias = keys.Truth("qkv_bias", true);
   ReadHeadSize(keys, d);
   ReadExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);

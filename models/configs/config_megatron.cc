@@ -13,6 +13,7 @@
 
 #include "models/configs/config.h"
 #include "models/configs/field.h"
+#include "models/configs/megatron_experts.h"
 #include "models/configs/megatron_fields.h"
 #include "models/configs/megatron_network.h"
 #include "models/configs/megatron_pipeline.h"
@@ -274,7 +275,7 @@ class Megatron {
 
   Status ReadModules(std::string_view option) {
     // Of layers with experts "mlp" has nothing to say, and of others the modules of experts.
-    const bool experts = fields_.Has("num-experts");
+    const bool experts = HasMegatronExperts(fields_);
     const Choice<std::string> modules{{{"core_attn", "recompute.attention"},
                                        {"layernorm", "recompute.norm"},
                                        {"mlp", experts ? "" : "recompute.feed_forward"},
@@ -287,6 +288,10 @@ class Megatron {
     const ConfigValue value = fields_.Value(option, "core_attn");
     for (const ConfigValue& module : value.items.empty() ? std::vector<ConfigValue>{value} : value.items) {
       TIDEMARK_ASSIGN(const std::string key, modules.Read(module).At(fmt::format("{}: {}", value.where, option)));
+      if (key == "recompute.activation" && !fields_.Has("moe-grouped-gemm")) {
+        return fields_.Refuse(option, "core_attn", "moe_act needs moe-grouped-gemm",
+                              "add moe-grouped-gemm, or leave out moe_act");
+      }
       if (!key.empty()) {
         settings_[key] = Retold(module, "true");
       }

@@ -14,15 +14,17 @@
 namespace tidemark {
 namespace {
 
-/// All layers: 1, or a list of ones as Python writes it ("([1]*24)").
+constexpr std::string_view kCount = "num-experts";
+
+/// All layers: 1, or a list of as many ones as there are layers, as Python writes it ("([1]*24)").
 Status CheckLayers(const ToolFields& fields) {
   constexpr std::string_view kOption = "moe-layer-freq";
-  const std::string text = fields.Value(kOption, "1").text;
-  const bool all = text == "1" || (text.find('0') == std::string::npos && text.starts_with("([1]*"));
+  std::string text = fields.Value(kOption, "1").text;
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const bool all = text == "1" || text == "[1]*" + fields.Value("num-layers", "").text;
   return all ? Status(Done{})
              : fields.Refuse(kOption, "1",
-                             "layers of which some have experts and some have none are not supported by "
-                             "this version",
+                             "layers of which some have experts and some have none are not supported by this version",
                              "leave it out to price experts in all layers");
 }
 
@@ -30,10 +32,15 @@ Status ReadBalance(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kKind = "moe-router-load-balancing-type", kCoefficient = "moe-aux-loss-coeff";
   const ConfigValue kind = fields.Value(kKind, "aux_loss");
   const std::vector<ConfigValue> kinds = kind.items.empty() ? std::vector{kind} : kind.items;
+  const Choice<int> known{{{"aux_loss", 0}, {"seq_aux_loss", 0}, {"global_aux_loss", 0}, {"sinkhorn", 0}, {"none", 0}},
+                          {"quantile_balancing"}};
+  for (const ConfigValue& one : kinds) {
+    TIDEMARK_TRY(known.Read(one).At(fmt::format("{}: {}", one.where, kKind)));
+  }
   const bool has_loss =
       std::ranges::any_of(kinds, [](const ConfigValue& one) { return one.text.ends_with("aux_loss"); });
   const ConfigValue coefficient = fields.Value(kCoefficient, "0.0");
-  const RealNumber any(0, 1e9);
+  constexpr RealNumber any{0, 1e9};
   double sum = 0;
   for (const ConfigValue& one : coefficient.items.empty() ? std::vector{coefficient} : coefficient.items) {
     TIDEMARK_ASSIGN(const double value, any.Read(one).At(fmt::format("{}: {}", one.where, kCoefficient)));
@@ -46,10 +53,21 @@ Status ReadBalance(const ToolFields& fields, Settings& settings) {
 
 }  // namespace
 
+bool HasMegatronExperts(const ToolFields& fields) {
+  return fields.Has(kCount) && fields.Value(kCount, "0").text != "0";
+}
+
 Status ReadMegatronExperts(const ToolFields& fields, Settings& settings) {
-  constexpr std::string_view kCount = "num-experts";
-  if (!fields.Has(kCount) || fields.Value(kCount, "0").text == "0") {
-    return Done{};
+  constexpr std::string_view kRanks = "expert-model-parallel-size";
+  TIDEMARK_ASSIGN(const std::int64_t ranks, fields.Whole(kRanks, 1));
+  if (!HasMegatronExperts(fields)) {
+    return ranks == 1 ? Status(Done{})
+                      : fields.Refuse(kRanks, "1", "num_experts must be non None to use expert model-parallelism",
+                                      "leave it out, or add num-experts");
+  }
+  settings["layout.ep"] = fields.Value(kRanks, "1");
+  if (fields.Has("expert-tensor-parallel-size")) {
+    settings["layout.etp"] = fields.Value("expert-tensor-parallel-size", "");
   }
   if (!fields.Has("disable-bias-linear")) {
     return fields.Refuse(kCount, "0", "experts whose linear layers have biases are not supported by this version",
@@ -80,10 +98,6 @@ Status ReadMegatronExperts(const ToolFields& fields, Settings& settings) {
     settings["network.experts.router_fp32"] = fields.Retold("moe-router-dtype", "", std::move(wide));
   }
   TIDEMARK_TRY(ReadBalance(fields, settings));
-  put("layout.ep", "expert-model-parallel-size", "1");
-  if (fields.Has("expert-tensor-parallel-size")) {
-    put("layout.etp", "expert-tensor-parallel-size", "");
-  }
   return Done{};
 }
 

@@ -44,7 +44,7 @@ constexpr Meaning kMeanings[] = {
     {"network.experts.ffn", "how wide an expert is"},
     {"network.experts.shared_ffn", "how wide the experts are that all tokens go to"},
     {"network.experts.shared_gate", "whether what those make is weighted"},
-    {"network.experts.router_fp32", "whether the weights of experts are fp32"},
+    {"network.experts.router_fp32", "whether the router computes in fp32"},
     {"network.experts.balancing_loss", "whether a loss makes tokens spread over the experts"},
     {"network.experts.dispatcher", "how tokens get to experts on other GPUs"},
     {"network.experts.kernel", "whether all experts are computed at once, or one after the other"},

@@ -91,11 +91,15 @@ Status DivideHeads(Decoder& decoder, const std::string& section, const ConfigVal
 
 /// Fields that follow from others where nobody gives them.
 Status Complete(Decoder& decoder, const Settings& settings, const std::string& section, const ConfigValue& place) {
+  const bool has_experts = settings.contains(section + ".experts.count");  // in the place of what `ffn` is the width of
   for (const std::string_view key : {"layers", "hidden", "ffn", "heads", "vocabulary"}) {
-    if (!settings.contains(section + "." + std::string(key))) {
+    if (!settings.contains(section + "." + std::string(key)) && !(key == "ffn" && has_experts)) {
       return ErrorAt(place, section, fmt::format("lacks '{}'", key),
                      "an inline network needs layers, hidden, ffn, heads and vocabulary; or name one of the zoo");
     }
+  }
+  if (!settings.contains(section + ".ffn")) {
+    decoder.ffn = decoder.experts.ffn;
   }
   if (!settings.contains(section + ".kv_heads")) {
     decoder.kv_heads = decoder.heads;

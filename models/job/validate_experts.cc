@@ -31,10 +31,10 @@ Status CheckExpertParallel(const Job& job) {
   }
   if (layout.tp % etp != 0) {
     return BadKey("layout.etp",
-                  fmt::format("{} ranks with parts of the same experts do not divide the {} with parts of the same "
-                              "attention (layout.tp)",
+                  fmt::format("{} ranks with parts of the same experts, which do not divide the {} with parts of the "
+                              "same attention (layout.tp), are not modelled",
                               etp, layout.tp),
-                  fmt::format("set layout.etp to a divisor of {}", layout.tp));
+                  fmt::format("set layout.etp to a divisor of {}, or leave it out", layout.tp));
   }
   if (ranks % layout.ExpertRanks() != 0) {
     return BadKey("layout.ep",
@@ -45,9 +45,10 @@ Status CheckExpertParallel(const Job& job) {
   }
   if (layout.ExpertRanks() % layout.tp != 0) {
     return BadKey("layout.ep",
-                  fmt::format("{} ranks with the experts of a layer are part of the {} with parts of its attention",
+                  fmt::format("{} ranks with the experts of a layer, which are no multiple of the {} with parts of its "
+                              "attention (layout.tp), are not modelled",
                               layout.ExpertRanks(), layout.tp),
-                  fmt::format("set layout.ep to a multiple of {}, or leave out layout.etp", layout.tp));
+                  fmt::format("set layout.ep to a multiple of {}, or leave out layout.etp", layout.tp / etp));
   }
   return Done{};
 }

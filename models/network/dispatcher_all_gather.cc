@@ -25,6 +25,7 @@ class AllGatherDispatcher : public TokenDispatcher {
       all.tokens = parts_.AddPassing("gathered_tokens", all_tokens_ * shape_.hidden);
       b().AddCollective(forward, CollectiveKind::all_gather, "dispatch_rows.gather", routed.tokens, all.tokens);
       std::get<Communicate>(forward.back()).among = Group();
+      held_ = {all.weights};
     }
     const ExpertRows rows{b().AddTensor("permuted_rows", shape_.rows * shape_.hidden),
                           b().AddTensor("permuted_weights", shape_.rows, Category::activation, shape_.weights),
@@ -45,14 +46,21 @@ class AllGatherDispatcher : public TokenDispatcher {
     if (!sums) {
       return sum;
     }
+    const TensorId partial = sum;
     const bool casts = Casts();
     if (casts) {
       sum = CastRows(b(), forward, sum, "combine.widen", "experts_partial_sum_wide", shape_.weights);
     }
     sum = ExchangeRows(parts_, forward, CollectiveKind::reduce_scatter, Group(), "combine.scatter", sum,
                        casts ? "experts_sum_wide" : "experts_sum", shape_.tokens * shape_.hidden);
-    return casts ? CastRows(b(), forward, sum, "combine.narrow", "experts_sum", b().compute()) : sum;
+    if (casts) {
+      sum = CastRows(b(), forward, sum, "combine.narrow", "experts_sum", b().compute());
+    }
+    forward.emplace_back(Hold{"combine.return", {partial}, {}});  // token_combine's argument, until it returns
+    return sum;
   }
+
+  std::vector<TensorId> Held() const override { return held_; }
 
   TensorId CombineBackward(TensorId gradient) override {
     auto& backward = b().backward();
@@ -112,6 +120,7 @@ class AllGatherDispatcher : public TokenDispatcher {
   const ExpertShape shape_;
   const std::int64_t all_tokens_;
   TensorId token_order_, assignment_order_;  // saved
+  std::vector<TensorId> held_;
 };
 
 }  // namespace

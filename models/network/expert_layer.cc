@@ -19,6 +19,7 @@ TensorId ExpertLayer::Forward(TensorId input) {
   parts.push_back({LayerPart::Kind::norm, forward.size(), 0});
   norm_ = parts_.NormForward("norm2", input, "experts_in");
   parts.back().end = forward.size();
+  AddParameters();
   LayerPart whole{LayerPart::Kind::feed_forward, forward.size(), 0};
   TensorId shared;
   if (experts().shared_ffn > 0) {
@@ -32,9 +33,23 @@ TensorId ExpertLayer::Forward(TensorId input) {
     b().AddPointwise(forward, "shared_experts.sum", {output, shared}, {sum});
     output = sum;
   }
+  if (const std::vector<TensorId> held = dispatcher_->Held(); !held.empty()) {
+    forward.emplace_back(Hold{"experts.return", held, {}});
+  }
   whole.end = forward.size();
   parts.push_back(whole);
   return output;
+}
+
+/// In the order of MoELayer's and its shared experts' constructors; those of the linear layers of the latter come last.
+void ExpertLayer::AddParameters() {
+  router_ = parts_.AddReplicatedMatrix("router", shape_.experts, shape_.hidden);
+  b().block().parameters[router_.index].added_by_hook = true;  // RouterGatingLinearFunction returns it (moe_utils.py)
+  up_ = AddExperts("experts_up", up_width_, shape_.hidden);
+  down_ = AddExperts("experts_down", shape_.hidden, width_);
+  if (experts().shared_gate) {
+    shared_gate_ = parts_.AddReplicatedMatrix("shared_gate", 1, shape_.hidden);
+  }
 }
 
 // In the order of autograd: what ran last first, and what they hand back added up in place in the first.
@@ -55,7 +70,6 @@ void ExpertLayer::AddTo(TensorId sum, TensorId addend, const std::string& name) 
 RoutedTokens ExpertLayer::Route() {
   auto& forward = b().forward();
   const std::int64_t all = shape_.tokens * shape_.experts, chosen = shape_.sent;
-  router_ = parts_.AddReplicatedMatrix("router", shape_.experts, shape_.hidden);
   const TensorId logits = b().AddTensor("router_logits", all, Category::activation, shape_.weights);
   Gemm gemm = parts_.MakeGemm(shape_.tokens, shape_.experts, shape_.hidden);
   gemm.output = shape_.weights;
@@ -82,22 +96,23 @@ TensorId ExpertLayer::RouteBackward(TensorId d_weights) {
       b().AddTensor("d_router_logits", shape_.tokens * shape_.experts, Category::activation, shape_.weights);
   b().AddPointwise(backward, "route.backward", std::move(reads), {d_logits}, 8);
   const TensorId d_input = parts_.AddResidual("d_router_in");
-  Gemm gemm = parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts);
-  std::vector<TensorId> writes = {d_input};
-  if (shape_.weights != b().compute()) {  // the product's result, before it is cast
-    writes.push_back(
-        b().AddTensor("d_router_in_wide", shape_.tokens * shape_.hidden, Category::activation, shape_.weights));
-  }
-  b().Add(backward, "router.input_gradient", gemm, {d_logits}, std::move(writes)).parameters = {router_};
+  // The product's result keeps its dtype until the weight's gradient is there, for which the input is cast.
+  const bool wide = shape_.weights != b().compute();
+  const auto add_wide = [&](const char* name) {
+    return b().AddTensor(name, shape_.tokens * shape_.hidden, Category::activation, shape_.weights);
+  };
+  const TensorId product = wide ? add_wide("d_router_in_wide") : d_input;
+  b().Add(backward, "router.input_gradient", parts_.MakeGemm(shape_.tokens, shape_.hidden, shape_.experts), {d_logits},
+          {product})
+      .parameters = {router_};
   if (b().trainable(router_)) {
-    std::vector<TensorId> cast;
-    if (shape_.weights != b().compute()) {  // the input, cast for the product
-      cast.push_back(
-          b().AddTensor("router_in_wide", shape_.tokens * shape_.hidden, Category::activation, shape_.weights));
-    }
+    std::vector<TensorId> cast = wide ? std::vector<TensorId>{add_wide("router_in_wide")} : std::vector<TensorId>();
     b().Add(backward, "router.weight_gradient", parts_.MakeGemm(shape_.experts, shape_.hidden, shape_.tokens),
             {norm_.output, d_logits}, std::move(cast))
         .gradients = {router_};
+  }
+  if (wide) {
+    b().AddPointwise(backward, "router.narrow", {product}, {d_input}, 0);
   }
   return d_input;
 }
@@ -120,7 +135,6 @@ Gemm ExpertLayer::Grouped(std::int64_t n, std::int64_t k) const {
 
 TensorId ExpertLayer::RunExperts(const ExpertRows& rows) {
   auto& forward = b().forward();
-  up_ = AddExperts("experts_up", up_width_, shape_.hidden);
   up_out_ = AddRows("experts_up_out", up_width_);
   b().Add(forward, "experts_up.forward", Grouped(up_width_, shape_.hidden), {rows.tokens, rows.counts}, {up_out_})
       .parameters = {up_};
@@ -128,7 +142,6 @@ TensorId ExpertLayer::RunExperts(const ExpertRows& rows) {
   Activate(rows.weights);
   activation.end = forward.size();
   b().block().parts.push_back(activation);
-  down_ = AddExperts("experts_down", shape_.hidden, width_);
   const TensorId output = AddRows("experts_out", shape_.hidden);
   b().Add(forward, "experts_down.forward", Grouped(shape_.hidden, width_), {down_in_, rows.counts}, {output})
       .parameters = {down_};
@@ -239,7 +252,6 @@ TensorId ExpertLayer::SharedForward() {
     return output;
   }
   shared_out_ = output;
-  shared_gate_ = parts_.AddReplicatedMatrix("shared_gate", 1, shape_.hidden);
   gate_ = b().AddTensor("shared_gate_out", shape_.tokens);
   const TensorId gated = parts_.AddResidual("shared_gated");
   b().AddPointwise(b().forward(), "shared_gate.forward", {norm_.output, output}, {gated, gate_}, 3).parameters = {

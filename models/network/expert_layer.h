@@ -30,13 +30,16 @@ namespace tidemark {
 ///   saved      the norm's output [T, h]; the rows [R, h]; what the first product makes [R, u] and the second reads
 ///              [R, f], and where activation and weight are two kernels another [R, f]; of the router per token 12 k +
 ///              3 E bytes, and of the dispatcher 8 k + 8 E
-///   forward    before and behind each product, message and sort the rows once more: [R, h]; those that are sent, and
-///              those that come, until the layer returns
+///   forward    before and behind each product, message and sort the rows once more: [R, h]; those that are sent, that
+///              come and that come back until the layer returns
 /// `sequential` experts join their outputs, and in the backward pass their inputs' gradients: [R, h] more of each.
 ///
-/// Left out: what routing computes on its way, all of it a few numbers per token and expert; counts of tokens, which
-/// the host waits for before it can launch the experts' products (here it does not wait); and that products of unlike
-/// numbers of rows take longer than those of their mean.
+/// Left out: what routing computes on its way, all of it a few numbers per token and expert, and so more of them with
+/// another score function than a softmax over those that are chosen; that fused permutation has smaller numbers of its
+/// own; a copy of the weights that the dispatcher all_gather saves; the message with counts of tokens, and that the
+/// host waits for it before it can launch the experts' products; that `sequential` experts are launched one by one, and
+/// that their gradients on the way are those of one; that a gated activation in single operations saves a copy of its
+/// linear half; and that products of unlike numbers of rows take longer than those of their mean.
 class ExpertLayer {
  public:
   explicit ExpertLayer(DecoderParts& parts);
@@ -53,6 +56,7 @@ class ExpertLayer {
   bool IsGlu() const { return parts_.decoder().ffn_kind == Decoder::Ffn::glu; }
   bool IsFused() const { return IsGlu() && parts_.partition().fused_glu; }
   TensorId AddRows(std::string name, std::int64_t width) { return b().AddTensor(std::move(name), shape_.rows * width); }
+  void AddParameters();
   ParameterId AddExperts(const std::string& name, std::int64_t out, std::int64_t in);
   Gemm Grouped(std::int64_t n, std::int64_t k) const;
 

@@ -26,6 +26,10 @@ Status CheckBounds(const Decoder& d) {
       {"head_size", d.head_size, 1, 1 << 16},
       {"vocabulary", d.vocabulary, 1, Decoder::kMostRows},
       {"positions", d.positions, 0, Decoder::kMostRows},
+      {"experts.count", d.experts.count, 0, Experts::kMost},
+      {"experts.per_token", d.experts.per_token, 1, Experts::kMost},
+      {"experts.ffn", d.experts.ffn, 0, Decoder::kMostFfn},
+      {"experts.shared_ffn", d.experts.shared_ffn, 0, Decoder::kMostFfn},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.smallest || bound.value > bound.largest) {
@@ -61,12 +65,13 @@ Status CheckProducts(const Decoder& d, const Partition& p) {
   const double inner = std::max({real(d.hidden), real(d.ffn), attention_width, routed, real(experts.shared_ffn)});
   const double widest = std::max({4 * inner, real(d.vocabulary)});
   const double largest[] = {
-      2 * tokens * widest * inner,                              // flops of a matrix product
-      10 * tokens * real(p.sequence_length) * attention_width,  // flops of an attention backward
-      64 * tokens * real(p.sequence_length) * real(d.heads),    // bytes of eager attention's scores
-      8 * 8 * (tokens + inner) * widest,                        // bytes that one operator touches
-      16 * (2 * widest + real(d.positions)) * real(d.hidden),   // bytes of embeddings and their states
-      16 * 8 * real(d.layers) * inner * inner,                  // bytes of all layers' weights and states
+      2 * tokens * widest * inner,                                      // flops of a matrix product
+      10 * tokens * real(p.sequence_length) * attention_width,          // flops of an attention backward
+      64 * tokens * real(p.sequence_length) * real(d.heads),            // bytes of eager attention's scores
+      8 * 8 * (tokens + inner) * widest,                                // bytes that one operator touches
+      16 * (2 * widest + real(d.positions)) * real(d.hidden),           // bytes of embeddings and their states
+      16 * 8 * real(d.layers) * inner * inner,                          // bytes of all layers' weights and states
+      8 * 8 * tokens * real(p.ep) * real(p.etp) * real(experts.count),  // bytes of the router's
       16 * 8 * real(d.layers) * real(experts.count) * real(experts.ffn) * real(d.hidden),  // of all experts'
   };
   if (*std::max_element(std::begin(largest), std::end(largest)) >= kLargestProduct) {
@@ -89,21 +94,23 @@ Status CheckDivides(std::string_view field, std::int64_t value, std::int64_t tp)
 Status CheckExperts(const Decoder& d) {
   const Experts& experts = d.experts;
   if (experts.count == 0) {
-    return Done{};
+    return experts == Experts{} ? Status(Done{})
+                                : BadInput("something is said of experts, and there are none",
+                                           "set network.experts.count, or leave out what else is said of experts");
   }
   if (experts.count < experts.per_token) {
     return BadInput(fmt::format("expected experts.per_token of at most the {} experts of a layer, found {}",
                                 experts.count, experts.per_token));
   }
   if (experts.ffn == 0) {
-    return BadInput("an expert needs a width", "set experts.ffn");
+    return BadInput("an expert needs a width", "set network.experts.ffn");
   }
   if (d.linear_bias) {
-    return BadInput("experts whose linear layers have biases are not modelled yet", "set linear_bias to false");
+    return BadInput("experts whose linear layers have biases are not modelled yet", "set network.linear_bias to false");
   }
   if (experts.shared_gate && experts.shared_ffn == 0) {
     return BadInput("experts.shared_gate weights what shared experts make, and there are none",
-                    "set experts.shared_ffn, or experts.shared_gate to false");
+                    "set network.experts.shared_ffn, or network.experts.shared_gate to false");
   }
   return Done{};
 }
@@ -117,12 +124,14 @@ Status CheckExpertDivision(const Experts& experts, const Partition& p) {
     return BadInput(fmt::format("expected experts.ffn ({}) to be a multiple of layout.etp ({})", experts.ffn, p.etp),
                     "choose a layout.etp that divides it");
   }
-  if (p.ep > 1 && experts.imbalance > static_cast<double>(p.ep)) {
-    return BadInput(
-        fmt::format("experts.imbalance of {}: the fullest of {} expert-parallel ranks gets at most {} times "
-                    "as many tokens as the mean",
-                    experts.imbalance, p.ep, p.ep),
-        "experts.imbalance is 1 where tokens spread evenly");
+  // A token goes to different experts, of which a rank has count / ep.
+  const double most = static_cast<double>(std::min(experts.per_token, experts.count / p.ep)) *
+                      static_cast<double>(p.ep) / static_cast<double>(experts.per_token);
+  if (p.ep > 1 && experts.imbalance > most) {
+    return BadInput(fmt::format("experts.imbalance of {}: where each token goes to {} of {} experts, the fullest of {} "
+                                "ranks gets at most {:.3g} times as many as the mean",
+                                experts.imbalance, experts.per_token, experts.count, p.ep, most),
+                    "network.experts.imbalance is 1 where tokens spread evenly");
   }
   return Done{};
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/network/decoder_parts.h"
 
@@ -44,6 +45,9 @@ class TokenDispatcher {
   virtual ExpertRows Dispatch(const RoutedTokens& routed) = 0;
   /// From what the experts make of their rows to the sums [tokens, hidden].
   virtual TensorId Combine(TensorId rows) = 0;
+  /// What variables of MoELayer.forward name until it returns, once both halves are written (moe_layer.py:
+  /// custom_forward): what is sent, what comes, and what comes back.
+  virtual std::vector<TensorId> Held() const = 0;
   virtual TensorId CombineBackward(TensorId gradient) = 0;
   /// Gradients of the tokens and of the weights; there is none of the mask, as there is none of counts.
   virtual RoutedTokens DispatchBackward(const ExpertRows& gradients) = 0;
@@ -55,7 +59,7 @@ std::unique_ptr<TokenDispatcher> MakeTokenDispatcher(DecoderParts& parts, const 
 std::unique_ptr<TokenDispatcher> MakeAllToAllDispatcher(DecoderParts& parts, const ExpertShape& shape);
 std::unique_ptr<TokenDispatcher> MakeAllGatherDispatcher(DecoderParts& parts, const ExpertShape& shape);
 
-/// Of the experts of a rank, or of all.
+/// Rows of each of a rank's experts.
 TensorId AddCounts(BlockBuilder& builder, std::int64_t experts);
 
 /// A collective among one of the groups of a layer's experts, into a new tensor of the same dtype.

@@ -9,6 +9,7 @@
 #include "kernels/expert_routing.h"
 #include "kernels/linear_cuda.h"
 #include "kernels/pointwise_cuda.h"
+#include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -60,6 +61,7 @@ class RouterBinder : RowOperands {
         Row{"router.forward", &B::RouterForward},
         Row{"router.input_gradient", &B::RouterInputGradient},
         Row{"router.weight_gradient", &B::RouterWeightGradient},
+        Row{"router.narrow", &B::RouterNarrow},
         Row{"route.forward", &B::RouteForward},
         Row{"route.backward", &B::RouteBackward},
     };
@@ -83,19 +85,20 @@ class RouterBinder : RowOperands {
             }};
   }
 
+  /// In the logits' dtype where that is the wider one.
   Operation RouterInputGradient() const {
     const ConstTensor gradient = c_.Read(0), weight = WeightRead(0);
     const kernels::Linear linear{gradient.type.elements / experts().count, decoder_.hidden, experts().count};
-    std::vector<TensorType> types = {LinearInputGradientOutput(linear, weight.type.dtype)};
-    if (RoutesWide()) {
-      types.push_back(LinearInputGradientOutput(linear, gradient.type.dtype));
-    }
-    return {std::move(types), [=](Writes writes, const Queue& queue) {
-              on::LinearInputGradient(queue, linear, {&gradient, 1}, weight, writes.back());
-              if (writes.size() > 1) {
-                on::Copy(queue, writes.back(), writes.front());
-              }
+    const DType dtype = RoutesWide() ? gradient.type.dtype : weight.type.dtype;
+    return {{LinearInputGradientOutput(linear, dtype)}, [=](Writes writes, const Queue& queue) {
+              on::LinearInputGradient(queue, linear, {&gradient, 1}, weight, writes[0]);
             }};
+  }
+
+  Operation RouterNarrow() const {
+    const ConstTensor wide = c_.Read(0);
+    return {{{c_.Stored(PartitionOf(c_.job).compute), wide.type.elements}},
+            [=](Writes writes, const Queue& queue) { on::Copy(queue, wide, writes[0]); }};
   }
 
   Operation RouterWeightGradient() const {

@@ -67,7 +67,7 @@ class RowFollower {
                collective != nullptr && collective->kind == CollectiveKind::all_to_all) {
       // To experts that are whole on one rank go the rows of all tensor-parallel ranks; from there each gets its own.
       const bool own = own_rows_[collective->reads.front().index];
-      Write(collective->writes, exchanges_rows_ ? !own : own);
+      Write(collective->writes, !collective->recompute && own != exchanges_rows_);
     } else if (collective != nullptr && collective->kind != CollectiveKind::all_reduce) {
       Write(collective->writes, !collective->recompute && collective->kind == CollectiveKind::reduce_scatter);
     }

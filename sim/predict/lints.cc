@@ -258,9 +258,10 @@ class Linter {
     if (const auto* decoder = std::get_if<Decoder>(&job_.network.shape);
         decoder != nullptr && decoder->experts.count > 0 && !strategy_.defaults.has_experts) {
       Add("experts-of-another-system", "note",
-          fmt::format("layers have the experts of Megatron-LM, which the system of {} computes in another way: what is "
-                      "saved for {} rows a token is nearly the same, what a layer takes on its way may not be",
-                      job_.strategy, decoder->experts.per_token),
+          fmt::format(
+              "layers have the experts of Megatron-LM, which the system of {} computes in another way: what it saves, "
+              "and what a layer takes on its way, may be other bytes and times",
+              job_.strategy),
           "use megatron or megatron-dist-opt, whose tables they are");
     }
     const std::int64_t bucket = strategy_.fixed_bucket == nullptr ? 0 : strategy_.fixed_bucket(job_);

@@ -40,8 +40,10 @@ std::vector<IdleClaim> CommonIdleClaims() {  // systems without PyTorch refuse w
        "lists of a ring's steps, and what it was called with, until it returns (Transformer Engine, "
        "context_parallel.py: "
        "AttnFuncWithCPAndKVP2P.forward)"},
-      {{"*.permuted_rows", "*.dispatched_rows", "*.dispatched_weights"},
+      {{"*.permuted_rows", "*.dispatched_rows", "*.dispatched_weights", "*.combined", "*.gathered_weights"},
        "variables of MoELayer.forward until it returns (Megatron-LM, moe/moe_layer.py: custom_forward)"},
+      {{"*.experts_out", "*.unsorted_rows", "*.experts_partial_sum"},
+       "what combine_preprocess and token_combine were called with, until they return (moe/token_dispatcher.py)"},
       {{"*_back_kv", "*_back_d_kv"},
        "both pairs of buffers of the ring's backward pass, until it returns (context_parallel.py: backward)"},
   };

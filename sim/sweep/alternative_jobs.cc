@@ -43,8 +43,8 @@ std::vector<std::string> KeysOf(const SweepSpace& space) {
 
 bool IsGivenToAlternatives(std::string_view key) {
   constexpr std::string_view kSections[] = {"machine", "network", "sequence_length", "last_window"};
-  constexpr std::string_view kKeys[] = {"accumulation_steps", "layout",    "layout.dp", "layout.tp",
-                                        "layout.pp",          "layout.cp", "layout.ep"};
+  constexpr std::string_view kKeys[] = {"accumulation_steps", "layout",    "layout.dp",
+                                        "layout.tp",          "layout.pp", "layout.cp"};
   return std::ranges::find(kKeys, key) != std::end(kKeys) ||
          std::ranges::any_of(kSections, [&](std::string_view section) {
            return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');

@@ -76,6 +76,13 @@ void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
   if (job.layout.cp > 1) {
     others.emplace_back("layout.cp", job.layout.cp);
   }
+  if (const auto* decoder = std::get_if<Decoder>(&job.network.shape);
+      decoder != nullptr && decoder->experts.count > 0) {  // laid over the same ranks, whatever else they share
+    changes.push_back({Set("layout.ep", job.layout.ep * 2)});
+    if (job.layout.ep % 2 == 0) {
+      changes.push_back({Set("layout.ep", job.layout.ep / 2)});
+    }
+  }
   for (const auto& [key, ranks] : others) {
     if (dp % 2 == 0) {
       changes.push_back({Set(key, ranks * 2), Set("layout.dp", dp / 2), Set("accumulation_steps", steps * 2)});

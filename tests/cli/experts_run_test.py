@@ -69,7 +69,8 @@ class Experts(ExecutedJob):
             self.assertLess(numerics["exact"]["max_relative_error"], 1e-10, changes)
 
     def test_a_job_without_experts_tells_of_no_choices(self):
-        self.assertNotIn("routed_tokens", self.json_of("run", self.job, "--verify", changes=("network.experts.count=0",))["numerics"])
+        none = ("network.experts.count=0", "network.experts.ffn=0")
+        self.assertNotIn("routed_tokens", self.json_of("run", self.job, "--verify", changes=none)["numerics"])
 
     def test_losses_fall_as_on_one_rank(self):
         exact = ("precision.params=fp32", "precision.gradients=fp32", "precision.optimizer=fp32", "precision.reduce=fp32",

@@ -246,6 +246,11 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
            {"--num-experts 8 --disable-bias-linear --moe-expert-capacity-factor 1.0", "drop tokens"},
            {"--num-experts 8 --disable-bias-linear --moe-token-dispatcher-type flex", "'flex' is not supported"},
            {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0]*1+[1]*1)", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([1]*20)", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-recompute", "recompute-modules moe"},
+           {"--num-experts 8 --disable-bias-linear --moe-router-load-balancing-type foo", "expected one of"},
+           {"--num-experts 8 --disable-bias-linear --recompute-granularity selective --recompute-modules moe_act",
+            "needs moe-grouped-gemm"},
            {"--context-parallel-size 2 --cp-comm-type a2a", "do not go round a ring"},
            {"--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", "a ring"},
            {"--fp8-format hybrid", "this version: fp8"},
@@ -285,7 +290,13 @@ TEST(ConfigMegatron, ReadsExperts) {
   EXPECT_EQ(KeyOf(least + "--moe-shared-expert-intermediate-size 64", "network.experts.shared_ffn"), "64");
   EXPECT_EQ(KeyOf(least + "--expert-model-parallel-size 4", "layout.ep"), "4");
   EXPECT_EQ(KeyOf(least + "--expert-tensor-parallel-size 1", "layout.etp"), "1");
-  EXPECT_EQ(KeyOf(least + "--recompute-granularity selective --recompute-modules moe_act", "recompute.activation"),
+  EXPECT_EQ(KeyOf(least + "--moe-layer-freq ([1]*12)", "network.experts.count"), "8");
+  EXPECT_EQ(
+      KeyOf("--num-experts 0 --recompute-granularity selective --recompute-modules mlp", "recompute.feed_forward"),
+      "true");
+  EXPECT_THAT(RefusalOf(kFormat, Least("--expert-model-parallel-size 2"), kRanks), HasSubstr("must be non None"));
+  EXPECT_EQ(KeyOf(least + "--moe-grouped-gemm --recompute-granularity selective --recompute-modules moe_act",
+                  "recompute.activation"),
             "true");
   EXPECT_EQ(KeyOf(least + "--recompute-granularity selective --recompute-modules moe", "recompute.feed_forward"),
             "true");

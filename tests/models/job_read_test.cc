@@ -256,7 +256,8 @@ TEST(JobRead, ExpertParallelRanksNeedExpertsAndWholeGroups) {
   };
   EXPECT_THAT(refusal({"layout.ep=8", "layout.dp=12"}), HasSubstr("do not divide the 12 ranks"));
   EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=false"}), HasSubstr("layout.sp"));
-  EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=3"}), HasSubstr("do not divide the 4"));
+  EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=3"}),
+              HasSubstr("layout.etp to a divisor of 4"));
   EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=1"}), HasSubstr("multiple of 4"));
 }
 

@@ -185,6 +185,15 @@ TEST(Experts, GatherAllTokensWithTheOtherDispatcher) {
   }
 }
 
+// reduce_scatter(hidden.to(probs.dtype)).to(hidden.dtype) in the forward pass, and so a gather in fp32 in the other.
+TEST(Experts, AreSummedInTheDtypeOfTheRouter) {
+  const Network wide = WithExperts([](Experts& e) { e.router_fp32 = true; });
+  const Block block = Layer(wide, Over(2, 2, 2));
+  EXPECT_EQ(Sent(block.forward, CollectiveKind::reduce_scatter, Among::expert_tensor_parallel).bytes,
+            kRows * kHidden * 4);
+  EXPECT_EQ(Sent(block.backward, CollectiveKind::all_gather, Among::expert_tensor_parallel).bytes, kRows * kHidden * 4);
+}
+
 TEST(Experts, OfTheFullestRankHaveItsShareOfRows) {
   const Network network = WithExperts([](Experts& e) { e.imbalance = 1.5; });
   const auto rows = [](const Block& block) {
@@ -231,7 +240,12 @@ TEST(Experts, RefuseWhatDoesNotFit) {
   EXPECT_NE(refusal([](Experts& e) { e.per_token = 9; }, Over(1)).find("per_token"), std::string::npos);
   EXPECT_NE(refusal([](Experts& e) { e.ffn = 0; }, Over(1)).find("experts.ffn"), std::string::npos);
   EXPECT_NE(refusal({}, Over(3)).find("layout.ep"), std::string::npos);
-  EXPECT_NE(refusal([](Experts& e) { e.imbalance = 2.5; }, Over(2)).find("imbalance"), std::string::npos);
+  EXPECT_NE(refusal([](Experts& e) { e.imbalance = 2.1; }, Over(2)).find("at most 2 times"), std::string::npos);
+  EXPECT_NE(refusal([](Experts& e) { e.imbalance = 4.1; }, Over(8)).find("at most 4 times"), std::string::npos)
+      << "two different ranks for each token";
+  EXPECT_NE(refusal([](Experts& e) { e = {.count = 0, .per_token = 4}; }, Over(1)).find("there are none"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Experts& e) { e.count = 1 << 13; }, Over(1)).find("experts.count between"), std::string::npos);
   EXPECT_NE(refusal([](Experts& e) { e.shared_gate = true; }, Over(1)).find("shared_ffn"), std::string::npos);
 }
 

@@ -103,7 +103,7 @@ TEST(IsGivenToAlternatives, SectionsOfTheTrainingRunAndTheCountThatFollows) {
     EXPECT_TRUE(IsGivenToAlternatives(key)) << key;
   }
   for (const char* key : {"strategy", "micro_batch_size", "schedule", "recompute.policy", "layouts", "layout.vpp",
-                          "layout.sp", "layout.layers_per_stage"}) {
+                          "layout.ep", "layout.sp", "layout.layers_per_stage"}) {
     EXPECT_FALSE(IsGivenToAlternatives(key)) << key;
   }
 }

@@ -146,6 +146,28 @@ TEST(DividedExperts, EveryMessageAndScaleIsNeeded) {
               HasSubstr("experts_"));
 }
 
+// Which gradients tensor-parallel ranks sum: of what they had their own rows of, whatever is done again.
+TEST(DividedExperts, RecomputedKeepTheirGradientsApart) {
+  for (const std::int64_t etp : {0, 1}) {
+    for (const std::int64_t ep : {2, 8}) {
+      for (const auto policy : {Recompute::Policy::none, Recompute::Policy::full, Recompute::Policy::per_op}) {
+        Job job = InTensorParallel(ep, etp);
+        job.axes.recompute.policy = policy;
+        const StepProgram step = Sound(job);
+        const Program& program = step.roles.front();
+        std::int64_t summed = 0;
+        for (const Node& node : Unroll(program).nodes) {
+          const auto* collective = std::get_if<Collective>(&node);
+          if (collective != nullptr && program.names[collective->name.index] == "sum replicated gradients") {
+            summed += collective->payload_elements;
+          }
+        }
+        EXPECT_EQ(summed, 1024 + kLayers * (2048 + 8 * 1024)) << "norms and routers, ep " << ep << " etp " << etp;
+      }
+    }
+  }
+}
+
 TEST(DividedExperts, AreNoMatterOfOtherSystems) {
   for (const Strategy& strategy : AllStrategies()) {
     const Job job = WithExperts(strategy.defaults.name, 2);

@@ -298,6 +298,18 @@ TEST(Megatron, FusedLinearsOfOneShapeShareADummyGradientThatStays) {
   EXPECT_EQ(BookOf(OracleJob("megatron", 2)).between_microbatches.at(0)[Category::workspace].count(), dummies);
 }
 
+TEST(Megatron, OfExpertsOneHasADummyGradientAndARouterHasNone) {
+  Job job = OracleJob("megatron", 2);
+  Experts& experts = std::get<Decoder>(job.network.shape).experts;
+  experts.count = 8;
+  experts.ffn = 512;
+  // 16 bits each of 32,000 x 1,024 (head), 1,024 x 1,024 (q, o, and up of an expert), 256 x 1,024 (k and v) and
+  // 1,024 x 512 (down of an expert).
+  EXPECT_EQ(BookOf(job).between_microbatches.at(0)[Category::workspace].count(),
+            2 * (32'768'000 + 1'048'576 + 262'144 + 524'288));
+  EXPECT_TRUE(BuffersNamed(Sound(job).roles.front(), "gradient of ").contains("layer.router"));
+}
+
 TEST(Megatron, TheFirstStepLacksMomentsUntilItsUpdate) {
   const Ledger first = BookOf(OracleJob("megatron", 2), StepKind::first);
   EXPECT_EQ(SystemBytes(first.at_window_end).count(), 10 * kP);

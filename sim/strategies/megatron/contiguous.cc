@@ -26,7 +26,7 @@ class Contiguous : public DataParallel {
         ways_(role),
         buffer_(role),
         fused_(role),
-        exchange_(role, ways_.Of({}).stream, ways_.Of({}).group),
+        exchange_(role, ways_.usual().stream, ways_.usual().group),
         exchanges_(axes_.sync.fp32_accumulation && ranks_ > 1),
         eager_(axes_.sync.overlap && role.step != StepKind::first) {
     DeclareParameters();

@@ -17,7 +17,9 @@ std::set<std::uint32_t> LinearsOf(const Block& block) {
     if (kernel != nullptr &&
         (std::holds_alternative<Gemm>(kernel->op) || std::holds_alternative<Tabulated>(kernel->op))) {
       for (const ParameterId parameter : kernel->gradients) {
-        linears.insert(parameter.index);
+        if (!block.parameters[parameter.index].added_by_hook) {
+          linears.insert(parameter.index);
+        }
       }
     }
   }

@@ -37,7 +37,8 @@ std::vector<BufferRef> MembersIn(const ParameterTable& table, const Role& role, 
 ///
 /// Experts that other ranks do not have (layout.ep) lie in a buffer of their own, cut in the same way and divided among
 /// the ranks that have them (distributed_data_parallel.py: expert_parallel_buffers); here behind the other one's
-/// buckets.
+/// buckets. All experts of a layer are one parameter of each product, where Megatron-LM has one for each expert: a
+/// bucket that one of them would close ends behind all of them.
 class GradientBuffer {
  public:
   explicit GradientBuffer(const Role& role);

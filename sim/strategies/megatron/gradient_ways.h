@@ -20,6 +20,8 @@ class GradientWays {
 
   explicit GradientWays(Role& role);
 
+  /// Of all weights but such experts'.
+  const Way& usual() const { return ways_.front(); }
   const Way& Of(const GradientBucket& bucket) const { return ways_.at(bucket.of_experts ? 1 : 0); }
   /// Starts to reduce a bucket, in place, when the compute stream has come so far. Nothing over one rank.
   void Reduce(const GradientBucket& bucket, const std::vector<BufferRef>& gradients);
