@@ -117,7 +117,7 @@ Strategy Megatron(const char* name, const char* summary, bool distributed_optimi
   strategy.data_parallel = MakeContiguous;
   strategy.ranks_differ = distributed_optimizer;
   strategy.keeps = {
-      {{"*.qkv_in", "*.gu_in", "*.head_in", "*.d_qkv_in", "*.d_gu_in", "*.d_head_in"},
+      {{"*.qkv_in", "*.gu_in", "*.head_in", "*.experts_in", "*.d_qkv_in", "*.d_gu_in", "*.d_head_in", "*.d_shared_in"},
        "variables of LinearWithGradAccumulationAndAsyncCommunication.backward, which returns behind the product that "
        "makes the weight's gradient (core/tensor_parallel/layers.py)"},
       {{"attention_mask"},
