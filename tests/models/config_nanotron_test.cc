@@ -139,8 +139,7 @@ TEST(ConfigNanotron, TheOptimizersKernelsAreThoseThatTorchTakes) {
 }
 
 TEST(ConfigNanotron, RefusesWhatItCannotSayInstead) {
-  EXPECT_THAT(Refusal(SampleWith("expert_parallel_size: 1", "expert_parallel_size: 2")),
-              HasSubstr("has no experts"));
+  EXPECT_THAT(Refusal(SampleWith("expert_parallel_size: 1", "expert_parallel_size: 2")), HasSubstr("has no experts"));
   EXPECT_THAT(Refusal(SampleWith("  tp: 4", "  tp: 4\n  context_parallel_size: 2")), HasSubstr("context parallelism"));
   EXPECT_THAT(Refusal(SampleWith("is_llama_config: true", "is_qwen2_config: true")), HasSubstr("is not a Llama"));
   EXPECT_THAT(Refusal(SampleWith("name: adamW", "name: lion")), HasSubstr("expected one of adamw, sgd, found 'lion'"));
