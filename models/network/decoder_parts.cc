@@ -27,7 +27,6 @@ LocalShape::LocalShape(const Decoder& decoder, const Partition& partition)
       heads(decoder.heads / tp),
       kv_heads(std::max<std::int64_t>(decoder.kv_heads / tp, 1)),  // fewer than ranks: replicated
       head_size(decoder.head_size),
-      ffn(decoder.ffn / tp),
       vocabulary(decoder.vocabulary / tp) {}
 
 DecoderParts::DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,

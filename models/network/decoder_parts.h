@@ -20,7 +20,7 @@ struct LocalShape {
   std::int64_t tp = 1, batch = 0, sequence = 0;
   bool scattered = false;  ///< sequence parallelism: the residual stream holds tokens / tp rows
   std::int64_t tokens = 0, residual_tokens = 0;
-  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, ffn = 0, vocabulary = 0;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
 
   std::int64_t query_width() const { return heads * head_size; }
   std::int64_t key_width() const { return kv_heads * head_size; }
