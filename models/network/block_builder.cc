@@ -78,8 +78,8 @@ Calculate& BlockBuilder::AddColumnSum(std::vector<Action>& pass, std::string nam
   return calculate;
 }
 
-void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from,
-                                 TensorId to, bool recompute) {
+Communicate& BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name,
+                                         TensorId from, TensorId to, bool recompute) {
   const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
   Communicate communicate;
   communicate.kind = kind;
@@ -90,13 +90,12 @@ void BlockBuilder::AddCollective(std::vector<Action>& pass, CollectiveKind kind,
   communicate.reads = {from};
   communicate.writes = {to};
   communicate.recompute = recompute;
-  pass.emplace_back(std::move(communicate));
+  return std::get<Communicate>(pass.emplace_back(std::move(communicate)));
 }
 
 void BlockBuilder::AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name,
                                    TensorId from, TensorId to, bool recompute) {
-  AddCollective(pass, kind, name, from, to, recompute);
-  std::get<Communicate>(pass.back()).asynchronous = true;
+  AddCollective(pass, kind, name, from, to, recompute).asynchronous = true;
 }
 
 void BlockBuilder::AddAwait(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to) {

@@ -41,8 +41,9 @@ class BlockBuilder {
   Calculate& AddDropout(std::vector<Action>& pass, std::string name, TensorId read, Tensors writes);
   /// Adds the rows of what is read to the gradient of a vector.
   Calculate& AddColumnSum(std::vector<Action>& pass, std::string name, Tensors reads, ParameterId sums);
-  void AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from, TensorId to,
-                     bool recompute = false);
+  /// Adds a collective among tensor-parallel ranks and returns it, for the fields that few collectives have.
+  Communicate& AddCollective(std::vector<Action>& pass, CollectiveKind kind, std::string name, TensorId from,
+                             TensorId to, bool recompute = false);
   /// As AddCollective, but what is added until AddAwait runs beside it.
   void AddAsynchronous(std::vector<Action>& pass, CollectiveKind kind, const std::string& name, TensorId from,
                        TensorId to, bool recompute = false);

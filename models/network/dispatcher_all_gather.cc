@@ -23,8 +23,8 @@ class AllGatherDispatcher : public TokenDispatcher {
       all.mask = Gather(forward, routed.mask, "dispatch_mask", "gathered_mask", shape_.experts);
       all.weights = Gather(forward, routed.weights, "dispatch_weights", "gathered_weights", shape_.experts);
       all.tokens = parts_.AddPassing("gathered_tokens", all_tokens_ * shape_.hidden);
-      b().AddCollective(forward, CollectiveKind::all_gather, "dispatch_rows.gather", routed.tokens, all.tokens);
-      std::get<Communicate>(forward.back()).among = Group();
+      b().AddCollective(forward, CollectiveKind::all_gather, "dispatch_rows.gather", routed.tokens, all.tokens).among =
+          Group();
       held_ = {all.weights};
     }
     const ExpertRows rows{b().AddTensor("permuted_rows", shape_.rows * shape_.hidden),
@@ -51,7 +51,7 @@ class AllGatherDispatcher : public TokenDispatcher {
     if (casts) {
       sum = CastRows(b(), forward, sum, "combine.widen", "experts_partial_sum_wide", shape_.weights);
     }
-    sum = ExchangeRows(parts_, forward, CollectiveKind::reduce_scatter, Group(), "combine.scatter", sum,
+    sum = ExchangeRows(b(), forward, CollectiveKind::reduce_scatter, Group(), "combine.scatter", sum,
                        casts ? "experts_sum_wide" : "experts_sum", shape_.tokens * shape_.hidden);
     if (casts) {
       sum = CastRows(b(), forward, sum, "combine.narrow", "experts_sum", b().compute());
@@ -93,7 +93,7 @@ class AllGatherDispatcher : public TokenDispatcher {
       return all;
     }
     const auto scatter = [&](TensorId from, const char* action, const char* name, std::int64_t width) {
-      return ExchangeRows(parts_, backward, CollectiveKind::reduce_scatter, Group(), action, from, name,
+      return ExchangeRows(b(), backward, CollectiveKind::reduce_scatter, Group(), action, from, name,
                           shape_.tokens * width);
     };
     const TensorId tokens = scatter(all.tokens, "dispatch_rows.scatter_gradient", "d_experts_in", shape_.hidden);
@@ -112,7 +112,7 @@ class AllGatherDispatcher : public TokenDispatcher {
 
   TensorId Gather(std::vector<Action>& pass, TensorId from, const std::string& action, const std::string& name,
                   std::int64_t width) {
-    return ExchangeRows(parts_, pass, CollectiveKind::all_gather, Group(), action + ".gather", from, name,
+    return ExchangeRows(b(), pass, CollectiveKind::all_gather, Group(), action + ".gather", from, name,
                         all_tokens_ * width);
   }
 

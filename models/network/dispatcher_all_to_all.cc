@@ -137,19 +137,19 @@ class AllToAllDispatcher : public TokenDispatcher {
   /// Between the ranks with different experts.
   TensorId Send(std::vector<Action>& pass, TensorId from, const std::string& action, const std::string& to,
                 std::int64_t elements) {
-    return ExchangeRows(parts_, pass, CollectiveKind::all_to_all, Among::expert_parallel, action + ".send", from, to,
+    return ExchangeRows(b(), pass, CollectiveKind::all_to_all, Among::expert_parallel, action + ".send", from, to,
                         elements);
   }
   /// Over the ranks with parts of the same ones, rows of `width`.
   TensorId Gather(std::vector<Action>& pass, TensorId from, const std::string& action, const std::string& to,
                   std::int64_t width) {
-    return ExchangeRows(parts_, pass, CollectiveKind::all_gather, Among::expert_tensor_parallel, action + ".gather",
-                        from, to, shape_.rows * width);
+    return ExchangeRows(b(), pass, CollectiveKind::all_gather, Among::expert_tensor_parallel, action + ".gather", from,
+                        to, shape_.rows * width);
   }
   TensorId Scatter(std::vector<Action>& pass, TensorId from, const std::string& action, const std::string& to,
                    std::int64_t width) {
-    return ExchangeRows(parts_, pass, CollectiveKind::reduce_scatter, Among::expert_tensor_parallel,
-                        action + ".scatter", from, to, shape_.received * width);
+    return ExchangeRows(b(), pass, CollectiveKind::reduce_scatter, Among::expert_tensor_parallel, action + ".scatter",
+                        from, to, shape_.received * width);
   }
 
   DecoderParts& parts_;

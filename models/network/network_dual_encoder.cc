@@ -201,8 +201,8 @@ class ContrastiveTable {
     side.all = side.own;
     if (ranks_ > 1) {
       side.all = b_.AddTensor(side.name + "gathered", ranks_ * side.samples * width_, category, type_);
-      b_.AddCollective(b_.forward(), CollectiveKind::all_gather, side.name + "gather", side.own, side.all);
-      std::get<Communicate>(b_.forward().back()).among = Among::data_parallel;
+      b_.AddCollective(b_.forward(), CollectiveKind::all_gather, side.name + "gather", side.own, side.all).among =
+          Among::data_parallel;
     }
   }
 

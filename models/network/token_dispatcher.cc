@@ -35,12 +35,10 @@ TensorId AddCounts(BlockBuilder& builder, std::int64_t experts) {
   return builder.AddTensor("tokens_per_expert", experts, Category::activation, DType::int64);
 }
 
-TensorId ExchangeRows(DecoderParts& parts, std::vector<Action>& pass, CollectiveKind kind, Among among,
+TensorId ExchangeRows(BlockBuilder& builder, std::vector<Action>& pass, CollectiveKind kind, Among among,
                       const std::string& name, TensorId from, const std::string& to, std::int64_t elements) {
-  BlockBuilder& builder = parts.builder();
   const TensorId result = builder.AddTensor(to, elements, Category::activation, builder.tensor(from).dtype);
-  builder.AddCollective(pass, kind, name, from, result);
-  std::get<Communicate>(pass.back()).among = among;
+  builder.AddCollective(pass, kind, name, from, result).among = among;
   return result;
 }
 

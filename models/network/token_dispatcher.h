@@ -63,7 +63,7 @@ std::unique_ptr<TokenDispatcher> MakeAllGatherDispatcher(DecoderParts& parts, co
 TensorId AddCounts(BlockBuilder& builder, std::int64_t experts);
 
 /// A collective among one of the groups of a layer's experts, into a new tensor of the same dtype.
-TensorId ExchangeRows(DecoderParts& parts, std::vector<Action>& pass, CollectiveKind kind, Among among,
+TensorId ExchangeRows(BlockBuilder& builder, std::vector<Action>& pass, CollectiveKind kind, Among among,
                       const std::string& name, TensorId from, const std::string& to, std::int64_t elements);
 
 /// The same numbers in another dtype.
