@@ -290,8 +290,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
     return NotExecuted("ranks that keep unlike parts of padded state on a device of a given size (--capacity)");
   }
-  if (const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-      decoder != nullptr && decoder->experts.count > 0 && options.device == kCuda) {
+  if (ExpertsOf(job.network) != nullptr && options.device == kCuda) {
     return NotExecuted("experts on a GPU (--device cuda)");
   }
   if (options.verify) {

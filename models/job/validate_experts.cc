@@ -4,19 +4,11 @@
 #include "models/job/validate_parts.h"
 
 namespace tidemark {
-namespace {
-
-const Experts* ExpertsOf(const Job& job) {
-  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-  return decoder != nullptr && decoder->experts.count > 0 ? &decoder->experts : nullptr;
-}
-
-}  // namespace
 
 Status CheckExpertParallel(const Job& job) {
   const Layout& layout = job.layout;
   const std::int64_t etp = layout.ExpertTp(), ranks = layout.GradientRanks() * layout.tp;
-  if (ExpertsOf(job) == nullptr) {
+  if (ExpertsOf(job.network) == nullptr) {
     if (layout.ep > 1 || layout.etp > 0) {
       return BadKey(layout.ep > 1 ? "layout.ep" : "layout.etp", "the network has no experts",
                     "leave it out, or give the network experts (network.experts.count)");

@@ -84,6 +84,11 @@ Result<std::vector<BlockRun>> BuildBlocks(const Network& network, const Partitio
   return std::move(runs).At("network");
 }
 
+const Experts* ExpertsOf(const Network& network) {
+  const auto* decoder = std::get_if<Decoder>(&network.shape);
+  return decoder != nullptr && decoder->experts.count > 0 ? &decoder->experts : nullptr;
+}
+
 std::int64_t ParameterCount(const Network& network) {
   const auto runs = BuildBlocks(network, Partition{});
   if (!runs) {

@@ -119,6 +119,9 @@ struct Network {
   friend bool operator==(const Network&, const Network&) = default;
 };
 
+/// The experts of its layers; null where these have a feed-forward part, or the network has no layers of a Decoder.
+const Experts* ExpertsOf(const Network& network);
+
 /// Total parameters of the whole network, tied ones once; 0 for a network that BuildBlocks refuses.
 std::int64_t ParameterCount(const Network& network);
 

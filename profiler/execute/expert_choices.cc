@@ -10,15 +10,15 @@
 namespace tidemark {
 
 ExpertChoices::ExpertChoices(const Job& job) {
-  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-  if (decoder == nullptr || decoder->experts.count == 0) {
+  const Experts* experts = ExpertsOf(job.network);
+  if (experts == nullptr) {
     return;
   }
-  layers_ = decoder->layers;
+  layers_ = std::get<Decoder>(job.network.shape).layers;
   samples_ = job.Microbatches() * job.micro_batch_size * job.layout.dp;
   sequence_ = job.sequence_length;
-  per_token_ = decoder->experts.per_token;
-  experts_ = decoder->experts.count;
+  per_token_ = experts->per_token;
+  experts_ = experts->count;
   numbers_.resize(static_cast<std::size_t>(layers_ * samples_ * sequence_ * per_token_));
 }
 

@@ -25,14 +25,15 @@ bool IsBias(std::string_view name) { return name.ends_with("_bias"); }
 bool IsNorm(std::string_view name) { return name.starts_with("norm"); }
 
 /// The loss that balances experts is one of all tokens of a microbatch together, and so no sum that one big batch has.
-Status CheckExperts(const Job& job, const Experts& experts) {
-  if (experts.count == 0) {
+Status CheckExperts(const Job& job) {
+  const Experts* experts = ExpertsOf(job.network);
+  if (experts == nullptr) {
     return Done{};
   }
   if (job.layout.ep > 1 || job.layout.tp > 1) {
     return NotExecuted(fmt::format("experts that are divided over ranks (layout.{})", job.layout.ep > 1 ? "ep" : "tp"));
   }
-  if (experts.balancing_loss) {
+  if (experts->balancing_loss) {
     return NotExecuted("a loss that balances experts (network.experts.balancing_loss)");
   }
   return Done{};
@@ -54,7 +55,7 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   if (pair != nullptr && pair->shared && decoder->dropout > 0) {
     return NotExecuted("dropout in an encoder that takes both sides of a pair");
   }
-  TIDEMARK_TRY(CheckExperts(job, decoder->experts));
+  TIDEMARK_TRY(CheckExperts(job));
   if (decoder->kv_heads % place.size != 0) {
     return NotExecuted(fmt::format("{} key and value heads on {} tensor-parallel ranks, some of which would share one",
                                    decoder->kv_heads, place.size));

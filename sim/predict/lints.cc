@@ -255,8 +255,7 @@ class Linter {
                       job_.layout.cp, job_.strategy),
           "use megatron or megatron-dist-opt, whose ring it is");
     }
-    if (const auto* decoder = std::get_if<Decoder>(&job_.network.shape);
-        decoder != nullptr && decoder->experts.count > 0 && !strategy_.defaults.has_experts) {
+    if (ExpertsOf(job_.network) != nullptr && !strategy_.defaults.has_experts) {
       Add("experts-of-another-system", "note",
           fmt::format(
               "layers have the experts of Megatron-LM, which the system of {} computes in another way: what it saves, "

@@ -8,11 +8,6 @@
 namespace tidemark {
 namespace {
 
-bool HasExperts(const Job& job) {
-  const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-  return decoder != nullptr && decoder->experts.count > 0;
-}
-
 Status Refuse(const Job& job) {
   const Axes& axes = job.axes;
   const Precision& precision = axes.precision;
@@ -52,7 +47,7 @@ Status Refuse(const Job& job) {
       {!axes.sync.fp32_accumulation || !axes.sync.average_in_collective, "sync.fp32_accumulation",
        "Megatron's reduce_scatter_with_fp32_accumulation asserts that it sums: op == ReduceOp.SUM",
        "set sync.average_in_collective to false"},
-      {!axes.sync.fp32_accumulation || !HasExperts(job), "sync.fp32_accumulation",
+      {!axes.sync.fp32_accumulation || ExpertsOf(job.network) == nullptr, "sync.fp32_accumulation",
        "not modelled with experts, which lie in buckets by themselves", "set sync.fp32_accumulation to false"},
       {axes.loss_scale == LossScale::microbatches || axes.loss_scale == LossScale::summed_tokens, "loss_scale",
        "Megatron divides losses by their microbatch's tokens, or with --calculate-per-token-loss the reduced gradients "

@@ -76,8 +76,7 @@ void AddLayouts(const Job& job, std::vector<SingleChange>& changes) {
   if (job.layout.cp > 1) {
     others.emplace_back("layout.cp", job.layout.cp);
   }
-  if (const auto* decoder = std::get_if<Decoder>(&job.network.shape);
-      decoder != nullptr && decoder->experts.count > 0) {  // laid over the same ranks, whatever else they share
+  if (ExpertsOf(job.network) != nullptr) {  // laid over the same ranks, whatever else they share
     changes.push_back({Set("layout.ep", job.layout.ep * 2)});
     if (job.layout.ep % 2 == 0) {
       changes.push_back({Set("layout.ep", job.layout.ep / 2)});

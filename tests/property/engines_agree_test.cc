@@ -53,7 +53,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
   return {{"(loss in chunks)", TakesChunks(job.axes.loss)},
           {"(uneven sequences)", job.mean_sequence_length > 0},
           {"(shared sequences)", job.layout.cp > 1},
-          {"(experts)", TowerOf(job.network).experts.count > 0},
+          {"(experts)", ExpertsOf(job.network) != nullptr},
           {"(experts on other ranks)", job.layout.ep > 1},
           {"(recomputed whole)", policy == Recompute::Policy::full},
           {"(recomputed every n)", policy == Recompute::Policy::every_n},
