@@ -260,7 +260,7 @@ struct StrategyDefaults {
   std::string name;
   std::string summary;  ///< one line, in the terms of that system's users
   Axes axes;
-  bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1
+  bool sp_with_tp = false;                   ///< layout.sp defaults to true where tp > 1, as it does for experts
   bool has_ring = false;                     ///< its system shares sequences in Transformer Engine's ring (layout.cp)
   bool has_experts = false;                  ///< its system divides experts over ranks (layout.ep)
   std::vector<std::string> keys;             ///< axes that it looks at, beyond those that all strategies do

@@ -106,8 +106,9 @@ Status ReadFields(Job& job, const Settings& settings, const StrategyDefaults& st
 /// Defaults that follow from other values.
 void Derive(Job& job, const Settings& settings, const StrategyDefaults& strategy) {
   if (!settings.contains("layout.sp")) {
-    job.layout.sp = strategy.sp_with_tp && job.layout.tp > 1;
-    job.sources["layout.sp"] = "default of " + strategy.name;
+    const bool by_experts = job.layout.tp > 1 && ExpertsOf(job.network) != nullptr;
+    job.layout.sp = by_experts || (job.layout.tp > 1 && strategy.sp_with_tp);
+    job.sources["layout.sp"] = "default of " + (by_experts ? "layers with experts" : strategy.name);
   }
   if (job.layout.sp && job.layout.tp == 1) {
     job.layout.sp = false;

@@ -261,6 +261,15 @@ TEST(JobRead, ExpertParallelRanksNeedExpertsAndWholeGroups) {
   EXPECT_THAT(refusal({"layout.ep=2", "layout.tp=4", "layout.sp=true", "layout.etp=1"}), HasSubstr("multiple of 4"));
 }
 
+TEST(JobRead, RanksThatShareLayersWithExpertsHaveRowsOfTheirOwnByDefault) {
+  const auto with = [](const char* tp) {
+    return MustParse(SmallJob(), {"network.experts.count=8", "network.experts.ffn=512", tp});
+  };
+  EXPECT_TRUE(with("layout.tp=4").layout.sp);
+  EXPECT_EQ(with("layout.tp=4").SourceOf("layout.sp"), "default of layers with experts");
+  EXPECT_FALSE(with("layout.tp=1").layout.sp);
+}
+
 TEST(JobRead, WhatIsDoneAgainIsReadAndPrinted) {
   EXPECT_THAT(JobYaml(MustParse(SmallJob(), {"recompute.policy=every_n", "recompute.every=3"})),
               AllOf(HasSubstr("policy: every_n"), HasSubstr("every: 3")));
