@@ -63,6 +63,26 @@ TEST(Clipping, SumsSquaresOverTheGroupsThatGradientsAreDividedAmong) {
   EXPECT_EQ(NormReductions(pipeline), Groups{"pp"});
 }
 
+// Without the distributed optimizer a rank has all gradients but those of other ranks' experts and parts of layers.
+TEST(Clipping, SumsSquaresOverTheRanksWithOtherExperts) {
+  using Groups = std::vector<std::string>;
+  const auto reductions = [](const char* strategy, std::int64_t tp) {
+    Job job = WithClipping(strategy);
+    Experts& experts = std::get<Decoder>(job.network.shape).experts;
+    experts.count = 8;
+    experts.ffn = 512;
+    job.layout.dp = 8;
+    job.layout.ep = 4;
+    job.layout.tp = tp;
+    job.layout.sp = tp > 1;
+    return NormReductions(job);
+  };
+  EXPECT_EQ(reductions("megatron", 1), Groups{"ep x etp"});
+  EXPECT_EQ(reductions("megatron", 2), Groups{"ep x etp"});
+  EXPECT_EQ(reductions("megatron-dist-opt", 1), Groups{"dp"});
+  EXPECT_EQ(reductions("megatron-dist-opt", 2), (Groups{"dp", "tp"}));
+}
+
 TEST(Clipping, ReadsAndScalesEveryGradientOnce) {
   const auto moved = [](const Job& job, const std::string& kernel) {
     const Program program = Unroll(Sound(job).roles.front());
