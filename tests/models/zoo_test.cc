@@ -11,7 +11,8 @@ namespace tidemark::zoo_test {
 namespace {
 
 // Parameter counts as published. "HF": the parameter total that the model's Hugging Face page states for its
-// safetensors files. "paper": the model's own paper or card. Tied embeddings count once.
+// safetensors files. "paper": the model's own paper or card. "shapes": added up by hand from the shapes of its
+// safetensors files, which its card rounds. Tied embeddings count once.
 const std::map<std::string, std::int64_t>& Published() {
   static const std::map<std::string, std::int64_t> counts = {
       {"gpt2", 124'439'808},                  // HF openai-community/gpt2 (buffers aside)
@@ -30,8 +31,8 @@ const std::map<std::string, std::int64_t>& Published() {
       {"llama-3.1-405b", 405'853'388'800},    // HF meta-llama/Llama-3.1-405B
       {"llama-3.2-1b", 1'235'814'400},        // HF meta-llama/Llama-3.2-1B
       {"mistral-7b", 7'241'732'096},          // HF mistralai/Mistral-7B-v0.1
-      {"mixtral-8x7b", 46'702'792'704},       // HF mistralai/Mixtral-8x7B-v0.1
-      {"qwen1.5-moe-a2.7b", 14'315'784'192},  // HF Qwen/Qwen1.5-MoE-A2.7B
+      {"mixtral-8x7b", 46'702'792'704},       // shapes of mistralai/Mixtral-8x7B-v0.1: "46.7B"
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},  // shapes of Qwen/Qwen1.5-MoE-A2.7B: "14.3B"
       {"qwen2-7b", 7'615'616'512},            // HF Qwen/Qwen2-7B
       {"qwen2.5-0.5b", 494'032'768},          // HF Qwen/Qwen2.5-0.5B
       {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
