@@ -204,15 +204,15 @@ TEST_F(Mutation, ProgramsOfEveryFamilyOfStrategiesAreBroken) {
   }
 }
 
-TEST_F(Mutation, AWaitThatIsMissedIsFound) { BreakEach(15, DropWait); }
+TEST_F(Mutation, AWaitThatIsMissedIsFound) { BreakEach(Rounds(15), DropWait); }
 
-TEST_F(Mutation, AFreeThatComesTooEarlyIsFound) { BreakEach(40, FreeEarly); }
+TEST_F(Mutation, AFreeThatComesTooEarlyIsFound) { BreakEach(Rounds(40), FreeEarly); }
 
-TEST_F(Mutation, TwoLiveBuffersInOneMemoryAreFound) { BreakEach(15, Alias); }
+TEST_F(Mutation, TwoLiveBuffersInOneMemoryAreFound) { BreakEach(Rounds(15), Alias); }
 
 TEST_F(Mutation, WritesToOnePoolThatChangePlacesAreFound) {
   for (const char* strategy : {"nanotron", "megatron", "megatron-dist-opt"}) {
-    Break(Gathering(strategy, Buffers::TpGather::pooled), 30, SwapWrites);
+    Break(Gathering(strategy, Buffers::TpGather::pooled), Rounds(30), SwapWrites);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "models/job/validate.h"
 #include "sim/program/verify.h"
+#include "tests/base/sanitizer.h"
 #include "tests/sim/deepspeed_job.h"
 
 // Optimizers in host memory. Numbers are for the oracle model with N = 4: P = 110,633,984 parameters, of which a rank
@@ -137,7 +138,7 @@ TEST(Offload, ADeviceWithoutWorkWaitsForTheHost) {
 
 TEST(Offload, BothEnginesAgreeWhateverElseIsSet) {
   for (const char* strategy : {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-coalesce", "deepspeed-zero3"}) {
-    for (const std::int64_t microbatches : {1, 2, 3, 8}) {
+    for (const std::int64_t microbatches : AllOrLast<std::int64_t>({1, 2, 8, 3})) {
       for (const std::int64_t ranks : {1, 3, 4}) {
         for (const std::int64_t bucket : {1'000'000, 20'000'000, 500'000'000}) {
           for (const int bits : {0, 1, 2, 3}) {
