@@ -122,7 +122,7 @@ TEST_P(EveryStrategyUnderALimit, EndsAsPredictedWithSmallTensors) {
 }
 
 TEST_P(EveryStrategyUnderALimit, EndsAsPredictedWithLargeTensors) {
-  CompareAtLimits(JobOf(GetParam(), Size::large), kSanitized ? 0 : 20);
+  CompareAtLimits(JobOf(GetParam(), Size::large), Rounds(20));
 }
 
 TEST_P(EveryStrategyUnderALimit, EndsAsPredictedWithOtherAllocators) {
@@ -130,7 +130,7 @@ TEST_P(EveryStrategyUnderALimit, EndsAsPredictedWithOtherAllocators) {
   for (const AllocatorKind kind : {AllocatorKind::arena, AllocatorKind::cuda_async, AllocatorKind::torch_caching}) {
     job.allocator.kind = kind;
     job.allocator.expandable_segments = kind == AllocatorKind::torch_caching;
-    CompareAtLimits(job, kSanitized ? 0 : 4);
+    CompareAtLimits(job, Rounds(4));
   }
 }
 
