@@ -79,13 +79,19 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   exact.watch = nullptr;
   exact.annotations = nullptr;
   exact.keep_trace = nullptr;
+  TIDEMARK_ASSIGN(const Model model, ModelOf(job, *first.program, world.rank()));
+  ExpertChoices choices = outcome.choices;
+  if (!choices.empty()) {
+    TIDEMARK_TRY(choices.Join(world));
+  }
+  const bool deals = model.expert_place().ranks() > 1;  // in any arithmetic to the same ones
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};
   RunOptions on_host = exact;
   on_host.device = nullptr;
+  on_host.choices = deals ? &choices : nullptr;
   TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), on_host, *alone));
   TIDEMARK_ASSIGN(const RunOutcome same, RunSteps(job, std::span(&first, 1), exact, world));
-  TIDEMARK_ASSIGN(const Model model, ModelOf(job, *first.program, world.rank()));
   std::int64_t roundings = 0;  // a microbatch's way leads through all stages
   for (const Program& role : first.program->roles) {
     roundings += RoundingsOf(role, job.Microbatches(), job.layout.GradientRanks());
@@ -106,12 +112,10 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce, masters}) {
     narrowest = SizeOf(dtype) < SizeOf(narrowest) ? dtype : narrowest;
   }
-  ExpertChoices choices = outcome.choices;
-  if (choices.empty()) {
+  if (choices.empty() || deals) {
     numerics.working = compare(outcome.gradients, reference.gradients, narrowest, kWorkingFloor);
     return numerics;
   }
-  TIDEMARK_TRY(choices.Join(world));
   numerics.routed_tokens = choices.tokens();
   numerics.routed_otherwise = choices.OthersThan(reference.choices);
   on_host.choices = &choices;

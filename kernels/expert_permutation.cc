@@ -22,7 +22,7 @@ const std::int64_t* CheckOrder(const Permutation& op, const ConstTensor& token_o
 
 /// Of the ones of a transposed mask.
 Places PlacesOf(const Permutation& op, const ConstTensor& places) {
-  TIDEMARK_CHECK(places.type.elements == op.tokens * op.experts);
+  TIDEMARK_CHECK(places.type.elements == op.tokens * op.own_experts());
   Places found;
   if (places.type.dtype == DType::int64) {
     const auto* first = Elements<std::int64_t>(places);
@@ -39,10 +39,15 @@ Places PlacesOf(const Permutation& op, const ConstTensor& places) {
   return found;
 }
 
-/// The mask, transposed, as PlacesOf reads it.
+/// Where a place of the part's transposed mask is in the mask of all experts.
+std::int64_t InMask(const Permutation& op, std::int64_t place) {
+  return place % op.tokens * op.experts + op.first_expert() + place / op.tokens;
+}
+
+/// The part's mask, transposed, as PlacesOf reads it.
 void PutPlaces(const Permutation& op, const std::uint8_t* mask, const Tensor& places) {
-  const auto at = [&](std::int64_t place) { return mask[place % op.tokens * op.experts + place / op.tokens]; };
-  const std::int64_t all = op.tokens * op.experts;
+  const auto at = [&](std::int64_t place) { return mask[InMask(op, place)]; };
+  const std::int64_t all = op.tokens * op.own_experts();
   if (places.type.dtype == DType::u8) {
     for (std::int64_t place = 0; place < all; ++place) {
       Elements<std::uint8_t>(places)[place] = at(place);
@@ -72,8 +77,8 @@ PermutationTypes PermutationOutputs(const Permutation& op, DType rows, DType wei
   return {{rows, op.rows() * op.width},
           {weights, op.rows()},
           {DType::int64, op.rows()},
-          {places, op.tokens * op.experts},
-          {DType::int64, op.experts}};
+          {places, op.tokens * op.own_experts()},
+          {DType::int64, op.own_experts()}};
 }
 
 void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor& weights, const ConstTensor& mask,
@@ -82,14 +87,14 @@ void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor
   TIDEMARK_CHECK((mask.type == TensorType{DType::u8, op.tokens * op.experts}));
   PutPlaces(op, Elements<std::uint8_t>(mask), to.places);
   auto* counts = Elements<std::int64_t>(to.counts);
-  std::fill_n(counts, op.experts, 0);
+  std::fill_n(counts, op.own_experts(), 0);
   std::int64_t row = 0;
   for (const std::int64_t place : PlacesOf(op, to.places)) {
-    const std::int64_t expert = place / op.tokens, token = place % op.tokens;
+    const std::int64_t token = place % op.tokens;
     Elements<std::int64_t>(to.token_order)[row] = token;
-    ++counts[expert];
+    ++counts[place / op.tokens];
     Copy(Row(op, tokens, token), Row(op, to.rows, row));
-    Copy(Slice(weights, token * op.experts + expert, 1), Slice(to.row_weights, row, 1));
+    Copy(Slice(weights, InMask(op, place), 1), Slice(to.row_weights, row, 1));
     ++row;
   }
 }
@@ -103,8 +108,7 @@ void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, co
   Zero(weight_gradients);
   std::int64_t row = 0;
   for (const std::int64_t place : PlacesOf(op, places)) {
-    const std::int64_t expert = place / op.tokens, token = place % op.tokens;
-    Copy(Slice(row_weight_gradients, row, 1), Slice(weight_gradients, token * op.experts + expert, 1));
+    Copy(Slice(row_weight_gradients, row, 1), Slice(weight_gradients, InMask(op, place), 1));
     ++row;
   }
 }
@@ -117,7 +121,8 @@ void Unpermute(const Permutation& op, const ConstTensor& rows, const ConstTensor
     addends[static_cast<std::size_t>(order[row])].push_back(Row(op, rows, row));
   }
   for (std::int64_t token = 0; token < op.tokens; ++token) {
-    Add(addends[static_cast<std::size_t>(token)], Row(op, tokens, token));
+    const std::vector<ConstTensor>& own = addends[static_cast<std::size_t>(token)];
+    own.empty() ? Zero(Row(op, tokens, token)) : Add(own, Row(op, tokens, token));
   }
 }
 

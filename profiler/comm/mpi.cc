@@ -233,6 +233,10 @@ class MpiCommunicator final : public Communicator {
         return MPI_Iallgatherv(in_place ? MPI_IN_PLACE : exchange.from, static_cast<int>(own), type, exchange.to,
                                one.counts.data(), one.begins.data(), type, comm_, &one.request);
       }
+      case CollectiveKind::all_to_all:
+        TIDEMARK_CHECK(exchange.elements % size_ == 0 && exchange.from != exchange.to);
+        return MPI_Ialltoall(exchange.from, static_cast<int>(own), type, exchange.to, static_cast<int>(own), type,
+                             comm_, &one.request);
       case CollectiveKind::broadcast:
         return MPI_Ibcast(exchange.to, static_cast<int>(exchange.elements), type, static_cast<int>(exchange.root),
                           comm_, &one.request);

@@ -18,10 +18,17 @@ using Writes = std::span<const Tensor>;
 
 /// A parameter that all ranks of the tensor-parallel group hold whole counts on the first of them only, one that two
 /// stages of a pipeline hold on the first stage only, as Megatron-LM (param_is_not_tensor_parallel_duplicate,
-/// param_is_not_shared) and nanotron (tied parameters) do it.
-bool CountsHere(const Model& model, const Model::Weight& weight) {
+/// param_is_not_shared) and nanotron (tied parameters) do it. Where norms are summed over the ranks of a layer's
+/// experts, which have the same gradients of all else, those count once.
+bool CountsHere(const OperationContext& c, const Model::Weight& weight) {
   const Parameter& parameter = *weight.parameter;
-  return !weight.is_copy && (model.place().rank == 0 || parameter.elements_full > parameter.elements);
+  const bool is_divided = parameter.elements_full > parameter.elements;
+  const bool over_experts = c.job.layout.ep > 1 && !c.job.axes.shard.optimizer;
+  if (parameter.experts > 0 && is_divided) {
+    return true;
+  }
+  const bool repeats = over_experts && c.model.expert_place().rank() >= c.model.place().size;
+  return !weight.is_copy && !repeats && (c.model.place().rank == 0 || is_divided);
 }
 
 Result<Operation> Norms(const OperationContext& c) {
@@ -38,7 +45,7 @@ Result<Operation> Norms(const OperationContext& c) {
     }
     for (const auto& [stretch, tensor] : *parts) {
       std::vector<ConstTensor>& counted = tensors[tensor];
-      if (stretch.elements > 0 && CountsHere(c.model, stretch.weight)) {
+      if (stretch.elements > 0 && CountsHere(c, stretch.weight)) {
         counted.push_back(kernels::Slice(c.Read(r), stretch.offset, stretch.elements));
       }
     }

@@ -153,7 +153,8 @@ std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std
   const auto stage = buffer.holds.empty() ? std::nullopt : StageIn(buffer.name);
   Contents contents;
   for (const Holding& holding : holds) {
-    if (holding.ranks != 1 && holding.ranks != model.shards()) {
+    const std::optional<std::int64_t> shard = model.ShardOf(holding.ranks);
+    if (!shard) {
       return std::nullopt;
     }
     std::vector<WholeTensor> all;
@@ -161,7 +162,7 @@ std::optional<Contents> ContentsOf(const Model& model, const Buffer& buffer, std
       const std::string name = stage ? fmt::format("stage {} {}", *stage, run.name) : run.name;
       Append(model, name, run, index, holding.frozen, all);
     }
-    Placing(holding, std::move(all), model.shard(), contents).Append();
+    Placing(holding, std::move(all), *shard, contents).Append();
   }
   if (contents.elements == 0 || buffer.elements % contents.elements != 0) {
     return std::nullopt;

@@ -17,6 +17,7 @@
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
+#include "profiler/execute/rank_groups.h"
 #include "sim/program/slices.h"
 #include "sim/program/stages.h"
 #include "sim/program/walk.h"
@@ -241,21 +242,15 @@ class Declarer {
     const std::int64_t ranks = program_.groups[leaf.group.index].size;
     const bool shifts = IsShift(leaf.kind);
     const bool exchanges = shifts || leaf.kind == CollectiveKind::all_reduce ||
-                           leaf.kind == CollectiveKind::all_gather || leaf.kind == CollectiveKind::reduce_scatter;
+                           leaf.kind == CollectiveKind::all_gather || leaf.kind == CollectiveKind::reduce_scatter ||
+                           leaf.kind == CollectiveKind::all_to_all;
     const bool in_place = IsInPlace(program_, leaf), joint = IsJoint(program_, leaf);
     if (!exchanges || leaf.reads.size() != leaf.writes.size() ||
         (leaf.reads.size() > 1 && leaf.kind != CollectiveKind::all_reduce && !in_place && !shifts)) {
       return NotExecuted(fmt::format("'{}', {} over {} buffers", name, Name(leaf.kind), leaf.reads.size()));
     }
     const std::string& group = program_.groups[leaf.group.index].name;
-    const Layout& layout = job_.layout;
-    const std::int64_t replicas = job_.axes.shard.replicas;
-    const std::map<std::string_view, std::int64_t> sizes = {{"tp", layout.tp},
-                                                            {"cp", layout.cp},
-                                                            {"dp", layout.GradientRanks() / replicas},
-                                                            {"replicas", replicas},
-                                                            {"pp", layout.pp}};
-    if (const auto size = sizes.find(group); size == sizes.end() || size->second != ranks) {
+    if (const auto found = groups_.find(group); found == groups_.end() || found->second.size != ranks) {
       return NotExecuted(fmt::format("'{}', a collective over the group '{}' of {} ranks", name, group, ranks));
     }
     TIDEMARK_TRY(CheckSendable(name, {Stored(leaf.dtype, exact_), leaf.payload_elements}));
@@ -373,6 +368,7 @@ class Declarer {
   const Model& model_;
   const Program& program_;
   bool exact_;
+  std::map<std::string, RankGroup, std::less<>> groups_ = RankGroupsOf(job_, 0);
   NormedTensors normed_;
   ContentsTable contents_;
   std::vector<std::size_t> first_slot_;

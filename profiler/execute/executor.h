@@ -24,14 +24,12 @@
 #include "profiler/execute/declare.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/operation.h"
+#include "profiler/execute/rank_groups.h"
 #include "profiler/execute/recorder.h"
 #include "sim/program/program.h"
 #include "traces/place.h"
 
 namespace tidemark {
-
-/// The groups of ranks that one rank belongs to, by name: "dp", "tp", "pp", "replicas".
-using Communicators = std::map<std::string, std::unique_ptr<Communicator>, std::less<>>;
 
 /// One parameter of the model: its name and which of equal blocks it is of.
 using ParameterKey = std::pair<std::string, std::int64_t>;

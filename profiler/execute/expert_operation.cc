@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "kernels/pointwise_cuda.h"
 #include "kernels/row_gate.h"
 #include "kernels/row_weights.h"
+#include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -32,7 +34,7 @@ constexpr OnProcessor kRowWeightGradients(&kernels::RowWeightGradients);
 constexpr OnProcessor kGateForward(&kernels::RowGateForward);
 constexpr OnProcessor kGateBackward(&kernels::RowGateBackward);
 
-/// Rows of a layer's experts, all of which are on this rank: rows in the order of experts are those that experts take.
+/// Rows of a layer's experts. Of those on several ranks each has as many rows of each rank (router_operation.cc).
 class ExpertBinder : RowOperands {
  public:
   explicit ExpertBinder(const RowOperands& operands) : RowOperands(operands) {}
@@ -48,10 +50,14 @@ class ExpertBinder : RowOperands {
         Row{"permute.backward", &B::PermuteBackward},
         Row{"unpermute.forward", &B::UnpermuteForward},
         Row{"unpermute.backward", &B::UnpermuteBackward},
-        Row{"experts.sort", &B::CopyEach},
-        Row{"experts.sort_backward", &B::CopyEach},
-        Row{"experts.unsort", &B::CopyEach},
-        Row{"experts.unsort_backward", &B::CopyEach},
+        Row{"experts.sort", &B::SortByExpert},
+        Row{"experts.sort_backward", &B::SortBySender},
+        Row{"experts.unsort", &B::SortBySender},
+        Row{"experts.unsort_backward", &B::SortByExpert},
+        Row{"combine.widen", &B::Widen},
+        Row{"combine.widen_backward", &B::Narrow},
+        Row{"combine.narrow", &B::Narrow},
+        Row{"combine.narrow_backward", &B::Widen},
         Row{"experts.join", &B::CopyEach},
         Row{"experts.join_backward", &B::CopyEach},
         Row{"experts_up.forward", &B::ProductForward},
@@ -87,34 +93,54 @@ class ExpertBinder : RowOperands {
   kernels::Activation ActivationKind() const {
     return decoder_.relu ? kernels::Activation::relu : kernels::Activation::gelu_tanh;
   }
+  const ExpertPlace& place() const { return c_.model.expert_place(); }
+  bool SendsRows() const { return experts().dispatcher == Experts::Dispatcher::all_to_all; }
+  std::int64_t width() const { return experts().ffn / place().parts; }
+
+  /// Of rows that are sent to all experts' ranks, or of those for this rank's experts among all that are gathered.
   kernels::Permutation PermutationOf(std::int64_t tokens) const {
-    return {tokens, experts().count, experts().per_token, decoder_.hidden};
+    return {.tokens = tokens,
+            .experts = experts().count,
+            .per_token = experts().per_token,
+            .width = decoder_.hidden,
+            .parts = SendsRows() ? 1 : place().groups,
+            .part = SendsRows() ? 0 : place().group};
   }
 
   Operation PermuteForward() const {
     const ConstTensor tokens = c_.Read(0), weights = c_.Read(1), mask = c_.Read(2);
     const kernels::Permutation permutation = PermutationOf(tokens.type.elements / decoder_.hidden);
-    const DType places = experts().dispatcher == Experts::Dispatcher::all_to_all ? DType::int64 : DType::u8;
+    const DType places = SendsRows() ? DType::int64 : DType::u8;
     const auto types = PermutationOutputs(permutation, tokens.type.dtype, weights.type.dtype, places);
-    return {
-        {types.rows, types.row_weights, types.token_order, types.places, types.counts},
-        [=](Writes writes, const Queue& queue) {
-          kPermute(queue, permutation, tokens, weights, mask, {writes[0], writes[1], writes[2], writes[3], writes[4]});
-        }};
+    const std::int64_t own = experts().count / place().groups, senders = place().ranks();
+    const bool sends = SendsRows() && senders > 1;  // counts are of what comes
+    return {{types.rows, types.row_weights, types.token_order, types.places, {DType::int64, own}},
+            [=](Writes writes, const Queue& queue) {
+              std::vector<std::int64_t> sent(sends ? static_cast<std::size_t>(permutation.experts) : 0);
+              const kernels::Tensor counts = sends ? kernels::Tensor{types.counts, sent.data()} : writes[4];
+              kPermute(queue, permutation, tokens, weights, mask, {writes[0], writes[1], writes[2], writes[3], counts});
+              if (sends) {
+                TIDEMARK_CHECK(std::ranges::all_of(sent, [&](std::int64_t count) { return count == sent.front(); }));
+                std::fill_n(static_cast<std::int64_t*>(writes[4].data), own, sent.front() * senders);
+              }
+            }};
   }
 
   Operation PermuteBackward() const {
     const ConstTensor rows = c_.Read(0), weights = c_.Read(1), order = c_.Read(2), places = c_.Read(3);
-    const kernels::Permutation permutation = PermutationOf(places.type.elements / experts().count);
+    const std::int64_t own = experts().count / (SendsRows() ? 1 : place().groups);
+    const kernels::Permutation permutation = PermutationOf(places.type.elements / own);
     const TensorType tokens{rows.type.dtype, permutation.tokens * permutation.width};
-    return {{tokens, {weights.type.dtype, places.type.elements}}, [=](Writes writes, const Queue& queue) {
+    return {{tokens, {weights.type.dtype, permutation.tokens * permutation.experts}},
+            [=](Writes writes, const Queue& queue) {
               kPermuteBackward(queue, permutation, rows, weights, order, places, writes[0], writes[1]);
             }};
   }
 
   Operation UnpermuteForward() const {
     const ConstTensor rows = c_.Read(0), order = c_.Read(1);
-    const kernels::Permutation permutation = PermutationOf(order.type.elements / experts().per_token);
+    const std::int64_t parts = SendsRows() ? 1 : place().groups;
+    const kernels::Permutation permutation = PermutationOf(order.type.elements * parts / experts().per_token);
     return {{{rows.type.dtype, permutation.tokens * permutation.width}},
             [=](Writes writes, const Queue& queue) { kUnpermute(queue, permutation, rows, order, writes[0]); }};
   }
@@ -138,6 +164,41 @@ class ExpertBinder : RowOperands {
                 on::Copy(queue, reads[i], writes[i]);
               }
             }};
+  }
+
+  /// Rows come from each sender expert by expert.
+  Operation SortByExpert() const { return Sort(place().ranks(), experts().count / place().groups); }
+  Operation SortBySender() const { return Sort(experts().count / place().groups, place().ranks()); }
+
+  /// From [outer, inner, rows] to [inner, outer, rows], as many rows each; of one sender, who may send any number of
+  /// them to each expert, they stay in their order.
+  Operation Sort(std::int64_t outer, std::int64_t inner) const {
+    if (place().ranks() == 1) {
+      return CopyEach();
+    }
+    const std::vector<ConstTensor> reads = Reads(0);
+    std::vector<TensorType> types;
+    for (const ConstTensor& read : reads) {
+      types.push_back(read.type);
+    }
+    return {std::move(types), [=](Writes writes, const Queue& queue) {
+              for (std::size_t i = 0; i < reads.size(); ++i) {
+                const std::int64_t elements = reads[i].type.elements / (outer * inner);
+                for (std::int64_t from = 0; from < outer * inner; ++from) {
+                  const std::int64_t to = from % inner * outer + from / inner;
+                  on::Copy(queue, kernels::Slice(reads[i], from * elements, elements),
+                           kernels::Slice(writes[i], to * elements, elements));
+                }
+              }
+            }};
+  }
+
+  /// Sums over ranks are made in the weights' dtype.
+  Operation Widen() const { return Cast(kernels::StatisticsOf(c_.Read(0).type.dtype)); }
+  Operation Narrow() const { return Cast(c_.Stored(PartitionOf(c_.job).compute)); }
+  Operation Cast(DType to) const {
+    const ConstTensor from = c_.Read(0);
+    return {{{to, from.type.elements}}, [=](Writes writes, const Queue& queue) { on::Copy(queue, from, writes[0]); }};
   }
 
   Operation Sum() const {
@@ -180,14 +241,14 @@ class ExpertBinder : RowOperands {
 
   Operation GluForward() const {
     const ConstTensor packed = c_.Read(0), weights = c_.Read(1);
-    const kernels::Glu glu{weights.type.elements, experts().ffn};
+    const kernels::Glu glu{weights.type.elements, width()};
     return {{GluOutput(glu, packed.type.dtype)},
             [=](Writes writes, const Queue& queue) { kGluForward(queue, glu, packed, weights, writes[0]); }};
   }
 
   Operation GluBackward() const {
     const ConstTensor packed = c_.Read(0), weights = c_.Read(1), gradient = c_.Read(2);
-    const kernels::Glu glu{weights.type.elements, experts().ffn};
+    const kernels::Glu glu{weights.type.elements, width()};
     return {{packed.type, weights.type}, [=](Writes writes, const Queue& queue) {
               kGluBackward(queue, glu, packed, weights, gradient, writes[0], writes[1]);
             }};
@@ -200,7 +261,7 @@ class ExpertBinder : RowOperands {
                 on::ActivationForward(queue, kind, input, writes[0]);
               }};
     }
-    const kernels::Glu glu{input.type.elements / (2 * experts().ffn), experts().ffn};
+    const kernels::Glu glu{input.type.elements / (2 * width()), width()};
     const TensorType type = GluOutput(glu, input.type.dtype);
     return {{type, type}, [=](Writes writes, const Queue& queue) {
               on::SiluForward(queue, glu, input, writes[1]);
@@ -216,7 +277,7 @@ class ExpertBinder : RowOperands {
               }};
     }
     const ConstTensor silu = c_.Read(1);
-    const kernels::Glu glu{saved.type.elements / (2 * experts().ffn), experts().ffn};
+    const kernels::Glu glu{saved.type.elements / (2 * width()), width()};
     const TensorType type = GluOutput(glu, saved.type.dtype);
     return {{saved.type, type, type, type}, [=](Writes writes, const Queue& queue) {
               on::ProductBackward(queue, glu, gradient, silu, saved, writes[1], writes[3]);

@@ -25,18 +25,38 @@ bool IsBias(std::string_view name) { return name.ends_with("_bias"); }
 bool IsNorm(std::string_view name) { return name.starts_with("norm"); }
 
 /// The loss that balances experts is one of all tokens of a microbatch together, and so no sum that one big batch has.
+/// Experts on several ranks get as many tokens each (router_operation.cc), since buffers are as large as the program
+/// says.
 Status CheckExperts(const Job& job) {
   const Experts* experts = ExpertsOf(job.network);
   if (experts == nullptr) {
     return Done{};
   }
-  if (job.layout.ep > 1 || job.layout.tp > 1) {
-    return NotExecuted(fmt::format("experts that are divided over ranks (layout.{})", job.layout.ep > 1 ? "ep" : "tp"));
-  }
   if (experts->balancing_loss) {
     return NotExecuted("a loss that balances experts (network.experts.balancing_loss)");
   }
+  if (job.layout.ExpertRanks() == 1) {
+    return Done{};
+  }
+  if (job.layout.ep > 1 && experts->imbalance != 1) {
+    return NotExecuted(
+        "experts on several ranks of which one gets more tokens than another (network.experts.imbalance)");
+  }
+  const std::int64_t tokens = job.micro_batch_size * job.sequence_length / job.layout.cp / job.layout.tp;
+  if (tokens * experts->per_token % experts->count != 0) {
+    return NotExecuted(
+        fmt::format("experts on several ranks of which not all get as many tokens: {} experts (network.experts.count) "
+                    "for the {} x {} that a rank sends them",
+                    experts->count, tokens, experts->per_token));
+  }
   return Done{};
+}
+
+/// Experts are laid out over the ranks of a stage (Layout).
+ExpertPlace ExpertPlaceOf(const Layout& layout, std::int64_t rank_in_stage) {
+  const std::int64_t parts = layout.ExpertTp(), ranks = layout.ExpertRanks();
+  return {rank_in_stage / parts % layout.ep, layout.ep, rank_in_stage % parts, parts, rank_in_stage / ranks,
+          layout.ExpertGradientRanks()};
 }
 
 }  // namespace
@@ -74,6 +94,9 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   model.place_ = place;
   model.shard_ = shard;
   model.shards_ = job.layout.GradientRanks() / job.axes.shard.replicas;
+  if (ExpertsOf(job.network) != nullptr && job.layout.ExpertRanks() > 1) {
+    model.expert_place_ = ExpertPlaceOf(job.layout, shard * place.size + place.rank);
+  }
   model.kept_layers_ = job.axes.shard.gathered_layers;
   TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
   model.is_cut_ = cut.size() > 1;
@@ -225,6 +248,16 @@ const Block& Model::BlockOfAction(std::string_view name) const {
   TIDEMARK_CHECK(false && "an action of no block");
 }
 
+std::optional<std::int64_t> Model::ShardOf(std::int64_t ranks) const {
+  if (ranks == 1) {
+    return 0;
+  }
+  if (ranks == shards_) {
+    return shard_;
+  }
+  return ranks == expert_place_.shards ? std::optional(expert_place_.shard) : std::nullopt;
+}
+
 /// One encoder takes both sides as one batch, unless they come in chunks.
 std::int64_t Model::SequencesOf(const Block& block) const {
   if (!pair_) {
@@ -242,7 +275,10 @@ std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
   if (!divided) {
     return {{1, parameter.elements, 0, parameter.elements}};
   }
-  const bool by_columns = parameter.name == "wo" || parameter.name == "down";
+  if (parameter.experts > 0) {
+    return RowsOfExperts(parameter);
+  }
+  const bool by_columns = parameter.name == "wo" || parameter.name.ends_with("down");  // "shared_down" as well
   const bool by_rows = !by_columns;
   const std::int64_t columns = parameter.elements / parameter.rows;
   const std::int64_t full_columns = by_columns ? columns * place_.size : columns;
@@ -250,7 +286,7 @@ std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
   if (parameter.name.starts_with("qkv")) {
     const std::int64_t queries = decoder_.heads / place_.size * decoder_.head_size;
     groups = {queries, (parameter.rows - queries) / 2, (parameter.rows - queries) / 2};
-  } else if (parameter.name.starts_with("gate_up")) {
+  } else if (parameter.name.ends_with("gate_up")) {
     groups = {parameter.rows / 2, parameter.rows / 2};
   }
   std::vector<Rows> own;
@@ -259,6 +295,27 @@ std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
     const std::int64_t row = full_row + (by_rows ? place_.rank * rows : 0);
     own.push_back({rows, columns, row * full_columns + (by_columns ? place_.rank * columns : 0), full_columns});
     full_row += by_rows ? rows * place_.size : rows;
+  }
+  return own;
+}
+
+/// Expert by expert, each [out, in]: parts of one divide the first product's rows, those of a gated unit's halves each
+/// by themselves, and the second one's columns.
+std::vector<Model::Rows> Model::RowsOfExperts(const Parameter& parameter) const {
+  const auto& [group, groups, part, parts, shard, shards] = expert_place_;
+  const std::int64_t rows = parameter.rows / parameter.experts, columns = parameter.elements / parameter.rows;
+  const bool by_columns = parameter.name == "experts_down";
+  const bool is_glu = !by_columns && decoder_.ffn_kind == Decoder::Ffn::glu;
+  const std::int64_t pieces = is_glu ? 2 : 1, piece_rows = rows / pieces;
+  const std::int64_t stride = by_columns ? columns * parts : columns;
+  const std::int64_t of_one = parameter.elements / parameter.experts * parts;  // elements of a whole expert
+  std::vector<Rows> own;
+  for (std::int64_t expert = group * parameter.experts; expert < (group + 1) * parameter.experts; ++expert) {
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      const std::int64_t row = by_columns ? 0 : piece_rows * (piece * parts + part);
+      const std::int64_t first = expert * of_one + row * stride + (by_columns ? part * columns : 0);
+      own.push_back({piece_rows, columns, first, stride});
+    }
   }
   return own;
 }

@@ -23,6 +23,17 @@ struct TensorParallelPlace {
   std::int64_t rank = 0, size = 1;
 };
 
+/// Which experts of each layer a rank has (Layout): those of one of `groups` equal groups, of each of them one of
+/// `parts`; and which of the `shards` ranks it is that have the same ones.
+struct ExpertPlace {
+  std::int64_t group = 0, groups = 1;
+  std::int64_t part = 0, parts = 1;
+  std::int64_t shard = 0, shards = 1;
+
+  std::int64_t rank() const { return group * parts + part; }
+  std::int64_t ranks() const { return groups * parts; }
+};
+
 /// The network as it is executed: the tables of operators, and which numbers of the whole model each parameter of this
 /// rank holds. A step's sizes come from here and from the kernels, never from the program.
 class Model {
@@ -74,6 +85,10 @@ class Model {
   std::int64_t shard() const { return shard_; }
   /// Into how many parts the job's ranks with the same weights can divide the model's state.
   std::int64_t shards() const { return shards_; }
+  const ExpertPlace& expert_place() const { return expert_place_; }
+  /// Which of so many parts of state this rank has: of all it is 0, else those of shards() or, of experts, of
+  /// ExpertPlace. Nothing: it is divided between other ranks.
+  std::optional<std::int64_t> ShardOf(std::int64_t ranks) const;
 
   /// Which element of the whole model's parameter each element of this rank's part is.
   std::vector<std::int64_t> PlacesOf(const Weight& weight) const;
@@ -97,6 +112,7 @@ class Model {
   };
   /// One behind the other in this rank's part.
   std::vector<Rows> RowsOf(const Weight& weight) const;
+  std::vector<Rows> RowsOfExperts(const Parameter& parameter) const;
   void Index(Chunk& chunk);
   /// ChunkStretch::suffix of what an action touches.
   std::string SuffixOf(const Block& block, const Calculate& row) const;
@@ -108,6 +124,7 @@ class Model {
   bool in_chunks_ = false;
   TensorParallelPlace place_;
   std::int64_t shard_ = 0, shards_ = 1;
+  ExpertPlace expert_place_;
   std::int64_t kept_layers_ = 0;  ///< of each stage: the last ones, where they have a name of their own
   bool is_cut_ = false;           ///< there is more than one stage
   std::vector<Chunk> chunks_;

@@ -20,27 +20,46 @@ constexpr OnProcessor kChoose(&kernels::ChooseExperts);
 constexpr OnProcessor kWeigh(&kernels::WeighExperts);
 constexpr OnProcessor kRoutingBackward(&kernels::RoutingBackward);
 
-/// Chooses experts, or follows who has chosen them, for the tokens of a microbatch in one layer.
+/// Chooses experts, or follows who has chosen them, for the tokens of a microbatch in one layer that a rank has: those
+/// behind the first `before`.
+///
+/// Experts on several ranks are dealt out like cards instead, to the groups of ranks in turn: each expert gets as many
+/// tokens from each rank, as buffers of a known size have to be filled, and a token goes to experts on different ranks.
+/// Weights are those that the router gives the dealt ones.
 struct Chooser {
   const ExpertChoices* followed = nullptr;
   ExpertChoices* kept = nullptr;
-  std::int64_t layer = 0, first_sample = 0;
+  std::int64_t layer = 0, first_sample = 0, before = 0;
   SequenceShare share;
+  ExpertPlace place;
+
+  void Deal(const kernels::Routing& routing, std::int64_t token, std::span<std::int64_t> experts) const {
+    const std::int64_t of_group = routing.experts / place.groups;
+    for (std::int64_t i = 0; i < routing.per_token; ++i) {
+      const std::int64_t card = (token * routing.per_token + i) % routing.experts;
+      experts[static_cast<std::size_t>(i)] = card % place.groups * of_group + card / place.groups;
+    }
+  }
 
   void Choose(const kernels::Routing& routing, const kernels::ConstTensor& logits, const kernels::Tensor& chosen,
               const Queue& queue) const {
-    if (followed == nullptr) {
+    const bool deals = place.ranks() > 1;
+    if (followed == nullptr && !deals) {
       kChoose(queue, routing, logits, chosen);
     }
     auto* experts = static_cast<std::int64_t*>(chosen.data);
     for (std::int64_t token = 0; token < routing.tokens; ++token, experts += routing.per_token) {
       const std::span of_token(experts, static_cast<std::size_t>(routing.per_token));
-      const std::int64_t sample = first_sample + token / share.tokens(), place = share.PlaceOf(token % share.tokens());
-      if (followed != nullptr) {
-        followed->Get(layer, sample, place, of_token);
+      const std::int64_t in_share = before + token;
+      const std::int64_t sample = first_sample + in_share / share.tokens();
+      const std::int64_t in_sample = share.PlaceOf(in_share % share.tokens());
+      if (deals) {
+        Deal(routing, token, of_token);
+      } else if (followed != nullptr) {
+        followed->Get(layer, sample, in_sample, of_token);
       }
       if (kept != nullptr) {
-        kept->Put(layer, sample, place, of_token);
+        kept->Put(layer, sample, in_sample, of_token);
       }
     }
   }
@@ -128,7 +147,13 @@ class RouterBinder : RowOperands {
     const ConstTensor logits = c_.Read(0);
     const kernels::Routing routing = RoutingOf(logits.type.elements);
     const kernels::RoutingTypes types = RoutingOutputs(routing, logits.type.dtype);
-    const Chooser chooser{c_.choices, c_.kept_choices, c_.block, c_.first_sample, c_.share};
+    const Chooser chooser{.followed = c_.choices,
+                          .kept = c_.kept_choices,
+                          .layer = c_.block,
+                          .first_sample = c_.first_sample,
+                          .before = c_.model.place().rank * routing.tokens,  // sequence-parallel ranks have rows
+                          .share = c_.share,
+                          .place = c_.model.expert_place()};
     return {{types.weights, types.mask, types.scores, types.chosen}, [=](Writes writes, const Queue& queue) {
               chooser.Choose(routing, logits, writes[3], queue);
               kWeigh(queue, routing, logits, writes[3], writes[0], writes[1], writes[2]);

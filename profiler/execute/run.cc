@@ -81,21 +81,6 @@ std::optional<double> MeanLoss(World& world, const std::optional<double>& own) {
 
 }  // namespace
 
-Result<Communicators> GroupsOf(const Job& job, World& world) {
-  const TensorParallelPlace place = TensorParallelPlaceOf(job, world.rank());
-  Communicators groups;
-  TIDEMARK_ASSIGN(groups["tp"], world.Split(world.rank() / place.size));
-  const std::int64_t sharing = world.rank() / place.size / job.layout.cp;  // a pipeline's stages do not share sequences
-  TIDEMARK_ASSIGN(groups["cp"], world.Split(sharing * place.size + place.rank));
-  const std::int64_t shard = ShardOf(job, world.rank()), shards = job.layout.GradientRanks() / job.axes.shard.replicas;
-  const std::int64_t replica = world.rank() / place.size / shards;  // counted through all stages
-  const auto role = static_cast<std::int64_t>(RoleOf(job, world.rank()));
-  TIDEMARK_ASSIGN(groups["dp"], world.Split(replica * place.size + place.rank));
-  TIDEMARK_ASSIGN(groups["replicas"], world.Split((role * shards + shard) * place.size + place.rank));
-  TIDEMARK_ASSIGN(groups["pp"], world.Split(world.rank() % (job.Ranks() / job.layout.pp)));
-  return groups;
-}
-
 Result<Model> ModelOf(const Job& job, const StepProgram& program, std::int64_t rank) {
   return Model::Of(job, TensorParallelPlaceOf(job, rank), ShardOf(job, rank),
                    StagesOf(program.roles[RoleOf(job, rank)]));
@@ -209,6 +194,11 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   run.cache_flushes = allocator.cache_flushes();
   run.mapped_peak = allocator.device().mapped_peak();
   run.notes = device.notes();
+  if (model.expert_place().ranks() > 1) {
+    run.notes.emplace_back(
+        "tokens were dealt out to the experts in turn, as many to each, wherever the router would send them; their "
+        "weights are the router's");
+  }
   run.trace = std::move(executor.recorder()).Take();
   return run;
 }

@@ -17,6 +17,7 @@
 #include "profiler/device/device.h"
 #include "profiler/execute/executor.h"
 #include "profiler/execute/progress.h"
+#include "profiler/execute/rank_groups.h"
 #include "sim/program/program.h"
 #include "traces/trace.h"
 
@@ -47,20 +48,6 @@ struct RunOptions {
   Recorder::Keep keep_trace{};             ///< gets the trace while it grows; nothing: it is only returned
 };
 
-/// Ranks are numbered tensor parallel first, then context parallel, then data parallel, the shards of a replica side by
-/// side, then by their role in the pipeline.
-inline TensorParallelPlace TensorParallelPlaceOf(const Job& job, std::int64_t rank) {
-  return {rank % job.layout.tp, job.layout.tp};
-}
-inline std::int64_t ShardOf(const Job& job, std::int64_t rank) {
-  return rank / job.layout.tp % (job.layout.GradientRanks() / job.axes.shard.replicas);
-}
-/// Which of StepProgram::roles a rank runs.
-inline std::size_t RoleOf(const Job& job, std::int64_t rank) {
-  return static_cast<std::size_t>(rank / (job.Ranks() / job.layout.pp));
-}
-/// The groups of ranks that a rank of the world belongs to; all ranks call it.
-Result<Communicators> GroupsOf(const Job& job, World& world);
 /// The model as a rank holds it.
 Result<Model> ModelOf(const Job& job, const StepProgram& program, std::int64_t rank);
 

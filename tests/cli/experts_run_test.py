@@ -80,9 +80,33 @@ class Experts(ExecutedJob):
         for expected, found in zip(alone, divided):
             self.assertAlmostEqual(expected, found, delta=5e-7)
 
+    def test_experts_on_several_ranks(self):
+        """Whole ones or parts, tokens by all-to-all or gathered, state divided or not, beside every other division."""
+        parts = "network.kv_heads=4"
+        gathers = "network.experts.dispatcher=all-gather"
+        for changes in (("layout.dp=2", "layout.ep=2"), ("layout.dp=2", "layout.ep=2", gathers),
+                        ("layout.dp=4", "layout.ep=4", "recompute.policy=full"),
+                        ("layout.tp=2", parts), ("layout.tp=2", parts, gathers, *SHARED),
+                        ("layout.tp=2", "layout.ep=2", "layout.etp=1", *SHARED),
+                        ("layout.dp=2", "layout.tp=2", "layout.ep=2", FP32_ROUTER, TWO_KERNELS),
+                        ("layout.dp=2", "layout.tp=2", "layout.ep=2", FP32_ROUTER, gathers),
+                        ("layout.dp=2", "layout.tp=2", "layout.ep=2", "network.ffn_kind=two-layer"),
+                        ("layout.cp=2", "layout.ep=2"), ("layout.dp=2", "layout.pp=2", "layout.ep=2"),
+                        ("layout.dp=4", "layout.ep=2", "strategy=megatron-dist-opt"),
+                        ("layout.dp=2", "layout.tp=2", "layout.ep=2", "strategy=megatron-dist-opt", "network.experts.kernel=sequential")):
+            self.assert_executed("strategy=megatron", *changes, steps=2)
+
+    def test_dealt_tokens_are_told_of(self):
+        """There is nothing that could be routed otherwise, and who reads a loss must know that no router chose."""
+        report = self.json_of("run", self.job, "--verify", changes=("strategy=megatron", "layout.dp=2", "layout.ep=2"))
+        self.assertNotIn("routed_tokens", report["numerics"])
+        self.assertIn("tokens were dealt out to the experts", " ".join(report["notes"]))
+        self.assertNotIn("dealt", " ".join(self.json_of("run", self.job)["notes"]))
+
     def test_what_is_not_executed_says_so_before_anything_starts(self):
-        for changes, words in ((("layout.dp=2", "layout.ep=2", "strategy=megatron"), "layout.ep"),
-                               (("layout.tp=2", "layout.sp=true"), "layout.tp"),
+        divided = ("layout.dp=2", "layout.ep=2", "strategy=megatron")
+        for changes, words in (((*divided, "network.experts.imbalance=1.25"), "network.experts.imbalance"),
+                               ((*divided, "network.experts.count=6"), "6 experts (network.experts.count) for the 64 x 2"),
                                (("network.experts.balancing_loss=true",), "network.experts.balancing_loss")):
             done = call("run", self.job, changes=changes)
             self.assertEqual(done.returncode, 3, (changes, done.stderr))

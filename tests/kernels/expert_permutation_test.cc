@@ -50,6 +50,55 @@ TEST(ExpertPermutation, ComesBackAsTheSumOfATokensRows) {
   EXPECT_EQ(back.values(), (std::vector<double>{2, 4, 6, 8, 10, 12})) << "twice each";
 }
 
+// Four experts on two ranks: the second token has none on the first, and each rank has three rows.
+TEST(ExpertPermutation, OfPartsIsTheWholeOneCutBetweenExperts) {
+  const std::vector<std::uint8_t> mask_bytes = {1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1};
+  const ConstTensor mask{{DType::u8, 12}, mask_bytes.data()};
+  const Numbers tokens(DType::fp32, {1, 2, 3, 4, 5, 6}), weights = Numbers::Random({DType::fp32, 12}, 1);
+  for (const DType of_places : {DType::int64, DType::u8}) {
+    struct All {
+      std::vector<double> rows, row_weights, sums, d_tokens, d_weights;
+      std::vector<std::int64_t> token_order, counts;
+    };
+    const auto add = [](std::vector<double>& sum, const std::vector<double>& addend) {
+      sum.resize(addend.size());
+      for (std::size_t i = 0; i < addend.size(); ++i) {
+        sum[i] += addend[i];
+      }
+    };
+    const auto permuted = [&](std::int64_t parts) {
+      All all;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const Permutation op{.tokens = 3, .experts = 4, .per_token = 2, .width = 2, .parts = parts, .part = part};
+        const PermutationTypes types = PermutationOutputs(op, DType::fp32, DType::fp32, of_places);
+        Numbers rows(types.rows), row_weights(types.row_weights), order(types.token_order), places(types.places),
+            counts(types.counts), sum(tokens.type()), d_tokens(tokens.type()), d_weights(weights.type());
+        Permute(op, tokens, weights, mask, {rows, row_weights, order, places, counts});
+        Unpermute(op, rows, order, sum);
+        PermuteBackward(op, rows, row_weights, order, places, d_tokens, d_weights);
+        const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+        append(all.rows, rows.values());
+        append(all.row_weights, row_weights.values());
+        append(all.token_order, order.integers());
+        append(all.counts, counts.integers());
+        add(all.sums, sum.values());
+        add(all.d_tokens, d_tokens.values());
+        add(all.d_weights, d_weights.values());
+      }
+      return all;
+    };
+    const All whole = permuted(1), parts = permuted(2);
+    EXPECT_EQ(parts.token_order, (std::vector<std::int64_t>{0, 2, 0, 1, 1, 2}));
+    EXPECT_EQ(parts.token_order, whole.token_order);
+    EXPECT_EQ(parts.counts, whole.counts);
+    EXPECT_EQ(parts.rows, whole.rows);
+    EXPECT_EQ(parts.row_weights, whole.row_weights);
+    EXPECT_EQ(parts.sums, whole.sums);
+    EXPECT_EQ(parts.d_tokens, whole.d_tokens);
+    EXPECT_EQ(parts.d_weights, whole.d_weights);
+  }
+}
+
 TEST(ExpertPermutation, SumsAreRoundedOnce) {
   // 256 + 1 is 256 in bf16.
   const Permutation op{.tokens = 1, .experts = 3, .per_token = 3, .width = 1};

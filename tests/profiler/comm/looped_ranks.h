@@ -92,7 +92,7 @@ inline std::vector<double> ReducedOver(const std::vector<const void*>& ranks, DT
 struct Written {
   DType dtype;
   void* to;
-  std::vector<double> numbers;
+  std::vector<double> numbers{};
 
   void Put() const {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -109,10 +109,30 @@ inline std::vector<double> NumbersAt(DType dtype, const void* data, std::int64_t
   return numbers;
 }
 
+/// Each rank's part of what each has, in the order of ranks.
+inline void DoAllToAll(const std::vector<Exchange>& exchanges) {
+  const auto ranks = std::ssize(exchanges);
+  std::vector<Written> all;
+  for (std::int64_t to = 0; to < ranks; ++to) {
+    Written& written = all.emplace_back(Written{exchanges[0].dtype, exchanges[static_cast<std::size_t>(to)].to});
+    for (const Exchange& from : exchanges) {
+      const std::vector<double> sent = NumbersAt(from.dtype, from.from, from.elements);
+      const auto begin = sent.begin() + from.elements / ranks * to;
+      written.numbers.insert(written.numbers.end(), begin, begin + from.elements / ranks);
+    }
+  }
+  for (const Written& written : all) {
+    written.Put();
+  }
+}
+
 /// Does one exchange of all ranks.
 inline void DoExchange(const std::vector<Exchange>& exchanges) {
   const auto ranks = std::ssize(exchanges);
   const Exchange& any = exchanges[0];
+  if (any.kind == CollectiveKind::all_to_all) {
+    return DoAllToAll(exchanges);
+  }
   std::vector<const void*> from;
   std::vector<double> gathered;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -268,6 +288,20 @@ inline std::vector<ExchangeCase> ExchangeCases() {
           cases.push_back({CollectiveKind::all_gather, Reduction::none, dtype, elements, ranks, in_place});
         }
         cases.push_back({CollectiveKind::broadcast, Reduction::none, dtype, elements, ranks, true, ranks - 1});
+      }
+    }
+  }
+  return cases;
+}
+
+/// What only ranks on the host do.
+inline std::vector<ExchangeCase> AllToAllCases() {
+  std::vector<ExchangeCase> cases;
+  for (const std::int64_t ranks : {1, 2, 3, 4}) {
+    for (const std::int64_t elements : {0, 12, 24}) {
+      for (const DType dtype :
+           {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32, DType::u8}) {
+        cases.push_back({CollectiveKind::all_to_all, Reduction::none, dtype, elements, ranks});
       }
     }
   }

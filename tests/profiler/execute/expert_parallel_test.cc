@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts on several ranks: which parts of them a rank has, which tokens they get, and that gradients and norms are
+// those of one rank that has them all.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "profiler/execute/numerics.h"
+#include "tests/profiler/execute/executed_job.h"
+#include "tests/profiler/execute/thread_ranks.h"
+
+namespace tidemark::expert_parallel_test {
+namespace {
+
+struct Laid {
+  std::int64_t dp = 1, tp = 1, cp = 1, ep = 1, etp = 0;
+  const char* strategy = "megatron";
+
+  friend std::ostream& operator<<(std::ostream& out, const Laid& laid) {
+    return out << fmt::format("{} dp {} tp {} cp {} ep {} etp {}", laid.strategy, laid.dp, laid.tp, laid.cp, laid.ep,
+                              laid.etp);
+  }
+};
+
+Experts& ExpertsIn(Job& job) { return std::get<Decoder>(job.network.shape).experts; }
+
+Job WithExperts(const Laid& laid) {
+  Job job = SmallJob(laid.strategy);
+  std::get<Decoder>(job.network.shape).kv_heads = 4;
+  Experts& experts = ExpertsIn(job);
+  experts.count = 4;
+  experts.per_token = 2;
+  experts.ffn = 48;
+  job.layout.dp = laid.dp;
+  job.layout.tp = laid.tp;
+  job.layout.sp = laid.tp > 1;
+  job.layout.cp = laid.cp;
+  job.layout.ep = laid.ep;
+  job.layout.etp = laid.etp;
+  return job;
+}
+
+const std::vector<Laid> kLaid = {
+    {.dp = 2, .ep = 2},
+    {.dp = 4, .ep = 2},
+    {.dp = 4, .ep = 4},
+    {.tp = 2},
+    {.tp = 2, .ep = 2, .etp = 1},
+    {.dp = 2, .tp = 2, .ep = 2},
+    {.cp = 2, .ep = 2},
+    {.dp = 2, .ep = 2, .strategy = "megatron-dist-opt"},
+    {.dp = 4, .ep = 2, .strategy = "megatron-dist-opt"},
+    {.dp = 2, .tp = 2, .ep = 2, .strategy = "megatron-dist-opt"},
+    {.dp = 2, .tp = 2, .ep = 2, .etp = 1, .strategy = "megatron-dist-opt"},
+};
+
+/// Each rank has run the program of its own part, and knows all ranks' choices.
+std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, const RunOptions& options) {
+  return RunTogether(job.Ranks(), [&](World& world) -> Result<RunOutcome> {
+    const LoweredSteps lowered(job, steps, ShardOf(job, world.rank()));
+    TIDEMARK_ASSIGN(RunOutcome run, RunSteps(job, lowered.steps(), options, world));
+    if (options.keep_gradients) {
+      TIDEMARK_TRY(run.choices.Join(world));
+    }
+    return run;
+  });
+}
+
+Model ModelAt(const Job& job, std::int64_t rank) {
+  return *Model::Of(job, TensorParallelPlaceOf(job, rank), ShardOf(job, rank));
+}
+
+RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
+
+class ExpertParallel : public testing::TestWithParam<Laid> {};
+
+TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
+  const Job job = WithExperts(GetParam());
+  for (const char* name : {"layer.experts_up", "layer.experts_down"}) {
+    std::map<std::int64_t, std::int64_t> times;
+    std::int64_t whole = 0;
+    for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
+      const Model model = ModelAt(job, rank);
+      const Model::Weight weight = *model.WeightOf(name);
+      whole = weight.parameter->elements_full;
+      for (const std::int64_t place : model.PlacesOf(weight)) {
+        ++times[place];
+      }
+    }
+    EXPECT_EQ(std::ssize(times), whole) << name;
+    EXPECT_EQ(times.begin()->first, 0);
+    EXPECT_EQ(times.rbegin()->first, whole - 1);
+    for (const auto& [place, count] : times) {
+      ASSERT_EQ(count, job.layout.ExpertGradientRanks()) << name << " at " << place;
+    }
+  }
+}
+
+TEST_P(ExpertParallel, GradientsAreThoseOfOneRankThatHasAllExperts) {
+  for (const auto dispatcher : {Experts::Dispatcher::all_to_all, Experts::Dispatcher::all_gather}) {
+    Job job = WithExperts(GetParam());
+    ExpertsIn(job).dispatcher = dispatcher;
+    const std::vector<RunOutcome> ranks = Ran(job, 1, Exact());
+    RunOptions options = Exact();
+    options.choices = &ranks.front().choices;
+    Job one = OneBatch(job);
+    std::get<Decoder>(one.network.shape).kv_heads = 4;
+    const RunOutcome whole = Executed(one, 1, options);
+    for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
+      const ParameterParts& gradients = ranks[static_cast<std::size_t>(rank)].gradients;
+      ASSERT_FALSE(gradients.empty());
+      const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
+      EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
+    }
+  }
+}
+
+TEST_P(ExpertParallel, TokensAreDealtOutEvenlyAndToDifferentRanks) {
+  const Job job = WithExperts(GetParam());
+  const std::vector<RunOutcome> ranks = Ran(job, 1, Exact());
+  const ExpertChoices& choices = ranks.front().choices;
+  const std::int64_t own = 4 / job.layout.ep;
+  for (std::int64_t layer = 0; layer < 2; ++layer) {
+    std::vector<std::int64_t> tokens(4);
+    for (std::int64_t token = 0; token < choices.tokens() / 2; ++token) {
+      std::array<std::int64_t, 2> experts{};
+      choices.Get(layer, token / job.sequence_length, token % job.sequence_length, experts);
+      EXPECT_NE(experts[0], experts[1]);
+      EXPECT_EQ(experts[0] / own == experts[1] / own, job.layout.ep == 1);
+      ++tokens[static_cast<std::size_t>(experts[0])];
+      ++tokens[static_cast<std::size_t>(experts[1])];
+    }
+    EXPECT_EQ(std::set<std::int64_t>(tokens.begin(), tokens.end()).size(), 1U);
+  }
+}
+
+// Where a token goes to all experts there is nothing to deal, and losses are those of one rank. Gradients are clipped
+// to a tenth, so that a norm in which some rank's part is missing, or counted twice, shows in the next loss.
+TEST_P(ExpertParallel, LossesBehindClippedStepsAreThoseOfOneRank) {
+  Job job = WithExperts(GetParam());
+  ExpertsIn(job).per_token = 4;
+  job.axes.optimizer_step.clip_norm = 0.1;
+  Job simple = job;  // AdamW hardly sees how long a gradient is
+  simple.optimizer = OptimizerKind::sgd;
+  job = FindStrategy(GetParam().strategy)->Accept(simple) ? simple : job;
+  Job one = WithExperts({});
+  one.network = job.network;
+  one.optimizer = job.optimizer;
+  one.axes.optimizer_step = job.axes.optimizer_step;
+  one.micro_batch_size = job.micro_batch_size * job.layout.dp;
+  const RunOptions options{.seed = 7, .exact = true};
+  const std::vector<RunOutcome> ranks = Ran(job, 4, options);
+  const RunOutcome alone = Executed(one, 4, options);
+  one.axes.optimizer_step.clip_norm = 0.11;
+  const RunOutcome other = Executed(one, 4, options);
+  for (std::size_t step = 0; step < 4; ++step) {
+    EXPECT_NEAR(*ranks.front().steps[step].loss, *alone.steps[step].loss, 1e-11) << "step " << step;
+  }
+  EXPECT_GT(std::abs(*other.steps[3].loss - *alone.steps[3].loss), 1e-9) << "clipping is nothing to the loss";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kLaid));
+
+}  // namespace
+}  // namespace tidemark::expert_parallel_test
