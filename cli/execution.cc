@@ -290,9 +290,6 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (run.capacity && RanksAreUnlike(job)) {  // the first would run out alone, and the others wait for it
     return NotExecuted("ranks that keep unlike parts of padded state on a device of a given size (--capacity)");
   }
-  if (ExpertsOf(job.network) != nullptr && options.device == kCuda) {
-    return NotExecuted("experts on a GPU (--device cuda)");
-  }
   if (options.verify) {
     TIDEMARK_TRY(OneBatchOf(job));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/expert_permutation.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/pointwise.h"
@@ -39,14 +40,9 @@ Places PlacesOf(const Permutation& op, const ConstTensor& places) {
   return found;
 }
 
-/// Where a place of the part's transposed mask is in the mask of all experts.
-std::int64_t InMask(const Permutation& op, std::int64_t place) {
-  return place % op.tokens * op.experts + op.first_expert() + place / op.tokens;
-}
-
 /// The part's mask, transposed, as PlacesOf reads it.
 void PutPlaces(const Permutation& op, const std::uint8_t* mask, const Tensor& places) {
-  const auto at = [&](std::int64_t place) { return mask[InMask(op, place)]; };
+  const auto at = [&](std::int64_t place) { return mask[op.InMask(place)]; };
   const std::int64_t all = op.tokens * op.own_experts();
   if (places.type.dtype == DType::u8) {
     for (std::int64_t place = 0; place < all; ++place) {
@@ -94,7 +90,7 @@ void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor
     Elements<std::int64_t>(to.token_order)[row] = token;
     ++counts[place / op.tokens];
     Copy(Row(op, tokens, token), Row(op, to.rows, row));
-    Copy(Slice(weights, InMask(op, place), 1), Slice(to.row_weights, row, 1));
+    Copy(Slice(weights, op.InMask(place), 1), Slice(to.row_weights, row, 1));
     ++row;
   }
 }
@@ -108,7 +104,7 @@ void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, co
   Zero(weight_gradients);
   std::int64_t row = 0;
   for (const std::int64_t place : PlacesOf(op, places)) {
-    Copy(Slice(row_weight_gradients, row, 1), Slice(weight_gradients, InMask(op, place), 1));
+    Copy(Slice(row_weight_gradients, row, 1), Slice(weight_gradients, op.InMask(place), 1));
     ++row;
   }
 }
@@ -133,6 +129,18 @@ void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients
   const std::int64_t* order = CheckOrder(op, token_order);
   for (std::int64_t row = 0; row < op.rows(); ++row) {
     Copy(Row(op, token_gradients, order[row]), Row(op, row_gradients, row));
+  }
+}
+
+void CountEvenly(std::int64_t rows, const Tensor& counts) {
+  TIDEMARK_CHECK(counts.type.elements > 0 && rows % counts.type.elements == 0);
+  std::fill_n(Elements<std::int64_t>(counts), counts.type.elements, rows / counts.type.elements);
+}
+
+void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to) {
+  TIDEMARK_CHECK(from.type.elements == op.all_rows() * op.width && to.type.elements == from.type.elements);
+  for (std::int64_t row = 0; row < op.all_rows(); ++row) {
+    Copy(Slice(from, row * op.width, op.width), Slice(to, op.To(row) * op.width, op.width));
   }
 }
 

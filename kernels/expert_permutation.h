@@ -27,6 +27,10 @@ struct Permutation {
   constexpr std::int64_t rows() const { return tokens * per_token / parts; }
   constexpr std::int64_t own_experts() const { return experts / parts; }
   constexpr std::int64_t first_expert() const { return part * own_experts(); }
+  /// Where a place of the part's transposed mask is in the mask of all experts.
+  constexpr std::int64_t InMask(std::int64_t place) const {
+    return place % tokens * experts + first_expert() + place / tokens;
+  }
 };
 
 struct PermutationTypes {
@@ -50,5 +54,20 @@ void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, co
 void Unpermute(const Permutation& op, const ConstTensor& rows, const ConstTensor& token_order, const Tensor& tokens);
 void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients, const ConstTensor& token_order,
                        const Tensor& row_gradients);
+
+/// As many rows of each expert, `rows` in all.
+void CountEvenly(std::int64_t rows, const Tensor& counts);
+
+/// Rows of `width` in another order: from [outer, inner, rows] to [inner, outer, rows].
+struct RowSort {
+  std::int64_t outer = 0, inner = 0, rows = 0, width = 0;
+
+  constexpr std::int64_t all_rows() const { return outer * inner * rows; }
+  constexpr std::int64_t To(std::int64_t row) const {
+    const std::int64_t group = row / rows;
+    return (group % inner * outer + group / inner) * rows + row % rows;
+  }
+};
+void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to);
 
 }  // namespace tidemark::kernels

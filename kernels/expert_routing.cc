@@ -59,6 +59,14 @@ void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& c
   });
 }
 
+void DealExperts(const Routing& op, std::int64_t groups, const Tensor& chosen) {
+  CheckChosen(op, chosen.type);
+  TIDEMARK_CHECK(groups > 0 && op.experts % groups == 0);
+  for (std::int64_t i = 0; i < chosen.type.elements; ++i) {
+    Elements<std::int64_t>(chosen)[i] = op.Dealt(i, groups);
+  }
+}
+
 void WeighExperts(const Routing& op, const ConstTensor& logits, const ConstTensor& chosen, const Tensor& weights,
                   const Tensor& mask, const Tensor& scores) {
   CheckChosen(op, chosen.type);

@@ -19,6 +19,12 @@ namespace tidemark::kernels {
 /// chosen.
 struct Routing {
   std::int64_t tokens = 0, experts = 0, per_token = 0;
+
+  /// Number `i` of what DealExperts chooses.
+  constexpr std::int64_t Dealt(std::int64_t i, std::int64_t groups) const {
+    const std::int64_t card = i % experts;
+    return card % groups * (experts / groups) + card / groups;
+  }
 };
 
 struct RoutingTypes {
@@ -27,6 +33,9 @@ struct RoutingTypes {
 RoutingTypes RoutingOutputs(const Routing& op, DType logits);
 
 void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& chosen);
+/// Without a look at logits: experts in `groups` of as many one behind the other are dealt out like cards, to the
+/// groups in turn. Each gets as many tokens where tokens times `per_token` is a multiple of their number.
+void DealExperts(const Routing& op, std::int64_t groups, const Tensor& chosen);
 /// Weights of experts that are chosen, whoever has chosen them.
 void WeighExperts(const Routing& op, const ConstTensor& logits, const ConstTensor& chosen, const Tensor& weights,
                   const Tensor& mask, const Tensor& scores);

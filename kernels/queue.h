@@ -57,19 +57,4 @@ class OnQueue {
 template <class Cuda, class... Operands>
 OnQueue(void (*)(Operands...), Cuda) -> OnQueue<Operands...>;
 
-/// An operator that has its CPU truth alone: whoever gives it to a GPU's queue is at fault.
-template <class... Operands>
-class OnProcessor {
- public:
-  constexpr OnProcessor(void (*truth)(Operands...)) : truth_(truth) {}  // NOLINT(google-explicit-constructor)
-
-  void operator()(const Queue& queue, Operands... operands) const {
-    TIDEMARK_CHECK(queue.kind == Queue::Kind::cpu);
-    truth_(operands...);
-  }
-
- private:
-  void (*truth_)(Operands...);
-};
-
 }  // namespace tidemark::kernels

@@ -14,7 +14,8 @@ void Check(const RowGate& op, const ConstTensor& gate_input, const ConstTensor& 
   TIDEMARK_CHECK(input.type.elements == op.rows * op.width);
 }
 
-/// The gradient of a row's z v, from that of its output. Leaves dx and the products of dy and x behind.
+/// The gradient of a row's z v, from that of its output, as it is stored. Leaves dx and the products of dy and x
+/// behind.
 template <class C>
 class ScoreGradients {
  public:
@@ -25,8 +26,10 @@ class ScoreGradients {
         inputs_(saved.input, op.width),
         gates_(saved.gate, 1),
         products_read_(to.products, op.width),
+        scores_read_(to.scores, 1),
         to_inputs_(to.input, op.width),
-        products_(to.products, op.width) {}
+        products_(to.products, op.width),
+        scores_(to.scores, 1) {}
 
   C Of(std::int64_t row) {
     const std::int64_t begin = row * width_;
@@ -39,13 +42,15 @@ class ScoreGradients {
     to_inputs_.Done(begin, width_);
     products_.Done(begin, width_);
     const C* product = products_read_.At(begin, width_);
-    return SumOf<C>(width_, [product](std::int64_t i) { return product[i]; }) * g * (C(1) - g);
+    *scores_.At(row, 1) = SumOf<C>(width_, [product](std::int64_t i) { return product[i]; }) * g * (C(1) - g);
+    scores_.Done(row, 1);
+    return *scores_read_.At(row, 1);
   }
 
  private:
   std::int64_t width_;
-  Reader<C> gradients_, inputs_, gates_, products_read_;
-  Writer<C> to_inputs_, products_;
+  Reader<C> gradients_, inputs_, gates_, products_read_, scores_read_;
+  Writer<C> to_inputs_, products_, scores_;
 };
 
 template <class C>
@@ -82,7 +87,7 @@ RowGateTypes RowGateOutputs(const RowGate& op, DType input) { return {{input, op
 
 RowGateGradientTypes RowGateGradients(const RowGate& op, DType output_gradient) {
   const TensorType wide{output_gradient, op.rows * op.width};
-  return {wide, {output_gradient, op.rows * op.in}, wide};
+  return {wide, {output_gradient, op.rows * op.in}, wide, {output_gradient, op.rows}};
 }
 
 void RowGateForward(const RowGate& op, const ConstTensor& gate_input, const ConstTensor& vector,
@@ -110,7 +115,7 @@ void RowGateBackward(const RowGate& op, const ConstTensor& output_gradient, cons
   Check(op, saved.gate_input, saved.vector, saved.input);
   TIDEMARK_CHECK(output_gradient.type.elements == op.rows * op.width && saved.gate.type.elements == op.rows);
   TIDEMARK_CHECK(to.input.type.elements == op.rows * op.width && to.products.type.elements == op.rows * op.width);
-  TIDEMARK_CHECK(to.gate_input.type.elements == op.rows * op.in);
+  TIDEMARK_CHECK(to.gate_input.type.elements == op.rows * op.in && to.scores.type.elements == op.rows);
   InArithmeticOf({output_gradient.type, saved.input.type, saved.gate_input.type},
                  [&]<class C>(C) { Backward<C>(op, output_gradient, saved, to); });
 }

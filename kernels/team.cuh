@@ -111,6 +111,40 @@ class Team {
     }
     return is_any;
   }
+  /// Calls `body(i, holds(i), n)` for each i in [begin, end), each i on one thread, n being how many i before it hold.
+  template <class Predicate, class Body>
+  __host__ __device__ void EachCounted(std::int64_t begin, std::int64_t end, Predicate holds, Body body) const {
+    std::int64_t before = 0;
+#ifdef __CUDA_ARCH__
+    __shared__ int of_warps[kWarps];
+    const int own_warp = rank() / kWarp;
+    for (std::int64_t at = begin; at < end; at += kThreads) {
+      const std::int64_t i = at + rank();
+      const bool mine = i < end && holds(i);
+      const unsigned bits = __ballot_sync(0xFFFFFFFFU, mine);
+      __syncthreads();  // the last round's have been read
+      if (rank() % kWarp == 0) {
+        of_warps[own_warp] = __popc(bits);
+      }
+      __syncthreads();
+      std::int64_t own = before + __popc(bits & ((1U << (rank() % kWarp)) - 1));
+      for (int warp = 0; warp < kWarps; ++warp) {
+        own += warp < own_warp ? of_warps[warp] : 0;
+        before += of_warps[warp];
+      }
+      if (i < end) {
+        body(i, mine, own);
+      }
+    }
+    __syncthreads();
+#else
+    for (std::int64_t i = begin; i < end; ++i) {
+      const bool mine = holds(i);
+      body(i, mine, before);
+      before += mine ? 1 : 0;
+    }
+#endif
+  }
   /// Calls `body(i)` for each i in [begin, end) of which `holds(i)`, in order, on all threads at once.
   template <class Predicate, class Body>
   __host__ __device__ void EachThat(std::int64_t begin, std::int64_t end, Predicate holds, Body body) const {

@@ -267,7 +267,9 @@ TensorId ExpertLayer::SharedBackward(TensorId gradient) {
   const TensorId d_output = parts_.AddResidual("d_shared_out");
   const TensorId d_input = parts_.AddResidual("d_shared_gate_in");
   Calculate& gate = b().AddPointwise(backward, "shared_gate.backward", {gradient, norm_.output, shared_out_, gate_},
-                                     {d_output, d_input, parts_.AddResidual("d_shared_gate_products")}, 6);
+                                     {d_output, d_input, parts_.AddResidual("d_shared_gate_products"),
+                                      b().AddTensor("d_shared_gate_out", shape_.tokens)},
+                                     6);
   gate.parameters = {shared_gate_};
   if (b().trainable(shared_gate_)) {
     gate.gradients = {shared_gate_};

@@ -175,6 +175,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   context.first_sample = FirstSample(microbatch_);
   context.share = ShareOfSequences();
   context.choices = step_ == 0 ? options_.choices : nullptr;
+  context.expert_counts = &expert_counts_;
   context.kept_choices = step_ == 0 ? options_.kept_choices : nullptr;
   return context;
 }

@@ -268,6 +268,7 @@ class Executor {
   std::pair<std::int64_t, std::int64_t> labels_of_{-1, -1};  ///< step and microbatch
   RenamedTensor renamed_;
   LentRooms rooms_{device_};
+  ExpertCounts expert_counts_;
   std::unique_ptr<DeviceRoom> loss_sum_;  ///< one fp64
   std::int64_t losses_ = 0;
   StepOutcome outcome_;

@@ -7,32 +7,17 @@
 #include <vector>
 
 #include "kernels/activation_cuda.h"
-#include "kernels/expert_linear.h"
-#include "kernels/expert_permutation.h"
+#include "kernels/expert_linear_cuda.h"
+#include "kernels/expert_permutation_cuda.h"
 #include "kernels/glu_cuda.h"
 #include "kernels/pointwise_cuda.h"
-#include "kernels/row_gate.h"
-#include "kernels/row_weights.h"
+#include "kernels/row_gate_cuda.h"
+#include "kernels/row_weights_cuda.h"
 #include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
 namespace {
-
-using kernels::OnProcessor;
-constexpr OnProcessor kPermute(&kernels::Permute);
-constexpr OnProcessor kPermuteBackward(&kernels::PermuteBackward);
-constexpr OnProcessor kUnpermute(&kernels::Unpermute);
-constexpr OnProcessor kUnpermuteBackward(&kernels::UnpermuteBackward);
-constexpr OnProcessor kLinearForward(&kernels::ExpertLinearForward);
-constexpr OnProcessor kLinearInputGradient(&kernels::ExpertLinearInputGradient);
-constexpr OnProcessor kLinearWeightGradient(&kernels::ExpertLinearWeightGradient);
-constexpr OnProcessor kGluForward(&kernels::WeightedGluForward);
-constexpr OnProcessor kGluBackward(&kernels::WeightedGluBackward);
-constexpr OnProcessor kWeighRows(&kernels::WeighRows);
-constexpr OnProcessor kRowWeightGradients(&kernels::RowWeightGradients);
-constexpr OnProcessor kGateForward(&kernels::RowGateForward);
-constexpr OnProcessor kGateBackward(&kernels::RowGateBackward);
 
 /// Rows of a layer's experts. Of those on several ranks each has as many rows of each rank (router_operation.cc).
 class ExpertBinder : RowOperands {
@@ -112,18 +97,29 @@ class ExpertBinder : RowOperands {
     const kernels::Permutation permutation = PermutationOf(tokens.type.elements / decoder_.hidden);
     const DType places = SendsRows() ? DType::int64 : DType::u8;
     const auto types = PermutationOutputs(permutation, tokens.type.dtype, weights.type.dtype, places);
-    const std::int64_t own = experts().count / place().groups, senders = place().ranks();
-    const bool sends = SendsRows() && senders > 1;  // counts are of what comes
-    return {{types.rows, types.row_weights, types.token_order, types.places, {DType::int64, own}},
-            [=](Writes writes, const Queue& queue) {
-              std::vector<std::int64_t> sent(sends ? static_cast<std::size_t>(permutation.experts) : 0);
-              const kernels::Tensor counts = sends ? kernels::Tensor{types.counts, sent.data()} : writes[4];
-              kPermute(queue, permutation, tokens, weights, mask, {writes[0], writes[1], writes[2], writes[3], counts});
-              if (sends) {
-                TIDEMARK_CHECK(std::ranges::all_of(sent, [&](std::int64_t count) { return count == sent.front(); }));
-                std::fill_n(static_cast<std::int64_t*>(writes[4].data), own, sent.front() * senders);
-              }
-            }};
+    const std::int64_t own = experts().count / place().groups;
+    const TensorType counts{DType::int64, own};
+    if (place().ranks() == 1) {
+      const auto run = [=, known = c_.expert_counts, device = c_.device, stream = c_.stream](Writes writes,
+                                                                                             const Queue& queue) {
+        on::Permute(queue, permutation, tokens, weights, mask, {writes[0], writes[1], writes[2], writes[3], writes[4]});
+        std::vector<std::int64_t> rows(static_cast<std::size_t>(own));
+        device->Fetch(stream, writes[4].data, rows.data(), SizeOf(counts.dtype) * own);
+        known->Put(writes[4].data, std::move(rows));
+      };
+      return {{types.rows, types.row_weights, types.token_order, types.places, counts}, run};
+    }
+    // Every rank sends as many to each; what this one sends is nobody's count.
+    const std::int64_t rows = permutation.rows() * (SendsRows() ? place().parts : 1);
+    const auto sent =
+        c_.rooms != nullptr ? c_.rooms->Lend(SizeOf(counts.dtype) * types.counts.elements, c_.stream) : nullptr;
+    const auto run = [=, known = c_.expert_counts](Writes writes, const Queue& queue) {
+      on::Permute(queue, permutation, tokens, weights, mask,
+                  {writes[0], writes[1], writes[2], writes[3], {types.counts, sent->data()}});
+      on::CountEvenly(queue, rows, writes[4]);
+      known->Put(writes[4].data, std::vector<std::int64_t>(static_cast<std::size_t>(own), rows / own));
+    };
+    return {{types.rows, types.row_weights, types.token_order, types.places, counts}, run};
   }
 
   Operation PermuteBackward() const {
@@ -133,7 +129,7 @@ class ExpertBinder : RowOperands {
     const TensorType tokens{rows.type.dtype, permutation.tokens * permutation.width};
     return {{tokens, {weights.type.dtype, permutation.tokens * permutation.experts}},
             [=](Writes writes, const Queue& queue) {
-              kPermuteBackward(queue, permutation, rows, weights, order, places, writes[0], writes[1]);
+              on::PermuteBackward(queue, permutation, rows, weights, order, places, writes[0], writes[1]);
             }};
   }
 
@@ -142,14 +138,14 @@ class ExpertBinder : RowOperands {
     const std::int64_t parts = SendsRows() ? 1 : place().groups;
     const kernels::Permutation permutation = PermutationOf(order.type.elements * parts / experts().per_token);
     return {{{rows.type.dtype, permutation.tokens * permutation.width}},
-            [=](Writes writes, const Queue& queue) { kUnpermute(queue, permutation, rows, order, writes[0]); }};
+            [=](Writes writes, const Queue& queue) { on::Unpermute(queue, permutation, rows, order, writes[0]); }};
   }
 
   Operation UnpermuteBackward() const {
     const ConstTensor gradient = c_.Read(0), order = c_.Read(1);
     const kernels::Permutation permutation = PermutationOf(gradient.type.elements / decoder_.hidden);
     return {{{gradient.type.dtype, permutation.rows() * permutation.width}}, [=](Writes writes, const Queue& queue) {
-              kUnpermuteBackward(queue, permutation, gradient, order, writes[0]);
+              on::UnpermuteBackward(queue, permutation, gradient, order, writes[0]);
             }};
   }
 
@@ -170,25 +166,21 @@ class ExpertBinder : RowOperands {
   Operation SortByExpert() const { return Sort(place().ranks(), experts().count / place().groups); }
   Operation SortBySender() const { return Sort(experts().count / place().groups, place().ranks()); }
 
-  /// From [outer, inner, rows] to [inner, outer, rows], as many rows each; of one sender, who may send any number of
-  /// them to each expert, they stay in their order.
+  /// Of one sender, who may send any number of them to each expert, rows stay in their order. Several send as many.
   Operation Sort(std::int64_t outer, std::int64_t inner) const {
     if (place().ranks() == 1) {
       return CopyEach();
     }
     const std::vector<ConstTensor> reads = Reads(0);
+    const std::int64_t rows = reads.back().type.elements / (reads.size() > 1 ? 1 : decoder_.hidden);
     std::vector<TensorType> types;
     for (const ConstTensor& read : reads) {
       types.push_back(read.type);
     }
     return {std::move(types), [=](Writes writes, const Queue& queue) {
               for (std::size_t i = 0; i < reads.size(); ++i) {
-                const std::int64_t elements = reads[i].type.elements / (outer * inner);
-                for (std::int64_t from = 0; from < outer * inner; ++from) {
-                  const std::int64_t to = from % inner * outer + from / inner;
-                  on::Copy(queue, kernels::Slice(reads[i], from * elements, elements),
-                           kernels::Slice(writes[i], to * elements, elements));
-                }
+                const std::int64_t width = reads[i].type.elements / rows;
+                on::SortRows(queue, {outer, inner, rows / (outer * inner), width}, reads[i], writes[i]);
               }
             }};
   }
@@ -211,31 +203,38 @@ class ExpertBinder : RowOperands {
         .experts = weight.experts, .rows = 0, .in = weight.elements / weight.rows, .out = weight.rows / weight.experts};
   }
 
+  /// What the tensor that is read says, when the operation runs.
+  auto Counts(std::size_t read) const {
+    return [known = c_.expert_counts, tensor = c_.Read(read).data] { return known->Of(tensor); };
+  }
+
   Operation ProductForward() const {
     kernels::ExpertLinear linear = LinearOf(Weight(0));
-    const ConstTensor input = c_.Read(0), counts = c_.Read(1), weight = WeightRead(0);
+    const ConstTensor input = c_.Read(0), weight = WeightRead(0);
     linear.rows = input.type.elements / linear.in;
-    return {{ExpertLinearOutput(linear, input.type.dtype)}, [=](Writes writes, const Queue& queue) {
-              kLinearForward(queue, linear, input, counts, weight, writes[0]);
+    return {{ExpertLinearOutput(linear, input.type.dtype)}, [=, rows = Counts(1)](Writes writes, const Queue& queue) {
+              on::ExpertLinearForward(queue, linear, input, rows(), weight, writes[0]);
             }};
   }
 
   Operation ProductInputGradient() const {
     kernels::ExpertLinear linear = LinearOf(Weight(0));
-    const ConstTensor gradient = c_.Read(0), counts = c_.Read(1), weight = WeightRead(0);
+    const ConstTensor gradient = c_.Read(0), weight = WeightRead(0);
     linear.rows = gradient.type.elements / linear.out;
-    return {{ExpertLinearInputGradientOutput(linear, gradient.type.dtype)}, [=](Writes writes, const Queue& queue) {
-              kLinearInputGradient(queue, linear, gradient, counts, weight, writes[0]);
+    return {{ExpertLinearInputGradientOutput(linear, gradient.type.dtype)},
+            [=, rows = Counts(1)](Writes writes, const Queue& queue) {
+              on::ExpertLinearInputGradient(queue, linear, gradient, rows(), weight, writes[0]);
             }};
   }
 
   Operation ProductWeightGradient() const {
     kernels::ExpertLinear linear = LinearOf(Gradient(0));
-    const ConstTensor input = c_.Read(0), gradient = c_.Read(1), counts = c_.Read(2);
+    const ConstTensor input = c_.Read(0), gradient = c_.Read(1);
     linear.rows = gradient.type.elements / linear.out;
     linear.accumulate = c_.Adds(0);
-    return {{ExpertLinearWeightGradientOutput(linear, GradientType(0))}, [=](Writes writes, const Queue& queue) {
-              kLinearWeightGradient(queue, linear, input, gradient, counts, writes[0]);
+    return {{ExpertLinearWeightGradientOutput(linear, GradientType(0))},
+            [=, rows = Counts(2)](Writes writes, const Queue& queue) {
+              on::ExpertLinearWeightGradient(queue, linear, input, gradient, rows(), writes[0]);
             }};
   }
 
@@ -243,14 +242,14 @@ class ExpertBinder : RowOperands {
     const ConstTensor packed = c_.Read(0), weights = c_.Read(1);
     const kernels::Glu glu{weights.type.elements, width()};
     return {{GluOutput(glu, packed.type.dtype)},
-            [=](Writes writes, const Queue& queue) { kGluForward(queue, glu, packed, weights, writes[0]); }};
+            [=](Writes writes, const Queue& queue) { on::WeightedGluForward(queue, glu, packed, weights, writes[0]); }};
   }
 
   Operation GluBackward() const {
     const ConstTensor packed = c_.Read(0), weights = c_.Read(1), gradient = c_.Read(2);
     const kernels::Glu glu{weights.type.elements, width()};
     return {{packed.type, weights.type}, [=](Writes writes, const Queue& queue) {
-              kGluBackward(queue, glu, packed, weights, gradient, writes[0], writes[1]);
+              on::WeightedGluBackward(queue, glu, packed, weights, gradient, writes[0], writes[1]);
             }};
   }
 
@@ -294,7 +293,7 @@ class ExpertBinder : RowOperands {
       types.push_back({weights.type.dtype, activated.type.elements});
     }
     return {std::move(types), [=](Writes writes, const Queue& queue) {
-              kWeighRows(queue, activated, weights, writes.back());
+              on::WeighRows(queue, activated, weights, writes.back());
               if (writes.size() > 1) {
                 on::Copy(queue, writes.back(), writes.front());
               }
@@ -313,12 +312,12 @@ class ExpertBinder : RowOperands {
               if (writes.size() > 3) {
                 on::Copy(queue, gradient, writes[2]);
                 from = writes[2];
-                kWeighRows(queue, from, weights, writes[3]);
+                on::WeighRows(queue, from, weights, writes[3]);
                 on::Copy(queue, writes[3], writes[0]);
               } else {
-                kWeighRows(queue, from, weights, writes[0]);
+                on::WeighRows(queue, from, weights, writes[0]);
               }
-              kRowWeightGradients(queue, activated, from, writes.back(), writes[1]);
+              on::RowWeightGradients(queue, activated, from, writes.back(), writes[1]);
             }};
   }
 
@@ -331,7 +330,7 @@ class ExpertBinder : RowOperands {
     const kernels::RowGate gate = GateOf(gate_input);
     const kernels::RowGateTypes types = RowGateOutputs(gate, input.type.dtype);
     return {{types.output, types.gate}, [=](Writes writes, const Queue& queue) {
-              kGateForward(queue, gate, gate_input, vector, input, writes[0], writes[1]);
+              on::RowGateForward(queue, gate, gate_input, vector, input, writes[0], writes[1]);
             }};
   }
 
@@ -340,17 +339,17 @@ class ExpertBinder : RowOperands {
     const kernels::RowGateSaved saved{c_.Read(1), WeightRead(0), c_.Read(2), c_.Read(3)};
     kernels::RowGate gate = GateOf(saved.gate_input);
     const kernels::RowGateGradientTypes made = RowGateGradients(gate, gradient.type.dtype);
-    std::vector<TensorType> types = {made.input, made.gate_input, made.products};
+    std::vector<TensorType> types = {made.input, made.gate_input, made.products, made.scores};
     if (!row_.gradients.empty()) {
-      gate.accumulate = c_.Adds(3);
-      types.push_back({GradientType(3), Gradient(0).elements});
+      gate.accumulate = c_.Adds(4);
+      types.push_back({GradientType(4), Gradient(0).elements});
     }
     return {std::move(types), [=](Writes writes, const Queue& queue) {
-              kernels::RowGateGradientTensors to{writes[0], writes[1], writes[2]};
-              if (writes.size() > 3) {
-                to.vector = writes[3];
+              kernels::RowGateGradientTensors to{writes[0], writes[1], writes[2], writes[3]};
+              if (writes.size() > 4) {
+                to.vector = writes[4];
               }
-              kGateBackward(queue, gate, gradient, saved, to);
+              on::RowGateBackward(queue, gate, gradient, saved, to);
             }};
   }
 };

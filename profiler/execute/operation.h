@@ -19,6 +19,7 @@
 #include "profiler/device/lent_rooms.h"
 #include "profiler/execute/contents.h"
 #include "profiler/execute/expert_choices.h"
+#include "profiler/execute/expert_counts.h"
 #include "profiler/execute/model.h"
 #include "profiler/execute/normed_tensors.h"
 #include "profiler/execute/sequence_share.h"
@@ -95,6 +96,7 @@ struct OperationContext {
   std::int64_t block = 0;         ///< which of equal blocks, of an operation of the network
   const ExpertChoices* choices = nullptr;  ///< that a router follows; none: it chooses itself
   ExpertChoices* kept_choices = nullptr;   ///< where it says what it has chosen; none: nowhere
+  ExpertCounts* expert_counts = nullptr;   ///< none where only types are asked for
   std::optional<std::int64_t> turn{};      ///< TurnOf
 
   DType Stored(DType dtype) const { return tidemark::Stored(dtype, exact); }

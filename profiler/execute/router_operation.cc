@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/expert_routing.h"
+#include "kernels/expert_routing_cuda.h"
 #include "kernels/linear_cuda.h"
 #include "kernels/pointwise_cuda.h"
 #include "models/job/validate.h"
@@ -15,15 +15,10 @@
 namespace tidemark {
 namespace {
 
-using kernels::OnProcessor;
-constexpr OnProcessor kChoose(&kernels::ChooseExperts);
-constexpr OnProcessor kWeigh(&kernels::WeighExperts);
-constexpr OnProcessor kRoutingBackward(&kernels::RoutingBackward);
-
 /// Chooses experts, or follows who has chosen them, for the tokens of a microbatch in one layer that a rank has: those
 /// behind the first `before`.
 ///
-/// Experts on several ranks are dealt out like cards instead, to the groups of ranks in turn: each expert gets as many
+/// Experts on several ranks are dealt out instead (DealExperts), to the groups of ranks in turn: each gets as many
 /// tokens from each rank, as buffers of a known size have to be filled, and a token goes to experts on different ranks.
 /// Weights are those that the router gives the dealt ones.
 struct Chooser {
@@ -32,35 +27,33 @@ struct Chooser {
   std::int64_t layer = 0, first_sample = 0, before = 0;
   SequenceShare share;
   ExpertPlace place;
-
-  void Deal(const kernels::Routing& routing, std::int64_t token, std::span<std::int64_t> experts) const {
-    const std::int64_t of_group = routing.experts / place.groups;
-    for (std::int64_t i = 0; i < routing.per_token; ++i) {
-      const std::int64_t card = (token * routing.per_token + i) % routing.experts;
-      experts[static_cast<std::size_t>(i)] = card % place.groups * of_group + card / place.groups;
-    }
-  }
+  Device* device = nullptr;
+  std::uint32_t stream = 0;
 
   void Choose(const kernels::Routing& routing, const kernels::ConstTensor& logits, const kernels::Tensor& chosen,
               const Queue& queue) const {
-    const bool deals = place.ranks() > 1;
-    if (followed == nullptr && !deals) {
-      kChoose(queue, routing, logits, chosen);
+    if (place.ranks() > 1) {
+      on::DealExperts(queue, routing, place.groups, chosen);
+    } else if (followed != nullptr) {
+      TIDEMARK_CHECK(queue.kind == Queue::Kind::cpu);  // whose memory it is
+      EachToken(routing, static_cast<std::int64_t*>(chosen.data), [&](auto... at) { followed->Get(layer, at...); });
+    } else {
+      on::ChooseExperts(queue, routing, logits, chosen);
     }
-    auto* experts = static_cast<std::int64_t*>(chosen.data);
-    for (std::int64_t token = 0; token < routing.tokens; ++token, experts += routing.per_token) {
-      const std::span of_token(experts, static_cast<std::size_t>(routing.per_token));
-      const std::int64_t in_share = before + token;
-      const std::int64_t sample = first_sample + in_share / share.tokens();
-      const std::int64_t in_sample = share.PlaceOf(in_share % share.tokens());
-      if (deals) {
-        Deal(routing, token, of_token);
-      } else if (followed != nullptr) {
-        followed->Get(layer, sample, in_sample, of_token);
-      }
-      if (kept != nullptr) {
-        kept->Put(layer, sample, in_sample, of_token);
-      }
+    if (kept != nullptr) {
+      std::vector<std::int64_t> numbers(static_cast<std::size_t>(chosen.type.elements));
+      device->Fetch(stream, chosen.data, numbers.data(), SizeOf(chosen.type.dtype) * chosen.type.elements);
+      EachToken(routing, numbers.data(), [&](auto... at) { kept->Put(layer, at...); });
+    }
+  }
+
+ private:
+  /// Calls `body(sample, place in it, numbers)` for the numbers of each token's experts.
+  template <class Body>
+  void EachToken(const kernels::Routing& routing, std::int64_t* numbers, Body body) const {
+    for (std::int64_t token = before; token < before + routing.tokens; ++token, numbers += routing.per_token) {
+      body(first_sample + token / share.tokens(), share.PlaceOf(token % share.tokens()),
+           std::span(numbers, static_cast<std::size_t>(routing.per_token)));
     }
   }
 };
@@ -153,10 +146,12 @@ class RouterBinder : RowOperands {
                           .first_sample = c_.first_sample,
                           .before = c_.model.place().rank * routing.tokens,  // sequence-parallel ranks have rows
                           .share = c_.share,
-                          .place = c_.model.expert_place()};
+                          .place = c_.model.expert_place(),
+                          .device = c_.device,
+                          .stream = c_.stream};
     return {{types.weights, types.mask, types.scores, types.chosen}, [=](Writes writes, const Queue& queue) {
               chooser.Choose(routing, logits, writes[3], queue);
-              kWeigh(queue, routing, logits, writes[3], writes[0], writes[1], writes[2]);
+              on::WeighExperts(queue, routing, logits, writes[3], writes[0], writes[1], writes[2]);
             }};
   }
 
@@ -164,7 +159,7 @@ class RouterBinder : RowOperands {
     const ConstTensor gradient = c_.Read(0), scores = c_.Read(3), chosen = c_.Read(4);
     const kernels::Routing routing = RoutingOf(gradient.type.elements);
     return {{gradient.type}, [=](Writes writes, const Queue& queue) {
-              kRoutingBackward(queue, routing, gradient, scores, chosen, writes[0]);
+              on::RoutingBackward(queue, routing, gradient, scores, chosen, writes[0]);
             }};
   }
 };

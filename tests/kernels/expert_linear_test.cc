@@ -10,7 +10,7 @@ namespace {
 
 constexpr ExpertLinear kOp{.experts = 3, .rows = 5, .in = 2, .out = 3};
 
-Numbers Counts() { return Numbers::Integers({2, 0, 3}); }
+const std::vector<std::int64_t> kCounts = {2, 0, 3};
 
 struct Case {
   Numbers x, w, y, dy;
@@ -24,14 +24,14 @@ struct Case {
 TEST(ExpertLinear, TakesEachRowThroughItsExpert) {
   const ExpertLinear op{.experts = 2, .rows = 3, .in = 2, .out = 1};
   Numbers y(ExpertLinearOutput(op, DType::bf16));
-  ExpertLinearForward(op, Numbers(DType::bf16, {1, 2, 3, 4, 5, 6}), Numbers::Integers({1, 2}),
+  ExpertLinearForward(op, Numbers(DType::bf16, {1, 2, 3, 4, 5, 6}), std::vector<std::int64_t>{1, 2},
                       Numbers(DType::bf16, {1, 1, 10, 100}), y);
   EXPECT_EQ(y.values(), (std::vector<double>{3, 430, 648})) << "650 is 648 in bf16";
 }
 
 TEST(ExpertLinear, IsALinearLayerOfEachExpert) {
   Case c(DType::fp64);
-  ExpertLinearForward(kOp, c.x, Counts(), c.w, c.y);
+  ExpertLinearForward(kOp, c.x, kCounts, c.w, c.y);
   Numbers expected(c.y.type());
   for (const auto& [expert, row, rows] : {std::tuple{0, 0, 2}, std::tuple{2, 2, 3}}) {
     const Tensor to = Slice(Tensor(expected), row * kOp.out, rows * kOp.out);
@@ -44,10 +44,10 @@ TEST(ExpertLinear, IsALinearLayerOfEachExpert) {
 TEST(ExpertLinear, GradientsAreThoseOfFiniteDifferences) {
   Case c(DType::fp64);
   Numbers dx(c.x.type()), dw(c.w.type());
-  ExpertLinearInputGradient(kOp, c.dy, Counts(), c.w, dx);
-  ExpertLinearWeightGradient(kOp, c.x, c.dy, Counts(), dw);
+  ExpertLinearInputGradient(kOp, c.dy, kCounts, c.w, dx);
+  ExpertLinearWeightGradient(kOp, c.x, c.dy, kCounts, dw);
   const auto loss = [&] {
-    ExpertLinearForward(kOp, c.x, Counts(), c.w, c.y);
+    ExpertLinearForward(kOp, c.x, kCounts, c.w, c.y);
     return Dot(c.dy, c.y);
   };
   ExpectGradient(loss, c.x, dx);
@@ -57,10 +57,10 @@ TEST(ExpertLinear, GradientsAreThoseOfFiniteDifferences) {
 TEST(ExpertLinear, WeightGradientsOfAnExpertWithoutRowsAreZeroOrWhatTheyWere) {
   const Case c(DType::fp32);
   Numbers dw(c.w.type()), sum(DType::fp32, std::vector<double>(18, 7));
-  ExpertLinearWeightGradient(kOp, c.x, c.dy, Counts(), dw);
+  ExpertLinearWeightGradient(kOp, c.x, c.dy, kCounts, dw);
   ExpertLinear added = kOp;
   added.accumulate = true;
-  ExpertLinearWeightGradient(added, c.x, c.dy, Counts(), sum);
+  ExpertLinearWeightGradient(added, c.x, c.dy, kCounts, sum);
   for (std::int64_t i = 0; i < 18; ++i) {
     EXPECT_NEAR(sum[i], 7 + dw[i], 1e-6) << i;
     if (i / 6 == 1) {
@@ -72,8 +72,8 @@ TEST(ExpertLinear, WeightGradientsOfAnExpertWithoutRowsAreZeroOrWhatTheyWere) {
 TEST(ExpertLinear, CountsDecide) {
   Case c(DType::fp64);
   Numbers other(c.y.type());
-  ExpertLinearForward(kOp, c.x, Counts(), c.w, c.y);
-  ExpertLinearForward(kOp, c.x, Numbers::Integers({2, 1, 2}), c.w, other);
+  ExpertLinearForward(kOp, c.x, kCounts, c.w, c.y);
+  ExpertLinearForward(kOp, c.x, std::vector<std::int64_t>{2, 1, 2}, c.w, other);
   EXPECT_EQ(other[0], c.y[0]);
   EXPECT_NE(other[6], c.y[6]) << "the third row is another expert's";
 }

@@ -48,6 +48,11 @@ class Numbers {
     std::copy_n(reinterpret_cast<const unsigned char*>(values.data()), numbers.bytes_.size(), numbers.bytes_.begin());
     return numbers;
   }
+  static Numbers Bytes(const std::vector<unsigned char>& values) {
+    Numbers numbers(TensorType{DType::u8, static_cast<std::int64_t>(values.size())});
+    numbers.bytes_ = values;
+    return numbers;
+  }
 
   const TensorType& type() const { return type_; }
   operator Tensor() { return {type_, bytes_.data()}; }             // NOLINT(google-explicit-constructor)

@@ -44,8 +44,8 @@ TEST(RowGate, IsTheDefinitionOfTheGateAsItIsStored) {
 
 TEST(RowGate, GradientsAreThoseOfFiniteDifferences) {
   Case c(DType::fp64);
-  Numbers dx(c.x.type()), dz(c.z.type()), products(c.x.type()), dv(c.v.type());
-  RowGateBackward(kOp, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, dv});
+  Numbers dx(c.x.type()), dz(c.z.type()), products(c.x.type()), scores(c.gate.type()), dv(c.v.type());
+  RowGateBackward(kOp, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, scores, dv});
   const auto loss = [&] {
     c.Forward();
     return Dot(c.dy, c.y);
@@ -59,12 +59,12 @@ TEST(RowGate, GradientsAreThoseOfFiniteDifferences) {
 
 TEST(RowGate, AddsToTheGradientThatThereIs) {
   const Case c(DType::fp64);
-  Numbers dx(c.x.type()), dz(c.z.type()), products(c.x.type()), dv(c.v.type());
+  Numbers dx(c.x.type()), dz(c.z.type()), products(c.x.type()), scores(c.gate.type()), dv(c.v.type());
   Numbers sum(DType::fp64, {1, 2, 3, 4});
-  RowGateBackward(kOp, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, dv});
+  RowGateBackward(kOp, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, scores, dv});
   RowGate added = kOp;
   added.accumulate = true;
-  RowGateBackward(added, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, sum});
+  RowGateBackward(added, c.dy, {c.z, c.v, c.x, c.gate}, {dx, dz, products, scores, sum});
   for (std::int64_t i = 0; i < kOp.in; ++i) {
     EXPECT_NEAR(sum[i], dv[i] + static_cast<double>(i + 1), 1e-15);
   }

@@ -19,9 +19,11 @@ std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
 std::vector<Case> Cases() {
   return Join({PointwiseCases, NormalCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
                AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases,
-               CasesThatMultiply});
+               RowWeightsCases, RowGateCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
 }
 
-std::vector<Case> CasesThatMultiply() { return Join({GemmCases, LinearCases, InfoNceCases, EagerAttentionCases}); }
+std::vector<Case> CasesThatMultiply() {
+  return Join({GemmCases, LinearCases, ExpertLinearCases, InfoNceCases, EagerAttentionCases});
+}
 
 }  // namespace tidemark::kernels::cuda

@@ -23,5 +23,10 @@ std::vector<Case> GemmCases();
 std::vector<Case> LinearCases();
 std::vector<Case> InfoNceCases();
 std::vector<Case> EagerAttentionCases();
+std::vector<Case> RowWeightsCases();
+std::vector<Case> RowGateCases();
+std::vector<Case> ExpertRoutingCases();
+std::vector<Case> ExpertPermutationCases();
+std::vector<Case> ExpertLinearCases();
 
 }  // namespace tidemark::kernels::cuda

@@ -88,6 +88,7 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
   return ballot;
 }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 using __half = Eigen::half;
 inline float __half2float(__half value) { return static_cast<float>(value); }

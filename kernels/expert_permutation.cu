@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
+#include "kernels/expert_permutation_cuda.h"
+#include "kernels/pointwise_cuda.h"
+#include "kernels/team.cuh"
+
+namespace tidemark::kernels::cuda {
+namespace {
+
+/// Which tokens go to an expert of the part.
+struct Chosen {
+  Permutation op;
+  const std::uint8_t* mask;
+  std::int64_t expert;
+  __host__ __device__ bool operator()(std::int64_t token) const {
+    return mask[op.InMask(expert * op.tokens + token)] != 0;
+  }
+};
+
+struct CountExpert {
+  Permutation op;
+  const std::uint8_t* mask;
+  std::int64_t* counts;
+  __host__ __device__ void operator()(const Team& team, std::int64_t expert) const {
+    const Chosen chosen{op, mask, expert};
+    const auto count = team.Sum<std::int64_t>(
+        0, op.tokens, [chosen](std::int64_t token) { return std::int64_t{chosen(token) ? 1 : 0}; });
+    team.Once([&] { counts[expert] = count; });
+  }
+};
+
+/// Which rows are an expert's: those behind the rows of the experts before it, by token.
+struct OrderExpert {
+  Permutation op;
+  const std::uint8_t* mask;
+  const std::int64_t* counts;
+  std::int64_t* token_order;
+  Tensor places;
+  __host__ __device__ void operator()(const Team& team, std::int64_t expert) const {
+    std::int64_t start = 0;
+    for (std::int64_t before = 0; before < expert; ++before) {
+      start += counts[before];
+    }
+    team.EachCounted(0, op.tokens, Chosen{op, mask, expert}, [&](std::int64_t token, bool is_chosen, std::int64_t n) {
+      const std::int64_t row = start + n, place = expert * op.tokens + token;
+      if (is_chosen && row < op.rows()) {
+        token_order[row] = token;
+      }
+      if (places.type.dtype == DType::u8) {
+        static_cast<std::uint8_t*>(places.data)[place] = is_chosen ? 1 : 0;
+      } else if (!is_chosen || row < op.rows()) {
+        static_cast<std::int64_t*>(places.data)[is_chosen ? row : op.rows() + place - row] = place;
+      }
+    });
+  }
+};
+
+template <class C>
+struct PermuteRow {
+  Permutation op;
+  Input<C> tokens, weights;
+  const std::int64_t* counts;
+  const std::int64_t* token_order;
+  Output<C> rows, row_weights;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t token = token_order[row], begin = row * op.width, from = token * op.width;
+    team.Each(begin, begin + op.width, [&](auto at) { rows.Set(at, tokens[at + (from - begin)]); });
+    team.Once([&] {
+      std::int64_t expert = 0;
+      for (std::int64_t end = counts[0]; row >= end; end += counts[expert]) {
+        ++expert;
+      }
+      row_weights.Set(row, weights[token * op.experts + op.first_expert() + expert]);
+    });
+  }
+};
+
+/// The sum of a token's rows, some columns of it.
+template <class C>
+struct SumRowsOfToken {
+  Permutation op;
+  Input<C> rows;
+  const std::int64_t* token_order;
+  Output<C> tokens;
+  std::int64_t chunks, chunk;  ///< of columns, and their width: a pack of each thread
+
+  __host__ __device__ void operator()(const Team& team, std::int64_t task) const {
+    const std::int64_t token = task / chunks, begin = token * op.width;
+    const PackAt mine{task % chunks * chunk + team.rank() * kPack};
+    Pack<C> sum = {};
+    const auto is_of_token = [order = token_order, token](std::int64_t row) { return order[row] == token; };
+    team.EachThat(0, op.rows(), is_of_token, [&](std::int64_t row) {
+      const auto addend = [&](auto column) { return rows[column + row * op.width]; };
+      sum = Map(std::plus<>(), sum, PackBefore<C>(op.width, mine, addend));
+    });
+    EachBefore(op.width, mine, sum, [&](auto column, const auto& value) { tokens.Set(column + begin, value); });
+  }
+};
+
+template <class C>
+struct RowOfToken {
+  std::int64_t width;
+  const std::int64_t* token_order;
+  Input<C> tokens;
+  Output<C> rows;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * width, offset = token_order[row] * width - begin;
+    team.Each(begin, begin + width, [&](auto at) { rows.Set(at, tokens[at + offset]); });
+  }
+};
+
+template <class C>
+struct WeightGradientOfRow {
+  Permutation op;
+  const std::int64_t* places;
+  Input<C> row_gradients;
+  Output<C> gradients;
+  __host__ __device__ void operator()(std::int64_t row) const {
+    gradients.Set(op.InMask(places[row]), row_gradients[row]);
+  }
+};
+
+/// The same of an expert's rows, by the part's mask.
+template <class C>
+struct WeightGradientsOfExpert {
+  Permutation op;
+  const std::uint8_t* mask;
+  Input<C> row_gradients;
+  Output<C> gradients;
+  __host__ __device__ void operator()(const Team& team, std::int64_t expert) const {
+    const std::int64_t begin = expert * op.tokens;
+    const auto start = team.Sum<std::int64_t>(
+        0, begin, [mask = mask](std::int64_t place) { return std::int64_t{mask[place] != 0 ? 1 : 0}; });
+    team.EachCounted(
+        begin, begin + op.tokens, [mask = mask](std::int64_t place) { return mask[place] != 0; },
+        [&](std::int64_t place, bool is_chosen, std::int64_t n) {
+          if (is_chosen) {
+            gradients.Set(op.InMask(place), row_gradients[start + n]);
+          }
+        });
+  }
+};
+
+struct CountOne {
+  std::int64_t count;
+  std::int64_t* counts;
+  __host__ __device__ void operator()(std::int64_t i) const { counts[i] = count; }
+};
+
+template <class C>
+struct SortRow {
+  RowSort op;
+  Input<C> from;
+  Output<C> to;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t begin = row * op.width, offset = op.To(row) * op.width - begin;
+    team.Each(begin, begin + op.width, [&](auto at) { to.Set(at + offset, from[at]); });
+  }
+};
+
+}  // namespace
+
+void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor& weights, const ConstTensor& mask,
+             const Permuted& to, const Queue& queue) {
+  TIDEMARK_CHECK(tokens.type.elements == op.tokens * op.width && weights.type.elements == op.tokens * op.experts);
+  TIDEMARK_CHECK((mask.type == TensorType{DType::u8, op.tokens * op.experts}));
+  const auto* chosen = Elements<std::uint8_t>(mask);
+  auto *counts = Elements<std::int64_t>(to.counts), *order = Elements<std::int64_t>(to.token_order);
+  EachRow(queue, op.own_experts(), CountExpert{op, chosen, counts});
+  EachRow(queue, op.own_experts(), OrderExpert{op, chosen, counts, order, to.places});
+  InArithmeticOf({tokens.type, weights.type}, [&]<class C>(C) {
+    EachRow(queue, op.rows(), PermuteRow<C>{op, tokens, weights, counts, order, to.rows, to.row_weights});
+  });
+}
+
+void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, const ConstTensor& row_weight_gradients,
+                     const ConstTensor& token_order, const ConstTensor& places, const Tensor& token_gradients,
+                     const Tensor& weight_gradients, const Queue& queue) {
+  TIDEMARK_CHECK(row_weight_gradients.type.elements == op.rows());
+  TIDEMARK_CHECK(places.type.elements == op.tokens * op.own_experts());
+  TIDEMARK_CHECK(weight_gradients.type.elements == op.tokens * op.experts);
+  Unpermute(op, row_gradients, token_order, token_gradients, queue);
+  Zero(weight_gradients, queue);
+  InArithmeticOf({row_weight_gradients.type, weight_gradients.type}, [&]<class C>(C) {
+    if (places.type.dtype == DType::u8) {
+      EachRow(queue, op.own_experts(),
+              WeightGradientsOfExpert<C>{op, Elements<std::uint8_t>(places), row_weight_gradients, weight_gradients});
+    } else {
+      EachElement(queue, op.rows(),
+                  WeightGradientOfRow<C>{op, Elements<std::int64_t>(places), row_weight_gradients, weight_gradients});
+    }
+  });
+}
+
+void Unpermute(const Permutation& op, const ConstTensor& rows, const ConstTensor& token_order, const Tensor& tokens,
+               const Queue& queue) {
+  TIDEMARK_CHECK(rows.type.elements == op.rows() * op.width && tokens.type.elements == op.tokens * op.width);
+  TIDEMARK_CHECK(token_order.type.elements == op.rows());
+  const std::int64_t chunk = TeamSize(queue) * kPack, chunks = (op.width + chunk - 1) / chunk;
+  InArithmeticOf({rows.type, tokens.type}, [&]<class C>(C) {
+    EachRow(queue, op.tokens * chunks,
+            SumRowsOfToken<C>{op, rows, Elements<std::int64_t>(token_order), tokens, chunks, chunk});
+  });
+}
+
+void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients, const ConstTensor& token_order,
+                       const Tensor& row_gradients, const Queue& queue) {
+  TIDEMARK_CHECK(token_gradients.type.elements == op.tokens * op.width);
+  TIDEMARK_CHECK(row_gradients.type.elements == op.rows() * op.width && token_order.type.elements == op.rows());
+  InArithmeticOf({token_gradients.type, row_gradients.type}, [&]<class C>(C) {
+    EachRow(queue, op.rows(),
+            RowOfToken<C>{op.width, Elements<std::int64_t>(token_order), token_gradients, row_gradients});
+  });
+}
+
+void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue) {
+  TIDEMARK_CHECK(counts.type.elements > 0 && rows % counts.type.elements == 0);
+  EachElement(queue, counts.type.elements, CountOne{rows / counts.type.elements, Elements<std::int64_t>(counts)});
+}
+
+void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, const Queue& queue) {
+  TIDEMARK_CHECK(from.type.elements == op.all_rows() * op.width && to.type.elements == from.type.elements);
+  InArithmeticOf({from.type, to.type}, [&]<class C>(C) { EachRow(queue, op.all_rows(), SortRow<C>{op, from, to}); });
+}
+
+}  // namespace tidemark::kernels::cuda
