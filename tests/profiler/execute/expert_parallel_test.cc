@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/device/host_device.h"
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/executed_job.h"
 #include "tests/profiler/execute/thread_ranks.h"
@@ -59,10 +60,13 @@ const std::vector<Laid> kLaid = {
     {.dp = 2, .tp = 2, .ep = 2, .etp = 1, .strategy = "megatron-dist-opt"},
 };
 
-/// Each rank has run the program of its own part, and knows all ranks' choices.
-std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, const RunOptions& options) {
-  return RunTogether(job.Ranks(), [&](World& world) -> Result<RunOutcome> {
+/// Each rank has run the program of its own part, by kernels of this kind, and knows all ranks' choices.
+std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, RunOptions options,
+                            kernels::Queue::Kind kind = kernels::Queue::Kind::cpu) {
+  return RunTogether(job.Ranks(), [&, options](World& world) mutable -> Result<RunOutcome> {
     const LoweredSteps lowered(job, steps, ShardOf(job, world.rank()));
+    HostDevice device(kind);
+    options.device = &device;
     TIDEMARK_ASSIGN(RunOutcome run, RunSteps(job, lowered.steps(), options, world));
     if (options.keep_gradients) {
       TIDEMARK_TRY(run.choices.Join(world));
@@ -101,21 +105,39 @@ TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
   }
 }
 
+/// Of a step by kernels of this kind, with those of the processor that has all samples and experts.
+void ExpectGradientsOfOneRank(const Job& job, kernels::Queue::Kind kind) {
+  const std::vector<RunOutcome> ranks = Ran(job, 1, Exact(), kind);
+  RunOptions options = Exact();
+  options.choices = &ranks.front().choices;
+  const RunOutcome whole = Executed(OneBatch(job), 1, options);
+  for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
+    const ParameterParts& gradients = ranks[static_cast<std::size_t>(rank)].gradients;
+    ASSERT_FALSE(gradients.empty());
+    const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
+    EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
+  }
+}
+
 TEST_P(ExpertParallel, GradientsAreThoseOfOneRankThatHasAllExperts) {
   for (const auto dispatcher : {Experts::Dispatcher::all_to_all, Experts::Dispatcher::all_gather}) {
     Job job = WithExperts(GetParam());
     ExpertsIn(job).dispatcher = dispatcher;
-    const std::vector<RunOutcome> ranks = Ran(job, 1, Exact());
-    RunOptions options = Exact();
-    options.choices = &ranks.front().choices;
-    Job one = OneBatch(job);
-    std::get<Decoder>(one.network.shape).kv_heads = 4;
-    const RunOutcome whole = Executed(one, 1, options);
-    for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
-      const ParameterParts& gradients = ranks[static_cast<std::size_t>(rank)].gradients;
-      ASSERT_FALSE(gradients.empty());
-      const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
-      EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
+    ExpectGradientsOfOneRank(job, kernels::Queue::Kind::cpu);
+    ExpectGradientsOfOneRank(job, kernels::Queue::Kind::host);
+  }
+}
+
+// What a GPU computes, on the host: with all of a layer's tables.
+TEST(ExpertsOfOneRank, HaveTheirGradientsByKernelsOfAGpu) {
+  for (const auto dispatcher : {Experts::Dispatcher::all_to_all, Experts::Dispatcher::all_gather}) {
+    for (const bool fused : {false, true}) {
+      Job job = WithExperts({});
+      ExpertsIn(job).dispatcher = dispatcher;
+      ExpertsIn(job).shared_ffn = 32;
+      ExpertsIn(job).shared_gate = true;
+      job.axes.buffers.fused_glu = fused;
+      ExpectGradientsOfOneRank(job, kernels::Queue::Kind::host);
     }
   }
 }

@@ -113,6 +113,17 @@ TEST(StreamsOfJointBuckets, GiveTheSameBits) {
   ExpectTheSameBits<StreamWorld>(job);
 }
 
+/// Routers of one rank, for whose counts the host waits, and experts of which ranks have different ones.
+TEST(StreamsOfExperts, GiveTheSameBits) {
+  for (const char* strategy : {"ddp-every", "megatron"}) {
+    Job job = TwoRanks(strategy);
+    std::get<Decoder>(job.network.shape).experts = {.count = 4, .per_token = 2, .ffn = 48};
+    job.layout.ep = job.strategy == "megatron" ? kRanks : 1;
+    ExpectTheSameBits<StagedWorld>(job);
+    ExpectTheSameBits<StreamWorld>(job);
+  }
+}
+
 class StreamsOfPipelines : public testing::TestWithParam<Schedule> {};
 
 TEST_P(StreamsOfPipelines, GiveTheSameBits) {
