@@ -23,8 +23,7 @@ namespace tidemark {
 /// be `to` for all-reduce, or this rank's part of `to` for all-gather; `to` may be this rank's part of `from` for
 /// reduce-scatter, which leaves the others as they were. Broadcast gives all of `to` on rank `root` to the others.
 /// All-to-all reads all and writes as much beside it: each rank's part of `from` goes to that rank, and what came from
-/// each lies in the order of ranks; `elements` is a multiple of their number. Other kinds are refused, and all-to-all
-/// between GPUs.
+/// each lies in the order of ranks; `elements` is a multiple of their number. Other kinds are refused.
 ///
 /// Of ranks on GPUs the operands lie in device memory, and `stream` is the CUDA stream on which the exchange is put
 /// (nullptr: the default one): it begins when what was put there before is done, and what is put there after it finds

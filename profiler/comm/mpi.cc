@@ -234,7 +234,7 @@ class MpiCommunicator final : public Communicator {
                                one.counts.data(), one.begins.data(), type, comm_, &one.request);
       }
       case CollectiveKind::all_to_all:
-        TIDEMARK_CHECK(exchange.elements % size_ == 0 && exchange.from != exchange.to);
+        TIDEMARK_CHECK(exchange.elements % size_ == 0 && (exchange.elements == 0 || exchange.from != exchange.to));
         return MPI_Ialltoall(exchange.from, static_cast<int>(own), type, exchange.to, static_cast<int>(own), type,
                              comm_, &one.request);
       case CollectiveKind::broadcast:

@@ -11,6 +11,25 @@ NcclCall CallOf(const Exchange& exchange, NcclCall::Kind kind) {
   return {kind, exchange.from, exchange.to, exchange.elements, exchange.dtype, exchange.reduction == Reduction::max, 0};
 }
 
+/// To each rank its part, and from each one.
+std::vector<NcclCall> MessagesOf(const Exchange& exchange, std::int64_t ranks) {
+  std::vector<NcclCall> calls;
+  for (std::int64_t peer = 0; peer < ranks; ++peer) {
+    const std::int64_t begin = (SizeOf(exchange.dtype) * exchange.BeginOf(peer, ranks)).count();
+    NcclCall call = CallOf(exchange, NcclCall::Kind::send);
+    call.count = exchange.PartOf(peer, ranks);
+    call.root = peer;
+    call.from = static_cast<const char*>(exchange.from) + begin;
+    call.to = nullptr;
+    calls.push_back(call);
+    call.kind = NcclCall::Kind::receive;
+    call.from = nullptr;
+    call.to = static_cast<char*>(exchange.to) + begin;
+    calls.push_back(call);
+  }
+  return calls;
+}
+
 Error NotKnown(const Exchange& exchange) {
   return {ErrorCode::internal, "",
           fmt::format("{} of {} elements from rank {} cannot be put to NCCL", Name(exchange.kind), exchange.elements,
@@ -42,6 +61,14 @@ Result<std::vector<NcclCall>> NcclCallsOf(const Exchange& exchange, std::int64_t
       call.root = exchange.root;
       return calls;
     }
+    case CollectiveKind::all_to_all:
+      if (!even) {
+        return NotKnown(exchange);
+      }
+      if (ranks > 1) {
+        return MessagesOf(exchange, ranks);
+      }
+      break;  // a copy, as of one rank's all-gather
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
       break;

@@ -189,6 +189,10 @@ ncclResult_t NcclCommunicator::PutOne(const NcclCall& call, ncclComm_t comm, cud
       return nccl.all_gather(call.from, call.to, count, type, comm, stream);
     case NcclCall::Kind::reduce:
       return nccl.reduce(call.from, call.to, count, type, operation, root, comm, stream);
+    case NcclCall::Kind::send:
+      return nccl.send(call.from, count, type, root, comm, stream);
+    case NcclCall::Kind::receive:
+      return nccl.receive(call.to, count, type, root, comm, stream);
     case NcclCall::Kind::broadcast:
       break;
   }

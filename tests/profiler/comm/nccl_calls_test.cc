@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "tests/profiler/comm/looped_ranks.h"
 
 namespace tidemark::nccl_calls_test {
@@ -47,12 +50,40 @@ void Do(const std::vector<NcclCall>& calls) {
   }
 }
 
+/// Messages of one group: each to whoever receives from its sender.
+void DoMessages(const std::vector<std::vector<NcclCall>>& calls) {
+  using Way = std::pair<std::int64_t, std::int64_t>;
+  std::map<Way, std::vector<double>> sent;
+  const auto each = [&](Kind kind, auto body) {
+    for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+      for (const NcclCall& call : calls[rank]) {
+        if (call.kind == kind) {
+          body(static_cast<std::int64_t>(rank), call);
+        }
+      }
+    }
+  };
+  each(Kind::send, [&](std::int64_t rank, const NcclCall& call) {
+    EXPECT_TRUE(sent.emplace(Way{rank, call.root}, NumbersAt(call.dtype, call.from, call.count)).second);
+  });
+  each(Kind::receive, [&](std::int64_t rank, const NcclCall& call) {
+    const auto message = sent.extract(Way{call.root, rank});
+    ASSERT_FALSE(message.empty());
+    ASSERT_EQ(std::ssize(message.mapped()), call.count);
+    Written{call.dtype, call.to, message.mapped()}.Put();
+  });
+  EXPECT_TRUE(sent.empty()) << "a message that nobody receives";
+}
+
 void DoInCalls(const std::vector<Exchange>& exchanges) {
   const auto ranks = std::ssize(exchanges);
   std::vector<std::vector<NcclCall>> calls;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     calls.push_back(CallsOf(exchanges[static_cast<std::size_t>(rank)], rank, ranks));
     ASSERT_EQ(calls.back().size(), calls.front().size());
+  }
+  if (!calls.front().empty() && calls.front().front().kind == Kind::send) {
+    return DoMessages(calls);
   }
   for (std::size_t i = 0; i < calls.front().size(); ++i) {
     std::vector<NcclCall> one;
@@ -113,6 +144,8 @@ TEST(NcclCalls, AreOneOfEqualPartsAndAGroupOfThoseThatAreNot) {
 TEST(NcclCalls, AreRefusedForWhatAnExchangeIsNot) {
   float value = 0;
   Exchange exchange{CollectiveKind::all_to_all, Reduction::none, DType::fp32, 1, &value, &value};
+  EXPECT_FALSE(NcclCallsOf(exchange, 0, 2).ok()) << "one element for two ranks";
+  exchange.kind = CollectiveKind::reduce;
   EXPECT_FALSE(NcclCallsOf(exchange, 0, 2).ok());
   exchange.kind = CollectiveKind::broadcast;
   EXPECT_TRUE(NcclCallsOf(exchange, 0, 2).ok());

@@ -79,6 +79,16 @@ TEST_F(NcclGroup, PutsUnevenPartsIntoOneGroupOfCalls) {
               ElementsAre("group start", "reduce to 0: 2 of type 7 by 1 on 7", "group end", "abort 1"));
 }
 
+TEST_F(NcclGroup, PutsMessagesToAllIntoOneGroupOfCalls) {
+  const auto group = fake.Group(tools, 2);
+  std::vector<float> from(4), to(4);
+  ASSERT_TRUE(
+      group->Begin({CollectiveKind::all_to_all, Reduction::none, DType::fp32, 4, from.data(), to.data(), 0, own}).ok());
+  EXPECT_THAT(fake.TakeCalls(), ElementsAre("join as 1 of 2", "group start", "send 2 of type 7 by 1 on 7",
+                                            "receive 2 of type 7 by 1 on 7", "send 2 of type 7 by 1 on 7",
+                                            "receive 2 of type 7 by 1 on 7", "group end"));
+}
+
 TEST_F(NcclGroup, OfOneRankCopiesAndNeedsNoNccl) {
   const auto group = fake.Group(tools, 1);
   std::vector<float> from = {1, 2}, to = {0, 0};
