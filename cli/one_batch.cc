@@ -84,12 +84,12 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   if (!choices.empty()) {
     TIDEMARK_TRY(choices.Join(world));
   }
-  const bool deals = model.expert_place().ranks() > 1;  // in any arithmetic to the same ones
+  const bool is_round_robin = model.expert_place().ranks() > 1;  // in any arithmetic to the same ones
   const std::unique_ptr<World> alone = MakeSingleWorld();
   const RunStep step{&program, first.kind};
   RunOptions on_host = exact;
   on_host.device = nullptr;
-  on_host.choices = deals ? &choices : nullptr;
+  on_host.choices = is_round_robin ? &choices : nullptr;
   TIDEMARK_ASSIGN(const RunOutcome reference, RunSteps(numerics.one_batch, std::span(&step, 1), on_host, *alone));
   TIDEMARK_ASSIGN(const RunOutcome same, RunSteps(job, std::span(&first, 1), exact, world));
   std::int64_t roundings = 0;  // a microbatch's way leads through all stages
@@ -112,7 +112,7 @@ Result<RunNumerics> CompareWithOneBatch(const Job& job, const RunStep& first, co
   for (const DType dtype : {precision.gradients, precision.accumulate, precision.reduce, masters}) {
     narrowest = SizeOf(dtype) < SizeOf(narrowest) ? dtype : narrowest;
   }
-  if (choices.empty() || deals) {
+  if (choices.empty() || is_round_robin) {
     numerics.working = compare(outcome.gradients, reference.gradients, narrowest, kWorkingFloor);
     return numerics;
   }

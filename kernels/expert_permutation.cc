@@ -40,7 +40,7 @@ Places PlacesOf(const Permutation& op, const ConstTensor& places) {
   return found;
 }
 
-/// The part's mask, transposed, as PlacesOf reads it.
+/// The group's mask, transposed, as PlacesOf reads it.
 void PutPlaces(const Permutation& op, const std::uint8_t* mask, const Tensor& places) {
   const auto at = [&](std::int64_t place) { return mask[op.InMask(place)]; };
   const std::int64_t all = op.tokens * op.own_experts();

@@ -8,7 +8,7 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-/// Which tokens go to an expert of the part.
+/// Which tokens go to an expert of the group.
 struct Chosen {
   Permutation op;
   const std::uint8_t* mask;
@@ -68,7 +68,7 @@ struct PermuteRow {
     team.Each(begin, begin + op.width, [&](auto at) { rows.Set(at, tokens[at + (from - begin)]); });
     team.Once([&] {
       std::int64_t expert = 0;
-      for (std::int64_t end = counts[0]; row >= end; end += counts[expert]) {
+      for (std::int64_t end = counts[0]; row >= end && expert + 1 < op.own_experts(); end += counts[expert]) {
         ++expert;
       }
       row_weights.Set(row, weights[token * op.experts + op.first_expert() + expert]);
@@ -121,7 +121,7 @@ struct WeightGradientOfRow {
   }
 };
 
-/// The same of an expert's rows, by the part's mask.
+/// The same of an expert's rows, by the group's mask.
 template <class C>
 struct WeightGradientsOfExpert {
   Permutation op;

@@ -7,27 +7,27 @@ namespace tidemark::kernels {
 
 /// Rows of `width` in the order of experts, one for each expert that a token is sent to: sorted by expert, and of one
 /// expert by token. `mask` [tokens, experts] (u8) says which those are, and each token has `per_token`. Of experts in
-/// `parts` of as many each, rows are those of one part, `part`, which must have its share of all: a token may have
-/// none.
+/// `groups` of as many each, rows are those of one, `group`, which must have its share of all: a token may have none.
 ///
-///   rows         [tokens per_token / parts, width] copies of the tokens' rows
+///   rows         [tokens per_token / groups, width] copies of the tokens' rows
 ///   row_weights  one each, of `weights` [tokens, experts]
 ///   token_order  which token each row is of, int64
-///   places       which element of the part's mask, transposed [own experts, tokens], each row is of: that itself (u8),
+///   places       which element of the group's mask, transposed [own experts, tokens], each row is of: that itself
+///   (u8),
 ///                or the places of its ones and then of its zeros (int64; torch.argsort's result, stable and
 ///                descending), of which nothing but the ones is read
-///   counts       rows of each of the part's experts, int64
+///   counts       rows of each of the group's experts, int64
 ///
 /// Backward: a token's gradient is the sum of its rows' gradients, in the order of rows, rounded once. Weights of other
-/// parts' experts have a gradient of 0.
+/// groups' experts have a gradient of 0.
 struct Permutation {
   std::int64_t tokens = 0, experts = 0, per_token = 0, width = 0;
-  std::int64_t parts = 1, part = 0;
+  std::int64_t groups = 1, group = 0;
 
-  constexpr std::int64_t rows() const { return tokens * per_token / parts; }
-  constexpr std::int64_t own_experts() const { return experts / parts; }
-  constexpr std::int64_t first_expert() const { return part * own_experts(); }
-  /// Where a place of the part's transposed mask is in the mask of all experts.
+  constexpr std::int64_t rows() const { return tokens * per_token / groups; }
+  constexpr std::int64_t own_experts() const { return experts / groups; }
+  constexpr std::int64_t first_expert() const { return group * own_experts(); }
+  /// Where a place of the group's transposed mask is in the mask of all experts.
   constexpr std::int64_t InMask(std::int64_t place) const {
     return place % tokens * experts + first_expert() + place / tokens;
   }

@@ -16,11 +16,6 @@ bool IsLarger(C a, C b) {
   return a > b || (std::isnan(a) && !std::isnan(b));
 }
 
-void CheckChosen(const Routing& op, const TensorType& chosen) {
-  TIDEMARK_CHECK(op.per_token > 0 && op.per_token <= op.experts);
-  TIDEMARK_CHECK((chosen == TensorType{DType::int64, op.tokens * op.per_token}));
-}
-
 /// What is written into all of a token's experts, most of which are not chosen: 0, but for those.
 template <class C, class At>
 void Scatter(const Routing& op, const std::int64_t* chosen, C* row, At at) {
@@ -31,6 +26,11 @@ void Scatter(const Routing& op, const std::int64_t* chosen, C* row, At at) {
 }
 
 }  // namespace
+
+void CheckChosen(const Routing& op, const TensorType& chosen) {
+  TIDEMARK_CHECK(op.per_token > 0 && op.per_token <= op.experts);
+  TIDEMARK_CHECK((chosen == TensorType{DType::int64, op.tokens * op.per_token}));
+}
 
 RoutingTypes RoutingOutputs(const Routing& op, DType logits) {
   const std::int64_t all = op.tokens * op.experts, chosen = op.tokens * op.per_token;
@@ -59,11 +59,11 @@ void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& c
   });
 }
 
-void DealExperts(const Routing& op, std::int64_t groups, const Tensor& chosen) {
+void AssignRoundRobin(const Routing& op, std::int64_t groups, const Tensor& chosen) {
   CheckChosen(op, chosen.type);
   TIDEMARK_CHECK(groups > 0 && op.experts % groups == 0);
   for (std::int64_t i = 0; i < chosen.type.elements; ++i) {
-    Elements<std::int64_t>(chosen)[i] = op.Dealt(i, groups);
+    Elements<std::int64_t>(chosen)[i] = op.RoundRobin(i, groups);
   }
 }
 

@@ -34,11 +34,11 @@ struct ChooseOfToken {
   }
 };
 
-struct DealOne {
+struct AssignOne {
   Routing op;
   std::int64_t groups;
   std::int64_t* chosen;
-  __host__ __device__ void operator()(std::int64_t i) const { chosen[i] = op.Dealt(i, groups); }
+  __host__ __device__ void operator()(std::int64_t i) const { chosen[i] = op.RoundRobin(i, groups); }
 };
 
 /// Which of a token's chosen experts it is; as many as there are: none.
@@ -106,11 +106,6 @@ struct RoutingBackwardOfToken {
   }
 };
 
-void CheckChosen(const Routing& op, const TensorType& chosen) {
-  TIDEMARK_CHECK(op.per_token > 0 && op.per_token <= op.experts);
-  TIDEMARK_CHECK((chosen == TensorType{DType::int64, op.tokens * op.per_token}));
-}
-
 }  // namespace
 
 void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& chosen, const Queue& queue) {
@@ -121,10 +116,10 @@ void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& c
   });
 }
 
-void DealExperts(const Routing& op, std::int64_t groups, const Tensor& chosen, const Queue& queue) {
+void AssignRoundRobin(const Routing& op, std::int64_t groups, const Tensor& chosen, const Queue& queue) {
   CheckChosen(op, chosen.type);
   TIDEMARK_CHECK(groups > 0 && op.experts % groups == 0);
-  EachElement(queue, chosen.type.elements, DealOne{op, groups, Elements<std::int64_t>(chosen)});
+  EachElement(queue, chosen.type.elements, AssignOne{op, groups, Elements<std::int64_t>(chosen)});
 }
 
 void WeighExperts(const Routing& op, const ConstTensor& logits, const ConstTensor& chosen, const Tensor& weights,

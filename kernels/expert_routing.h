@@ -20,22 +20,24 @@ namespace tidemark::kernels {
 struct Routing {
   std::int64_t tokens = 0, experts = 0, per_token = 0;
 
-  /// Number `i` of what DealExperts chooses.
-  constexpr std::int64_t Dealt(std::int64_t i, std::int64_t groups) const {
-    const std::int64_t card = i % experts;
-    return card % groups * (experts / groups) + card / groups;
+  /// Number `i` of what AssignRoundRobin chooses: turn after turn, each group's first expert, then each one's second.
+  constexpr std::int64_t RoundRobin(std::int64_t i, std::int64_t groups) const {
+    const std::int64_t turn = i % experts;
+    return turn % groups * (experts / groups) + turn / groups;
   }
 };
 
 struct RoutingTypes {
   TensorType weights, mask, scores, chosen;
 };
+/// Fails where there are not as many numbers of experts as tokens go to.
+void CheckChosen(const Routing& op, const TensorType& chosen);
 RoutingTypes RoutingOutputs(const Routing& op, DType logits);
 
 void ChooseExperts(const Routing& op, const ConstTensor& logits, const Tensor& chosen);
-/// Without a look at logits: experts in `groups` of as many one behind the other are dealt out like cards, to the
-/// groups in turn. Each gets as many tokens where tokens times `per_token` is a multiple of their number.
-void DealExperts(const Routing& op, std::int64_t groups, const Tensor& chosen);
+/// Without a look at logits: of experts in `groups` of as many, one behind the other, those of all groups in turn. Each
+/// gets as many tokens where tokens times `per_token` is a multiple of their number.
+void AssignRoundRobin(const Routing& op, std::int64_t groups, const Tensor& chosen);
 /// Weights of experts that are chosen, whoever has chosen them.
 void WeighExperts(const Routing& op, const ConstTensor& logits, const ConstTensor& chosen, const Tensor& weights,
                   const Tensor& mask, const Tensor& scores);

@@ -11,7 +11,7 @@
 namespace tidemark {
 
 /// One call of NCCL, as one rank makes it. `count` is NCCL's own: of a reduce-scatter and an all-gather that of one
-/// rank's part, of the others that of the buffer.
+/// rank's part, of a message its own, of the others that of the buffer.
 struct NcclCall {
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast, send, receive };
   Kind kind = Kind::all_reduce;

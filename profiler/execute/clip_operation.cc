@@ -23,11 +23,10 @@ using Writes = std::span<const Tensor>;
 bool CountsHere(const OperationContext& c, const Model::Weight& weight) {
   const Parameter& parameter = *weight.parameter;
   const bool is_divided = parameter.elements_full > parameter.elements;
-  const bool over_experts = c.job.layout.ep > 1 && !c.job.axes.shard.optimizer;
   if (parameter.experts > 0 && is_divided) {
     return true;
   }
-  const bool repeats = over_experts && c.model.expert_place().rank() >= c.model.place().size;
+  const bool repeats = c.normed.sums_over_experts() && c.model.expert_place().rank() >= c.model.place().size;
   return !weight.is_copy && !repeats && (c.model.place().rank == 0 || is_divided);
 }
 

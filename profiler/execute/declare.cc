@@ -265,7 +265,7 @@ class Declarer {
         continue;
       }
       if (leaf.kind == CollectiveKind::all_gather) {
-        if (const auto part = PartToGather(model_, reads[i], writes[i])) {
+        if (const auto part = PartToGather(model_, reads[i], writes[i], ranks)) {
           type.elements = part->type.elements;
         }
       }

@@ -47,7 +47,7 @@ Status Executor::BeginAll(const Collective& leaf, Loops loops, std::span<const O
   for (std::size_t i = 0; i < writes.size(); ++i) {
     Operand sent = reads[i];
     if (leaf.kind == CollectiveKind::all_gather) {
-      sent.tensor = PartToGather(model_, sent, writes[i]).value_or(sent.tensor);
+      sent.tensor = PartToGather(model_, sent, writes[i], pending.group->size()).value_or(sent.tensor);
     }
     TIDEMARK_TRY(BeginExchange(leaf, sent, writes[i], pending));
     Held& held = held_[SlotOf(leaf.writes[i], loops)];

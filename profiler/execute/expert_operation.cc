@@ -39,6 +39,7 @@ class ExpertBinder : RowOperands {
         Row{"experts.sort_backward", &B::SortBySender},
         Row{"experts.unsort", &B::SortBySender},
         Row{"experts.unsort_backward", &B::SortByExpert},
+        Row{"router.narrow", &B::Narrow},
         Row{"combine.widen", &B::Widen},
         Row{"combine.widen_backward", &B::Narrow},
         Row{"combine.narrow", &B::Narrow},
@@ -88,8 +89,8 @@ class ExpertBinder : RowOperands {
             .experts = experts().count,
             .per_token = experts().per_token,
             .width = decoder_.hidden,
-            .parts = SendsRows() ? 1 : place().groups,
-            .part = SendsRows() ? 0 : place().group};
+            .groups = SendsRows() ? 1 : place().groups,
+            .group = SendsRows() ? 0 : place().group};
   }
 
   Operation PermuteForward() const {
@@ -124,8 +125,7 @@ class ExpertBinder : RowOperands {
 
   Operation PermuteBackward() const {
     const ConstTensor rows = c_.Read(0), weights = c_.Read(1), order = c_.Read(2), places = c_.Read(3);
-    const std::int64_t own = experts().count / (SendsRows() ? 1 : place().groups);
-    const kernels::Permutation permutation = PermutationOf(places.type.elements / own);
+    const kernels::Permutation permutation = PermutationOf(places.type.elements / PermutationOf(0).own_experts());
     const TensorType tokens{rows.type.dtype, permutation.tokens * permutation.width};
     return {{tokens, {weights.type.dtype, permutation.tokens * permutation.experts}},
             [=](Writes writes, const Queue& queue) {
@@ -135,8 +135,8 @@ class ExpertBinder : RowOperands {
 
   Operation UnpermuteForward() const {
     const ConstTensor rows = c_.Read(0), order = c_.Read(1);
-    const std::int64_t parts = SendsRows() ? 1 : place().groups;
-    const kernels::Permutation permutation = PermutationOf(order.type.elements * parts / experts().per_token);
+    const kernels::Permutation permutation =
+        PermutationOf(order.type.elements * PermutationOf(0).groups / experts().per_token);
     return {{{rows.type.dtype, permutation.tokens * permutation.width}},
             [=](Writes writes, const Queue& queue) { on::Unpermute(queue, permutation, rows, order, writes[0]); }};
   }
@@ -149,13 +149,17 @@ class ExpertBinder : RowOperands {
             }};
   }
 
+  static std::vector<TensorType> TypesOf(const std::vector<ConstTensor>& tensors) {
+    std::vector<TensorType> types;
+    for (const ConstTensor& tensor : tensors) {
+      types.push_back(tensor.type);
+    }
+    return types;
+  }
+
   Operation CopyEach() const {
     const std::vector<ConstTensor> reads = Reads(0);
-    std::vector<TensorType> types;
-    for (const ConstTensor& read : reads) {
-      types.push_back(read.type);
-    }
-    return {std::move(types), [=](Writes writes, const Queue& queue) {
+    return {TypesOf(reads), [=](Writes writes, const Queue& queue) {
               for (std::size_t i = 0; i < reads.size(); ++i) {
                 on::Copy(queue, reads[i], writes[i]);
               }
@@ -173,11 +177,7 @@ class ExpertBinder : RowOperands {
     }
     const std::vector<ConstTensor> reads = Reads(0);
     const std::int64_t rows = reads.back().type.elements / (reads.size() > 1 ? 1 : decoder_.hidden);
-    std::vector<TensorType> types;
-    for (const ConstTensor& read : reads) {
-      types.push_back(read.type);
-    }
-    return {std::move(types), [=](Writes writes, const Queue& queue) {
+    return {TypesOf(reads), [=](Writes writes, const Queue& queue) {
               for (std::size_t i = 0; i < reads.size(); ++i) {
                 const std::int64_t width = reads[i].type.elements / rows;
                 on::SortRows(queue, {outer, inner, rows / (outer * inner), width}, reads[i], writes[i]);
@@ -205,7 +205,9 @@ class ExpertBinder : RowOperands {
 
   /// What the tensor that is read says, when the operation runs.
   auto Counts(std::size_t read) const {
-    return [known = c_.expert_counts, tensor = c_.Read(read).data] { return known->Of(tensor); };
+    return [known = c_.expert_counts, tensor = c_.Read(read).data](const Queue& queue) {
+      return known->Of(tensor, queue.kind);
+    };
   }
 
   Operation ProductForward() const {
@@ -213,7 +215,7 @@ class ExpertBinder : RowOperands {
     const ConstTensor input = c_.Read(0), weight = WeightRead(0);
     linear.rows = input.type.elements / linear.in;
     return {{ExpertLinearOutput(linear, input.type.dtype)}, [=, rows = Counts(1)](Writes writes, const Queue& queue) {
-              on::ExpertLinearForward(queue, linear, input, rows(), weight, writes[0]);
+              on::ExpertLinearForward(queue, linear, input, rows(queue), weight, writes[0]);
             }};
   }
 
@@ -223,7 +225,7 @@ class ExpertBinder : RowOperands {
     linear.rows = gradient.type.elements / linear.out;
     return {{ExpertLinearInputGradientOutput(linear, gradient.type.dtype)},
             [=, rows = Counts(1)](Writes writes, const Queue& queue) {
-              on::ExpertLinearInputGradient(queue, linear, gradient, rows(), weight, writes[0]);
+              on::ExpertLinearInputGradient(queue, linear, gradient, rows(queue), weight, writes[0]);
             }};
   }
 
@@ -234,7 +236,7 @@ class ExpertBinder : RowOperands {
     linear.accumulate = c_.Adds(0);
     return {{ExpertLinearWeightGradientOutput(linear, GradientType(0))},
             [=, rows = Counts(2)](Writes writes, const Queue& queue) {
-              on::ExpertLinearWeightGradient(queue, linear, input, gradient, rows(), writes[0]);
+              on::ExpertLinearWeightGradient(queue, linear, input, gradient, rows(queue), writes[0]);
             }};
   }
 

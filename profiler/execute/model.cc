@@ -25,8 +25,8 @@ bool IsBias(std::string_view name) { return name.ends_with("_bias"); }
 bool IsNorm(std::string_view name) { return name.starts_with("norm"); }
 
 /// The loss that balances experts is one of all tokens of a microbatch together, and so no sum that one big batch has.
-/// Experts on several ranks get as many tokens each (router_operation.cc), since buffers are as large as the program
-/// says.
+/// Experts on several ranks get as many rows of each (router_operation.cc): buffers are as large as the program says,
+/// and ranks do not tell each other how many they send.
 Status CheckExperts(const Job& job) {
   const Experts* experts = ExpertsOf(job.network);
   if (experts == nullptr) {
@@ -52,11 +52,15 @@ Status CheckExperts(const Job& job) {
   return Done{};
 }
 
-/// Experts are laid out over the ranks of a stage (Layout).
-ExpertPlace ExpertPlaceOf(const Layout& layout, std::int64_t rank_in_stage) {
+/// Experts are laid out over the ranks of a stage (Layout). Where all ranks have the same ones, or parts of them as of
+/// all else, what they share is divided as all else.
+ExpertPlace ExpertPlaceOf(const Layout& layout, TensorParallelPlace place, std::int64_t shard) {
+  if (layout.ep == 1) {
+    return {.part = place.rank, .parts = place.size};
+  }
+  const std::int64_t rank = shard * place.size + place.rank;  // there are no replicas of shards
   const std::int64_t parts = layout.ExpertTp(), ranks = layout.ExpertRanks();
-  return {rank_in_stage / parts % layout.ep, layout.ep, rank_in_stage % parts, parts, rank_in_stage / ranks,
-          layout.ExpertGradientRanks()};
+  return {rank / parts % layout.ep, layout.ep, rank % parts, parts, rank / ranks, layout.ExpertGradientRanks()};
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   model.shard_ = shard;
   model.shards_ = job.layout.GradientRanks() / job.axes.shard.replicas;
   if (ExpertsOf(job.network) != nullptr && job.layout.ExpertRanks() > 1) {
-    model.expert_place_ = ExpertPlaceOf(job.layout, shard * place.size + place.rank);
+    model.expert_place_ = ExpertPlaceOf(job.layout, place, shard);
   }
   model.kept_layers_ = job.axes.shard.gathered_layers;
   TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
@@ -286,7 +290,7 @@ std::vector<Model::Rows> Model::RowsOf(const Weight& weight) const {
   if (parameter.name.starts_with("qkv")) {
     const std::int64_t queries = decoder_.heads / place_.size * decoder_.head_size;
     groups = {queries, (parameter.rows - queries) / 2, (parameter.rows - queries) / 2};
-  } else if (parameter.name.ends_with("gate_up")) {
+  } else if (parameter.name.find("gate_up") != std::string::npos) {
     groups = {parameter.rows / 2, parameter.rows / 2};
   }
   std::vector<Rows> own;

@@ -24,7 +24,8 @@ struct TensorParallelPlace {
 };
 
 /// Which experts of each layer a rank has (Layout): those of one of `groups` equal groups, of each of them one of
-/// `parts`; and which of the `shards` ranks it is that have the same ones.
+/// `parts`; and which of the `shards` ranks it is that have the same ones, where these are others than those that share
+/// all else (layout.ep).
 struct ExpertPlace {
   std::int64_t group = 0, groups = 1;
   std::int64_t part = 0, parts = 1;

@@ -24,6 +24,11 @@ NormedTensors::NormedTensors(const Model& model, const Program& program) {
     return;
   }
   host_takes_coefficient_ = !has(kClipCoefficient);
+  sums_over_experts_ = std::ranges::any_of(program.nodes, [&](const Node& node) {
+    const auto* sum = std::get_if<Collective>(&node);
+    return sum != nullptr && WithoutStage(program.names[sum->name.index]) == kReduceNorm &&
+           program.groups[sum->group.index].name == "ep x etp";
+  });
   FindUpdated(model, program);
   ForEachLeaf(program, [&](std::size_t at, std::span<const std::int64_t> loops) {
     const auto* compute = std::get_if<Compute>(&program.nodes[at]);

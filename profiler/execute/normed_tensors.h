@@ -17,6 +17,8 @@ namespace tidemark {
 
 /// Operations of this name write one number per tensor that the optimizer is given: each the numbers of its own ones.
 inline constexpr std::string_view kGradientNorms = "gradient norms";
+/// Sums the squares of all over the ranks of a group.
+inline constexpr std::string_view kReduceNorm = "reduce norm";
 /// Makes of the sum of their squares what gradients are multiplied by.
 inline constexpr std::string_view kClipCoefficient = "clip coefficient";
 
@@ -37,6 +39,8 @@ class NormedTensors {
 
   /// No operation of the step makes the coefficient: the host reads the norm and does.
   bool host_takes_coefficient() const { return host_takes_coefficient_; }
+  /// Norms are summed over the ranks with a layer's experts, which have the same gradients of all else.
+  bool sums_over_experts() const { return sums_over_experts_; }
   std::int64_t count() const { return static_cast<std::int64_t>(numbers_.size()); }
   /// What a gradient has of each tensor; a part may have no numbers. Nothing: who updates them has no known place here.
   std::optional<std::vector<Part>> PartsOf(const Contents& contents, bool own_part) const;
@@ -55,7 +59,7 @@ class NormedTensors {
 
   std::map<Key, std::int64_t> numbers_;
   std::map<Key, Updated> updated_;
-  bool host_takes_coefficient_ = false;
+  bool host_takes_coefficient_ = false, sums_over_experts_ = false;
 };
 
 }  // namespace tidemark

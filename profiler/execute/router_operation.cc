@@ -18,9 +18,10 @@ namespace {
 /// Chooses experts, or follows who has chosen them, for the tokens of a microbatch in one layer that a rank has: those
 /// behind the first `before`.
 ///
-/// Experts on several ranks are dealt out instead (DealExperts), to the groups of ranks in turn: each gets as many
-/// tokens from each rank, as buffers of a known size have to be filled, and a token goes to experts on different ranks.
-/// Weights are those that the router gives the dealt ones.
+/// Experts on several ranks are taken round-robin instead (AssignRoundRobin), so that each gets as many tokens from
+/// each rank: buffers are as large as the program says, and ranks do not tell each other how many rows they send.
+/// Weights are those that the router gives them. (Megatron-LM's --moe-router-force-load-balancing routes by random
+/// logits to the same end.)
 struct Chooser {
   const ExpertChoices* followed = nullptr;
   ExpertChoices* kept = nullptr;
@@ -33,7 +34,7 @@ struct Chooser {
   void Choose(const kernels::Routing& routing, const kernels::ConstTensor& logits, const kernels::Tensor& chosen,
               const Queue& queue) const {
     if (place.ranks() > 1) {
-      on::DealExperts(queue, routing, place.groups, chosen);
+      on::AssignRoundRobin(queue, routing, place.groups, chosen);
     } else if (followed != nullptr) {
       TIDEMARK_CHECK(queue.kind == Queue::Kind::cpu);  // whose memory it is
       EachToken(routing, static_cast<std::int64_t*>(chosen.data), [&](auto... at) { followed->Get(layer, at...); });
@@ -73,7 +74,6 @@ class RouterBinder : RowOperands {
         Row{"router.forward", &B::RouterForward},
         Row{"router.input_gradient", &B::RouterInputGradient},
         Row{"router.weight_gradient", &B::RouterWeightGradient},
-        Row{"router.narrow", &B::RouterNarrow},
         Row{"route.forward", &B::RouteForward},
         Row{"route.backward", &B::RouteBackward},
     };
@@ -105,12 +105,6 @@ class RouterBinder : RowOperands {
     return {{LinearInputGradientOutput(linear, dtype)}, [=](Writes writes, const Queue& queue) {
               on::LinearInputGradient(queue, linear, {&gradient, 1}, weight, writes[0]);
             }};
-  }
-
-  Operation RouterNarrow() const {
-    const ConstTensor wide = c_.Read(0);
-    return {{{c_.Stored(PartitionOf(c_.job).compute), wide.type.elements}},
-            [=](Writes writes, const Queue& queue) { on::Copy(queue, wide, writes[0]); }};
   }
 
   Operation RouterWeightGradient() const {

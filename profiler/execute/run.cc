@@ -196,8 +196,9 @@ Result<RunOutcome> RunSteps(const Job& job, std::span<const RunStep> steps, cons
   run.notes = device.notes();
   if (model.expert_place().ranks() > 1) {
     run.notes.emplace_back(
-        "tokens were dealt out to the experts in turn, as many to each, wherever the router would send them; their "
-        "weights are the router's");
+        "experts took tokens round-robin, as many each, wherever the router would have sent them; their weights are "
+        "the "
+        "router's");
   }
   run.trace = std::move(executor.recorder()).Take();
   return run;

@@ -96,12 +96,12 @@ class Experts(ExecutedJob):
                         ("layout.dp=2", "layout.tp=2", "layout.ep=2", "strategy=megatron-dist-opt", "network.experts.kernel=sequential")):
             self.assert_executed("strategy=megatron", *changes, steps=2)
 
-    def test_dealt_tokens_are_told_of(self):
+    def test_tokens_that_no_router_sent_are_told_of(self):
         """There is nothing that could be routed otherwise, and who reads a loss must know that no router chose."""
         report = self.json_of("run", self.job, "--verify", changes=("strategy=megatron", "layout.dp=2", "layout.ep=2"))
         self.assertNotIn("routed_tokens", report["numerics"])
-        self.assertIn("tokens were dealt out to the experts", " ".join(report["notes"]))
-        self.assertNotIn("dealt", " ".join(self.json_of("run", self.job)["notes"]))
+        self.assertIn("experts took tokens round-robin", " ".join(report["notes"]))
+        self.assertNotIn("round-robin", " ".join(self.json_of("run", self.job)["notes"]))
 
     def test_what_is_not_executed_says_so_before_anything_starts(self):
         divided = ("layout.dp=2", "layout.ep=2", "strategy=megatron")

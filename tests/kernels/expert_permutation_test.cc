@@ -51,7 +51,7 @@ TEST(ExpertPermutation, ComesBackAsTheSumOfATokensRows) {
 }
 
 // Four experts on two ranks: the second token has none on the first, and each rank has three rows.
-TEST(ExpertPermutation, OfPartsIsTheWholeOneCutBetweenExperts) {
+TEST(ExpertPermutation, OfGroupsIsTheWholeOneCutBetweenExperts) {
   const std::vector<std::uint8_t> mask_bytes = {1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1};
   const ConstTensor mask{{DType::u8, 12}, mask_bytes.data()};
   const Numbers tokens(DType::fp32, {1, 2, 3, 4, 5, 6}), weights = Numbers::Random({DType::fp32, 12}, 1);
@@ -66,10 +66,10 @@ TEST(ExpertPermutation, OfPartsIsTheWholeOneCutBetweenExperts) {
         sum[i] += addend[i];
       }
     };
-    const auto permuted = [&](std::int64_t parts) {
+    const auto permuted = [&](std::int64_t groups) {
       All all;
-      for (std::int64_t part = 0; part < parts; ++part) {
-        const Permutation op{.tokens = 3, .experts = 4, .per_token = 2, .width = 2, .parts = parts, .part = part};
+      for (std::int64_t group = 0; group < groups; ++group) {
+        const Permutation op{.tokens = 3, .experts = 4, .per_token = 2, .width = 2, .groups = groups, .group = group};
         const PermutationTypes types = PermutationOutputs(op, DType::fp32, DType::fp32, of_places);
         Numbers rows(types.rows), row_weights(types.row_weights), order(types.token_order), places(types.places),
             counts(types.counts), sum(tokens.type()), d_tokens(tokens.type()), d_weights(weights.type());
@@ -87,15 +87,15 @@ TEST(ExpertPermutation, OfPartsIsTheWholeOneCutBetweenExperts) {
       }
       return all;
     };
-    const All whole = permuted(1), parts = permuted(2);
-    EXPECT_EQ(parts.token_order, (std::vector<std::int64_t>{0, 2, 0, 1, 1, 2}));
-    EXPECT_EQ(parts.token_order, whole.token_order);
-    EXPECT_EQ(parts.counts, whole.counts);
-    EXPECT_EQ(parts.rows, whole.rows);
-    EXPECT_EQ(parts.row_weights, whole.row_weights);
-    EXPECT_EQ(parts.sums, whole.sums);
-    EXPECT_EQ(parts.d_tokens, whole.d_tokens);
-    EXPECT_EQ(parts.d_weights, whole.d_weights);
+    const All whole = permuted(1), halves = permuted(2);
+    EXPECT_EQ(halves.token_order, (std::vector<std::int64_t>{0, 2, 0, 1, 1, 2}));
+    EXPECT_EQ(halves.token_order, whole.token_order);
+    EXPECT_EQ(halves.counts, whole.counts);
+    EXPECT_EQ(halves.rows, whole.rows);
+    EXPECT_EQ(halves.row_weights, whole.row_weights);
+    EXPECT_EQ(halves.sums, whole.sums);
+    EXPECT_EQ(halves.d_tokens, whole.d_tokens);
+    EXPECT_EQ(halves.d_weights, whole.d_weights);
   }
 }
 

@@ -7,19 +7,20 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-/// Experts of a permutation's tokens: of all of them those that random logits choose, of a part the dealt ones, of
-/// which each part has as many.
+/// Experts of a permutation's tokens: of all of them those that random logits choose, of one of several groups those
+/// of AssignRoundRobin, of which each group has as many.
 Numbers MaskOf(const Permutation& op) {
   const Routing routing{op.tokens, op.experts, op.per_token};
   const Numbers logits = Some(DType::fp32, op.tokens * op.experts, 7);
   const RoutingTypes types = RoutingOutputs(routing, DType::fp32);
   Numbers chosen(types.chosen), weights(types.weights), mask(types.mask), scores(types.scores);
-  op.parts > 1 ? kernels::DealExperts(routing, op.parts, chosen) : kernels::ChooseExperts(routing, logits, chosen);
+  op.groups > 1 ? kernels::AssignRoundRobin(routing, op.groups, chosen)
+                : kernels::ChooseExperts(routing, logits, chosen);
   kernels::WeighExperts(routing, logits, chosen, weights, mask, scores);
   return mask;
 }
 
-/// One token, more tokens than a block looks at at once, more columns than it has packs, parts of experts. Calls
+/// One token, more tokens than a block looks at at once, more columns than it has packs, groups of experts. Calls
 /// `body(op, dtype, dtype of weights, dtype of places)`.
 template <class Body>
 void EachPermutation(Body body) {

@@ -36,12 +36,12 @@ void CheckChoose(const Place& place) {
   });
 }
 
-void CheckDeal(const Place& place) {
+void CheckAssign(const Place& place) {
   for (const Routing& op : {Routing{1, 1, 1}, Routing{40, 6, 2}, Routing{300, 8, 3}}) {
     for (const std::int64_t groups : {std::int64_t{1}, std::int64_t{2}, op.experts}) {
       if (op.experts % groups == 0) {
-        Compare(place, {Written(RoutingOutputs(op, DType::fp32).chosen, 0)}, &kernels::DealExperts, &cuda::DealExperts,
-                [&](auto run, const Tensors& t) { run(op, groups, t[0]); });
+        Compare(place, {Written(RoutingOutputs(op, DType::fp32).chosen, 0)}, &kernels::AssignRoundRobin,
+                &cuda::AssignRoundRobin, [&](auto run, const Tensors& t) { run(op, groups, t[0]); });
       }
     }
   }
@@ -76,7 +76,7 @@ void CheckBackward(const Place& place) {
 
 std::vector<Case> ExpertRoutingCases() {
   return {{"ChooseExperts", CheckChoose},
-          {"DealExperts", CheckDeal},
+          {"AssignRoundRobin", CheckAssign},
           {"WeighExperts", CheckWeigh},
           {"RoutingBackward", CheckBackward}};
 }

@@ -21,6 +21,7 @@ namespace {
 struct Laid {
   std::int64_t dp = 1, tp = 1, cp = 1, ep = 1, etp = 0;
   const char* strategy = "megatron";
+  std::int64_t replicas = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const Laid& laid) {
     return out << fmt::format("{} dp {} tp {} cp {} ep {} etp {}", laid.strategy, laid.dp, laid.tp, laid.cp, laid.ep,
@@ -43,6 +44,7 @@ Job WithExperts(const Laid& laid) {
   job.layout.cp = laid.cp;
   job.layout.ep = laid.ep;
   job.layout.etp = laid.etp;
+  job.axes.shard.replicas = laid.replicas;
   return job;
 }
 
@@ -58,6 +60,11 @@ const std::vector<Laid> kLaid = {
     {.dp = 4, .ep = 2, .strategy = "megatron-dist-opt"},
     {.dp = 2, .tp = 2, .ep = 2, .strategy = "megatron-dist-opt"},
     {.dp = 2, .tp = 2, .ep = 2, .etp = 1, .strategy = "megatron-dist-opt"},
+    {.dp = 2, .tp = 2, .strategy = "ddp-last"},
+    {.dp = 2, .tp = 2, .strategy = "fsdp2-scatter-each"},
+    {.dp = 4, .tp = 2, .strategy = "hsdp", .replicas = 2},
+    {.dp = 2, .tp = 2, .strategy = "deepspeed-zero2"},
+    {.dp = 2, .tp = 2, .strategy = "nanotron"},
 };
 
 /// Each rank has run the program of its own part, by kernels of this kind, and knows all ranks' choices.
@@ -142,7 +149,7 @@ TEST(ExpertsOfOneRank, HaveTheirGradientsByKernelsOfAGpu) {
   }
 }
 
-TEST_P(ExpertParallel, TokensAreDealtOutEvenlyAndToDifferentRanks) {
+TEST_P(ExpertParallel, TokensGoToAllExpertsAlikeAndToDifferentRanks) {
   const Job job = WithExperts(GetParam());
   const std::vector<RunOutcome> ranks = Ran(job, 1, Exact());
   const ExpertChoices& choices = ranks.front().choices;
@@ -161,8 +168,8 @@ TEST_P(ExpertParallel, TokensAreDealtOutEvenlyAndToDifferentRanks) {
   }
 }
 
-// Where a token goes to all experts there is nothing to deal, and losses are those of one rank. Gradients are clipped
-// to a tenth, so that a norm in which some rank's part is missing, or counted twice, shows in the next loss.
+// Where a token goes to all experts round-robin is what a router does, and losses are those of one rank. Gradients are
+// clipped to a tenth, so that a norm in which some rank's part is missing, or counted twice, shows in the next loss.
 TEST_P(ExpertParallel, LossesBehindClippedStepsAreThoseOfOneRank) {
   Job job = WithExperts(GetParam());
   ExpertsIn(job).per_token = 4;
