@@ -24,11 +24,8 @@ RunOutcome OnGpu(const Job& job, std::int64_t steps, RunOptions options) {
   return Needed(RunSteps(job, LoweredSteps(job, steps).steps(), options, *world));
 }
 
-class StepOnAGpu : public testing::TestWithParam<std::string> {};
-
 /// The same step as on the processor: memory to the byte, gradients in fp64.
-TEST_P(StepOnAGpu, IsTheProcessorsInNumbersAndMemory) {
-  const Job job = SmallJob(GetParam());
+void ExpectTheProcessors(const Job& job) {
   const RunOptions options{.exact = true, .keep_gradients = true, .kept_update = 2};
   const RunOutcome expected = Executed(job, 2, options), found = OnGpu(job, 2, options);
   EXPECT_NEAR(*found.steps[1].loss, *expected.steps[1].loss, 1e-10);
@@ -37,6 +34,24 @@ TEST_P(StepOnAGpu, IsTheProcessorsInNumbersAndMemory) {
   ASSERT_EQ(found.gradients.size(), expected.gradients.size());
   ASSERT_FALSE(found.gradients.empty());
   EXPECT_EQ(DifferentParameters(found.gradients, expected.gradients), std::set<std::string>{});
+}
+
+class StepOnAGpu : public testing::TestWithParam<std::string> {};
+
+TEST_P(StepOnAGpu, IsTheProcessorsInNumbersAndMemory) { ExpectTheProcessors(SmallJob(GetParam())); }
+
+TEST(ExpertsStepOnAGpu, IsTheProcessorsInNumbersAndMemory) {
+  for (const auto dispatcher : {Experts::Dispatcher::all_to_all, Experts::Dispatcher::all_gather}) {
+    Job job = SmallJob("megatron");
+    Experts& experts = std::get<Decoder>(job.network.shape).experts;
+    experts.count = 4;
+    experts.per_token = 2;
+    experts.ffn = 48;
+    experts.shared_ffn = 32;
+    experts.shared_gate = true;
+    experts.dispatcher = dispatcher;
+    ExpectTheProcessors(job);
+  }
 }
 
 /// Memory comes from cudaMallocAsync itself, whose inside is the driver's: how much tensors need of it is not.

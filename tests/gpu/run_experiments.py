@@ -81,6 +81,10 @@ def parts(results):
         found.append(Part(f"step-{strategy}", 60, (tidemark, "compare", *job, *compare)))
         found.append(Part(f"numbers-{strategy}", 60, (tidemark, "run", *job, "--device", "cuda", "--verify", "--format",
                                                       "json")))
+    with_experts = (*small, "--set", "network.experts.count=8", "--set", "network.experts.ffn=256", "--set",
+                    "network.experts.shared_ffn=256", "--set", "network.experts.shared_gate=true", "--set", "strategy=megatron")
+    found.append(Part("step-experts", 60, (tidemark, "compare", *with_experts, *compare)))
+    found.append(Part("numbers-experts", 60, (tidemark, "run", *with_experts, "--device", "cuda", "--verify", "--format", "json")))
     found += [Part(f"memory-{mode}", 60, (HERE / "memory_experiment", mode)) for mode in ("none", "records", "sources")]
     found += [Part(f"ranks-{count}", 150, ranks(count)) for count in (1, 2)]
     # Two ranks on one GPU by the bundle's own mpirun: by NCCL where it takes that, else through the host.
@@ -90,6 +94,8 @@ def parts(results):
         for strategy in ("ddp-last", "fsdp2-scatter-each", "megatron", "deepspeed-zero3"):
             job = (*small, "--set", "layout.dp=2", "--set", f"strategy={strategy}")
             found.append(Part(f"step-{strategy}-2", 60, (tidemark, "compare", *job, *compare)))
+        job = (*with_experts, "--set", "layout.dp=2", "--set", "layout.ep=2")
+        found.append(Part("step-experts-2", 60, (tidemark, "compare", *job, *compare)))
     found.append(Part("pytorch-judge", 420, (python, HERE / "experiments/gpu/pytorch_judge.py", "--tidemark", tidemark, "--out",
                                              recorded, "--time-box", "390")))
     found.append(Part("calibrate", 240, (tidemark, "calibrate", "--device", "cuda", "-o", machine)))

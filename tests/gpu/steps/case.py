@@ -42,6 +42,9 @@ REAL = (
     Network("tinyllama-1.1b", "tinyllama-1.1b", 8192, 1, 4),
     Network("gpt2-xl", "gpt2-xl", 1024, 4, 4),
     Network("llama-3-8b", "llama-3-8b", 8192, 1, 2, "jax-scan", "recompute: {policy: full}\nloss: low-precision\n"),
+    # A Mixtral of 1.5 billion parameters, of which a token meets 0.5.
+    Network("experts-1.5b", "{layers: 16, hidden: 1024, ffn: 3584, heads: 16, kv_heads: 8, vocabulary: 32000, "
+                            "experts: {count: 8, per_token: 2, ffn: 3584}}", 4096, 2, 4, "megatron"),
 )
 # What a processor executes in seconds, in place of all of them.
 REHEARSED = Network("rehearsed", "{layers: 2, hidden: 64, ffn: 96, heads: 4, kv_heads: 2, vocabulary: 256}", 32, 2, 2)
