@@ -29,18 +29,22 @@ Status CheckExpertParallel(const Job& job) {
                   fmt::format("set layout.etp to a divisor of {}, or leave it out", layout.tp));
   }
   if (ranks % layout.ExpertRanks() != 0) {
-    return BadKey("layout.ep",
-                  fmt::format("{} expert-parallel ranks with {} for each expert do not divide the {} ranks of a stage "
-                              "(layout.dp * layout.cp * layout.tp)",
-                              layout.ep, etp, ranks),
-                  "choose a layout.ep that divides them");
+    return BadKey(
+        "layout.ep",
+        fmt::format("{} x {} ranks with a layer's experts (layout.ep x layout.etp, which is layout.tp where it "
+                    "is left out) do not divide the {} ranks of a stage (layout.dp x layout.cp x layout.tp)",
+                    layout.ep, etp, ranks),
+        "choose a layout.ep whose product with layout.etp divides them, or whole experts: layout.etp 1");
   }
   if (layout.ExpertRanks() % layout.tp != 0) {
-    return BadKey("layout.ep",
-                  fmt::format("{} ranks with the experts of a layer, which are no multiple of the {} with parts of its "
-                              "attention (layout.tp), are not modelled",
-                              layout.ExpertRanks(), layout.tp),
-                  fmt::format("set layout.ep to a multiple of {}, or leave out layout.etp", layout.tp / etp));
+    return BadKey(
+        "layout.ep",
+        fmt::format("{} ranks with the experts of a layer, which are no multiple of the {} with parts of its "
+                    "attention (layout.tp), are not modelled",
+                    layout.ExpertRanks(), layout.tp),
+        fmt::format("leave out layout.etp, or, where the strategy divides experts, set layout.ep to a multiple "
+                    "of {}",
+                    layout.tp / etp));
   }
   return Done{};
 }

@@ -44,10 +44,15 @@ Status CheckExperts(const Job& job) {
   }
   const std::int64_t tokens = job.micro_batch_size * job.sequence_length / job.layout.cp / job.layout.tp;
   if (tokens * experts->per_token % experts->count != 0) {
-    return NotExecuted(
-        fmt::format("experts on several ranks of which not all get as many tokens: {} experts (network.experts.count) "
-                    "for the {} x {} that a rank sends them",
-                    experts->count, tokens, experts->per_token));
+    return Error{
+        ErrorCode::machine_cannot, "",
+        fmt::format(
+            "experts on several ranks take as many tokens each where they are executed: the {} tokens of a rank's "
+            "microbatch (micro_batch_size x sequence_length / layout.cp / layout.tp) x {} (experts.per_token) are no "
+            "multiple of {} (experts.count)",
+            tokens, experts->per_token, experts->count),
+        "choose numbers that are; docs/run.md (\"Experts on several ranks\") says why, and tidemark predict prices "
+        "this job"};
   }
   return Done{};
 }

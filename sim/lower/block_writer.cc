@@ -78,7 +78,7 @@ BlockWriter::BlockWriter(Role& role, DataParallel& data_parallel)
 BlockWriter::BlockTables BlockWriter::Tabulate(const Block& block, bool first_of_network) {
   BlockTables tables;
   if (role_.program.splits_backward) {
-    tables.split = SplitBackward(block);
+    tables.split = SplitBackward(block, role_.job.axes.precision.gradients);
     tables.split_plans = PlanActions(tables.split.block, first_of_network);
   }
   tables.plans = PlanActions(role_.program.splits_backward ? tables.split.whole : block, first_of_network);
@@ -145,7 +145,9 @@ std::vector<BlockWriter::ActionPlan> BlockWriter::PlanActions(const Block& block
     });
     for (const TensorId tensor : touched) {
       const Tensor& of = block.tensors[tensor.index];
-      plan.pool_elements = std::max(plan.pool_elements, of.pool.empty() ? 0 : of.elements);
+      if (!of.pool.empty()) {
+        plan.pooled.push_back(tensor);
+      }
       if (lifetimes[tensor.index].birth == i && BornHere(block, tensor)) {
         plan.births.push_back(tensor);
       }
@@ -290,7 +292,9 @@ BlockWriter::Walked BlockWriter::Walk(const Microbatch& microbatch, std::int64_t
 void BlockWriter::Act(const Walked& walked, std::size_t action) {
   const ActionPlan& plan = walked.plans[action];
   data_parallel_.BeforeAction(walked.microbatch, walked.position, action);
-  pool_.Request(plan.pool_elements);
+  for (const TensorId tensor : plan.pooled) {
+    pool_.Request(walked.tensors[tensor.index]);
+  }
   for (const TensorId tensor : plan.births) {
     role_.Alloc(walked.tensors[tensor.index]);
   }

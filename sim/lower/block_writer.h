@@ -69,7 +69,7 @@ class BlockWriter {
   /// What surrounds one action, the same for every block of a run: worked out once.
   struct ActionPlan {
     std::vector<TensorId> births, deaths;  ///< allocated before it, freed after it, by this block
-    std::int64_t pool_elements = 0;        ///< largest pooled tensor that it touches
+    std::vector<TensorId> pooled{};        ///< that it touches
     NameId name;
   };
   struct BlockTables {

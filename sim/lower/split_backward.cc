@@ -87,7 +87,7 @@ void TakeOutOfPool(Block& block, const std::vector<Action>& later) {
 
 /// Lets an action write the gradients of weights that it makes beside others to tensors of their own, and hands them
 /// over in `later`.
-void PutAside(Block& block, Action& action, std::vector<Action>& later) {
+void PutAside(Block& block, Action& action, DType dtype, std::vector<Action>& later) {
   auto* calculation = std::get_if<Calculate>(&action);
   if (calculation == nullptr) {
     return;
@@ -98,7 +98,6 @@ void PutAside(Block& block, Action& action, std::vector<Action>& later) {
       continue;
     }
     const TensorId aside{static_cast<std::uint32_t>(block.tensors.size())};
-    const DType dtype = block.tensors[calculation->writes.front().index].dtype;
     block.tensors.push_back({of.name + " gradient put aside", Category::gradient, dtype, of.elements, {}, {}});
     calculation->writes.push_back(aside);
     const std::int64_t bytes = (SizeOf(dtype) * 2 * of.elements).count();
@@ -109,7 +108,7 @@ void PutAside(Block& block, Action& action, std::vector<Action>& later) {
 
 }  // namespace
 
-SplitBlock SplitBackward(const Block& block) {
+SplitBlock SplitBackward(const Block& block, DType gradients) {
   std::vector<bool> waits(block.backward.size());
   std::transform(block.backward.begin(), block.backward.end(), waits.begin(), IsWeightGradient);
   // What serves an action stands before it, so one walk backwards finds all.
@@ -125,7 +124,7 @@ SplitBlock SplitBackward(const Block& block) {
       later.push_back(block.backward[i]);
     } else {
       split.block.backward.push_back(block.backward[i]);
-      PutAside(split.block, split.block.backward.back(), later);
+      PutAside(split.block, split.block.backward.back(), gradients, later);
     }
   }
   split.weights = split.block.backward.size();

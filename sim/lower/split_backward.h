@@ -18,6 +18,6 @@ struct SplitBlock {
 /// WeightGradStore), and so can what only they read, as an input that is gathered again. They keep what they read: the
 /// layer's input and the gradient of its output. Where one kernel makes the gradients of its input and of its weight (a
 /// norm), the latter lies in a small tensor of its own until the second part hands it over.
-SplitBlock SplitBackward(const Block& block);
+SplitBlock SplitBackward(const Block& block, DType gradients);
 
 }  // namespace tidemark

@@ -83,15 +83,19 @@ BufferId TensorPool::AddView(std::string name, const Tensor& tensor, std::int64_
                                   .base = pool_.id});
 }
 
-void TensorPool::Request(std::int64_t elements) {
-  if (pool_.exists || elements == 0) {
+void TensorPool::Request(const BufferRef& pooled) {
+  const Buffer& buffer = role_.builder.buffer(pooled.buffer);
+  if (!buffer.is_view()) {
     return;
   }
-  if (small_.valid() && elements <= role_.builder.buffer(small_).elements) {
+  if (small_.valid() && buffer.base == small_) {
     if (!small_alive_) {
       role_.Alloc({small_, {}});
       small_alive_ = true;
     }
+    return;
+  }
+  if (pool_.exists) {
     return;
   }
   role_.Alloc({pool_.id, {}});

@@ -14,8 +14,9 @@ namespace tidemark {
 /// made at the first request of the first step, as large as that request; replaced by a larger one when more is asked
 /// for; never given back. The replaced block lives on while a tensor in it does.
 ///
-/// Where requests differ in size, the smaller one comes first only for what the stage's first block makes: its pooled
-/// tensor of the first microbatch of the first step lies in a small block of its own, and has a view of its own.
+/// Where requests differ in size, smaller ones come first only for what the stage's first block makes: its first pooled
+/// tensor of the first microbatch of the first step lies in a small block of its own, and has a view of its own. With
+/// the next one the pool is made as large as it will be, be that one as small.
 class TensorPool {
  public:
   /// Where the first pooled tensor of the first block's forward pass is, and what it is.
@@ -32,8 +33,8 @@ class TensorPool {
   /// A microbatch's forward or backward pass begins. Backward passes come in the order of the forward passes.
   void BeginForward() { in_small_ = small_.valid() && !pool_.exists; }
   void BeginBackward() { in_small_ = small_alive_; }
-  /// An operator is about to touch a pooled tensor of so many elements.
-  void Request(std::int64_t elements);
+  /// An operator is about to touch a pooled tensor.
+  void Request(const BufferRef& pooled);
   /// The first block's output has been read for the last time.
   void DropOutput();
 

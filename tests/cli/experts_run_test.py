@@ -106,7 +106,7 @@ class Experts(ExecutedJob):
     def test_what_is_not_executed_says_so_before_anything_starts(self):
         divided = ("layout.dp=2", "layout.ep=2", "strategy=megatron")
         for changes, words in (((*divided, "network.experts.imbalance=1.25"), "network.experts.imbalance"),
-                               ((*divided, "network.experts.count=6"), "6 experts (network.experts.count) for the 64 x 2"),
+                               ((*divided, "network.experts.count=6"), "the 64 tokens of a rank's microbatch"),
                                (("network.experts.balancing_loss=true",), "network.experts.balancing_loss")):
             done = call("run", self.job, changes=changes)
             self.assertEqual(done.returncode, 3, (changes, done.stderr))

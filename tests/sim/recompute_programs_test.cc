@@ -217,7 +217,7 @@ TEST(DoneAgain, BlocksThatAreNoLayersStayAsTheyAre) {
 TEST(DoneAgain, DoesNotWaitWithWeightGradients) {
   for (const Policy policy : {Policy::full, Policy::selective}) {
     const Recompute recompute{.policy = policy, .norm = true, .activation = true};
-    const SplitBlock split = SplitBackward(Recomputed(LayerOf(Divided()), recompute));
+    const SplitBlock split = SplitBackward(Recomputed(LayerOf(Divided()), recompute), DType::bf16);
     const std::vector<std::string> names = NamesOf(split.block.backward);
     const auto later = names.begin() + static_cast<std::ptrdiff_t>(split.weights);
     EXPECT_TRUE(std::any_of(names.begin(), later, IsAgain));

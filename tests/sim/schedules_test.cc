@@ -89,7 +89,7 @@ TEST(Schedules, WeightGradientsThatWaitKeepInputsAndOutputGradients) {
   job.layout.tp = 2;
   job.layout.sp = true;
   const std::vector<Stage> stages = *CutIntoStages(job);
-  const SplitBlock split = SplitBackward(stages.front().BlockAt(1));
+  const SplitBlock split = SplitBackward(stages.front().BlockAt(1), DType::bf16);
   const std::vector<Lifetime> lifetimes = LifetimesOf(split.block);
   const std::size_t weights = split.block.forward.size() + split.weights;
   std::int64_t kept = 0;

@@ -193,6 +193,34 @@ TEST_P(ExpertParallel, LossesBehindClippedStepsAreThoseOfOneRank) {
   EXPECT_GT(std::abs(*other.steps[3].loss - *alone.steps[3].loss), 1e-9) << "clipping is nothing to the loss";
 }
 
+/// What the executor finds wrong with a job's programs before it runs them; empty: nothing.
+std::string FaultOf(const Job& job) {
+  const Status checked = CheckExecutable(job, LoweredSteps(job, 3).steps(), {});
+  return checked.ok() ? "" : checked.error().Text();
+}
+
+// A stage that begins with a layer, whose pooled inputs of the attention and of shared experts are both smaller than
+// the tokens that its experts gather.
+TEST(PooledExperts, OfALaterStageHaveMemoryInTheFirstStep) {
+  Job job = WithExperts({.dp = 2, .tp = 2, .ep = 2});
+  job.layout.pp = 2;
+  ExpertsIn(job).dispatcher = Experts::Dispatcher::all_gather;
+  ExpertsIn(job).shared_ffn = 32;
+  EXPECT_EQ(FaultOf(job), "");
+}
+
+// The gradient of a router in fp32 is a weight's like any other when it waits.
+TEST(RouterGradients, ThatArePutAsideHaveTheWeightsDType) {
+  for (const Schedule schedule : {Schedule::zb_h1, Schedule::zb_h2, Schedule::dualpipe}) {
+    Job job = WithExperts({});
+    job.layout.pp = 2;
+    job.accumulation_steps = 4;
+    job.schedule = schedule;
+    ExpertsIn(job).router_fp32 = true;
+    EXPECT_EQ(FaultOf(job), "");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kLaid));
 
 }  // namespace
