@@ -68,13 +68,14 @@ const std::vector<Laid> kLaid = {
 };
 
 /// Each rank has run the program of its own part, by kernels of this kind, and knows all ranks' choices.
-std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, RunOptions options,
+std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, const RunOptions& options,
                             kernels::Queue::Kind kind = kernels::Queue::Kind::cpu) {
-  return RunTogether(job.Ranks(), [&, options](World& world) mutable -> Result<RunOutcome> {
+  return RunTogether(job.Ranks(), [&](World& world) -> Result<RunOutcome> {
     const LoweredSteps lowered(job, steps, ShardOf(job, world.rank()));
     HostDevice device(kind);
-    options.device = &device;
-    TIDEMARK_ASSIGN(RunOutcome run, RunSteps(job, lowered.steps(), options, world));
+    RunOptions own = options;
+    own.device = &device;
+    TIDEMARK_ASSIGN(RunOutcome run, RunSteps(job, lowered.steps(), own, world));
     if (options.keep_gradients) {
       TIDEMARK_TRY(run.choices.Join(world));
     }
