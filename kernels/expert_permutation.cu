@@ -30,13 +30,40 @@ struct CountExpert {
   }
 };
 
-/// Which rows are an expert's: those behind the rows of the experts before it, by token.
+/// Elements from one tensor to another of the same dtype, as bits.
+struct Move {
+  Move(const ConstTensor& source, const Tensor& target)
+      : from(source.data), to(target.data), bytes(SizeOf(target.type.dtype).count()) {
+    TIDEMARK_CHECK(source.type.dtype == target.type.dtype);
+  }
+
+  /// An element, or a pack of them.
+  template <class At>
+  __host__ __device__ void operator()(At source, At target) const {
+    bytes == 2   ? Of<std::uint16_t>(source, target)
+    : bytes == 4 ? Of<std::uint32_t>(source, target)
+                 : Of<std::uint64_t>(source, target);
+  }
+
+ private:
+  template <class T, class At>
+  __host__ __device__ void Of(At source, At target) const {
+    Write(Read(static_cast<const T*>(from), source), static_cast<T*>(to), target);
+  }
+
+  const void* from;
+  void* to;
+  std::int64_t bytes;  ///< of an element: 2, 4 or 8
+};
+
+/// Which rows are an expert's, and their weights: those behind the rows of the experts before it, by token.
 struct OrderExpert {
   Permutation op;
   const std::uint8_t* mask;
   const std::int64_t* counts;
   std::int64_t* token_order;
   Tensor places;
+  Move weight;
   __host__ __device__ void operator()(const Team& team, std::int64_t expert) const {
     std::int64_t start = 0;
     for (std::int64_t before = 0; before < expert; ++before) {
@@ -44,35 +71,31 @@ struct OrderExpert {
     }
     team.EachCounted(0, op.tokens, Chosen{op, mask, expert}, [&](std::int64_t token, bool is_chosen, std::int64_t n) {
       const std::int64_t row = start + n, place = expert * op.tokens + token;
-      if (is_chosen && row < op.rows()) {
+      const bool has_room = row < op.rows();  // as a mask has that gives the group its share
+      if (is_chosen && has_room) {
         token_order[row] = token;
+        weight(op.InMask(place), row);
       }
       if (places.type.dtype == DType::u8) {
         static_cast<std::uint8_t*>(places.data)[place] = is_chosen ? 1 : 0;
-      } else if (!is_chosen || row < op.rows()) {
+      } else if (!is_chosen || has_room) {
         static_cast<std::int64_t*>(places.data)[is_chosen ? row : op.rows() + place - row] = place;
       }
     });
   }
 };
 
-template <class C>
-struct PermuteRow {
-  Permutation op;
-  Input<C> tokens, weights;
-  const std::int64_t* counts;
-  const std::int64_t* token_order;
-  Output<C> rows, row_weights;
+/// Rows to where `sort` says, or those that are named one behind the other.
+struct MoveRow {
+  std::int64_t width;
+  const std::int64_t* sources;  ///< null: all in their order
+  RowSort sort;
+  Move move;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t token = token_order[row], begin = row * op.width, from = token * op.width;
-    team.Each(begin, begin + op.width, [&](auto at) { rows.Set(at, tokens[at + (from - begin)]); });
-    team.Once([&] {
-      std::int64_t expert = 0;
-      for (std::int64_t end = counts[0]; row >= end && expert + 1 < op.own_experts(); end += counts[expert]) {
-        ++expert;
-      }
-      row_weights.Set(row, weights[token * op.experts + op.first_expert() + expert]);
-    });
+    const std::int64_t source = sources == nullptr ? row : sources[row];
+    const std::int64_t target = sources == nullptr ? sort.To(row) : row;
+    const std::int64_t begin = source * width, offset = target * width - begin;
+    team.Each(begin, begin + width, [&](auto at) { move(at, at + offset); });
   }
 };
 
@@ -98,47 +121,28 @@ struct SumRowsOfToken {
   }
 };
 
-template <class C>
-struct RowOfToken {
-  std::int64_t width;
-  const std::int64_t* token_order;
-  Input<C> tokens;
-  Output<C> rows;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * width, offset = token_order[row] * width - begin;
-    team.Each(begin, begin + width, [&](auto at) { rows.Set(at, tokens[at + offset]); });
-  }
-};
-
-template <class C>
 struct WeightGradientOfRow {
   Permutation op;
   const std::int64_t* places;
-  Input<C> row_gradients;
-  Output<C> gradients;
-  __host__ __device__ void operator()(std::int64_t row) const {
-    gradients.Set(op.InMask(places[row]), row_gradients[row]);
-  }
+  Move gradient;
+  __host__ __device__ void operator()(std::int64_t row) const { gradient(row, op.InMask(places[row])); }
 };
 
 /// The same of an expert's rows, by the group's mask.
-template <class C>
 struct WeightGradientsOfExpert {
   Permutation op;
   const std::uint8_t* mask;
-  Input<C> row_gradients;
-  Output<C> gradients;
+  Move gradient;
   __host__ __device__ void operator()(const Team& team, std::int64_t expert) const {
     const std::int64_t begin = expert * op.tokens;
-    const auto start = team.Sum<std::int64_t>(
-        0, begin, [mask = mask](std::int64_t place) { return std::int64_t{mask[place] != 0 ? 1 : 0}; });
-    team.EachCounted(
-        begin, begin + op.tokens, [mask = mask](std::int64_t place) { return mask[place] != 0; },
-        [&](std::int64_t place, bool is_chosen, std::int64_t n) {
-          if (is_chosen) {
-            gradients.Set(op.InMask(place), row_gradients[start + n]);
-          }
-        });
+    const auto is_chosen = [mask = mask](std::int64_t place) { return mask[place] != 0; };
+    const auto start =
+        team.Sum<std::int64_t>(0, begin, [&](std::int64_t place) { return std::int64_t{is_chosen(place) ? 1 : 0}; });
+    team.EachCounted(begin, begin + op.tokens, is_chosen, [&](std::int64_t place, bool chosen, std::int64_t n) {
+      if (chosen) {
+        gradient(start + n, op.InMask(place));
+      }
+    });
   }
 };
 
@@ -146,17 +150,6 @@ struct CountOne {
   std::int64_t count;
   std::int64_t* counts;
   __host__ __device__ void operator()(std::int64_t i) const { counts[i] = count; }
-};
-
-template <class C>
-struct SortRow {
-  RowSort op;
-  Input<C> from;
-  Output<C> to;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * op.width, offset = op.To(row) * op.width - begin;
-    team.Each(begin, begin + op.width, [&](auto at) { to.Set(at + offset, from[at]); });
-  }
 };
 
 }  // namespace
@@ -168,10 +161,8 @@ void Permute(const Permutation& op, const ConstTensor& tokens, const ConstTensor
   const auto* chosen = Elements<std::uint8_t>(mask);
   auto *counts = Elements<std::int64_t>(to.counts), *order = Elements<std::int64_t>(to.token_order);
   EachRow(queue, op.own_experts(), CountExpert{op, chosen, counts});
-  EachRow(queue, op.own_experts(), OrderExpert{op, chosen, counts, order, to.places});
-  InArithmeticOf({tokens.type, weights.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows(), PermuteRow<C>{op, tokens, weights, counts, order, to.rows, to.row_weights});
-  });
+  EachRow(queue, op.own_experts(), OrderExpert{op, chosen, counts, order, to.places, {weights, to.row_weights}});
+  EachRow(queue, op.rows(), MoveRow{op.width, order, {}, {tokens, to.rows}});
 }
 
 void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, const ConstTensor& row_weight_gradients,
@@ -182,15 +173,12 @@ void PermuteBackward(const Permutation& op, const ConstTensor& row_gradients, co
   TIDEMARK_CHECK(weight_gradients.type.elements == op.tokens * op.experts);
   Unpermute(op, row_gradients, token_order, token_gradients, queue);
   Zero(weight_gradients, queue);
-  InArithmeticOf({row_weight_gradients.type, weight_gradients.type}, [&]<class C>(C) {
-    if (places.type.dtype == DType::u8) {
-      EachRow(queue, op.own_experts(),
-              WeightGradientsOfExpert<C>{op, Elements<std::uint8_t>(places), row_weight_gradients, weight_gradients});
-    } else {
-      EachElement(queue, op.rows(),
-                  WeightGradientOfRow<C>{op, Elements<std::int64_t>(places), row_weight_gradients, weight_gradients});
-    }
-  });
+  const Move gradient(row_weight_gradients, weight_gradients);
+  if (places.type.dtype == DType::u8) {
+    EachRow(queue, op.own_experts(), WeightGradientsOfExpert{op, Elements<std::uint8_t>(places), gradient});
+  } else {
+    EachElement(queue, op.rows(), WeightGradientOfRow{op, Elements<std::int64_t>(places), gradient});
+  }
 }
 
 void Unpermute(const Permutation& op, const ConstTensor& rows, const ConstTensor& token_order, const Tensor& tokens,
@@ -208,10 +196,8 @@ void UnpermuteBackward(const Permutation& op, const ConstTensor& token_gradients
                        const Tensor& row_gradients, const Queue& queue) {
   TIDEMARK_CHECK(token_gradients.type.elements == op.tokens * op.width);
   TIDEMARK_CHECK(row_gradients.type.elements == op.rows() * op.width && token_order.type.elements == op.rows());
-  InArithmeticOf({token_gradients.type, row_gradients.type}, [&]<class C>(C) {
-    EachRow(queue, op.rows(),
-            RowOfToken<C>{op.width, Elements<std::int64_t>(token_order), token_gradients, row_gradients});
-  });
+  EachRow(queue, op.rows(),
+          MoveRow{op.width, Elements<std::int64_t>(token_order), {}, {token_gradients, row_gradients}});
 }
 
 void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue) {
@@ -221,7 +207,7 @@ void CountEvenly(std::int64_t rows, const Tensor& counts, const Queue& queue) {
 
 void SortRows(const RowSort& op, const ConstTensor& from, const Tensor& to, const Queue& queue) {
   TIDEMARK_CHECK(from.type.elements == op.all_rows() * op.width && to.type.elements == from.type.elements);
-  InArithmeticOf({from.type, to.type}, [&]<class C>(C) { EachRow(queue, op.all_rows(), SortRow<C>{op, from, to}); });
+  EachRow(queue, op.all_rows(), MoveRow{op.width, nullptr, op, {from, to}});
 }
 
 }  // namespace tidemark::kernels::cuda

@@ -7,34 +7,6 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-template <class C, class Views>
-struct GluRow {
-  std::int64_t width;
-  InputRows<typename Views::In> gate, up;
-  OutputRows<typename Views::Out> output;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    team.Each(0, width, [&](auto at) {
-      output.Set(row, at, Map([](C x, C u) { return Silu(x) * u; }, gate.At(row, at), up.At(row, at)));
-    });
-  }
-};
-
-template <class C, class Views>
-struct GluBackwardRow {
-  std::int64_t width;
-  InputRows<typename Views::In> gate, up, output_gradient;
-  OutputRows<typename Views::Out> gate_gradient, up_gradient;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const auto d_up = [](C dy, C x) { return dy * Silu(x); };
-    const auto d_gate = [](C dy, C u, C x) { return dy * u * SiluSlope(x); };
-    team.Each(0, width, [&](auto at) {
-      const auto x = gate.At(row, at), u = up.At(row, at), dy = output_gradient.At(row, at);
-      up_gradient.Set(row, at, Map(d_up, dy, x));
-      gate_gradient.Set(row, at, Map(d_gate, dy, u, x));
-    });
-  }
-};
-
 template <class C>
 struct SiluRow {
   std::int64_t width;
@@ -103,9 +75,9 @@ void GluForward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, c
   InArithmeticOf({gate.type, up.type, output.type}, [&]<class C>(C) {
     InViewsOfRows<C>(op, {gate, up, output}, [&]<class Views>(Views) {
       using In = typename Views::In;
-      EachRow(
-          queue, op.rows,
-          GluRow<C, Views>{op.width, GateOf<In>(op, gate), UpOf<In>(op, up), DenseTo<typename Views::Out>(op, output)});
+      EachRow(queue, op.rows,
+              GluRow<C, Views>{
+                  op.width, {}, GateOf<In>(op, gate), UpOf<In>(op, up), DenseTo<typename Views::Out>(op, output)});
     });
   });
 }
@@ -116,10 +88,14 @@ void GluBackward(const Glu& op, const ConstTensor& gate, const ConstTensor& up, 
     InViewsOfRows<C>(op, {gate, up, output_gradient, gate_gradient, up_gradient}, [&]<class Views>(Views) {
       using In = typename Views::In;
       using Out = typename Views::Out;
-      EachRow(
-          queue, op.rows,
-          GluBackwardRow<C, Views>{op.width, GateOf<In>(op, gate), UpOf<In>(op, up), DenseOf<In>(op, output_gradient),
-                                   GateTo<Out>(op, gate_gradient), UpTo<Out>(op, up_gradient)});
+      EachRow(queue, op.rows,
+              GluBackwardRow<C, Views>{op.width,
+                                       {},
+                                       GateOf<In>(op, gate),
+                                       UpOf<In>(op, up),
+                                       DenseOf<In>(op, output_gradient),
+                                       GateTo<Out>(op, gate_gradient),
+                                       UpTo<Out>(op, up_gradient)});
     });
   });
 }

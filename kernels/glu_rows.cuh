@@ -9,7 +9,8 @@
 
 namespace tidemark::kernels::cuda {
 
-// Operands of gated activations, row by row.
+// Gated activations row by row: their operands, and the whole of one in one kernel, with a weight for each row or
+// without.
 
 inline void CheckDense(const Glu& op, const TensorType& type) { TIDEMARK_CHECK(type.elements == op.rows * op.width); }
 
@@ -81,5 +82,47 @@ __host__ __device__ C SiluSlope(C x) {
   const C sigmoid = Sigmoid(x);
   return sigmoid * (C(1) + x * (C(1) - sigmoid));
 }
+
+template <class C>
+struct NoWeight {
+  __host__ __device__ C operator()(std::int64_t) const { return C(1); }
+};
+template <class C>
+struct RowWeight {
+  Input<C> weights;
+  __host__ __device__ C operator()(std::int64_t row) const { return weights[row]; }
+};
+
+template <class C, class Views, class Weight = NoWeight<C>>
+struct GluRow {
+  std::int64_t width;
+  Weight weight;
+  InputRows<typename Views::In> gate, up;
+  OutputRows<typename Views::Out> output;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const C w = weight(row);
+    team.Each(0, width, [&](auto at) {
+      output.Set(row, at, Map([w](C x, C u) { return Silu(x) * u * w; }, gate.At(row, at), up.At(row, at)));
+    });
+  }
+};
+
+template <class C, class Views, class Weight = NoWeight<C>>
+struct GluBackwardRow {
+  std::int64_t width;
+  Weight weight;
+  InputRows<typename Views::In> gate, up, output_gradient;
+  OutputRows<typename Views::Out> gate_gradient, up_gradient;
+  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
+    const C w = weight(row);
+    const auto d_up = [w](C dy, C x) { return dy * w * Silu(x); };
+    const auto d_gate = [w](C dy, C u, C x) { return dy * w * u * SiluSlope(x); };
+    team.Each(0, width, [&](auto at) {
+      const auto x = gate.At(row, at), u = up.At(row, at), dy = output_gradient.At(row, at);
+      up_gradient.Set(row, at, Map(d_up, dy, x));
+      gate_gradient.Set(row, at, Map(d_gate, dy, u, x));
+    });
+  }
+};
 
 }  // namespace tidemark::kernels::cuda

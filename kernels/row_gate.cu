@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/columns.cuh"
 #include "kernels/eager_norm_cuda.h"
 #include "kernels/functions.cuh"
+#include "kernels/linear_cuda.h"
 #include "kernels/row_gate_cuda.h"
 #include "kernels/team.cuh"
 
@@ -35,35 +35,6 @@ struct ScoreRow {
   }
 };
 
-template <class C>
-struct GateInputRow {
-  std::int64_t in;
-  Input<C> scores, vector;
-  Output<C> gradient;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t begin = row * in;
-    const C score = scores[row];
-    team.Each(begin, begin + in,
-              [&](auto at) { gradient.Set(at, Map([score](C v) { return score * v; }, vector[at - begin])); });
-  }
-};
-
-template <class C>
-struct VectorColumn {
-  std::int64_t in;
-  bool accumulate;
-  Input<C> scores, gate_input;
-  Output<C> gradient;
-  template <class At>
-  __host__ __device__ auto Term(std::int64_t row, At column) const {
-    const C score = scores[row];
-    return Map([score](C z) { return score * z; }, gate_input[column + row * in]);
-  }
-  __host__ __device__ void Store(std::int64_t column, C sum) const {
-    gradient.Set(column, accumulate ? gradient[column] + sum : sum);
-  }
-};
-
 }  // namespace
 
 void RowGateForward(const RowGate& op, const ConstTensor& gate_input, const ConstTensor& vector,
@@ -84,13 +55,14 @@ void RowGateBackward(const RowGate& op, const ConstTensor& output_gradient, cons
   NormProduct(RowsOf(op), output_gradient, saved.input, to.products, queue);
   InArithmeticOf({output_gradient.type, saved.input.type, saved.gate_input.type}, [&]<class C>(C) {
     EachRow(queue, op.rows, ScoreRow<C>{op.width, to.products, saved.gate, to.scores});
-    EachRow(queue, op.rows, GateInputRow<C>{op.in, to.scores, saved.vector, to.gate_input});
-    if (to.vector) {
-      TIDEMARK_CHECK(to.vector->type.elements == op.in);
-      EachColumn<C>(queue, op.rows, op.in,
-                    VectorColumn<C>{op.in, op.accumulate, to.scores, saved.gate_input, *to.vector});
-    }
   });
+  // The score is a linear layer of one output.
+  const Linear score{.rows = op.rows, .in = op.in, .out = 1, .accumulate = op.accumulate};
+  const ConstTensor gradient = to.scores;
+  LinearInputGradient(score, {&gradient, 1}, saved.vector, to.gate_input, queue);
+  if (to.vector) {
+    LinearWeightGradient(score, saved.gate_input, {&gradient, 1}, *to.vector, queue);
+  }
 }
 
 }  // namespace tidemark::kernels::cuda

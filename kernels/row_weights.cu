@@ -6,41 +6,17 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-template <class C, class Views>
-struct WeightedGluRow {
-  std::int64_t width;
-  InputRows<typename Views::In> gate, up;
-  Input<C> weights;
-  OutputRows<typename Views::Out> output;
-  __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const C w = weights[row];
-    team.Each(0, width, [&](auto at) {
-      output.Set(row, at, Map([w](C x, C u) { return Silu(x) * u * w; }, gate.At(row, at), up.At(row, at)));
-    });
-  }
-};
-
-template <class C, class Views>
+template <class C>
 struct WeightedGluBackwardRow {
-  std::int64_t width;
-  InputRows<typename Views::In> gate, up, output_gradient;
-  Input<C> weights;
-  OutputRows<typename Views::Out> gate_gradient, up_gradient;
+  GluBackwardRow<C, AnyViews<C>, RowWeight<C>> glu;
   Output<C> weight_gradients;
   __host__ __device__ void operator()(const Team& team, std::int64_t row) const {
-    const C w = weights[row];
-    const C sum = team.Sum<C>(0, width, [&](auto at) {
-      return Map([](C dy, C x, C u) { return dy * Silu(x) * u; }, output_gradient.At(row, at), gate.At(row, at),
-                 up.At(row, at));
+    const C sum = team.Sum<C>(0, glu.width, [&](auto at) {
+      return Map([](C dy, C x, C u) { return dy * Silu(x) * u; }, glu.output_gradient.At(row, at), glu.gate.At(row, at),
+                 glu.up.At(row, at));
     });
     team.Once([&] { weight_gradients.Set(row, sum); });
-    const auto d_up = [w](C dy, C x) { return dy * w * Silu(x); };
-    const auto d_gate = [w](C dy, C u, C x) { return dy * w * u * SiluSlope(x); };
-    team.Each(0, width, [&](auto at) {
-      const auto x = gate.At(row, at), u = up.At(row, at), dy = output_gradient.At(row, at);
-      up_gradient.Set(row, at, Map(d_up, dy, x));
-      gate_gradient.Set(row, at, Map(d_gate, dy, u, x));
-    });
+    glu(team, row);
   }
 };
 
@@ -71,12 +47,12 @@ void WeightedGluForward(const Glu& op, const ConstTensor& packed, const ConstTen
                         const Queue& queue) {
   CheckPacked(op, packed.type, row_weights.type);
   InArithmeticOf({packed.type, row_weights.type, output.type}, [&]<class C>(C) {
-    InViewsOfRows<C>(op, {packed, output}, [&]<class Views>(Views) {
-      using In = typename Views::In;
-      EachRow(queue, op.rows,
-              WeightedGluRow<C, Views>{op.width, GateOf<In>(op, packed), UpOf<In>(op, packed), row_weights,
-                                       DenseTo<typename Views::Out>(op, output)});
-    });
+    EachRow(queue, op.rows,
+            GluRow<C, AnyViews<C>, RowWeight<C>>{op.width,
+                                                 {row_weights},
+                                                 GateOf<Input<C>>(op, packed),
+                                                 UpOf<Input<C>>(op, packed),
+                                                 DenseTo<Output<C>>(op, output)});
   });
 }
 
@@ -86,14 +62,15 @@ void WeightedGluBackward(const Glu& op, const ConstTensor& packed, const ConstTe
   CheckPacked(op, packed.type, row_weights.type);
   CheckPacked(op, packed_gradient.type, row_weight_gradients.type);
   InArithmeticOf({packed.type, row_weights.type, output_gradient.type}, [&]<class C>(C) {
-    InViewsOfRows<C>(op, {packed, output_gradient, packed_gradient}, [&]<class Views>(Views) {
-      using In = typename Views::In;
-      using Out = typename Views::Out;
-      EachRow(queue, op.rows,
-              WeightedGluBackwardRow<C, Views>{
-                  op.width, GateOf<In>(op, packed), UpOf<In>(op, packed), DenseOf<In>(op, output_gradient), row_weights,
-                  GateTo<Out>(op, packed_gradient), UpTo<Out>(op, packed_gradient), row_weight_gradients});
-    });
+    EachRow(queue, op.rows,
+            WeightedGluBackwardRow<C>{{op.width,
+                                       {row_weights},
+                                       GateOf<Input<C>>(op, packed),
+                                       UpOf<Input<C>>(op, packed),
+                                       DenseOf<Input<C>>(op, output_gradient),
+                                       GateTo<Output<C>>(op, packed_gradient),
+                                       UpTo<Output<C>>(op, packed_gradient)},
+                                      row_weight_gradients});
   });
 }
 

@@ -19,11 +19,11 @@ std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
 std::vector<Case> Cases() {
   return Join({PointwiseCases, NormalCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
                AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases,
-               RowWeightsCases, RowGateCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
+               RowWeightsCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
 }
 
 std::vector<Case> CasesThatMultiply() {
-  return Join({GemmCases, LinearCases, ExpertLinearCases, InfoNceCases, EagerAttentionCases});
+  return Join({GemmCases, LinearCases, ExpertLinearCases, RowGateCases, InfoNceCases, EagerAttentionCases});
 }
 
 }  // namespace tidemark::kernels::cuda
