@@ -107,6 +107,27 @@ TEST(ExpertPermutation, SumsAreRoundedOnce) {
   EXPECT_EQ(sum[0], 258);
 }
 
+// Two senders with rows for three experts each, one row for each: by expert, and from each sender.
+TEST(RowSort, ExchangesWhatComesFirst) {
+  const RowSort op{.outer = 2, .inner = 3, .rows = 1, .width = 2};
+  Numbers sorted(TensorType{DType::bf16, 12});
+  SortRows(op, Numbers(DType::bf16, {0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51}), sorted);
+  EXPECT_EQ(sorted.values(), (std::vector<double>{0, 1, 30, 31, 10, 11, 40, 41, 20, 21, 50, 51}));
+}
+
+TEST(RowSort, KeepsRowsOfOneSenderForOneExpertInTheirOrder) {
+  const RowSort op{.outer = 2, .inner = 2, .rows = 2, .width = 1};
+  Numbers sorted(TensorType{DType::fp32, 8});
+  SortRows(op, Numbers(DType::fp32, {0, 1, 10, 11, 20, 21, 30, 31}), sorted);
+  EXPECT_EQ(sorted.values(), (std::vector<double>{0, 1, 20, 21, 10, 11, 30, 31}));
+}
+
+TEST(ExpertCounts, AreAsManyRowsEach) {
+  Numbers counts(TensorType{DType::int64, 3});
+  CountEvenly(12, counts);
+  EXPECT_EQ(counts.integers(), (std::vector<std::int64_t>{4, 4, 4}));
+}
+
 TEST(ExpertPermutation, GradientsAreThoseOfFiniteDifferences) {
   for (const DType places : {DType::int64, DType::u8}) {
     Numbers tokens = Numbers::Random({DType::fp64, 6}, 1), weights = Numbers::Random({DType::fp64, 12}, 2);

@@ -54,6 +54,16 @@ TEST(ExpertRouting, HandsNaNOn) {
   EXPECT_FALSE(std::isnan(routed.weights[7]));
 }
 
+// Experts 0 and 1 are one group, 2 and 3 the other.
+TEST(ExpertRouting, RoundRobinTakesAnExpertOfEachGroupInTurn) {
+  const Routing op{.tokens = 3, .experts = 4, .per_token = 2};
+  Numbers chosen(TensorType{DType::int64, 6});
+  AssignRoundRobin(op, 2, chosen);
+  EXPECT_EQ(chosen.integers(), (std::vector<std::int64_t>{0, 2, 1, 3, 0, 2}));
+  AssignRoundRobin(op, 1, chosen);
+  EXPECT_EQ(chosen.integers(), (std::vector<std::int64_t>{0, 1, 2, 3, 0, 1}));
+}
+
 TEST(ExpertRouting, WeighsWhatItIsToldToChoose) {
   const Numbers logits(DType::fp64, {1, 0, 3, -1, 2, 2, -5, 2});
   Routed routed(kOp, logits);
