@@ -29,10 +29,10 @@ constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTok
 /// What a file is refused for whose model type has no experts here: a deepseek's, whatever else it is refused for.
 void RequireNoExperts(Keys& keys) {
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    keys.Require(
-        keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
-        "of networks with experts those of model_type mixtral and qwen2_moe are read; network.experts of a job "
-        "describes others");
+    keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
+                 "of networks with experts those of model_type mixtral, qwen2_moe and qwen3_moe are read; "
+                 "network.experts of a job "
+                 "describes others");
   }
 }
 
@@ -105,6 +105,23 @@ Decoder ReadQwen2(Keys& keys) {
   return d;
 }
 
+constexpr std::int64_t kQwen3HeadSize = 128;
+
+/// `head_dim` 128 is the default whatever the hidden size is. The bias of all four projections of attention would be
+/// without those of the feed-forward part.
+void ReadQwen3Attention(Keys& keys, Decoder& d) {
+  d.head_size = keys.Whole("head_dim", kQwen3HeadSize);
+  d.qk_norm = true;
+  keys.Require(!keys.Truth("attention_bias", false), "attention_bias", "expected false",
+               "a network with biases in the attention part only cannot be represented");
+}
+
+Decoder ReadQwen3(Keys& keys) {
+  Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
+  ReadQwen3Attention(keys, d);
+  return d;
+}
+
 /// The loss that balances experts is computed where the model returns the router's logits.
 void ReadExperts(Keys& keys, Experts& experts, const char* count, std::int64_t missing_count,
                  std::int64_t missing_per_token) {
@@ -122,26 +139,49 @@ Decoder ReadMixtral(Keys& keys) {
   return d;
 }
 
-Decoder ReadQwen2Moe(Keys& keys) {
+void RequireExpertsInAllLayers(Keys& keys) {
+  keys.Require(keys.Whole("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "expected 1",
+               "layers of which some have experts and some have none cannot be represented");
+  keys.Require(keys.IsEmptyList("mlp_only_layers"), "mlp_only_layers", "expected no layers",
+               "layers of which some have experts and some have none cannot be represented");
+}
+
+/// What Qwen2MoeConfig and Qwen3MoeConfig differ in, beside their experts.
+struct QwenDefaults {
+  std::int64_t ffn, heads, kv_heads;
+};
+
+Decoder ReadQwenWithExperts(Keys& keys, const QwenDefaults& defaults) {
   Decoder d;
   d.hidden = keys.Whole("hidden_size", 2048);
-  d.ffn = keys.Whole("intermediate_size", 5632);
+  d.ffn = keys.Whole("intermediate_size", defaults.ffn);
   d.layers = keys.Whole("num_hidden_layers", 24);
-  d.heads = keys.Whole("num_attention_heads", 16);
-  d.kv_heads = keys.Whole("num_key_value_heads", 16);
+  d.heads = keys.Whole("num_attention_heads", defaults.heads);
+  d.kv_heads = keys.Whole("num_key_value_heads", defaults.kv_heads);
   d.vocabulary = keys.Whole("vocab_size", 151936);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
+  return d;
+}
+
+Decoder ReadQwen2Moe(Keys& keys) {
+  Decoder d = ReadQwenWithExperts(keys, {.ffn = 5632, .heads = 16, .kv_heads = 16});
   d.qkv_bias = keys.Truth("qkv_bias", true);
   ReadHeadSize(keys, d);
   ReadExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
   d.experts.shared_gate = true;
-  keys.Require(keys.Whole("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "expected 1",
-               "layers of which some have experts and some have none cannot be represented");
-  keys.Require(keys.IsEmptyList("mlp_only_layers"), "mlp_only_layers", "expected no layers",
-               "layers of which some have experts and some have none cannot be represented");
+  RequireExpertsInAllLayers(keys);
+  return d;
+}
+
+Decoder ReadQwen3Moe(Keys& keys) {
+  Decoder d = ReadQwenWithExperts(keys, {.ffn = 6144, .heads = 32, .kv_heads = 4});
+  ReadQwen3Attention(keys, d);
+  ReadExperts(keys, d.experts, "num_experts", 128, 8);
+  d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
+  RequireExpertsInAllLayers(keys);
   return d;
 }
 
@@ -235,9 +275,16 @@ struct ModelType {
 };
 
 constexpr ModelType kModelTypes[] = {
-    {"gpt2", &ReadGpt2},       {"gpt_neox", &ReadGptNeox},         {"llama", &ReadLlama},
-    {"mistral", &ReadMistral}, {"mixtral", &ReadMixtral, true},    {"opt", &ReadOpt},
-    {"qwen2", &ReadQwen2},     {"qwen2_moe", &ReadQwen2Moe, true},
+    {"gpt2", &ReadGpt2},
+    {"gpt_neox", &ReadGptNeox},
+    {"llama", &ReadLlama},
+    {"mistral", &ReadMistral},
+    {"mixtral", &ReadMixtral, true},
+    {"opt", &ReadOpt},
+    {"qwen2", &ReadQwen2},
+    {"qwen2_moe", &ReadQwen2Moe, true},
+    {"qwen3", &ReadQwen3},
+    {"qwen3_moe", &ReadQwen3Moe, true},
 };
 
 std::string NetworkName(std::string_view origin) {

@@ -23,14 +23,20 @@ namespace tidemark {
 namespace {
 
 // torchtitan before 9810191b (2026-02-23), which was the last to read TOML: torchtitan/config/job_config.py (fields and
-// defaults), train.py, distributed/parallel_dims.py, distributed/pipeline_parallel.py, models/llama3. What is not named
-// here touches neither memory nor time.
+// defaults), train.py, distributed/parallel_dims.py, distributed/pipeline_parallel.py, models/llama3, models/qwen3.
+// What is not named here touches neither memory nor time.
 
-/// The zoo's name of a flavor of models/llama3/__init__.py.
+/// A flavor of models/<model>/__init__.py and its name in the zoo.
+struct Flavor {
+  std::string_view model, name, network;
+};
+
 constexpr std::array kFlavors = {
-    std::pair<std::string_view, std::string_view>{"8B", "llama-3-8b"},
-    std::pair<std::string_view, std::string_view>{"70B", "llama-3-70b"},
-    std::pair<std::string_view, std::string_view>{"405B", "llama-3.1-405b"},
+    Flavor{"llama3", "8B", "llama-3-8b"},       Flavor{"llama3", "70B", "llama-3-70b"},
+    Flavor{"llama3", "405B", "llama-3.1-405b"}, Flavor{"qwen3", "0.6B", "qwen3-0.6b"},
+    Flavor{"qwen3", "1.7B", "qwen3-1.7b"},      Flavor{"qwen3", "4B", "qwen3-4b"},
+    Flavor{"qwen3", "8B", "qwen3-8b"},          Flavor{"qwen3", "14B", "qwen3-14b"},
+    Flavor{"qwen3", "32B", "qwen3-32b"},
 };
 
 /// Flavor debugmodel, which no zoo has.
@@ -81,16 +87,16 @@ class Titan {
       }
       return Done{};
     }
-    for (const auto& [known, ours] : kFlavors) {
-      if (name.text == "llama3" && flavor.text == known) {
-        settings_["network"] = Retold(flavor, std::string(ours));
+    for (const Flavor& known : kFlavors) {
+      if (name.text == known.model && flavor.text == known.name) {
+        settings_["network"] = Retold(flavor, std::string(known.network));
         return Done{};
       }
     }
     return ErrorAt(
         flavor, "model.flavor",
-        fmt::format("torchtitan's {} {} is code, and this version knows llama3 in the flavors debugmodel, 8B, "
-                    "70B and 405B",
+        fmt::format("torchtitan's {} {} is code, and this version knows llama3 in the flavors debugmodel, 8B, 70B and "
+                    "405B, and qwen3 in 0.6B, 1.7B, 4B, 8B, 14B and 32B",
                     name.text, flavor.text),
         "name the network: --set network=NAME (`tidemark list networks`), or the path of its config.json");
   }

@@ -110,6 +110,7 @@ Status ReadMegatronNetwork(const ToolFields& fields, std::int64_t tensor_ranks, 
   settings["network.qkv_bias"] = biased
                                      ? fields.Retold("disable-bias-linear", "", "true")
                                      : fields.Retold("add-qkv-bias", "", fields.Has("add-qkv-bias") ? "true" : "false");
+  settings["network.qk_norm"] = fields.Retold("qk-layernorm", "", fields.Has("qk-layernorm") ? "true" : "false");
   settings["network.tied_embeddings"] = fields.Retold(
       "untie-embeddings-and-output-weights", "", fields.Has("untie-embeddings-and-output-weights") ? "false" : "true");
   settings["network.dropout"] = fields.Value("hidden-dropout", "0.1");

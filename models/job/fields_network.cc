@@ -53,6 +53,8 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
       FieldAt<D>(
           "qkv_bias", [](D & d) -> auto& { return d.qkv_bias; }, Truth{}),
       FieldAt<D>(
+          "qk_norm", [](D & d) -> auto& { return d.qk_norm; }, Truth{}),
+      FieldAt<D>(
           "linear_bias", [](D & d) -> auto& { return d.linear_bias; }, Truth{}),
       FieldAt<D>(
           "tied_embeddings", [](D & d) -> auto& { return d.tied_embeddings; }, Truth{}),

@@ -32,6 +32,7 @@ constexpr Meaning kMeanings[] = {
     {"network.ffn_kind", "what stands between the linear layers of the feed-forward part"},
     {"network.rope", "whether positions are told by rotating queries and keys"},
     {"network.qkv_bias", "whether the projections to queries, keys and values have a bias"},
+    {"network.qk_norm", "whether queries and keys are normalised, head by head, before attention"},
     {"network.linear_bias", "whether the other linear layers have a bias"},
     {"network.qkv_views", "whether queries, keys and values are parts of one tensor, which is then kept whole"},
     {"network.tied_embeddings", "whether input and output share one table of words"},

@@ -28,9 +28,10 @@ struct Parameter {
   std::int64_t rows = 1;           ///< size of dimension 0 on this rank; divides `elements`. FSDP2 shards and pads it
   std::int64_t elements_full = 0;  ///< over all tensor-parallel and expert-parallel ranks
   bool trainable = true;
-  bool tied = false;           ///< a second use of a parameter defined in another block: not stored again
-  bool added_by_hook = false;  ///< its gradient is always autograd's own, which no kernel adds to another
-  std::int64_t experts = 0;    ///< weights of one shape that it is made of, one for each expert; 0: it is no expert's
+  bool tied = false;             ///< a second use of a parameter defined in another block: not stored again
+  bool added_by_hook = false;    ///< its gradient is always autograd's own, which no kernel adds to another
+  bool shared_by_heads = false;  ///< each tensor-parallel rank has all of it, and of its gradient what its heads make
+  std::int64_t experts = 0;      ///< weights of one shape that it is made of, one for each expert; 0: it is no expert's
 };
 
 struct Tensor {

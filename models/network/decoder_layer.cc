@@ -136,22 +136,48 @@ class LayerTable {
 
   bool RotatesEach() const { return decoder().rope && !parts_.partition().fused_rope && !packed_.valid(); }
 
-  /// What a projection writes and a rotation of its own turns into another tensor.
-  struct Rotated {
+  /// What becomes of queries or keys between their projection and attention: they are normalised, then rotated into
+  /// another tensor, or one of the two.
+  struct Turned {
     std::string name;
-    std::int64_t elements = 0;
-    TensorId projected, rotated;
+    std::int64_t heads = 0;
+    TensorId projected, unrotated, output;
+    NormPart norm;
+
+    std::int64_t elements(const LocalShape& shape) const { return shape.tokens * heads * shape.head_size; }
   };
 
-  Rotated ToBeRotated(std::string name, std::int64_t elements, TensorId rotated) {
-    const TensorId projected = b().AddTensor(name + "_projected", elements);
-    return {std::move(name), elements, projected, rotated};
+  bool Turns() const { return RotatesEach() || decoder().qk_norm; }
+
+  Turned ToBeTurned(std::string name, std::int64_t heads, TensorId output) {
+    Turned part{std::move(name), heads, {}, {}, output, {}};
+    part.projected = part.unrotated = b().AddTensor(part.name + "_projected", part.elements(shape()));
+    if (decoder().qk_norm) {
+      part.unrotated = RotatesEach() ? b().AddTensor(part.name + "_unrotated", part.elements(shape())) : output;
+    }
+    return part;
   }
 
-  TensorId TurnBack(const Rotated& part, TensorId gradient) {
-    const TensorId turned = b().AddTensor("d_" + part.name + "_projected", part.elements);
-    b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements, true), {gradient}, {turned});
-    return turned;
+  void Turn(Turned& part) {
+    if (decoder().qk_norm) {
+      part.norm = parts_.HeadNormForward("norm_" + part.name, part.heads, part.projected, part.unrotated);
+    }
+    if (RotatesEach()) {
+      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements(shape()), false),
+              {part.unrotated}, {part.output});
+    }
+  }
+
+  TensorId TurnBack(const Turned& part, TensorId gradient) {
+    const std::string projected = "d_" + part.name + "_projected";
+    if (RotatesEach()) {
+      const std::string to = decoder().qk_norm ? "d_" + part.name + "_unrotated" : projected;
+      const TensorId turned = b().AddTensor(to, part.elements(shape()));
+      b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements(shape()), true), {gradient},
+              {turned});
+      gradient = turned;
+    }
+    return decoder().qk_norm ? parts_.NormBackward(part.norm, gradient, projected) : gradient;
   }
 
   std::int64_t Queries() const { return shape().tokens * shape().query_width(); }
@@ -165,10 +191,10 @@ class LayerTable {
     const std::int64_t kv = shape().key_width();
     const std::int64_t full_q = decoder().heads * decoder().head_size;
     const std::int64_t full_kv = decoder().kv_heads * decoder().head_size;
-    std::vector<Rotated> queries, keys;
-    if (RotatesEach()) {
-      queries = {ToBeRotated("q", Queries(), q_)};
-      keys = {ToBeRotated("k", Keys(), k_)};
+    std::vector<Turned> queries, keys;
+    if (Turns()) {
+      queries = {ToBeTurned("q", shape().heads, q_)};
+      keys = {ToBeTurned("k", shape().kv_heads, k_)};
     }
     if (parts_.partition().packed_qkv) {
       const std::vector<TensorId> whole = packed_.valid() ? std::vector<TensorId>{packed_} : std::vector{q_, k_, v_};
@@ -180,28 +206,28 @@ class LayerTable {
     Project("wv", kv, full_kv, {v_}, {});
   }
 
-  /// A linear layer for `outputs`, of which the first ones are `rotated` after it. Autograd turns their gradients back
+  /// A linear layer for `outputs`, of which the first ones are `turned` after it. Autograd turns their gradients back
   /// in the opposite order.
   void Project(const std::string& name, std::int64_t width, std::int64_t full_width, std::vector<TensorId> outputs,
-               std::vector<Rotated> rotated) {
+               std::vector<Turned> turned) {
     LinearPart linear = parts_.AddColumnLinear(name, width, full_width, decoder().qkv_bias);
     linear.outputs = std::move(outputs);
-    for (std::size_t i = 0; i < rotated.size(); ++i) {
-      linear.outputs[i] = rotated[i].projected;
-    }
-    if (!rotated.empty()) {
-      linear.turn_back = [this, rotated](std::vector<TensorId> gradients) {
-        for (std::size_t i = rotated.size(); i-- > 0;) {
-          gradients[i] = TurnBack(rotated[i], gradients[i]);
-        }
-        return gradients;
-      };
+    for (std::size_t i = 0; i < turned.size(); ++i) {
+      linear.outputs[i] = turned[i].projected;
     }
     parts_.ColumnForward(qkv_, std::move(linear));
-    for (const Rotated& part : rotated) {
-      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements, false), {part.projected},
-              {part.rotated});
+    if (turned.empty()) {
+      return;
     }
+    for (Turned& part : turned) {
+      Turn(part);
+    }
+    qkv_.linears.back().turn_back = [this, turned = std::move(turned)](std::vector<TensorId> gradients) {
+      for (std::size_t i = turned.size(); i-- > 0;) {
+        gradients[i] = TurnBack(turned[i], gradients[i]);
+      }
+      return gradients;
+    };
   }
 
   TensorId AttentionBackward(TensorId output_gradient, std::string input_gradient_name) {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/network/eager_norm.h"
-
 namespace tidemark {
 namespace {
 
@@ -71,51 +69,6 @@ Gemm DecoderParts::MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) cons
   gemm.k = k;
   gemm.dtype = gemm.output = partition_.compute;
   return gemm;
-}
-
-NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std::string output_name) {
-  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
-    return EagerNorm(*this).Forward(name, input, std::move(output_name));
-  }
-  const bool layer_norm = decoder_.norm == Decoder::Norm::layer;
-  const std::string suffix = name.substr(std::string("norm").size());
-  NormPart part;
-  part.name = name;
-  part.input = input;
-  part.weight = AddReplicated(name, shape_.hidden);
-  part.output = AddResidual(std::move(output_name));
-  part.rstd = builder_.AddTensor("rstd" + suffix, shape_.residual_tokens, Category::activation, DType::fp32);
-  std::vector<TensorId> writes = {part.output, part.rstd};
-  std::vector<ParameterId> parameters = {part.weight};
-  if (layer_norm) {
-    part.bias = AddReplicated(name + "_bias", shape_.hidden);
-    part.mean = builder_.AddTensor("mean" + suffix, shape_.residual_tokens, Category::activation, DType::fp32);
-    writes.push_back(part.mean);
-    parameters.push_back(part.bias);
-  }
-  const Norm op{shape_.residual_tokens, shape_.hidden, layer_norm, false, partition_.compute};
-  builder_.Add(builder_.forward(), name + ".forward", op, {input}, std::move(writes)).parameters = parameters;
-  return part;
-}
-
-TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name) {
-  if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
-    return EagerNorm(*this).Backward(part, output_gradient, std::move(input_gradient_name));
-  }
-  const TensorId input_gradient = AddResidual(std::move(input_gradient_name));
-  std::vector<TensorId> reads = {output_gradient, part.input, part.rstd};
-  if (part.mean.valid()) {
-    reads.push_back(part.mean);
-  }
-  const Norm op{shape_.residual_tokens, shape_.hidden, part.mean.valid(), true, partition_.compute};
-  Calculate& norm = builder_.Add(builder_.backward(), part.name + ".backward", op, std::move(reads), {input_gradient});
-  norm.parameters = {part.weight};
-  for (const ParameterId parameter : {part.weight, part.bias}) {
-    if (parameter.valid() && builder_.trainable(parameter)) {
-      norm.gradients.push_back(parameter);
-    }
-  }
-  return input_gradient;
 }
 
 TensorId DecoderParts::AddCollected(std::string name, std::int64_t rows, Category category) {

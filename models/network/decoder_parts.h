@@ -26,8 +26,14 @@ struct LocalShape {
   std::int64_t key_width() const { return kv_heads * head_size; }
 };
 
+/// What a norm takes one statistic of each of: `rows` of `width`.
+struct NormShape {
+  std::int64_t rows = 0, width = 0;
+};
+
 struct NormPart {
   std::string name;
+  NormShape shape;
   ParameterId weight, bias;
   TensorId input, output, rstd, mean;
   TensorId normalised, wide_weight;  ///< of an eager norm
@@ -39,8 +45,8 @@ struct LinearPart {
   ParameterId weight, bias;
   std::int64_t in = 0, out = 0;
   std::vector<TensorId> outputs;  ///< several where one packed GEMM makes them
-  /// Where something turns the outputs before others read them: adds its backward pass, from gradients of what those
-  /// read to gradients of the outputs.
+  /// Where something turns the outputs (normalises or rotates them) before others read them: adds its backward pass,
+  /// from gradients of what those read to gradients of the outputs.
   std::function<std::vector<TensorId>(std::vector<TensorId>)> turn_back;
 };
 
@@ -98,7 +104,10 @@ class DecoderParts {
   /// one.
   TensorId AddPassing(std::string name, std::int64_t elements);
 
+  /// Of the residual stream's rows.
   NormPart NormForward(const std::string& name, TensorId input, std::string output_name);
+  /// Of each of `heads` heads of each token, whose weights they share.
+  NormPart HeadNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output);
   TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
 
   /// Norm and, where rows are scattered, gather. The linears follow, each with its outputs.
@@ -139,6 +148,7 @@ class DecoderParts {
     return partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again;
   }
   bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
+  NormPart NormRows(NormPart part);
   /// The result of a collective over `rows` rows of the residual stream.
   TensorId AddCollected(std::string name, std::int64_t rows, Category category);
   TensorId AddGathered(const ColumnPart& part, bool again);

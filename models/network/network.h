@@ -46,6 +46,9 @@ struct Decoder {
   bool relu = false;  ///< two_layer with ReLU: its backward pass needs its output only
   bool rope = true;
   bool qkv_bias = false, linear_bias = false;
+  /// Queries and keys are normalised head by head before they are rotated, by weights of head_size that all heads of a
+  /// kind share (Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023; Qwen3).
+  bool qk_norm = false;
   bool tied_embeddings = false;
   bool parallel_residual = false;  ///< attention and feed-forward both read the layer input (GPT-NeoX)
   double dropout = 0;              ///< hidden dropout: one mask byte an element where > 0

@@ -47,6 +47,10 @@ Status CheckBounds(const Decoder& d) {
     return BadInput("an eager norm_kernel is RMSNorm's: frameworks compute LayerNorm in one kernel",
                     "set network.norm_kernel to fused");
   }
+  if (d.qk_norm && d.qkv_views) {
+    return BadInput("normalised queries and keys are tensors of their own, and no views of the packed projection",
+                    "set network.qkv_views to false, or network.qk_norm");
+  }
   if (d.heads % d.kv_heads != 0) {
     return BadInput(fmt::format("expected heads ({}) to be a multiple of kv_heads ({})", d.heads, d.kv_heads),
                     "each key-value head serves the same number of query heads");

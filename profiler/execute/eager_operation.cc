@@ -200,9 +200,16 @@ class NormBinder : public EagerBinder {
  private:
   kernels::Norm Of(const ConstTensor& matrix) const {
     kernels::Norm norm;
-    norm.width = decoder_.hidden;
+    norm.width = Weight().elements;
     norm.rows = matrix.type.elements / norm.width;
     return norm;
+  }
+  /// That of the norm ("norm1" of "norm1.square"), whether or not the row reads it.
+  const Parameter& Weight() const {
+    const std::string_view name = std::string_view(row_.name).substr(0, row_.name.find('.'));
+    const auto found = std::ranges::find(block_.parameters, name, &Parameter::name);
+    TIDEMARK_CHECK(found != block_.parameters.end());
+    return *found;
   }
   TensorType RowsOf(const ConstTensor& matrix) const { return {matrix.type.dtype, Of(matrix).rows}; }
 

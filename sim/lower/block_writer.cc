@@ -338,8 +338,17 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
     partial_gradient_.reset();
   }
   const bool again = action.recompute || (kind_ == Forwards::again && !action.own_loss);
-  role_.builder.Emit(Compute{name, op, role_.compute, again ? Work::recompute : Work::compute, loss_scale_,
-                             std::move(reads), std::move(writes)});
+  Compute kernel{name,
+                 op,
+                 role_.compute,
+                 again ? Work::recompute : Work::compute,
+                 loss_scale_,
+                 std::move(reads),
+                 std::move(writes)};
+  kernel.own_heads = role_.job.layout.tp > 1 && std::ranges::any_of(action.gradients, [&](ParameterId parameter) {
+    return block.parameters[parameter.index].shared_by_heads;
+  });
+  role_.builder.Emit(std::move(kernel));
   loss_scale_ = Rational(1);
   for (const MadeGradient& made : made_) {
     if (in_flight_) {

@@ -56,7 +56,7 @@ void BlockWriter::EndGradient(const Microbatch& microbatch, const MadeGradient& 
     role_.Free(contribution);
     tied_gradient_.reset();
   }
-  if (sums_in_backward_ && SumsOverRows(role_, at)) {
+  if (sums_in_backward_ && IsSummedOverParts(role_, at)) {
     SumOverTensorParallelRanks(role_, {made.gradient});
   }
   data_parallel_.EndGradient(microbatch, at);

@@ -11,8 +11,9 @@
 namespace tidemark {
 
 /// With sequence parallelism a tensor-parallel rank computes some gradients from its own rows of the residual stream
-/// only: of norms, of biases behind a reduction, of learned positions. All ranks of the group hold these parameters,
-/// and the sum of their gradients is the whole one. When a system takes it:
+/// only: of norms, of biases behind a reduction, of learned positions; and always those of norms of queries and keys
+/// from its own heads. All ranks of the group hold these parameters, and the sum of their gradients is the whole one.
+/// When a system takes it:
 enum class ReplicatedGradients : std::uint8_t {
   /// Each as soon as autograd has made it, in its dtype, in every microbatch: as the backward pass of a DTensor made
   /// from a replicated local tensor does (torch/distributed/tensor/_api.py, _FromTorchTensor), which is how

@@ -18,7 +18,7 @@ using Chunk = ReplicatedGradientSum::Chunk;
 template <class Visit>
 void ForEachSummed(const Chunk& chunk, std::int64_t position, Visit visit) {
   ForEachTrained(chunk.role, position, [&](const ParameterAt& at) {
-    if (SumsOverRows(chunk.role, at)) {
+    if (IsSummedOverParts(chunk.role, at)) {
       visit(chunk.data_parallel.FinalGradient(at));
     }
   });
@@ -84,24 +84,29 @@ class RowFollower {
   std::vector<bool> own_rows_;
 };
 
-}  // namespace
-
-bool SumsOverRows(const Role& role, const ParameterAt& at) {
-  if (!role.job.GathersRows()) {
-    return false;
-  }
-  const Block& block = role.stage.BlockAt(at.position);
-  RowFollower rows(role.job.layout, block);
+bool IsOfOwnRows(const Layout& layout, const Block& block, ParameterId parameter) {
+  RowFollower rows(layout, block);
   for (const Action& action : block.backward) {
     if (const auto* kernel = std::get_if<Calculate>(&action)) {
       const std::vector<ParameterId>& made = kernel->gradients;
-      if (std::find(made.begin(), made.end(), ParameterId{at.parameter}) != made.end()) {
+      if (std::find(made.begin(), made.end(), parameter) != made.end()) {
         return rows.Reads(*kernel);
       }
     }
     rows.Follow(action);
   }
   return false;
+}
+
+}  // namespace
+
+bool IsSummedOverParts(const Role& role, const ParameterAt& at) {
+  if (role.job.layout.tp == 1) {
+    return false;
+  }
+  const Block& block = role.stage.BlockAt(at.position);
+  return block.parameters[at.parameter].shared_by_heads ||
+         (role.job.GathersRows() && IsOfOwnRows(role.job.layout, block, ParameterId{at.parameter}));
 }
 
 void SumOverTensorParallelRanks(Role& role, const std::vector<BufferRef>& gradients) {

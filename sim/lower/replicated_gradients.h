@@ -9,9 +9,10 @@
 
 namespace tidemark {
 
-/// Whether this rank's gradient of a parameter is that of its own rows only: whether, in the backward pass of its
-/// block, the kernel that makes it reads a gradient of the residual stream that is scattered and not gathered again.
-bool SumsOverRows(const Role& role, const ParameterAt& at);
+/// Whether tensor-parallel ranks that all hold a parameter have a part of its gradient each: that of their own heads
+/// (Parameter::shared_by_heads), or of their own rows, where the kernel that makes it in the backward pass of its block
+/// reads a gradient of the residual stream that is scattered and not gathered again.
+bool IsSummedOverParts(const Role& role, const ParameterAt& at);
 
 /// Sums `gradients`, of one dtype, over the tensor-parallel group, in place, and waits for it.
 void SumOverTensorParallelRanks(Role& role, const std::vector<BufferRef>& gradients);

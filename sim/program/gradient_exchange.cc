@@ -37,7 +37,7 @@ void ExchangeTokens(GradientValue& value, const Collective& collective, const Da
     return;
   }
   Factors factors = *loss;
-  const bool is_own = ranks.replicas > 1 ? factors.of[0][1] != factors.of[0][0] : factors.of_own_rows;
+  const bool is_own = ranks.replicas > 1 ? factors.of[0][1] != factors.of[0][0] : factors.of_own_part;
   const bool to_experts =
       collective.kind == CollectiveKind::all_gather || (collective.kind == CollectiveKind::all_to_all && is_own);
   for (auto& along_replicas : factors.of) {
@@ -45,7 +45,7 @@ void ExchangeTokens(GradientValue& value, const Collective& collective, const Da
       along_replicas[1] = to_experts ? along_replicas[0] : Rational(0);
     }
   }
-  factors.of_own_rows = !to_experts && ranks.row_parts > 1;
+  factors.of_own_part = !to_experts && ranks.row_parts > 1;
   const std::int64_t microbatch = value.terms().front().first;
   value = GradientValue::Of(GradientValue::kLoss, microbatch, factors);
 }

@@ -74,12 +74,12 @@ Factors Factors::Own(Rational factor, bool has_shards, bool has_replicas) {
 }
 
 bool Factors::AreAll(Rational factor) const {
-  return !of_own_rows && of[0][0] == factor && of[0][1] == factor && of[1][0] == factor && of[1][1] == factor;
+  return !of_own_part && of[0][0] == factor && of[0][1] == factor && of[1][0] == factor && of[1][1] == factor;
 }
 
 Factors operator+(const Factors& a, const Factors& b) {
   Factors sum;
-  sum.of_own_rows = a.of_own_rows || b.of_own_rows;
+  sum.of_own_part = a.of_own_part || b.of_own_part;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
       sum.of[i][j] = SaturatingSum(a.of[i][j], b.of[i][j]);
@@ -90,7 +90,7 @@ Factors operator+(const Factors& a, const Factors& b) {
 
 Factors operator*(const Factors& factors, Rational scale) {
   Factors product;
-  product.of_own_rows = factors.of_own_rows;
+  product.of_own_part = factors.of_own_part;
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t j = 0; j < 2; ++j) {
       product.of[i][j] = SaturatingProduct(factors.of[i][j], scale);
@@ -101,7 +101,7 @@ Factors operator*(const Factors& factors, Rational scale) {
 
 std::string Text(const Factors& factors) {
   return fmt::format("{}with factor {} on behalf of this rank and {} of another",
-                     factors.of_own_rows ? "of this tensor-parallel rank's rows only, " : "", Text(factors.of[0][0]),
+                     factors.of_own_part ? "of this tensor-parallel rank's part only, " : "", Text(factors.of[0][0]),
                      Text(factors.of[1][1]));
 }
 
@@ -192,12 +192,12 @@ void GradientValue::Scale(Rational factor) {
 void GradientValue::OverRows(const Collective& collective, std::int64_t ranks) {
   for (Term& term : terms_) {
     for (Factors* factors : {&term.parts.own, &term.parts.rest}) {
-      const bool whole = !factors->of_own_rows;
+      const bool whole = !factors->of_own_part;
       if (collective.kind == CollectiveKind::reduce_scatter || collective.kind == CollectiveKind::all_gather) {
-        factors->of_own_rows = collective.kind == CollectiveKind::reduce_scatter;
+        factors->of_own_part = collective.kind == CollectiveKind::reduce_scatter;
       } else if (term.source != kLoss && collective.reduction == Reduction::sum) {
         *factors = *factors * Rational(whole ? ranks : 1);
-        factors->of_own_rows = false;
+        factors->of_own_part = false;
       }
     }
   }

@@ -16,8 +16,9 @@ namespace tidemark {
 /// program lets grow beyond 64 bits is Rational::TooLarge(), and so never a right one.
 struct Factors {
   std::array<std::array<Rational, 2>, 2> of{{{Rational(0), Rational(0)}, {Rational(0), Rational(0)}}};
-  /// Along the group "tp": only of the rows that this rank has. The other ranks hold the rest, with the same factors.
-  bool of_own_rows = false;
+  /// Along the group "tp": only of the rows or heads that this rank has. The other ranks hold the rest, with the same
+  /// factors.
+  bool of_own_part = false;
 
   /// What this rank alone contributed. Along an axis of one rank there is no other: both factors are kept equal.
   static Factors Own(Rational factor, bool has_shards, bool has_replicas);

@@ -209,8 +209,9 @@ Result<Node> NodeParser::TakeCompute(LineReader& line, Work work) {
     leaf.beside = names_.flights.Intern(flights);
   }
   if (line.Take("own")) {
-    TIDEMARK_TRY(line.Require("part"));
-    leaf.own_part = true;
+    leaf.own_heads = line.Take("heads");
+    leaf.own_part = !leaf.own_heads;
+    TIDEMARK_TRY(leaf.own_heads ? Status(Done{}) : line.Require("part"));
   }
   TIDEMARK_ASSIGN(leaf.reads, TakeRefs(line, "reads"));
   TIDEMARK_ASSIGN(leaf.writes, TakeRefs(line, "writes"));

@@ -93,9 +93,9 @@ class NodePrinter {
   std::string operator()(const Compute& leaf) const {
     const std::string op = std::visit([](const auto& any) { return AttributePrinter::Print(any); }, leaf.op);
     const std::string scale = leaf.scale == Rational(1) ? "" : " times " + Text(leaf.scale);
+    const char* own = leaf.own_part ? " own part" : leaf.own_heads ? " own heads" : "";
     return fmt::format("{} {} {}{}{}{}{}{}", Name(leaf.work), NameIn(program_.names, leaf.name), op, scale,
-                       On(leaf.stream), Beside(program_.FlightsBeside(leaf)), leaf.own_part ? " own part" : "",
-                       Accesses(leaf));
+                       On(leaf.stream), Beside(program_.FlightsBeside(leaf)), own, Accesses(leaf));
   }
 
   std::string operator()(const Collective& leaf) const {

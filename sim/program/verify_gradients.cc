@@ -248,7 +248,9 @@ class GradientFollower {
       }
       const std::int64_t source = calls_.Next(at_, i, microbatch_);
       made_.insert({source, microbatch_});
-      GradientValue value = GradientValue::Of(source, microbatch_, factors);
+      Factors own = factors;
+      own.of_own_part |= leaf.own_heads;
+      GradientValue value = GradientValue::Of(source, microbatch_, own);
       if (Reads(leaf, ref)) {
         value.Add(Value(ref));
       }

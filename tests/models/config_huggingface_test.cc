@@ -46,6 +46,15 @@ TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
   EXPECT_EQ(qwen2.vocabulary, 151936);
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.linear_bias);
+  EXPECT_FALSE(qwen2.qk_norm);
+
+  const Decoder qwen3 = Read(R"({"model_type": "qwen3", "hidden_size": 2048})");
+  EXPECT_EQ(qwen3.ffn, 22016);
+  EXPECT_EQ(qwen3.kv_heads, 32);
+  EXPECT_EQ(qwen3.head_size, 128);  // whatever the hidden size is
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen3", "attention_bias": true})").find("attention_bias"), std::string::npos);
 
   const Decoder gpt2 = Read(R"({"model_type": "gpt2"})");
   EXPECT_EQ(gpt2.ffn, 3072);
@@ -69,7 +78,7 @@ TEST(HuggingFaceConfig, GivesEachModelTypeTheDefaultsOfItsOwnClass) {
   EXPECT_TRUE(opt.tied_embeddings);
 }
 
-// transformers, configuration_mixtral.py and configuration_qwen2_moe.py.
+// transformers, configuration_mixtral.py, configuration_qwen2_moe.py and configuration_qwen3_moe.py.
 TEST(HuggingFaceConfig, ReadsExperts) {
   const Decoder mixtral = Read(R"({"model_type": "mixtral"})");
   EXPECT_EQ(mixtral.experts.count, 8);
@@ -85,8 +94,19 @@ TEST(HuggingFaceConfig, ReadsExperts) {
   EXPECT_EQ(qwen.experts.shared_ffn, 5632);
   EXPECT_TRUE(qwen.experts.shared_gate);
   EXPECT_TRUE(qwen.qkv_bias);
-  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "decoder_sparse_step": 2})").find("some have experts"),
-            std::string::npos);
+  const Decoder qwen3 = Read(R"({"model_type": "qwen3_moe", "mlp_only_layers": []})");
+  EXPECT_EQ(qwen3.experts.count, 128);
+  EXPECT_EQ(qwen3.experts.per_token, 8);
+  EXPECT_EQ(qwen3.experts.ffn, 768);
+  EXPECT_EQ(qwen3.experts.shared_ffn, 0);
+  EXPECT_EQ(qwen3.heads, 32);
+  EXPECT_EQ(qwen3.kv_heads, 4);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  for (const std::string type : {"qwen2_moe", "qwen3_moe"}) {
+    EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + "\", \"decoder_sparse_step\": 2}").find("some have experts"),
+              std::string::npos);
+  }
   EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "mlp_only_layers": [0]})").find("some have experts"),
             std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "mixtral", "num_experts_per_tok": 9})").find("at most"), std::string::npos);
@@ -113,10 +133,11 @@ TEST(HuggingFaceConfig, ReadsFilesIndentedByTabs) {
 }
 
 TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
-  const std::string error = ErrorOf("{\n  \"model_type\": \"qwen3\"\n}");
+  const std::string error = ErrorOf("{\n  \"model_type\": \"qwen4\"\n}");
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
-  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe"), std::string::npos) << error;
-  EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen3 is no qwen2
+  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3, qwen3_moe"), std::string::npos)
+      << error;
+  EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen4 is no qwen3
 }
 
 TEST(HuggingFaceConfig, RefusesAFileWithoutModelType) {

@@ -310,6 +310,11 @@ TEST(ConfigMegatron, OtherProgramsAreRefused) {
               HasSubstr("is not training"));
 }
 
+TEST(ConfigMegatron, ReadsNormsOfQueriesAndKeys) {
+  EXPECT_EQ(KeyOf("--qk-layernorm", "network.qk_norm"), "true");
+  EXPECT_EQ(KeyOf("", "network.qk_norm"), "false");
+}
+
 TEST(ConfigMegatron, WhatDoesNothingIsPassedOver) {
   for (const char* option : {"--num-experts 0", "--no-bias-gelu-fusion --swiglu", "--no-masked-softmax-fusion",
                              "--empty-unused-memory-level 0", "--lr 1e-4", "--sequence-parallel"}) {

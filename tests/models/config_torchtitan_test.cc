@@ -39,6 +39,16 @@ TEST(ConfigTorchtitan, ReadsTheSample) {
   EXPECT_EQ(settings.at("machine").source, "assumed");
 }
 
+/// torchtitan, models/qwen3/__init__.py.
+TEST(ConfigTorchtitan, KnowsTheDenseFlavorsOfQwen3) {
+  for (const char* flavor : {"0.6B", "1.7B", "4B", "8B", "14B", "32B"}) {
+    const std::string text = fmt::format("[model]\nname = \"qwen3\"\nflavor = \"{}\"\n[training]\n", flavor);
+    EXPECT_EQ(TextOf(MustRead(kFormat, text, {"layout.dp=2"}), "network"), "qwen3-" + LowerCase(flavor));
+  }
+  EXPECT_THAT(RefusalOf(kFormat, "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\n", {"layout.dp=2"}),
+              HasSubstr("torchtitan's qwen3 30B-A3B is code"));
+}
+
 /// job_config.py: what an empty file means.
 TEST(ConfigTorchtitan, DefaultsAreTorchtitans) {
   const Settings settings = MustRead(kFormat, "[training]\n[parallelism]\n", {"layout.dp=2"});

@@ -35,6 +35,13 @@ const std::map<std::string, std::int64_t>& Published() {
       {"qwen1.5-moe-a2.7b", 14'315'784'192},  // shapes of Qwen/Qwen1.5-MoE-A2.7B: "14.3B"
       {"qwen2-7b", 7'615'616'512},            // HF Qwen/Qwen2-7B
       {"qwen2.5-0.5b", 494'032'768},          // HF Qwen/Qwen2.5-0.5B
+      {"qwen3-0.6b", 596'049'920},            // HF Qwen/Qwen3-0.6B (its file has the tied head once more)
+      {"qwen3-1.7b", 1'720'574'976},          // shapes of Qwen/Qwen3-1.7B, the tied head once
+      {"qwen3-4b", 4'022'468'096},            // HF Qwen/Qwen3-4B
+      {"qwen3-8b", 8'190'735'360},            // HF Qwen/Qwen3-8B
+      {"qwen3-14b", 14'768'307'200},          // HF Qwen/Qwen3-14B
+      {"qwen3-32b", 32'762'123'264},          // HF Qwen/Qwen3-32B
+      {"qwen3-30b-a3b", 30'532'122'624},      // HF Qwen/Qwen3-30B-A3B
       {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
   };
   return counts;

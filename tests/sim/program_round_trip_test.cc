@@ -308,6 +308,7 @@ class Facts {
       Add(flight.index);
     }
     Add(leaf.own_part ? 1 : 0);
+    Add(leaf.own_heads ? 1 : 0);
     const auto add = [this](std::string_view, auto field) { Add(static_cast<std::int64_t>(field)); };
     std::visit([&](auto& op) { ForEachField(op, add); }, leaf.op);
   }

@@ -244,6 +244,23 @@ TEST(ReplicatedGradients, BiasesBehindAReductionAndLearnedPositionsAreAmongThem)
   }
 }
 
+// The worked model's heads have 64 numbers: two weights of them in each of 4 layers.
+TEST(ReplicatedGradients, OfNormsOfQueriesAndKeysAreSummedWhetherRowsAreScatteredOrNot) {
+  for (const char* strategy : {"megatron", "megatron-dist-opt", "nanotron", "fsdp2-defer"}) {
+    Job job = Scattered(strategy, 2);
+    std::get<Decoder>(job.network.shape).qk_norm = true;
+    EXPECT_EQ(SumsOf(Sound(job).roles.front()).elements, kTensors * kWidth + 4 * 2 * 64) << strategy;
+    job.layout.sp = false;
+    EXPECT_EQ(SumsOf(Sound(job).roles.front()).elements, 4 * 2 * 64) << strategy;
+    job.layout.tp = 1;
+    EXPECT_EQ(SumsOf(Sound(job).roles.front()).elements, 0) << strategy;
+  }
+  Job each = Scattered("ddp-last", 4);
+  std::get<Decoder>(each.network.shape).qk_norm = true;
+  each.layout.sp = false;
+  ExpectSums(each, 4 * 2 * 4, 4 * 2 * 4 * 64, DType::bf16);
+}
+
 /// Changes the role's nodes from the first sum on: `change(nodes, position of the sum)`.
 template <class Change>
 std::string FindingWhere(const Job& job, Change change) {
@@ -263,7 +280,13 @@ TEST(ReplicatedGradients, ASumThatIsLeftOutIsFound) {
   for (const char* strategy : {"nanotron", "megatron", "fsdp2-defer", "ddp-last"}) {
     EXPECT_THAT(FindingWhere(Scattered(strategy, 2),
                              [](std::vector<Node>& nodes, std::ptrdiff_t at) { nodes.erase(nodes.begin() + at); }),
-                HasSubstr("of this tensor-parallel rank's rows only"));
+                HasSubstr("of this tensor-parallel rank's part only"));
+    Job heads = Scattered(strategy, 2);
+    std::get<Decoder>(heads.network.shape).qk_norm = true;
+    heads.layout.sp = false;
+    EXPECT_THAT(
+        FindingWhere(heads, [](std::vector<Node>& nodes, std::ptrdiff_t at) { nodes.erase(nodes.begin() + at); }),
+        HasSubstr("of this tensor-parallel rank's part only"));
   }
 }
 

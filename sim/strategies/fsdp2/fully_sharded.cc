@@ -187,7 +187,7 @@ class FullySharded : public DataParallel {
   /// out.
   void SumReplicated(std::int64_t unit, bool accumulated) {
     ForEachGradient(unit, [&](const ParameterAt& at) {
-      if (SumsOverRows(role_, at)) {
+      if (IsSummedOverParts(role_, at)) {
         SumOverTensorParallelRanks(role_, {Gathered(at, accumulated)});
       }
     });
