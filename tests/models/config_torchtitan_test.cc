@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "models/configs/toml.h"
 #include "models/configs/torchtitan_pipeline.h"
 #include "tests/models/foreign_config.h"
@@ -42,10 +44,12 @@ TEST(ConfigTorchtitan, ReadsTheSample) {
 /// torchtitan, models/qwen3/__init__.py.
 TEST(ConfigTorchtitan, KnowsTheDenseFlavorsOfQwen3) {
   for (const char* flavor : {"0.6B", "1.7B", "4B", "8B", "14B", "32B"}) {
-    const std::string text = fmt::format("[model]\nname = \"qwen3\"\nflavor = \"{}\"\n[training]\n", flavor);
+    const std::string text =
+        fmt::format("[model]\nname = \"qwen3\"\nflavor = \"{}\"\n[training]\n[parallelism]\n", flavor);
     EXPECT_EQ(TextOf(MustRead(kFormat, text, {"layout.dp=2"}), "network"), "qwen3-" + LowerCase(flavor));
   }
-  EXPECT_THAT(RefusalOf(kFormat, "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\n", {"layout.dp=2"}),
+  EXPECT_THAT(RefusalOf(kFormat, "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\n[parallelism]\n",
+                        {"layout.dp=2"}),
               HasSubstr("torchtitan's qwen3 30B-A3B is code"));
 }
 
@@ -203,9 +207,9 @@ TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
               HasSubstr("'float8' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "seq_len = 8192\nenable_cpu_offload = true")),
               HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
-  EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\"")),
+  EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\"")),
               HasSubstr("name the network: --set network=NAME"));
-  EXPECT_TRUE(ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"qwen3\""), {"network=qwen2-7b"}).ok());
+  EXPECT_TRUE(ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\""), {"network=qwen2-7b"}).ok());
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "sec_len = 8192")),
               HasSubstr("did you mean training.seq_len?"));
 }

@@ -124,9 +124,12 @@ class WellFormedProgram {
                           Refs(),
                           Refs(),
                           dice_.OneIn(2) ? FlightId{} : AnyFlight()};
-      default:
-        return Compute{name,   AnyOperator(),  stream,      static_cast<Work>(dice_.Roll(3)), AnyFactor(), Refs(),
-                       Refs(), dice_.OneIn(4), AnyFlights()};
+      default: {
+        const std::int64_t own = dice_.Roll(4);
+        return Compute{name,        AnyOperator(), stream, static_cast<Work>(dice_.Roll(3)),
+                       AnyFactor(), Refs(),        Refs(), own == 0,
+                       own == 1,    AnyFlights()};
+      }
     }
   }
 

@@ -163,17 +163,18 @@ std::vector<double> CosinesOf(const Job& job, const std::string& projection) {
 
 // Queries and keys that are normalised head by head do not tell by how much a head's projection was multiplied, so that
 // the loss does not change along it: gradients of each head's rows are perpendicular to these rows, up to the norm's
-// epsilon. Without the norms they are not; over the width of all heads only the sum over the heads would be.
+// epsilon (1e-5, where squares are 0.03 in the mean: 64 inputs times a weight's 0.02 squared). Without the norms they
+// are not; over the width of all heads only the sum over the heads would be.
 TEST(QkNormOfEachHead, ForgetsTheLengthOfItsProjection) {
   for (const char* projection : {"wq", "wk"}) {
     Job job = JobOf({});
     job.accumulation_steps = 1;
     const std::vector<double> with = CosinesOf(job, projection);
     EXPECT_EQ(with.size(), projection == std::string("wq") ? 4U : 2U);
-    EXPECT_LT(*std::max_element(with.begin(), with.end()), 2e-3) << projection;
+    EXPECT_LT(*std::max_element(with.begin(), with.end()), 1e-4) << projection;
     DecoderOf(job).qk_norm = false;
     const std::vector<double> without = CosinesOf(job, projection);
-    EXPECT_GT(*std::min_element(without.begin(), without.end()), 2e-2) << projection;
+    EXPECT_GT(*std::min_element(without.begin(), without.end()), 1e-3) << projection;
   }
 }
 
