@@ -94,6 +94,7 @@ class Run(ExecutedJob):
         for strategy, sp in (("nanotron", "true"), ("nanotron", "false"), ("megatron", "true"), ("megatron", "false"),
                              ("ddp-last", "true")):
             self.assert_numbers(f"strategy={strategy}", "layout.tp=2", f"layout.sp={sp}")
+        self.assert_executed("strategy=megatron", "layout.tp=2", "layout.sp=false", "network.qk_norm=true")  # of its own heads
 
     def test_updates_in_the_backward_pass_leave_its_gradients_alone(self):
         for changes in ((), ("recompute.policy=full",), ("layout.tp=2",), ("loss=chunked",)):
