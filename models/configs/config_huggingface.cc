@@ -105,19 +105,17 @@ Decoder ReadQwen2(Keys& keys) {
   return d;
 }
 
-constexpr std::int64_t kQwen3HeadSize = 128;
-
-/// `head_dim` 128 is the default whatever the hidden size is. The bias of all four projections of attention would be
-/// without those of the feed-forward part.
+/// attention_bias is of all four projections of attention, and of none of the feed-forward part's.
 void ReadQwen3Attention(Keys& keys, Decoder& d) {
-  d.head_size = keys.Whole("head_dim", kQwen3HeadSize);
   d.qk_norm = true;
   keys.Require(!keys.Truth("attention_bias", false), "attention_bias", "expected false",
                "a network with biases in the attention part only cannot be represented");
 }
 
 Decoder ReadQwen3(Keys& keys) {
+  constexpr std::int64_t kHeadSize = 128;  // whatever the hidden size is
   Decoder d = ReadLlamaLike(keys, {.ffn = 22016, .vocabulary = 151936, .kv_heads = 32});
+  d.head_size = keys.Whole("head_dim", kHeadSize);
   ReadQwen3Attention(keys, d);
   return d;
 }
@@ -146,7 +144,7 @@ void RequireExpertsInAllLayers(Keys& keys) {
                "layers of which some have experts and some have none cannot be represented");
 }
 
-/// What Qwen2MoeConfig and Qwen3MoeConfig differ in, beside their experts.
+/// What Qwen2MoeConfig and Qwen3MoeConfig differ in, beside their experts and attention.
 struct QwenDefaults {
   std::int64_t ffn, heads, kv_heads;
 };
@@ -178,8 +176,13 @@ Decoder ReadQwen2Moe(Keys& keys) {
 
 Decoder ReadQwen3Moe(Keys& keys) {
   Decoder d = ReadQwenWithExperts(keys, {.ffn = 6144, .heads = 32, .kv_heads = 4});
+  ReadHeadSize(keys, d);
   ReadQwen3Attention(keys, d);
-  ReadExperts(keys, d.experts, "num_experts", 128, 8);
+  // num_local_experts is the attribute's name in today's class, and num_experts another name of it.
+  const bool both = keys.Has("num_experts") && keys.Has("num_local_experts");
+  keys.Require(!both || keys.Whole("num_experts", 0) == keys.Whole("num_local_experts", 0), "num_local_experts",
+               "expected the same as num_experts");
+  ReadExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 128, 8);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
   RequireExpertsInAllLayers(keys);
   return d;

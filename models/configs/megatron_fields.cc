@@ -26,6 +26,7 @@ constexpr std::string_view kFsdpHint = "leave it out, and add --set strategy=fsd
 
 /// What is not modelled. An option without a value is "true".
 constexpr std::array kNotModelled = {
+    OneValue{"qk-l2-norm", "", "norms of queries and keys without weights", kWithout},
     OneValue{"moe-expert-capacity-factor", "", "experts that drop tokens", kWithout},
     OneValue{"moe-pad-expert-input-to-capacity", "", "experts that drop tokens", kWithout},
     OneValue{"moe-router-padding-for-quantization", "", "experts' inputs that are padded", kWithout},

@@ -122,7 +122,7 @@ constexpr Meaning kMeanings[] = {
     {"recompute.policy", "what is computed again in the backward pass in place of being kept"},
     {"recompute.every", "one of how many layers is computed again"},
     {"recompute.attention", "whether attention scores are computed again"},
-    {"recompute.norm", "whether the outputs of norms are computed again"},
+    {"recompute.norm", "whether the outputs of norms in front of linear layers are computed again"},
     {"recompute.activation", "whether the input of the last linear layer of a feed-forward part is computed again"},
     {"recompute.feed_forward", "whether the feed-forward part is computed again"},
     {"recompute.needed_only", "whether only what the backward pass reads is computed again, as by a compiler"},

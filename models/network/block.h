@@ -91,6 +91,7 @@ struct Calculate {
   /// Of a loss in the midst of the network, on this block's own labels. In the forward pass: not run where only what
   /// blocks hand on is wanted. In the backward pass: begins with that loss's gradient.
   bool own_loss = false;
+  bool own_heads = false;  ///< the weight gradients that it makes are of this rank's heads (Parameter::shared_by_heads)
 };
 
 /// A collective within a block.

@@ -34,7 +34,6 @@ NormPart DecoderParts::HeadNormForward(const std::string& name, std::int64_t hea
   return part;
 }
 
-/// The forward half of a norm whose input, output and weight there are.
 NormPart DecoderParts::NormRows(NormPart part) {
   if (decoder_.norm_kernel != Decoder::NormKernel::fused) {
     return EagerNorm(*this, part.shape).Forward(std::move(part));
@@ -69,6 +68,7 @@ TensorId DecoderParts::NormBackward(const NormPart& part, TensorId output_gradie
   const Norm op{part.shape.rows, part.shape.width, part.mean.valid(), true, partition_.compute};
   Calculate& norm = builder_.Add(builder_.backward(), part.name + ".backward", op, std::move(reads), {input_gradient});
   norm.parameters = {part.weight};
+  norm.own_heads = builder_.parameter(part.weight).shared_by_heads;
   for (const ParameterId parameter : {part.weight, part.bias}) {
     if (parameter.valid() && builder_.trainable(parameter)) {
       norm.gradients.push_back(parameter);

@@ -148,6 +148,7 @@ class DecoderParts {
     return partition_.gathered == Gathered::again_pooled || partition_.gathered == Gathered::again;
   }
   bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
+  /// The forward half of a norm whose input, output and weight there are.
   NormPart NormRows(NormPart part);
   /// The result of a collective over `rows` rows of the residual stream.
   TensorId AddCollected(std::string name, std::int64_t rows, Category category);

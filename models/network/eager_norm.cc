@@ -94,7 +94,8 @@ void EagerNorm::WeightGradient(const NormPart& part, TensorId gradient) {
   const TensorId rows = b().AddTensor("d_" + part.name + "_weight_rows", b().tensor(gradient).elements,
                                       Category::activation, b().tensor(gradient).dtype);
   b().AddPointwise(b().backward(), part.name + ".weight_rows", {gradient, part.normalised}, {rows});
-  b().AddColumnSum(b().backward(), part.name + ".weight_gradient", {rows}, part.weight);
+  b().AddColumnSum(b().backward(), part.name + ".weight_gradient", {rows}, part.weight).own_heads =
+      b().parameter(part.weight).shared_by_heads;
 }
 
 void EagerNorm::NormaliseBackward(const NormPart& part, TensorId d_normalised, TensorId sum) {

@@ -48,7 +48,7 @@ Status CheckBounds(const Decoder& d) {
                     "set network.norm_kernel to fused");
   }
   if (d.qk_norm && d.qkv_views) {
-    return BadInput("normalised queries and keys are tensors of their own, and no views of the packed projection",
+    return BadInput("norms of queries and keys that are views of the packed projection are not modelled yet",
                     "set network.qkv_views to false, or network.qk_norm");
   }
   if (d.heads % d.kv_heads != 0) {

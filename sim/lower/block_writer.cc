@@ -345,9 +345,7 @@ void BlockWriter::Act(const Walked& walked, NameId name, const Calculate& action
                  loss_scale_,
                  std::move(reads),
                  std::move(writes)};
-  kernel.own_heads = role_.job.layout.tp > 1 && std::ranges::any_of(action.gradients, [&](ParameterId parameter) {
-    return block.parameters[parameter.index].shared_by_heads;
-  });
+  kernel.own_heads = action.own_heads && role_.job.layout.tp > 1;
   role_.builder.Emit(std::move(kernel));
   loss_scale_ = Rational(1);
   for (const MadeGradient& made : made_) {

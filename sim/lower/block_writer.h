@@ -133,7 +133,7 @@ class BlockWriter {
 
   Role& role_;
   DataParallel& data_parallel_;
-  const bool sums_in_backward_;  ///< gradients of own rows, as soon as they are made
+  const bool sums_in_backward_;  ///< gradients of own rows or heads, as soon as they are made
   /// Collectives among the ranks of one group.
   struct Way {
     StreamId stream;

@@ -155,7 +155,7 @@ struct Compute {
   /// Only this rank's part of the larger buffers counts (its shard of the group "dp"): of what it reads for an update
   /// or a norm, of what it writes where a shard is added back or stored.
   bool own_part = false;
-  /// The weight gradients that it makes are those of this tensor-parallel rank's heads only.
+  /// The weight gradients that it makes are those of this tensor-parallel rank's heads only. (It has no own part then.)
   bool own_heads = false;
   FlightSetId beside = {};  ///< set by a pass: what is in flight when it is issued; not valid: nothing
 };

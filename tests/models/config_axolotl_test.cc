@@ -144,7 +144,8 @@ TEST(ConfigAxolotl, LayersOfTheCommandLineAreOfTheFilesNetwork) {
 
 TEST(ConfigAxolotl, SaysAllThatIsMissingAtOnce) {
   EXPECT_THAT(
-      RefusalOf(kFormat, "base_model: google/gemma-2-9b\nmicro_batch_size: 1\nfsdp: [full_shard, auto_wrap]\nbf16: true\n"),
+      RefusalOf(kFormat,
+                "base_model: google/gemma-2-9b\nmicro_batch_size: 1\nfsdp: [full_shard, auto_wrap]\nbf16: true\n"),
       HasSubstr("--set network=config.json --set sequence_length=4096 --set layout.dp=8"));
 }
 

@@ -96,10 +96,15 @@ TEST(HuggingFaceConfig, ReadsExperts) {
   EXPECT_TRUE(qwen.qkv_bias);
   const Decoder qwen3 = Read(R"({"model_type": "qwen3_moe", "mlp_only_layers": []})");
   EXPECT_EQ(qwen3.experts.count, 128);
+  EXPECT_EQ(Read(R"({"model_type": "qwen3_moe", "num_local_experts": 64})").experts.count, 64);
+  EXPECT_EQ(Read(R"({"model_type": "qwen3_moe", "num_experts": 32})").experts.count, 32);
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen3_moe", "num_experts": 32, "num_local_experts": 64})").find("the same as"),
+            std::string::npos);
   EXPECT_EQ(qwen3.experts.per_token, 8);
   EXPECT_EQ(qwen3.experts.ffn, 768);
   EXPECT_EQ(qwen3.experts.shared_ffn, 0);
   EXPECT_EQ(qwen3.heads, 32);
+  EXPECT_EQ(qwen3.head_size, 64);  // 2048 / 32: Qwen3MoeConfig has no head_dim of its own
   EXPECT_EQ(qwen3.kv_heads, 4);
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.qkv_bias);
@@ -135,7 +140,8 @@ TEST(HuggingFaceConfig, ReadsFilesIndentedByTabs) {
 TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
   const std::string error = ErrorOf("{\n  \"model_type\": \"qwen4\"\n}");
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
-  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3, qwen3_moe"), std::string::npos)
+  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3, qwen3_moe"),
+            std::string::npos)
       << error;
   EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen4 is no qwen3
 }

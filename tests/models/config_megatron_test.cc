@@ -313,6 +313,8 @@ TEST(ConfigMegatron, OtherProgramsAreRefused) {
 TEST(ConfigMegatron, ReadsNormsOfQueriesAndKeys) {
   EXPECT_EQ(KeyOf("--qk-layernorm", "network.qk_norm"), "true");
   EXPECT_EQ(KeyOf("", "network.qk_norm"), "false");
+  EXPECT_THAT(RefusalOf(kFormat, Least("--qk-l2-norm"), kRanks),
+              HasSubstr("norms of queries and keys without weights"));
 }
 
 TEST(ConfigMegatron, WhatDoesNothingIsPassedOver) {

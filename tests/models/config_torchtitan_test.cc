@@ -209,7 +209,8 @@ TEST(ConfigTorchtitan, WhatIsNotModelledIsRefusedByName) {
               HasSubstr("training.enable_cpu_offload: 'true' is not supported"));
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\"")),
               HasSubstr("name the network: --set network=NAME"));
-  EXPECT_TRUE(ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\""), {"network=qwen2-7b"}).ok());
+  EXPECT_TRUE(
+      ReadForeign(kFormat, SampleWith("name = \"llama3\"", "name = \"deepseek_v3\""), {"network=qwen2-7b"}).ok());
   EXPECT_THAT(RefusalOf(kFormat, SampleWith("seq_len = 8192", "sec_len = 8192")),
               HasSubstr("did you mean training.seq_len?"));
 }

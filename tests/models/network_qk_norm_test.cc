@@ -84,7 +84,8 @@ TEST(NetworkQkNorm, OfLayerNormHasBiasesAndMeansToo) {
   EXPECT_EQ(ParameterOf(Layer(network, partition), "norm_k_bias").elements, 64);
 }
 
-// transformers, models/qwen3/modeling_qwen3.py: q_norm(q_proj(x)), k_norm(k_proj(x)), v_proj(x), then rotation.
+// transformers, models/qwen3/modeling_qwen3.py: a projection, its norm, then rotation. (There both are rotated behind
+// the last projection; here each as in NetworkRotation.)
 TEST(NetworkQkNorm, FollowsEachProjectionAndPrecedesItsRotation) {
   Partition p = WorkedPartition(1, false);
   p.fused_rope = false;

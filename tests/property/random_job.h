@@ -35,8 +35,8 @@ class JobGenerator {
         allocator_dice_(seed + 2),
         later_rates_dice_(seed + 3),
         ring_dice_(seed + 4),
-        norm_dice_(seed + 6),
         expert_dice_(seed + 5),
+        norm_dice_(seed + 6),
         strategies_(AllStrategies()) {}
 
   Job Next() {
@@ -385,7 +385,7 @@ class JobGenerator {
     return kind.key.starts_with("gemm_inner") || kind.key.starts_with("dropout") || kind.key.starts_with("column_sum");
   }
 
-  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, norm_dice_, expert_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_, norm_dice_;
   std::vector<Strategy> strategies_;
 };
 

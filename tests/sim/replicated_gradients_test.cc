@@ -255,6 +255,15 @@ TEST(ReplicatedGradients, OfNormsOfQueriesAndKeysAreSummedWhetherRowsAreScattere
     job.layout.tp = 1;
     EXPECT_EQ(SumsOf(Sound(job).roles.front()).elements, 0) << strategy;
   }
+  for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1, Schedule::dualpipe}) {
+    Job halves = Scattered("megatron", 4);
+    std::get<Decoder>(halves.network.shape).qk_norm = true;
+    halves.layout.sp = false;
+    halves.layout.pp = 2;
+    halves.schedule = schedule;
+    const std::int64_t stages = schedule == Schedule::dualpipe ? 2 : 1;  // on each rank
+    EXPECT_EQ(SumsOf(Sound(halves).roles.front()).elements, stages * 2 * 2 * 64);
+  }
   Job each = Scattered("ddp-last", 4);
   std::get<Decoder>(each.network.shape).qk_norm = true;
   each.layout.sp = false;
