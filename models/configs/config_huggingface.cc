@@ -31,8 +31,7 @@ void RequireNoExperts(Keys& keys) {
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
                  "of networks with experts those of model_type mixtral, qwen2_moe and qwen3_moe are read; "
-                 "network.experts of a job "
-                 "describes others");
+                 "network.experts of a job describes others");
   }
 }
 
@@ -54,7 +53,8 @@ void RequireLanguageModel(Keys& keys) {
 }
 
 // The classes of transformers, each with its defaults (src/transformers/models/<type>/configuration_<type>.py, the same
-// from release 4.40 on). `tie_word_embeddings` defaults to the base class's true where a class does not set it.
+// from release 4.40 on, or since there is the type). `tie_word_embeddings` defaults to the base class's true where a
+// class does not set it.
 
 /// What LlamaConfig, MistralConfig and Qwen2Config differ in.
 struct LlamaDefaults {

@@ -108,10 +108,10 @@ class LayerTable {
   bool InRing() const { return parts_.partition().cp > 1; }
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
 
-  /// Projects and rotates. Where v is a view, it keeps the whole block that the packed projection wrote; rotation makes
-  /// new tensors of q and k, which are views as well where nothing rotates them. (A ring takes tensors of their own.)
-  /// Elsewhere fused rotation turns both where they are; the other turns each into a new tensor, as soon as its
-  /// projection has run.
+  /// Projects, normalises and rotates. Where v is a view, it keeps the whole block that the packed projection wrote;
+  /// rotation makes new tensors of q and k, which are views as well where nothing rotates them. (A ring takes tensors
+  /// of their own.) Elsewhere fused rotation turns both where they are; the other turns each into a new tensor, as soon
+  /// as its projection has run.
   void MakeQkv() {
     const std::int64_t queries = Queries(), keys = Keys();
     const bool views = decoder().qkv_views && parts_.partition().packed_qkv && !InRing();
@@ -140,20 +140,18 @@ class LayerTable {
   /// another tensor, or one of the two.
   struct Turned {
     std::string name;
-    std::int64_t heads = 0;
+    std::int64_t heads = 0, elements = 0;
     TensorId projected, unrotated, output;
     NormPart norm;
-
-    std::int64_t elements(const LocalShape& shape) const { return shape.tokens * heads * shape.head_size; }
   };
 
   bool Turns() const { return RotatesEach() || decoder().qk_norm; }
 
   Turned ToBeTurned(std::string name, std::int64_t heads, TensorId output) {
-    Turned part{std::move(name), heads, {}, {}, output, {}};
-    part.projected = part.unrotated = b().AddTensor(part.name + "_projected", part.elements(shape()));
+    Turned part{std::move(name), heads, shape().tokens * heads * shape().head_size, {}, {}, output, {}};
+    part.projected = part.unrotated = b().AddTensor(part.name + "_projected", part.elements);
     if (decoder().qk_norm) {
-      part.unrotated = RotatesEach() ? b().AddTensor(part.name + "_unrotated", part.elements(shape())) : output;
+      part.unrotated = RotatesEach() ? b().AddTensor(part.name + "_unrotated", part.elements) : output;
     }
     return part;
   }
@@ -163,8 +161,8 @@ class LayerTable {
       part.norm = parts_.HeadNormForward("norm_" + part.name, part.heads, part.projected, part.unrotated);
     }
     if (RotatesEach()) {
-      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements(shape()), false),
-              {part.unrotated}, {part.output});
+      b().Add(b().forward(), "rope." + part.name + ".forward", MakeRope(part.elements, false), {part.unrotated},
+              {part.output});
     }
   }
 
@@ -172,9 +170,8 @@ class LayerTable {
     const std::string projected = "d_" + part.name + "_projected";
     if (RotatesEach()) {
       const std::string to = decoder().qk_norm ? "d_" + part.name + "_unrotated" : projected;
-      const TensorId turned = b().AddTensor(to, part.elements(shape()));
-      b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements(shape()), true), {gradient},
-              {turned});
+      const TensorId turned = b().AddTensor(to, part.elements);
+      b().Add(b().backward(), "rope." + part.name + ".backward", MakeRope(part.elements, true), {gradient}, {turned});
       gradient = turned;
     }
     return decoder().qk_norm ? parts_.NormBackward(part.norm, gradient, projected) : gradient;
