@@ -8,8 +8,8 @@
 
 namespace tidemark {
 
-/// RMSNorm in a framework's single operations (Decoder::NormKernel). With n rows of h, what is kept for
-/// the backward pass beside the linear's own input was read off a running PyTorch:
+/// RMSNorm in a framework's single operations (Decoder::NormKernel). With n rows of h, what is kept for the backward
+/// pass beside the linear's own input was read off a running PyTorch:
 ///   eager                x in fp32 4nh, rstd 4n, x / rms in two bytes 2nh; x itself is not kept
 ///   eager_fp32_weight    x in fp32 4nh, rstd 4n, x / rms in fp32 4nh, the weight in fp32 4h
 ///   eager_low_precision  x 2nh, rstd 2n, x / rms 2nh

@@ -28,8 +28,6 @@ using testing::HasSubstr;
 
 constexpr double kBound = 1e-10;
 
-RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
 Job WithLoss(Job job, Loss loss, std::int64_t chunk_tokens) {
   job.axes.loss = loss;
   job.axes.loss_chunk_tokens = chunk_tokens;

@@ -48,6 +48,9 @@ inline Job OneBatch(const Job& job) {
   return one;
 }
 
+/// What gradients are compared in.
+inline RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
+
 /// Of a test of one strategy: GoogleTest takes no hyphens.
 inline std::string StrategyName(const testing::TestParamInfo<std::string>& strategy) {
   std::string name = strategy.param;

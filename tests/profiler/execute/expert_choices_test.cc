@@ -37,8 +37,6 @@ double Departure(const Job& job, const RunOutcome& found, const RunOutcome& expe
   return DistanceOf(*Model::Of(job, {0, 1}), found.gradients, expected.gradients, kExactFloor).highest;
 }
 
-RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
 TEST(ExpertChoices, AreNoneWithoutExperts) {
   EXPECT_TRUE(ExpertChoices(SmallJob("ddp-last")).empty());
   EXPECT_TRUE(Executed(SmallJob("ddp-last"), 1, Exact()).choices.empty());

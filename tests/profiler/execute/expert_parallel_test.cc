@@ -10,10 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/device/host_device.h"
-#include "profiler/execute/numerics.h"
-#include "tests/profiler/execute/executed_job.h"
-#include "tests/profiler/execute/thread_ranks.h"
+#include "tests/profiler/execute/own_programs.h"
 
 namespace tidemark::expert_parallel_test {
 namespace {
@@ -67,28 +64,6 @@ const std::vector<Laid> kLaid = {
     {.dp = 2, .tp = 2, .strategy = "nanotron"},
 };
 
-/// Each rank has run the program of its own part, by kernels of this kind, and knows all ranks' choices.
-std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, const RunOptions& options,
-                            kernels::Queue::Kind kind = kernels::Queue::Kind::cpu) {
-  return RunTogether(job.Ranks(), [&](World& world) -> Result<RunOutcome> {
-    const LoweredSteps lowered(job, steps, ShardOf(job, world.rank()));
-    HostDevice device(kind);
-    RunOptions own = options;
-    own.device = &device;
-    TIDEMARK_ASSIGN(RunOutcome run, RunSteps(job, lowered.steps(), own, world));
-    if (options.keep_gradients) {
-      TIDEMARK_TRY(run.choices.Join(world));
-    }
-    return run;
-  });
-}
-
-Model ModelAt(const Job& job, std::int64_t rank) {
-  return *Model::Of(job, TensorParallelPlaceOf(job, rank), ShardOf(job, rank));
-}
-
-RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
 class ExpertParallel : public testing::TestWithParam<Laid> {};
 
 TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
@@ -115,16 +90,11 @@ TEST_P(ExpertParallel, RanksHaveEachNumberOfAnExpertOnceForEachThatSharesIt) {
 
 /// Of a step by kernels of this kind, with those of the processor that has all samples and experts.
 void ExpectGradientsOfOneRank(const Job& job, kernels::Queue::Kind kind) {
-  const std::vector<RunOutcome> ranks = Ran(job, 1, Exact(), kind);
+  const std::vector<RunOutcome> ranks = RanOwnPrograms(job, 1, Exact(), kind);
   RunOptions options = Exact();
   options.choices = &ranks.front().choices;
   const RunOutcome whole = Executed(OneBatch(job), 1, options);
-  for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
-    const ParameterParts& gradients = ranks[static_cast<std::size_t>(rank)].gradients;
-    ASSERT_FALSE(gradients.empty());
-    const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
-    EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
-  }
+  ExpectGradientsOf(whole, job, ranks);
 }
 
 TEST_P(ExpertParallel, GradientsAreThoseOfOneRankThatHasAllExperts) {
@@ -152,7 +122,7 @@ TEST(ExpertsOfOneRank, HaveTheirGradientsByKernelsOfAGpu) {
 
 TEST_P(ExpertParallel, TokensGoToAllExpertsAlikeAndToDifferentRanks) {
   const Job job = WithExperts(GetParam());
-  const std::vector<RunOutcome> ranks = Ran(job, 1, Exact());
+  const std::vector<RunOutcome> ranks = RanOwnPrograms(job, 1, Exact());
   const ExpertChoices& choices = ranks.front().choices;
   const std::int64_t own = 4 / job.layout.ep;
   for (std::int64_t layer = 0; layer < 2; ++layer) {
@@ -184,7 +154,7 @@ TEST_P(ExpertParallel, LossesBehindClippedStepsAreThoseOfOneRank) {
   one.axes.optimizer_step = job.axes.optimizer_step;
   one.micro_batch_size = job.micro_batch_size * job.layout.dp;
   const RunOptions options{.seed = 7, .exact = true};
-  const std::vector<RunOutcome> ranks = Ran(job, 4, options);
+  const std::vector<RunOutcome> ranks = RanOwnPrograms(job, 4, options);
   const RunOutcome alone = Executed(one, 4, options);
   one.axes.optimizer_step.clip_norm = 0.11;
   const RunOutcome other = Executed(one, 4, options);

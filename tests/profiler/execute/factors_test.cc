@@ -15,8 +15,6 @@ namespace {
 // What systems that are wrong on purpose make of a gradient, number by number: in fp64, so that what is left is exactly
 // the factor or the sum that they are wrong by.
 
-RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
 Job PairJob(const std::string& strategy, std::int64_t ranks) {
   Job job = OracleJob(strategy, 2);
   Decoder encoder = std::get<Decoder>(SmallJob("ddp-last").network.shape);

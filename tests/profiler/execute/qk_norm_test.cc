@@ -11,11 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "profiler/device/host_device.h"
-#include "profiler/execute/numerics.h"
-#include "tests/profiler/execute/executed_job.h"
 #include "tests/profiler/execute/memory_events.h"
-#include "tests/profiler/execute/thread_ranks.h"
+#include "tests/profiler/execute/own_programs.h"
 
 namespace tidemark::qk_norm_test {
 namespace {
@@ -82,23 +79,6 @@ const std::vector<Normalised> kNormalised = {
     {.strategy = "alpa", .tp = 2},
 };
 
-std::vector<RunOutcome> Ran(const Job& job, std::int64_t steps, const RunOptions& options,
-                            kernels::Queue::Kind kind = kernels::Queue::Kind::cpu) {
-  return RunTogether(job.Ranks(), [&](World& world) -> Result<RunOutcome> {
-    const LoweredSteps lowered(job, steps, ShardOf(job, world.rank()));
-    HostDevice device(kind);
-    RunOptions own = options;
-    own.device = &device;
-    return RunSteps(job, lowered.steps(), own, world);
-  });
-}
-
-Model ModelAt(const Job& job, std::int64_t rank) {
-  return *Model::Of(job, TensorParallelPlaceOf(job, rank), ShardOf(job, rank));
-}
-
-RunOptions Exact() { return {.seed = 7, .exact = true, .keep_gradients = true}; }
-
 class QkNorm : public testing::TestWithParam<Normalised> {};
 
 TEST_P(QkNorm, GradientsAreThoseOfOneRankThatHasAllHeads) {
@@ -107,13 +87,7 @@ TEST_P(QkNorm, GradientsAreThoseOfOneRankThatHasAllHeads) {
   DecoderOf(fused).norm_kernel = NormKernel::fused;
   const RunOutcome& whole = Reference(fused, 1, Exact());
   for (const auto kind : {kernels::Queue::Kind::cpu, kernels::Queue::Kind::host}) {
-    const std::vector<RunOutcome> ranks = Ran(job, 1, Exact(), kind);
-    for (std::int64_t rank = 0; rank < job.Ranks(); ++rank) {
-      const ParameterParts& gradients = ranks[static_cast<std::size_t>(rank)].gradients;
-      ASSERT_FALSE(gradients.empty());
-      const Distance distance = DistanceOf(ModelAt(job, rank), gradients, whole.gradients, kExactFloor);
-      EXPECT_LT(distance.highest, 1e-10) << "rank " << rank << " at " << distance.tensor;
-    }
+    ExpectGradientsOf(whole, job, RanOwnPrograms(job, 1, Exact(), kind));
   }
 }
 
@@ -122,7 +96,7 @@ TEST_P(QkNorm, AllocatesWhatWasPredictedEventByEvent) {
   PredictOptions options;
   options.steps = FirstSteps(2);
   const Prediction prediction = *Predict(job, options);
-  EXPECT_EQ(MemoryEventsOf(Ran(job, 2, {}).front().trace), MemoryEventsOf(*prediction.roles.front().trace));
+  EXPECT_EQ(MemoryEventsOf(RanOwnPrograms(job, 2, {}).front().trace), MemoryEventsOf(*prediction.roles.front().trace));
 }
 
 /// AdamW hardly sees how long a gradient is.
@@ -151,7 +125,7 @@ TEST_P(ClippedQkNorm, LossesBehindClippedStepsAreThoseOfOneRank) {
   one.optimizer = job.optimizer;
   one.axes.optimizer_step.clip_norm = 0.1;
   const RunOptions options{.seed = 7, .exact = true};
-  const RunOutcome run = Ran(job, 4, options).front();
+  const RunOutcome run = RanOwnPrograms(job, 4, options).front();
   const RunOutcome& whole = Reference(one, 4, options);
   for (std::size_t step = 0; step < 4; ++step) {
     EXPECT_NEAR(*run.steps[step].loss, *whole.steps[step].loss, 1e-11) << "step " << step;
