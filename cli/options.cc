@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "cli/choice.h"
+#include "cli/shell_word.h"
 #include "models/configs/config.h"
 #include "models/job/read.h"
 #include "sim/strategies/strategy.h"
@@ -31,9 +32,12 @@ JobChanges ChangesOf(const JobOptions& options) {
   return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format), options.read};
 }
 
-/// A file that is no job but a trace says what it is good for.
-Error HintingAtTraces(Error error, const std::string& path) {
+/// What was given instead of a job says what it is good for: a trace, or a setting.
+Error HintingAtOthers(Error error, const std::string& path) {
   std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown) && path.find('=') != std::string::npos) {
+    error.hint = fmt::format("a job's file comes first, and settings behind it: JOB --set {}", ShellWord(path));
+  }
   if (!std::filesystem::is_regular_file(path, unknown)) {
     return error;  // a pipe has been read
   }
@@ -82,7 +86,7 @@ Result<JobTemplate> ReadJobTemplate(const JobOptions& options, std::span<const S
     return JobTemplate::Parse(*options.text, options.path, ChangesOf(options), strategies);
   }
   Result<JobTemplate> job = JobTemplate::Read(options.path, ChangesOf(options), strategies);
-  return job ? std::move(job) : HintingAtTraces(job.error(), options.path);
+  return job ? std::move(job) : HintingAtOthers(job.error(), options.path);
 }
 
 Status RefuseSet(const JobOptions& options, const std::string& varied) {

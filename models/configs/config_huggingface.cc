@@ -336,6 +336,7 @@ Result<Network> Read(const Json& json, const ConfigValue& places, std::string_vi
   Network network;
   network.name = NetworkName(origin);
   network.shape = known->read(keys);
+  keys.RequireNoSlips();
   TIDEMARK_TRY(keys.status());
   return network;
 }

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/text.h"
 #include "models/configs/config.h"
 
 namespace tidemark {
@@ -78,6 +80,17 @@ class HuggingFaceKeys {
     }
   }
 
+  /// Keeps the error that a key, which nothing reads, is one letter away from one that is read and missing: whose
+  /// default would silently take its place. Called when all is read. Files have many keys that say nothing here.
+  void RequireNoSlips() {
+    for (const auto& [key, value] : json_.items()) {
+      for (const std::string& read : read_) {
+        Require(read_.contains(key) || json_.contains(read) || EditDistance(key, read) > 1, key, "there is no such key",
+                fmt::format("did you mean {}? Else remove it", read));
+      }
+    }
+  }
+
   const Status& status() const { return status_; }
 
  private:
@@ -86,6 +99,7 @@ class HuggingFaceKeys {
 
   /// Null when the key is missing or its value is null: transformers gives both the default.
   const Json* Find(const std::string& key) const {
+    read_.insert(key);
     const auto found = json_.find(key);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -111,6 +125,7 @@ class HuggingFaceKeys {
 
   const Json& json_;
   const ConfigValue& places_;
+  mutable std::set<std::string> read_;  ///< keys that were asked for, whether there or not
   Status status_ = Done{};
 };
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "models/configs/config_huggingface.h"
 #include "models/configs/flatten.h"
+#include "models/configs/hub_networks.h"
 #include "models/job/fields.h"
 #include "models/zoo/zoo.h"
 
@@ -31,12 +32,19 @@ Result<Network> FindNetwork(const std::string& name_or_path, const std::string& 
     }
     names.emplace_back(file.name);
   }
-  const std::filesystem::path path = std::filesystem::path(folder) / name_or_path;
+  std::filesystem::path path = std::filesystem::path(folder) / name_or_path;
   std::error_code code;
+  if (std::filesystem::is_directory(path, code)) {
+    path /= "config.json";
+  }
   if (!std::filesystem::exists(path, code)) {
+    if (const std::string_view network = NetworkOfHub(name_or_path); !network.empty()) {
+      return FindInZoo(network);
+    }
     const std::string nearest = Nearest(name_or_path, names);
     return BadInput(fmt::format("'{}' is neither a network of the zoo nor a file", name_or_path),
-                    nearest.empty() ? "tidemark list networks" : fmt::format("did you mean {}?", nearest));
+                    nearest.empty() ? "tidemark list networks; any other is described by its config.json"
+                                    : fmt::format("did you mean {}?", nearest));
   }
   TIDEMARK_ASSIGN(const std::string text, ReadTextFile(path.string()));
   return ReadHuggingFaceConfig(text, path.string());

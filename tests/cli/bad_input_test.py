@@ -183,6 +183,7 @@ class BadInput(unittest.TestCase):
     def test_directories_absent_files_and_binaries_are_refused(self):
         self.assert_refused(["job", self.folder], "is a directory; expected a file")
         self.assert_refused(["job", self.folder / "absent.yaml"], "there is no such file")
+        self.assert_refused(["job", "network=Qwen/Qwen3-8B"], "JOB --set network=Qwen/Qwen3-8B")
         self.assert_refused(["job", PROGRAM], "error: ")
 
     def test_a_trace_in_the_place_of_a_job_is_told_what_it_is(self):

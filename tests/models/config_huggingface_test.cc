@@ -124,6 +124,23 @@ TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {
   EXPECT_EQ(d.head_size, 256);
 }
 
+TEST(HuggingFaceConfig, RefusesAKeyThatIsOneLetterAwayFromAMissingOne) {
+  struct Slip {
+    std::string type, key, meant;
+  };
+  for (const auto& [type, key, meant] : {Slip{"llama", "head_dims", "head_dim"},
+                                         {"llama", "hidden_szie", "hidden_size"},
+                                         {"qwen3_moe", "num_expert", "num_experts"},
+                                         {"gpt2", "n_heads", "n_head"}}) {
+    const std::string error = ErrorOf("{\n\"model_type\": \"" + type + "\",\n\"" + key + "\": 64}");
+    EXPECT_NE(error.find("dir/config.json:3: " + key + ": there is no such key"), std::string::npos) << error;
+    EXPECT_NE(error.find("did you mean " + meant + "?"), std::string::npos) << error;
+  }
+  const Decoder both = Read(R"({"model_type": "llama", "head_dim": 64, "head_dims": 32, "hidden_sizes": null,
+                                "hidden_size": 1024, "kv_channels": 7})");
+  EXPECT_EQ(both.head_size, 64);
+}
+
 TEST(HuggingFaceConfig, KeepsAHeadSizeThatIsNotHiddenOverHeads) {
   EXPECT_EQ(Read(R"({"model_type": "mistral", "hidden_size": 5120, "head_dim": 128})").head_size, 128);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "models/job/fields.h"
@@ -365,6 +366,23 @@ TEST(JobRead, APathInTheJobIsRelativeToTheJob) {
   const Result<Job> job = ReadJob(folder + "/mine.yaml", {}, strategies);
   ASSERT_TRUE(job.ok()) << job.error().Text();
   EXPECT_EQ(std::get<Decoder>(job->network.shape).layers, 2);
+}
+
+TEST(JobRead, AModelOfTheHubIsTheZoosAndAFolderOfItsNameComesFirst) {
+  EXPECT_EQ(MustParse(SmallJob(), {"network=Qwen/Qwen3-8B"}).network,
+            MustParse(SmallJob(), {"network=qwen3-8b"}).network);
+  EXPECT_THAT(Refusal(SmallJob(), {"network=Qwen/Qwen3-9000B"}),
+              HasSubstr("any other is described by its config.json"));
+
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "folder_of_a_model";
+  std::filesystem::create_directories(folder / "Qwen/Qwen3-8B");
+  std::ofstream(folder / "Qwen/Qwen3-8B/config.json") << R"({"model_type": "qwen3", "num_hidden_layers": 2})";
+  std::ofstream(folder / "job.yaml") << "network: Qwen/Qwen3-8B\nmachine: cpu\nstrategy: plain\nsequence_length: 8\n";
+  const std::vector<StrategyDefaults> strategies = TestStrategies();
+  const Result<Job> job = ReadJob((folder / "job.yaml").string(), {}, strategies);
+  ASSERT_TRUE(job.ok()) << job.error().Text();
+  EXPECT_EQ(std::get<Decoder>(job->network.shape).layers, 2);
+  EXPECT_EQ(job->network.name, "Qwen3-8B");
 }
 
 TEST(JobRead, AGroupOfKeysGivenAValueIsToldApartFromAMistypedKey) {
