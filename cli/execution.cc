@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -25,7 +27,9 @@
 #include "profiler/capture/heap.h"
 #include "profiler/capture/nvtx_annotations.h"
 #include "profiler/comm/launcher.h"
+#include "profiler/device/machine_memory.h"
 #include "profiler/device/probe.h"
+#include "profiler/execute/exact_program.h"
 #include "profiler/execute/operation.h"
 #include "reports/summarise/title.h"
 #include "sim/predict/predict.h"
@@ -124,19 +128,49 @@ Result<std::vector<Trace>> Gather(World& world, const Trace& own) {
   return traces;
 }
 
-/// Whether all ranks' tensors together find room in this machine's memory.
-Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered) {
-  Bytes needed;
+/// The peaks of all ranks' tensors together.
+Bytes TensorsOf(const Job& job, const std::vector<LoweredRun>& lowered) {
+  Bytes all;
   const StepsEvaluation evaluation = EvaluateClosedForm(lowered);
   for (const auto& role : evaluation.whole.roles) {
-    needed += role.allocated * (job.Ranks() / job.layout.pp);
+    all += role.allocated * (job.Ranks() / job.layout.pp);
   }
+  return all;
+}
+
+/// The same of what --verify executes (CompareWithOneBatch): the first step, and on each rank the one big batch.
+Result<Bytes> TensorsToVerify(const Job& job) {
+  TIDEMARK_ASSIGN(const Job one_batch, OneBatchOf(job));
+  Bytes most;
+  for (const Job& executed : {job, one_batch}) {
+    TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(executed, 1, 0));
+    lowered.front().program = ExactProgram(std::move(lowered.front().program));
+    most = std::max(most, TensorsOf(executed, lowered) * (job.Ranks() / executed.Ranks()));
+  }
+  return most;
+}
+
+/// Whether all ranks' tensors together find room in this machine's memory.
+Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered, bool verify) {
   const Bytes available = AvailableMemory();
-  if (FindLauncher().kind == Launcher::Kind::none && available > Bytes() && needed > available) {
+  if (FindLauncher().kind != Launcher::Kind::none || available == Bytes()) {
+    return Done{};
+  }
+  const auto refuse = [&](Bytes needed, std::string_view what, std::string hint) {
     return Error{ErrorCode::machine_cannot, "",
-                 fmt::format("the job's ranks ({}) need {} for their tensors, and this machine has {} to spare",
-                             job.Ranks(), Text(needed), Text(available)),
-                 "tidemark predict prices such a job; run a smaller one, or start its ranks on more machines"};
+                 fmt::format("the job's ranks ({}) need {} for their tensors{}, and this machine has {} to spare",
+                             job.Ranks(), Text(needed), what, Text(available)),
+                 std::move(hint)};
+  };
+  if (const Bytes needed = TensorsOf(job, lowered); needed > available) {
+    return refuse(needed, "",
+                  "tidemark predict prices such a job; run a smaller one, or start its ranks on more machines");
+  }
+  if (verify) {
+    TIDEMARK_ASSIGN(const Bytes needed, TensorsToVerify(job));
+    if (needed > available) {
+      return refuse(needed, " where they are verified in fp64", "leave out --verify, or run a smaller job");
+    }
   }
   return Done{};
 }
@@ -294,7 +328,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
     TIDEMARK_TRY(OneBatchOf(job));
   }
   if (options.device != kCuda) {
-    TIDEMARK_TRY(CheckMemory(job, lowered));
+    TIDEMARK_TRY(CheckMemory(job, lowered, options.verify));
   }
   Execution execution;
   if (options.device == kCuda) {

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -102,17 +101,6 @@ void StopOnSignals() {
 }
 
 }  // namespace
-
-Bytes AvailableMemory() {
-  std::ifstream memory("/proc/meminfo");
-  std::string key;
-  for (std::int64_t kibibytes = 0; memory >> key >> kibibytes; memory.ignore(64, '\n')) {
-    if (key == "MemAvailable:") {
-      return Bytes(kibibytes * 1024);
-    }
-  }
-  return {};
-}
 
 std::string TimeDoubt(std::int64_t ranks_here) {
   const std::int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);

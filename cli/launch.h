@@ -42,7 +42,4 @@ Result<Entered> EnterWorld(const Job& job, const LaunchOptions& options);
 /// Why times of so many ranks on one machine are no measure of the job; "": they are.
 std::string TimeDoubt(std::int64_t ranks_here);
 
-/// Memory that processes started now can have (Linux: MemAvailable); 0: not known.
-Bytes AvailableMemory();
-
 }  // namespace tidemark

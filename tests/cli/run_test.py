@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import unittest
 
 from executed_job import ExecutedJob, call
@@ -47,6 +48,21 @@ class Run(ExecutedJob):
             for changes in (("buffers.gradient_as_bucket_view=true", "sync.static_graph=true"),
                             ("sync.find_unused_parameters=true", "buffers.set_to_none=false")):
                 self.assert_executed(f"strategy={strategy}", *changes, steps=4)
+
+    def test_what_finds_no_room_on_this_machine_is_refused_before_it_runs(self):
+        """DeepSpeed's bucket has the elements that it is given, whatever the network: of 2 bytes, of 8 in fp64."""
+        def refused(elements, *words):
+            done = call("run", self.job, *words,
+                        changes=("strategy=deepspeed-zero2", "layout.dp=1", f"sync.bucket_elements={elements}"))
+            self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+            return done.stderr
+        error = refused(10**13)
+        self.assertRegex(error, r"the job's ranks \(1\) need 18\.[0-9] TiB for their tensors, and this machine has")
+        spare, unit = re.search(r"this machine has ([0-9.]+) ([KMGT]iB) to spare", error).groups()
+        spare = float(spare) * 1024 ** (1 + "KMGT".index(unit[0]))
+        error = refused(int(spare / 4), "--verify")
+        self.assertIn("for their tensors where they are verified in fp64, and this machine has", error)
+        self.assertIn("leave out --verify", error)
 
     def test_ranks_of_one_machine_look_for_no_network_unless_told(self):
         """A mpirun of ours tells what it was called with."""

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "profiler/execute/exact_program.h"
 #include "profiler/execute/numerics.h"
 #include "tests/profiler/execute/executed_job.h"
 
@@ -81,6 +82,14 @@ TEST_P(EveryExecutedStrategy, AllocatesWhatWasPredictedEventByEvent) {
     ASSERT_EQ(expected.reserved_bytes, found.reserved_bytes) << tensor.name;
   }
   EXPECT_EQ(run.reserved_peak, *prediction.roles.front().reserved);
+}
+
+TEST_P(EveryExecutedStrategy, TakesInFp64WhatItsExactProgramSays) {
+  Job job = SmallJob(GetParam());
+  job.allocator.kind = AllocatorKind::exact;  // whose bytes are those of its tensors
+  std::vector<LoweredRun> lowered = *LowerRuns(job, FirstSteps(1));
+  lowered.front().program = ExactProgram(lowered.front().program);
+  EXPECT_EQ(Executed(job, 1, Exact()).allocator_peak, EvaluateClosedForm(lowered).whole.roles.front().allocated);
 }
 
 TEST_P(EveryExecutedStrategy, HasTheGradientsOfOneBigBatchInFp64) {
