@@ -17,9 +17,11 @@
 namespace tidemark::tensor_memory_test {
 namespace {
 
+/// Each byte is the one before it: a sanitizer takes a hundred times as long for a loop of ours.
 bool IsFullOf(const TensorMemory::Piece& piece, unsigned char byte) {
   const auto* begin = static_cast<const unsigned char*>(piece.data);
-  return std::all_of(begin, begin + piece.bytes.count(), [&](unsigned char one) { return one == byte; });
+  const auto size = static_cast<std::size_t>(piece.bytes.count());
+  return size == 0 || (*begin == byte && std::memcmp(begin, begin + 1, size - 1) == 0);
 }
 bool IsPoisoned(const TensorMemory::Piece& piece) { return IsFullOf(piece, 0xff); }
 
