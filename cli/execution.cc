@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -138,38 +139,45 @@ Bytes TensorsOf(const Job& job, const std::vector<LoweredRun>& lowered) {
   return all;
 }
 
-/// The same of what --verify executes (CompareWithOneBatch): the first step, and on each rank the one big batch.
-Result<Bytes> TensorsToVerify(const Job& job) {
+/// The same of what CompareWithOneBatch executes in fp64 in this machine's memory, one big batch on each rank and,
+/// `here`, the first step on all ranks, of which the higher, and of the gradients that are kept beside it: at least
+/// each rank's of the batch, and those of the step, wherever they are. Frozen parameters have none.
+Result<Bytes> TensorsToVerify(const Job& job, const LoweredRun& first, bool here) {
+  const auto exact = [](const Job& executed, LoweredRun lowered) {
+    lowered.program = ExactProgram(std::move(lowered.program));
+    return TensorsOf(executed, {std::move(lowered)});
+  };
   TIDEMARK_ASSIGN(const Job one_batch, OneBatchOf(job));
-  Bytes most;
-  for (const Job& executed : {job, one_batch}) {
-    TIDEMARK_ASSIGN(std::vector<LoweredRun> lowered, LowerCounted(executed, 1, 0));
-    lowered.front().program = ExactProgram(std::move(lowered.front().program));
-    most = std::max(most, TensorsOf(executed, lowered) * (job.Ranks() / executed.Ranks()));
-  }
-  return most;
+  TIDEMARK_ASSIGN(const std::vector<LoweredRun> lowered, LowerCounted(one_batch, 1, 0));
+  const Bytes of_batches = exact(one_batch, lowered.front()) * job.Ranks();
+  const bool all_trained = job.network.trainable.empty();
+  const Bytes kept = SizeOf(DType::fp64) * (all_trained ? ParameterCount(job.network) : 0) * (job.Ranks() + 1);
+  return kept + (here ? std::max(of_batches, exact(job, first)) : of_batches);
 }
 
-/// Whether all ranks' tensors together find room in this machine's memory.
-Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered, bool verify) {
-  const Bytes available = AvailableMemory();
-  if (FindLauncher().kind != Launcher::Kind::none || available == Bytes()) {
+/// Whether all ranks' tensors together find room in this machine's memory. What is to run out of memory, as it may
+/// under `capacity`, is not verified.
+Status CheckMemory(const Job& job, const std::vector<LoweredRun>& lowered, const ExecutionOptions& options) {
+  const std::optional<Bytes> available = AvailableMemory();
+  if (FindLauncher().kind != Launcher::Kind::none || !available) {
     return Done{};
   }
   const auto refuse = [&](Bytes needed, std::string_view what, std::string hint) {
     return Error{ErrorCode::machine_cannot, "",
                  fmt::format("the job's ranks ({}) need {} for their tensors{}, and this machine has {} to spare",
-                             job.Ranks(), Text(needed), what, Text(available)),
+                             job.Ranks(), Text(needed), what, Text(*available)),
                  std::move(hint)};
   };
-  if (const Bytes needed = TensorsOf(job, lowered); needed > available) {
+  const bool here = options.device != kCuda;
+  if (const Bytes needed = here ? TensorsOf(job, lowered) : Bytes(); needed > *available) {
     return refuse(needed, "",
                   "tidemark predict prices such a job; run a smaller one, or start its ranks on more machines");
   }
-  if (verify) {
-    TIDEMARK_ASSIGN(const Bytes needed, TensorsToVerify(job));
-    if (needed > available) {
-      return refuse(needed, " where they are verified in fp64", "leave out --verify, or run a smaller job");
+  if (options.verify && options.capacity.empty()) {
+    TIDEMARK_ASSIGN(const Bytes needed, TensorsToVerify(job, lowered.front(), here));
+    if (needed > *available) {
+      return refuse(needed, " and gradients where they are verified in fp64",
+                    "leave out --verify, or run a smaller job");
     }
   }
   return Done{};
@@ -327,9 +335,7 @@ Result<Execution> Execute(const Job& job, const ExecutionOptions& options) {
   if (options.verify) {
     TIDEMARK_TRY(OneBatchOf(job));
   }
-  if (options.device != kCuda) {
-    TIDEMARK_TRY(CheckMemory(job, lowered, options.verify));
-  }
+  TIDEMARK_TRY(CheckMemory(job, lowered, options));
   Execution execution;
   if (options.device == kCuda) {
     launch.meet_on_gpus = [&execution, &options]() -> Result<std::unique_ptr<World>> {

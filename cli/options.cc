@@ -19,6 +19,7 @@
 #include "cli/choice.h"
 #include "cli/shell_word.h"
 #include "models/configs/config.h"
+#include "models/job/fields.h"
 #include "models/job/read.h"
 #include "sim/strategies/strategy.h"
 #include "traces/formats/format.h"
@@ -35,7 +36,7 @@ JobChanges ChangesOf(const JobOptions& options) {
 /// What was given instead of a job says what it is good for: a trace, or a setting.
 Error HintingAtOthers(Error error, const std::string& path) {
   std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown) && path.find('=') != std::string::npos) {
+  if (!std::filesystem::exists(path, unknown) && JobKeys().contains(path.substr(0, path.find('=')))) {
     error.hint = fmt::format("a job's file comes first, and settings behind it: JOB --set {}", ShellWord(path));
   }
   if (!std::filesystem::is_regular_file(path, unknown)) {

@@ -291,7 +291,7 @@ constexpr ModelType kModelTypes[] = {
 };
 
 std::string NetworkName(std::string_view origin) {
-  const std::filesystem::path path(origin);
+  const std::filesystem::path path = std::filesystem::path(origin).lexically_normal();
   const bool plain = path.stem() == "config" && path.has_parent_path() && path.parent_path().has_filename();
   return (plain ? path.parent_path().filename() : path.stem()).string();
 }

@@ -127,7 +127,7 @@ class Arguments {
     return Done{};
   }
 
-  /// The zoo's network of a model of the hub, or the config.json in a folder of that name.
+  /// The config.json in a folder of that name, or the zoo's network of a model of the hub.
   void ReadNetworkName() {
     const ConfigValue* name = fields_.Given("model_name_or_path");
     if (name == nullptr || NamesNetwork(given_)) {
@@ -135,10 +135,10 @@ class Arguments {
     }
     std::error_code code;
     const std::filesystem::path local = std::filesystem::path(name->text) / "config.json";
-    if (const std::string_view network = NetworkOfHub(name->text); !network.empty()) {
-      settings_["network"] = Retold(*name, std::string(network));
-    } else if (std::filesystem::is_regular_file(local, code)) {
+    if (std::filesystem::is_regular_file(local, code)) {  // which comes first, as in transformers
       settings_["network"] = Retold(*name, std::filesystem::absolute(local, code).string());
+    } else if (const std::string_view network = NetworkOfHub(name->text); !network.empty()) {
+      settings_["network"] = Retold(*name, std::string(network));
     } else {
       unknown_model_ = fmt::format("the sizes of {} (its config.json does)", Describe(*name));
     }

@@ -110,4 +110,12 @@ std::string_view NetworkOfHub(const std::string& name) {
   return found == std::end(kModels) ? std::string_view() : found->network;
 }
 
+std::vector<std::string> HubNames() {
+  std::vector<std::string> names;
+  for (const HubModel& model : kModels) {
+    names.emplace_back(model.name);
+  }
+  return names;
+}
+
 }  // namespace tidemark

@@ -35,13 +35,19 @@ Result<Network> FindNetwork(const std::string& name_or_path, const std::string& 
   std::filesystem::path path = std::filesystem::path(folder) / name_or_path;
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) {
-    path /= "config.json";
+    path = std::filesystem::absolute(path, code).lexically_normal() / "config.json";  // "." has a name, too
+    if (!std::filesystem::exists(path, code)) {
+      return BadInput(fmt::format("the folder '{}' has no config.json", name_or_path),
+                      "a network is a name of the zoo (tidemark list networks), a config.json or its folder");
+    }
   }
   if (!std::filesystem::exists(path, code)) {
     if (const std::string_view network = NetworkOfHub(name_or_path); !network.empty()) {
       return FindInZoo(network);
     }
-    const std::string nearest = Nearest(name_or_path, names);
+    const std::vector<std::string> of_hub = HubNames();
+    names.insert(names.end(), of_hub.begin(), of_hub.end());
+    const std::string nearest = Nearest(LowerCase(name_or_path), names);
     return BadInput(fmt::format("'{}' is neither a network of the zoo nor a file", name_or_path),
                     nearest.empty() ? "tidemark list networks; any other is described by its config.json"
                                     : fmt::format("did you mean {}?", nearest));

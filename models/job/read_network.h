@@ -12,7 +12,8 @@ namespace tidemark {
 
 /// The network of a job, from its `network` keys: a name from the zoo, a Hugging Face config.json or the folder that
 /// has it (relative to `folder`, see FolderOf), the name of a model of the hub that the zoo knows (NetworkOfHub; a
-/// folder of that name comes first), inline fields, or a table. Writes down in `sources` where each value came from.
+/// file or folder of that name comes first), inline fields, or a table. Writes down in `sources` where each value came
+/// from.
 Result<Network> ReadNetwork(const Settings& settings, const std::string& folder,
                             std::map<std::string, std::string>& sources);
 

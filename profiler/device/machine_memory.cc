@@ -2,10 +2,10 @@
 #include "profiler/device/machine_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string_view>
 
 namespace tidemark {
@@ -30,50 +30,61 @@ std::optional<std::int64_t> NumberIn(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-/// Where a version of the interface has its files, and how it calls them.
-struct Interface {
-  std::string_view folder, limit, used, given_back;
+/// Where cgroups are mounted, and the names of their files; of memory.stat, of what can be reclaimed.
+struct CgroupFiles {
+  std::string_view mount, limit, usage;
+  std::array<std::string_view, 3> reclaimable;
 };
-constexpr Interface kFirst{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                           "total_inactive_file"};
-constexpr Interface kSecond{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr CgroupFiles kCgroupV1{"/sys/fs/cgroup/memory",
+                                "memory.limit_in_bytes",
+                                "memory.usage_in_bytes",
+                                {"total_inactive_file", "total_active_file"}};
+constexpr CgroupFiles kCgroupV2{
+    "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file", "slab_reclaimable"}};
 
-/// What is left of the limits of a group and of those around it. A container may see its own group as the outermost
-/// one, whatever it is called outside.
-std::int64_t LeftIn(const Interface& version, std::string group, const std::string& root) {
+/// What is left of the limits of a cgroup and of those around it. A container may see its own as the outermost one,
+/// whatever it is called outside.
+std::int64_t LeftIn(const CgroupFiles& files, std::string cgroup, const std::string& root) {
   std::int64_t left = std::numeric_limits<std::int64_t>::max();
   while (true) {
-    const std::string folder = root + std::string(version.folder) + group + "/";
-    const auto limit = NumberIn(folder + std::string(version.limit));
-    const auto used = NumberIn(folder + std::string(version.used));
-    if (limit && used) {
-      const std::int64_t given_back = NumberBehind(version.given_back, folder + "memory.stat").value_or(0);
-      left = std::min(left, std::max<std::int64_t>(*limit - *used + std::min(given_back, *used), 0));
+    const std::string folder = root + std::string(files.mount) + cgroup + "/";
+    const auto limit = NumberIn(folder + std::string(files.limit));
+    const auto usage = NumberIn(folder + std::string(files.usage));
+    if (limit && usage) {
+      std::int64_t kept = *usage;
+      for (const std::string_view reclaimable : files.reclaimable) {
+        kept -= NumberBehind(reclaimable, folder + "memory.stat").value_or(0);
+      }
+      left = std::min(left, std::max<std::int64_t>(*limit - std::max<std::int64_t>(kept, 0), 0));
     }
-    if (group.empty()) {
+    if (cgroup.empty()) {
       return left;
     }
-    group.resize(group.rfind('/'));
+    cgroup.resize(cgroup.rfind('/'));
   }
 }
 
 }  // namespace
 
-Bytes AvailableMemory(const std::string& root) {
+std::optional<Bytes> AvailableMemory(const std::string& root) {
   constexpr std::int64_t kKibi = 1024;
-  std::int64_t available = NumberBehind("MemAvailable:", root + "/proc/meminfo").value_or(0) * kKibi;
-  std::ifstream groups(root + "/proc/self/cgroup");  // "4:memory:/a/b" of the first version, "0::/a/b" of the second
-  for (std::string line; available > 0 && std::getline(groups, line);) {
+  const auto kibibytes = NumberBehind("MemAvailable:", root + "/proc/meminfo");
+  if (!kibibytes) {
+    return std::nullopt;
+  }
+  std::int64_t available = *kibibytes * kKibi;
+  std::ifstream cgroups(root + "/proc/self/cgroup");  // "4:memory:/a/b" of v1, "0::/a/b" of v2
+  for (std::string line; std::getline(cgroups, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos || line[second + 1] != '/') {
       continue;
     }
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string group = line.substr(second + 1) == "/" ? "" : line.substr(second + 1);
+    const std::string cgroup = line.substr(second + 1) == "/" ? "" : line.substr(second + 1);
     if (controllers == ",,") {
-      available = std::min(available, LeftIn(kSecond, group, root));
+      available = std::min(available, LeftIn(kCgroupV2, cgroup, root));
     } else if (controllers.find(",memory,") != std::string::npos) {
-      available = std::min(available, LeftIn(kFirst, group, root));
+      available = std::min(available, LeftIn(kCgroupV1, cgroup, root));
     }
   }
   return Bytes(available);

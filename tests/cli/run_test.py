@@ -11,6 +11,7 @@ import unittest
 
 from executed_job import ExecutedJob, call
 
+MEMORY = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
 JOBS = pathlib.Path(__file__).resolve().parents[1] / "jobs"
 STRATEGIES = ("ddp-every", "ddp-last", "ddp-forward-outside", "colossalai-ddp", "single-backward", "nanotron", "nanotron shard.optimizer=true", "megatron",
               "fsdp2-scatter-each", "fsdp2-defer", "fsdp2-keep-after-backward", "fsdp2-keep-all",
@@ -49,20 +50,32 @@ class Run(ExecutedJob):
                             ("sync.find_unused_parameters=true", "buffers.set_to_none=false")):
                 self.assert_executed(f"strategy={strategy}", *changes, steps=4)
 
+    @unittest.skipUnless("MemAvailable:" in MEMORY, "this machine does not say what memory it has to spare")
     def test_what_finds_no_room_on_this_machine_is_refused_before_it_runs(self):
         """DeepSpeed's bucket has the elements that it is given, whatever the network: of 2 bytes, of 8 in fp64."""
-        def refused(elements, *words):
+        def needed(elements, *words):
             done = call("run", self.job, *words,
                         changes=("strategy=deepspeed-zero2", "layout.dp=1", f"sync.bucket_elements={elements}"))
             self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
-            return done.stderr
-        error = refused(10**13)
-        self.assertRegex(error, r"the job's ranks \(1\) need 18\.[0-9] TiB for their tensors, and this machine has")
-        spare, unit = re.search(r"this machine has ([0-9.]+) ([KMGT]iB) to spare", error).groups()
-        spare = float(spare) * 1024 ** (1 + "KMGT".index(unit[0]))
-        error = refused(int(spare / 4), "--verify")
-        self.assertIn("for their tensors where they are verified in fp64, and this machine has", error)
-        self.assertIn("leave out --verify", error)
+            said = re.search(r"the job's ranks \(1\) need ([0-9.]+) ([KMGT]iB) for their tensors(.*), and this machine has "
+                             r"([0-9.]+) ([KMGT]iB) to spare", done.stderr)
+            self.assertIsNotNone(said, done.stderr)
+            number, unit, what, spare, spare_unit = said.groups()
+            size = lambda number, unit: float(number) * 1024 ** (1 + "KMGT".index(unit[0]))
+            return size(number, unit), what, size(spare, spare_unit)
+        need, what, spare = needed(10**13)
+        self.assertAlmostEqual(need / 2e13, 1, delta=0.01)
+        self.assertEqual(what, "")
+        elements = int(spare / 6)  # a third of it; in fp64 four thirds
+        need, what, _ = needed(elements, "--verify")
+        self.assertAlmostEqual(need / (8 * elements), 1, delta=0.05)
+        self.assertEqual(what, " and gradients where they are verified in fp64")
+
+    def test_what_is_to_run_out_of_memory_is_not_refused_for_what_it_would_be_verified_with(self):
+        done = call("run", self.job, "--verify", "--capacity", "64KiB",
+                    changes=("layout.dp=1", "accumulation_steps=4096", "micro_batch_size=64", "sequence_length=4096"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("out of memory", done.stdout)
 
     def test_ranks_of_one_machine_look_for_no_network_unless_told(self):
         """A mpirun of ours tells what it was called with."""

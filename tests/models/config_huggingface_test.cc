@@ -136,6 +136,11 @@ TEST(HuggingFaceConfig, RefusesAKeyThatIsOneLetterAwayFromAMissingOne) {
     EXPECT_NE(error.find("dir/config.json:3: " + key + ": there is no such key"), std::string::npos) << error;
     EXPECT_NE(error.find("did you mean " + meant + "?"), std::string::npos) << error;
   }
+  EXPECT_NE(ErrorOf(R"({"model_type": "llama", "head_dim": null, "head_dims": 64})").find("did you mean head_dim?"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "gpt2", "n_embed": 1600, "n_head": 25})").find("did you mean n_embd?"),
+            std::string::npos)
+      << "and not that 25 heads are none for 768";
   const Decoder both = Read(R"({"model_type": "llama", "head_dim": 64, "head_dims": 32, "hidden_sizes": null,
                                 "hidden_size": 1024, "kv_channels": 7})");
   EXPECT_EQ(both.head_size, 64);

@@ -371,8 +371,9 @@ TEST(JobRead, APathInTheJobIsRelativeToTheJob) {
 TEST(JobRead, AModelOfTheHubIsTheZoosAndAFolderOfItsNameComesFirst) {
   EXPECT_EQ(MustParse(SmallJob(), {"network=Qwen/Qwen3-8B"}).network,
             MustParse(SmallJob(), {"network=qwen3-8b"}).network);
-  EXPECT_THAT(Refusal(SmallJob(), {"network=Qwen/Qwen3-9000B"}),
+  EXPECT_THAT(Refusal(SmallJob(), {"network=Mine/Other-9000B"}),
               HasSubstr("any other is described by its config.json"));
+  EXPECT_THAT(Refusal(SmallJob(), {"network=Qwen/Qwen3-8BB"}), HasSubstr("did you mean qwen/qwen3-8b?"));
 
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "folder_of_a_model";
   std::filesystem::create_directories(folder / "Qwen/Qwen3-8B");
@@ -383,6 +384,10 @@ TEST(JobRead, AModelOfTheHubIsTheZoosAndAFolderOfItsNameComesFirst) {
   ASSERT_TRUE(job.ok()) << job.error().Text();
   EXPECT_EQ(std::get<Decoder>(job->network.shape).layers, 2);
   EXPECT_EQ(job->network.name, "Qwen3-8B");
+
+  std::filesystem::create_directories(folder / "Qwen/Qwen3-4B");
+  EXPECT_THAT(Refusal("network: " + (folder / "Qwen/Qwen3-4B").string() + "\nmachine: cpu\nstrategy: plain\n"),
+              HasSubstr("has no config.json"));
 }
 
 TEST(JobRead, AGroupOfKeysGivenAValueIsToldApartFromAMistypedKey) {

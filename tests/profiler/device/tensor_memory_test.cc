@@ -17,7 +17,7 @@
 namespace tidemark::tensor_memory_test {
 namespace {
 
-/// Each byte is the one before it: a sanitizer takes a hundred times as long for a loop of ours.
+/// Each byte is the one before it: under a sanitizer a loop takes a hundred times as long as memcmp.
 bool IsFullOf(const TensorMemory::Piece& piece, unsigned char byte) {
   const auto* begin = static_cast<const unsigned char*>(piece.data);
   const auto size = static_cast<std::size_t>(piece.bytes.count());
