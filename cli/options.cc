@@ -36,7 +36,9 @@ JobChanges ChangesOf(const JobOptions& options) {
 /// What was given instead of a job says what it is good for: a trace, or a setting.
 Error HintingAtOthers(Error error, const std::string& path) {
   std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown) && JobKeys().contains(path.substr(0, path.find('=')))) {
+  const std::size_t equals = path.find('=');
+  if (equals != std::string::npos && JobKeys().contains(path.substr(0, equals)) &&
+      !std::filesystem::exists(path, unknown)) {
     error.hint = fmt::format("a job's file comes first, and settings behind it: JOB --set {}", ShellWord(path));
   }
   if (!std::filesystem::is_regular_file(path, unknown)) {

@@ -184,6 +184,8 @@ class BadInput(unittest.TestCase):
         self.assert_refused(["job", self.folder], "is a directory; expected a file")
         self.assert_refused(["job", self.folder / "absent.yaml"], "there is no such file")
         self.assert_refused(["job", "network=Qwen/Qwen3-8B"], "JOB --set network=Qwen/Qwen3-8B")
+        self.assert_refused(["job", "network"], "the path is relative to the current folder")
+        self.assert_refused(["job", "lr=1/absent.yaml"], "the path is relative to the current folder")
         self.assert_refused(["job", PROGRAM], "error: ")
 
     def test_a_trace_in_the_place_of_a_job_is_told_what_it_is(self):
