@@ -2,7 +2,6 @@
 #include "profiler/device/machine_memory.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cstdint>
@@ -26,9 +25,16 @@ class MachineMemory : public testing::Test {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
+  /// A cgroup ("/batch"; "": the outermost one) of either version.
+  void WriteV1(const std::string& cgroup, const std::string& limit, const std::string& usage) const {
+    Write("/sys/fs/cgroup/memory" + cgroup + "/memory.limit_in_bytes", limit);
+    Write("/sys/fs/cgroup/memory" + cgroup + "/memory.usage_in_bytes", usage);
+  }
+  void WriteV2(const std::string& cgroup, const std::string& limit, const std::string& usage) const {
+    Write("/sys/fs/cgroup" + cgroup + "/memory.max", limit);
+    Write("/sys/fs/cgroup" + cgroup + "/memory.current", usage);
+  }
   std::int64_t Available() const { return AvailableMemory(root_).value().count(); }
-
-  const std::string& root() const { return root_; }
 
  private:
   const std::string root_ = testing::TempDir() + "machine_memory_" + std::to_string(::getpid());
@@ -44,37 +50,35 @@ TEST_F(MachineMemory, IsNotKnownWhereTheSystemDoesNotSay) { EXPECT_FALSE(Availab
 
 TEST_F(MachineMemory, IsWhatIsLeftOfTheTightestCgroupAroundIt) {
   Write("/proc/self/cgroup", "0::/batch/job_7\n");
-  Write("/sys/fs/cgroup/batch/job_7/memory.max", "max\n");
-  Write("/sys/fs/cgroup/batch/job_7/memory.current", "70000\n");
+  WriteV2("/batch/job_7", "max\n", "70000\n");
   EXPECT_EQ(Available(), 1'024'000);
-  Write("/sys/fs/cgroup/batch/memory.max", "500000\n");
-  Write("/sys/fs/cgroup/batch/memory.current", "90000\n");
+  WriteV2("/batch", "500000\n", "90000\n");
   EXPECT_EQ(Available(), 410'000);
   Write("/sys/fs/cgroup/batch/memory.stat",
         "anon 50000\nfile 30000\nactive_file 10000\ninactive_file 20000\nslab_reclaimable 5000\nslab 9000\n");
   EXPECT_EQ(Available(), 445'000);
-  Write("/sys/fs/cgroup/batch/job_7/memory.max", "60000\n");  // lowered below what it uses
+  WriteV2("/batch/job_7", "60000\n", "70000\n");  // lowered below what it uses
   EXPECT_EQ(Available(), 0) << "known, and nothing";
 }
 
 TEST_F(MachineMemory, IsThatOfAContainerThatSeesItsCgroupAsTheOutermost) {
   Write("/proc/self/cgroup", "0::/\n");
-  Write("/sys/fs/cgroup/memory.max", "200000\n");
-  Write("/sys/fs/cgroup/memory.current", "50000\n");
+  WriteV2("", "200000\n", "50000\n");
   EXPECT_EQ(Available(), 150'000);
 }
 
 TEST_F(MachineMemory, KnowsCgroupsOfV1) {
   Write("/proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/5f\n3:cpuset:/\n0::/\n");
-  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "300000\n");
-  Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "100000\n");
+  WriteV1("", "300000\n", "100000\n");
   Write("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 5000\ntotal_active_file 700\n");
   EXPECT_EQ(Available(), 205'700);
-  Write("/sys/fs/cgroup/memory/docker/5f/memory.limit_in_bytes", "80000\n");
-  Write("/sys/fs/cgroup/memory/docker/5f/memory.usage_in_bytes", "10000\n");
+  WriteV1("/docker/5f", "80000\n", "10000\n");
   EXPECT_EQ(Available(), 70'000);
-  std::filesystem::remove_all(root() + "/sys/fs/cgroup/memory/docker");
-  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+}
+
+TEST_F(MachineMemory, IsNotLimitedByACgroupOfV1WithoutALimit) {
+  Write("/proc/self/cgroup", "4:memory:/docker/5f\n");
+  WriteV1("", "9223372036854771712\n", "100000\n");  // the kernel's word for none
   EXPECT_EQ(Available(), 1'024'000);
 }
 
