@@ -73,6 +73,17 @@ class ForeignConfigs(unittest.TestCase):
                                "optimizer_step.clip_norm=1.0", "optimizer_step.kernel=fused", *eager)
         self.assertEqual(self.predict(RECIPE, SAID[2]), by_hand)
 
+    def test_a_folder_called_like_a_model_of_the_hub_comes_first(self):
+        job = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\noutput_dir: out\nmax_length: 1024\n"
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "sft.yaml").write_text(job)
+            printed = lambda: run("job", "sft.yaml", *sets("machine=cpu", "layout.dp=2", "precision.params=bf16"), cwd=folder).stdout
+            self.assertRegex(printed(), r"\n  layers: 36\b")
+            model = pathlib.Path(folder) / "Qwen/Qwen3-8B"
+            model.mkdir(parents=True)
+            (model / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 2}')
+            self.assertRegex(printed(), r"\n  layers: 2\b")
+
     def test_an_axolotl_file_costs_what_the_same_job_by_hand_costs(self):
         """All of Liger's kernels, which are this program's own defaults but for the loss."""
         by_hand = self.predict(JOBS / "llama-3-8b-fsdp2.yaml", "network=mistral-7b", "strategy=fsdp2-defer", "recompute.policy=full",
