@@ -139,9 +139,10 @@ Bytes TensorsOf(const Job& job, const std::vector<LoweredRun>& lowered) {
   return all;
 }
 
-/// The same of what CompareWithOneBatch executes in fp64 in this machine's memory, one big batch on each rank and,
-/// `here`, the first step on all ranks, of which the higher, and of the gradients that are kept beside it: at least
-/// each rank's of the batch, and those of the step, wherever they are. Frozen parameters have none.
+/// What CompareWithOneBatch takes at least in this machine's memory. It executes one big batch on each rank and then,
+/// `here`, the first step on all of them, both in fp64: the higher peak counts. Beside it are gradients in fp64, each
+/// rank's of the batch and once the step's, of which the ranks may have parts; where parameters are frozen, none are
+/// counted.
 Result<Bytes> TensorsToVerify(const Job& job, const LoweredRun& first, bool here) {
   const auto exact = [](const Job& executed, LoweredRun lowered) {
     lowered.program = ExactProgram(std::move(lowered.program));

@@ -30,7 +30,7 @@ std::optional<std::int64_t> NumberIn(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-/// Where cgroups are mounted, and the names of their files; of memory.stat, of what can be reclaimed.
+/// Where cgroups are mounted, and the names of their files; in memory.stat, of what can be reclaimed ("": no more).
 struct CgroupFiles {
   std::string_view mount, limit, usage;
   std::array<std::string_view, 3> reclaimable;
