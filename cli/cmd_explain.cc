@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -104,7 +106,8 @@ class ExplainCommand : public Command {
     std::string file;
     std::vector<std::string> values;
     for (const std::string& against : against_) {
-      if (against.find('=') != std::string::npos) {
+      std::error_code unknown;
+      if (against.find('=') != std::string::npos && !std::filesystem::exists(against, unknown)) {
         values.push_back(against);
       } else if (file.empty()) {
         file = against;

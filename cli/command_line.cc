@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shell_word.h"
 
 namespace tidemark {
 namespace {
@@ -87,7 +88,12 @@ Error FromParseError(const CLI::ParseError& parse_error, const CLI::App& verb, s
     if (const std::string nearest = Nearest(name, options); !nearest.empty()) {
       error.hint = fmt::format("did you mean {}?", nearest);
     }
-    break;
+    return error;
+  }
+  const std::vector<std::string> unexpected = verb.remaining();
+  const auto setting = std::ranges::find_if(unexpected, IsSetting);
+  if (setting != unexpected.end() && std::ranges::find(options, "--set") != options.end()) {
+    error.hint = fmt::format("did you mean --set {}?", ShellWord(*setting));
   }
   return error;
 }

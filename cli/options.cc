@@ -19,8 +19,10 @@
 #include "cli/choice.h"
 #include "cli/shell_word.h"
 #include "models/configs/config.h"
+#include "models/configs/hub_networks.h"
 #include "models/job/fields.h"
 #include "models/job/read.h"
+#include "models/zoo/zoo.h"
 #include "sim/strategies/strategy.h"
 #include "traces/formats/format.h"
 
@@ -33,13 +35,19 @@ JobChanges ChangesOf(const JobOptions& options) {
   return {options.set, options.format.empty() ? std::nullopt : std::optional(options.format), options.read};
 }
 
-/// What was given instead of a job says what it is good for: a trace, or a setting.
+/// What was given instead of a job says what it is good for: a trace, a setting, or a network.
 Error HintingAtOthers(Error error, const std::string& path) {
   std::error_code unknown;
-  const std::size_t equals = path.find('=');
-  if (equals != std::string::npos && JobKeys().contains(path.substr(0, equals)) &&
-      !std::filesystem::exists(path, unknown)) {
+  const bool exists = std::filesystem::exists(path, unknown);
+  if (!exists && IsSetting(path)) {
     error.hint = fmt::format("a job's file comes first, and settings behind it: JOB --set {}", ShellWord(path));
+  }
+  if (!exists && (FindInZoo(path).ok() || !NetworkOfHub(path).empty())) {
+    error.hint = fmt::format(
+        "this is a network, and a job has a machine, a strategy and lengths as well: write a file with \"network: "
+        "{0}\" "
+        "in it, or take one that there is: JOB --set network={0}",
+        path);
   }
   if (!std::filesystem::is_regular_file(path, unknown)) {
     return error;  // a pipe has been read
@@ -58,6 +66,11 @@ Error HintingAtOthers(Error error, const std::string& path) {
 }
 
 }  // namespace
+
+bool IsSetting(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  return equals != std::string::npos && JobKeys().contains(argument.substr(0, equals));
+}
 
 void AddJobOptions(CLI::App& app, JobOptions& options) {
   app.add_option("JOB", options.path, "Tidemark YAML, or the config of another tool")->required();

@@ -184,6 +184,8 @@ class BadInput(unittest.TestCase):
         self.assert_refused(["job", self.folder], "is a directory; expected a file")
         self.assert_refused(["job", self.folder / "absent.yaml"], "there is no such file")
         self.assert_refused(["job", "network=Qwen/Qwen3-8B"], "JOB --set network=Qwen/Qwen3-8B")
+        self.assert_refused(["job", "Qwen/Qwen3-8B"], "JOB --set network=Qwen/Qwen3-8B")
+        self.assert_refused(["job", "gpt2"], 'a file with "network: gpt2" in it')
         self.assert_refused(["job", "network"], "the path is relative to the current folder")
         self.assert_refused(["job", "lr=1/absent.yaml"], "the path is relative to the current folder")
         self.assert_refused(["job", PROGRAM], "error: ")
@@ -257,7 +259,9 @@ class BadInput(unittest.TestCase):
         self.assert_refused(["list", "machines", "--fromat", "json"], "did you mean --format?")
         self.assert_refused([], "a verb is expected")
         self.assert_refused(["job"], "JOB is required")
-        self.assert_refused(["job", "a.yaml", "b.yaml"], "error: ")
+        self.assert_refused(["job", "a.yaml", "b.yaml"], "error: ", "tidemark job --help")
+        self.assert_refused(["job", "a.yaml", "layout.dp=8"], "did you mean --set layout.dp=8?")
+        self.assert_refused(["job", "a.yaml", "layout.ddp=8"], "error: ", "tidemark job --help")
         self.assert_refused(["list", "machines", "--format", "xml"], "error: ")
 
     def test_no_output_file_is_begun_for_wrong_input(self):

@@ -189,6 +189,9 @@ class Explain(unittest.TestCase):
             more = explain("--set", "accumulation_steps=2", "--against", other, "--against", "accumulation_steps=8")
             self.assertEqual((more["before"]["microbatches"], more["after"]["microbatches"]), (2, 8))
             self.assertEqual(run("explain", JOB, "--against", other, "--against", JOB).returncode, 2)
+            named = pathlib.Path(folder, "layout.dp=8.yaml")
+            named.write_text(pathlib.Path(other).read_text())
+            self.assertEqual(explain("--against", named)["peak_delta_bytes"], one["peak_delta_bytes"])
 
     def test_every_key_is_told_in_words(self):
         for against in ("sync.bucket_bytes=1 MiB", "packing.qkv=packed", "network.layers=16", "loss=chunked"):
