@@ -18,6 +18,7 @@
 #include "profiler/execute/messages.h"
 #include "profiler/execute/operation.h"
 #include "profiler/execute/rank_groups.h"
+#include "sim/program/layers.h"
 #include "sim/program/slices.h"
 #include "sim/program/stages.h"
 #include "sim/program/walk.h"
@@ -213,7 +214,7 @@ class Declarer {
     OperationContext context{.job = job_,
                              .model = model_,
                              .normed = normed_,
-                             .name = WithoutStage(name),
+                             .name = WithoutKept(WithoutStage(name)),
                              .op = leaf.op,
                              .reads = reads,
                              .writes = writes,

@@ -11,6 +11,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/joint.h"
 #include "profiler/execute/loss_chunk.h"
+#include "sim/program/layers.h"
 #include "sim/program/stages.h"
 #include "sim/program/walk.h"
 
@@ -159,7 +160,7 @@ OperationContext Executor::ContextOf(const Compute& leaf) {
   OperationContext context{.job = job_,
                            .model = model_,
                            .normed = normed_,
-                           .name = WithoutStage(program_->names[leaf.name.index]),
+                           .name = WithoutKept(WithoutStage(program_->names[leaf.name.index])),
                            .op = leaf.op,
                            .reads = {},
                            .writes = {}};

@@ -77,6 +77,11 @@ std::string_view LayerBlockOf(std::string_view name) {
   return {};
 }
 
+std::string_view WithoutKept(std::string_view name) {
+  name.remove_prefix(name.starts_with(kKeptPrefix) ? kKeptPrefix.size() : 0);
+  return name;
+}
+
 std::optional<std::int64_t> LayerOf(const Program& program, const Node& node, std::span<const std::int64_t> loops) {
   std::optional<std::int64_t> layer;
   const std::string* name = NameOf(program, node);

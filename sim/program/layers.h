@@ -23,6 +23,10 @@ inline constexpr std::string_view kStagePrefix = "stage ";
 /// "kept layer" of "kept layer.wo.forward", "query.layer" of itself. Empty: none.
 std::string_view LayerBlockOf(std::string_view name);
 
+/// "layer.wo.forward" of "kept layer.wo.forward": the same operation, of a block that is alike but for its weights'
+/// life.
+std::string_view WithoutKept(std::string_view name);
+
 /// Which of the model's layers `node` works for, counted from 0 through all stages (Program::layers); none where it is
 /// no operation of a layer. `loops` are the loops' values by LoopId.
 std::optional<std::int64_t> LayerOf(const Program& program, const Node& node, std::span<const std::int64_t> loops);

@@ -49,6 +49,13 @@ class Run(ExecutedJob):
                             ("sync.find_unused_parameters=true", "buffers.set_to_none=false")):
                 self.assert_executed(f"strategy={strategy}", *changes, steps=4)
 
+    def test_layers_that_keep_their_weights_are_the_same_layers(self):
+        """Some of them or all; with masks that are drawn by an operation's name, and with work that is done again."""
+        kept = "shard.gathered_layers=1"
+        for changes in ((kept,), ("shard.gathered_layers=9",), (kept, "network.dropout=0.1"), (kept, "recompute.policy=full"),
+                        (kept, "layout.tp=2", "network.kv_heads=4")):
+            self.assert_executed("strategy=fsdp2-scatter-each", *changes, steps=2)
+
     def test_what_finds_no_room_on_this_machine_is_refused_before_it_runs(self):
         """DeepSpeed's bucket has the elements that it is given, whatever the network: of 2 bytes, of 8 in fp64."""
         def needed(elements, *words):
