@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/configs/config.h"
+#include "models/configs/huggingface_gpt.h"
 #include "models/configs/huggingface_keys.h"
 
 namespace tidemark {
@@ -30,8 +32,8 @@ constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTok
 void RequireNoExperts(Keys& keys) {
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
-                 "of networks with experts those of model_type mixtral, qwen2_moe and qwen3_moe are read; "
-                 "network.experts of a job describes others");
+                 "of networks with experts those of model_type glm4_moe, mixtral, qwen2_moe and qwen3_moe are "
+                 "read; network.experts of a job describes others");
   }
 }
 
@@ -137,11 +139,22 @@ Decoder ReadMixtral(Keys& keys) {
   return d;
 }
 
-void RequireExpertsInAllLayers(Keys& keys) {
-  keys.Require(keys.Whole("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "expected 1",
-               "layers of which some have experts and some have none cannot be represented");
-  keys.Require(keys.IsEmptyList("mlp_only_layers"), "mlp_only_layers", "expected no layers",
-               "layers of which some have experts and some have none cannot be represented");
+void RequireExpertsBehind(Keys& keys, const Decoder& d, const std::string& key) {
+  keys.Require(d.experts.dense_layers < d.layers, key,
+               fmt::format("expected fewer layers without experts than there are ({}), found {}", d.layers,
+                           d.experts.dense_layers));
+}
+
+/// mlp_only_layers lists those that have none: here the first ones.
+void ReadDenseLayers(Keys& keys, Decoder& d) {
+  constexpr const char* kHint =
+      "layers of which some have experts, and some behind them have none, cannot be represented";
+  keys.Require(keys.Whole("decoder_sparse_step", 1) == 1, "decoder_sparse_step", "expected 1", kHint);
+  const std::set<std::int64_t> dense = keys.Numbers("mlp_only_layers");
+  d.experts.dense_layers = std::ssize(dense);
+  keys.Require(dense.empty() || *dense.rbegin() + 1 == d.experts.dense_layers, "mlp_only_layers",
+               "expected the first layers, counted from 0", kHint);
+  RequireExpertsBehind(keys, d, "mlp_only_layers");
 }
 
 /// What Qwen2MoeConfig and Qwen3MoeConfig differ in, beside their experts and attention.
@@ -170,7 +183,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
   d.experts.shared_gate = true;
-  RequireExpertsInAllLayers(keys);
+  ReadDenseLayers(keys, d);
   return d;
 }
 
@@ -184,90 +197,31 @@ Decoder ReadQwen3Moe(Keys& keys) {
                "expected the same as num_experts");
   ReadExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 128, 8);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
-  RequireExpertsInAllLayers(keys);
+  ReadDenseLayers(keys, d);
   return d;
 }
 
-/// GPT-style: LayerNorm, two linears with an activation between, as many key-value heads as heads, biases.
-Decoder MakeGptStyle() {
+/// GLM-4.5. Its scores are a sigmoid's, of which the best are chosen with a bias that is no parameter; the layer behind
+/// the last one, which predicts further tokens (num_nextn_predict_layers), transformers leaves out.
+Decoder ReadGlm4Moe(Keys& keys) {
   Decoder d;
-  d.norm = Decoder::Norm::layer;
-  d.ffn_kind = Decoder::Ffn::two_layer;
-  d.rope = false;
-  d.qkv_bias = d.linear_bias = true;
-  return d;
-}
-
-void SetEvenHeads(Keys& keys, Decoder& d, const std::string& heads_key) {
-  d.kv_heads = d.heads;
-  d.head_size = d.hidden / d.heads;
-  keys.Require(d.hidden % d.heads == 0, heads_key,
-               fmt::format("expected a number that divides the hidden size ({}), found {}", d.hidden, d.heads));
-}
-
-/// resid_pdrop stands for embd_pdrop as well: the mask of the embedding exists where those of the layers do.
-Decoder ReadGpt2(Keys& keys) {
-  Decoder d = MakeGptStyle();
-  d.hidden = keys.Whole("n_embd", 768);
-  d.layers = keys.Whole("n_layer", 12);
-  d.heads = keys.Whole("n_head", 12);
-  d.ffn = keys.Whole("n_inner", 4 * d.hidden);
-  d.positions = keys.Whole("n_positions", 1024);
-  d.vocabulary = keys.Whole("vocab_size", 50257);
-  d.relu = keys.Word("activation_function", "gelu_new") == "relu";
-  d.dropout = keys.Fraction("resid_pdrop", 0.1);
-  d.attention_dropout = keys.Fraction("attn_pdrop", 0.1);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
-  SetEvenHeads(keys, d, "n_head");
-  keys.Require(!keys.Truth("add_cross_attention", false), "add_cross_attention",
-               "expected a decoder without cross-attention");
-  return d;
-}
-
-Decoder ReadGptNeox(Keys& keys) {
-  Decoder d = MakeGptStyle();
-  d.rope = true;
-  d.hidden = keys.Whole("hidden_size", 6144);
-  d.ffn = keys.Whole("intermediate_size", 24576);
-  d.layers = keys.Whole("num_hidden_layers", 44);
-  d.heads = keys.Whole("num_attention_heads", 64);
-  d.vocabulary = keys.Whole("vocab_size", 50432);
-  d.relu = keys.Word("hidden_act", "gelu") == "relu";
-  d.dropout = keys.Fraction("hidden_dropout", 0.0);
-  d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
-  d.parallel_residual = keys.Truth("use_parallel_residual", true);
+  d.hidden = keys.Whole("hidden_size", 4096);
+  d.ffn = keys.Whole("intermediate_size", 10944);
+  d.layers = keys.Whole("num_hidden_layers", 46);
+  d.heads = keys.Whole("num_attention_heads", 96);
+  d.kv_heads = keys.Whole("num_key_value_heads", 8);
+  ReadHeadSize(keys, d);
+  d.vocabulary = keys.Whole("vocab_size", 151552);
   d.tied_embeddings = keys.Truth("tie_word_embeddings", false);
-  SetEvenHeads(keys, d, "num_attention_heads");
-  keys.Require(keys.Truth("attention_bias", true), "attention_bias", "expected true",
-               "a network with biases in the feed-forward part only cannot be represented");
-  return d;
-}
-
-// OPT's position table has two rows that no position uses (OPTLearnedPositionalEmbedding.offset).
-constexpr std::int64_t kOptPositionOffset = 2;
-
-Decoder ReadOpt(Keys& keys) {
-  Decoder d = MakeGptStyle();
-  d.hidden = keys.Whole("hidden_size", 768);
-  d.ffn = keys.Whole("ffn_dim", 3072);
-  d.layers = keys.Whole("num_hidden_layers", 12);
-  d.heads = keys.Whole("num_attention_heads", 12);
-  d.positions = keys.Whole("max_position_embeddings", 2048) + kOptPositionOffset;
-  d.vocabulary = keys.Whole("vocab_size", 50272);
-  d.relu = keys.Word("activation_function", "relu") == "relu";
-  d.dropout = keys.Fraction("dropout", 0.1);
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
-  d.tied_embeddings = keys.Truth("tie_word_embeddings", true);
-  d.qkv_bias = d.linear_bias = keys.Truth("enable_bias", true);
-  SetEvenHeads(keys, d, "num_attention_heads");
-  const std::int64_t embedding = keys.Whole("word_embed_proj_dim", d.hidden);
-  keys.Require(embedding == d.hidden, "word_embed_proj_dim",
-               fmt::format("expected the hidden size ({}), found {}", d.hidden, embedding),
-               "projections around the embedding cannot be represented");
-  keys.Require(keys.Truth("do_layer_norm_before", true), "do_layer_norm_before", "expected true",
-               "norms behind the residual addition cannot be represented");
-  keys.Require(keys.Truth("layer_norm_elementwise_affine", true), "layer_norm_elementwise_affine", "expected true",
-               "norms without weights cannot be represented");
+  d.qkv_bias = keys.Truth("attention_bias", false);  // the output's projection has none
+  d.qk_norm = keys.Truth("use_qk_norm", false);
+  ReadExperts(keys, d.experts, "n_routed_experts", 128, 8);
+  d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
+  d.experts.shared_ffn = keys.Whole("n_shared_experts", 1, 0) * d.experts.ffn;
+  d.experts.dense_layers = keys.Whole("first_k_dense_replace", 1, 0);
+  d.experts.router_fp32 = true;
+  RequireExpertsBehind(keys, d, "first_k_dense_replace");
   return d;
 }
 
@@ -278,6 +232,7 @@ struct ModelType {
 };
 
 constexpr ModelType kModelTypes[] = {
+    {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
     {"gpt_neox", &ReadGptNeox},
     {"llama", &ReadLlama},

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/configs/field.h"
+#include "models/configs/layer_pattern.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -16,16 +18,29 @@ namespace {
 
 constexpr std::string_view kCount = "num-experts";
 
-/// All layers: 1, or a list of as many ones as there are layers, as Python writes it ("([1]*24)").
-Status CheckLayers(const ToolFields& fields) {
+/// The first layers may have none, all others do.
+Status ReadLayers(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kOption = "moe-layer-freq";
-  std::string text = fields.Value(kOption, "1").text;
-  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
-  const bool all = text == "1" || text == "[1]*" + fields.Value("num-layers", "").text;
-  return all ? Status(Done{})
-             : fields.Refuse(kOption, "1",
-                             "layers of which some have experts and some have none are not supported by this version",
-                             "leave it out to price experts in all layers");
+  const std::string text = fields.Value(kOption, "1").text;
+  TIDEMARK_ASSIGN(const std::int64_t layers, fields.Whole("num-layers", 0));
+  const std::optional<std::vector<bool>> have = ReadLayerPattern(text, layers);
+  if (!have) {
+    return fields.Refuse(kOption, "1", fmt::format("expected a number or a list of 0 and 1, found '{}'", text),
+                         "for example ([0]*3+[1]*58), of which the first three layers have no experts");
+  }
+  if (std::ssize(*have) != layers) {
+    return fields.Refuse(kOption, "1", fmt::format("is a list of {}, for {} layers (num-layers)", have->size(), layers),
+                         "let it have an element for each layer");
+  }
+  const auto first = std::ranges::find(*have, true);
+  if (first == have->end() || std::find(first, have->end(), false) != have->end()) {
+    return fields.Refuse(kOption, "1",
+                         "layers of which some have experts, and some behind them have none, are not supported by this "
+                         "version",
+                         "leave it out to price experts in all layers, or give a list that begins with its zeros");
+  }
+  settings["network.experts.dense_layers"] = fields.Retold(kOption, "1", std::to_string(first - have->begin()));
+  return Done{};
 }
 
 Status ReadBalance(const ToolFields& fields, Settings& settings) {
@@ -73,7 +88,7 @@ Status ReadMegatronExperts(const ToolFields& fields, Settings& settings) {
     return fields.Refuse(kCount, "0", "experts whose linear layers have biases are not supported by this version",
                          "add disable-bias-linear to price experts without");
   }
-  TIDEMARK_TRY(CheckLayers(fields));
+  TIDEMARK_TRY(ReadLayers(fields, settings));
   const auto put = [&](const char* key, std::string_view option, const char* missing) {
     settings[key] = fields.Value(option, missing);
   };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "models/job/validate.h"
@@ -34,6 +35,49 @@ Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t la
   return std::vector<std::int64_t>(static_cast<std::size_t>(stages), layers / stages);
 }
 
+/// A block that is a layer says of which parts it consists. A table network has none of these.
+bool IsLayer(const BlockRun& run) { return !run.block.parts.empty(); }
+
+/// Sets which runs are the layers. Returns how many layers these are.
+std::int64_t FindLayers(NetworkCut& cut) {
+  const auto longest =
+      std::max_element(cut.runs.begin(), cut.runs.end(), [](const BlockRun& one, const BlockRun& other) {
+        return std::tuple(IsLayer(one), one.count) < std::tuple(IsLayer(other), other.count);
+      });
+  auto begin = longest, end = longest + 1;
+  while (IsLayer(*longest) && begin != cut.runs.begin() && IsLayer(*(begin - 1))) {
+    --begin;
+  }
+  while (IsLayer(*longest) && end != cut.runs.end() && IsLayer(*end)) {
+    ++end;
+  }
+  std::int64_t count = 0;
+  for (auto run = begin; run != end; ++run) {
+    count += run->count;
+  }
+  cut.layers_begin = static_cast<std::size_t>(begin - cut.runs.begin());
+  cut.layers_end = static_cast<std::size_t>(end - cut.runs.begin());
+  return count;
+}
+
+/// Deals the layers out in their order, `counts` of them to each stage.
+std::vector<std::vector<RunPart>> DealOut(const NetworkCut& cut, const std::vector<std::int64_t>& counts) {
+  std::vector<std::vector<RunPart>> stages;
+  RunPart rest{cut.layers_begin, cut.runs[cut.layers_begin].count};
+  for (const std::int64_t count : counts) {
+    std::vector<RunPart>& stage = stages.emplace_back();
+    for (std::int64_t wanted = count; wanted > 0;) {
+      if (rest.count == 0) {
+        rest = {rest.run + 1, cut.runs[rest.run + 1].count};
+      }
+      stage.push_back({rest.run, std::min(wanted, rest.count)});
+      wanted -= stage.back().count;
+      rest.count -= stage.back().count;
+    }
+  }
+  return stages;
+}
+
 /// What a tied head keeps, where the embedding is on another stage.
 std::optional<std::uint32_t> SeparateTiedCopy(Block& head) {
   std::optional<std::uint32_t> copy;
@@ -51,17 +95,16 @@ std::optional<std::uint32_t> SeparateTiedCopy(Block& head) {
 Result<NetworkCut> CutNetwork(const Job& job) {
   NetworkCut cut;
   TIDEMARK_ASSIGN(cut.runs, BuildBlocks(job.network, PartitionOf(job)));
-  const auto layers = std::max_element(cut.runs.begin(), cut.runs.end(),
-                                       [](const BlockRun& a, const BlockRun& b) { return a.count < b.count; });
-  cut.layer_run = static_cast<std::size_t>(layers - cut.runs.begin());
+  const std::int64_t layers = FindLayers(cut);
   if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
     return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
   }
   if (job.layout.Stages() == 1) {
-    cut.layers = {layers->count};
+    cut.layers = DealOut(cut, {layers});
     return cut;
   }
-  TIDEMARK_ASSIGN(cut.layers, LayersPerStage(job, layers->count));
+  TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts, LayersPerStage(job, layers));
+  cut.layers = DealOut(cut, counts);
   if (cut.layers.size() > 1) {
     cut.tied_copy = SeparateTiedCopy(cut.runs.back().block);
   }
@@ -70,19 +113,23 @@ Result<NetworkCut> CutNetwork(const Job& job) {
 
 Result<std::vector<StageBlocks>> CutIntoBlocks(const Job& job) {
   TIDEMARK_ASSIGN(const NetworkCut cut, CutNetwork(job));
-  const auto layers = cut.runs.begin() + static_cast<std::ptrdiff_t>(cut.layer_run);
   std::vector<StageBlocks> stages(cut.layers.size());
+  std::int64_t layer = 0;
+  const auto add = [&](StageBlocks& stage, const RunPart& part, std::int64_t first) {
+    stage.runs.push_back({cut.runs[part.run].block, part.count});
+    stage.first.push_back(first);
+  };
+  for (std::size_t run = 0; run < cut.layers_begin; ++run) {
+    add(stages.front(), {run, cut.runs[run].count}, 0);
+  }
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    StageBlocks& stage = stages[i];
-    stage.layers_before = i == 0 ? 0 : stages[i - 1].layers_before + cut.layers[i - 1];
-    if (i == 0) {
-      stage.runs.assign(cut.runs.begin(), layers);
+    for (const RunPart& part : cut.layers[i]) {
+      add(stages[i], part, layer);
+      layer += part.count;
     }
-    stage.layer_run = stage.runs.size();
-    stage.runs.push_back({layers->block, cut.layers[i]});
-    if (i + 1 == stages.size()) {
-      stage.runs.insert(stage.runs.end(), layers + 1, cut.runs.end());
-    }
+  }
+  for (std::size_t run = cut.layers_end; run < cut.runs.size(); ++run) {
+    add(stages.back(), {run, cut.runs[run].count}, 0);
   }
   stages.back().tied_copy = cut.tied_copy;
   return stages;

@@ -15,22 +15,29 @@ namespace tidemark {
 /// A contiguous part of a network's blocks, one stage of a pipeline.
 struct StageBlocks {
   std::vector<BlockRun> runs;
-  std::size_t layer_run = 0;               ///< which of the runs is the layers
-  std::int64_t layers_before = 0;          ///< layers of the model on earlier stages
+  std::vector<std::int64_t> first;         ///< of each run the model's number of its first layer; 0 where it has none
   std::optional<std::uint32_t> tied_copy;  ///< parameter of the last block that copies one of the first stage's
 };
 
-/// The whole network's blocks, and how many of its layers each stage gets.
+/// So many blocks of one of a network's runs.
+struct RunPart {
+  std::size_t run = 0;
+  std::int64_t count = 0;
+  friend bool operator==(const RunPart&, const RunPart&) = default;
+};
+
+/// The whole network's blocks, and which of its layers each stage gets.
 struct NetworkCut {
   std::vector<BlockRun> runs;
-  std::size_t layer_run = 0;               ///< which of them is the layers
-  std::vector<std::int64_t> layers;        ///< by stage
-  std::optional<std::uint32_t> tied_copy;  ///< parameter of the last block that copies one of the first stage's
+  std::size_t layers_begin = 0, layers_end = 0;  ///< which of them are the layers, `layers_end` not among them
+  std::vector<std::vector<RunPart>> layers;      ///< by stage
+  std::optional<std::uint32_t> tied_copy;        ///< parameter of the last block that copies one of the first stage's
 };
 
-/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run is the
-/// layers; what stands before it goes to the first stage, what stands behind it to the last. A tied head on another
-/// stage than its embedding keeps a copy of its own. A table network is not cut.
+/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run of
+/// layers, with its neighbours of other ones, are the layers, or the longest run where no block is a layer; what stands
+/// before them goes to the first stage, what stands behind them to the last. A tied head on another stage than its
+/// embedding keeps a copy of its own. A table network is not cut.
 Result<NetworkCut> CutNetwork(const Job& job);
 
 /// The same, each stage with blocks of its own.

@@ -98,6 +98,9 @@ void AddExpertFields(std::vector<Field<Decoder>>& fields) {
        FieldAt<D>(
            "experts.shared_ffn", [](D & d) -> auto& { return d.experts.shared_ffn; }, WholeNumber{0, D::kMostFfn}),
        FieldAt<D>(
+           "experts.dense_layers", [](D & d) -> auto& { return d.experts.dense_layers; },
+           WholeNumber{0, D::kMostLayers}),
+       FieldAt<D>(
            "experts.shared_gate", [](D & d) -> auto& { return d.experts.shared_gate; }, Truth{}),
        FieldAt<D>(
            "experts.router_fp32", [](D & d) -> auto& { return d.experts.router_fp32; }, Truth{}),

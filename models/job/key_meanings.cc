@@ -44,6 +44,7 @@ constexpr Meaning kMeanings[] = {
     {"network.experts.per_token", "how many experts each token goes to"},
     {"network.experts.ffn", "how wide an expert is"},
     {"network.experts.shared_ffn", "how wide the experts are that all tokens go to"},
+    {"network.experts.dense_layers", "how many of the first layers have a feed-forward part instead"},
     {"network.experts.shared_gate", "whether what those make is weighted"},
     {"network.experts.router_fp32", "whether the router computes in fp32"},
     {"network.experts.balancing_loss", "whether a loss makes tokens spread over the experts"},

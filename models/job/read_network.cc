@@ -105,7 +105,8 @@ Status DivideHeads(Decoder& decoder, const std::string& section, const ConfigVal
 
 /// Fields that follow from others where nobody gives them.
 Status Complete(Decoder& decoder, const Settings& settings, const std::string& section, const ConfigValue& place) {
-  const bool has_experts = settings.contains(section + ".experts.count");  // in the place of what `ffn` is the width of
+  // In the place of what `ffn` is the width of.
+  const bool has_experts = settings.contains(section + ".experts.count") && decoder.experts.dense_layers == 0;
   for (const std::string_view key : {"layers", "hidden", "ffn", "heads", "vocabulary"}) {
     if (!settings.contains(section + "." + std::string(key)) && !(key == "ffn" && has_experts)) {
       return ErrorAt(place, section, fmt::format("lacks '{}'", key),

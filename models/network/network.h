@@ -20,6 +20,9 @@ struct Experts {
   std::int64_t per_token = 2;   ///< that the router sends a token to ("top-k")
   std::int64_t ffn = 0;         ///< width of one expert
   std::int64_t shared_ffn = 0;  ///< width of what all tokens go through beside them; 0: nothing
+  /// The first ones, which have a feed-forward part instead, of Decoder::ffn (DeepSeekMoE, 2024, section 5.1.1). They
+  /// are blocks of their own, "dense.layer".
+  std::int64_t dense_layers = 0;
   bool shared_gate = false;     ///< what that makes is weighted, too
   bool router_fp32 = false;     ///< logits and weights are fp32, whatever the activations are
   bool balancing_loss = false;  ///< from the scores of all experts (Fedus et al., Switch Transformers, 2021)

@@ -30,6 +30,7 @@ Status CheckBounds(const Decoder& d) {
       {"experts.per_token", d.experts.per_token, 1, Experts::kMost},
       {"experts.ffn", d.experts.ffn, 0, Decoder::kMostFfn},
       {"experts.shared_ffn", d.experts.shared_ffn, 0, Decoder::kMostFfn},
+      {"experts.dense_layers", d.experts.dense_layers, 0, Decoder::kMostLayers},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.smallest || bound.value > bound.largest) {
@@ -109,6 +110,12 @@ Status CheckExperts(const Decoder& d) {
   if (experts.ffn == 0) {
     return BadInput("an expert needs a width", "set network.experts.ffn");
   }
+  if (experts.dense_layers >= d.layers) {
+    return BadInput(fmt::format("expected experts.dense_layers below the {} layers, of which at least one has experts, "
+                                "found {}",
+                                d.layers, experts.dense_layers),
+                    "leave out what is said of experts where no layer has any");
+  }
   if (d.linear_bias) {
     return BadInput("experts whose linear layers have biases are not modelled yet", "set network.linear_bias to false");
   }
@@ -142,9 +149,10 @@ Status CheckExpertDivision(const Experts& experts, const Partition& p) {
 
 Status CheckDivision(const Decoder& d, const Partition& p) {
   TIDEMARK_TRY(CheckDivides("heads", d.heads, p.tp));
-  if (d.experts.count == 0) {
+  if (d.experts.count == 0 || d.experts.dense_layers > 0) {
     TIDEMARK_TRY(CheckDivides("ffn", d.ffn, p.tp));
-  } else {
+  }
+  if (d.experts.count > 0) {
     TIDEMARK_TRY(CheckDivides("experts.shared_ffn", d.experts.shared_ffn, p.tp));
     TIDEMARK_TRY(CheckExpertDivision(d.experts, p));
   }
@@ -175,7 +183,13 @@ Result<std::vector<BlockRun>> BuildDecoder(const Decoder& decoder, std::span<con
   TIDEMARK_TRY(CheckDivision(decoder, partition));
   std::vector<BlockRun> runs;
   runs.push_back({BuildEmbedding(decoder, trainable, partition), 1});
-  runs.push_back({BuildLayer(decoder, trainable, partition), decoder.layers});
+  const std::int64_t dense_layers = decoder.experts.dense_layers;
+  if (dense_layers > 0) {
+    Decoder dense = decoder;
+    dense.experts = {};
+    runs.push_back({BuildLayer(dense, trainable, partition, "dense.layer"), dense_layers});
+  }
+  runs.push_back({BuildLayer(decoder, trainable, partition), decoder.layers - dense_layers});
   runs.push_back({BuildHead(decoder, trainable, partition), 1});
   return runs;
 }

@@ -14,7 +14,8 @@ ExpertChoices::ExpertChoices(const Job& job) {
   if (experts == nullptr) {
     return;
   }
-  layers_ = std::get<Decoder>(job.network.shape).layers;
+  first_layer_ = experts->dense_layers;
+  layers_ = std::get<Decoder>(job.network.shape).layers - first_layer_;
   samples_ = job.Microbatches() * job.micro_batch_size * job.layout.dp;
   sequence_ = job.sequence_length;
   per_token_ = experts->per_token;
@@ -23,6 +24,7 @@ ExpertChoices::ExpertChoices(const Job& job) {
 }
 
 std::size_t ExpertChoices::At(std::int64_t layer, std::int64_t sample, std::int64_t place) const {
+  layer -= first_layer_;
   TIDEMARK_CHECK(layer >= 0 && layer < layers_ && sample >= 0 && sample < samples_ && place >= 0 && place < sequence_);
   return static_cast<std::size_t>(((layer * samples_ + sample) * sequence_ + place) * per_token_);
 }

@@ -29,7 +29,8 @@ class ExpertChoices {
   /// Tokens that go to other experts than in `other`, of the same job's samples.
   std::int64_t OthersThan(const ExpertChoices& other) const;
 
-  /// The experts of the token at this place of a sample.
+  /// The experts of the token at this place of a sample. Layers are counted as the model's, of which the first ones may
+  /// have none.
   void Put(std::int64_t layer, std::int64_t sample, std::int64_t place, std::span<const std::int64_t> experts);
   void Get(std::int64_t layer, std::int64_t sample, std::int64_t place, std::span<std::int64_t> experts) const;
 
@@ -39,6 +40,7 @@ class ExpertChoices {
  private:
   std::size_t At(std::int64_t layer, std::int64_t sample, std::int64_t place) const;
 
+  std::int64_t first_layer_ = 0;  ///< that has experts
   std::int64_t layers_ = 0, samples_ = 0, sequence_ = 0, per_token_ = 0, experts_ = 0;
   std::vector<double>
       numbers_;  ///< [layers, samples, sequence, per token], from 1; 0: not known. Sums of ranks' are both

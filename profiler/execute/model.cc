@@ -13,6 +13,7 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/name_hash.h"
 #include "profiler/execute/operation.h"
+#include "sim/program/layers.h"
 #include "sim/program/stages.h"
 
 namespace tidemark {
@@ -132,8 +133,7 @@ void Model::Index(Chunk& chunk) {
     for (std::size_t i = 0; i < block.parameters.size(); ++i) {
       const std::string name = block.name + "." + block.parameters[i].name;
       const bool copy = last && chunk.blocks.tied_copy == i;
-      const std::int64_t first = run == chunk.blocks.layer_run ? chunk.blocks.layers_before : 0;
-      chunk.weights[name] = {copy ? kTable : name, &block.parameters[i], first, copy};
+      chunk.weights[name] = {copy ? kTable : name, &block.parameters[i], chunk.blocks.first[run], copy};
     }
     for (const auto* pass : {&block.forward, &block.backward}) {
       for (const Action& action : *pass) {
@@ -198,13 +198,21 @@ std::int64_t Model::TrainedOf(std::string_view name) const {
 
 std::int64_t Model::FirstOf(std::string_view name) const {
   const StageBlocks& stage = ChunkOf(name).blocks;
-  const BlockRun& layers = stage.runs[stage.layer_run];
   const std::size_t begin = name.rfind(' ') + 1;
-  if (name.substr(begin, name.find('.', begin) - begin) != layers.block.name) {
+  const std::string_view layer = LayerBlockOf(name.substr(begin));
+  const auto run = std::find_if(stage.runs.begin(), stage.runs.end(),
+                                [layer](const BlockRun& one) { return one.block.name == layer; });
+  if (run == stage.runs.end()) {
     return 0;
   }
-  const bool kept = name.substr(0, begin).ends_with("kept ");
-  return stage.layers_before + (kept ? layers.count - kept_layers_ : 0);
+  std::int64_t last = run->count;  // layers from this block on
+  for (auto behind = run + 1; behind != stage.runs.end(); ++behind) {
+    const bool counts = !behind->block.parts.empty() && behind->block.tower == run->block.tower;
+    last += counts ? behind->count : 0;
+  }
+  const bool kept = name.substr(0, begin).ends_with(kKeptPrefix);
+  return stage.first[static_cast<std::size_t>(run - stage.runs.begin())] +
+         (kept ? std::max(last - kept_layers_, std::int64_t{0}) : 0);
 }
 
 std::optional<Model::Weight> Model::Held(std::string_view name, std::int64_t block) const {

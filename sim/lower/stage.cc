@@ -39,6 +39,12 @@ void Append(Stage& stage, const SharedBlocks& blocks, std::int64_t count, const 
   stage.turns.push_back(blocks.turn ? Turns{blocks.turn, recompute.every, 0} : Turns{});
 }
 
+/// The blocks of layers that stay gathered, under a name of their own.
+SharedBlocks Kept(Block block, const Recompute& recompute) {
+  block.name = std::string(kKeptPrefix) + block.name;
+  return Share(std::move(block), recompute);
+}
+
 /// torchtitan counts the layers that a process wraps, from 1 on and over all model parts of its pipeline rank, and
 /// checkpoints those whose number `every` divides (torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac).
 void CountLayers(std::vector<Stage>& rank) {
@@ -99,15 +105,12 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
   TIDEMARK_ASSIGN(NetworkCut cut, CutNetwork(job));
   const Recompute& recompute = job.axes.recompute;
   const std::int64_t gathered = job.axes.shard.gathered_layers;
-  SharedBlocks gathered_layers;
-  if (gathered > 0) {
-    Block kept = cut.runs[cut.layer_run].block;
-    kept.name = std::string(kKeptPrefix) + kept.name;
-    gathered_layers = Share(std::move(kept), recompute);
-  }
-  std::vector<SharedBlocks> blocks;
-  for (BlockRun& run : cut.runs) {
-    blocks.push_back(Share(std::move(run.block), recompute));
+  std::vector<SharedBlocks> blocks, kept(cut.runs.size());
+  for (std::size_t run = 0; run < cut.runs.size(); ++run) {
+    if (gathered > 0 && run >= cut.layers_begin && run < cut.layers_end) {
+      kept[run] = Kept(cut.runs[run].block, recompute);
+    }
+    blocks.push_back(Share(std::move(cut.runs[run].block), recompute));
   }
   std::vector<Stage> stages(cut.layers.size());
   std::int64_t layers_before = 0;
@@ -116,19 +119,26 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
     stage.index = static_cast<std::int64_t>(i);
     stage.count = static_cast<std::int64_t>(stages.size());
     stage.layers_before = layers_before;
-    layers_before += cut.layers[i];
-    for (std::size_t run = 0; run < cut.layer_run && stage.is_first(); ++run) {
+    for (std::size_t run = 0; run < cut.layers_begin && stage.is_first(); ++run) {
       Append(stage, blocks[run], cut.runs[run].count, recompute);
     }
-    const std::int64_t apart = std::min(gathered, cut.layers[i]);
-    if (cut.layers[i] > apart) {
-      Append(stage, blocks[cut.layer_run], cut.layers[i] - apart, recompute);
+    std::int64_t rest = 0;
+    for (const RunPart& part : cut.layers[i]) {
+      rest += part.count;
     }
-    if (apart > 0) {
-      stage.gathered_run = stage.runs.size();
-      Append(stage, gathered_layers, apart, recompute);
+    layers_before += rest;
+    for (const RunPart& part : cut.layers[i]) {
+      rest -= part.count;
+      const std::int64_t apart = std::clamp(gathered - rest, std::int64_t{0}, part.count);
+      if (part.count > apart) {
+        Append(stage, blocks[part.run], part.count - apart, recompute);
+      }
+      if (apart > 0) {
+        Append(stage, kept[part.run], apart, recompute);
+        stage.runs.back().stays_gathered = true;
+      }
     }
-    for (std::size_t run = cut.layer_run + 1; run < blocks.size() && stage.is_last(); ++run) {
+    for (std::size_t run = cut.layers_end; run < blocks.size() && stage.is_last(); ++run) {
       Append(stage, blocks[run], cut.runs[run].count, recompute);
     }
   }

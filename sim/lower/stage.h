@@ -36,6 +36,7 @@ class StageRun {
   const Block& block() const { return *block_; }
 
   std::int64_t count;
+  bool stays_gathered = false;  ///< of the last layers, which shard.gathered_layers sets apart
 
  private:
   std::shared_ptr<const Block> block_;
@@ -62,7 +63,6 @@ struct Stage {
   std::int64_t layers_before = 0;        ///< layers of the model on earlier stages
   bool exchanges_tied_gradient = false;  ///< holds one of two copies of a tied embedding; the other is on another stage
   ParameterAt tied_copy;                 ///< that copy
-  std::optional<std::size_t> gathered_run;  ///< the last layers, where shard.gathered_layers sets them apart
 
   bool is_first() const { return index == 0; }
   bool is_last() const { return index == count - 1; }
@@ -96,8 +96,8 @@ struct Stage {
 std::int64_t StoredElements(const Block& block);
 std::int64_t TrainableElements(const Block& block);
 
-/// The stages of CutNetwork (models/job/cut.h). The last `shard.gathered_layers` layers of a stage are a run of
-/// their own, with a name of their own. Layers do again in their backward pass what `recompute` says.
+/// The stages of CutNetwork (models/job/cut.h). The last `shard.gathered_layers` layers of a stage are runs of
+/// their own, with names of their own. Layers do again in their backward pass what `recompute` says.
 Result<std::vector<Stage>> CutIntoStages(const Job& job);
 
 /// What each rank of the pipeline holds: its chunks, in the order of their numbers, in which its layers take turns.

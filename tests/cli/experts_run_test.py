@@ -49,6 +49,19 @@ class Experts(ExecutedJob):
                         ("network.dropout=0.1", *SHARED)):
             self.assert_executed(*changes, steps=1)
 
+    def test_layers_before_them_that_have_none(self):
+        """Under every family of strategies, where a stage has layers of both kinds and where it has those of one."""
+        first = ("network.experts.dense_layers=1", "network.layers=3")
+        for changes in ((), ("strategy=megatron", "layout.dp=2", "recompute.policy=full"), ("strategy=nanotron", "layout.dp=2"),
+                        ("strategy=fsdp2-scatter-each", "layout.dp=2", "shard.gathered_layers=3"),
+                        ("strategy=fsdp1", "layout.dp=2"), ("strategy=deepspeed-zero2", "layout.dp=2"),
+                        ("strategy=megatron-dist-opt", "layout.dp=2", "layout.ep=2"),
+                        ("strategy=megatron", "layout.tp=2", "network.kv_heads=4", *SHARED),
+                        ("strategy=megatron", "layout.pp=3", "network.tied_embeddings=true"),
+                        ("strategy=megatron", "layout.pp=2", "network.layers=4", "network.experts.dense_layers=3"),
+                        ("strategy=megatron", "layout.pp=2", "layout.dp=2", "layout.ep=2", "layout.layers_per_stage=[2, 1]")):
+            self.assert_executed(*first, *changes, steps=2)
+
     def test_any_number_of_experts(self):
         """One to which all tokens go, as many as there are, and more than there are tokens."""
         for count, per_token in ((1, 1), (4, 4), (16, 1), (200, 3)):

@@ -112,9 +112,47 @@ TEST(HuggingFaceConfig, ReadsExperts) {
     EXPECT_NE(ErrorOf("{\"model_type\": \"" + type + "\", \"decoder_sparse_step\": 2}").find("some have experts"),
               std::string::npos);
   }
-  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "mlp_only_layers": [0]})").find("some have experts"),
+  EXPECT_EQ(Read(R"({"model_type": "qwen3_moe", "mlp_only_layers": [1, 0]})").experts.dense_layers, 2);
+  for (const char* other : {"[1]", "[0, 2]", "[23]"}) {
+    EXPECT_NE(
+        ErrorOf(R"({"model_type": "qwen2_moe", "mlp_only_layers": )" + std::string(other) + "}").find("first layers"),
+        std::string::npos)
+        << other;
+  }
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "mlp_only_layers": ["0"]})").find("a list of numbers from 0 on"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "mlp_only_layers": [0, 1]})").find("fewer"),
             std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model_type": "mixtral", "num_experts_per_tok": 9})").find("at most"), std::string::npos);
+}
+
+// transformers 5.24, configuration_glm4_moe.py and modeling_glm4_moe.py.
+TEST(HuggingFaceConfig, ReadsExpertsBehindDenseLayers) {
+  const Decoder air = Read(R"({"model_type": "glm4_moe"})");
+  EXPECT_EQ(air.layers, 46);
+  EXPECT_EQ(air.ffn, 10944);
+  EXPECT_EQ(air.heads, 96);
+  EXPECT_EQ(air.kv_heads, 8);
+  EXPECT_EQ(air.head_size, 42);  // 4096 / 96, rounded down: Glm4MoeConfig has no head_dim of its own
+  EXPECT_EQ(air.vocabulary, 151552);
+  EXPECT_FALSE(air.qkv_bias);
+  EXPECT_FALSE(air.qk_norm);
+  EXPECT_EQ(air.experts.count, 128);
+  EXPECT_EQ(air.experts.per_token, 8);
+  EXPECT_EQ(air.experts.ffn, 1408);
+  EXPECT_EQ(air.experts.shared_ffn, 1408);
+  EXPECT_FALSE(air.experts.shared_gate);
+  EXPECT_TRUE(air.experts.router_fp32);
+  EXPECT_EQ(air.experts.dense_layers, 1);
+  const Decoder other = Read(R"({"model_type": "glm4_moe", "first_k_dense_replace": 3, "n_shared_experts": 2,
+                                 "use_qk_norm": true, "attention_bias": true})");
+  EXPECT_EQ(other.experts.dense_layers, 3);
+  EXPECT_EQ(other.experts.shared_ffn, 2816);
+  EXPECT_TRUE(other.qk_norm);
+  EXPECT_TRUE(other.qkv_bias);
+  EXPECT_FALSE(other.linear_bias);
+  EXPECT_NE(ErrorOf(R"({"model_type": "glm4_moe", "num_hidden_layers": 3, "first_k_dense_replace": 3})").find("fewer"),
+            std::string::npos);
 }
 
 TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {

@@ -245,8 +245,11 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
            {"--num-experts 8", "whose linear layers have biases"},
            {"--num-experts 8 --disable-bias-linear --moe-expert-capacity-factor 1.0", "drop tokens"},
            {"--num-experts 8 --disable-bias-linear --moe-token-dispatcher-type flex", "'flex' is not supported"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0]*1+[1]*1)", "some have experts"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([1]*20)", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0,1]*6)", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq 2", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0]*12)", "some have experts"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([1]*20)", "a list of 20, for 12 layers"},
+           {"--num-experts 8 --disable-bias-linear --moe-layer-freq [2]*12", "a list of 0 and 1"},
            {"--num-experts 8 --disable-bias-linear --moe-layer-recompute", "recompute-modules moe"},
            {"--num-experts 8 --disable-bias-linear --moe-router-load-balancing-type foo", "expected one of"},
            {"--num-experts 8 --disable-bias-linear --recompute-granularity selective --recompute-modules moe_act",
@@ -290,7 +293,9 @@ TEST(ConfigMegatron, ReadsExperts) {
   EXPECT_EQ(KeyOf(least + "--moe-shared-expert-intermediate-size 64", "network.experts.shared_ffn"), "64");
   EXPECT_EQ(KeyOf(least + "--expert-model-parallel-size 4", "layout.ep"), "4");
   EXPECT_EQ(KeyOf(least + "--expert-tensor-parallel-size 1", "layout.etp"), "1");
-  EXPECT_EQ(KeyOf(least + "--moe-layer-freq ([1]*12)", "network.experts.count"), "8");
+  EXPECT_EQ(KeyOf(least, "network.experts.dense_layers"), "0");
+  EXPECT_EQ(KeyOf(least + "--moe-layer-freq ([1]*12)", "network.experts.dense_layers"), "0");
+  EXPECT_EQ(KeyOf(least + "--moe-layer-freq [0]*3+[1]*9", "network.experts.dense_layers"), "3");
   EXPECT_EQ(
       KeyOf("--num-experts 0 --recompute-granularity selective --recompute-modules mlp", "recompute.feed_forward"),
       "true");

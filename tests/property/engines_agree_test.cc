@@ -54,6 +54,7 @@ std::map<std::string, bool> NewestFeatures(const Job& job) {
           {"(uneven sequences)", job.mean_sequence_length > 0},
           {"(shared sequences)", job.layout.cp > 1},
           {"(experts)", ExpertsOf(job.network) != nullptr},
+          {"(layers before those with experts)", TowerOf(job.network).experts.dense_layers > 0},
           {"(experts on other ranks)", job.layout.ep > 1},
           {"(recomputed whole)", policy == Recompute::Policy::full},
           {"(recomputed every n)", policy == Recompute::Policy::every_n},

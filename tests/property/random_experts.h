@@ -27,6 +27,7 @@ inline void PutExperts(Job& job, Dice& dice) {
   experts.balancing_loss = dice.OneIn(2);
   experts.dispatcher = static_cast<Experts::Dispatcher>(dice.Roll(2));
   experts.kernel = static_cast<Experts::Kernel>(dice.Roll(2));
+  experts.dense_layers = decoder->layers > 1 && dice.OneIn(2) ? dice.Number(1, decoder->layers - 1) : 0;
   Job divided = job;
   divided.layout.sp = divided.layout.tp > 1;
   divided.layout.ep = std::gcd(experts.count, divided.layout.GradientRanks());

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,6 +33,12 @@ std::string TextOf(const Job& job) {
   return text;
 }
 
+const StageRun& KeptRun(const Stage& stage) {
+  const auto kept = std::ranges::find(stage.runs, true, &StageRun::stays_gathered);
+  EXPECT_NE(kept, stage.runs.end()) << stage.index;
+  return *kept;
+}
+
 // What a stage does to its blocks may not show in another stage, so sharing is only sound while nobody writes to them.
 TEST(Lowering, StagesInTheMiddleOfAPipelineHoldTheSameBlocks) {
   Job job = Pipeline("megatron");
@@ -47,12 +55,28 @@ TEST(Lowering, LayersThatKeepTheirWeightsAreARunOfTheirOwnOnEveryStage) {
   job.axes.shard.gathered_layers = 1;
   const std::vector<Stage> stages = *CutIntoStages(job);
   for (const Stage& stage : stages) {
-    ASSERT_TRUE(stage.gathered_run.has_value()) << stage.index;
-    const StageRun& kept = stage.runs[*stage.gathered_run];
+    const StageRun& kept = KeptRun(stage);
     EXPECT_EQ(kept.count, 1) << "of two layers";
     EXPECT_EQ(kept.block().name, "kept layer");
-    EXPECT_EQ(&kept.block(), &stages[0].runs[*stages[0].gathered_run].block());
+    EXPECT_EQ(&kept.block(), &KeptRun(stages[0]).block());
   }
+}
+
+TEST(Lowering, TheLastLayersKeepTheirWeightsWhateverTheirKind) {
+  Job job = OracleJob("fsdp2-scatter-each", 2);
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 6;
+  decoder.experts = {.count = 8, .ffn = 512, .dense_layers = 4};
+  job.axes.shard.gathered_layers = 3;
+  const Result<std::vector<Stage>> stages = CutIntoStages(job);
+  ASSERT_TRUE(stages.ok()) << stages.error().Text();
+  std::vector<std::pair<std::string, std::int64_t>> runs;
+  for (const StageRun& run : stages->front().runs) {
+    runs.emplace_back(run.block().name, run.count);
+    EXPECT_EQ(run.stays_gathered, run.block().name.starts_with("kept ")) << run.block().name;
+  }
+  EXPECT_EQ(runs, (decltype(runs){
+                      {"embedding", 1}, {"dense.layer", 3}, {"kept dense.layer", 1}, {"kept layer", 2}, {"head", 1}}));
 }
 
 TEST(Lowering, ThreadsThatLowerAtOnceWriteWhatEachWouldAlone) {

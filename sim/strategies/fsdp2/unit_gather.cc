@@ -117,7 +117,7 @@ void UnitGather::ReshardAll() {
 
 bool UnitGather::ReshardsAfterForward(std::int64_t position) const {
   const bool last_unit = units_.Of(position) == units_.Of(role_.stage.blocks - 1);
-  const bool keeps_layer = role_.stage.gathered_run == role_.stage.RunOf(position);
+  const bool keeps_layer = role_.stage.runs[role_.stage.RunOf(position)].stays_gathered;
   return settings_.reshard_after_forward && (!last_unit || settings_.reshard_last_unit) && !keeps_layer;
 }
 

@@ -51,6 +51,16 @@ TEST(ExpertChoices, OfARunAreThoseOfAllItsTokens) {
   EXPECT_EQ(run.choices.OthersThan(whole.choices), 0) << "however samples are cut";
 }
 
+TEST(ExpertChoices, AreMadeInLayersThatHaveExperts) {
+  Job job = WithExperts(4, 2);
+  std::get<Decoder>(job.network.shape).experts.dense_layers = 1;
+  RunOutcome run = Executed(job, 2, Exact());
+  EXPECT_EQ(run.choices.tokens(), (kLayers - 1) * kSamples * kTokens);
+  EXPECT_TRUE(run.choices.Join(*MakeSingleWorld()).ok()) << "every one is known";
+  const RunOutcome whole = Executed(OneBatch(job), 1, Exact());
+  EXPECT_EQ(run.choices.OthersThan(whole.choices), 0);
+}
+
 TEST(ExpertChoices, AreFollowed) {
   const Job job = WithExperts(4, 2);
   const RunOutcome run = Executed(job, 1, Exact());

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tidemark {
+
+/// Which of `layers` layers have experts, by the value of Megatron-LM's --moe-layer-freq (arguments.py, moe_freq_type):
+/// every n-th from the first one on where it is a number n, else the list that Python makes of it, as long as it is:
+/// "([0]*3+[1]*58)". Nothing where it is neither.
+std::optional<std::vector<bool>> ReadLayerPattern(std::string_view text, std::int64_t layers);
+
+}  // namespace tidemark
