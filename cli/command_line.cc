@@ -90,10 +90,15 @@ Error FromParseError(const CLI::ParseError& parse_error, const CLI::App& verb, s
     }
     return error;
   }
-  const std::vector<std::string> unexpected = verb.remaining();
-  const auto setting = std::ranges::find_if(unexpected, IsSetting);
-  if (setting != unexpected.end() && std::ranges::find(options, "--set") != options.end()) {
-    error.hint = fmt::format("did you mean --set {}?", ShellWord(*setting));
+  std::string settings;
+  for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
+    const bool of_an_option = argument != arguments.begin() && std::string_view(*(argument - 1)).starts_with("--");
+    if (IsSetting(*argument) && !of_an_option) {
+      settings += fmt::format(" --set {}", ShellWord(*argument));
+    }
+  }
+  if (!settings.empty() && std::ranges::find(options, "--set") != options.end()) {
+    error.hint = fmt::format("did you mean{}?", settings);
   }
   return error;
 }

@@ -44,9 +44,8 @@ Error HintingAtOthers(Error error, const std::string& path) {
   }
   if (!exists && (FindInZoo(path).ok() || !NetworkOfHub(path).empty())) {
     error.hint = fmt::format(
-        "this is a network, and a job has a machine, a strategy and lengths as well: write a file with \"network: "
-        "{0}\" "
-        "in it, or take one that there is: JOB --set network={0}",
+        "this is a network, and a job has a machine, a strategy and lengths as well: write a file with "
+        "\"network: {0}\" in it, or take one that there is: JOB --set network={0}",
         path);
   }
   if (!std::filesystem::is_regular_file(path, unknown)) {

@@ -30,11 +30,10 @@ struct JobOptions {
   std::vector<std::string> words = {};  ///< of the command line, that say what was `read`
 };
 void AddJobOptions(CLI::App& app, JobOptions& options);
-
-/// Whether an argument is what --set takes: "layout.tp=8".
-bool IsSetting(const std::string& argument);
 /// The same without the path: of verbs whose positional is a job or something else.
 void AddJobChanges(CLI::App& app, JobOptions& options);
+/// Whether an argument is what --set takes: "layout.tp=8".
+bool IsSetting(const std::string& argument);
 Result<Job> LoadJob(const JobOptions& options);
 Result<Job> LoadJob(const JobOptions& options, std::span<const StrategyDefaults> strategies);
 

@@ -42,10 +42,10 @@ function(tidemark_precompile target)
   endforeach()
 endfunction()
 
-# tidemark_together(TARGET sources...): the files of a folder are compiled up to eight at a time, as most of what a
-# compiler reads for one it reads for all: no two define the same name in their anonymous namespaces. Apart are the parts
+# tidemark_together(TARGET COUNT sources...): the files of a folder are compiled up to so many at a time, as most of what
+# a compiler reads for one it reads for all: no two define the same name in their anonymous namespaces. Apart are the parts
 # of a table (cmake/table.cmake), which may be alike, and what needs CUDA, as it includes much that others do not.
-function(tidemark_together target)
+function(tidemark_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TIDEMARK_UNITY} UNITY_BUILD_MODE GROUP)
   foreach(file IN LISTS ARGN)
     if(NOT file MATCHES "\\.cc$" OR file MATCHES "_cuda\\.cc$")
@@ -55,7 +55,7 @@ function(tidemark_together target)
     file(RELATIVE_PATH group ${PROJECT_SOURCE_DIR} ${folder})
     string(MAKE_C_IDENTIFIER "${group}" group)
     math(EXPR count_${group} "0${count_${group}} + 1")
-    math(EXPR batch "(${count_${group}} - 1) / 8")
+    math(EXPR batch "(${count_${group}} - 1) / ${count}")
     set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group}_${batch})
   endforeach()
 endfunction()
@@ -77,7 +77,7 @@ function(tidemark_folder name)
   endif()
   add_library(tidemark_${name} STATIC ${sources})
   if(NOT PART_APART)
-    tidemark_together(tidemark_${name} ${sources})
+    tidemark_together(tidemark_${name} 8 ${sources})
   endif()
   target_include_directories(tidemark_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(tidemark_${name} PRIVATE tidemark_flags)

@@ -217,6 +217,7 @@ Decoder ReadGlm4Moe(Keys& keys) {
   d.qkv_bias = keys.Truth("attention_bias", false);  // the output's projection has none
   d.qk_norm = keys.Truth("use_qk_norm", false);
   ReadExperts(keys, d.experts, "n_routed_experts", 128, 8);
+  d.experts.balancing_loss = false;  // the logits may be asked for, but no loss is made of them
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("n_shared_experts", 1, 0) * d.experts.ffn;
   d.experts.dense_layers = keys.Whole("first_k_dense_replace", 1, 0);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -273,9 +274,12 @@ class Megatron {
                           "set it to 1 with recompute-method uniform to price all layers, each by itself");
   }
 
+  /// What is done again is done again in all layers.
   Status ReadModules(std::string_view option) {
     // Of layers with experts "mlp" has nothing to say, and of others the modules of experts.
     const bool experts = HasMegatronExperts(fields_);
+    const auto dense = settings_.find("network.experts.dense_layers");
+    const bool both = experts && dense != settings_.end() && dense->second.text != "0";
     const Choice<std::string> modules{{{"core_attn", "recompute.attention"},
                                        {"layernorm", "recompute.norm"},
                                        {"mlp", experts ? "" : "recompute.feed_forward"},
@@ -286,15 +290,24 @@ class Megatron {
       settings_[key] = fields_.Retold(option, "core_attn", "false");
     }
     const ConfigValue value = fields_.Value(option, "core_attn");
+    std::set<std::string> said;
     for (const ConfigValue& module : value.items.empty() ? std::vector<ConfigValue>{value} : value.items) {
       TIDEMARK_ASSIGN(const std::string key, modules.Read(module).At(fmt::format("{}: {}", value.where, option)));
       if (key == "recompute.activation" && !fields_.Has("moe-grouped-gemm")) {
         return fields_.Refuse(option, "core_attn", "moe_act needs moe-grouped-gemm",
                               "add moe-grouped-gemm, or leave out moe_act");
       }
+      said.insert(module.text);
       if (!key.empty()) {
         settings_[key] = Retold(module, "true");
       }
+    }
+    if (both && (said.contains("mlp") != said.contains("moe") || said.contains("moe_act"))) {
+      return fields_.Refuse(
+          option, "core_attn",
+          "moe and moe_act are of layers with experts, mlp of those without (moe-layer-freq): work that is "
+          "done again in some layers only is not supported by this version",
+          "give moe and mlp together, or none of the three");
     }
     return Done{};
   }

@@ -2,7 +2,6 @@
 #include "models/configs/layer_pattern.h"
 
 #include <charconv>
-#include <cstddef>
 #include <string>
 #include <system_error>
 #include <tao/pegtl/ascii.hpp>
@@ -21,7 +20,9 @@ namespace {
 class PatternBuilder {
  public:
   std::vector<bool>& top() { return lists_.back(); }
-  void Open() { lists_.emplace_back(); }
+  void Begin() { lists_.emplace_back(); }
+  bool Open() { return ++depth_ <= kDeepestPattern; }
+  void Close() { --depth_; }
 
   bool Repeat(std::string_view digits) {
     std::int64_t times = 0;
@@ -45,6 +46,7 @@ class PatternBuilder {
 
  private:
   std::vector<std::vector<bool>> lists_;
+  int depth_ = 0;  ///< of parentheses
 };
 
 namespace pattern {
@@ -56,10 +58,12 @@ struct Token : seq<Text, star<blank>> {};
 
 struct Sum;
 struct Item : sor<one<'0'>, one<'1'>> {};
-struct Open : one<'['> {};
-struct List : seq<Token<Open>, opt<tao::pegtl::list<Token<Item>, Token<one<','>>>>, Token<one<']'>>> {};
+struct Begin : one<'['> {};
+struct List : seq<Token<Begin>, opt<tao::pegtl::list<Token<Item>, Token<one<','>>>>, Token<one<']'>>> {};
 struct Times : plus<digit> {};
-struct Product : seq<sor<List, seq<Token<one<'('>>, Sum, Token<one<')'>>>>, star<Token<one<'*'>>, Token<Times>>> {};
+struct Open : one<'('> {};
+struct Close : one<')'> {};
+struct Product : seq<sor<List, seq<Token<Open>, Sum, Token<Close>>>, star<Token<one<'*'>>, Token<Times>>> {};
 struct Joined : seq<Token<one<'+'>>, Product> {};
 struct Sum : seq<Product, star<Joined>> {};
 struct Text : seq<star<blank>, Sum, eof> {};
@@ -67,8 +71,16 @@ struct Text : seq<star<blank>, Sum, eof> {};
 template <class Rule>
 struct Action : nothing<Rule> {};
 template <>
+struct Action<Begin> {
+  static void apply0(PatternBuilder& builder) { builder.Begin(); }
+};
+template <>
 struct Action<Open> {
-  static void apply0(PatternBuilder& builder) { builder.Open(); }
+  static bool apply0(PatternBuilder& builder) { return builder.Open(); }
+};
+template <>
+struct Action<Close> {
+  static void apply0(PatternBuilder& builder) { builder.Close(); }
 };
 template <>
 struct Action<Item> {
@@ -85,8 +97,6 @@ struct Action<Joined> {
 
 }  // namespace pattern
 
-constexpr std::size_t kLongestText = 4096;  ///< which bounds how deep parentheses lie as well
-
 }  // namespace
 
 std::optional<std::vector<bool>> ReadLayerPattern(std::string_view text, std::int64_t layers) {
@@ -101,7 +111,7 @@ std::optional<std::vector<bool>> ReadLayerPattern(std::string_view text, std::in
   }
   PatternBuilder builder;
   tao::pegtl::memory_input input(text.data(), text.data() + text.size(), "");
-  if (text.size() > kLongestText || !tao::pegtl::parse<pattern::Text, pattern::Action>(input, builder)) {
+  if (!tao::pegtl::parse<pattern::Text, pattern::Action>(input, builder)) {
     return std::nullopt;
   }
   return builder.top();

@@ -8,9 +8,12 @@
 
 namespace tidemark {
 
+/// Parentheses within each other, as many as CPython's own parser takes.
+inline constexpr int kDeepestPattern = 200;
+
 /// Which of `layers` layers have experts, by the value of Megatron-LM's --moe-layer-freq (arguments.py, moe_freq_type):
-/// every n-th from the first one on where it is a number n, else the list that Python makes of it, as long as it is:
-/// "([0]*3+[1]*58)". Nothing where it is neither.
+/// every n-th from the first one on where it is a number n, else the list that Python makes of it, of whatever length:
+/// "([0]*3+[1]*58)". Nothing where it is neither, or more than kDeepestPattern parentheses lie within each other.
 std::optional<std::vector<bool>> ReadLayerPattern(std::string_view text, std::int64_t layers);
 
 }  // namespace tidemark

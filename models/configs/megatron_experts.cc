@@ -18,10 +18,19 @@ namespace {
 
 constexpr std::string_view kCount = "num-experts";
 
-/// The first layers may have none, all others do.
+/// What a shell has made several words of: a list with spaces that nobody quoted.
+std::string Words(const ConfigValue& value) {
+  std::string words = value.text;
+  for (const ConfigValue& word : value.items) {
+    words += (words.empty() ? "" : " ") + word.text;
+  }
+  return words;
+}
+
+/// Layers without experts stand before all that have some.
 Status ReadLayers(const ToolFields& fields, Settings& settings) {
   constexpr std::string_view kOption = "moe-layer-freq";
-  const std::string text = fields.Value(kOption, "1").text;
+  const std::string text = Words(fields.Value(kOption, "1"));
   TIDEMARK_ASSIGN(const std::int64_t layers, fields.Whole("num-layers", 0));
   const std::optional<std::vector<bool>> have = ReadLayerPattern(text, layers);
   if (!have) {
@@ -33,7 +42,10 @@ Status ReadLayers(const ToolFields& fields, Settings& settings) {
                          "let it have an element for each layer");
   }
   const auto first = std::ranges::find(*have, true);
-  if (first == have->end() || std::find(first, have->end(), false) != have->end()) {
+  if (first == have->end()) {
+    return fields.Refuse(kOption, "1", "no layer has experts", "leave out num-experts and what belongs to it");
+  }
+  if (std::find(first, have->end(), false) != have->end()) {
     return fields.Refuse(kOption, "1",
                          "layers of which some have experts, and some behind them have none, are not supported by this "
                          "version",

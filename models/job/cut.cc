@@ -38,25 +38,29 @@ Result<std::vector<std::int64_t>> LayersPerStage(const Job& job, std::int64_t la
 /// A block that is a layer says of which parts it consists. A table network has none of these.
 bool IsLayer(const BlockRun& run) { return !run.block.parts.empty(); }
 
-/// Sets which runs are the layers. Returns how many layers these are.
-std::int64_t FindLayers(NetworkCut& cut) {
+void FindLayers(NetworkCut& cut) {
   const auto longest =
       std::max_element(cut.runs.begin(), cut.runs.end(), [](const BlockRun& one, const BlockRun& other) {
         return std::tuple(IsLayer(one), one.count) < std::tuple(IsLayer(other), other.count);
       });
-  auto begin = longest, end = longest + 1;
-  while (IsLayer(*longest) && begin != cut.runs.begin() && IsLayer(*(begin - 1))) {
-    --begin;
+  cut.layers_begin = static_cast<std::size_t>(longest - cut.runs.begin());
+  cut.layers_end = cut.layers_begin + 1;
+  if (!IsLayer(*longest)) {
+    return;
   }
-  while (IsLayer(*longest) && end != cut.runs.end() && IsLayer(*end)) {
-    ++end;
+  while (cut.layers_begin > 0 && IsLayer(cut.runs[cut.layers_begin - 1])) {
+    --cut.layers_begin;
   }
+  while (cut.layers_end < cut.runs.size() && IsLayer(cut.runs[cut.layers_end])) {
+    ++cut.layers_end;
+  }
+}
+
+std::int64_t CountLayers(const NetworkCut& cut) {
   std::int64_t count = 0;
-  for (auto run = begin; run != end; ++run) {
-    count += run->count;
+  for (std::size_t run = cut.layers_begin; run < cut.layers_end; ++run) {
+    count += cut.runs[run].count;
   }
-  cut.layers_begin = static_cast<std::size_t>(begin - cut.runs.begin());
-  cut.layers_end = static_cast<std::size_t>(end - cut.runs.begin());
   return count;
 }
 
@@ -95,7 +99,8 @@ std::optional<std::uint32_t> SeparateTiedCopy(Block& head) {
 Result<NetworkCut> CutNetwork(const Job& job) {
   NetworkCut cut;
   TIDEMARK_ASSIGN(cut.runs, BuildBlocks(job.network, PartitionOf(job)));
-  const std::int64_t layers = FindLayers(cut);
+  FindLayers(cut);
+  const std::int64_t layers = CountLayers(cut);
   if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
     return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
   }
@@ -117,7 +122,7 @@ Result<std::vector<StageBlocks>> CutIntoBlocks(const Job& job) {
   std::int64_t layer = 0;
   const auto add = [&](StageBlocks& stage, const RunPart& part, std::int64_t first) {
     stage.runs.push_back({cut.runs[part.run].block, part.count});
-    stage.first.push_back(first);
+    stage.first_layer.push_back(first);
   };
   for (std::size_t run = 0; run < cut.layers_begin; ++run) {
     add(stages.front(), {run, cut.runs[run].count}, 0);

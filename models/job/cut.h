@@ -15,7 +15,7 @@ namespace tidemark {
 /// A contiguous part of a network's blocks, one stage of a pipeline.
 struct StageBlocks {
   std::vector<BlockRun> runs;
-  std::vector<std::int64_t> first;         ///< of each run the model's number of its first layer; 0 where it has none
+  std::vector<std::int64_t> first_layer;   ///< of each run, by the model's numbers; 0 where it has no layers
   std::optional<std::uint32_t> tied_copy;  ///< parameter of the last block that copies one of the first stage's
 };
 
@@ -34,8 +34,8 @@ struct NetworkCut {
   std::optional<std::uint32_t> tied_copy;        ///< parameter of the last block that copies one of the first stage's
 };
 
-/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly: the longest run of
-/// layers, with its neighbours of other ones, are the layers, or the longest run where no block is a layer; what stands
+/// Cuts the network into `job.layout.Stages()` stages by `layout.layers_per_stage`, or evenly. The layers are the
+/// longest run of layers and the runs of layers beside it; where no block is a layer, the longest run. What stands
 /// before them goes to the first stage, what stands behind them to the last. A tied head on another stage than its
 /// embedding keeps a copy of its own. A table network is not cut.
 Result<NetworkCut> CutNetwork(const Job& job);

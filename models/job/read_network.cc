@@ -105,10 +105,14 @@ Status DivideHeads(Decoder& decoder, const std::string& section, const ConfigVal
 
 /// Fields that follow from others where nobody gives them.
 Status Complete(Decoder& decoder, const Settings& settings, const std::string& section, const ConfigValue& place) {
-  // In the place of what `ffn` is the width of.
-  const bool has_experts = settings.contains(section + ".experts.count") && decoder.experts.dense_layers == 0;
+  const bool needs_ffn = !settings.contains(section + ".experts.count") || decoder.experts.dense_layers > 0;
   for (const std::string_view key : {"layers", "hidden", "ffn", "heads", "vocabulary"}) {
-    if (!settings.contains(section + "." + std::string(key)) && !(key == "ffn" && has_experts)) {
+    if (!settings.contains(section + "." + std::string(key)) && (key != "ffn" || needs_ffn)) {
+      if (key == "ffn" && decoder.experts.dense_layers > 0) {
+        return ErrorAt(place, section,
+                       "lacks 'ffn', which layers before those with experts have (experts.dense_layers)",
+                       "set network.ffn as well");
+      }
       return ErrorAt(place, section, fmt::format("lacks '{}'", key),
                      "an inline network needs layers, hidden, ffn, heads and vocabulary; or name one of the zoo");
     }

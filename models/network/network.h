@@ -20,8 +20,8 @@ struct Experts {
   std::int64_t per_token = 2;   ///< that the router sends a token to ("top-k")
   std::int64_t ffn = 0;         ///< width of one expert
   std::int64_t shared_ffn = 0;  ///< width of what all tokens go through beside them; 0: nothing
-  /// The first ones, which have a feed-forward part instead, of Decoder::ffn (DeepSeekMoE, 2024, section 5.1.1). They
-  /// are blocks of their own, "dense.layer".
+  /// The first layers, which have a feed-forward part of Decoder::ffn instead (Dai et al., DeepSeekMoE, 2024). They are
+  /// blocks of their own, "dense.layer".
   std::int64_t dense_layers = 0;
   bool shared_gate = false;     ///< what that makes is weighted, too
   bool router_fp32 = false;     ///< logits and weights are fp32, whatever the activations are
@@ -125,7 +125,8 @@ struct Network {
   friend bool operator==(const Network&, const Network&) = default;
 };
 
-/// The experts of its layers; null where these have a feed-forward part, or the network has no layers of a Decoder.
+/// The experts of its layers, or of all but the first ones; null where all have a feed-forward part, or the network has
+/// no layers of a Decoder.
 const Experts* ExpertsOf(const Network& network);
 
 /// Total parameters of the whole network, tied ones once; 0 for a network that BuildBlocks refuses.

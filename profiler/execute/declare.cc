@@ -222,7 +222,7 @@ class Declarer {
     context.share = {0, job_.layout.cp, job_.sequence_length};
     context.own_part = leaf.own_part;
     context.turn = TurnOf(program_, loops);
-    context.block = model_.FirstOf(name) + (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
+    context.block = BlockOf(program_, leaf, model_, loops);
     TIDEMARK_ASSIGN(const Operation operation, Bind(context));
     if (operation.outputs.size() != writes.size()) {
       return Fault(fmt::format("'{}' makes {} tensors, for which the program has {} buffers", name,

@@ -190,8 +190,7 @@ Status Executor::Do(const Compute& leaf, Loops loops) {
   OperationContext context = ContextOf(leaf);
   context.reads = reads;
   context.writes = writes;
-  context.block = model_.FirstOf(program_->names[leaf.name.index]) +
-                  (writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
+  context.block = BlockOf(*program_, leaf, model_, loops);
   context.turn = TurnOf(*program_, loops);
   context.seed = SeedOf(context.name, context.block);
   if (std::holds_alternative<CrossEntropy>(leaf.op) && std::get<CrossEntropy>(leaf.op).backward &&

@@ -133,7 +133,7 @@ void Model::Index(Chunk& chunk) {
     for (std::size_t i = 0; i < block.parameters.size(); ++i) {
       const std::string name = block.name + "." + block.parameters[i].name;
       const bool copy = last && chunk.blocks.tied_copy == i;
-      chunk.weights[name] = {copy ? kTable : name, &block.parameters[i], chunk.blocks.first[run], copy};
+      chunk.weights[name] = {copy ? kTable : name, &block.parameters[i], chunk.blocks.first_layer[run], copy};
     }
     for (const auto* pass : {&block.forward, &block.backward}) {
       for (const Action& action : *pass) {
@@ -205,14 +205,14 @@ std::int64_t Model::FirstOf(std::string_view name) const {
   if (run == stage.runs.end()) {
     return 0;
   }
-  std::int64_t last = run->count;  // layers from this block on
+  std::int64_t to_end = run->count;  // layers of the stage from here on
   for (auto behind = run + 1; behind != stage.runs.end(); ++behind) {
     const bool counts = !behind->block.parts.empty() && behind->block.tower == run->block.tower;
-    last += counts ? behind->count : 0;
+    to_end += counts ? behind->count : 0;
   }
   const bool kept = name.substr(0, begin).ends_with(kKeptPrefix);
-  return stage.first[static_cast<std::size_t>(run - stage.runs.begin())] +
-         (kept ? std::max(last - kept_layers_, std::int64_t{0}) : 0);
+  return stage.first_layer[static_cast<std::size_t>(run - stage.runs.begin())] +
+         (kept ? std::max(to_end - kept_layers_, std::int64_t{0}) : 0);
 }
 
 std::optional<Model::Weight> Model::Held(std::string_view name, std::int64_t block) const {

@@ -68,7 +68,8 @@ class Model {
   /// The chunks of the loss that a tensor of this name is of; nullptr: of all tokens.
   const ChunkStretch* StretchOf(std::string_view tensor) const;
   /// The model's number of the first of this rank's blocks like the one that a name belongs to: 2 of "layer.wq.forward"
-  /// where stages before have two layers, 0 of "head.norm".
+  /// where stages before have two layers, 0 of "head.norm". Layers of another kind count as well: 3 of "layer.q" behind
+  /// three of "dense.layer".
   std::int64_t FirstOf(std::string_view name) const;
   const Block& BlockOfAction(std::string_view name) const;
   /// Trained parameters of the stage that a name tells, those of equal blocks one by one; what is used twice counts

@@ -13,6 +13,8 @@
 #include "profiler/capture/heap.h"
 #include "profiler/execute/loss_chunk.h"
 #include "profiler/execute/messages.h"
+#include "sim/program/layers.h"
+#include "sim/program/walk.h"
 
 namespace tidemark {
 
@@ -133,6 +135,15 @@ Result<Operation> Bind(const OperationContext& context) {
     return std::move(*denominator);
   }
   return BindStateOperation(context);
+}
+
+std::int64_t BlockOf(const Program& program, const Compute& leaf, const Model& model,
+                     std::span<const std::int64_t> loops) {
+  if (const auto layer = LayerOf(program, leaf, loops)) {
+    return *layer;
+  }
+  return model.FirstOf(program.names[leaf.name.index]) +
+         (leaf.writes.empty() ? 0 : Resolve(leaf.writes.front().index[1], loops));
 }
 
 Error NotExecuted(std::string_view what) {

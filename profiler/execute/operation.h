@@ -144,4 +144,9 @@ Result<Operation> Bind(const OperationContext& context);
 /// "no kernel for ...", with exit code 3.
 Error NotExecuted(std::string_view what);
 
+/// OperationContext::block of an operation: the layer that its block's own tensors tell, as what it writes may be
+/// counted through blocks of all kinds; of one that is no block's, what it writes.
+std::int64_t BlockOf(const Program& program, const Compute& leaf, const Model& model,
+                     std::span<const std::int64_t> loops);
+
 }  // namespace tidemark

@@ -38,6 +38,20 @@ std::int64_t FirstOf(const Program& program, std::string_view text) {
   return longest == nullptr ? 0 : longest->first;
 }
 
+bool BelongsTo(std::string_view name, std::string_view block) {
+  return name.size() > block.size() && name.starts_with(block) && name[block.size()] == '.';
+}
+
+/// The layer that one of a block's own tensors tells: it has the microbatch as first index and the block's place among
+/// its equals as second one.
+std::optional<std::int64_t> LayerBy(const Program& program, std::string_view block, const BufferRef& ref,
+                                    std::span<const std::int64_t> loops) {
+  if (!BelongsTo(program.buffers[ref.buffer.index].name, block)) {
+    return std::nullopt;
+  }
+  return FirstOf(program, block) + Resolve(ref.index[1], loops);
+}
+
 /// Takes " 12" from the end of a name; 0 where there is no number.
 std::int64_t TakeNumber(std::string_view& name) {
   const std::size_t digits = name.find_last_not_of("0123456789");
@@ -48,10 +62,6 @@ std::int64_t TakeNumber(std::string_view& name) {
   }
   name = name.substr(0, digits);
   return number;
-}
-
-bool BelongsTo(std::string_view name, std::string_view block) {
-  return name.size() > block.size() && name.starts_with(block) && name[block.size()] == '.';
 }
 
 /// Whether a block's own name can be what follows this start of a text.
@@ -89,13 +99,24 @@ std::optional<std::int64_t> LayerOf(const Program& program, const Node& node, st
   if (block.empty()) {
     return layer;
   }
-  // Tensors of a block have the microbatch as first index and the block's place among its equals as second one.
   ForEachAccess(node, [&](const BufferRef& ref, Access) {
-    if (!layer && BelongsTo(program.buffers[ref.buffer.index].name, block)) {
-      layer = FirstOf(program, block) + Resolve(ref.index[1], loops);
+    if (!layer) {
+      layer = LayerBy(program, block, ref, loops);
     }
   });
   return layer;
+}
+
+std::optional<std::int64_t> LayerOf(const Program& program, const Compute& leaf, std::span<const std::int64_t> loops) {
+  const std::string_view block = LayerBlockOf(program.names[leaf.name.index]);
+  for (const auto* refs : {&leaf.writes, &leaf.reads}) {
+    for (const BufferRef& ref : *refs) {
+      if (const auto layer = block.empty() ? std::nullopt : LayerBy(program, block, ref, loops)) {
+        return layer;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 FamilyLayers LayersOf(const Program& program, const Buffer& buffer) {

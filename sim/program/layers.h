@@ -30,6 +30,7 @@ std::string_view WithoutKept(std::string_view name);
 /// Which of the model's layers `node` works for, counted from 0 through all stages (Program::layers); none where it is
 /// no operation of a layer. `loops` are the loops' values by LoopId.
 std::optional<std::int64_t> LayerOf(const Program& program, const Node& node, std::span<const std::int64_t> loops);
+std::optional<std::int64_t> LayerOf(const Program& program, const Compute& leaf, std::span<const std::int64_t> loops);
 
 /// The layers of a family by its name: a tensor of a block ("layer.q", "stage 3 kept layer.q") has the block's place
 /// among its equals as second index; what is kept for a block or a parameter of it has it as first one ("gathered

@@ -261,6 +261,8 @@ class BadInput(unittest.TestCase):
         self.assert_refused(["job"], "JOB is required")
         self.assert_refused(["job", "a.yaml", "b.yaml"], "error: ", "tidemark job --help")
         self.assert_refused(["job", "a.yaml", "layout.dp=8"], "did you mean --set layout.dp=8?")
+        self.assert_refused(["job", "layout.dp=8", "a.yaml", "layout.tp=2"], "did you mean --set layout.dp=8 --set layout.tp=2?")
+        self.assert_refused(["job", "a.yaml", "b.yaml", "--set", "layout.dp=8"], "tidemark job --help")
         self.assert_refused(["job", "a.yaml", "layout.ddp=8"], "error: ", "tidemark job --help")
         self.assert_refused(["list", "machines", "--format", "xml"], "error: ")
 

@@ -50,12 +50,16 @@ class Experts(ExecutedJob):
             self.assert_executed(*changes, steps=1)
 
     def test_layers_before_them_that_have_none(self):
-        """Under every family of strategies, where a stage has layers of both kinds and where it has those of one."""
+        """Under strategies of every system, where a stage has layers of both kinds and where it has those of one."""
         first = ("network.experts.dense_layers=1", "network.layers=3")
         for changes in ((), ("strategy=megatron", "layout.dp=2", "recompute.policy=full"), ("strategy=nanotron", "layout.dp=2"),
                         ("strategy=fsdp2-scatter-each", "layout.dp=2", "shard.gathered_layers=3"),
-                        ("strategy=fsdp1", "layout.dp=2"), ("strategy=deepspeed-zero2", "layout.dp=2"),
-                        ("strategy=megatron-dist-opt", "layout.dp=2", "layout.ep=2"),
+                        ("strategy=fsdp1", "layout.dp=2"), ("strategy=jax-scan", "layout.dp=2"), ("strategy=alpa", "layout.dp=2"),
+                        ("strategy=deepspeed-zero3", "layout.dp=2", "sync.bucket_elements=20000"),
+                        ("strategy=colossalai-gemini", "layout.dp=2", "shard.chunk_elements=20000"),
+                        ("strategy=colossalai-gemini", "network.dropout=0.1"),  # in one chunk, where a weight is found by its layer
+                        ("strategy=megatron-dist-opt", "layout.dp=2", "layout.ep=2"), ("strategy=megatron", "layout.cp=2"),
+                        ("recompute.policy=selective", "recompute.feed_forward=true"),
                         ("strategy=megatron", "layout.tp=2", "network.kv_heads=4", *SHARED),
                         ("strategy=megatron", "layout.pp=3", "network.tied_embeddings=true"),
                         ("strategy=megatron", "layout.pp=2", "network.layers=4", "network.experts.dense_layers=3"),

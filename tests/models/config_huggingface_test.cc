@@ -142,6 +142,7 @@ TEST(HuggingFaceConfig, ReadsExpertsBehindDenseLayers) {
   EXPECT_EQ(air.experts.ffn, 1408);
   EXPECT_EQ(air.experts.shared_ffn, 1408);
   EXPECT_FALSE(air.experts.shared_gate);
+  EXPECT_FALSE(Read(R"({"model_type": "glm4_moe", "output_router_logits": true})").experts.balancing_loss);
   EXPECT_TRUE(air.experts.router_fp32);
   EXPECT_EQ(air.experts.dense_layers, 1);
   const Decoder other = Read(R"({"model_type": "glm4_moe", "first_k_dense_replace": 3, "n_shared_experts": 2,

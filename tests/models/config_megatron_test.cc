@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/models/foreign_config.h"
+#include "tests/models/megatron_config.h"
 #include "tests/models/sample.h"
 
 namespace tidemark::config_megatron_test {
@@ -12,24 +12,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kFormat = "megatron";
 constexpr const char* kSample = "megatron-llama3-8b.args";
 
 std::string SampleWith(const std::string& line, const std::string& instead) {
   return SampleText(kSample, line, instead);
-}
-
-/// GPT with all that has no default.
-std::string Least(const std::string& more = {}) {
-  return "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 "
-         "--micro-batch-size 4 " +
-         more;
-}
-const std::vector<std::string> kRanks = {"layout.dp=8"};
-
-/// What that and `more` make of a key.
-std::string KeyOf(const std::string& more, const std::string& key) {
-  return TextOf(MustRead(kFormat, Least(more), kRanks), key);
 }
 
 /// The stages of a pipeline, "2,1".
@@ -242,18 +228,6 @@ TEST(ConfigMegatron, ContextParallelRanksShareSequencesAndTakeNoMoreOfThem) {
 
 TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
   for (const auto& [option, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"--num-experts 8", "whose linear layers have biases"},
-           {"--num-experts 8 --disable-bias-linear --moe-expert-capacity-factor 1.0", "drop tokens"},
-           {"--num-experts 8 --disable-bias-linear --moe-token-dispatcher-type flex", "'flex' is not supported"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0,1]*6)", "some have experts"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq 2", "some have experts"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([0]*12)", "some have experts"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq ([1]*20)", "a list of 20, for 12 layers"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-freq [2]*12", "a list of 0 and 1"},
-           {"--num-experts 8 --disable-bias-linear --moe-layer-recompute", "recompute-modules moe"},
-           {"--num-experts 8 --disable-bias-linear --moe-router-load-balancing-type foo", "expected one of"},
-           {"--num-experts 8 --disable-bias-linear --recompute-granularity selective --recompute-modules moe_act",
-            "needs moe-grouped-gemm"},
            {"--context-parallel-size 2 --cp-comm-type a2a", "do not go round a ring"},
            {"--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", "a ring"},
            {"--fp8-format hybrid", "this version: fp8"},
@@ -274,37 +248,6 @@ TEST(ConfigMegatron, WhatIsNotModelledIsRefusedByName) {
            {"--tensor-model-parallel-size $TP", "for a shell to fill in"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(option), kRanks), HasSubstr(reason)) << option;
   }
-}
-
-TEST(ConfigMegatron, ReadsExperts) {
-  const std::string least = "--num-experts 8 --disable-bias-linear ";
-  EXPECT_EQ(KeyOf(least, "network.experts.count"), "8");
-  EXPECT_EQ(KeyOf(least, "network.experts.per_token"), "2");
-  EXPECT_EQ(KeyOf(least, "network.experts.ffn"), "2048") << "the feed-forward part's, 4 h";
-  EXPECT_EQ(KeyOf(least + "--moe-ffn-hidden-size 1408", "network.experts.ffn"), "1408");
-  EXPECT_EQ(KeyOf(least, "network.experts.dispatcher"), "all-gather");
-  EXPECT_EQ(KeyOf(least + "--moe-token-dispatcher-type alltoall", "network.experts.dispatcher"), "all-to-all");
-  EXPECT_EQ(KeyOf(least, "network.experts.kernel"), "sequential");
-  EXPECT_EQ(KeyOf(least + "--moe-grouped-gemm", "network.experts.kernel"), "grouped");
-  EXPECT_EQ(KeyOf(least + "--moe-router-dtype fp32", "network.experts.router_fp32"), "true");
-  EXPECT_EQ(KeyOf(least + "--moe-aux-loss-coeff 1e-2", "network.experts.balancing_loss"), "true");
-  const std::string sinkhorn = "--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.01";
-  EXPECT_EQ(KeyOf(least + sinkhorn, "network.experts.balancing_loss"), "false");
-  EXPECT_EQ(KeyOf(least + "--moe-shared-expert-intermediate-size 64", "network.experts.shared_ffn"), "64");
-  EXPECT_EQ(KeyOf(least + "--expert-model-parallel-size 4", "layout.ep"), "4");
-  EXPECT_EQ(KeyOf(least + "--expert-tensor-parallel-size 1", "layout.etp"), "1");
-  EXPECT_EQ(KeyOf(least, "network.experts.dense_layers"), "0");
-  EXPECT_EQ(KeyOf(least + "--moe-layer-freq ([1]*12)", "network.experts.dense_layers"), "0");
-  EXPECT_EQ(KeyOf(least + "--moe-layer-freq [0]*3+[1]*9", "network.experts.dense_layers"), "3");
-  EXPECT_EQ(
-      KeyOf("--num-experts 0 --recompute-granularity selective --recompute-modules mlp", "recompute.feed_forward"),
-      "true");
-  EXPECT_THAT(RefusalOf(kFormat, Least("--expert-model-parallel-size 2"), kRanks), HasSubstr("must be non None"));
-  EXPECT_EQ(KeyOf(least + "--moe-grouped-gemm --recompute-granularity selective --recompute-modules moe_act",
-                  "recompute.activation"),
-            "true");
-  EXPECT_EQ(KeyOf(least + "--recompute-granularity selective --recompute-modules moe", "recompute.feed_forward"),
-            "true");
 }
 
 TEST(ConfigMegatron, OtherProgramsAreRefused) {

@@ -53,10 +53,10 @@ TEST(Cut, StagesGetTheLayersOfBothKindsInTheirOrder) {
 TEST(Cut, LayersAreNumberedThroughAllStages) {
   const std::vector<StageBlocks> stages = Cut(Pipeline(8, 3, 4));
   ASSERT_EQ(stages.size(), 4u);
-  EXPECT_EQ(stages[0].first, (std::vector<std::int64_t>{0, 0}));
-  EXPECT_EQ(stages[1].first, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(stages[2].first, (std::vector<std::int64_t>{4}));
-  EXPECT_EQ(stages[3].first, (std::vector<std::int64_t>{6, 0}));
+  EXPECT_EQ(stages[0].first_layer, (std::vector<std::int64_t>{0, 0}));
+  EXPECT_EQ(stages[1].first_layer, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(stages[2].first_layer, (std::vector<std::int64_t>{4}));
+  EXPECT_EQ(stages[3].first_layer, (std::vector<std::int64_t>{6, 0}));
 }
 
 TEST(Cut, OneStageHasThemAll) {
@@ -66,7 +66,7 @@ TEST(Cut, OneStageHasThemAll) {
     ASSERT_EQ(stages.size(), 1u);
     EXPECT_EQ(RunsOf(stages[0]),
               (Runs{{"embedding", 1}, {"dense.layer", dense}, {"layer", layers - dense}, {"head", 1}}));
-    EXPECT_EQ(stages[0].first, (std::vector<std::int64_t>{0, 0, dense, 0}));
+    EXPECT_EQ(stages[0].first_layer, (std::vector<std::int64_t>{0, 0, dense, 0}));
   }
 }
 

@@ -41,7 +41,14 @@ TEST(LayerPattern, IsNothingElse) {
                            "[1]*99999999999999999999", "[1]*16384+[", "[1]*16385"}) {
     EXPECT_EQ(Read(text), "-") << text;
   }
-  EXPECT_EQ(Read(std::string(1 << 16, '(')), "-");
+  const auto within = [](int parentheses) {
+    const auto count = static_cast<std::size_t>(parentheses);
+    return Read(std::string(count, '(') + "[1]" + std::string(count, ')'));
+  };
+  EXPECT_EQ(within(kDeepestPattern), "1");
+  EXPECT_EQ(within(kDeepestPattern + 1), "-");
+  EXPECT_EQ(within(1 << 16), "-");
+  EXPECT_EQ(Read("[1]*2+" + std::string(1 << 16, '(')), "-");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include "tests/models/job_fixture.h"
 #include "tests/models/network_fixture.h"
 
 // Networks whose first layers have a feed-forward part, and all others experts in its place.
@@ -8,6 +9,7 @@
 namespace tidemark::network_dense_layers_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Decoder WithExperts(std::int64_t dense_layers) {
@@ -81,6 +83,13 @@ TEST(DenseLayers, AreFrozenByANameOfTheirOwn) {
   EXPECT_EQ(trained({"layer.*"}), (std::vector{false, false, true, false}));
   EXPECT_EQ(trained({"dense.*"}), (std::vector{false, true, false, false}));
   EXPECT_EQ(trained({"*layer.*"}), (std::vector{false, true, true, false}));
+}
+
+TEST(DenseLayers, OfAJobNeedTheWidthOfTheirFeedForwardPart) {
+  const std::string experts = "network={layers: 2, hidden: 64, heads: 4, vocabulary: 256, experts: {count: 4, ffn: 32";
+  EXPECT_TRUE(Parse(SmallJob(), {experts + "}}"}).ok()) << "no layer has one";
+  EXPECT_THAT(Refusal(SmallJob(), {experts + ", dense_layers: 1}}"}),
+              AllOf(HasSubstr("lacks 'ffn'"), HasSubstr("experts.dense_layers"), HasSubstr("set network.ffn")));
 }
 
 TEST(DenseLayers, RefuseWhatDoesNotFit) {

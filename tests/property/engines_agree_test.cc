@@ -22,7 +22,9 @@ namespace {
 /// By each of two processes, which run beside each other.
 std::int64_t JobsToTry() { return std::getenv("TIDEMARK_FULL") != nullptr ? 25'000 : 10'000; }
 
-/// Elements of the largest and of all layer parameters, for the bucket classes.
+bool IsLayer(const BlockRun& run) { return !run.block.parts.empty(); }
+
+/// Elements of the largest parameter of a layer, and of all of the largest layer, for the bucket classes.
 struct LayerSize {
   std::int64_t largest = 0, all = 0;
 };
@@ -31,9 +33,13 @@ LayerSize LayerSizeOf(const Job& job) {
   LayerSize size;
   const Result<std::vector<BlockRun>> runs = BuildBlocks(job.network, PartitionOf(job));
   EXPECT_TRUE(runs.ok());
-  for (const Parameter& parameter : runs->at(1).block.parameters) {
-    size.largest = std::max(size.largest, parameter.elements);
-    size.all += parameter.elements;
+  for (const BlockRun& run : *runs) {
+    std::int64_t all = 0;
+    for (const Parameter& parameter : run.block.parameters) {
+      size.largest = std::max(size.largest, IsLayer(run) ? parameter.elements : 0);
+      all += parameter.elements;
+    }
+    size.all = std::max(size.all, IsLayer(run) ? all : 0);
   }
   return size;
 }

@@ -19,6 +19,7 @@ TEST(Layers, AreToldByTheNameOfTheirBlock) {
   EXPECT_EQ(LayerBlockOf("layer.wo.forward"), "layer");
   EXPECT_EQ(LayerBlockOf("layer"), "layer");
   EXPECT_EQ(LayerBlockOf("kept layer.wo.forward"), "kept layer");
+  EXPECT_EQ(LayerBlockOf("kept dense.layer.wo.forward"), "kept dense.layer");
   EXPECT_EQ(LayerBlockOf("query.layer.layer.forward"), "query.layer");
   EXPECT_EQ(LayerBlockOf("head.norm"), "");
   EXPECT_EQ(LayerBlockOf("player.one"), "");
@@ -47,14 +48,15 @@ std::map<std::int64_t, std::int64_t> CountByLayer(const Job& job) {
   return counts;
 }
 
-/// Every layer of the model is worked for alike, whatever cuts it into stages and runs.
-void ExpectAlike(const Job& job, std::int64_t layers) {
+/// Every layer of the model is worked for as all others of its kind are, whatever cuts it into stages and runs. The
+/// first `dense` are of a kind of their own.
+void ExpectAlike(const Job& job, std::int64_t layers, std::int64_t dense = 0) {
   const std::map<std::int64_t, std::int64_t> counts = CountByLayer(job);
   ASSERT_EQ(static_cast<std::int64_t>(counts.size()), layers);
   std::int64_t next = 0;
   for (const auto& [layer, count] : counts) {
     EXPECT_EQ(layer, next++);
-    EXPECT_EQ(count, counts.at(0)) << "layer " << layer;
+    EXPECT_EQ(count, counts.at(layer < dense ? 0 : dense)) << "layer " << layer;
   }
 }
 
@@ -82,6 +84,22 @@ TEST(Layers, GoOnWhereTheLastOnesAreARunOfTheirOwn) {
   ExpectAlike(job, 7);
 }
 
+TEST(Layers, GoOnBehindThoseThatHaveNoExperts) {
+  Job job = OracleJob("megatron", 4);
+  auto decoder = std::get<Decoder>(job.network.shape);
+  decoder.layers = 8;
+  decoder.experts = {.count = 8, .ffn = 512, .dense_layers = 3};
+  job.network.shape = decoder;
+  for (const std::int64_t stages : {1, 2, 4}) {  // the cut lies behind, and within, layers of one kind
+    job.layout.pp = stages;
+    ExpectAlike(job, 8, 3);
+  }
+  job = OracleJob("fsdp2-scatter-each", 2);
+  job.network.shape = decoder;
+  job.axes.shard.gathered_layers = 6;
+  ExpectAlike(job, 8, 3);
+}
+
 TEST(Layers, WhereTheyStartStandsInTheText) {
   Job job = OracleJob("nanotron", 2);
   job.layout.pp = 2;
@@ -106,6 +124,7 @@ TEST(Layers, OfAFamilyAreToldByItsName) {
     return LayersOf(program, buffer);
   };
   EXPECT_EQ(layers_of("layer.q"), (FamilyLayers{"layer", 1, 8}));
+  EXPECT_EQ(layers_of("dense.layer.q"), (FamilyLayers{"dense.layer", 1, 0})) << "no layer of the others";
   EXPECT_EQ(layers_of("kept layer.q"), (FamilyLayers{"layer", 1, 12}));
   EXPECT_EQ(layers_of("stage 2 layer.q"), (FamilyLayers{"layer", 1, 16}));
   EXPECT_EQ(layers_of("gathered layer.wq"), (FamilyLayers{"layer", 0, 8}));
