@@ -8,8 +8,8 @@
 
 namespace tidemark {
 
-/// Parentheses within each other, as many as CPython's own parser takes.
-inline constexpr int kDeepestPattern = 200;
+/// Parentheses within each other around a list, as many as CPython takes: 200 brackets with the list's own.
+inline constexpr int kDeepestPattern = 199;
 
 /// Which of `layers` layers have experts, by the value of Megatron-LM's --moe-layer-freq (arguments.py, moe_freq_type):
 /// every n-th from the first one on where it is a number n, else the list that Python makes of it, of whatever length:
