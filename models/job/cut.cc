@@ -64,8 +64,9 @@ std::int64_t CountLayers(const NetworkCut& cut) {
   return count;
 }
 
-/// Deals the layers out in their order, `counts` of them to each stage.
-std::vector<std::vector<RunPart>> DealOut(const NetworkCut& cut, const std::vector<std::int64_t>& counts) {
+/// Deals the layers out in their order, `counts` of them to each stage, of which the last `gathered` stay gathered.
+std::vector<std::vector<RunPart>> DealOut(const NetworkCut& cut, const std::vector<std::int64_t>& counts,
+                                          std::int64_t gathered) {
   std::vector<std::vector<RunPart>> stages;
   RunPart rest{cut.layers_begin, cut.runs[cut.layers_begin].count};
   for (const std::int64_t count : counts) {
@@ -77,6 +78,11 @@ std::vector<std::vector<RunPart>> DealOut(const NetworkCut& cut, const std::vect
       stage.push_back({rest.run, std::min(wanted, rest.count)});
       wanted -= stage.back().count;
       rest.count -= stage.back().count;
+    }
+    std::int64_t left = gathered;
+    for (auto part = stage.rbegin(); part != stage.rend(); ++part) {
+      part->gathered = std::min(left, part->count);
+      left -= part->gathered;
     }
   }
   return stages;
@@ -104,12 +110,13 @@ Result<NetworkCut> CutNetwork(const Job& job) {
   if (job.layout.pp > 1 && std::holds_alternative<Table>(job.network.shape)) {
     return BadInput("a table network cannot be cut into pipeline stages", "set layout.pp to 1");
   }
+  const std::int64_t gathered = job.axes.shard.gathered_layers;
   if (job.layout.Stages() == 1) {
-    cut.layers = DealOut(cut, {layers});
+    cut.layers = DealOut(cut, {layers}, gathered);
     return cut;
   }
   TIDEMARK_ASSIGN(const std::vector<std::int64_t> counts, LayersPerStage(job, layers));
-  cut.layers = DealOut(cut, counts);
+  cut.layers = DealOut(cut, counts, gathered);
   if (cut.layers.size() > 1) {
     cut.tied_copy = SeparateTiedCopy(cut.runs.back().block);
   }
@@ -120,21 +127,23 @@ Result<std::vector<StageBlocks>> CutIntoBlocks(const Job& job) {
   TIDEMARK_ASSIGN(const NetworkCut cut, CutNetwork(job));
   std::vector<StageBlocks> stages(cut.layers.size());
   std::int64_t layer = 0;
-  const auto add = [&](StageBlocks& stage, const RunPart& part, std::int64_t first) {
-    stage.runs.push_back({cut.runs[part.run].block, part.count});
-    stage.first_layer.push_back(first);
+  const auto add = [](StageBlocks& stage, BlockRun run, std::int64_t first_layer, std::int64_t first_gathered) {
+    stage.runs.push_back(std::move(run));
+    stage.first_layer.push_back(first_layer);
+    stage.first_gathered.push_back(first_gathered);
   };
   for (std::size_t run = 0; run < cut.layers_begin; ++run) {
-    add(stages.front(), {run, cut.runs[run].count}, 0);
+    add(stages.front(), cut.runs[run], 0, 0);
   }
   for (std::size_t i = 0; i < stages.size(); ++i) {
     for (const RunPart& part : cut.layers[i]) {
-      add(stages[i], part, layer);
-      layer += part.count;
+      const std::int64_t end = layer + part.count;
+      add(stages[i], {cut.runs[part.run].block, part.count}, layer, end - part.gathered);
+      layer = end;
     }
   }
   for (std::size_t run = cut.layers_end; run < cut.runs.size(); ++run) {
-    add(stages.back(), {run, cut.runs[run].count}, 0);
+    add(stages.back(), cut.runs[run], 0, 0);
   }
   stages.back().tied_copy = cut.tied_copy;
   return stages;

@@ -15,14 +15,17 @@ namespace tidemark {
 /// A contiguous part of a network's blocks, one stage of a pipeline.
 struct StageBlocks {
   std::vector<BlockRun> runs;
-  std::vector<std::int64_t> first_layer;   ///< of each run, by the model's numbers; 0 where it has no layers
+  /// Of each run the model's number of its first layer, and of the first that stays gathered (RunPart::gathered):
+  /// behind its last one where none does. 0 where it has no layers.
+  std::vector<std::int64_t> first_layer, first_gathered;
   std::optional<std::uint32_t> tied_copy;  ///< parameter of the last block that copies one of the first stage's
 };
 
-/// So many blocks of one of a network's runs.
+/// So many layers of one of a network's runs.
 struct RunPart {
   std::size_t run = 0;
   std::int64_t count = 0;
+  std::int64_t gathered = 0;  ///< the last ones of these, if the stage's last `shard.gathered_layers` are among them
   friend bool operator==(const RunPart&, const RunPart&) = default;
 };
 

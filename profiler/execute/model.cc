@@ -110,7 +110,6 @@ Result<Model> Model::Of(const Job& job, TensorParallelPlace place, std::int64_t 
   if (ExpertsOf(job.network) != nullptr && job.layout.ExpertRanks() > 1) {
     model.expert_place_ = ExpertPlaceOf(job.layout, place, shard);
   }
-  model.kept_layers_ = job.axes.shard.gathered_layers;
   TIDEMARK_ASSIGN(const std::vector<StageBlocks> cut, CutIntoBlocks(job));
   model.is_cut_ = cut.size() > 1;
   for (std::size_t stage = 0; stage < cut.size(); ++stage) {
@@ -205,14 +204,8 @@ std::int64_t Model::FirstOf(std::string_view name) const {
   if (run == stage.runs.end()) {
     return 0;
   }
-  std::int64_t to_end = run->count;  // layers of the stage from here on
-  for (auto behind = run + 1; behind != stage.runs.end(); ++behind) {
-    const bool counts = !behind->block.parts.empty() && behind->block.tower == run->block.tower;
-    to_end += counts ? behind->count : 0;
-  }
   const bool kept = name.substr(0, begin).ends_with(kKeptPrefix);
-  return stage.first_layer[static_cast<std::size_t>(run - stage.runs.begin())] +
-         (kept ? std::max(to_end - kept_layers_, std::int64_t{0}) : 0);
+  return (kept ? stage.first_gathered : stage.first_layer)[static_cast<std::size_t>(run - stage.runs.begin())];
 }
 
 std::optional<Model::Weight> Model::Held(std::string_view name, std::int64_t block) const {

@@ -127,8 +127,7 @@ class Model {
   TensorParallelPlace place_;
   std::int64_t shard_ = 0, shards_ = 1;
   ExpertPlace expert_place_;
-  std::int64_t kept_layers_ = 0;  ///< of each stage: the last ones, where they have a name of their own
-  bool is_cut_ = false;           ///< there is more than one stage
+  bool is_cut_ = false;  ///< there is more than one stage
   std::vector<Chunk> chunks_;
   std::vector<ChunkStretch> stretches_;  ///< of a loss in chunks
   std::map<std::string, const Calculate*, std::less<>> actions_;

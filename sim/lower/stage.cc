@@ -104,10 +104,9 @@ std::int64_t TrainableElements(const Block& block) {
 Result<std::vector<Stage>> CutIntoStages(const Job& job) {
   TIDEMARK_ASSIGN(NetworkCut cut, CutNetwork(job));
   const Recompute& recompute = job.axes.recompute;
-  const std::int64_t gathered = job.axes.shard.gathered_layers;
   std::vector<SharedBlocks> blocks, kept(cut.runs.size());
   for (std::size_t run = 0; run < cut.runs.size(); ++run) {
-    if (gathered > 0 && run >= cut.layers_begin && run < cut.layers_end) {
+    if (job.axes.shard.gathered_layers > 0 && run >= cut.layers_begin && run < cut.layers_end) {
       kept[run] = Kept(cut.runs[run].block, recompute);
     }
     blocks.push_back(Share(std::move(cut.runs[run].block), recompute));
@@ -122,19 +121,13 @@ Result<std::vector<Stage>> CutIntoStages(const Job& job) {
     for (std::size_t run = 0; run < cut.layers_begin && stage.is_first(); ++run) {
       Append(stage, blocks[run], cut.runs[run].count, recompute);
     }
-    std::int64_t rest = 0;
     for (const RunPart& part : cut.layers[i]) {
-      rest += part.count;
-    }
-    layers_before += rest;
-    for (const RunPart& part : cut.layers[i]) {
-      rest -= part.count;
-      const std::int64_t apart = std::clamp(gathered - rest, std::int64_t{0}, part.count);
-      if (part.count > apart) {
-        Append(stage, blocks[part.run], part.count - apart, recompute);
+      layers_before += part.count;
+      if (part.count > part.gathered) {
+        Append(stage, blocks[part.run], part.count - part.gathered, recompute);
       }
-      if (apart > 0) {
-        Append(stage, kept[part.run], apart, recompute);
+      if (part.gathered > 0) {
+        Append(stage, kept[part.run], part.gathered, recompute);
         stage.runs.back().stays_gathered = true;
       }
     }

@@ -59,6 +59,20 @@ TEST(Cut, LayersAreNumberedThroughAllStages) {
   EXPECT_EQ(stages[3].first_layer, (std::vector<std::int64_t>{6, 0}));
 }
 
+TEST(Cut, TheLastLayersOfAStageStayGatheredWhateverTheirKind) {
+  Job job = Pipeline(8, 3, 2);
+  job.axes.shard.gathered_layers = 3;
+  const Result<NetworkCut> cut = CutNetwork(job);
+  ASSERT_TRUE(cut.ok()) << cut.error().Text();
+  EXPECT_EQ(cut->layers, (std::vector<std::vector<RunPart>>{{{1, 3, 2}, {2, 1, 1}}, {{2, 4, 3}}}));
+  const std::vector<StageBlocks> stages = Cut(job);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].first_gathered, (std::vector<std::int64_t>{0, 1, 3}));
+  EXPECT_EQ(stages[1].first_gathered, (std::vector<std::int64_t>{5, 0}));
+  job.axes.shard.gathered_layers = 99;
+  EXPECT_EQ(CutNetwork(job)->layers, (std::vector<std::vector<RunPart>>{{{1, 3, 3}, {2, 1, 1}}, {{2, 4, 4}}}));
+}
+
 TEST(Cut, OneStageHasThemAll) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{8, 1}, {8, 5}, {8, 7}, {2, 1}};
   for (const auto& [layers, dense] : sizes) {  // whichever run is the longer one, and where neither is
