@@ -48,12 +48,13 @@ class Head {
     kv_head_ = head / (op_.shape.heads / op_.shape.kv_heads);
   }
 
-  Matrix<const C> Q(Tokens tile) { return Rows(q_reader_, q_, head_, tile); }
-  Matrix<const C> K(Tokens tile) { return Rows(k_reader_, k_, kv_head_, tile); }
-  Matrix<const C> V(Tokens tile) { return Rows(v_reader_, v_, kv_head_, tile); }
-  /// Rows of a dense tensor with as many heads as there are queries.
-  Matrix<const C> OfQueries(TileReader<C>& reader, const ConstTensor& tensor, Tokens tile) {
-    return Rows(reader, {tensor, {op_.shape.heads * op_.shape.head_size, 0}}, head_, tile);
+  Matrix<const C> Q(Tokens tile) { return Rows(q_reader_, q_, head_, op_.shape.head_size, tile); }
+  Matrix<const C> K(Tokens tile) { return Rows(k_reader_, k_, kv_head_, op_.shape.head_size, tile); }
+  Matrix<const C> V(Tokens tile) { return Rows(v_reader_, v_, kv_head_, op_.shape.value_size(), tile); }
+  /// Rows of a dense tensor of the output's shape.
+  Matrix<const C> OfOutput(TileReader<C>& reader, const ConstTensor& tensor, Tokens tile) {
+    const std::int64_t size = op_.shape.value_size();
+    return Rows(reader, {tensor, {op_.shape.heads * size, 0, size}}, head_, size, tile);
   }
 
   /// scale Q K^T, -infinity where a query does not see a key.
@@ -86,9 +87,9 @@ class Head {
     HeadRows rows;
   };
 
-  Matrix<const C> Rows(TileReader<C>& reader, const Operand& operand, std::int64_t head, Tokens tile) {
-    const std::int64_t size = op_.shape.head_size;
-    const MatrixView view{operand.tensor, operand.rows.first + head * size, op_.shape.tokens(), size,
+  Matrix<const C> Rows(TileReader<C>& reader, const Operand& operand, std::int64_t head, std::int64_t size,
+                       Tokens tile) {
+    const MatrixView view{operand.tensor, operand.rows.first + head * operand.rows.apart, op_.shape.tokens(), size,
                           operand.rows.stride};
     return reader.At(view, Token(tile.begin), tile.count, 0, size);
   }
@@ -106,11 +107,11 @@ class Head {
 template <class C>
 class OnlineSoftmax {
  public:
-  OnlineSoftmax(std::int64_t queries, std::int64_t head_size)
-      : head_size_(head_size),
+  OnlineSoftmax(std::int64_t queries, std::int64_t size)
+      : size_(size),
         largest_(static_cast<std::size_t>(queries), -std::numeric_limits<C>::infinity()),
         sum_(static_cast<std::size_t>(queries)),
-        output_(static_cast<std::size_t>(queries * head_size)) {}
+        output_(static_cast<std::size_t>(queries * size)) {}
 
   /// Turns the scores into exponentials on the way.
   void Add(const Matrix<C>& scores, const Matrix<const C>& values) {
@@ -127,23 +128,23 @@ class OnlineSoftmax {
       Each(scores.columns, [row, now](std::int64_t j) { row[j] = Exp(row[j] - now); });
       C& sum = sum_[static_cast<std::size_t>(i)];
       sum = sum * shrink + SumOf<C>(scores.columns, [row](std::int64_t j) { return row[j]; });
-      Each(head_size_, [o = output_.data() + i * head_size_, shrink](std::int64_t d) { o[d] *= shrink; });
+      Each(size_, [o = output_.data() + i * size_, shrink](std::int64_t d) { o[d] *= shrink; });
       largest = now;
     }
     Product(Matrix<const C>{scores.data, scores.rows, scores.columns, scores.stride}, values,
-            Matrix<C>{output_.data(), scores.rows, head_size_, head_size_}, true);
+            Matrix<C>{output_.data(), scores.rows, size_, size_}, true);
   }
 
   /// Returns the log of the sum of exponentials of a row, and writes its output.
   C Finish(std::int64_t i, C* output) const {
     const C sum = sum_[static_cast<std::size_t>(i)];
     const C divisor = sum == 0 ? C(1) : sum;  // of nothing
-    Each(head_size_, [=, o = output_.data() + i * head_size_](std::int64_t d) { output[d] = o[d] / divisor; });
+    Each(size_, [=, o = output_.data() + i * size_](std::int64_t d) { output[d] = o[d] / divisor; });
     return largest_[static_cast<std::size_t>(i)] + std::log(sum);
   }
 
  private:
-  std::int64_t head_size_;
+  std::int64_t size_;  ///< of a head of values
   std::vector<C> largest_, sum_, output_;
 };
 
@@ -151,18 +152,19 @@ template <class C>
 void Forward(const Attention& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,
              const Tensor& output, const Tensor& lse) {
   const HeadShape& shape = op.shape;
+  const std::int64_t size = shape.value_size();
   Head<C> head(op, q, k, v);
-  Writer<C> outputs(output, shape.head_size), lses(lse, 1);
+  Writer<C> outputs(output, size), lses(lse, 1);
   const auto each_head = [&](std::int64_t number) {
     EachTile(0, shape.sequence, shape.sequence, [&](Tokens queries) {
-      OnlineSoftmax<C> softmax(queries.count, shape.head_size);
+      OnlineSoftmax<C> softmax(queries.count, size);
       EachTile(0, head.LastKey(queries), shape.sequence,
                [&](Tokens keys) { softmax.Add(head.Scores(queries, keys), head.V(keys)); });
       for (std::int64_t i = 0; i < queries.count; ++i) {
         const std::int64_t row = head.Token(queries.begin + i) * shape.heads + number;
-        *lses.At(row, 1) = softmax.Finish(i, outputs.At(row * shape.head_size, shape.head_size));
+        *lses.At(row, 1) = softmax.Finish(i, outputs.At(row * size, size));
         lses.Done(row, 1);
-        outputs.Done(row * shape.head_size, shape.head_size);
+        outputs.Done(row * size, size);
       }
     });
   };
@@ -190,11 +192,11 @@ class Backward {
         head_(op, operands.q, operands.k, operands.v),
         lse_(operands.lse, 1),
         dk_writer_(operands.dk, op.shape.head_size),
-        dv_writer_(operands.dv, op.shape.head_size),
+        dv_writer_(operands.dv, op.shape.value_size()),
         delta_(Elements<C>(operands.delta)),
         dq_(Elements<C>(operands.dq_accumulator)),
         dk_(static_cast<std::size_t>(kTile * op.shape.head_size)),
-        dv_(dk_.size()),
+        dv_(static_cast<std::size_t>(kTile * op.shape.value_size())),
         dp_(kTile * kTile) {}
 
   void Run() {
@@ -209,7 +211,7 @@ class Backward {
 
  private:
   void MakeDelta() {
-    const std::int64_t size = op_.shape.head_size;
+    const std::int64_t size = op_.shape.value_size();
     Reader<C> outputs(operands_.output, size), gradients(operands_.output_gradient, size);
     for (std::int64_t row = 0; row < op_.shape.tokens() * op_.shape.heads; ++row) {
       const C* o = outputs.At(row * size, size);
@@ -219,7 +221,7 @@ class Backward {
   }
 
   void TileOfKeys(std::int64_t sequence, std::int64_t kv_head, Tokens keys) {
-    const std::int64_t size = op_.shape.head_size, group = op_.shape.heads / op_.shape.kv_heads;
+    const std::int64_t group = op_.shape.heads / op_.shape.kv_heads;
     std::fill(dk_.begin(), dk_.end(), C(0));
     std::fill(dv_.begin(), dv_.end(), C(0));
     for (std::int64_t number = kv_head * group; number < (kv_head + 1) * group; ++number) {
@@ -228,23 +230,26 @@ class Backward {
                [&](Tokens queries) { Tile(number, queries, keys); });
     }
     for (std::int64_t j = 0; j < keys.count; ++j) {
-      const std::int64_t begin = (head_.Token(keys.begin + j) * op_.shape.kv_heads + kv_head) * size;
-      std::copy_n(dk_.data() + j * size, size, dk_writer_.At(begin, size));
-      std::copy_n(dv_.data() + j * size, size, dv_writer_.At(begin, size));
-      dk_writer_.Done(begin, size);
-      dv_writer_.Done(begin, size);
+      const std::int64_t head = head_.Token(keys.begin + j) * op_.shape.kv_heads + kv_head;
+      Write(dk_, j, op_.shape.head_size, dk_writer_, head);
+      Write(dv_, j, op_.shape.value_size(), dv_writer_, head);
     }
   }
 
+  static void Write(const std::vector<C>& tile, std::int64_t row, std::int64_t size, Writer<C>& to, std::int64_t head) {
+    std::copy_n(tile.data() + row * size, size, to.At(head * size, size));
+    to.Done(head * size, size);
+  }
+
   void Tile(std::int64_t number, Tokens queries, Tokens keys) {
-    const std::int64_t size = op_.shape.head_size, stride = op_.shape.heads * size;
+    const std::int64_t size = op_.shape.head_size, of_values = op_.shape.value_size(), stride = op_.shape.heads * size;
     const Matrix<C> p = head_.Scores(queries, keys);
     for (std::int64_t i = 0; i < queries.count; ++i) {
       const C lse = *lse_.At(RowOf(number, queries, i), 1);
       Each(keys.count, [row = p.data + i * p.stride, lse](std::int64_t j) { row[j] = Exp(row[j] - lse); });
     }
-    const Matrix<const C> d_out = head_.OfQueries(gradient_reader_, operands_.output_gradient, queries);
-    Product(Head<C>::Transposed(Read(p)), d_out, Matrix<C>{dv_.data(), keys.count, size, size}, true);
+    const Matrix<const C> d_out = head_.OfOutput(gradient_reader_, operands_.output_gradient, queries);
+    Product(Head<C>::Transposed(Read(p)), d_out, Matrix<C>{dv_.data(), keys.count, of_values, of_values}, true);
     const Matrix<C> ds{dp_.data(), queries.count, keys.count, keys.count};
     Product(d_out, Head<C>::Transposed(head_.V(keys)), ds, false);
     for (std::int64_t i = 0; i < queries.count; ++i) {
@@ -277,13 +282,17 @@ class Backward {
 }  // namespace
 
 AttentionTypes AttentionOutputs(const Attention& op, DType dtype) {
-  return {{dtype, op.shape.query_elements()}, {StatisticsOf(dtype), op.shape.tokens() * op.shape.heads}};
+  return {{dtype, op.shape.output_elements()}, {StatisticsOf(dtype), op.shape.tokens() * op.shape.heads}};
 }
 
 AttentionGradientTypes AttentionGradients(const Attention& op, DType dtype) {
   const TensorType q{dtype, op.shape.query_elements()}, k{dtype, op.shape.key_elements()};
   const DType statistics = StatisticsOf(dtype);
-  return {q, k, k, {statistics, q.elements}, {statistics, op.shape.tokens() * op.shape.heads}};
+  return {q,
+          k,
+          {dtype, op.shape.value_elements()},
+          {statistics, q.elements},
+          {statistics, op.shape.tokens() * op.shape.heads}};
 }
 
 void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,

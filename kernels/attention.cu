@@ -232,14 +232,14 @@ void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTens
   const HeadShape& shape = op.shape;
   const AttentionTypes types = AttentionOutputs(op, q.type.dtype);
   TIDEMARK_CHECK(output.type == types.output && lse.type == types.lse && shape.heads % shape.kv_heads == 0);
-  InTilesOf({q.type, k.type, v.type}, shape.head_size, [&]<class T, int kWidth>(TileKind<T, kWidth>) {
-    const Plan<T, kWidth> plan(op);
+  InTilesOf({q.type, k.type, v.type}, Longest(shape), [&]<class T, int kWidth>(TileKind<T, kWidth>) {
+    const Plan<T, kWidth> plan(op, shape.value_size());
     const auto run = [&]<bool kIsWhole>(std::bool_constant<kIsWhole>) {
       Run(queue, ForwardBlock<T, kWidth, kIsWhole>{plan,
                                                    {q, QueryRows(shape, q.type), shape.head_size},
                                                    {k, KeyRows(shape, k.type), shape.head_size},
-                                                   {v, ValueRows(shape, v.type), shape.head_size},
-                                                   {output, shape.heads, shape.head_size},
+                                                   {v, ValueRows(shape, v.type), shape.value_size()},
+                                                   {output, shape.heads, shape.value_size()},
                                                    lse});
     };
     if constexpr (kWidth == kWidest<T>) {

@@ -15,9 +15,9 @@ enum class Sight : std::uint8_t {
   second_half_of_queries,  ///< all, where it is one of these; else none
 };
 
-/// O = softmax(scale Q K^T) V for each head, in tiles of the scores: memory grows with the sequence, not its square
-/// (Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4). A query that sees nothing has an O of 0 and an lse of
-/// -infinity.
+/// O = softmax(scale Q K^T) V for each head, where V and O may be of another size than Q and K, in tiles of the scores:
+/// memory grows with the sequence, not its square (Dao et al., FlashAttention, 2022, algorithms 1, 2 and 4). A query
+/// that sees nothing has an O of 0 and an lse of -infinity.
 ///
 /// Saved for the backward pass: lse[token, head] = log sum exp of the row's scaled scores. With P = exp(S - lse) and
 /// delta[token, head] = sum of dO O over the head:
@@ -63,7 +63,7 @@ struct AttentionGradientTypes {
 };
 AttentionGradientTypes AttentionGradients(const Attention& op, DType dtype);
 
-/// output is [batch, sequence, heads, head_size].
+/// output is [batch, sequence, heads, value_size()].
 void AttentionForward(const Attention& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,
                       const Tensor& output, const Tensor& lse);
 void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTensor& k, const ConstTensor& v,

@@ -315,18 +315,18 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
   TIDEMARK_CHECK(dq.type == types.dq && dk.type == types.dk && dv.type == types.dv);
   TIDEMARK_CHECK(dq_accumulator.type == types.dq_accumulator && delta.type == types.delta);
   TIDEMARK_CHECK(shape.heads % shape.kv_heads == 0);
-  InTilesOf({q.type, k.type, v.type}, shape.head_size, [&]<class T, int kWidth>(TileKind<T, kWidth>) {
+  InTilesOf({q.type, k.type, v.type}, Longest(shape), [&]<class T, int kWidth>(TileKind<T, kWidth>) {
     using C = WideOf<T>;
-    const Plan<T, kWidth> plan(op);
-    const std::int64_t size = shape.head_size;
-    const HeadRows dense{shape.heads * size, 0};
+    const std::int64_t size = shape.head_size, of_values = shape.value_size();
+    const Plan<T, kWidth> of_queries(op, size), of_keys(op, Longest(shape));
+    const HeadRows dense{shape.heads * of_values, 0, of_values};
     const HeadTiles<T> queries(q, QueryRows(shape, q.type), size), keys(k, KeyRows(shape, k.type), size),
-        values(v, ValueRows(shape, v.type), size), outputs(output, dense, size),
-        gradients(output_gradient, dense, size);
+        values(v, ValueRows(shape, v.type), of_values), outputs(output, dense, of_values),
+        gradients(output_gradient, dense, of_values);
     const auto run = [&]<bool kIsWhole>(std::bool_constant<kIsWhole>) {
       TIDEMARK_CHECK(!kIsWhole || (lse.type.dtype == kArithmetic<C> && delta.type.dtype == kArithmetic<C>));
-      EachBlock(queue, plan.Blocks(shape.heads),
-                QueriesBlock<T, kWidth, kIsWhole>{plan,
+      EachBlock(queue, of_queries.Blocks(shape.heads),
+                QueriesBlock<T, kWidth, kIsWhole>{of_queries,
                                                   queries,
                                                   keys,
                                                   values,
@@ -336,8 +336,8 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
                                                   delta,
                                                   {dq, shape.heads, size},
                                                   {dq_accumulator, shape.heads, size}});
-      EachBlock(queue, plan.Blocks(shape.kv_heads),
-                KeysBlock<T, kWidth, kIsWhole>{plan,
+      EachBlock(queue, of_keys.Blocks(shape.kv_heads),
+                KeysBlock<T, kWidth, kIsWhole>{of_keys,
                                                queries,
                                                keys,
                                                values,
@@ -347,12 +347,12 @@ void AttentionBackward(const Attention& op, const ConstTensor& q, const ConstTen
                                                static_cast<const C*>(lse.data),
                                                static_cast<const C*>(delta.data),
                                                {dk, shape.kv_heads, size},
-                                               {dv, shape.kv_heads, size}});
+                                               {dv, shape.kv_heads, of_values}});
     };
     if constexpr (!kIsNarrow<T>) {
       run(std::false_type());
     } else if constexpr (kWidth == kWidest<T>) {
-      plan.parts > 1 ? run(std::false_type()) : run(std::true_type());
+      of_keys.parts > 1 ? run(std::false_type()) : run(std::true_type());
     } else {
       run(std::true_type());
     }

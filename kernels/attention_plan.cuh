@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -61,29 +62,36 @@ struct Mask {
   }
 };
 
-/// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements.
+inline std::int64_t Longest(const HeadShape& shape) { return std::max(shape.head_size, shape.value_size()); }
+
+/// What all blocks know. Heads longer than kWidth are worked on in parts of that many elements, as many as the longer
+/// of a query's and a value's has: of the shorter one the last may be empty. Results of `size` elements have parts of
+/// their own.
 template <class T, int kWidth>
 struct Plan {
   using C = WideOf<T>;
 
   Attention op;
   C scale;
-  std::int64_t parts, tiles;
+  std::int64_t parts, results, tiles;
 
-  explicit Plan(const Attention& attention)
+  Plan(const Attention& attention, std::int64_t size)
       : op(attention),
         scale(static_cast<C>(op.scale == 0 ? 1 / std::sqrt(static_cast<double>(op.shape.head_size)) : op.scale)),
-        parts((op.shape.head_size + kWidth - 1) / kWidth),
+        parts((Longest(op.shape) + kWidth - 1) / kWidth),
+        results((size + kWidth - 1) / kWidth),
         tiles((op.shape.sequence + kSide - 1) / kSide) {}
 
   /// Of `tall` tiles each, on top of each other. Share::tile counts these.
   __host__ __device__ std::int64_t Towers(int tall) const { return (tiles + tall - 1) / tall; }
-  std::int64_t Blocks(std::int64_t heads, int tall = 1) const { return op.shape.batch * heads * Towers(tall) * parts; }
+  std::int64_t Blocks(std::int64_t heads, int tall = 1) const {
+    return op.shape.batch * heads * Towers(tall) * results;
+  }
   /// Under a causal mask a tile has more to do the later its queries, the earlier its keys: `descending` begins with
   /// the last tile. The largest tiles of all heads come first, so that processors end at the same time.
   __host__ __device__ Share At(std::int64_t block, std::int64_t heads, bool descending, int tall = 1) const {
-    const std::int64_t rows = op.shape.batch * heads, part = block % parts, row = block / parts % rows,
-                       tile = block / parts / rows;
+    const std::int64_t rows = op.shape.batch * heads, part = block % results, row = block / results % rows,
+                       tile = block / results / rows;
     return {static_cast<int>(row / heads), static_cast<int>(row % heads),
             static_cast<int>(descending ? Towers(tall) - 1 - tile : tile), static_cast<int>(part)};
   }

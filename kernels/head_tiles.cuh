@@ -16,15 +16,16 @@ class HeadTiles {
       : data_(static_cast<const T*>(tensor.data)), elements_(tensor), rows_(rows), head_size_(head_size) {
     const bool is_same = tensor.type.dtype == kStoredDType<T>;
     TIDEMARK_CHECK(is_same || !kIsNarrow<T>);
-    in_words_ =
-        is_same && head_size % kPerWord<T> == 0 && reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(Word) == 0;
+    in_words_ = is_same && head_size % kPerWord<T> == 0 && rows.stride % kPerWord<T> == 0 &&
+                rows.first % kPerWord<T> == 0 && rows.apart % kPerWord<T> == 0 &&
+                reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(Word) == 0;
   }
 
   /// Elements [first, first + kWidth) of a head of `count` tokens from `token` on; zeros beyond these and the head.
   template <int kWidth>
   __host__ __device__ void Load(const TileTeam& team, std::int64_t token, std::int64_t count, std::int64_t head,
                                 std::int64_t first, Tile<T, kWidth>& tile) const {
-    const std::int64_t begin = token * rows_.stride + rows_.first + head * head_size_ + first;
+    const std::int64_t begin = token * rows_.stride + rows_.first + head * rows_.apart + first;
     const std::int64_t width = head_size_ - first;
     if (in_words_) {
       constexpr int kWords = kWidth / kPerWord<T>;

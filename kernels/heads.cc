@@ -6,12 +6,17 @@
 namespace tidemark::kernels {
 namespace {
 
-HeadRows RowsOf(const HeadShape& shape, const TensorType& type, std::int64_t heads, std::int64_t first_of_packed) {
+HeadRows PackedRows(const HeadShape& shape, std::int64_t heads_before, std::int64_t size) {
+  return {(shape.heads + shape.kv_heads) * shape.head_size + shape.kv_heads * shape.value_size(),
+          heads_before * shape.head_size, size};
+}
+
+HeadRows RowsOf(const HeadShape& shape, const TensorType& type, std::int64_t heads, std::int64_t heads_before) {
   if (type.elements == shape.packed_elements()) {
-    return {(shape.heads + 2 * shape.kv_heads) * shape.head_size, first_of_packed * shape.head_size};
+    return PackedRows(shape, heads_before, shape.head_size);
   }
   TIDEMARK_CHECK(type.elements == shape.tokens() * heads * shape.head_size);
-  return {heads * shape.head_size, 0};
+  return {heads * shape.head_size, 0, shape.head_size};
 }
 
 }  // namespace
@@ -21,7 +26,13 @@ HeadRows KeyRows(const HeadShape& shape, const TensorType& type) {
   return RowsOf(shape, type, shape.kv_heads, shape.heads);
 }
 HeadRows ValueRows(const HeadShape& shape, const TensorType& type) {
-  return RowsOf(shape, type, shape.kv_heads, shape.heads + shape.kv_heads);
+  const std::int64_t size = shape.value_size(), heads = shape.tokens() * shape.kv_heads;
+  if (type.elements == shape.packed_elements()) {
+    return PackedRows(shape, shape.heads + shape.kv_heads, size);
+  }
+  TIDEMARK_CHECK(type.elements >= shape.value_elements() && type.elements % heads == 0);
+  const std::int64_t apart = type.elements / heads;  // with what is in front of each
+  return {shape.kv_heads * apart, apart - size, apart};
 }
 
 }  // namespace tidemark::kernels

@@ -12,10 +12,9 @@ namespace {
 /// Sines and cosines of one place in the sequence, for each pair of a head.
 class Angles {
  public:
-  explicit Angles(const Rope& op) : pairs_(op.shape.head_size / 2) {
+  explicit Angles(const Rope& op) : pairs_(op.TurnedSize() / 2) {
     for (std::int64_t i = 0; i < pairs_; ++i) {
-      const double frequency =
-          std::pow(op.theta, -2 * static_cast<double>(i) / static_cast<double>(op.shape.head_size));
+      const double frequency = std::pow(op.theta, -2 * static_cast<double>(i) / static_cast<double>(op.TurnedSize()));
       frequencies_.push_back(frequency);
       step_cos_.push_back(std::cos(frequency));
       step_sin_.push_back(std::sin(frequency));
@@ -67,11 +66,14 @@ class Angles {
   std::vector<double> frequencies_, step_cos_, step_sin_, cos_, sin_;
 };
 
-/// The heads of one token.
+/// The heads of one token, of which the first `kept` elements stay.
 template <class C>
-void TurnHeads(std::int64_t heads, std::int64_t half, const C* x, const C* cosines, const C* sines, C* y) {
+void TurnHeads(std::int64_t heads, std::int64_t kept, std::int64_t half, const C* x, const C* cosines, const C* sines,
+               C* y) {
   for (std::int64_t head = 0; head < heads; ++head) {
-    Each(half, [=, a = x + head * 2 * half, b = y + head * 2 * half](std::int64_t i) {
+    const std::int64_t first = head * (kept + 2 * half);
+    Each(kept, [a = x + first, b = y + first](std::int64_t i) { b[i] = a[i]; });
+    Each(half, [=, a = x + first + kept, b = y + first + kept](std::int64_t i) {
       const C low = a[i], high = a[i + half];
       b[i] = low * cosines[i] - high * sines[i];
       b[i + half] = high * cosines[i] + low * sines[i];
@@ -83,7 +85,7 @@ template <class C>
 void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out,
           const Tensor& k_out) {
   const HeadShape& shape = op.shape;
-  const std::int64_t half = shape.head_size / 2;
+  const std::int64_t half = op.TurnedSize() / 2, kept = shape.head_size - 2 * half;
   const std::int64_t q_width = shape.heads * shape.head_size, k_width = shape.kv_heads * shape.head_size;
   const HeadRows q_rows = QueryRows(shape, q.type), k_rows = KeyRows(shape, k.type);
   Reader<C> queries(q, q_width), keys(k, k_width);
@@ -94,10 +96,10 @@ void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor
     angles.MoveTo(op.places.Of(first, shape.sequence));
     angles.CopyTo(cosines.data(), sines.data(), backward);
     for (std::int64_t token = first; token < shape.tokens(); token += shape.sequence) {
-      TurnHeads(shape.heads, half, queries.At(token * q_rows.stride + q_rows.first, q_width), cosines.data(),
+      TurnHeads(shape.heads, kept, half, queries.At(token * q_rows.stride + q_rows.first, q_width), cosines.data(),
                 sines.data(), turned_queries.At(token * q_width, q_width));
       turned_queries.Done(token * q_width, q_width);
-      TurnHeads(shape.kv_heads, half, keys.At(token * k_rows.stride + k_rows.first, k_width), cosines.data(),
+      TurnHeads(shape.kv_heads, kept, half, keys.At(token * k_rows.stride + k_rows.first, k_width), cosines.data(),
                 sines.data(), turned_keys.At(token * k_width, k_width));
       turned_keys.Done(token * k_width, k_width);
     }
@@ -105,7 +107,7 @@ void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor
 }
 
 void Check(const Rope& op, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out, const Tensor& k_out) {
-  TIDEMARK_CHECK(op.shape.head_size % 2 == 0);
+  TIDEMARK_CHECK(op.TurnedSize() % 2 == 0 && op.TurnedSize() <= op.shape.head_size);
   TIDEMARK_CHECK(q_out.type.elements == op.shape.query_elements() && k_out.type.elements == op.shape.key_elements());
   TIDEMARK_CHECK(q.type.dtype == q_out.type.dtype && k.type.dtype == k_out.type.dtype);
 }

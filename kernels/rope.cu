@@ -13,20 +13,30 @@ struct Heads {
   HeadRows rows;
   Output<C> output;
   std::int64_t count;
+
+  __host__ __device__ std::int64_t From(std::int64_t token, std::int64_t head) const {
+    return token * rows.stride + rows.first + head * rows.apart;
+  }
 };
 
-/// A pair of one token, in all its heads: their angle is the same.
+/// A pair of one token, in all its heads: their angle is the same. Behind all pairs come the elements in front of what
+/// is turned, which are copied.
 template <class C>
 struct TurnPair {
-  std::int64_t sequence, head_size;
+  std::int64_t sequence, head_size, turned;
   TokenPlaces places;
   double theta;
   bool backward;
   Heads<C> q, k;
 
   __host__ __device__ void operator()(std::int64_t i) const {
-    const std::int64_t half = head_size / 2, token = i / half, pair = i % half;
-    const double frequency = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(head_size));
+    const std::int64_t half = turned / 2, token = i / (head_size - half), pair = i % (head_size - half);
+    if (pair >= half) {
+      Copy(q, token, pair - half);
+      Copy(k, token, pair - half);
+      return;
+    }
+    const double frequency = std::pow(theta, -2 * static_cast<double>(pair) / static_cast<double>(turned));
     const double angle = static_cast<double>(places.Of(token % sequence, sequence)) * frequency;
     const double sine = backward ? -std::sin(angle) : std::sin(angle);
     Turn(q, token, pair, static_cast<C>(std::cos(angle)), static_cast<C>(sine));
@@ -35,11 +45,17 @@ struct TurnPair {
 
   __host__ __device__ void Turn(const Heads<C>& heads, std::int64_t token, std::int64_t pair, C cosine, C sine) const {
     for (std::int64_t head = 0; head < heads.count; ++head) {
-      const std::int64_t from = token * heads.rows.stride + heads.rows.first + head * head_size + pair;
-      const std::int64_t to = (token * heads.count + head) * head_size + pair;
-      const C low = heads.input[from], high = heads.input[from + head_size / 2];
+      const std::int64_t from = heads.From(token, head) + head_size - turned + pair;
+      const std::int64_t to = (token * heads.count + head + 1) * head_size - turned + pair;
+      const C low = heads.input[from], high = heads.input[from + turned / 2];
       heads.output.Set(to, low * cosine - high * sine);
-      heads.output.Set(to + head_size / 2, high * cosine + low * sine);
+      heads.output.Set(to + turned / 2, high * cosine + low * sine);
+    }
+  }
+
+  __host__ __device__ void Copy(const Heads<C>& heads, std::int64_t token, std::int64_t at) const {
+    for (std::int64_t head = 0; head < heads.count; ++head) {
+      heads.output.Set((token * heads.count + head) * head_size + at, heads.input[heads.From(token, head) + at]);
     }
   }
 };
@@ -47,13 +63,14 @@ struct TurnPair {
 void Turn(const Rope& op, bool backward, const ConstTensor& q, const ConstTensor& k, const Tensor& q_out,
           const Tensor& k_out, const Queue& queue) {
   const HeadShape& shape = op.shape;
-  TIDEMARK_CHECK(shape.head_size % 2 == 0);
+  TIDEMARK_CHECK(op.TurnedSize() % 2 == 0 && op.TurnedSize() <= shape.head_size);
   TIDEMARK_CHECK(q_out.type.elements == shape.query_elements() && k_out.type.elements == shape.key_elements());
   TIDEMARK_CHECK(q.type.dtype == q_out.type.dtype && k.type.dtype == k_out.type.dtype);
   InArithmeticOf({q.type, k.type}, [&]<class C>(C) {
-    EachElement(queue, shape.tokens() * (shape.head_size / 2),
+    EachElement(queue, shape.tokens() * (shape.head_size - op.TurnedSize() / 2),
                 TurnPair<C>{shape.sequence,
                             shape.head_size,
+                            op.TurnedSize(),
                             op.places,
                             op.theta,
                             backward,

@@ -11,11 +11,15 @@ namespace tidemark::kernels {
 /// p theta^(-2 i / head_size), where p is the token's place in its sequence:
 ///   x_i cos - x_j sin,  x_j cos + x_i sin.
 /// Backward turns gradients by the opposite angle; nothing is saved. Sines and cosines are taken in fp64.
-/// An output may be its own dense input.
+/// An output may be its own dense input. Where only the last `turned` elements of each head are, these are what the
+/// head_size above is, and those in front of them are copied.
 struct Rope {
   HeadShape shape;
+  std::int64_t turned = 0;  ///< 0: all
   double theta = 10000;
   TokenPlaces places{};
+
+  std::int64_t TurnedSize() const { return turned == 0 ? shape.head_size : turned; }
 };
 
 struct RopeTypes {

@@ -21,7 +21,7 @@ struct Case {
       : op(attention),
         q(Numbers::Random({dtype, op.shape.query_elements()}, 1)),
         k(Numbers::Random({dtype, op.shape.key_elements()}, 2)),
-        v(Numbers::Random({dtype, op.shape.key_elements()}, 3)),
+        v(Numbers::Random({dtype, op.shape.value_elements()}, 3)),
         output(AttentionOutputs(op, dtype).output),
         lse(AttentionOutputs(op, dtype).lse) {}
 
@@ -49,29 +49,31 @@ struct Naive {
   explicit Naive(const Case& c) {
     const HeadShape& s = c.op.shape;
     const std::vector<double> q = c.q.values(), k = c.k.values(), v = c.v.values();
-    output.resize(q.size());
+    output.resize(static_cast<std::size_t>(s.output_elements()));
     for (std::int64_t t = 0; t < s.tokens(); ++t) {
       for (std::int64_t h = 0; h < s.heads; ++h) {
         const std::int64_t first = t / s.sequence * s.sequence;
         const std::int64_t seen = c.op.sight == Sight::causal ? t - first + 1 : s.sequence;
         const auto key = [&](std::int64_t j) {
-          return static_cast<std::size_t>(((first + j) * s.kv_heads + h / (s.heads / s.kv_heads)) * s.head_size);
+          return static_cast<std::size_t>((first + j) * s.kv_heads + h / (s.heads / s.kv_heads));
         };
+        const auto size = static_cast<std::size_t>(s.head_size), of_value = static_cast<std::size_t>(s.value_size());
         const auto query = static_cast<std::size_t>((t * s.heads + h) * s.head_size);
         std::vector<double> weights;
         double sum = 0;
         for (std::int64_t j = 0; j < seen; ++j) {
           double score = 0;
-          for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_size); ++d) {
-            score += q[query + d] * k[key(j) + d];
+          for (std::size_t d = 0; d < size; ++d) {
+            score += q[query + d] * k[key(j) * size + d];
           }
           weights.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_size))));
           sum += weights.back();
         }
         lse.push_back(std::log(sum));
         for (std::int64_t j = 0; j < seen; ++j) {
-          for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_size); ++d) {
-            output[query + d] += weights[static_cast<std::size_t>(j)] / sum * v[key(j) + d];
+          for (std::size_t d = 0; d < of_value; ++d) {
+            output[query / size * of_value + d] +=
+                weights[static_cast<std::size_t>(j)] / sum * v[key(j) * of_value + d];
           }
         }
       }
@@ -86,6 +88,8 @@ const Attention kShapes[] = {
     {{.batch = 1, .sequence = 64, .heads = 1, .kv_heads = 1, .head_size = 8}},
     {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 1, .head_size = 10}},  // two tiles and three tokens
     {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 10}, Sight::all},
+    {{.batch = 2, .sequence = 5, .heads = 4, .kv_heads = 2, .head_size = 6, .value_head_size = 3}},
+    {{.batch = 1, .sequence = 131, .heads = 2, .kv_heads = 2, .head_size = 4, .value_head_size = 9}},
 };
 
 TEST(Attention, IsTheDefinitionForTilesOfEverySize) {
@@ -127,7 +131,7 @@ TEST(Attention, GradientsAreThoseOfFiniteDifferences) {
 TEST(Attention, GradientsOverSeveralTilesAreThoseOfTheDefinition) {
   // Directional derivatives along random directions, of the naive formula, at a size where a difference per element
   // would be slow.
-  for (const Attention& op : {kShapes[4], kShapes[5]}) {
+  for (const Attention& op : {kShapes[4], kShapes[5], kShapes[7]}) {
     Case c(op, DType::fp64);
     c.Forward();
     const Numbers d_output = Numbers::Random(c.output.type(), 4);
@@ -203,6 +207,34 @@ TEST(Attention, ReadsAPackedProjectionWhereItIsGivenOne) {
     EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
     EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
     EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+  }
+}
+
+// As wkv_b of multi-latent attention writes them: each head of v behind the head's own part of its key.
+TEST(Attention, ReadsValuesThatHaveSomethingInFrontOfEachHead) {
+  for (const Attention& op : {kShapes[6], kShapes[7], kShapes[1]}) {
+    const std::int64_t size = op.shape.value_size(), in_front = 5;
+    for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16}) {
+      Case c(op, dtype);
+      c.Forward();
+      const Numbers output = c.output, lse = c.lse, d_output = Numbers::Random(c.output.type(), 4);
+      const Gradients expected(c, d_output);
+      const std::int64_t heads = op.shape.tokens() * op.shape.kv_heads;
+      Numbers apart = Numbers::Random({dtype, heads * (in_front + size)}, 5);
+      for (std::int64_t head = 0; head < heads; ++head) {
+        Copy(Slice(ConstTensor(c.v), head * size, size),
+             Slice(Tensor(apart), head * (in_front + size) + in_front, size));
+      }
+      c.v = apart;
+      c.output = Numbers(output.type());
+      c.Forward();
+      EXPECT_EQ(c.output.bytes(), output.bytes());
+      EXPECT_EQ(c.lse.bytes(), lse.bytes());
+      const Gradients result(c, d_output);
+      EXPECT_EQ(result.dq.bytes(), expected.dq.bytes());
+      EXPECT_EQ(result.dk.bytes(), expected.dk.bytes());
+      EXPECT_EQ(result.dv.bytes(), expected.dv.bytes());
+    }
   }
 }
 
@@ -332,6 +364,43 @@ TEST(Rope, TurnsEachPairByItsAngle) {
   };
   expect_turned(q, q_out, 2);
   expect_turned(k, k_out, 1);
+}
+
+// Of heads of which the last part alone is turned, that part is as a head by itself, and the rest as it was.
+TEST(Rope, TurnsTheLastPartOfEachHead) {
+  constexpr std::int64_t kKept = 3, kTurned = 4, kHead = kKept + kTurned;
+  const HeadShape whole{.batch = 2, .sequence = 40, .heads = 3, .kv_heads = 1, .head_size = kHead};
+  const Rope op{.shape = whole, .turned = kTurned, .theta = 50, .places = {2, 9}};
+  Rope of_part{.shape = whole, .theta = 50, .places = {2, 9}};
+  of_part.shape.head_size = kTurned;
+  for (const bool backward : {false, true}) {
+    const auto run = backward ? &RopeBackward : &RopeForward;
+    for (const DType dtype : {DType::fp64, DType::bf16}) {
+      const Numbers q = Numbers::Random({dtype, whole.query_elements()}, 1);
+      const Numbers k = Numbers::Random({dtype, whole.key_elements()}, 2);
+      const auto parts = [](const Numbers& heads) {
+        Numbers part(TensorType{heads.type().dtype, heads.type().elements / kHead * kTurned});
+        for (std::int64_t head = 0; head < heads.type().elements / kHead; ++head) {
+          Copy(Slice(ConstTensor(heads), head * kHead + kKept, kTurned), Slice(Tensor(part), head * kTurned, kTurned));
+        }
+        return part;
+      };
+      Numbers q_part = parts(q), k_part = parts(k);
+      run(of_part, q_part, k_part, q_part, k_part);
+      Numbers q_new(q.type()), k_new(k.type()), q_there = q, k_there = k;
+      run(op, q, k, q_new, k_new);
+      run(op, q_there, k_there, q_there, k_there);
+      EXPECT_EQ(q_new.bytes(), q_there.bytes());
+      EXPECT_EQ(k_new.bytes(), k_there.bytes());
+      EXPECT_EQ(parts(q_new).bytes(), q_part.bytes());
+      EXPECT_EQ(parts(k_new).bytes(), k_part.bytes());
+      for (std::int64_t i = 0; i < q.type().elements; ++i) {
+        if (i % kHead < kKept) {
+          ASSERT_EQ(q_new[i], q[i]);
+        }
+      }
+    }
+  }
 }
 
 TEST(Rope, BackwardTurnsBackInPlaceInEveryDType) {

@@ -11,8 +11,9 @@
 namespace tidemark::kernels::cuda {
 namespace {
 
-/// How q, k and v are given: each its own, packed in one, or each its own but not at a multiple of 16 bytes.
-enum class Layout : std::uint8_t { dense, packed, shifted };
+/// How q, k and v are given: each its own, packed in one, or each its own but not at a multiple of 16 bytes, or v with
+/// as many elements as it has itself, or one, in front of each head.
+enum class Layout : std::uint8_t { dense, packed, shifted, values_apart, values_behind_one };
 
 struct Shape {
   HeadShape heads;
@@ -37,6 +38,13 @@ constexpr Shape kShapes[] = {
     {{1, 258, 1, 1, 8}, Sight::second_half_of_queries, Layout::packed},  // the first half is two tiles and a token
     {{1, 134, 1, 1, 150}, Sight::first_half_of_keys},
     {{1, 130, 1, 1, 150}, Sight::second_half_of_queries},
+    // Values of another size than queries and keys, as in multi-latent attention: in whole tiles, and in parts of which
+    // the last is of one of them alone.
+    {{1, 70, 2, 2, 48, 16}, Sight::causal, Layout::values_apart},
+    {{1, 66, 2, 1, 24, 64}, Sight::causal, Layout::packed},
+    {{1, 66, 1, 1, 136, 128}, Sight::causal, Layout::values_apart},
+    {{1, 5, 2, 2, 136, 24}, Sight::causal, Layout::values_behind_one},
+    {{1, 6, 1, 1, 40, 150}, Sight::second_half_of_queries},
 };
 
 /// An attention with its operands; q, k and v of up to three dtypes.
@@ -53,7 +61,7 @@ struct Attended {
     const bool packed = layout == Layout::packed;
     unsigned seed = 1;
     for (const DType dtype : dtypes) {
-      const std::int64_t dense = seed == 1 ? s.query_elements() : s.key_elements();
+      const std::int64_t dense = seed == 1 ? s.query_elements() : seed == 2 ? s.key_elements() : ValueElements();
       operands.push_back(Read(Some(dtype, packed ? s.packed_elements() : dense + shift, seed)));
       ++seed;
     }
@@ -73,7 +81,7 @@ struct Attended {
     }
     output = o.As(narrow.output.dtype);
     lse = l.As(narrow.lse.dtype);
-    gradient = Some(dtype(), s.query_elements(), 4);
+    gradient = Some(dtype(), s.output_elements(), 4);
   }
 
   double Scale() const { return op.scale == 0 ? 1 / std::sqrt(static_cast<double>(op.shape.head_size)) : op.scale; }
@@ -83,6 +91,10 @@ struct Attended {
   Tensor V(const Tensors& t) const { return Of(t, 2); }
 
  private:
+  std::int64_t ValueElements() const {
+    const std::int64_t values = op.shape.value_elements(), heads = op.shape.tokens() * op.shape.kv_heads;
+    return values + (layout == Layout::values_apart ? values : layout == Layout::values_behind_one ? heads : 0);
+  }
   Tensor Of(const Tensors& t, std::size_t i) const {
     const Tensor& tensor = t[layout == Layout::packed ? 0 : i];
     return layout == Layout::shifted ? Slice(tensor, 1, tensor.type.elements - 1) : tensor;
@@ -106,11 +118,11 @@ Sizes SizesOf(const Attended& a) {
     tensors.push_back({{DType::fp64, static_cast<std::int64_t>(v.size())}, v.data()});
   }
   const auto rows = [&](const Tensor& tensor, const HeadRows& at) {
-    return [=, size = s.head_size](std::int64_t token, std::int64_t head) {
-      return static_cast<const double*>(tensor.data) + token * at.stride + at.first + head * size;
+    return [=](std::int64_t token, std::int64_t head) {
+      return static_cast<const double*>(tensor.data) + token * at.stride + at.first + head * at.apart;
     };
   };
-  const HeadRows dense{s.heads * s.head_size, 0};
+  const HeadRows dense{s.heads * s.value_size(), 0, s.value_size()};
   const auto q = rows(a.Q(tensors), QueryRows(s, a.Q(tensors).type));
   const auto k = rows(a.K(tensors), KeyRows(s, a.K(tensors).type));
   const auto v = rows(a.V(tensors), ValueRows(s, a.V(tensors).type));
@@ -118,9 +130,9 @@ Sizes SizesOf(const Attended& a) {
   const std::vector<double> lse = a.lse.values();
   const auto o = rows({{DType::fp64, 0}, outputs.data()}, dense);
   const auto d = rows({{DType::fp64, 0}, gradients.data()}, dense);
-  const auto dot = [&](const double* x, const double* y) {
+  const auto dot = [](const double* x, const double* y, std::int64_t size) {
     double sum = 0;
-    for (std::int64_t i = 0; i < s.head_size; ++i) {
+    for (std::int64_t i = 0; i < size; ++i) {
       sum += x[i] * y[i];
     }
     return sum;
@@ -132,12 +144,12 @@ Sizes SizesOf(const Attended& a) {
     const std::int64_t end = first + a.op.SeenBy(query - first);
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const std::int64_t kv_head = head / (s.heads / s.kv_heads);
-      const double delta = dot(o(query, head), d(query, head));
+      const double delta = dot(o(query, head), d(query, head), s.value_size());
       double of_query = 0;
       for (std::int64_t key = first; key < end; ++key) {
-        const double score = dot(q(query, head), k(key, kv_head)) * a.Scale();
+        const double score = dot(q(query, head), k(key, kv_head), s.head_size) * a.Scale();
         const double weight = std::exp(score - lse[static_cast<std::size_t>(query * s.heads + head)]);
-        const double size = weight * std::abs(dot(d(query, head), v(key, kv_head)) - delta);
+        const double size = weight * std::abs(dot(d(query, head), v(key, kv_head), s.value_size()) - delta);
         const auto at = static_cast<std::size_t>(key * s.kv_heads + kv_head);
         of_query += size;
         weights[at] += weight;
@@ -204,9 +216,11 @@ void CheckBackward(const Place& place) {
     const Roundings r(a, is_narrow);
     const Sizes sizes = SizesOf(a);
     const AttentionGradientTypes types = AttentionGradients(a.op, a.dtype());
-    // dP and delta are sums of head_size terms up to 1; their difference, weighed, adds its own loss once per weight.
+    // dP and delta are sums of value_size() terms up to 1; their difference, weighed, adds its own loss once per
+    // weight.
     const double group = static_cast<double>(a.op.shape.heads / a.op.shape.kv_heads);
-    const double delta = r.product * r.size, scale = a.Scale();
+    const double values = static_cast<double>(a.op.shape.value_size());
+    const double delta = (2 * values + 4) * values, scale = a.Scale();
     const double each = r.exponential + r.narrow + 4;
     const double dq = scale * (sizes.query_gradients * (each + r.tokens) + 2 * delta + r.tokens);
     const double dk =

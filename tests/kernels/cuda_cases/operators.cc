@@ -19,7 +19,7 @@ std::vector<Case> Join(std::initializer_list<std::vector<Case> (*)()> parts) {
 std::vector<Case> Cases() {
   return Join({PointwiseCases, NormalCases, NormCases, EagerNormCases, ActivationCases, GluCases, RopeCases,
                AttentionCases, EmbeddingCases, DropoutCases, CrossEntropyCases, OptimizerCases, GradientClipCases,
-               RowWeightsCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
+               RowWeightsCases, LatentHeadsCases, ExpertRoutingCases, ExpertPermutationCases, CasesThatMultiply});
 }
 
 std::vector<Case> CasesThatMultiply() {

@@ -26,6 +26,7 @@ std::vector<Case> EagerAttentionCases();
 std::vector<Case> RowWeightsCases();
 std::vector<Case> RowGateCases();
 std::vector<Case> ExpertRoutingCases();
+std::vector<Case> LatentHeadsCases();
 std::vector<Case> ExpertPermutationCases();
 std::vector<Case> ExpertLinearCases();
 
