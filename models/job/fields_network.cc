@@ -37,7 +37,7 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
       FieldAt<D>(
           "kv_heads", [](D & d) -> auto& { return d.kv_heads; }, WholeNumber{1, D::kMostHeads}),
       FieldAt<D>(
-          "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, 1 << 16}),
+          "head_size", [](D & d) -> auto& { return d.head_size; }, WholeNumber{1, D::kMostHeadSize}),
       FieldAt<D>(
           "vocabulary", [](D & d) -> auto& { return d.vocabulary; }, WholeNumber{1, D::kMostRows}),
       FieldAt<D>(
@@ -80,6 +80,22 @@ std::vector<Field<Decoder>> MakeDecoderFields() {
       FieldAt<D>(
           "qkv_views", [](D & d) -> auto& { return d.qkv_views; }, Truth{}),
   };
+}
+
+/// Of a network without such attention none is written.
+void AddLatentFields(std::vector<Field<Decoder>>& fields) {
+  using D = Decoder;
+  const WholeNumber rank{0, D::kMostHidden}, size{0, D::kMostHeadSize};
+  fields.insert(
+      fields.end(),
+      {FieldAt<D>(
+           "latent_attention.kv_lora_rank", [](D & d) -> auto& { return d.latent.kv_lora_rank; }, rank),
+       FieldAt<D>(
+           "latent_attention.q_lora_rank", [](D & d) -> auto& { return d.latent.q_lora_rank; }, rank),
+       FieldAt<D>(
+           "latent_attention.rope_head_size", [](D & d) -> auto& { return d.latent.rope_head_size; }, size),
+       FieldAt<D>(
+           "latent_attention.value_head_size", [](D & d) -> auto& { return d.latent.value_head_size; }, size)});
 }
 
 /// Of a network without experts none is written.
@@ -150,11 +166,17 @@ std::vector<Field<TableRow>> MakeTableRowFields() {
 const std::vector<Field<Decoder>>& DecoderFields() {
   static const std::vector<Field<Decoder>> fields = [] {
     std::vector<Field<Decoder>> all = MakeDecoderFields();
-    const std::size_t others = all.size();
+    const auto write_where = [&all](std::size_t begin, bool (*there)(const Decoder&)) {
+      for (std::size_t i = begin; i < all.size(); ++i) {
+        all[i].write = [write = all[i].write, there](const Decoder& d) { return there(d) ? write(d) : ""; };
+      }
+    };
+    std::size_t others = all.size();
+    AddLatentFields(all);
+    write_where(others, [](const Decoder& d) { return d.IsLatent(); });
+    others = all.size();
     AddExpertFields(all);
-    for (std::size_t i = others; i < all.size(); ++i) {
-      all[i].write = [write = all[i].write](const Decoder& d) { return d.experts.count > 0 ? write(d) : ""; };
-    }
+    write_where(others, [](const Decoder& d) { return d.experts.count > 0; });
     return all;
   }();
   return fields;

@@ -123,7 +123,14 @@ Status Complete(Decoder& decoder, const Settings& settings, const std::string& s
   if (!settings.contains(section + ".kv_heads")) {
     decoder.kv_heads = decoder.heads;
   }
-  return settings.contains(section + ".head_size") ? Status(Done{}) : DivideHeads(decoder, section, place);
+  if (settings.contains(section + ".head_size")) {
+    return Done{};
+  }
+  if (decoder.IsLatent()) {
+    return ErrorAt(place, section, "lacks 'head_size', which does not follow from heads in multi-latent attention",
+                   "give that of queries and keys, qk_nope_head_dim + qk_rope_head_dim: 192 in DeepSeek V3");
+  }
+  return DivideHeads(decoder, section, place);
 }
 
 Result<std::vector<std::string>> ReadTrainable(const ConfigValue& value) {

@@ -74,8 +74,8 @@ Block BuildHead(const Decoder& decoder, std::span<const std::string> trainable, 
   const TensorId labels = b.AddTensor("labels", shape.tokens, Category::input, DType::int64);
   block.loaded = {labels};
 
-  ColumnPart column = parts.ColumnInput("norm", block.input, "head_in");
-  LinearPart head = parts.AddColumnLinear("lm_head", shape.vocabulary, decoder.vocabulary, false);
+  ColumnPart column = parts.ColumnInput("norm", shape.hidden, block.input, "head_in");
+  LinearPart head = parts.AddColumnLinear("lm_head", shape.hidden, shape.vocabulary, decoder.vocabulary, false);
   if (decoder.tied_embeddings) {
     Parameter& weight = block.parameters.at(head.weight.index);
     weight.tied = true;
@@ -110,7 +110,7 @@ std::function<TensorId()> AddHeadWithLoss(DecoderParts& parts, const NormPart& n
   column->norm = norm;
   column->input_name = "head_in";
   column->input = norm.output;
-  LinearPart head = parts.AddColumnLinear("lm_head", shape.vocabulary, parts.decoder().vocabulary, false);
+  LinearPart head = parts.AddColumnLinear("lm_head", shape.hidden, shape.vocabulary, parts.decoder().vocabulary, false);
   const TensorId logits = b.AddTensor("logits", shape.tokens * shape.vocabulary, Category::logits);
   head.outputs = {logits};
   parts.ColumnForward(*column, std::move(head));

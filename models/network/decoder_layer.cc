@@ -9,6 +9,7 @@
 #include "models/network/eager_attention.h"
 #include "models/network/expert_layer.h"
 #include "models/network/feed_forward.h"
+#include "models/network/latent_projections.h"
 #include "models/network/ring_attention.h"
 
 namespace tidemark {
@@ -24,6 +25,7 @@ class LayerTable {
       : parts_(name, decoder, trainable, partition),
         eager_(parts_),
         ring_(parts_),
+        latent_(parts_),
         feed_forward_(parts_, "", decoder.ffn) {
     if (decoder.experts.count > 0) {
       experts_.emplace(parts_);
@@ -80,16 +82,20 @@ class LayerTable {
 
   ColumnPart NormAndGather(const std::string& norm_name, TensorId input, const std::string& input_name) {
     const std::size_t begin = Done();
-    ColumnPart part = parts_.ColumnInput(norm_name, input, input_name);
+    ColumnPart part = parts_.ColumnInput(norm_name, shape().hidden, input, input_name);
     EndPart(LayerPart::Kind::norm, begin, shape().scattered ? 1 : 0);
     return part;
   }
 
   TensorId AttentionForward(TensorId input) {
     const std::int64_t tokens = shape().tokens;
-    qkv_ = NormAndGather("norm1", input, "qkv_in");
-    MakeQkv();
-    attention_out_ = b().AddTensor("attn_out", tokens * shape().query_width());
+    if (decoder().IsLatent()) {
+      MakeLatentQkv(input);
+    } else {
+      qkv_ = NormAndGather("norm1", input, "qkv_in");
+      MakeQkv();
+    }
+    attention_out_ = b().AddTensor("attn_out", tokens * shape().output_width());
     const std::size_t begin = Done();
     if (InRing()) {
       ring_.Forward(MakeAttention(false), q_, k_, v_, attention_out_);
@@ -100,13 +106,21 @@ class LayerTable {
       eager_.Forward(q_, k_, v_, attention_out_);
     }
     EndPart(LayerPart::Kind::attention, begin);
-    const TensorId output = parts_.RowForward(wo_, "wo", attention_out_, shape().query_width(),
-                                              decoder().heads * decoder().head_size, decoder().linear_bias);
+    const TensorId output = parts_.RowForward(wo_, "wo", attention_out_, shape().output_width(),
+                                              decoder().heads * decoder().value_head_size(), decoder().linear_bias);
     return parts_.DropoutForward("wo", output, attention_mask_);
   }
 
   bool InRing() const { return parts_.partition().cp > 1; }
   bool IsFlash() const { return decoder().attention_kernel == Decoder::AttentionKernel::flash; }
+
+  void MakeLatentQkv(TensorId input) {
+    const std::size_t begin = Done();
+    qkv_.norm = parts_.NormForward("norm1", input, "latent_in");
+    EndPart(LayerPart::Kind::norm, begin);
+    const auto [q, k, v] = latent_.Forward(qkv_.norm);
+    q_ = q, k_ = k, v_ = v;
+  }
 
   /// Projects, normalises and rotates. Where v is a view, it keeps the whole block that the packed projection wrote;
   /// rotation makes new tensors of q and k, which are views as well where nothing rotates them. (A ring takes tensors
@@ -207,7 +221,7 @@ class LayerTable {
   /// in the opposite order.
   void Project(const std::string& name, std::int64_t width, std::int64_t full_width, std::vector<TensorId> outputs,
                std::vector<Turned> turned) {
-    LinearPart linear = parts_.AddColumnLinear(name, width, full_width, decoder().qkv_bias);
+    LinearPart linear = parts_.AddColumnLinear(name, shape().hidden, width, full_width, decoder().qkv_bias);
     linear.outputs = std::move(outputs);
     for (std::size_t i = 0; i < turned.size(); ++i) {
       linear.outputs[i] = turned[i].projected;
@@ -233,7 +247,7 @@ class LayerTable {
     const TensorId d_out = parts_.RowBackward(wo_, dropped, "d_attn_out");
     const TensorId dq = b().AddTensor("dq", tokens * shape().query_width());
     const TensorId dk = b().AddTensor("dk", tokens * shape().key_width());
-    const TensorId dv = b().AddTensor("dv", tokens * shape().key_width());
+    const TensorId dv = b().AddTensor("dv", tokens * shape().value_width());
     if (InRing()) {
       ring_.Backward(MakeAttention(true), d_out, dq, dk, dv);
     } else if (IsFlash()) {
@@ -241,6 +255,11 @@ class LayerTable {
     } else {
       eager_.Backward(d_out, dq, dk, dv);
     }
+    return parts_.NormBackward(qkv_.norm, decoder().IsLatent() ? latent_.Backward(dq, dk, dv) : QkvBackward(dq, dk, dv),
+                               std::move(input_gradient_name));
+  }
+
+  TensorId QkvBackward(TensorId dq, TensorId dk, TensorId dv) {
     if (decoder().rope && !RotatesEach()) {
       b().Add(b().backward(), "rope.backward", MakeRope(Queries() + Keys(), true), {dq, dk}, {dq, dk});
     }
@@ -248,8 +267,7 @@ class LayerTable {
     if (parts_.partition().packed_qkv) {
       gradients = {{dq, dk, dv}};
     }
-    const TensorId d_norm_out = parts_.ColumnBackward(qkv_, gradients);
-    return parts_.NormBackward(qkv_.norm, d_norm_out, std::move(input_gradient_name));
+    return parts_.ColumnBackward(qkv_, gradients);
   }
 
   // FlashAttention's backward keeps an fp32 accumulator of dq and the row sums of dout * out ("delta").
@@ -292,6 +310,7 @@ class LayerTable {
     op.kv_heads = shape().kv_heads;
     op.sequence = shape().sequence;
     op.head_size = shape().head_size;
+    op.value_head_size = decoder().latent.value_head_size;
     op.causal = decoder().causal;
     op.backward = backward;
     op.dtype = parts_.partition().compute;
@@ -305,6 +324,7 @@ class LayerTable {
   DecoderParts parts_;
   EagerAttention eager_;
   RingAttention ring_;
+  LatentProjections latent_;
   FeedForward feed_forward_;
   std::optional<ExpertLayer> experts_;
   ColumnPart qkv_;

@@ -9,11 +9,16 @@
 namespace tidemark {
 
 NormPart DecoderParts::NormForward(const std::string& name, TensorId input, std::string output_name) {
+  return NormForward(name, shape_.hidden, input, std::move(output_name));
+}
+
+NormPart DecoderParts::NormForward(const std::string& name, std::int64_t width, TensorId input,
+                                   std::string output_name) {
   NormPart part;
   part.name = name;
-  part.shape = {shape_.residual_tokens, shape_.hidden};
+  part.shape = {shape_.residual_tokens, width};
   part.input = input;
-  part.output = AddResidual(std::move(output_name));
+  part.output = AddRows(std::move(output_name), width);
   part.weight = AddReplicated(name, part.shape.width);
   return NormRows(std::move(part));
 }

@@ -25,6 +25,7 @@ LocalShape::LocalShape(const Decoder& decoder, const Partition& partition)
       heads(decoder.heads / tp),
       kv_heads(std::max<std::int64_t>(decoder.kv_heads / tp, 1)),  // fewer than ranks: replicated
       head_size(decoder.head_size),
+      value_head_size(decoder.value_head_size()),
       vocabulary(decoder.vocabulary / tp) {}
 
 DecoderParts::DecoderParts(std::string block_name, const Decoder& decoder, std::span<const std::string> trainable,
@@ -34,8 +35,10 @@ DecoderParts::DecoderParts(std::string block_name, const Decoder& decoder, std::
       shape_(decoder, partition),
       builder_(std::move(block_name), trainable, partition.compute) {}
 
-TensorId DecoderParts::AddResidual(std::string name) {
-  return builder_.AddTensor(std::move(name), shape_.residual_tokens * shape_.hidden);
+TensorId DecoderParts::AddResidual(std::string name) { return AddRows(std::move(name), shape_.hidden); }
+
+TensorId DecoderParts::AddRows(std::string name, std::int64_t width) {
+  return builder_.AddTensor(std::move(name), shape_.residual_tokens * width);
 }
 
 ParameterId DecoderParts::AddReplicated(std::string name, std::int64_t elements) {
@@ -49,10 +52,11 @@ ParameterId DecoderParts::AddReplicatedMatrix(std::string name, std::int64_t row
       {.name = std::move(name), .elements = elements, .rows = rows, .elements_full = elements});
 }
 
-LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias) {
+LinearPart DecoderParts::AddColumnLinear(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t full,
+                                         bool bias) {
   LinearPart linear;
   linear.name = name;
-  linear.in = shape_.hidden;
+  linear.in = in;
   linear.out = out;
   linear.weight = builder_.AddParameter(
       {.name = name, .elements = out * linear.in, .rows = out, .elements_full = full * linear.in});
@@ -71,16 +75,16 @@ Gemm DecoderParts::MakeGemm(std::int64_t m, std::int64_t n, std::int64_t k) cons
   return gemm;
 }
 
-TensorId DecoderParts::AddCollected(std::string name, std::int64_t rows, Category category) {
-  const std::int64_t elements = rows * shape_.hidden;
+TensorId DecoderParts::AddCollected(std::string name, std::int64_t elements, Category category) {
   return partition_.gathered == Gathered::pool_unsafe
              ? builder_.AddPooled(std::move(name), elements, category, std::string(kUnsafePool))
              : builder_.AddTensor(std::move(name), elements, category);
 }
 
-ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name) {
+ColumnPart DecoderParts::ColumnInput(const std::string& norm_name, std::int64_t width, TensorId input,
+                                     const std::string& input_name) {
   const bool keeps_gathered = shape_.scattered && !GathersAgain();
-  return ColumnOver(NormForward(norm_name, input, keeps_gathered ? norm_name + "_out" : input_name), input_name);
+  return ColumnOver(NormForward(norm_name, width, input, keeps_gathered ? norm_name + "_out" : input_name), input_name);
 }
 
 ColumnPart DecoderParts::ColumnOver(NormPart norm, const std::string& input_name) {
@@ -101,9 +105,9 @@ ColumnPart DecoderParts::ColumnOver(NormPart norm, const std::string& input_name
 
 /// What the rows are gathered into, in the forward pass or again in the backward pass.
 TensorId DecoderParts::AddGathered(const ColumnPart& part, bool again) {
-  const std::int64_t elements = shape_.tokens * shape_.hidden;
+  const std::int64_t elements = shape_.tokens * part.norm.shape.width;
   return GathersAgain() ? AddPassing(part.input_name + (again ? "_again" : "_gathered"), elements)
-                        : AddCollected(part.input_name, shape_.tokens, Category::tp_gather);
+                        : AddCollected(part.input_name, elements, Category::tp_gather);
 }
 
 TensorId DecoderParts::AddPassing(std::string name, std::int64_t elements) {
@@ -157,7 +161,7 @@ TensorId DecoderParts::ColumnBackward(const ColumnPart& part, std::vector<std::v
   }
   const TensorId reduced = ReduceInputGradient(part, partial);
   for (std::size_t i = part.linears.size(); i-- > 0;) {
-    WeightGradient(part.linears[i], input, gradients.at(i));
+    WeightGradient(part.linears[i], input, gradients.at(i), shape_.tokens);
     BiasGradient(part.linears[i], gradients.at(i));
   }
   AwaitInputGradient(part, partial, reduced);
@@ -187,7 +191,8 @@ TensorId DecoderParts::ReduceInputGradient(const ColumnPart& part, TensorId part
                   part.input_name + ".reduce_gradient", partial, partial);
     return partial;
   }
-  const TensorId scattered = AddCollected("d_" + part.norm.name + "_out", shape_.residual_tokens, Category::activation);
+  const TensorId scattered = AddCollected("d_" + part.norm.name + "_out",
+                                          shape_.residual_tokens * part.norm.shape.width, Category::activation);
   AddCollective(builder_.backward(), InputGradientFirst(), CollectiveKind::reduce_scatter,
                 part.input_name + ".scatter_gradient", partial, scattered);
   return scattered;
@@ -206,7 +211,7 @@ void DecoderParts::AddCollective(std::vector<Action>& pass, bool asynchronous, C
 /// those of the linears' own outputs.
 TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, std::vector<std::vector<TensorId>>& gradients,
                                            const std::optional<TensorId>& weights_input) {
-  const std::int64_t elements = shape_.tokens * shape_.hidden;
+  const std::int64_t elements = shape_.tokens * part.norm.shape.width;
   TensorId sum;
   for (std::size_t i = part.linears.size(); i-- > 0;) {
     const LinearPart& linear = part.linears[i];
@@ -215,7 +220,7 @@ TensorId DecoderParts::ColumnInputGradient(const ColumnPart& part, std::vector<s
     }
     if (weights_input) {
       BiasGradient(linear, gradients.at(i));
-      WeightGradient(linear, *weights_input, gradients.at(i));
+      WeightGradient(linear, *weights_input, gradients.at(i), shape_.tokens);
     }
     if (!sum.valid()) {
       sum = builder_.AddTensor("d_" + part.input_name, elements);
@@ -260,31 +265,37 @@ TensorId DecoderParts::RowBackward(const RowPart& part, TensorId output_gradient
   const std::string name = "d_" + part.linear.name + "_out";
   const std::int64_t elements = shape_.tokens * part.linear.in;
   if (GathersBesideOwnRows()) {
-    const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
+    const TensorId gathered = AddCollected(name, shape_.tokens * shape_.hidden, Category::tp_gather);
     builder_.AddAsynchronous(builder_.backward(), CollectiveKind::all_gather, name + ".gather", output_gradient,
                              gathered);
     const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
     InputGradient(part.linear, {output_gradient}, shape_.residual_tokens, input_gradient);
     builder_.AddAwait(builder_.backward(), name + ".gather", output_gradient, gathered);
     InputGradient(part.linear, {gathered}, shape_.tokens - shape_.residual_tokens, input_gradient);
-    WeightGradient(part.linear, part.input, {gathered});
+    WeightGradient(part.linear, part.input, {gathered}, shape_.tokens);
     return input_gradient;
   }
-  const TensorId gathered = GatherBackward(name, output_gradient);
+  return BothGradients(part.linear, part.input, {GatherBackward(name, output_gradient)}, shape_.tokens,
+                       std::move(input_gradient_name));
+}
+
+TensorId DecoderParts::BothGradients(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients,
+                                     std::int64_t rows, std::string input_gradient_name) {
   if (!InputGradientFirst()) {
-    WeightGradient(part.linear, part.input, {gathered});
+    WeightGradient(linear, input, gradients, rows);
   }
-  const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), elements);
-  InputGradient(part.linear, {gathered}, shape_.tokens, input_gradient);
+  const TensorId input_gradient = builder_.AddTensor(std::move(input_gradient_name), rows * linear.in);
+  InputGradient(linear, gradients, rows, input_gradient);
   if (InputGradientFirst()) {
-    WeightGradient(part.linear, part.input, {gathered});
+    WeightGradient(linear, input, gradients, rows);
   }
   return input_gradient;
 }
 
 TensorId DecoderParts::ReduceForward(const std::string& name, TensorId partial) {
   if (shape_.scattered) {
-    const TensorId scattered = AddCollected(name + "_scattered", shape_.residual_tokens, Category::activation);
+    const TensorId scattered =
+        AddCollected(name + "_scattered", shape_.residual_tokens * shape_.hidden, Category::activation);
     builder_.AddCollective(builder_.forward(), CollectiveKind::reduce_scatter, name + ".scatter", partial, scattered);
     return scattered;
   }
@@ -298,7 +309,7 @@ TensorId DecoderParts::GatherBackward(const std::string& name, TensorId gradient
   if (!shape_.scattered) {
     return gradient;
   }
-  const TensorId gathered = AddCollected(name, shape_.tokens, Category::tp_gather);
+  const TensorId gathered = AddCollected(name, shape_.tokens * shape_.hidden, Category::tp_gather);
   builder_.AddCollective(builder_.backward(), CollectiveKind::all_gather, name + ".gather", gradient, gathered);
   return gathered;
 }
@@ -328,14 +339,15 @@ void DecoderParts::BiasGradient(const LinearPart& linear, const std::vector<Tens
   }
 }
 
-void DecoderParts::WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients) {
+void DecoderParts::WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients,
+                                  std::int64_t rows) {
   if (!builder_.trainable(linear.weight)) {
     return;
   }
   std::vector<TensorId> reads = {input};
   reads.insert(reads.end(), gradients.begin(), gradients.end());
   builder_
-      .Add(builder_.backward(), linear.name + ".weight_gradient", MakeGemm(linear.out, linear.in, shape_.tokens),
+      .Add(builder_.backward(), linear.name + ".weight_gradient", MakeGemm(linear.out, linear.in, rows),
            std::move(reads), {})
       .gradients = {linear.weight};
 }

@@ -20,10 +20,12 @@ struct LocalShape {
   std::int64_t tp = 1, batch = 0, sequence = 0;
   bool scattered = false;  ///< sequence parallelism: the residual stream holds tokens / tp rows
   std::int64_t tokens = 0, residual_tokens = 0;
-  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_size = 0, value_head_size = 0, vocabulary = 0;
 
   std::int64_t query_width() const { return heads * head_size; }
   std::int64_t key_width() const { return kv_heads * head_size; }
+  std::int64_t value_width() const { return kv_heads * value_head_size; }
+  std::int64_t output_width() const { return heads * value_head_size; }  ///< of attention
 };
 
 /// What a norm takes one statistic of each of: `rows` of `width`.
@@ -67,6 +69,12 @@ struct RowPart {
   TensorId input;
 };
 
+/// A linear that every rank of the group has all of, for its rows of the residual stream or of what is made of them.
+struct ReplicatedPart {
+  LinearPart linear;
+  TensorId input;
+};
+
 /// The pieces decoder blocks are made of. Each has a forward half, which adds parameters, tensors and actions, and a
 /// backward half, which takes the part and the gradient of its output and returns that of its input.
 ///
@@ -99,19 +107,22 @@ class DecoderParts {
   ParameterId AddReplicated(std::string name, std::int64_t elements);
   ParameterId AddReplicatedMatrix(std::string name, std::int64_t rows, std::int64_t columns);
   /// A linear whose dimension 0 is divided over the group; `full` is its undivided size.
-  LinearPart AddColumnLinear(const std::string& name, std::int64_t out, std::int64_t full, bool bias);
+  LinearPart AddColumnLinear(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t full, bool bias);
+  TensorId AddRows(std::string name, std::int64_t width);  ///< as many as the residual stream has
   /// What rows are gathered into that are gathered again, or nobody reads later: a view of the pool, where there is
   /// one.
   TensorId AddPassing(std::string name, std::int64_t elements);
 
-  /// Of the residual stream's rows.
+  /// Of the residual stream's rows, or of as many of another width.
   NormPart NormForward(const std::string& name, TensorId input, std::string output_name);
+  NormPart NormForward(const std::string& name, std::int64_t width, TensorId input, std::string output_name);
   /// Of each of `heads` heads of each token, whose weights they share.
   NormPart HeadNormForward(const std::string& name, std::int64_t heads, TensorId input, TensorId output);
   TensorId NormBackward(const NormPart& part, TensorId output_gradient, std::string input_gradient_name);
 
-  /// Norm and, where rows are scattered, gather. The linears follow, each with its outputs.
-  ColumnPart ColumnInput(const std::string& norm_name, TensorId input, const std::string& input_name);
+  /// Norm of rows of `width` and, where they are scattered, gather. The linears follow, each with its outputs.
+  ColumnPart ColumnInput(const std::string& norm_name, std::int64_t width, TensorId input,
+                         const std::string& input_name);
   /// The same over a norm that others read as well.
   ColumnPart ColumnOver(NormPart norm, const std::string& input_name);
   void ColumnForward(ColumnPart& part, LinearPart linear);
@@ -127,6 +138,17 @@ class DecoderParts {
   TensorId RowForward(RowPart& part, const std::string& name, TensorId input, std::int64_t in, std::int64_t full_in,
                       bool bias);
   TensorId RowBackward(const RowPart& part, TensorId output_gradient, std::string input_gradient_name);
+
+  ReplicatedPart ReplicatedForward(const std::string& name, TensorId input, std::int64_t in,
+                                   std::vector<TensorId> outputs);
+  /// `gradients`: of its outputs.
+  TensorId ReplicatedBackward(const ReplicatedPart& part, const std::vector<TensorId>& gradients,
+                              std::string input_gradient_name);
+
+  /// All rows of what each rank has its own rows of, and from its gradient, of which each has a part, that of the own
+  /// ones: the tensor itself where rows are not scattered.
+  TensorId GatherForward(const std::string& name, TensorId rows);
+  TensorId ReduceBackward(const std::string& name, TensorId partial);
 
   /// Sums partial rows over the group and leaves the residual stream's share; the tensor itself with tp = 1.
   TensorId ReduceForward(const std::string& name, TensorId partial);
@@ -150,8 +172,8 @@ class DecoderParts {
   bool InputGradientFirst() const { return partition_.linear_order != LinearOrder::weight_gradient_first; }
   /// The forward half of a norm whose input, output and weight there are.
   NormPart NormRows(NormPart part);
-  /// The result of a collective over `rows` rows of the residual stream.
-  TensorId AddCollected(std::string name, std::int64_t rows, Category category);
+  /// The result of a collective.
+  TensorId AddCollected(std::string name, std::int64_t elements, Category category);
   TensorId AddGathered(const ColumnPart& part, bool again);
   TensorId ColumnInputGradient(const ColumnPart& part, std::vector<std::vector<TensorId>>& gradients,
                                const std::optional<TensorId>& weights_input);
@@ -162,7 +184,12 @@ class DecoderParts {
   void AddCollective(std::vector<Action>& pass, bool asynchronous, CollectiveKind kind, const std::string& name,
                      TensorId from, TensorId to, bool recompute = false);
   void BiasGradient(const LinearPart& linear, const std::vector<TensorId>& gradients);
-  void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients);
+  /// Sums over `rows` rows.
+  void WeightGradient(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients,
+                      std::int64_t rows);
+  /// Both of one linear, in the order of InputGradientFirst, with nothing beside them.
+  TensorId BothGradients(const LinearPart& linear, TensorId input, const std::vector<TensorId>& gradients,
+                         std::int64_t rows, std::string input_gradient_name);
   /// For `rows` rows of `to`.
   void InputGradient(const LinearPart& linear, const std::vector<TensorId>& gradients, std::int64_t rows, TensorId to);
 

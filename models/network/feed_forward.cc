@@ -26,8 +26,8 @@ TensorId FeedForward::Forward(ColumnPart input) {
 }
 
 void FeedForward::AddLinear(const std::string& name, std::int64_t halves, TensorId output) {
-  LinearPart linear =
-      parts_.AddColumnLinear(prefix_ + name, halves * own_width_, halves * width_, parts_.decoder().linear_bias);
+  LinearPart linear = parts_.AddColumnLinear(prefix_ + name, parts_.shape().hidden, halves * own_width_,
+                                             halves * width_, parts_.decoder().linear_bias);
   linear.outputs = {output};
   parts_.ColumnForward(input_, std::move(linear));
 }

@@ -36,12 +36,22 @@ struct Experts {
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 
+/// Multi-latent attention: keys and values are made from a narrow vector of each token, and queries as well where they
+/// have such a rank (DeepSeek-AI, DeepSeek-V2, 2024, section 2.1). Keys have as many heads as queries.
+struct LatentAttention {
+  std::int64_t kv_lora_rank = 0;     ///< width of that vector; 0: attention is none of this kind
+  std::int64_t q_lora_rank = 0;      ///< 0: queries are made from the layer's input
+  std::int64_t rope_head_size = 0;   ///< elements of a query's and a key's head that are rotated; all keys share them
+  std::int64_t value_head_size = 0;  ///< of Decoder::head_size, which is a query's and a key's, values know nothing
+  friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
+};
+
 /// A decoder-only transformer, by everything that decides its memory and time. Llama-style and GPT-style networks are
 /// points of the same space.
 struct Decoder {
   /// Far above any network there is, and low enough for products of these to be worth checking.
   static constexpr std::int64_t kMostLayers = 1 << 14, kMostHidden = 1 << 20, kMostFfn = 1 << 22, kMostHeads = 1 << 16,
-                                kMostRows = 1 << 24;  ///< rows: vocabulary, positions
+                                kMostHeadSize = 1 << 16, kMostRows = 1 << 24;  ///< rows: vocabulary, positions
   std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocabulary = 0;
   std::int64_t positions = 0;  ///< rows of a learned position table; 0: rotary or none
   enum class Norm : std::uint8_t { rms, layer } norm = Norm::rms;
@@ -72,8 +82,14 @@ struct Decoder {
     eager_fp32_weight,
     eager_low_precision
   } norm_kernel = NormKernel::fused;
-  bool qkv_views = false;  ///< v, and without rotation q and k, are views that keep the packed projection's output
+  /// v, and without rotation q and k, are views that keep the packed projection's output. In multi-latent attention v,
+  /// and where rotation is not fused, of what makes it and each head's own part of its key.
+  bool qkv_views = false;
+  LatentAttention latent;
   Experts experts;
+
+  bool IsLatent() const { return latent.kv_lora_rank > 0; }
+  std::int64_t value_head_size() const { return IsLatent() ? latent.value_head_size : head_size; }
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 

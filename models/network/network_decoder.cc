@@ -23,9 +23,13 @@ Status CheckBounds(const Decoder& d) {
       {"ffn", d.ffn, 1, Decoder::kMostFfn},
       {"heads", d.heads, 1, Decoder::kMostHeads},
       {"kv_heads", d.kv_heads, 1, Decoder::kMostHeads},
-      {"head_size", d.head_size, 1, 1 << 16},
+      {"head_size", d.head_size, 1, Decoder::kMostHeadSize},
       {"vocabulary", d.vocabulary, 1, Decoder::kMostRows},
       {"positions", d.positions, 0, Decoder::kMostRows},
+      {"latent_attention.kv_lora_rank", d.latent.kv_lora_rank, 0, Decoder::kMostHidden},
+      {"latent_attention.q_lora_rank", d.latent.q_lora_rank, 0, Decoder::kMostHidden},
+      {"latent_attention.rope_head_size", d.latent.rope_head_size, 0, Decoder::kMostHeadSize},
+      {"latent_attention.value_head_size", d.latent.value_head_size, 0, Decoder::kMostHeadSize},
       {"experts.count", d.experts.count, 0, Experts::kMost},
       {"experts.per_token", d.experts.per_token, 1, Experts::kMost},
       {"experts.ffn", d.experts.ffn, 0, Decoder::kMostFfn},
@@ -64,10 +68,12 @@ Status CheckBounds(const Decoder& d) {
 Status CheckProducts(const Decoder& d, const Partition& p) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double tokens = real(p.micro_batch_size) * real(p.sequence_length);
-  const double attention_width = real(std::max(d.heads, d.kv_heads)) * real(d.head_size);
+  const double attention_width =
+      real(std::max(d.heads, d.kv_heads)) * (real(d.head_size) + real(d.latent.value_head_size));
   const Experts& experts = d.experts;
   const double routed = experts.count == 0 ? 0 : real(experts.per_token) * real(experts.ffn) * real(p.ep);
-  const double inner = std::max({real(d.hidden), real(d.ffn), attention_width, routed, real(experts.shared_ffn)});
+  const double inner = std::max({real(d.hidden), real(d.ffn), attention_width, routed, real(experts.shared_ffn),
+                                 real(d.latent.kv_lora_rank), real(d.latent.q_lora_rank)});
   const double widest = std::max({4 * inner, real(d.vocabulary)});
   const double largest[] = {
       2 * tokens * widest * inner,                                      // flops of a matrix product
@@ -92,6 +98,50 @@ Status CheckDivides(std::string_view field, std::int64_t value, std::int64_t tp)
   if (value % tp != 0) {
     return BadInput(fmt::format("expected {} ({}) to be a multiple of layout.tp ({})", field, value, tp),
                     "choose a layout.tp that divides it");
+  }
+  return Done{};
+}
+
+/// What multi-latent attention has, and what is not modelled of it.
+Status CheckLatent(const Decoder& d) {
+  const LatentAttention& latent = d.latent;
+  if (!d.IsLatent()) {
+    return latent == LatentAttention{}
+               ? Status(Done{})
+               : BadInput("something is said of multi-latent attention, and there is none",
+                          "set network.latent_attention.kv_lora_rank, or leave out what else is said of it");
+  }
+  if (latent.rope_head_size < 2 || latent.rope_head_size % 2 != 0 || latent.rope_head_size >= d.head_size) {
+    return BadInput(
+        fmt::format("expected latent_attention.rope_head_size, an even number, between 2 and below head_size "
+                    "({}), of which it is a part; found {}",
+                    d.head_size, latent.rope_head_size),
+        "head_size is a whole query's and key's: qk_nope_head_dim + qk_rope_head_dim");
+  }
+  if (latent.value_head_size == 0) {
+    return BadInput("a head of values needs a size", "set network.latent_attention.value_head_size");
+  }
+  if (d.kv_heads != d.heads) {
+    return BadInput(
+        fmt::format("expected as many kv_heads ({}) as heads ({}) in multi-latent attention", d.kv_heads, d.heads),
+        "leave network.kv_heads out");
+  }
+  struct Other {
+    bool is_there;
+    std::string_view what, hint;
+  };
+  const Other others[] = {
+      {!d.rope, "without rotation", "set network.rope to true"},
+      {d.qk_norm, "with norms of queries and keys", "set network.qk_norm to false"},
+      {d.qkv_bias || d.linear_bias, "with biases", "set network.qkv_bias and network.linear_bias to false"},
+      {d.attention_kernel != Decoder::AttentionKernel::flash, "in a framework's single operations",
+       "set network.attention_kernel to flash"},
+  };
+  for (const Other& other : others) {
+    if (other.is_there) {
+      return BadInput(fmt::format("multi-latent attention {} is not modelled yet", other.what),
+                      std::string(other.hint));
+    }
   }
   return Done{};
 }
@@ -178,6 +228,7 @@ Status CheckDivision(const Decoder& d, const Partition& p) {
 Result<std::vector<BlockRun>> BuildDecoder(const Decoder& decoder, std::span<const std::string> trainable,
                                            const Partition& partition) {
   TIDEMARK_TRY(CheckBounds(decoder));
+  TIDEMARK_TRY(CheckLatent(decoder));
   TIDEMARK_TRY(CheckExperts(decoder));
   TIDEMARK_TRY(CheckProducts(decoder, partition));
   TIDEMARK_TRY(CheckDivision(decoder, partition));

@@ -4,21 +4,18 @@
 namespace tidemark {
 namespace {
 
-// How many matrix products an attention makes of each pair (query, key): scores and output in the forward pass;
-// scores again, dV, dP, dQ, dK in the backward pass (Dao et al., FlashAttention, 2022, algorithm 4).
-constexpr std::int64_t kAttentionForwardProducts = 2;
-constexpr std::int64_t kAttentionBackwardProducts = 5;
-
 constexpr std::int64_t kStatisticBytes = 4;  // rstd, mean and log-sum-exp are fp32
 
 struct CountFlops {
   Flops operator()(const Gemm& op) const { return Flops(2) * op.batch * op.m * op.n * op.k; }
 
-  // Each product costs 2 * head_size per pair; a causal mask leaves half of the pairs (the diagonal, 1/(2 sequence)
-  // of the square, is neglected as in the usual model-FLOPs accounting: PaLM, 2022, appendix B).
+  // Products of each pair (query, key), at twice a head's size each: scores over those of q and k and the output over
+  // that of v in the forward pass; scores again, dQ and dK, and dV and dP in the backward pass (Dao et al.,
+  // FlashAttention, 2022, algorithm 4). A causal mask leaves half of the pairs (the diagonal, 1/(2 sequence) of the
+  // square, is neglected as in the usual model-FLOPs accounting: PaLM, 2022, appendix B).
   Flops operator()(const Attention& op) const {
-    const std::int64_t products = op.backward ? kAttentionBackwardProducts : kAttentionForwardProducts;
-    const Flops square = Flops(2) * op.batch * op.heads * op.sequence * op.sequence * op.head_size * products;
+    const std::int64_t sizes = op.backward ? 3 * op.head_size + 2 * op.value_size() : op.head_size + op.value_size();
+    const Flops square = Flops(2) * op.batch * op.heads * op.sequence * op.sequence * sizes;
     return op.causal ? square / 2 : square;
   }
 
@@ -54,8 +51,10 @@ struct CountBytes {
     const std::int64_t rows = op.batch * op.sequence;
     const Bytes query = SizeOf(op.dtype) * rows * op.heads * op.head_size;
     const Bytes key = SizeOf(op.dtype) * rows * op.kv_heads * op.head_size;
-    const Bytes statistics = Bytes(kStatisticBytes) * rows * op.heads;
-    return op.backward ? query * 4 + key * 4 + statistics : query * 2 + key * 2 + statistics;
+    const Bytes value = SizeOf(op.dtype) * rows * op.kv_heads * op.value_size();
+    const Bytes output = SizeOf(op.dtype) * rows * op.heads * op.value_size();
+    const Bytes once = query + key + value + output;
+    return once * (op.backward ? 2 : 1) + Bytes(kStatisticBytes) * rows * op.heads;
   }
 
   // Forward: x in, y out. Backward: x and dy in, dx out. Weights (and their gradients) and statistics once.

@@ -31,9 +31,11 @@ struct Gemm {
 struct Attention {
   static constexpr std::string_view kName = "attention";
   std::int64_t batch = 0, heads = 0, kv_heads = 0, sequence = 0, head_size = 0;
+  std::int64_t value_head_size = 0;  ///< of v and of the output; 0: as of q and k
   std::int64_t ring_step = 0;
   bool causal = true, backward = false;
   DType dtype = DType::bf16;
+  std::int64_t value_size() const { return value_head_size == 0 ? head_size : value_head_size; }
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
@@ -127,7 +129,7 @@ template <class Visitor>
 void ForEachField(Attention& op, Visitor visit) {
   visit("batch", op.batch), visit("heads", op.heads), visit("kv_heads", op.kv_heads);
   visit("sequence", op.sequence), visit("head_size", op.head_size), visit("ring_step", op.ring_step);
-  visit("causal", op.causal);
+  visit("causal", op.causal), visit("value_head_size", op.value_head_size);
   visit("backward", op.backward), visit("dtype", op.dtype);
 }
 template <class Visitor>

@@ -23,10 +23,10 @@ void RingAttention::Forward(const Attention& op, TensorId q, TensorId k, TensorI
   q_ = q;
   // Sequences lie side by side in the residual stream, and one behind the other in attention.
   const bool copies = parts_.shape().batch > 1;
-  output_ = copies ? b().AddTensor("sequences_out", Queries()) : output;
+  output_ = copies ? b().AddTensor("sequences_out", Outputs()) : output;
   std::vector<TensorId> kvs, outputs, lses;
   const auto arrive = [&] {
-    return kvs.emplace_back(b().AddTensor(fmt::format("{}_ring_kv", kvs.size()), 2 * Keys()));
+    return kvs.emplace_back(b().AddTensor(fmt::format("{}_ring_kv", kvs.size()), Keys() + Values()));
   };
   b().AddPointwise(forward, "attention.stack", {k, v}, {arrive()}, 0);
   for (std::int64_t step = 0; step < ranks(); ++step) {
@@ -36,7 +36,7 @@ void RingAttention::Forward(const Attention& op, TensorId q, TensorId k, TensorI
     if (goes_on) {
       b().AddShift(forward, CollectiveKind::shift_up, name, {kv_}, {arrive()});
     }
-    outputs.push_back(b().AddTensor(fmt::format("{}_ring_out", step), Queries()));
+    outputs.push_back(b().AddTensor(fmt::format("{}_ring_out", step), Outputs()));
     lses.push_back(AddLse(fmt::format("{}_ring_lse", step)));
     b().Add(forward, fmt::format("attention.forward_{}", step), Step(op, step), {q, kv_},
             {outputs.back(), lses.back()});
@@ -68,8 +68,8 @@ void RingAttention::Backward(const Attention& op, TensorId d_output, TensorId dq
   auto& backward = b().backward();
   Pair pairs[2];
   for (const std::size_t i : {0U, 1U}) {
-    pairs[i] = {b().AddTensor(fmt::format("{}_back_kv", i), 2 * Keys()),
-                b().AddTensor(fmt::format("{}_back_d_kv", i), 2 * Keys())};
+    pairs[i] = {b().AddTensor(fmt::format("{}_back_kv", i), Keys() + Values()),
+                b().AddTensor(fmt::format("{}_back_d_kv", i), Keys() + Values())};
   }
   backward.emplace_back(Hold{"attention.begin", {}, {dq, pairs[0].d_kv, pairs[1].kv, pairs[1].d_kv}});
   b().AddPointwise(backward, "attention.kv_back", {kv_}, {pairs[0].kv}, 0);
@@ -102,7 +102,7 @@ void RingAttention::StepBackward(const Attention& op, std::int64_t turn, const P
   const std::int64_t tokens = parts_.shape().tokens;
   const TensorId dq_step = b().AddTensor(fmt::format("dq_{}", step), Queries());
   const TensorId dk_step = b().AddTensor(fmt::format("dk_{}", step), Keys());
-  const TensorId dv_step = b().AddTensor(fmt::format("dv_{}", step), Keys());
+  const TensorId dv_step = b().AddTensor(fmt::format("dv_{}", step), Values());
   const TensorId accumulator =
       b().AddTensor(fmt::format("dq_accumulator_{}", step), Queries(), Category::activation, DType::fp32);
   const TensorId delta =

@@ -34,7 +34,7 @@ class RingAttention {
  public:
   explicit RingAttention(DecoderParts& parts) : parts_(parts) {}
 
-  /// Writes `output` [tokens, query width]. q, k and v are tensors of their own. `op` is attention to the rank's own
+  /// Writes `output` [tokens, output width]. q, k and v are tensors of their own. `op` is attention to the rank's own
   /// keys.
   void Forward(const Attention& op, TensorId q, TensorId k, TensorId v, TensorId output);
   /// Reads the gradient of the output, writes those of q, k and v.
@@ -45,6 +45,8 @@ class RingAttention {
   std::int64_t ranks() const { return parts_.partition().cp; }
   std::int64_t Queries() const { return parts_.shape().tokens * parts_.shape().query_width(); }
   std::int64_t Keys() const { return parts_.shape().tokens * parts_.shape().key_width(); }
+  std::int64_t Values() const { return parts_.shape().tokens * parts_.shape().value_width(); }
+  std::int64_t Outputs() const { return parts_.shape().tokens * parts_.shape().output_width(); }
   static Attention Step(Attention op, std::int64_t step);
   TensorId AddLse(std::string name);
   void Merge(const std::vector<TensorId>& outputs, const std::vector<TensorId>& lses);

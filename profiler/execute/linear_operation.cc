@@ -44,10 +44,14 @@ class LinearBinder : RowOperands {
     return {.rows = 0, .in = weight.elements / weight.rows, .out = weight.rows};
   }
 
-  /// Outputs of a packed projection: queries, then keys and values of equal size.
+  /// Outputs of a packed projection: queries, then keys and values of equal size; or what these are made from, and what
+  /// keys share (models/network/latent_projections.h).
   std::vector<std::int64_t> Parts(std::int64_t out) const {
     if (c_.writes.size() == 1) {
       return {out};
+    }
+    if (decoder_.IsLatent()) {
+      return {decoder_.latent.kv_lora_rank, decoder_.latent.rope_head_size};
     }
     const std::int64_t queries = shape_.heads * shape_.head_size;
     return {queries, (out - queries) / 2, (out - queries) / 2};
@@ -64,10 +68,12 @@ class LinearBinder : RowOperands {
 
   /// Of a product that reads `read` rows and multiplies `multiplied`. Where rows are gathered beside a product
   /// (Partition::LinearOrder::own_rows_first), that one has this rank's rows only, and writes them where they belong;
-  /// the next one has all rows and multiplies the others.
+  /// the next one has all rows and multiplies the others. A weight that each rank has all of is multiplied with own
+  /// rows alone.
   Multiplied RowsOf(std::int64_t read, std::int64_t multiplied) const {
+    const bool is_divided = Weight(0).elements < Weight(0).elements_full;
     const std::int64_t own = shape_.tokens() / c_.model.place().size, before = c_.model.place().rank * own;
-    if (c_.job.layout.sp && PartitionOf(c_.job).linear_order == Partition::LinearOrder::own_rows_first) {
+    if (is_divided && c_.job.layout.sp && PartitionOf(c_.job).linear_order == Partition::LinearOrder::own_rows_first) {
       if (read == own) {
         return {{{0, before, own}}, shape_.tokens()};
       }

@@ -39,7 +39,11 @@ class RowBinder : RowOperands {
     kernels::Rope rope{.shape = shape_, .places = c_.share.places()};
     if (row_.writes.size() == 1) {  // queries or keys alone: heads of which none are keys'
       const ConstTensor from = c_.Read(0);
-      rope.shape.heads = from.type.elements / (shape_.tokens() * shape_.head_size);
+      if (decoder_.IsLatent()) {  // of queries the last part of each head, of keys what all heads share
+        rope.turned = decoder_.latent.rope_head_size;
+        rope.shape.head_size = row_.name.starts_with("rope.k.") ? rope.turned : shape_.head_size;
+      }
+      rope.shape.heads = from.type.elements / (shape_.tokens() * rope.shape.head_size);
       rope.shape.kv_heads = 0;
       const kernels::RopeTypes types = RopeOutputs(rope, from.type.dtype);
       return Operation{{types.q}, [=, backward = op.backward](Writes writes, const Queue& queue) {
@@ -60,7 +64,7 @@ class RowBinder : RowOperands {
     const ConstTensor q = c_.Read(0);
     ConstTensor k = c_.Read(after > 1 ? 1 : 0), v = c_.Read(after > 2 ? 2 : 0);
     if (after == 2) {
-      v = kernels::Slice(k, shape_.key_elements(), shape_.key_elements());
+      v = kernels::Slice(k, shape_.key_elements(), shape_.value_elements());
       k = kernels::Slice(k, 0, shape_.key_elements());
     }
     if (!op.backward) {
@@ -104,6 +108,9 @@ class RowBinder : RowOperands {
   Result<Operation> operator()(const Pointwise&) const {
     if (std::optional<Result<Operation>> ring = BindRingAttention(*this)) {
       return std::move(*ring);
+    }
+    if (std::optional<Result<Operation>> latent = BindLatentHeads(*this)) {
+      return std::move(*latent);
     }
     if (std::optional<Result<Operation>> experts = BindExperts(*this)) {
       return std::move(*experts);

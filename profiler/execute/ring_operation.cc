@@ -49,11 +49,10 @@ class RingBinder : RowOperands {
 
   Operation Unstack() const {
     const ConstTensor both = c_.Read(0);
-    const std::int64_t half = both.type.elements / 2;
-    const TensorType type{both.type.dtype, half};
-    return {{type, type}, [=](Writes writes, const Queue& queue) {
-              on::Copy(queue, kernels::Slice(both, 0, half), writes[0]);
-              on::Copy(queue, kernels::Slice(both, half, half), writes[1]);
+    const std::int64_t keys = shape_.key_elements(), values = both.type.elements - keys;
+    return {{{both.type.dtype, keys}, {both.type.dtype, values}}, [=](Writes writes, const Queue& queue) {
+              on::Copy(queue, kernels::Slice(both, 0, keys), writes[0]);
+              on::Copy(queue, kernels::Slice(both, keys, values), writes[1]);
             }};
   }
 
@@ -67,7 +66,7 @@ class RingBinder : RowOperands {
 
   Operation Merge() const {
     const ConstTensor part = c_.Read(0), part_lse = c_.Read(1);
-    const kernels::AttentionMerge merge{part_lse.type.elements, shape_.head_size};
+    const kernels::AttentionMerge merge{part_lse.type.elements, shape_.value_size()};
     return {{part.type, part_lse.type}, [=](Writes writes, const Queue& queue) {
               on::MergeAttention(queue, merge, part, part_lse, writes[0], writes[1]);
             }};

@@ -59,6 +59,7 @@ RowOperands::RowOperands(const OperationContext& context, const Calculate& row, 
   shape_.heads = decoder_.heads / tp;
   shape_.kv_heads = std::max<std::int64_t>(decoder_.kv_heads / tp, 1);
   shape_.head_size = decoder_.head_size;
+  shape_.value_head_size = decoder_.latent.value_head_size;
 }
 
 DType RowOperands::GradientType(std::size_t i) const {

@@ -60,6 +60,9 @@ std::optional<Result<Operation>> BindLossInChunks(const RowOperands& operands);
 /// What a ring has beside its steps of attention (models/network/ring_attention.h); nothing: the operation is no part
 /// of it.
 std::optional<Result<Operation>> BindRingAttention(const RowOperands& operands);
+/// What multi-latent attention has beside linear layers, norms and attention (models/network/latent_projections.h);
+/// nothing: the operation is no part of it.
+std::optional<Result<Operation>> BindLatentHeads(const RowOperands& operands);
 /// What mixtures of experts have (models/network/expert_layer.h) beside sums and, of shared experts, a dense layer;
 /// nothing: the operation is no part of it.
 std::optional<Result<Operation>> BindExperts(const RowOperands& operands);

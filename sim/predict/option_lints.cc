@@ -51,7 +51,7 @@ class IdleOptions {
   }
 
   void OfAttention() {
-    if (!axes_.packing.qkv && Any([](const Decoder& d) { return d.qkv_views; })) {
+    if (!axes_.packing.qkv && Any([](const Decoder& d) { return d.qkv_views && !d.IsLatent(); })) {
       Add("qkv_views changes nothing: without packing.qkv there is no packed projection to be a view of",
           "leave qkv_views out, or set packing.qkv to packed");
     }
@@ -65,7 +65,9 @@ class IdleOptions {
   }
 
   void OfBuffers() {
-    const auto rotates = [&](const Decoder& d) { return d.rope && !(d.qkv_views && axes_.packing.qkv); };
+    const auto rotates = [&](const Decoder& d) {
+      return d.rope && (d.IsLatent() || !(d.qkv_views && axes_.packing.qkv));
+    };
     if (!axes_.buffers.fused_rope && !Any(rotates)) {
       Add("buffers.fused_rope changes nothing: no queries are rotated that are tensors of their own",
           "leave buffers.fused_rope out");
