@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "models/configs/config.h"
+#include "models/configs/huggingface_deepseek.h"
+#include "models/configs/huggingface_experts.h"
 #include "models/configs/huggingface_gpt.h"
 #include "models/configs/huggingface_keys.h"
 
@@ -28,12 +30,12 @@ using Keys = HuggingFaceKeys;
 constexpr std::string_view kOtherHeads[] = {"ForSequenceClassification", "ForTokenClassification",
                                             "ForQuestionAnswering"};
 
-/// What a file is refused for whose model type has no experts here: a deepseek's, whatever else it is refused for.
+/// What a file is refused for whose model type has no experts here: a llama4's, whatever else it is refused for.
 void RequireNoExperts(Keys& keys) {
   for (const char* const experts : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     keys.Require(keys.Whole(experts, 0, 0) <= 1, experts, "expected a network without experts",
-                 "of networks with experts those of model_type glm4_moe, mixtral, qwen2_moe and qwen3_moe are "
-                 "read; network.experts of a job describes others");
+                 "of networks with experts those of model_type deepseek_v2, deepseek_v3, glm4_moe, kimi_k2, mixtral, "
+                 "qwen2_moe and qwen3_moe are read; network.experts of a job describes others");
   }
 }
 
@@ -122,27 +124,11 @@ Decoder ReadQwen3(Keys& keys) {
   return d;
 }
 
-/// The loss that balances experts is computed where the model returns the router's logits.
-void ReadExperts(Keys& keys, Experts& experts, const char* count, std::int64_t missing_count,
-                 std::int64_t missing_per_token) {
-  experts.count = keys.Whole(count, missing_count);
-  experts.per_token = keys.Whole("num_experts_per_tok", missing_per_token);
-  experts.balancing_loss = keys.Truth("output_router_logits", false);
-  keys.Require(experts.per_token <= experts.count, "num_experts_per_tok",
-               fmt::format("expected at most {} ({}), found {}", count, experts.count, experts.per_token));
-}
-
 Decoder ReadMixtral(Keys& keys) {
   Decoder d = ReadMistral(keys);
-  ReadExperts(keys, d.experts, "num_local_experts", 8, 2);
+  ReadHuggingFaceExperts(keys, d.experts, "num_local_experts", 8, 2);
   d.experts.ffn = d.ffn;
   return d;
-}
-
-void RequireExpertsBehind(Keys& keys, const Decoder& d, const std::string& key) {
-  keys.Require(d.experts.dense_layers < d.layers, key,
-               fmt::format("expected fewer layers without experts than there are ({}), found {}", d.layers,
-                           d.experts.dense_layers));
 }
 
 /// mlp_only_layers lists those that have none: here the first ones.
@@ -179,7 +165,7 @@ Decoder ReadQwen2Moe(Keys& keys) {
   Decoder d = ReadQwenWithExperts(keys, {.ffn = 5632, .heads = 16, .kv_heads = 16});
   d.qkv_bias = keys.Truth("qkv_bias", true);
   ReadHeadSize(keys, d);
-  ReadExperts(keys, d.experts, "num_experts", 60, 4);
+  ReadHuggingFaceExperts(keys, d.experts, "num_experts", 60, 4);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
   d.experts.shared_ffn = keys.Whole("shared_expert_intermediate_size", 5632);
   d.experts.shared_gate = true;
@@ -195,14 +181,12 @@ Decoder ReadQwen3Moe(Keys& keys) {
   const bool both = keys.Has("num_experts") && keys.Has("num_local_experts");
   keys.Require(!both || keys.Whole("num_experts", 0) == keys.Whole("num_local_experts", 0), "num_local_experts",
                "expected the same as num_experts");
-  ReadExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 128, 8);
+  ReadHuggingFaceExperts(keys, d.experts, keys.Has("num_local_experts") ? "num_local_experts" : "num_experts", 128, 8);
   d.experts.ffn = keys.Whole("moe_intermediate_size", 768);
   ReadDenseLayers(keys, d);
   return d;
 }
 
-/// GLM-4.5. Its scores are a sigmoid's, of which the best are chosen with a bias that is no parameter; the layer behind
-/// the last one, which predicts further tokens (num_nextn_predict_layers), transformers leaves out.
 Decoder ReadGlm4Moe(Keys& keys) {
   Decoder d;
   d.hidden = keys.Whole("hidden_size", 4096);
@@ -216,13 +200,7 @@ Decoder ReadGlm4Moe(Keys& keys) {
   d.attention_dropout = keys.Fraction("attention_dropout", 0.0);
   d.qkv_bias = keys.Truth("attention_bias", false);  // the output's projection has none
   d.qk_norm = keys.Truth("use_qk_norm", false);
-  ReadExperts(keys, d.experts, "n_routed_experts", 128, 8);
-  d.experts.balancing_loss = false;  // the logits may be asked for, but no loss is made of them
-  d.experts.ffn = keys.Whole("moe_intermediate_size", 1408);
-  d.experts.shared_ffn = keys.Whole("n_shared_experts", 1, 0) * d.experts.ffn;
-  d.experts.dense_layers = keys.Whole("first_k_dense_replace", 1, 0);
-  d.experts.router_fp32 = true;
-  RequireExpertsBehind(keys, d, "first_k_dense_replace");
+  ReadRoutedExperts(keys, d, {.count = 128, .per_token = 8, .ffn = 1408, .shared = 1, .dense_layers = 1});
   return d;
 }
 
@@ -233,9 +211,12 @@ struct ModelType {
 };
 
 constexpr ModelType kModelTypes[] = {
+    {"deepseek_v2", &ReadDeepseekV2, true},
+    {"deepseek_v3", &ReadDeepseekV3, true},
     {"glm4_moe", &ReadGlm4Moe, true},
     {"gpt2", &ReadGpt2},
     {"gpt_neox", &ReadGptNeox},
+    {"kimi_k2", &ReadDeepseekV3, true},
     {"llama", &ReadLlama},
     {"mistral", &ReadMistral},
     {"mixtral", &ReadMixtral, true},

@@ -109,6 +109,12 @@ const HuggingFaceKeys::Json* HuggingFaceKeys::Find(const std::string& key) const
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool HuggingFaceKeys::IsNull(const std::string& key) const {
+  read_.insert(key);
+  const auto found = json_.find(key);
+  return found != json_.end() && found->is_null();
+}
+
 const ConfigValue& HuggingFaceKeys::Place(const std::string& key) const {
   const ConfigValue* place = places_.Find(key);
   return place == nullptr ? places_ : *place;

@@ -27,6 +27,8 @@ class HuggingFaceKeys {
   std::vector<std::string> Words(const std::string& key);
   std::set<std::int64_t> Numbers(const std::string& key);
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  /// Of a key whose null is not its default, as it is with most.
+  bool IsNull(const std::string& key) const;
 
   /// Keeps the error that the value of `key` is one the tables cannot represent.
   void Require(bool condition, const std::string& key, std::string expectation, std::string hint = {});

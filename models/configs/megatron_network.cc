@@ -11,6 +11,7 @@
 
 #include "models/configs/field.h"
 #include "models/configs/megatron_experts.h"
+#include "models/configs/megatron_latent.h"
 #include "models/configs/translation.h"
 
 namespace tidemark {
@@ -119,6 +120,7 @@ Status ReadMegatronNetwork(const ToolFields& fields, std::int64_t tensor_ranks, 
   TIDEMARK_ASSIGN(std::string norm, fields.OneOf(norms, "normalization", "LayerNorm"));
   settings["network.norm"] = fields.Retold("normalization", "", std::move(norm));
   TIDEMARK_TRY(ReadPositions(fields, settings));
+  TIDEMARK_TRY(ReadMegatronLatentAttention(fields, settings));
   TIDEMARK_TRY(ReadAttention(fields, settings));
   return ReadVocabulary(fields, tensor_ranks, given, settings);
 }

@@ -156,6 +156,50 @@ TEST(HuggingFaceConfig, ReadsExpertsBehindDenseLayers) {
             std::string::npos);
 }
 
+// transformers 5.24, configuration_deepseek_v3.py and modeling_deepseek_v3.py.
+TEST(HuggingFaceConfig, ReadsMultiLatentAttention) {
+  for (const char* type : {"deepseek_v3", "kimi_k2"}) {
+    const Decoder d = Read(std::string(R"({"model_type": ")") + type + R"("})");
+    EXPECT_EQ(d.hidden, 7168);
+    EXPECT_EQ(d.layers, 61);
+    EXPECT_EQ(d.heads, 128);
+    EXPECT_EQ(d.kv_heads, 128);
+    EXPECT_EQ(d.head_size, 192);
+    EXPECT_EQ(d.latent, (LatentAttention{512, 1536, 64, 128}));
+    EXPECT_TRUE(d.qkv_views);
+    EXPECT_EQ(d.experts.count, 256);
+    EXPECT_EQ(d.experts.per_token, 8);
+    EXPECT_EQ(d.experts.ffn, 2048);
+    EXPECT_EQ(d.experts.shared_ffn, 2048);
+    EXPECT_EQ(d.experts.dense_layers, 3);
+    EXPECT_TRUE(d.experts.router_fp32);
+  }
+  const Decoder lite = Read(R"({"model_type": "deepseek_v2", "hidden_size": 2048, "num_attention_heads": 16,
+                                "q_lora_rank": null, "kv_lora_rank": 256, "qk_nope_head_dim": 96,
+                                "qk_rope_head_dim": 32, "v_head_dim": 64, "num_experts_per_tok": 6})");
+  EXPECT_EQ(lite.latent, (LatentAttention{256, 0, 32, 64}));
+  EXPECT_EQ(lite.head_size, 128);
+  EXPECT_EQ(lite.kv_heads, 16);
+  EXPECT_EQ(lite.experts.shared_ffn, 2 * 1407);
+  EXPECT_EQ(lite.experts.dense_layers, 0);
+  EXPECT_EQ(Read(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 6})").latent.q_lora_rank, 1536)
+      << "missing, and not null";
+}
+
+TEST(HuggingFaceConfig, RefusesMultiLatentAttentionThatItCannotRepresent) {
+  struct Case {
+    std::string keys, reason;
+  };
+  for (const auto& [keys, reason] : {Case{R"("attention_bias": true)", "attention_bias: expected false"},
+                                     {R"("num_key_value_heads": 8)", "as many as num_attention_heads (128)"},
+                                     {R"("moe_layer_freq": 2)", "moe_layer_freq: expected 1"},
+                                     {R"("kv_lora_rank": 0)", "kv_lora_rank: expected a whole number from 1"}}) {
+    const std::string error = ErrorOf(R"({"model_type": "deepseek_v3", )" + keys + "}");
+    EXPECT_NE(error.find(reason), std::string::npos) << error;
+  }
+  EXPECT_NE(ErrorOf(R"({"model_type": "deepseek_v2"})").find("num_experts_per_tok: is missing"), std::string::npos);
+}
+
 TEST(HuggingFaceConfig, TakesNullForTheDefaultAndSparesUnknownKeys) {
   const Decoder d = Read(R"({"model_type": "llama", "num_attention_heads": 16, "num_key_value_heads": null,
                              "head_dim": null, "rope_scaling": {"factor": 8.0}, "torch_dtype": "float16"})");
@@ -201,7 +245,8 @@ TEST(HuggingFaceConfig, ReadsFilesIndentedByTabs) {
 TEST(HuggingFaceConfig, RefusesAnUnknownModelTypeAndNamesTheKnownOnes) {
   const std::string error = ErrorOf("{\n  \"model_type\": \"qwen4\"\n}");
   EXPECT_NE(error.find("dir/config.json:2: model_type"), std::string::npos) << error;
-  EXPECT_NE(error.find("gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3, qwen3_moe"),
+  EXPECT_NE(error.find("deepseek_v2, deepseek_v3, glm4_moe, gpt2, gpt_neox, kimi_k2, llama, mistral, mixtral, opt, "
+                       "qwen2, qwen2_moe, qwen3, qwen3_moe"),
             std::string::npos)
       << error;
   EXPECT_EQ(error.find("did you mean"), std::string::npos) << error;  // a qwen4 is no qwen3

@@ -44,6 +44,11 @@ const std::map<std::string, std::int64_t>& Published() {
       {"qwen3-30b-a3b", 30'532'122'624},      // HF Qwen/Qwen3-30B-A3B
       {"glm-4.5-air", 106'852'245'504},       // transformers 5.24, the config of zai-org/GLM-4.5-Air: "106B"
       {"glm-4.5", 352'797'814'784},           // transformers 5.24, the config of zai-org/GLM-4.5
+      {"deepseek-v2", 235'741'434'880},       // transformers 5.24, the config of deepseek-ai/DeepSeek-V2: "236B"
+      {"deepseek-v2-lite", 15'706'484'224},   // transformers 5.24, of deepseek-ai/DeepSeek-V2-Lite: "15.7B"
+      {"deepseek-v3", 671'026'404'352},       // transformers 5.24, of deepseek-ai/DeepSeek-V3: "671B"
+      {"kimi-k2", 1'026'408'209'408},         // transformers 5.24, of moonshotai/Kimi-K2-Instruct: "1T"
+      {"moonlight-16b-a3b", 15'960'108'544},  // transformers 5.24, of moonshotai/Moonlight-16B-A3B
       {"tinyllama-1.1b", 1'100'048'384},      // HF TinyLlama/TinyLlama-1.1B
   };
   return counts;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/configs/megatron_latent.h"
+
+#include <string>
+#include <string_view>
+
+#include "models/configs/field.h"
+#include "models/configs/translation.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kOption = "multi-latent-attention";
+
+/// MLATransformerConfig.__post_init__ of megatron/core/transformer/transformer_config.py.
+Status CheckRotation(const ToolFields& fields) {
+  constexpr std::string_view kType = "rope-type";
+  const Choice<std::string> types{{{"rope", "rope"}, {"yarn", "yarn"}}};
+  TIDEMARK_ASSIGN(const std::string type, fields.OneOf(types, kType, "yarn"));
+  return type == "yarn" || fields.Has("no-rope-fusion")
+             ? Status(Done{})
+             : fields.Refuse(kType, "", "apply_rope_fusion for MLA only works with YARN RoPE", "add no-rope-fusion");
+}
+
+}  // namespace
+
+Status ReadMegatronLatentAttention(const ToolFields& fields, Settings& settings) {
+  if (!fields.Has(kOption)) {
+    return Done{};
+  }
+  // gpt_layer_specs.py makes norms of the latent vectors with this option only.
+  if (!fields.Has("qk-layernorm")) {
+    return fields.Refuse(kOption, "", "latent vectors that are not normalised are not supported by this version",
+                         "add qk-layernorm to price their norms");
+  }
+  if (!fields.Has("disable-bias-linear")) {
+    return fields.Refuse(kOption, "", "multi-latent attention with biases is not supported by this version",
+                         "add disable-bias-linear to price it without");
+  }
+  TIDEMARK_TRY(CheckRotation(fields));
+  TIDEMARK_ASSIGN(const std::int64_t own, fields.Whole("qk-head-dim", 128));
+  TIDEMARK_ASSIGN(const std::int64_t rotated, fields.Whole("qk-pos-emb-head-dim", 64));
+  const bool has_rank = fields.Has("q-lora-rank");
+  settings["network.head_size"] = fields.Retold("qk-head-dim", "128", std::to_string(own + rotated));
+  settings["network.latent_attention.rope_head_size"] = fields.Value("qk-pos-emb-head-dim", "64");
+  settings["network.latent_attention.value_head_size"] = fields.Value("v-head-dim", "128");
+  settings["network.latent_attention.kv_lora_rank"] = fields.Value("kv-lora-rank", "32");
+  settings["network.latent_attention.q_lora_rank"] =
+      has_rank ? fields.Value("q-lora-rank", "") : fields.Retold("q-lora-rank", "none", "0");
+  settings["network.kv_heads"] = fields.Value("num-attention-heads", "");
+  settings["network.rope"] = fields.Retold(kOption, "", "true");
+  settings["network.qk_norm"] = fields.Retold(kOption, "", "false");
+  return Done{};
+}
+
+}  // namespace tidemark
