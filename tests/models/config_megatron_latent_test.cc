@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/network/network.h"
 #include "tests/models/megatron_config.h"
+#include "tests/models/sample.h"
 
 namespace tidemark::config_megatron_latent_test {
 namespace {
@@ -50,6 +52,16 @@ TEST(ConfigMegatronLatent, WhatIsNotModelledIsRefusedByName) {
             "'mla_up_proj' is not supported"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(options), kRanks), HasSubstr(reason)) << options;
   }
+}
+
+// As many parameters as transformers 5.24 makes of DeepSeek V3's config.json.
+TEST(ConfigMegatronLatent, ReadsTheSampleOfDeepseekV3) {
+  const std::vector<StrategyDefaults> strategies = KnownStrategies();
+  const Result<Job> job = ParseJob(SampleText("megatron-deepseek-v3.args"), "job.args", {}, strategies);
+  ASSERT_TRUE(job.ok()) << job.error().Text();
+  EXPECT_EQ(ParameterCount(job->network), 671'026'404'352);
+  EXPECT_EQ(job->layout.dp, 128);  // 2,048 / 16
+  EXPECT_EQ(job->layout.layers_per_stage.back(), 1);
 }
 
 }  // namespace

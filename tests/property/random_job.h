@@ -37,6 +37,7 @@ class JobGenerator {
         ring_dice_(seed + 4),
         expert_dice_(seed + 5),
         norm_dice_(seed + 6),
+        latent_dice_(seed + 7),
         strategies_(AllStrategies()) {}
 
   Job Next() {
@@ -119,6 +120,12 @@ class JobGenerator {
     }
     decoder.qkv_views = dice_.OneIn(4);
     decoder.qk_norm = !decoder.qkv_views && norm_dice_.OneIn(4);
+    const bool flash = decoder.attention_kernel == Decoder::AttentionKernel::flash;
+    if (decoder.rope && flash && !decoder.qk_norm && latent_dice_.OneIn(4)) {
+      decoder.kv_heads = decoder.heads;
+      decoder.latent = {latent_dice_.Number(4, 40), latent_dice_.OneIn(2) ? 0 : latent_dice_.Number(4, 40),
+                        2 * latent_dice_.Number(1, 3), latent_dice_.Number(1, 12)};
+    }
     return decoder;
   }
 
@@ -385,7 +392,7 @@ class JobGenerator {
     return kind.key.starts_with("gemm_inner") || kind.key.starts_with("dropout") || kind.key.starts_with("column_sum");
   }
 
-  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_, norm_dice_;
+  Dice dice_, recompute_dice_, allocator_dice_, later_rates_dice_, ring_dice_, expert_dice_, norm_dice_, latent_dice_;
   std::vector<Strategy> strategies_;
 };
 
