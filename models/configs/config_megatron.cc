@@ -284,8 +284,9 @@ class Megatron {
                                        {"layernorm", "recompute.norm"},
                                        {"mlp", experts ? "" : "recompute.feed_forward"},
                                        {"moe", experts ? "recompute.feed_forward" : ""},
-                                       {"moe_act", experts ? "recompute.activation" : ""}},
-                                      {"mla_up_proj", "shared_experts"}};
+                                       {"moe_act", experts ? "recompute.activation" : ""},
+                                       {"mla_up_proj", "recompute.latent_heads"}},
+                                      {"shared_experts"}};
     for (const char* key : {"recompute.attention", "recompute.norm", "recompute.feed_forward"}) {
       settings_[key] = fields_.Retold(option, "core_attn", "false");
     }
@@ -296,6 +297,10 @@ class Megatron {
       if (key == "recompute.activation" && !fields_.Has("moe-grouped-gemm")) {
         return fields_.Refuse(option, "core_attn", "moe_act needs moe-grouped-gemm",
                               "add moe-grouped-gemm, or leave out moe_act");
+      }
+      if (key == "recompute.latent_heads" && !fields_.Has("multi-latent-attention")) {
+        return fields_.Refuse(option, "core_attn", "mla_up_proj needs multi-latent-attention",
+                              "add multi-latent-attention, or leave out mla_up_proj");
       }
       said.insert(module.text);
       if (!key.empty()) {

@@ -4,10 +4,11 @@
 namespace tidemark {
 namespace {
 
-/// The fields of a tower, as fields of the network that holds it: "first.layers". An encoder has no experts.
+/// The fields of a tower, as fields of the network that holds it: "first.layers". An encoder has no experts and no
+/// multi-latent attention.
 void AddTower(std::vector<Field<DualEncoder>>& fields, const std::string& prefix, Decoder DualEncoder::*tower) {
   for (const Field<Decoder>& field : DecoderFields()) {
-    if (field.key.starts_with("experts.")) {
+    if (field.key.starts_with("experts.") || field.key.starts_with("latent_attention.")) {
       continue;
     }
     Field<DualEncoder>& of_tower = fields.emplace_back();

@@ -41,6 +41,8 @@ std::vector<Field<Job>> RecomputeFields() {
           FieldAt<J>(
               "recompute.feed_forward", [](J & j) -> auto& { return j.axes.recompute.feed_forward; }, Truth{}),
           FieldAt<J>(
+              "recompute.latent_heads", [](J & j) -> auto& { return j.axes.recompute.latent_heads; }, Truth{}),
+          FieldAt<J>(
               "recompute.needed_only", [](J & j) -> auto& { return j.axes.recompute.needed_only; }, Truth{}),
           GathersAgain()};
 }

@@ -102,6 +102,7 @@ struct Recompute {
   bool norm = false;          ///< selective: the outputs of norms, which linear layers read
   bool activation = false;    ///< selective: the input of the down projection
   bool feed_forward = false;  ///< selective: all between the second norm and the down projection's output
+  bool latent_heads = false;  ///< selective: queries, keys and values, as multi-latent attention makes them
   bool needed_only = false;   ///< of all that, only what the backward pass reads is done again, as by torch.compile
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };

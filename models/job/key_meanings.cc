@@ -132,6 +132,7 @@ constexpr Meaning kMeanings[] = {
     {"recompute.norm", "whether the outputs of norms in front of linear layers are computed again"},
     {"recompute.activation", "whether the input of the last linear layer of a feed-forward part is computed again"},
     {"recompute.feed_forward", "whether the feed-forward part is computed again"},
+    {"recompute.latent_heads", "whether queries, keys and values of multi-latent attention are computed again"},
     {"recompute.needed_only", "whether only what the backward pass reads is computed again, as by a compiler"},
     {"recompute.tp_gather", "whether inputs are gathered again in the backward pass"},
 

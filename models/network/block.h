@@ -129,6 +129,7 @@ struct LayerPart {
     attention,     ///< scores and what becomes of them: from queries, keys and values to their output
     feed_forward,  ///< from the second norm's output to the down projection's
     activation,    ///< between the projections up and down
+    latent_heads,  ///< from the latent vectors of multi-latent attention to queries, keys and values
   } kind = Kind::norm;
   std::size_t begin = 0, end = 0;
 };

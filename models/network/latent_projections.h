@@ -21,10 +21,10 @@ namespace tidemark {
 /// wkv_b are divided by heads. What keys share is gathered beside the latent vector, and its gradient summed over the
 /// ranks, of which each has that of its heads (Megatron-LM, megatron/core/transformer/multi_latent_attention.py).
 ///
-/// Where rotation is fused (Partition::fused_rope), queries are rotated where they are (there in
-/// core/fusions/fused_mla_yarn_rope_apply.py); else they become a new tensor. Keys are one in any case, and so are
-/// values unless they are a view of what wkv_b has written (Decoder::qkv_views), which is then kept with them:
-/// torchtitan, models/deepseek_v3/model/model.py; transformers, models/deepseek_v3/modeling_deepseek_v3.py.
+/// Where rotation is fused (Partition::fused_rope), queries are rotated where they are, and what keys share on its way
+/// into them (there in core/fusions/fused_mla_yarn_rope_apply.py); else both become new tensors. Keys are one in any
+/// case, and so are values unless they are a view of what wkv_b has written (Decoder::qkv_views), which is then kept
+/// with them: torchtitan, models/deepseek_v3/model/model.py; transformers, models/deepseek_v3/modeling_deepseek_v3.py.
 ///
 /// Left out: what keys share is a view of what wkv_a has written, which keeps it while the latent vector is kept; here
 /// they are two tensors, and so are their gradients, which autograd joins.
@@ -36,6 +36,8 @@ class LatentProjections {
     TensorId q, k, v;
   };
   Qkv Forward(const NormPart& norm);
+  /// The forward actions from the latent vectors on.
+  const LayerPart& heads() const { return heads_; }
   /// From their gradients, [tokens, query width], [tokens, key width], [tokens, value width], to that of the norm's
   /// output.
   TensorId Backward(TensorId dq, TensorId dk, TensorId dv);
@@ -54,17 +56,19 @@ class LatentProjections {
     return parts_.shape().head_size - latent().rope_head_size + latent().value_head_size;
   }
   void AddColumn(ColumnPart& column, const std::string& name, std::int64_t width_of_head, TensorId output);
-  TensorId ProjectQueries();
   void ProjectLatents();
+  void ProjectQueries();
+  Qkv MakeHeads();
   void Rotate(std::vector<Action>& pass, const std::string& name, TensorId from, TensorId to);
   TensorId QueriesBackward(TensorId dq);
   TensorId KeysBackward(TensorId dk, TensorId dv);
 
   DecoderParts& parts_;
-  NormPart norm_;
+  NormPart norm_, q_norm_, kv_norm_;
   ReplicatedPart q_down_, kv_down_;
   ColumnPart q_up_, kv_up_;
   TensorId q_projected_, kv_, shared_;
+  LayerPart heads_{LayerPart::Kind::latent_heads, 0, 0};
 };
 
 }  // namespace tidemark

@@ -2,6 +2,8 @@
 #include <optional>
 
 #include "kernels/latent_heads_cuda.h"
+#include "kernels/rope_cuda.h"
+#include "models/job/validate.h"
 #include "profiler/execute/row_operands.h"
 
 namespace tidemark {
@@ -31,13 +33,31 @@ class LatentBinder : RowOperands {
             .values = decoder_.latent.value_head_size};
   }
 
+  /// Where rotation is fused, what it does to `heads` heads of `size`, of which the last part is turned: those of keys,
+  /// or what they share by itself.
+  std::optional<kernels::Rope> Rotation(std::int64_t heads, std::int64_t size) const {
+    if (!PartitionOf(c_.job).fused_rope) {
+      return std::nullopt;
+    }
+    kernels::Rope rope{.shape = shape_, .turned = decoder_.latent.rope_head_size, .places = c_.share.places()};
+    rope.shape.heads = heads;
+    rope.shape.kv_heads = 0;
+    rope.shape.head_size = size;
+    return rope;
+  }
+
   /// Values come along where they are no view.
   Operation Join() const {
     const ConstTensor projected = c_.Read(0), common = c_.Read(1);
     const kernels::LatentHeads heads = Heads();
     const DType dtype = projected.type.dtype;
+    const std::optional<kernels::Rope> rope = Rotation(shape_.heads, shape_.head_size);
     Operation operation{{{dtype, heads.key_elements()}}, [=](Writes writes, const Queue& queue) {
                           on::JoinKeys(queue, heads, projected, common, writes[0]);
+                          if (rope) {
+                            const kernels::Tensor none{{dtype, 0}, nullptr};
+                            on::RopeForward(queue, *rope, writes[0], none, writes[0], none);
+                          }
                           if (writes.size() > 1) {
                             on::CopyValues(queue, heads, projected, writes[1]);
                           }
@@ -52,9 +72,14 @@ class LatentBinder : RowOperands {
     const ConstTensor keys = c_.Read(0), values = c_.Read(1);
     const kernels::LatentHeads heads = Heads();
     const DType dtype = keys.type.dtype;
+    const std::optional<kernels::Rope> rope = Rotation(1, heads.shared);
     return {{{dtype, heads.projected_elements()}, {dtype, heads.common_elements()}},
             [=](Writes writes, const Queue& queue) {
               on::SplitKeyGradients(queue, heads, keys, values, writes[0], writes[1]);
+              if (rope) {
+                const kernels::Tensor none{{dtype, 0}, nullptr};
+                on::RopeBackward(queue, *rope, writes[1], none, writes[1], none);
+              }
             }};
   }
 };

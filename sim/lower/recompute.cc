@@ -223,6 +223,8 @@ bool Selects(const Recompute& recompute, LayerPart::Kind kind) {
       return recompute.feed_forward;
     case LayerPart::Kind::activation:
       return recompute.activation && !recompute.feed_forward;  // which holds it
+    case LayerPart::Kind::latent_heads:
+      return recompute.latent_heads;
   }
   TIDEMARK_CHECK(false && "unknown part");
 }
@@ -233,7 +235,8 @@ Block SelectedAgain(Block block, const Recompute& recompute) {
   std::sort(parts.begin(), parts.end(), [](const LayerPart& a, const LayerPart& b) { return a.begin > b.begin; });
   for (const LayerPart& part : parts) {
     if (Selects(recompute, part.kind)) {
-      const bool drops_output = part.kind == LayerPart::Kind::norm || part.kind == LayerPart::Kind::activation;
+      using enum LayerPart::Kind;
+      const bool drops_output = part.kind == norm || part.kind == activation || part.kind == latent_heads;
       block = DoAgain(block, {part.begin, part.end, drops_output, {}, recompute.needed_only});
     }
   }

@@ -45,7 +45,8 @@ Block DoAgain(const Block& block, const DoneAgain& again);
 /// Other blocks, which have no parts, and layers of a job that recomputes nothing come back as they are.
 ///
 ///   attention, feed_forward   what lies within is dropped, the output stays (its next reader saves it)
-///   norm, activation          the output, too, is dropped, which only the linear layers behind it have saved
+///   norm, activation,         the output, too, is dropped, which only what stands behind it has saved
+///   latent_heads
 ///
 /// Per operation (per_op), all is done again but what torchtitan's list keeps (models/llama3/infra/parallelize.py,
 /// _op_sac_save_list; distributed/activation_checkpoint.py, _apply_op_sac, at 9810191b^): attention in one kernel,

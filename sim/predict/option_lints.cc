@@ -92,7 +92,7 @@ class IdleOptions {
       Add("recompute.needed_only changes nothing: nothing is computed again",
           "leave recompute.needed_only out, or set recompute.policy");
     }
-    const bool parts = recompute.norm || recompute.activation || recompute.feed_forward;
+    const bool parts = recompute.norm || recompute.activation || recompute.feed_forward || recompute.latent_heads;
     if (recompute.policy != Recompute::Policy::selective) {
       if (parts || !recompute.attention) {
         Add("the parts that recompute names change nothing: only recompute.policy selective looks at them",
@@ -107,6 +107,10 @@ class IdleOptions {
     if (recompute.activation && recompute.feed_forward) {
       Add("recompute.activation changes nothing: the activation is part of the feed-forward",
           "set recompute.activation to false");
+    }
+    if (recompute.latent_heads && !Any([](const Decoder& d) { return d.IsLatent(); })) {
+      Add("recompute.latent_heads changes nothing: there is no multi-latent attention",
+          "leave recompute.latent_heads out");
     }
     if (recompute.norm && job_.GathersRows() && !axes_.buffers.gathers_again()) {
       Add("recompute.norm drops no norm's output: linear layers keep the rows they gathered from it",

@@ -35,6 +35,9 @@ TEST(ConfigMegatronLatent, ReadsMultiLatentAttention) {
   EXPECT_EQ(key(all, "network.latent_attention.value_head_size"), "56");
   EXPECT_EQ(key(all, "network.head_size"), "64");
   EXPECT_EQ(key("--rope-type rope --no-rope-fusion", "buffers.fused_rope"), "false");
+  const std::string again = "--recompute-granularity selective --recompute-modules mla_up_proj";
+  EXPECT_EQ(key(again, "recompute.latent_heads"), "true");
+  EXPECT_EQ(key(again, "recompute.attention"), "false");
 }
 
 TEST(ConfigMegatronLatent, WithoutItsOptionNothingIsSaidOfIt) {
@@ -48,8 +51,7 @@ TEST(ConfigMegatronLatent, WhatIsNotModelledIsRefusedByName) {
            {"--multi-latent-attention --qk-layernorm", "add disable-bias-linear"},
            {std::string(kLatent) + "--rope-type rope", "add no-rope-fusion"},
            {std::string(kLatent) + "--rope-type mrope", "expected one of"},
-           {std::string(kLatent) + "--recompute-granularity selective --recompute-modules mla_up_proj",
-            "'mla_up_proj' is not supported"}}) {
+           {"--recompute-granularity selective --recompute-modules mla_up_proj", "needs multi-latent-attention"}}) {
     EXPECT_THAT(RefusalOf(kFormat, Least(options), kRanks), HasSubstr(reason)) << options;
   }
 }

@@ -143,15 +143,38 @@ TEST(NetworkLatentAttention, HasTheWeightsOfDeepseekV3) {
 TEST(NetworkLatentAttention, RunsInTheOrderOfTheCodeAndItsBackwardPassInTheOppositeOne) {
   const Block layer = Layer(Latent(), Unfused(WorkedPartition(1, false)));
   EXPECT_EQ(Between(layer.forward, "norm1.forward", "attention.forward"),
-            (std::vector<std::string>{"norm1.forward", "wq_a.forward", "norm_q.forward", "wq_b.forward",
-                                      "wkv_a.forward", "norm_kv.forward", "wkv_b.forward", "rope.q.forward",
-                                      "rope.k.forward", "latent_heads.forward", "attention.forward"}));
+            (std::vector<std::string>{"norm1.forward", "wq_a.forward", "wkv_a.forward", "norm_q.forward",
+                                      "norm_kv.forward", "wq_b.forward", "wkv_b.forward", "rope.k.forward",
+                                      "rope.q.forward", "latent_heads.forward", "attention.forward"}));
   EXPECT_EQ(Between(layer.backward, "attention.backward", "norm1.backward"),
             (std::vector<std::string>{
                 "attention.backward", "latent_heads.backward", "rope.k.backward", "wkv_b.weight_gradient",
                 "wkv_b.input_gradient", "norm_kv.backward", "wkv_a.weight_gradient", "wkv_a.input_gradient",
                 "rope.q.backward", "wq_b.weight_gradient", "wq_b.input_gradient", "norm_q.backward",
                 "wq_a.weight_gradient", "wq_a.input_gradient", "wq.sum_input_gradient", "norm1.backward"}));
+}
+
+// Fused rotation turns queries where they are, and what keys share on its way into them.
+TEST(NetworkLatentAttention, FusedRotationMakesNoTensorOfItsOwn) {
+  const Block layer = Layer(Latent(), WorkedPartition(1, false));
+  EXPECT_EQ(Between(layer.forward, "wkv_b.forward", "attention.forward"),
+            (std::vector<std::string>{"wkv_b.forward", "rope.q.forward", "latent_heads.forward", "attention.forward"}));
+  EXPECT_EQ(Between(layer.backward, "attention.backward", "wkv_b.weight_gradient"),
+            (std::vector<std::string>{"attention.backward", "latent_heads.backward", "wkv_b.weight_gradient"}));
+  const auto rotated = [](const Block& block) {
+    std::map<std::string, std::int64_t> elements;
+    for (const Action& action : block.forward) {
+      const auto* calculate = std::get_if<Calculate>(&action);
+      if (calculate != nullptr && std::holds_alternative<Rope>(calculate->op)) {
+        elements[calculate->name] = std::get<Rope>(calculate->op).elements / 4096;
+      }
+    }
+    return elements;
+  };
+  EXPECT_EQ(rotated(layer), (Sizes{{"rope.q.forward", 16 * 32}})) << "of each head the part that is turned";
+  EXPECT_EQ(rotated(Layer(Latent(), Unfused(WorkedPartition(1, false)))),
+            (Sizes{{"rope.q.forward", 16 * 96}, {"rope.k.forward", 32}}))
+      << "and the rest is copied";
 }
 
 // What the keys of all heads share is gathered with the latent vectors; of its gradient each rank has its heads' part.
@@ -175,7 +198,7 @@ TEST(NetworkLatentAttention, TensorParallelRanksExchangeLatentVectorsOnly) {
                                       "q_in.reduce_gradient 384"}));
   EXPECT_EQ(
       exchanged(WorkedPartition(4, true)),
-      (std::vector<std::string>{"q_in.gather 384", "k_shared.gather 32", "kv_in.gather 256",
+      (std::vector<std::string>{"k_shared.gather 32", "q_in.gather 384", "kv_in.gather 256",
                                 "k_shared.scatter_gradient 32", "kv_in.gather_again 256", "kv_in.scatter_gradient 256",
                                 "q_in.gather_again 384", "q_in.scatter_gradient 384"}));
 }

@@ -14,6 +14,7 @@
 #include "models/network/loss_in_chunks.h"
 #include "sim/strategies/strategy.h"
 #include "tests/property/random_experts.h"
+#include "tests/property/random_latent_attention.h"
 #include "tests/sim/axis_values.h"
 #include "tests/sim/dice.h"
 
@@ -74,6 +75,7 @@ class JobGenerator {
     job.accumulation_steps = RandomWindow(job.layout.pp);
     ChooseSchedule(job);
     ShareSequences(job);
+    PutLatentAttention(job, latent_dice_);
     PutExperts(job, expert_dice_);
     return job;
   }
@@ -120,12 +122,6 @@ class JobGenerator {
     }
     decoder.qkv_views = dice_.OneIn(4);
     decoder.qk_norm = !decoder.qkv_views && norm_dice_.OneIn(4);
-    const bool flash = decoder.attention_kernel == Decoder::AttentionKernel::flash;
-    if (decoder.rope && flash && !decoder.qk_norm && latent_dice_.OneIn(4)) {
-      decoder.kv_heads = decoder.heads;
-      decoder.latent = {latent_dice_.Number(4, 40), latent_dice_.OneIn(2) ? 0 : latent_dice_.Number(4, 40),
-                        2 * latent_dice_.Number(1, 3), latent_dice_.Number(1, 12)};
-    }
     return decoder;
   }
 

@@ -344,6 +344,12 @@ TEST(Lints, KeysOfRecomputeThatChangeNothingAreNamed) {
   EXPECT_THAT(Find(job, kId).message, HasSubstr("part of the feed-forward"));
   recompute.activation = false;  // as the hint says
   EXPECT_FALSE(Has(job, kId));
+  recompute.latent_heads = true;
+  EXPECT_THAT(Find(job, kId).message, HasSubstr("there is no multi-latent attention"));
+  auto& decoder = std::get<Decoder>(job.network.shape);
+  decoder.kv_heads = decoder.heads;
+  decoder.latent = {.kv_lora_rank = 8, .rope_head_size = 2, .value_head_size = 4};
+  EXPECT_FALSE(Has(job, kId));
 }
 
 TEST(Lints, NormsDoneAgainDropNothingWhereGatheredRowsAreKept) {

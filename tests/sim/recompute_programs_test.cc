@@ -10,6 +10,7 @@
 
 #include "models/job/validate.h"
 #include "sim/engine/closed_form.h"
+#include "sim/lower/lifetime.h"
 #include "sim/lower/recompute.h"
 #include "sim/lower/split_backward.h"
 #include "sim/predict/communication.h"
@@ -107,6 +108,32 @@ TEST(DoneAgain, NormsStandBeforeTheGatherOfTheirOutput) {
   const auto behind = [&](const std::string& name) { return *(std::find(names.begin(), names.end(), name) + 1); };
   EXPECT_EQ(behind("norm1.forward_recomputed"), "qkv_in.gather_again");
   EXPECT_EQ(behind("norm2.forward_recomputed"), "gu_in.gather_again");
+}
+
+// CheckpointWithoutOutput of Megatron-LM's mla_up_proj: queries, keys and values are dropped, and made again when the
+// gradient of attention's output is there.
+TEST(DoneAgain, LatentHeadsStandBeforeTheBackwardPassOfAttention) {
+  Job job = Divided("megatron");
+  Decoder& decoder = DecoderOf(job);
+  decoder.kv_heads = decoder.heads;
+  decoder.latent = {.kv_lora_rank = 32, .q_lora_rank = 48, .rope_head_size = 8, .value_head_size = 24};
+  Recompute recompute = kNothing;
+  recompute.latent_heads = true;
+  const Block again = Recomputed(LayerOf(job), recompute);
+  const std::vector<std::string> names = NamesOf(again.backward);
+  const auto first = std::find(names.begin(), names.end(), "q_in.gather_recomputed");
+  ASSERT_NE(first, names.end());
+  const auto last = std::find(names.begin(), names.end(), "attention.backward");
+  EXPECT_EQ(std::vector<std::string>(first, last),
+            (std::vector<std::string>{"q_in.gather_recomputed", "wq_b.forward_recomputed", "kv_in.gather_recomputed",
+                                      "wkv_b.forward_recomputed", "rope.q.forward_recomputed",
+                                      "latent_heads.forward_recomputed"}));
+  for (const Action& action : again.backward) {
+    ForEachTouch(action, [&](TensorId tensor, bool) {
+      const std::string& name = again.tensors[tensor.index].name;
+      EXPECT_TRUE(name != "q" && name != "k" && name != "v") << name << " is kept";
+    });
+  }
 }
 
 // A norm whose output the feed-forward reads twice stands before the feed-forward done again.

@@ -22,12 +22,12 @@ struct Latent {
   std::int64_t dp = 1, tp = 1, cp = 1;
   bool sp = false;
   bool query_rank = true, fused_rope = true, views = false;
-  bool eager_norms = false;
+  bool eager_norms = false, heads_again = false;
   Recompute::Policy recompute = Recompute::Policy::none;
 
   friend std::ostream& operator<<(std::ostream& out, const Latent& l) {
-    return out << fmt::format("{} dp {} tp {} cp {} sp {} q {} rope {} views {} eager {} again {}", l.strategy, l.dp,
-                              l.tp, l.cp, l.sp, l.query_rank, l.fused_rope, l.views, l.eager_norms,
+    return out << fmt::format("{} dp {} tp {} cp {} sp {} q {} rope {} views {} eager {} heads {} again {}", l.strategy,
+                              l.dp, l.tp, l.cp, l.sp, l.query_rank, l.fused_rope, l.views, l.eager_norms, l.heads_again,
                               static_cast<int>(l.recompute));
   }
 };
@@ -42,6 +42,9 @@ Job JobOf(const Latent& l) {
   d.norm_kernel = l.eager_norms ? Decoder::NormKernel::eager : Decoder::NormKernel::fused;
   job.axes.buffers.fused_rope = l.fused_rope;
   job.axes.recompute.policy = l.recompute;
+  if (l.heads_again) {
+    job.axes.recompute = {.policy = Recompute::Policy::selective, .attention = l.eager_norms, .latent_heads = true};
+  }
   job.layout.dp = l.dp;
   job.layout.tp = l.tp;
   job.layout.cp = l.cp;
@@ -64,6 +67,10 @@ const std::vector<Latent> kLatent = {
     {.strategy = "megatron", .dp = 2, .tp = 2},
     {.strategy = "megatron", .tp = 2, .sp = true, .recompute = Recompute::Policy::selective},
     {.strategy = "megatron", .tp = 2, .recompute = Recompute::Policy::per_op},
+    {.heads_again = true},
+    {.tp = 2, .query_rank = false, .fused_rope = false, .views = true, .heads_again = true},
+    {.strategy = "megatron", .tp = 2, .sp = true, .eager_norms = true, .heads_again = true},
+    {.strategy = "nanotron", .tp = 2, .sp = true, .fused_rope = false, .heads_again = true},
     {.strategy = "megatron-dist-opt", .dp = 2, .tp = 2, .sp = true},
     {.strategy = "fsdp2-scatter-each", .dp = 2, .tp = 2, .fused_rope = false, .views = true},
     {.strategy = "fsdp2-defer", .dp = 2, .tp = 2, .sp = true, .fused_rope = false, .views = true},
