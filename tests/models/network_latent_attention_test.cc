@@ -78,6 +78,43 @@ TEST(NetworkLatentAttention, SavesItsLatentVectorsAndWhatTheyAreMadeInto) {
   EXPECT_EQ(SavedByAttention(views, WorkedPartition(1, false)), one) << "a fused rotation makes values of their own";
 }
 
+// Read off transformers 5.24 under torch 2.15: DeepseekV3Attention of hidden size 64 with 4 heads, q_lora_rank 32,
+// kv_lora_rank 16, qk_nope_head_dim 16, qk_rope_head_dim 8 and v_head_dim 16, on 2 x 32 tokens in bf16, with an
+// attention that saves what a flash kernel does. Bytes of each storage that autograd's hooks for saved tensors were
+// given, weights aside: norms are eager there, values are a view, and sines and cosines (512 bytes each) are not
+// modelled.
+TEST(NetworkLatentAttention, SavesWhatTransformersSaves) {
+  Network network = Latent(32);
+  Decoder& d = DecoderOf(network);
+  d.hidden = 64;
+  d.heads = d.kv_heads = 4;
+  d.head_size = 24;
+  d.latent = {.kv_lora_rank = 16, .q_lora_rank = 32, .rope_head_size = 8, .value_head_size = 16};
+  d.qkv_views = true;
+  d.norm_kernel = Decoder::NormKernel::eager;
+  Partition partition = Unfused(WorkedPartition(1, false));
+  partition.micro_batch_size = 2;
+  partition.sequence_length = 32;
+  Sizes saved = SavedByAttention(network, partition);
+  for (const char* outside : {"norm1_wide", "norm1_normalised", "rstd1", "norm2_wide", "norm2_normalised"}) {
+    EXPECT_EQ(saved.erase(outside), 1U) << outside;
+  }
+  EXPECT_EQ(saved, (Sizes{{"latent_in", 8192},
+                          {"norm_q_wide", 8192},
+                          {"rstd_q", 256},
+                          {"norm_q_normalised", 4096},
+                          {"q_in", 4096},
+                          {"norm_kv_wide", 4096},
+                          {"rstd_kv", 256},
+                          {"norm_kv_normalised", 2048},
+                          {"kv_in", 2048},
+                          {"q", 12288},
+                          {"k", 12288},
+                          {"kv", 16384},
+                          {"attn_out", 8192},
+                          {"lse", 1024}}));
+}
+
 // Megatron-LM: the latent vectors are of own rows where these are scattered, all else of own heads.
 TEST(NetworkLatentAttention, TensorParallelRanksShareHeadsAndScatteredRows) {
   constexpr std::int64_t n = 4096;
